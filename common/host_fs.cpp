@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/host_fs.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <climits>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <memory>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "common/atomic_file.h"
+
+namespace ferry {
+namespace {
+
+std::string describe(std::string_view verb, const std::filesystem::path& relative) {
+  return std::string(verb) + " /" + relative.string();
+}
+
+// A path that came from outside and climbs out of the root is a defect of the caller, but not one to crash
+// on.
+bool stays_inside(const std::filesystem::path& relative) {
+  if (relative.is_absolute()) return false;
+  const std::string_view text = relative.native();
+  if (text.find("..") == std::string_view::npos) return true;
+  return std::none_of(relative.begin(), relative.end(), [](const auto& part) { return part == ".."; });
+}
+
+int open_in_root(int root, const char* path, int flags, mode_t mode) {
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags);
+  how.mode = (flags & O_CREAT) != 0 ? mode : 0;
+  how.resolve = RESOLVE_IN_ROOT;
+  const int fd = static_cast<int>(::syscall(SYS_openat2, root, path, &how, sizeof(how)));
+  if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
+  // Before 5.6, or filtered by an old container runtime: a real EPERM comes again from openat.
+  return ::openat(root, path, flags, mode);
+}
+
+Result<std::string> read_all(int fd, std::string_view what) {
+  // sysfs reports 4096 whatever it holds, so the size is learnt by reading.
+  std::string content;
+  std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return fail(error_from_errno(errno, what));
+    if (n == 0) return content;
+    content.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace
+
+HostFs::HostFs(std::filesystem::path root)
+    : root_(std::move(root)), root_fd_(::open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+  if (!root_fd_.valid()) root_errno_ = errno;
+}
+
+Result<UniqueFd> HostFs::open(const std::filesystem::path& relative, int flags, mode_t mode) const {
+  assert(relative.is_relative());
+  if (!stays_inside(relative)) return fail(error_from_errno(EXDEV, describe("open", relative)));
+  if (!root_fd_.valid()) return fail(error_from_errno(root_errno_, "open host root " + root_.string()));
+  UniqueFd fd(open_in_root(root_fd_.get(), relative.c_str(), flags | O_CLOEXEC, mode));
+  if (!fd.valid()) return fail(error_from_errno(errno, describe("open", relative)));
+  return fd;
+}
+
+Result<std::string> HostFs::read_file(const std::filesystem::path& relative) const {
+  auto fd = open(relative, O_RDONLY);
+  if (!fd) return fail(std::move(fd).error());
+  return read_all(fd->get(), describe("read", relative));
+}
+
+Result<std::string> HostFs::read_attribute(const std::filesystem::path& relative) const {
+  auto content = read_file(relative);
+  if (content && content->ends_with('\n')) content->pop_back();
+  return content;
+}
+
+Result<std::string> HostFs::link_target(const std::filesystem::path& relative) const {
+  auto fd = open(relative, O_PATH | O_NOFOLLOW);
+  if (!fd) return fail(std::move(fd).error());
+  std::array<char, PATH_MAX> target;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by readlink
+  const ssize_t n = ::readlinkat(fd->get(), "", target.data(), target.size());
+  if (n < 0) {
+    // An empty path on something that is no link answers ENOENT; say what it is instead.
+    return fail(error_from_errno(errno == ENOENT ? EINVAL : errno, describe("read link", relative)));
+  }
+  return std::string(target.data(), static_cast<std::size_t>(n));
+}
+
+Result<std::string> HostFs::link_name(const std::filesystem::path& relative) const {
+  auto target = link_target(relative);
+  if (!target) return target;
+  const auto slash = target->find_last_of('/');
+  return slash == std::string::npos ? *target : target->substr(slash + 1);
+}
+
+Result<std::vector<std::string>> HostFs::list(const std::filesystem::path& relative) const {
+  auto fd = open(relative, O_RDONLY | O_DIRECTORY);
+  if (!fd) return fail(std::move(fd).error());
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(fd->get()), ::closedir);
+  if (!dir) return fail(error_from_errno(errno, describe("list", relative)));
+  fd->release();  // closedir closes it from here on
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(dir.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  if (errno != 0) return fail(error_from_errno(errno, describe("list", relative)));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool HostFs::exists(const std::filesystem::path& relative) const {
+  return open(relative, O_PATH).has_value();
+}
+
+Result<DeviceNumber> HostFs::device_number(const std::filesystem::path& relative) const {
+  auto fd = open(relative, O_PATH);
+  if (!fd) return fail(std::move(fd).error());
+  struct stat status {};
+  if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, describe("stat", relative)));
+  if (!S_ISCHR(status.st_mode) && !S_ISBLK(status.st_mode)) {
+    return fail(error_from_errno(ENODEV, describe("stat", relative)));
+  }
+  return DeviceNumber{.major = ::major(status.st_rdev), .minor = ::minor(status.st_rdev)};
+}
+
+Result<> HostFs::write_attribute(const std::filesystem::path& relative, std::string_view value) {
+  auto fd = open(relative, O_WRONLY);
+  if (!fd) return fail(std::move(fd).error());
+  const ssize_t n = ::write(fd->get(), value.data(), value.size());
+  if (n < 0) return fail(error_from_errno(errno, describe("write", relative)));
+  if (static_cast<std::size_t>(n) != value.size()) {
+    return fail(error_from_errno(EIO, describe("write in one piece", relative)));
+  }
+  return {};
+}
+
+Result<> HostFs::write_file(const std::filesystem::path& relative, std::string_view content, mode_t mode) {
+  assert(relative.is_relative());
+  if (!stays_inside(relative)) return fail(error_from_errno(EXDEV, describe("write", relative)));
+  return write_atomically(root_ / relative, content, mode);
+}
+
+Result<> HostFs::remove_file(const std::filesystem::path& relative) {
+  assert(relative.is_relative());
+  if (!stays_inside(relative)) return fail(error_from_errno(EXDEV, describe("remove", relative)));
+  if (::unlink((root_ / relative).c_str()) != 0 && errno != ENOENT) {
+    return fail(error_from_errno(errno, describe("remove", relative)));
+  }
+  return {};
+}
+
+}  // namespace ferry

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host as a parameter: everything below its "/", by relative paths only.
+//
+// Nothing outside this class names an absolute /sys, /dev, /etc or /run. The root is "/" on the host itself,
+// the mounted host in a container, a captured machine or a reacting fake in tests. Links, absolute ones too,
+// are resolved inside the root (openat2, RESOLVE_IN_ROOT); a kernel before 5.6 cannot do that, and there only
+// the path itself is checked.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <vector>
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+
+namespace ferry {
+
+/// The device number of a character or block device, as `stat` and sysfs `dev` files give it.
+struct DeviceNumber {
+  std::uint32_t major = 0;
+  std::uint32_t minor = 0;
+  auto operator<=>(const DeviceNumber&) const = default;
+};
+
+class HostFs {
+ public:
+  /// `root` must exist; if it does not, each operation fails with its errno.
+  explicit HostFs(std::filesystem::path root = "/");
+  HostFs(const HostFs&) = delete;
+  HostFs& operator=(const HostFs&) = delete;
+  HostFs(HostFs&&) = delete;
+  HostFs& operator=(HostFs&&) = delete;
+  virtual ~HostFs() = default;
+
+  const std::filesystem::path& root() const noexcept { return root_; }
+
+  /// A sysfs or procfs attribute, read to its end, less one trailing newline.
+  Result<std::string> read_attribute(const std::filesystem::path& relative) const;
+  /// All bytes of a file, unchanged.
+  Result<std::string> read_file(const std::filesystem::path& relative) const;
+  /// The last part of a symbolic link's target: "vfio-pci" of .../driver -> ../../bus/pci/drivers/vfio-pci.
+  Result<std::string> link_name(const std::filesystem::path& relative) const;
+  /// A symbolic link's target as it is written.
+  Result<std::string> link_target(const std::filesystem::path& relative) const;
+  /// The names in a directory, sorted, without "." and "..".
+  Result<std::vector<std::string>> list(const std::filesystem::path& relative) const;
+  /// Whether something is there (a dangling link is not). Any error counts as "not".
+  bool exists(const std::filesystem::path& relative) const;
+  /// The number of the device node at `relative`; ENODEV when it is no device node.
+  Result<DeviceNumber> device_number(const std::filesystem::path& relative) const;
+
+  /// One write(2) of `value` to an existing attribute: never O_CREAT, never O_TRUNC, no retry. The kernel's
+  /// errno is the error's code. May block for as long as a driver likes: what can hang goes through a
+  /// HostWriter.
+  virtual Result<> write_attribute(const std::filesystem::path& relative, std::string_view value);
+
+  /// Files of our own (below run/ferry, var/lib/ferry). The new content is there whole or not at all: a file
+  /// in the same directory is written, synced and renamed; an existing file keeps its owner and mode, a new
+  /// one gets `mode`. Missing directories are made with mode 0755.
+  virtual Result<> write_file(const std::filesystem::path& relative, std::string_view content,
+                              mode_t mode = 0644);
+  /// Removes a file; that it was not there is no error.
+  virtual Result<> remove_file(const std::filesystem::path& relative);
+
+  /// Opens for the caller's own use. O_CLOEXEC is added; `mode` counts with O_CREAT only.
+  Result<UniqueFd> open(const std::filesystem::path& relative, int flags, mode_t mode = 0) const;
+
+ private:
+  std::filesystem::path root_;
+  UniqueFd root_fd_;
+  int root_errno_ = 0;
+};
+
+}  // namespace ferry

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/log.h"
+
+#include <array>
+#include <memory>
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "common/suggest.h"
+
+namespace ferry {
+namespace {
+
+// spdlog's pattern cannot escape a message for JSON, so the message has a flag of its own.
+class JsonMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,
+              spdlog::memory_buf_t& out) override {
+    for (const char c : message.payload) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (c == '"' || c == '\\') {
+        out.push_back('\\');
+        out.push_back(c);
+      } else if (byte < 0x20) {
+        fmt::format_to(fmt::appender(out), "\\u{:04x}", byte);
+      } else {
+        out.push_back(c);
+      }
+    }
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<JsonMessage>(); }
+};
+
+}  // namespace
+
+Result<> set_up_log(const std::string& level, LogFormat format) {
+  static const std::array<std::string, 6> kLevels = {"trace", "debug", "info", "warn", "error", "off"};
+  if (std::find(kLevels.begin(), kLevels.end(), level) == kLevels.end()) {
+    return fail(Errc::usage, "unknown log level '" + level + "'" + did_you_mean(level, kLevels),
+                "levels are trace, debug, info, warn, error, off");
+  }
+  auto logger = std::make_shared<spdlog::logger>("ferry", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  if (format == LogFormat::json) {
+    auto formatter = std::make_unique<spdlog::pattern_formatter>();
+    formatter->add_flag<JsonMessage>('*').set_pattern(
+        R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%*"})");
+    logger->set_formatter(std::move(formatter));
+  } else {
+    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %-5l %v");
+  }
+  logger->set_level(spdlog::level::from_str(level == "warn" ? "warning" : level));
+  spdlog::set_default_logger(std::move(logger));
+  return {};
+}
+
+}  // namespace ferry

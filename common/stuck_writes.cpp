@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/stuck_writes.h"
+
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "common/boot_id.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kDirectory = "run/ferry/stuck";
+
+std::filesystem::path proc(int pid, const char* file) {
+  return std::filesystem::path("proc") / std::to_string(pid) / file;
+}
+
+struct ProcessState {
+  char state = '?';
+  std::string start_time;  // clock ticks since boot: tells a process from a later one with its number
+};
+
+// /proc/PID/stat: pid (name, which may hold anything) state ppid ... starttime is field 22.
+Result<ProcessState> process_state(const HostFs& host, int pid) {
+  auto text = host.read_attribute(proc(pid, "stat"));
+  if (!text) return fail(std::move(text).error());
+  const auto close = text->rfind(')');
+  if (close == std::string::npos)
+    return fail(Errc::malformed_host, "unreadable /proc/" + std::to_string(pid) + "/stat");
+  std::istringstream fields(text->substr(close + 1));
+  ProcessState out;
+  fields >> out.state;
+  constexpr int kFieldsBetween = 18;  // 4..21
+  std::string skipped;
+  for (int i = 0; i < kFieldsBetween; ++i) fields >> skipped;
+  fields >> out.start_time;
+  return out;
+}
+
+}  // namespace
+
+Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, std::string value) {
+  StuckWrite write{.pid = pid, .act = std::move(act), .value = std::move(value), .kernel_state = {}};
+  const auto process = process_state(host, pid).value_or(ProcessState{});
+  write.kernel_state = std::string("state ") + process.state;
+  if (auto where = host.read_attribute(proc(pid, "wchan")); where && !where->empty() && *where != "0") {
+    write.kernel_state += " in " + *where;
+  }
+  const nlohmann::json record = {{"version", 1},
+                                 {"pid", pid},
+                                 {"start_time", process.start_time},
+                                 {"boot_id", boot_id(host).value_or("")},
+                                 {"act", write.act},
+                                 {"value", write.value},
+                                 {"kernel_state", write.kernel_state}};
+  const auto path = std::filesystem::path(kDirectory) / (std::to_string(pid) + ".json");
+  if (auto written = host.write_file(path, record.dump(2) + "\n"); !written)
+    return fail(std::move(written).error());
+  return write;
+}
+
+Result<std::vector<StuckWrite>> stuck_writes(HostFs& host) {
+  std::vector<StuckWrite> out;
+  auto names = host.list(kDirectory);
+  if (!names) {
+    if (is_gone(names.error())) return out;
+    return fail(std::move(names).error());
+  }
+  const std::string boot = boot_id(host).value_or("");
+  for (const std::string& name : *names) {
+    if (!name.ends_with(".json") || name.starts_with('.')) continue;
+    const auto path = std::filesystem::path(kDirectory) / name;
+    const auto text = host.read_file(path);
+    if (!text) continue;
+    const auto record = nlohmann::json::parse(*text, nullptr, false);
+    StuckWrite write;
+    bool live = false;
+    if (record.is_object()) {
+      write = {.pid = record.value("pid", 0),
+               .act = record.value("act", ""),
+               .value = record.value("value", ""),
+               .kernel_state = record.value("kernel_state", "")};
+      const auto process = process_state(host, write.pid);
+      live = record.value("boot_id", "") == boot && process && process->state != 'Z' &&
+             process->start_time == record.value("start_time", "");
+    }
+    if (live) {
+      out.push_back(std::move(write));
+    } else if (auto removed = host.remove_file(path); !removed) {
+      return fail(std::move(removed).error());
+    }
+  }
+  return out;
+}
+
+bool concerns(const StuckWrite& write, const std::string& device) {
+  return write.value == device || write.act.find("/" + device + "/") != std::string::npos;
+}
+
+}  // namespace ferry

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes that the kernel has kept, in run/ferry/stuck/<pid>.json. A device named in one is left alone until
+// the write returns (its process is gone then) or the host reboots.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+
+namespace ferry {
+
+struct StuckWrite {
+  int pid = 0;
+  std::string act;           ///< what was being done: "write sys/bus/pci/drivers/x/unbind", "load module x"
+  std::string value;         ///< the value of a write, often a PCI address; empty for modules
+  std::string kernel_state;  ///< the process's state and the kernel function it sleeps in, for people
+};
+
+/// Records a child left behind. `act` and `value` as above; the rest is read from /proc.
+Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, std::string value);
+
+/// Those still in the kernel. A record of another boot, or whose process has ended, is void and removed.
+Result<std::vector<StuckWrite>> stuck_writes(HostFs& host);
+
+/// Whether this write concerns `device` (a PCI address or mdev UUID): its path or value names it.
+bool concerns(const StuckWrite& write, const std::string& device);
+
+}  // namespace ferry

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/host_fs.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using test::ScratchDirectory;
+using testing::ElementsAre;
+
+class HostFsTest : public testing::Test {
+ protected:
+  ScratchDirectory tree_;
+  HostFs host_{tree_.path()};
+};
+
+TEST_F(HostFsTest, StripsOneTrailingNewlineOfAnAttributeOnly) {
+  tree_.file("sys/a", "0x10de\n");
+  tree_.file("sys/b", "x\n\n");
+  tree_.file("sys/c", "");
+  EXPECT_EQ(host_.read_attribute("sys/a").value(), "0x10de");
+  EXPECT_EQ(host_.read_attribute("sys/b").value(), "x\n");
+  EXPECT_EQ(host_.read_attribute("sys/c").value(), "");
+  EXPECT_EQ(host_.read_file("sys/a").value(), "0x10de\n");
+}
+
+TEST_F(HostFsTest, ReadsPastTheSizeThatAFileReports) {
+  const std::string long_text(10000, 'x');
+  tree_.file("long", long_text);
+  EXPECT_EQ(host_.read_file("long").value(), long_text);
+}
+
+TEST_F(HostFsTest, NamesThePathAndTheReasonOfAFailure) {
+  const auto missing = host_.read_attribute("sys/none");
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, std::errc::no_such_file_or_directory);
+  EXPECT_EQ(missing.error().message, "open /sys/none: No such file or directory");
+  EXPECT_TRUE(is_gone(missing.error()));
+}
+
+TEST_F(HostFsTest, GivesTheLastPartOfALinkWithoutFollowingIt) {
+  tree_.link("dev/driver", "../../bus/pci/drivers/vfio-pci");
+  EXPECT_EQ(host_.link_name("dev/driver").value(), "vfio-pci");
+  EXPECT_EQ(host_.link_target("dev/driver").value(), "../../bus/pci/drivers/vfio-pci");
+  EXPECT_FALSE(host_.exists("dev/driver"));
+  tree_.file("dev/plain", "");
+  EXPECT_EQ(host_.link_name("dev/plain").error().code, std::errc::invalid_argument);
+}
+
+TEST_F(HostFsTest, ResolvesAbsoluteLinksInsideTheRoot) {
+  tree_.file("etc/hostname", "inside\n");
+  tree_.link("var/name", "/etc/hostname");
+  EXPECT_EQ(host_.read_attribute("var/name").value(), "inside");
+  tree_.link("escape", "../../../../../../../../etc/passwd");
+  EXPECT_FALSE(host_.read_file("escape"));
+}
+
+TEST_F(HostFsTest, RefusesToClimbOutOfTheRoot) {
+  EXPECT_EQ(host_.read_file("../x").error().code, std::errc::cross_device_link);
+  EXPECT_EQ(host_.write_attribute("a/../../x", "1").error().code, std::errc::cross_device_link);
+  EXPECT_EQ(host_.write_file("../x", "1").error().code, std::errc::cross_device_link);
+  EXPECT_EQ(host_.remove_file("../x").error().code, std::errc::cross_device_link);
+}
+
+TEST_F(HostFsTest, ListsSortedNames) {
+  tree_.file("d/b", "");
+  tree_.file("d/a", "");
+  tree_.directory("d/c");
+  EXPECT_THAT(host_.list("d").value(), ElementsAre("a", "b", "c"));
+  EXPECT_EQ(host_.list("d/a").error().code, std::errc::not_a_directory);
+  EXPECT_EQ(host_.list("none").error().code, std::errc::no_such_file_or_directory);
+}
+
+TEST_F(HostFsTest, NeverCreatesAnAttribute) {
+  EXPECT_EQ(host_.write_attribute("sys/none", "1").error().code, std::errc::no_such_file_or_directory);
+  EXPECT_FALSE(host_.exists("sys/none"));
+}
+
+TEST_F(HostFsTest, WritesAnAttributeWithoutTruncatingIt) {
+  tree_.file("sys/a", "longer");
+  ASSERT_TRUE(host_.write_attribute("sys/a", "xy"));
+  EXPECT_EQ(host_.read_file("sys/a").value(), "xynger");
+}
+
+TEST_F(HostFsTest, ReplacesAFileKeepingItsMode) {
+  ASSERT_TRUE(host_.write_file("run/ferry/new", "one\n", 0640));
+  const auto path = tree_.path() / "run/ferry/new";
+  EXPECT_EQ(static_cast<int>(std::filesystem::status(path).permissions()), 0640);
+  std::filesystem::permissions(path, std::filesystem::perms(0600));
+  ASSERT_TRUE(host_.write_file("run/ferry/new", "two\n", 0644));
+  EXPECT_EQ(host_.read_file("run/ferry/new").value(), "two\n");
+  EXPECT_EQ(static_cast<int>(std::filesystem::status(path).permissions()), 0600);
+  EXPECT_THAT(host_.list("run/ferry").value(), ElementsAre("new"));
+}
+
+TEST_F(HostFsTest, TellsDeviceNodesFromFiles) {
+  const HostFs real("/");
+  EXPECT_EQ(real.device_number("dev/null").value(), (DeviceNumber{.major = 1, .minor = 3}));
+  tree_.file("plain", "");
+  EXPECT_EQ(host_.device_number("plain").error().code, std::errc::no_such_device);
+}
+
+TEST_F(HostFsTest, SaysWhenTheRootItselfIsMissing) {
+  const HostFs host(tree_.path() / "nowhere");
+  const auto read = host.read_file("x");
+  ASSERT_FALSE(read);
+  EXPECT_THAT(read.error().message, testing::HasSubstr("open host root"));
+}
+
+}  // namespace
+}  // namespace ferry

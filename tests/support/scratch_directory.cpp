@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/scratch_directory.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+namespace ferry::test {
+namespace fs = std::filesystem;
+
+ScratchDirectory::ScratchDirectory() {
+  // Memory-backed where there is such a thing: trees of thousands of small files are made and thrown away.
+  const fs::path base = fs::is_directory("/dev/shm") ? fs::path("/dev/shm") : fs::temp_directory_path();
+  std::string name = (base / "ferry-test-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
+  path_ = name;
+}
+
+ScratchDirectory::~ScratchDirectory() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+void ScratchDirectory::directory(const fs::path& relative) const {
+  fs::create_directories(path_ / relative);
+}
+
+void ScratchDirectory::file(const fs::path& relative, std::string_view content) const {
+  fs::create_directories((path_ / relative).parent_path());
+  std::ofstream out(path_ / relative, std::ios::binary | std::ios::trunc);
+  out << content;
+  if (!out.flush()) throw std::runtime_error("cannot write " + relative.string());
+}
+
+void ScratchDirectory::link(const fs::path& relative, const fs::path& target) const {
+  fs::create_directories((path_ / relative).parent_path());
+  fs::remove(path_ / relative);
+  fs::create_symlink(target, path_ / relative);
+}
+
+void ScratchDirectory::remove(const fs::path& relative) const {
+  fs::remove_all(path_ / relative);
+}
+
+}  // namespace ferry::test
