@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/inventory.h"
+
+#include <algorithm>
+
+namespace ferry {
+
+const PciFunction* Inventory::find(const PciAddress& address) const {
+  const auto found = functions.find(address);
+  return found == functions.end() ? nullptr : &found->second;
+}
+
+std::vector<PciAddress> Inventory::group_of(const PciFunction& function) const {
+  if (function.iommu_group) {
+    if (const auto found = groups.find(*function.iommu_group); found != groups.end()) return found->second;
+  }
+  return {function.address};
+}
+
+bool on_vfio_driver(const PciFunction& function) {
+  return function.driver && (*function.driver == "vfio-pci" || !function.vfio_devices.empty());
+}
+
+Result<Inventory> scan(const HostFs& host) {
+  Inventory inventory;
+  auto names = host.list("sys/bus/pci/devices");
+  if (!names) return fail(std::move(names).error().during("scan PCI functions"));
+  for (const std::string& name : *names) {
+    const auto address = PciAddress::parse(name);
+    if (!address) continue;  // nothing the kernel puts there is named otherwise
+    auto function = read_function(host, *address);
+    if (!function) continue;  // gone since it was listed
+    if (function->iommu_group) inventory.groups[*function->iommu_group].push_back(*address);
+    inventory.functions.emplace(*address, std::move(*function));
+  }
+  // sysfs lists by text, and a five-digit domain sorts before "0000" there.
+  for (auto& [group, members] : inventory.groups) std::sort(members.begin(), members.end());
+  if (auto drivers = host.list("sys/bus/pci/drivers")) {
+    inventory.drivers = {drivers->begin(), drivers->end()};
+  }
+  inventory.unsafe_noiommu =
+      host.read_attribute("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").value_or("N") == "Y";
+  return inventory;
+}
+
+}  // namespace ferry

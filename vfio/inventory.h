@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// All PCI functions of a host and their IOMMU groups, as one value: what every plan starts from.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "vfio/pci_address.h"
+#include "vfio/pci_function.h"
+
+namespace ferry {
+
+/// Which functions count as accelerators. Vendors and classes come from the policy and its data tables, never
+/// from here.
+struct AcceleratorRules {
+  std::set<std::uint16_t> vendors;
+  std::set<PciClass> classes;
+
+  /// An endpoint of a named vendor and class that is no virtual function.
+  bool match(const PciFunction& function) const {
+    return vendors.contains(function.vendor) && classes.contains(function.pci_class()) &&
+           !function.is_bridge() && !function.is_virtual_function();
+  }
+};
+
+struct Inventory {
+  std::map<PciAddress, PciFunction> functions;
+  /// Members of each IOMMU group, in order of address. Empty on a host without an active IOMMU.
+  std::map<std::uint32_t, std::vector<PciAddress>> groups;
+  /// Names in sys/bus/pci/drivers: the drivers that are loaded.
+  std::set<std::string> drivers;
+  /// Groups without isolation: the host runs vfio in its unsafe no-IOMMU mode.
+  bool unsafe_noiommu = false;
+
+  /// nullptr when the host has no such function.
+  const PciFunction* find(const PciAddress& address) const;
+  /// The members of a function's group; the function alone when it has none.
+  std::vector<PciAddress> group_of(const PciFunction& function) const;
+  bool has_iommu() const { return !groups.empty() && !unsafe_noiommu; }
+};
+
+/// Reads the host. One unreadable function never ends it: it carries its `problem`. One that vanishes
+/// meanwhile is left out. Errors: the bus itself cannot be listed (no sysfs at this root).
+Result<Inventory> scan(const HostFs& host);
+
+/// Whether this driver is a vfio driver for `function`: vfio-pci, or one under which the function has a
+/// vfio-dev entry (any variant driver, kernel 6.1 and newer).
+bool on_vfio_driver(const PciFunction& function);
+
+}  // namespace ferry

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/pci_function.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+template <typename Number>
+Result<Number> parse_number(std::string_view text, const std::filesystem::path& where) {
+  int base = 10;
+  std::string_view digits = text;
+  if (digits.starts_with("0x")) {
+    base = 16;
+    digits.remove_prefix(2);
+  }
+  Number value{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+  if (error != std::errc() || end != digits.data() + digits.size()) {
+    return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", where.string(), text));
+  }
+  return value;
+}
+
+template <typename Number>
+Result<Number> read_number(const HostFs& host, const std::filesystem::path& path) {
+  auto text = host.read_attribute(path);
+  if (!text) return fail(std::move(text).error());
+  return parse_number<Number>(*text, path);
+}
+
+/// Collects what could not be read: the first trouble is the one that is told.
+class Reader {
+ public:
+  Reader(const HostFs& host, PciFunction& function, std::filesystem::path path)
+      : host_(host), function_(function), path_(std::move(path)) {}
+
+  template <typename Number>
+  void required(const char* name, Number& into) {
+    keep(read_number<Number>(host_, path_ / name), into);
+  }
+  template <typename Number>
+  void optional(const char* name, std::optional<Number>& into) {
+    auto value = read_number<Number>(host_, path_ / name);
+    if (value) {
+      into = *value;
+    } else if (!is_gone(value.error())) {
+      note(std::move(value).error());
+    }
+  }
+  void optional_link(const char* name, std::optional<std::string>& into) {
+    auto value = host_.link_name(path_ / name);
+    if (value) {
+      into = std::move(*value);
+    } else if (!is_gone(value.error())) {
+      note(std::move(value).error());
+    }
+  }
+  void note(Error error) {
+    if (!function_.problem) function_.problem = std::move(error);
+  }
+
+ private:
+  template <typename T>
+  void keep(Result<T> value, T& into) {
+    if (value) {
+      into = *value;
+    } else {
+      note(std::move(value).error());
+    }
+  }
+  const HostFs& host_;
+  PciFunction& function_;
+  std::filesystem::path path_;
+};
+
+// Byte 0x0e of config space, less the multi-function bit. The first 64 bytes are readable by everyone.
+Result<HeaderType> read_header_type(const HostFs& host, const std::filesystem::path& path) {
+  auto config = host.read_file(path / "config");
+  if (!config) return fail(std::move(config).error());
+  constexpr std::size_t kHeaderTypeOffset = 0x0e;
+  if (config->size() <= kHeaderTypeOffset) {
+    return fail(Errc::malformed_host,
+                fmt::format("/{}/config: only {} bytes", path.string(), config->size()));
+  }
+  if ((*config)[0] == '\xff' && (*config)[1] == '\xff') {
+    return fail(Errc::malformed_host,
+                fmt::format("/{}/config: reads all ones; the device is off the bus", path.string()));
+  }
+  const auto type = static_cast<std::uint8_t>((*config)[kHeaderTypeOffset]) & 0x7fU;
+  if (type > static_cast<std::uint8_t>(HeaderType::cardbus_bridge)) {
+    return fail(Errc::malformed_host, fmt::format("/{}/config: header type {:#x}", path.string(), type));
+  }
+  return static_cast<HeaderType>(type);
+}
+
+// Names in the function's own directory tell of three things at no further read.
+void read_directory(const HostFs& host, const std::filesystem::path& path, PciFunction& function,
+                    Reader& reader) {
+  constexpr std::string_view kConsumer = "consumer:pci:";
+  auto names = host.list(path);
+  if (!names) return reader.note(std::move(names).error());
+  bool sriov = false;
+  for (const std::string& name : *names) {
+    if (name.starts_with(kConsumer)) {
+      if (auto consumer = PciAddress::parse(std::string_view(name).substr(kConsumer.size()))) {
+        function.consumers.push_back(*consumer);
+      }
+    } else if (name == "vfio-dev") {
+      function.vfio_devices = host.list(path / name).value_or(std::vector<std::string>{});
+    } else if (name == "sriov_totalvfs") {
+      sriov = true;
+    } else if (name == "boot_vga") {
+      function.boot_display = host.read_attribute(path / name).value_or("0") == "1";
+    }
+  }
+  if (sriov) {
+    reader.required("sriov_totalvfs", function.sriov_totalvfs);
+    reader.required("sriov_numvfs", function.sriov_numvfs);
+  }
+}
+
+}  // namespace
+
+std::string PciFunction::ids() const {
+  return fmt::format("{:04x}:{:04x}", vendor, device);
+}
+
+std::filesystem::path sysfs_path(const PciAddress& address) {
+  return std::filesystem::path("sys/bus/pci/devices") / address.text();
+}
+
+Result<PciFunction> read_function(const HostFs& host, const PciAddress& address) {
+  PciFunction function;
+  function.address = address;
+  const auto path = sysfs_path(address);
+  Reader reader(host, function, path);
+
+  reader.required("vendor", function.vendor);
+  reader.required("device", function.device);
+  reader.required("class", function.class_code);
+  reader.optional("subsystem_vendor", function.subsystem_vendor);
+  reader.optional("subsystem_device", function.subsystem_device);
+  function.modalias = host.read_attribute(path / "modalias").value_or("");
+  if (auto header = read_header_type(host, path)) {
+    function.header = *header;
+  } else {
+    reader.note(std::move(header).error());
+  }
+  reader.optional_link("driver", function.driver);
+  if (auto text = host.read_attribute(path / "driver_override");
+      text && *text != "(null)" && !text->empty()) {
+    function.driver_override = *text;
+  }
+  std::optional<std::string> group;
+  reader.optional_link("iommu_group", group);
+  if (group) {
+    if (auto number = parse_number<std::uint32_t>(*group, path / "iommu_group")) {
+      function.iommu_group = *number;
+    } else {
+      reader.note(std::move(number).error());
+    }
+  }
+  reader.optional("numa_node", function.numa_node);
+  if (function.numa_node && *function.numa_node < 0) function.numa_node.reset();
+  std::optional<std::string> physical;
+  reader.optional_link("physfn", physical);
+  if (physical) {
+    if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
+  }
+  read_directory(host, path, function, reader);
+
+  // Hot-unplugged while being read: not a faulty device, but none.
+  if (function.problem && !host.exists(path)) {
+    return fail(Errc::not_found, "there is no PCI function " + address.text());
+  }
+  return function;
+}
+
+}  // namespace ferry

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who holds a device? Asked before anything is written: the kernel's unbind never refuses, it takes away or
+// hangs. Only the question stands here; the probes over /proc, pod resources and libvirt are handed in from
+// above.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+
+namespace ferry {
+
+/// A device node through which a device can be held open, compared by number: containers see other paths.
+struct DeviceNode {
+  std::string name;  ///< for people: "/dev/vfio/12", "/dev/dri/card0"
+  DeviceNumber number;
+};
+
+/// One device to ask about.
+struct UseQuestion {
+  std::string device;  ///< PCI address or mdev UUID: the key of the answer
+  std::vector<DeviceNode> nodes;
+};
+
+/// One who holds a device.
+struct Holder {
+  enum class Kind { process, virtual_machine, pod };
+  Kind kind = Kind::process;
+  std::string name;        ///< command name, or the VM's
+  std::optional<int> pid;  ///< absent when only libvirt or the kubelet knows
+  std::string what;        ///< the node or claim through which it holds
+  std::string pod_uid;     ///< empty when in no pod
+
+  /// "VM demo-gpu (pid 412) holds /dev/vfio/12"
+  std::string text() const;
+  auto operator<=>(const Holder&) const = default;
+};
+
+struct UseReport {
+  std::map<std::string, std::vector<Holder>> holders;  ///< by UseQuestion::device; absent or empty: free
+  std::vector<std::string> unknown;  ///< what could not be asked, for people ("libvirt: no answer in 2 s")
+
+  std::span<const Holder> of(const std::string& device) const;
+};
+
+class UseProbe {
+ public:
+  UseProbe() = default;
+  UseProbe(const UseProbe&) = delete;
+  UseProbe& operator=(const UseProbe&) = delete;
+  UseProbe(UseProbe&&) = delete;
+  UseProbe& operator=(UseProbe&&) = delete;
+  virtual ~UseProbe() = default;
+
+  /// Looks once, for all devices. What cannot be known is said in UseReport::unknown; an error means that
+  /// nothing at all could be learnt, and then nothing may be written.
+  virtual Result<UseReport> look(std::span<const UseQuestion> questions) = 0;
+};
+
+}  // namespace ferry
