@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device plugin as one call: reads what the host has to offer, offers it to the kubelet, answers for it.
+#pragma once
+
+#include <filesystem>
+#include <stop_token>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "kubevirt-plugin/offer_rules.h"
+
+namespace ferry {
+
+struct PluginOptions {
+  /// The kubelet's device plugin directory, relative to the host's root; it must exist. The kubelet itself knows
+  /// one place only, whatever its --root-dir.
+  std::filesystem::path kubelet_directory = "var/lib/kubelet/device-plugins";
+  /// Which functions become resources, and under which names.
+  OfferRules rules;
+  /// What the kubelet has been offered and what is allocated, relative to the host's root; replaced atomically
+  /// at each change (offered_file.h).
+  std::filesystem::path offered_file = "run/ferry/offered.json";
+};
+
+/// Serves the kubelet until `stop` is requested; then ends every stream, removes its sockets and returns.
+///
+/// Blocks the calling thread; starts one more. A kubelet that is absent, restarts or drops us is waited for,
+/// for ever. Errors: Errc::not_found when the kubelet's directory does not exist, or goes away while running;
+/// what the operating system said when a socket cannot be made in it. Nothing on the host is changed but our
+/// sockets and the offered file.
+Result<> run_plugin(HostFs& host, const PluginOptions& options, std::stop_token stop);
+
+}  // namespace ferry
