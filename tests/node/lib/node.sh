@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a job inside the virtual node can use. Sourced for it before its first line, with errors ending the job.
+# shellcheck shell=bash
+unset BASH_ENV
+set -Eeuo pipefail
+trap '_failed $? "$BASH_COMMAND" "${BASH_SOURCE[0]-}" "$LINENO"' ERR
+
+# --- what the runner reads --------------------------------------------------------------------------------------------
+
+_json() { # TEXT: as a JSON string, in $REPLY
+  local text=$1 i char
+  text=${text//\\/\\\\}
+  text=${text//\"/\\\"}
+  text=${text//$'\n'/\\n}
+  text=${text//$'\t'/\\t}
+  text=${text//$'\r'/\\r}
+  if [[ $text == *[$'\x01'-$'\x1f\x7f']* ]]; then
+    local clean=
+    for ((i = 0; i < ${#text}; i++)); do
+      char=${text:i:1}
+      if [[ $char == [$'\x01'-$'\x1f\x7f'] ]]; then printf -v char '\\u%04x' "'$char"; fi
+      clean+=$char
+    done
+    text=$clean
+  fi
+  REPLY=\"$text\"
+}
+
+_record() { # KIND [KEY VALUE]...: one line to the runner; a KEY that begins with # has a number as its value
+  local line
+  _json "$1"
+  line="{\"record\":$REPLY"
+  shift
+  while (($# > 1)); do
+    if [[ $1 == '#'* ]]; then
+      line+=",\"${1#'#'}\":$2"
+    else
+      _json "$2"
+      line+=",\"$1\":$REPLY"
+    fi
+    shift 2
+  done
+  printf '%s}\n' "$line" > "$FERRY_RECORDS"
+}
+
+_failed() { # STATUS COMMAND FILE LINE: the ERR trap
+  trap - ERR
+  local where="${3##*/} line $4"
+  echo "--- FAILED at $where (status $1): $2"
+  if ((BASH_SUBSHELL == 0)); then _record fail why "$where: $2: status $1"; fi
+  exit "$1"
+}
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+step() { # NAME: begins a step; the one before it is ok, since a failing command would have ended the job
+  echo "--- $*"
+  _record step name "$*"
+}
+
+ok() { # ends the step
+  _record ok
+}
+
+evidence() { # KEY VALUE: kept with the step in result.json
+  printf '    %s: %s\n' "$1" "$2"
+  _record evidence key "$1" value "$2"
+}
+
+fail() { # WHY...: ends the step and the job
+  trap - ERR
+  echo "--- FAILED: $*"
+  _record fail why "$*"
+  exit 1
+}
+
+expect() { # WHAT COMMAND...: the step holds only if the command succeeds
+  local what=$1
+  shift
+  "$@" || fail "$what: it is not so: $*"
+}
+
+expect_equal() { # WHAT WANTED FOUND
+  [[ $2 == "$3" ]] || fail "$1: wanted \"$2\", found \"$3\""
+}
+
+expect_match() { # WHAT REGEX TEXT
+  [[ $3 =~ $2 ]] || fail "$1: \"$2\" is not in \"$3\""
+}
+
+expect_status() { # WHAT STATUS COMMAND...: the command must end with this status; its output is left in $REPLY
+  local what=$1 wanted=$2 found=0
+  shift 2
+  REPLY=$("$@" 2>&1) || found=$?
+  printf '%s\n' "$REPLY"
+  ((found == wanted)) || fail "$what: status $found instead of $wanted from: $*"
+}
+
+wait_for() { # CONDITION SECONDS: a command, tried until it succeeds; fails when the time is up
+  local end=$((SECONDS + $2 + 1))
+  until eval "$1"; do
+    ((SECONDS < end)) || return 1
+    read -rt 0.1 <> <(:) || :
+  done
+}
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+_plan() { # NAME FIELD: a field of the device's line in the scenario's table, in $REPLY
+  local name fields
+  while read -r name fields; do
+    if [[ $name == "$1" ]]; then
+      # shellcheck disable=SC2086 # the table's fields are words
+      set -- "$2" $fields
+      REPLY=${!1}
+      return
+    fi
+  done < /mnt/run/devices
+  echo "no device is named $1 in this scenario" >&2
+  return 1
+}
+
+dev() { # NAME: the address that the kernel gave it, found along the way from its root port; it need not be plugged
+  local hops hop address= bus=0000:00
+  _plan "$1" 2 || return
+  IFS=/ read -ra hops <<< "$REPLY"
+  for hop in "${hops[@]}"; do
+    if [[ -n $address ]]; then
+      local behind
+      behind=$(< "/sys/bus/pci/devices/$address/secondary_bus_number") || return
+      printf -v bus '0000:%02x' "$behind"
+    fi
+    printf -v address '%s:%02x.%x' "$bus" "0x${hop%.*}" "0x${hop#*.}"
+  done
+  echo "$address"
+}
+
+devices() { # the names of all devices of the scenario
+  local name rest
+  while read -r name rest; do echo "$name"; done < /mnt/run/devices
+}
+
+planned() { # NAME WHAT: what the scenario gives it: vendor, device, subsystem_vendor, subsystem_device, class, driver
+  local ids
+  case $2 in
+    driver) _plan "$1" 3 && echo "${REPLY#-}"; return ;;
+  esac
+  _plan "$1" 5 || return
+  IFS=: read -ra ids <<< "$REPLY"
+  case $2 in
+    vendor) echo "${ids[0]}" ;;
+    device) echo "${ids[1]}" ;;
+    subsystem_vendor) echo "${ids[2]}" ;;
+    subsystem_device) echo "${ids[3]}" ;;
+    class) echo "${ids[4]}" ;;
+    *) return 1 ;;
+  esac
+}
+
+driver() { # NAME: the driver that it is bound to, or nothing
+  local link
+  link=$(readlink "/sys/bus/pci/devices/$(dev "$1")/driver") || return 0
+  echo "${link##*/}"
+}
+
+group() { # NAME: the number of its IOMMU group, or nothing
+  local link
+  link=$(readlink "/sys/bus/pci/devices/$(dev "$1")/iommu_group") || return 0
+  echo "${link##*/}"
+}
+
+attribute() { # NAME FILE: what sysfs says of it
+  cat "/sys/bus/pci/devices/$(dev "$1")/$2"
+}

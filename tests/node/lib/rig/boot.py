@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One boot of a scenario: runs the machine, does the steps from outside, and says what was true."""
+
+import dataclasses
+import json
+import pathlib
+import re
+import time
+from typing import Any, TextIO
+
+from .devices import Topology
+from .machine import Machine, MachineError
+from .scenario import Boot, Step
+
+POWER_OFF_S = 30  # from the end of the job to the end of QEMU
+PANIC = re.compile(r"Kernel panic - not syncing")
+
+
+@dataclasses.dataclass
+class NamedStep:
+    """A step that the job named, or one from outside."""
+
+    name: str
+    ok: bool
+    seconds: float
+    why: str = ""
+    evidence: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class Expectation:
+    text: str
+    ok: bool
+    evidence: str
+
+
+@dataclasses.dataclass
+class BootResult:
+    name: str
+    seconds: float = 0.0
+    seconds_to_job: float | None = None  # from the start of QEMU to the job's first line; None: it never started
+    ended: str = ""  # "power-off", "power cut" or, where the boot could not be run to its end, why
+    ran: bool = False  # whether it ended as planned, so that the expectations mean something
+    job_exit: int | None = None
+    steps: list[NamedStep] = dataclasses.field(default_factory=list)
+    outside: list[NamedStep] = dataclasses.field(default_factory=list)
+    expectations: list[Expectation] = dataclasses.field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.ran and all(one.ok for one in (*self.steps, *self.outside, *self.expectations))
+
+
+class Console:
+    """The console's lines, each with the seconds since power-on, kept for the expectations and written to a log."""
+
+    def __init__(self, log: TextIO, echo: TextIO | None) -> None:
+        self.lines: list[str] = []
+        self._log, self._echo, self._start = log, echo, time.monotonic()
+
+    def add(self, line: str) -> None:
+        # What firmware and terminals send to place the cursor is no text.
+        line = re.sub(r"\x1b(\[[0-9;?=]*[A-Za-z]|c)", "", line)
+        self.lines.append(line)
+        stamped = f"[{time.monotonic() - self._start:8.3f}] {line}\n"
+        for out in (self._log, self._echo):
+            if out:
+                out.write(stamped)
+                out.flush()
+
+
+class Runner:
+    """The state of one boot between its first and last line."""
+
+    def __init__(self, boot: Boot, topology: Topology, console: Console) -> None:
+        self._boot, self._topology, self._console = boot, topology, console
+        self.result = BootResult(boot.name)
+        self._open: NamedStep | None = None
+        self._open_since = 0.0
+        self._pending = list(boot.steps)
+        self._line = 0  # first console line that the next step from outside may match
+        self._since = time.monotonic()
+        self._gone: set[str] = set()  # functions whose removal the step at work waits for
+        self._at_work: NamedStep | None = None
+        self._stop = ""
+        self._setup_error = ""
+        self._exited_at: float | None = None
+
+    def run(self, command: list[str]) -> BootResult:
+        with Machine(command, self._console.add, self._record, self._event) as self._machine:
+            deadline = self._machine.started + self._boot.timeout_s
+            while self._machine.pump(0.2 if not self._stop else 0):
+                self._work()
+                now = time.monotonic()
+                if not self._stop and now > deadline:
+                    self._stop = f"it was not done within {self._boot.timeout_s:g} s"
+                if not self._stop and self._exited_at and now > self._exited_at + POWER_OFF_S:
+                    self._stop = f"the node did not power off within {POWER_OFF_S} s of its job's end"
+                if self._stop:
+                    break
+            self._machine.kill()
+            while self._machine.pump(0):  # what was still under way when it ended
+                pass
+            self._work()
+            self.result.seconds = self._machine.seconds()
+            status = self._machine.exit_status()
+        self._end(status)
+        return self.result
+
+    def _record(self, record: dict[str, Any]) -> None:
+        match record:
+            case {"record": "job"}:
+                self.result.seconds_to_job = self._machine.seconds()
+            case {"record": "step", "name": str(name)}:
+                self._close_step(True)
+                self._open, self._open_since = NamedStep(name, False, 0.0), time.monotonic()
+            case {"record": "ok"}:
+                self._close_step(True)
+            case {"record": "evidence", "key": str(key), "value": value}:
+                self._open_step().evidence[key] = value
+            case {"record": "fail", "why": str(why)}:
+                self._open_step().why = why
+                self._close_step(False)
+            case {"record": "setup", "why": str(why)}:
+                self._setup_error = why
+            case {"record": "exit", "status": int(status)}:
+                self._close_step(status == 0)
+                self.result.job_exit = status
+                self._exited_at = time.monotonic()
+            case _:
+                raise MachineError(f"the node wrote a record that nobody knows: {json.dumps(record)}")
+
+    def _open_step(self) -> NamedStep:
+        if self._open is None:
+            self._open, self._open_since = NamedStep("(outside any step)", False, 0.0), time.monotonic()
+        return self._open
+
+    def _close_step(self, ok: bool) -> None:
+        if self._open:
+            self._open.ok, self._open.seconds = ok, time.monotonic() - self._open_since
+            self.result.steps.append(self._open)
+            self._open = None
+
+    def _work(self) -> None:
+        """Goes as far with the steps from outside as the console allows."""
+        while self._pending and not self._at_work and not self._stop:
+            step = self._pending[0]
+            found = next((n for n in range(self._line, len(self._console.lines))
+                          if step.after.search(self._console.lines[n])), None)
+            if found is None:
+                if time.monotonic() > self._since + step.within_s:
+                    self._fail(f'no line "{step.after.pattern}" came within {step.within_s:g} s')
+                return
+            self._line = found + 1
+            self._begin(step, self._console.lines[found])
+        if self._at_work and not self._stop and time.monotonic() > self._since + self._pending[0].within_s:
+            self._fail(f"{', '.join(sorted(self._gone))} was not given up within {self._pending[0].within_s:g} s")
+
+    def _begin(self, step: Step, line: str) -> None:
+        self._since = time.monotonic()
+        self._at_work = NamedStep(f"{step.action} {step.device}".strip(), False, 0.0, evidence={"after": line})
+        self._console.add(f"(outside: {self._at_work.name})")
+        if step.action == "power cut":
+            self._finish()
+            self._stop = "power cut"
+        elif step.action == "unplug":
+            self._gone = set(self._topology.members(step.device)) if step.wait else set()
+            self._machine.command("device_del", {"id": step.device}, self._answered)
+        else:
+            for member in self._topology.members(step.device):
+                last = member == step.device
+                self._machine.command("device_add", self._topology.properties(member),
+                                      self._answered if last else self._check)
+
+    def _answered(self, answer: dict[str, Any]) -> None:
+        if self._check(answer) and self._at_work and not self._gone:
+            self._finish()
+
+    def _check(self, answer: dict[str, Any]) -> bool:
+        if "error" in answer:
+            self._fail(f"QEMU refused: {answer['error'].get('desc')}")
+        return "error" not in answer
+
+    def _event(self, event: dict[str, Any]) -> None:
+        if event["event"] == "DEVICE_DELETED" and self._gone:
+            self._gone.discard(event["data"].get("device"))
+            if not self._gone:
+                self._finish()
+
+    def _finish(self) -> None:
+        assert self._at_work
+        self._at_work.ok, self._at_work.seconds = True, time.monotonic() - self._since
+        self.result.outside.append(self._at_work)
+        self._at_work, self._since = None, time.monotonic()
+        self._pending.pop(0)
+
+    def _fail(self, why: str) -> None:
+        step = self._at_work or NamedStep(f"{self._pending[0].action} {self._pending[0].device}".strip(), False, 0.0)
+        step.ok, step.why, step.seconds = False, why, time.monotonic() - self._since
+        self.result.outside.append(step)
+        self._at_work = None
+        self._stop = why
+
+    def _end(self, status: int | None) -> None:
+        result = self.result
+        panic = next((line for line in self._console.lines if PANIC.search(line)), None)
+        self._close_step(False)
+        failed_outside = any(not step.ok for step in result.outside)
+        if self._stop == "power cut":
+            result.ended, result.ran = self._stop, True
+        elif panic:
+            result.ended = f"the node's kernel panicked: {panic}"
+        elif self._setup_error:
+            result.ended = f"the node could not be set up: {self._setup_error}"
+        elif self._stop:
+            result.ended, result.ran = self._stop, failed_outside
+        elif result.job_exit is None:
+            last = next((line for line in reversed(self._console.lines) if line.strip()), "(nothing)")
+            result.ended = f"QEMU ended with {status} before the job did; last line: {last}"
+        else:
+            result.ended, result.ran = "power-off", True
+        for step in self._pending:
+            if not failed_outside:
+                name = f"{step.action} {step.device}".strip()
+                result.outside.append(NamedStep(name, False, 0.0, f'no line "{step.after.pattern}" came'))
+
+
+def check(boot: Boot, result: BootResult, console: list[str], state: pathlib.Path) -> None:
+    """Adds to the result what the boot's expectations came to."""
+    expect, found = boot.expect, result.expectations
+
+    def say(text: str, ok: bool, evidence: str) -> None:
+        found.append(Expectation(text, ok, evidence))
+
+    if expect.job_exit is not None:
+        say(f"the job exits with {expect.job_exit}", result.job_exit == expect.job_exit,
+            "it did not end" if result.job_exit is None else f"it exited with {result.job_exit}")
+    for pattern in expect.console_has:
+        line = next((line for line in console if pattern.search(line)), None)
+        say(f'the console has "{pattern.pattern}"', line is not None, line or "no such line")
+    for pattern in expect.console_lacks:
+        line = next((line for line in console if pattern.search(line)), None)
+        say(f'the console lacks "{pattern.pattern}"', line is None, line or "no such line")
+    for one in expect.state:
+        try:
+            text = (state / one.file).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            say(f"state file {one.file} {'is absent' if one.absent else 'is there'}",
+                one.absent and isinstance(error, FileNotFoundError), str(error.strerror))
+            continue
+        if one.absent:
+            say(f"state file {one.file} is absent", False, "it is there")
+            continue
+        pattern = one.has or one.lacks
+        assert pattern
+        match = pattern.search(text)
+        say(f'state file {one.file} {"has" if one.has else "lacks"} "{pattern.pattern}"',
+            (match is not None) == (one.has is not None), match.group(0) if match else "no such text")
+    for name in expect.steps:
+        ended = next((step for step in result.steps if step.name == name), None)
+        say(f'the job reaches "{name}"', ended is not None and ended.ok,
+            "it did not" if ended is None else ended.why or ("ok" if ended.ok else "it failed there"))

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run came to, for programs (result.json) and for people."""
+
+import dataclasses
+import json
+import pathlib
+
+from .boot import BootResult
+from .scenario import Scenario
+
+
+def write(file: pathlib.Path, scenario: Scenario, seed: int, subsystems: dict[str, str], boots: list[BootResult],
+          seconds: float, why: str) -> None:
+    """Writes result.json; why says why the scenario could not be run, and is empty where it could."""
+    found = {"scenario": scenario.name, "title": scenario.title, "ok": not why and all(boot.ok for boot in boots),
+             "could_not_run": why, "seconds": seconds, "seed": seed, "subsystems": subsystems,
+             "boots": [dataclasses.asdict(boot) | {"ok": boot.ok} for boot in boots]}
+    scratch = file.with_suffix(".json.new")
+    scratch.write_text(json.dumps(_rounded(found), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    scratch.rename(file)
+
+
+def table(boot: BootResult) -> str:
+    """A few lines about one boot: what held, and all about what did not."""
+    to_job = "" if boot.seconds_to_job is None else f", job after {boot.seconds_to_job:.1f} s"
+    lines = [f"boot {boot.name}: {boot.ended} ({boot.seconds:.1f} s{to_job})"]
+    for step in (*boot.outside, *boot.steps):
+        lines.append(f"  {_mark(step.ok)} {step.name} ({step.seconds:.1f} s)")
+        if step.why:
+            lines.append(f"       {step.why}")
+    for expectation in boot.expectations:
+        lines.append(f"  {_mark(expectation.ok)} {expectation.text}")
+        if not expectation.ok:
+            lines.append(f"       {expectation.evidence}")
+    return "\n".join(lines)
+
+
+def _mark(ok: bool) -> str:
+    return "ok  " if ok else "FAIL"
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
