@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mediated device framework in sysfs.
+// ABI: Documentation/ABI/testing/sysfs-bus-vfio-mdev; Documentation/driver-api/vfio-mediated-device.rst.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "mdev/vgpu.h"
+
+namespace ferry {
+
+struct MdevBus {
+  std::map<PciAddress, VgpuParent> parents;
+  std::vector<VgpuDevice> devices;  ///< on parents that are PCI functions, in order of parent, then UUID
+  std::vector<std::string> notes;   ///< what was passed over, and why
+};
+
+/// Reads all parents, their types and the mediated devices. A host without the framework has none of them; a
+/// parent that is no PCI function is passed over with a note. Errors: a directory that exists cannot be
+/// listed.
+Result<MdevBus> read_mdev_bus(const HostFs& host);
+
+/// Where to write a UUID to create a device: EINVAL when the type no longer fits, EEXIST when the UUID is in
+/// use anywhere on the host.
+std::filesystem::path create_path(const PciAddress& parent, const std::string& type_id);
+
+/// Where to write "1" to remove a device. Through its parent, so that the path of a write that hangs names
+/// the GPU also when the device is gone from the bus.
+std::filesystem::path remove_path(const PciAddress& parent, const VgpuId& id);
+
+}  // namespace ferry

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// vGPUs as the host shows them, whichever of the kernel's frameworks makes them: plain values.
+//
+// A GPU (a physical function) has parents, the functions on which vGPUs are created: the GPU itself, or its
+// virtual functions. A parent offers types; a vGPU is an instance of a type on a parent.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "vfio/pci_address.h"
+#include "vfio/pci_function.h"
+#include "vfio/use_probe.h"
+
+namespace ferry {
+
+/// How vGPUs come to exist on a GPU. Decided per GPU from sysfs, never from its generation.
+enum class VgpuFramework {
+  none,         ///< none now; VgpuGpu::obstacle says why
+  mdev_on_pf,   ///< mediated devices on the GPU itself, many of them
+  mdev_on_vf,   ///< mediated devices on its virtual functions, one on each
+  vendor_vfio,  ///< the driver's own attributes on each virtual function, without mdev
+};
+/// "mdev on the GPU", "vendor-specific VFIO"
+std::string_view text(VgpuFramework framework);
+
+/// What a vGPU is called on its host, and the key under which its use is asked and reported: the UUID of a
+/// mediated device in lower case. (A vGPU of vendor-specific VFIO has no UUID: its virtual function's
+/// address.)
+struct VgpuId {
+  std::string text;
+  auto operator<=>(const VgpuId&) const = default;
+};
+
+/// The kernel's form of a UUID, 8-4-4-4-12 hex digits of either case, no braces. Errc::usage otherwise.
+Result<VgpuId> parse_mdev_uuid(std::string_view text);
+
+/// A type as one parent offers it.
+struct VgpuType {
+  std::string id;               ///< the directory's name: "nvidia-230"
+  std::string name;             ///< as the driver gives it: "GRID T4-1Q"; the id where there is none
+  std::string short_name;       ///< the last word of the name: "T4-1Q"
+  std::uint32_t available = 0;  ///< how many more can be created on this parent now
+  std::optional<std::uint32_t> max_instances;    ///< on an empty GPU; absent: the driver does not say
+  std::optional<std::uint32_t> framebuffer_mib;  ///< of each vGPU; absent: the driver does not say
+  std::string device_api;                        ///< "vfio-pci"; empty: the driver does not say
+};
+
+/// A function that vGPUs can be created on.
+struct VgpuParent {
+  PciAddress address;
+  std::vector<VgpuType> types;   ///< in order of their numbers
+  std::optional<Error> problem;  ///< set: its types could not be read, and nothing is created on it
+};
+
+/// A vGPU that exists.
+struct VgpuDevice {
+  VgpuId id;
+  PciAddress parent;
+  std::string type_id;
+  std::string type_name;                     ///< as VgpuType::name
+  std::string short_name;                    ///< as VgpuType::short_name
+  std::optional<std::uint32_t> iommu_group;  ///< absent: no driver has taken it, no VM can be given it
+  std::optional<std::string> driver;         ///< absent: none bound
+  std::vector<DeviceNode> nodes;             ///< through which a VM holds it
+};
+
+/// One GPU with all that concerns vGPUs.
+struct VgpuGpu {
+  /// What `devices: [n]` of a profile counts: display functions of the accelerators' vendors, without
+  /// virtual functions, in order of their addresses, from 0, whatever driver they are on.
+  unsigned index = 0;
+  PciFunction function;
+  VgpuFramework framework = VgpuFramework::none;
+  /// Why no vGPU can be created here now, as a clause ("bound to vfio-pci: given away whole"). Empty: it
+  /// can, as far as types are available.
+  std::string obstacle;
+  std::vector<VgpuParent> parents;  ///< in order of address
+  std::vector<VgpuDevice> devices;  ///< in order of parent, then id
+
+  const PciAddress& address() const { return function.address; }
+  /// "GPU 1 (0000:65:00.0)"
+  std::string label() const;
+};
+
+struct VgpuInventory {
+  std::vector<VgpuGpu> gpus;  ///< in order of index
+  /// What was seen and belongs to no GPU here: parents that are no PCI functions, other vendors' devices.
+  std::vector<std::string> notes;
+
+  const VgpuGpu* find(const PciAddress& address) const;
+  const VgpuDevice* find(const VgpuId& id) const;
+};
+
+}  // namespace ferry

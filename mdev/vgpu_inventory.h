@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "mdev/vgpu.h"
+#include "vfio/inventory.h"
+
+namespace ferry {
+
+/// Reads which GPUs can carry vGPUs, how, and which they carry. A host without any is no error; what cannot
+/// be read of one GPU is said there. Errors: a directory that exists cannot be listed.
+Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
+                                 const AcceleratorRules& rules);
+
+/// The GPUs that "all accelerators" leaves out when they are bound whole, each with the reason as a clause:
+/// its driver offers vGPU types, it has virtual functions, or it carries vGPUs.
+std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory);
+
+/// What to ask a UseProbe about a vGPU: its group's node and its own VFIO device node, where they exist.
+UseQuestion use_question(const VgpuDevice& device);
+
+}  // namespace ferry

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes a host agree: plan from a scan, write, verify by another scan; on any failure back to the state
+// before.
+//
+// GPUs are independent: what fails on one is undone there and does not keep the others. Killed anywhere, the
+// next call starts from what it finds. The caller holds the node's lock (common/node_lock.h).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "common/exit_status.h"
+#include "common/host_fs.h"
+#include "common/host_writer.h"
+#include "common/result.h"
+#include "vfio/inventory.h"
+#include "vfio/use_probe.h"
+#include "vgpu-dm/plan.h"
+#include "vgpu-dm/profile.h"
+
+namespace ferry {
+
+struct VgpuHost {
+  HostFs& host;
+  HostWriter& writer;
+  UseProbe& uses;
+  AcceleratorRules rules;
+  std::string node;  ///< node_identity(), or a name that is given
+  std::chrono::milliseconds deadline = kWriteDeadline;
+};
+
+/// Scans, and asks who uses the vGPUs there are. Reads only.
+Result<VgpuView> look(const VgpuHost& on);
+
+struct GpuOutcome {
+  enum class Kind {
+    left_alone,  ///< no item matches it
+    already_so,
+    changed,
+    refused,  ///< nothing was written
+    failed,   ///< something was written; back to the state before unless undo_errors says otherwise
+  };
+  unsigned index = 0;
+  PciAddress gpu;
+  Kind kind = Kind::left_alone;
+  std::vector<VgpuStep> done;      ///< writes that succeeded, in order; without those of the undo
+  std::optional<Error> error;      ///< of refused and failed
+  std::vector<Error> undo_errors;  ///< what could not be put back
+  std::vector<std::string> notes;
+};
+std::string_view text(GpuOutcome::Kind kind);
+
+struct VgpuOutcome {
+  std::vector<GpuOutcome> gpus;
+  std::vector<std::string> notes;
+  ExitStatus status() const;  ///< the worst of all
+};
+
+/// Called after each write with its result, in order: for logs and progress.
+using StepObserver = std::function<void(const VgpuStep&, const Result<>&)>;
+
+/// Errors: the scan or the probe failed, and nothing was written.
+Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile,
+                                  const StepObserver& observe = {});
+Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal,
+                                 const StepObserver& observe = {});
+
+}  // namespace ferry

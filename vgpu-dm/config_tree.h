@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A configuration file (YAML or JSON) as a plain tree that knows where each thing stands.
+//
+// Stricter than the library under it: duplicate keys, more than one document and tags are refused; aliases
+// and merge keys (<<) are applied; size, depth and the number of values after all aliases are bounded.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+
+namespace ferry {
+
+/// A text and the file its lines are counted in: the file itself, or a ConfigMap that carries the text.
+struct ConfigText {
+  std::string file;  ///< as it was given to us; "-" is standard input
+  std::string text;
+  int first_line = 1;  ///< the file's line on which the text begins
+  /// The text has lines that the file has not (a quoted string with \n): then every place is `first_line`,
+  /// and the text's own line stands in brackets.
+  bool one_line = false;
+
+  /// "profiles.yaml:12" for the text's 12th line.
+  std::string place(int line) const;
+};
+
+/// Reads a file, or standard input for "-". Errc::invalid_config: not there, not readable, a directory, or
+/// larger than 2 MiB (a ConfigMap holds at most one).
+Result<ConfigText> read_config_text(const std::filesystem::path& path);
+
+struct ConfigMember;
+
+struct ConfigNode {
+  enum class Kind { null, scalar, list, map };
+  Kind kind = Kind::null;
+  int line = 0;                       ///< of the text, from 1; of an anchor's content where an alias stands
+  std::string text;                   ///< of a scalar
+  bool quoted = false;                ///< a scalar that is a string whatever it looks like
+  std::optional<int> block_line;      ///< of a literal block (|): the text's line on which its content begins
+  std::vector<ConfigNode> items;      ///< of a list
+  std::vector<ConfigMember> members;  ///< of a map: in order of the file, merged ones last
+
+  const ConfigMember* find(std::string_view key) const;
+
+  /// A quoted scalar, or a plain one that neither YAML 1.1 nor 1.2 takes for a null, a boolean or a number.
+  bool is_string() const;
+  /// "a list", "the number 010", "the string 'x'": for messages.
+  std::string described() const;
+};
+
+struct ConfigMember {
+  ConfigNode key;  ///< a scalar
+  ConfigNode value;
+};
+
+/// The document of a text; a node of kind `null` for an empty one. Errc::invalid_config with "file:line".
+Result<ConfigNode> parse_config(const ConfigText& source);
+
+}  // namespace ferry

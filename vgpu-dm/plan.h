@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a profile and a scan to the fewest writes that make the host agree: pure functions.
+//
+// A vGPU that fits stays, UUID and all. On a matched GPU whatever the profile does not ask for goes, whoever
+// made it, as under NVIDIA's program; but nothing in use is ever removed: then the GPU is refused whole.
+// Room for what is asked is checked before the first removal. A GPU that no item matches is left as it is.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "mdev/vgpu_inventory.h"
+#include "vfio/use_probe.h"
+#include "vgpu-dm/profile.h"
+
+namespace ferry {
+
+/// All that a plan is made from.
+struct VgpuView {
+  VgpuInventory inventory;
+  UseReport use;
+  std::string node;             ///< node identity, stable_uuid.h
+  std::set<std::string> stuck;  ///< GPU addresses and vGPU ids that a write in the kernel still holds
+};
+
+/// One write.
+struct VgpuStep {
+  enum class Kind { remove, create };
+  Kind kind = Kind::create;
+  VgpuId id;
+  PciAddress parent;
+  std::string type_id;     ///< "nvidia-230"
+  std::string short_name;  ///< "T4-1Q"
+  std::string why;
+
+  /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"
+  std::string text() const;
+  bool operator==(const VgpuStep&) const = default;
+};
+
+/// So many of a type: as the profile names it, or its short name.
+struct TypeCount {
+  std::string type;
+  std::uint32_t count = 0;
+  auto operator<=>(const TypeCount&) const = default;
+};
+/// "2 x T4-4Q, 1 x T4-8Q"; "none"
+std::string text(const std::vector<TypeCount>& counts);
+
+struct GpuPlan {
+  unsigned index = 0;
+  PciAddress gpu;
+  bool matched = false;           ///< false: no item is for it; nothing is done
+  std::string place;              ///< of the item: "profiles.yaml:7"
+  std::vector<TypeCount> wanted;  ///< names as the profile writes them
+  std::vector<TypeCount> found;
+  std::vector<VgpuId> kept;
+  std::vector<VgpuStep> steps;   ///< removals first; empty: already so, or refused
+  std::optional<Error> refusal;  ///< Errc: refused (in use), invalid_config (no such type, no room),
+                                 ///< unsupported (framework), stuck, or the scan's own
+  std::vector<std::string> notes;
+
+  std::string label() const;  ///< as VgpuGpu::label
+};
+
+struct VgpuPlan {
+  std::vector<GpuPlan> gpus;       ///< all GPUs, in order of index
+  std::vector<std::string> notes;  ///< items that match no GPU, what could not be asked
+  bool writes_nothing() const;
+};
+
+/// Makes the node agree with a profile.
+VgpuPlan plan_profile(const Profile& profile, const VgpuView& view);
+
+struct Removal {
+  std::set<PciAddress> gpus;  ///< empty: all
+  bool foreign = false;       ///< also those whose UUID shows that Ferry did not make them
+};
+/// Takes vGPUs away.
+VgpuPlan plan_removal(const Removal& removal, const VgpuView& view);
+
+/// The way back to `before` for one GPU, from a scan made now: what was made meanwhile goes unless it is in
+/// use, what is missing is made again under its old UUID.
+std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use);
+
+}  // namespace ferry

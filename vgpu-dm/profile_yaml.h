@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The profile file of NVIDIA's vGPU device manager, version v1, read strictly.
+//
+//   version: v1
+//   vgpu-configs:
+//     NAME:
+//     - device-filter: "0x26B910DE"        # optional; or a list
+//       devices: all                       # or a list of indices
+//       vgpu-devices: {"L40S-12Q": 4}      # may be {}
+//
+// Refused although NVIDIA's program takes them, because they never do what was meant: duplicate keys, filters
+// that do not parse (they match nothing there), plain scalars that other YAML readers turn into something
+// else, two spellings of one type in one map.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "common/result.h"
+#include "vgpu-dm/config_tree.h"
+#include "vgpu-dm/profile.h"
+
+namespace ferry {
+
+/// Reads all profiles of a text. An empty document and one with only a version have none. Any fault is
+/// Errc::invalid_config, "file:line: key: what".
+Result<ProfileFile> read_profiles(const ConfigText& source);
+
+/// The named profile; without a name the only one. Errc::invalid_config lists the names there are.
+Result<Profile> select_profile(const ProfileFile& file, const std::optional<std::string>& name);
+
+}  // namespace ferry

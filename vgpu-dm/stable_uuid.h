@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// UUIDs that come out the same after every reboot: name-based (RFC 4122 version 5) from the node, the parent,
+// the type's name and a number.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "mdev/vgpu.h"
+
+namespace ferry {
+
+/// The node's identity where none is given: its machine ID. Errc::unsupported when the host has none (an
+/// image before its first boot). ABI: machine-id(5).
+Result<std::string> node_identity(const HostFs& host);
+
+/// The UUID of the `number`th vGPU, from 0, of a type on a parent.
+VgpuId stable_uuid(std::string_view node, const PciAddress& parent, std::string_view short_name,
+                   unsigned number);
+
+/// Whether stable_uuid() gave this vGPU its UUID: Ferry made it on this node.
+bool is_ours(std::string_view node, const VgpuDevice& device);
+
+}  // namespace ferry

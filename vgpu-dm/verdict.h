@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Does the host agree with a profile?
+#pragma once
+
+#include <vector>
+
+#include "common/result.h"
+#include "mdev/vgpu_inventory.h"
+#include "vgpu-dm/plan.h"
+#include "vgpu-dm/profile.h"
+
+namespace ferry {
+
+struct GpuVerdict {
+  unsigned index = 0;
+  PciAddress gpu;
+  bool agrees = false;
+  std::vector<TypeCount> wanted;
+  std::vector<TypeCount> found;
+  std::string difference;  ///< "GPU 0 (0000:17:00.0): wanted 4 x T4-4Q, found none"; empty when it agrees
+};
+
+/// One verdict per GPU of the node, in order of index. As under NVIDIA's program every GPU counts: one that
+/// no item matches does not agree, so that a profile which passes says all there is. (An item with
+/// `devices: all` and `vgpu-devices: {}` in front makes the others agree.)
+std::vector<GpuVerdict> judge(const Profile& profile, const VgpuInventory& inventory);
+
+/// Errc::differs with every difference, or success; a node without GPUs agrees.
+Result<> assert_profile(const Profile& profile, const VgpuInventory& inventory);
+
+}  // namespace ferry
