@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mdev/mdev_bus.h"
+
+#include <algorithm>
+#include <charconv>
+#include <tuple>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+constexpr const char* kParents = "sys/class/mdev_bus";
+constexpr const char* kDevices = "sys/bus/mdev/devices";
+
+std::optional<std::uint32_t> number_at_start(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  return value;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \t\r\n";
+  const auto first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+std::string last_word(std::string_view name) {
+  return std::string(name.substr(name.find_last_of(' ') + 1));  // npos + 1 is 0
+}
+
+// NVIDIA's line: "num_heads=4, frl_config=60, framebuffer=2048M, max_resolution=7680x4320, max_instance=12".
+// Other drivers write other things; what is not understood is left out.
+void read_description(std::string_view line, VgpuType& type) {
+  while (!line.empty()) {
+    const auto comma = line.find(',');
+    const std::string_view pair = trimmed(line.substr(0, comma));
+    line = comma == std::string_view::npos ? std::string_view() : line.substr(comma + 1);
+    const auto equals = pair.find('=');
+    if (equals == std::string_view::npos) continue;
+    const std::string_view value = pair.substr(equals + 1);
+    if (pair.starts_with("max_instance=")) type.max_instances = number_at_start(value);
+    if (pair.starts_with("framebuffer=") && value.ends_with('M'))
+      type.framebuffer_mib = number_at_start(value);
+  }
+}
+
+// Directories are named "<driver>-<number>"; text order would put nvidia-1153 before nvidia-222.
+std::tuple<std::uint32_t, std::string> by_number(const VgpuType& type) {
+  const std::string_view id = type.id;
+  return {number_at_start(id.substr(id.find_last_of('-') + 1)).value_or(0), type.id};
+}
+
+Result<std::string> driver_name(const HostFs& host, const std::filesystem::path& type_directory) {
+  auto name = host.read_attribute(type_directory / "name");
+  if (!name) return fail(std::move(name).error());
+  return std::string(trimmed(*name));
+}
+
+Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& directory) {
+  VgpuType type;
+  type.id = directory.filename();
+  auto available = host.read_attribute(directory / "available_instances");
+  if (!available) return fail(std::move(available).error());
+  const auto number = number_at_start(*available);
+  if (!number) {
+    return fail(Errc::malformed_host,
+                fmt::format("/{}/available_instances: '{}' is not a number", directory.string(), *available));
+  }
+  type.available = *number;
+  type.name = driver_name(host, directory).value_or("");
+  if (type.name.empty()) type.name = type.id;  // kernels before 6.1 leave the file to the driver
+  type.short_name = last_word(type.name);
+  type.device_api = host.read_attribute(directory / "device_api").value_or("");
+  read_description(host.read_attribute(directory / "description").value_or(""), type);
+  return type;
+}
+
+std::filesystem::path types_path(const PciAddress& parent) {
+  return sysfs_path(parent) / "mdev_supported_types";
+}
+
+VgpuParent read_parent(const HostFs& host, const PciAddress& address) {
+  VgpuParent parent{.address = address, .types = {}, .problem = {}};
+  auto names = host.list(types_path(address));
+  if (!names) {
+    if (!is_gone(names.error())) parent.problem = std::move(names).error();
+    return parent;
+  }
+  for (const std::string& name : *names) {
+    auto type = read_type(host, types_path(address) / name);
+    if (type) {
+      parent.types.push_back(std::move(*type));
+    } else if (!is_gone(type.error()) && !parent.problem) {
+      parent.problem = std::move(type).error();
+    }
+  }
+  std::sort(parent.types.begin(), parent.types.end(),
+            [](const VgpuType& a, const VgpuType& b) { return by_number(a) < by_number(b); });
+  return parent;
+}
+
+Result<DeviceNumber> read_device_number(const HostFs& host, const std::filesystem::path& path) {
+  auto text = host.read_attribute(path);
+  if (!text) return fail(std::move(text).error());
+  const auto colon = text->find(':');
+  const auto major = number_at_start(*text);
+  const auto minor =
+      colon == std::string::npos ? std::nullopt : number_at_start(std::string_view(*text).substr(colon + 1));
+  if (!major || !minor) {
+    return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not MAJOR:MINOR", path.string(), *text));
+  }
+  return DeviceNumber{.major = *major, .minor = *minor};
+}
+
+// QEMU holds a vGPU through its group's node or, from Linux 6.6 on, through the device's own.
+std::vector<DeviceNode> read_nodes(const HostFs& host, const std::filesystem::path& path,
+                                   std::optional<std::uint32_t> group) {
+  std::vector<DeviceNode> nodes;
+  if (group) {
+    const std::string name = std::to_string(*group);
+    if (auto number = read_device_number(host, std::filesystem::path("sys/class/vfio") / name / "dev")) {
+      nodes.push_back({.name = "/dev/vfio/" + name, .number = *number});
+    }
+  }
+  for (const std::string& name : host.list(path / "vfio-dev").value_or(std::vector<std::string>{})) {
+    if (auto number = read_device_number(host, path / "vfio-dev" / name / "dev")) {
+      nodes.push_back({.name = "/dev/vfio/devices/" + name, .number = *number});
+    }
+  }
+  return nodes;
+}
+
+Result<std::optional<std::string>> optional_link(const HostFs& host, const std::filesystem::path& path) {
+  auto name = host.link_name(path);
+  if (name) return std::optional<std::string>(std::move(*name));
+  if (is_gone(name.error())) return std::optional<std::string>();
+  return fail(std::move(name).error());
+}
+
+Result<VgpuDevice> read_device(const HostFs& host, const VgpuId& id, const VgpuParent& parent) {
+  VgpuDevice device;
+  device.id = id;
+  device.parent = parent.address;
+  const auto path = sysfs_path(parent.address) / id.text;
+  auto type = host.link_name(path / "mdev_type");
+  if (!type) return fail(std::move(type).error());
+  device.type_id = std::move(*type);
+
+  const auto offered = std::find_if(parent.types.begin(), parent.types.end(),
+                                    [&](const VgpuType& t) { return t.id == device.type_id; });
+  device.type_name = offered != parent.types.end() ? offered->name : device.type_id;
+  device.short_name = last_word(device.type_name);
+
+  auto driver = optional_link(host, path / "driver");
+  if (!driver) return fail(std::move(driver).error());
+  device.driver = std::move(*driver);
+  auto group = optional_link(host, path / "iommu_group");
+  if (!group) return fail(std::move(group).error());
+  if (*group) device.iommu_group = number_at_start(**group);
+  device.nodes = read_nodes(host, path, device.iommu_group);
+  return device;
+}
+
+// The directory above the device: .../0000:17:00.0/<uuid>.
+Result<std::string> parent_name(const HostFs& host, const std::string& uuid) {
+  auto target = host.link_target(std::filesystem::path(kDevices) / uuid);
+  if (!target) return fail(std::move(target).error());
+  return std::filesystem::path(*target).parent_path().filename().string();
+}
+
+Result<std::vector<std::string>> list_if_there(const HostFs& host, const char* directory) {
+  auto names = host.list(directory);
+  if (!names && is_gone(names.error())) return std::vector<std::string>{};
+  return names;
+}
+
+}  // namespace
+
+Result<MdevBus> read_mdev_bus(const HostFs& host) {
+  MdevBus bus;
+  auto parents = list_if_there(host, kParents);
+  if (!parents) return fail(std::move(parents).error().during("scan mdev parents"));
+  for (const std::string& name : *parents) {
+    if (const auto address = PciAddress::parse(name)) {
+      bus.parents.emplace(*address, read_parent(host, *address));
+    } else {
+      bus.notes.push_back(fmt::format("mdev parent {} is no PCI function: passed over", name));
+    }
+  }
+
+  auto devices = list_if_there(host, kDevices);
+  if (!devices) return fail(std::move(devices).error().during("scan mediated devices"));
+  for (const std::string& uuid : *devices) {
+    const auto id = parse_mdev_uuid(uuid);
+    const auto parent = parent_name(host, uuid);
+    if (!parent && is_gone(parent.error())) continue;  // removed since it was listed
+    const auto address = parent ? PciAddress::parse(*parent) : fail(parent.error());
+    if (!id || !address) {
+      bus.notes.push_back(fmt::format("mediated device {} is on no PCI function: passed over", uuid));
+      continue;
+    }
+    auto& known =
+        bus.parents.try_emplace(*address, VgpuParent{.address = *address, .types = {}, .problem = {}})
+            .first->second;
+    auto device = read_device(host, *id, known);
+    if (device) {
+      bus.devices.push_back(std::move(*device));
+    } else if (!is_gone(device.error()) && !known.problem) {
+      known.problem = std::move(device).error();  // a count that leaves one out must not be acted on
+    }
+  }
+  std::sort(bus.devices.begin(), bus.devices.end(), [](const VgpuDevice& a, const VgpuDevice& b) {
+    return std::tie(a.parent, a.id) < std::tie(b.parent, b.id);
+  });
+  return bus;
+}
+
+std::filesystem::path create_path(const PciAddress& parent, const std::string& type_id) {
+  return types_path(parent) / type_id / "create";
+}
+
+std::filesystem::path remove_path(const PciAddress& parent, const VgpuId& id) {
+  return sysfs_path(parent) / id.text / "remove";
+}
+
+}  // namespace ferry

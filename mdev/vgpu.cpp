@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mdev/vgpu.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+namespace ferry {
+
+std::string_view text(VgpuFramework framework) {
+  switch (framework) {
+    case VgpuFramework::none:
+      return "none";
+    case VgpuFramework::mdev_on_pf:
+      return "mdev on the GPU";
+    case VgpuFramework::mdev_on_vf:
+      return "mdev on virtual functions";
+    case VgpuFramework::vendor_vfio:
+      return "vendor-specific VFIO";
+  }
+  return "unknown";
+}
+
+Result<VgpuId> parse_mdev_uuid(std::string_view text) {
+  constexpr std::string_view kForm = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+  const bool well_formed =
+      std::equal(text.begin(), text.end(), kForm.begin(), kForm.end(), [](char c, char form) {
+        return form == '-' ? c == '-' : std::isxdigit(static_cast<unsigned char>(c)) != 0;
+      });
+  if (!well_formed) {
+    return fail(Errc::usage, fmt::format("'{}' is not a UUID", text),
+                "write it as 5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
+  }
+  VgpuId id;
+  std::transform(text.begin(), text.end(), std::back_inserter(id.text),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return id;
+}
+
+std::string VgpuGpu::label() const {
+  return fmt::format("GPU {} ({})", index, function.address.text());
+}
+
+const VgpuGpu* VgpuInventory::find(const PciAddress& address) const {
+  const auto found =
+      std::find_if(gpus.begin(), gpus.end(), [&](const VgpuGpu& gpu) { return gpu.address() == address; });
+  return found == gpus.end() ? nullptr : &*found;
+}
+
+const VgpuDevice* VgpuInventory::find(const VgpuId& id) const {
+  for (const VgpuGpu& gpu : gpus) {
+    for (const VgpuDevice& device : gpu.devices) {
+      if (device.id == id) return &device;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace ferry
