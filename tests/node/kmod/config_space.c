@@ -139,8 +139,7 @@ static void unmask_bus(struct pci_bus *bus)
 		pci_bus_set_ops(bus, container_of(bus->ops, struct masked_ops, ops)->real);
 }
 
-/* Every bus that can be masked has a function on it or hangs below one (an empty slot's bus below its port).
- */
+/* Every bus that can be masked has a function on it or hangs below one, as an empty slot does below its port. */
 static void unmask_all_buses(void)
 {
 	struct pci_dev *pdev = NULL;
@@ -245,7 +244,7 @@ static int parse_request(const char *request, struct costume *costume)
 	return 0;
 
 malformed:
-	pr_err("ids: \"%s\" is not DDDD:BB:SS.F=VVVV:DDDD:SVSV:SDSD:CCCCCC (address=vendor:device:subsystem vendor:subsystem device:class, all digits hexadecimal and none left out)\n",
+	pr_err("ids: \"%s\" is not DDDD:BB:SS.F=VVVV:DDDD:SVSV:SDSD:CCCCCC (hexadecimal, every digit)\n",
 	       request);
 	return -EINVAL;
 }
@@ -256,9 +255,8 @@ static void warn_if_unknown_to_vga_arbiter(struct pci_dev *pdev, const struct co
 {
 	if (costume->ids.class >> 8 == PCI_CLASS_DISPLAY_VGA &&
 	    costume->own.class >> 8 != PCI_CLASS_DISPLAY_VGA)
-		pci_warn(
-			pdev, KBUILD_MODNAME
-			": ids: was no VGA device when it was found, so vfio-pci will refuse it (ENODEV): use class 0302xx, a VGA device, or plug it in after this module\n");
+		pci_warn(pdev,
+			 KBUILD_MODNAME ": vfio-pci will refuse it: it was not found as a VGA device\n");
 }
 
 static int put_on_present(struct costume *costume)
