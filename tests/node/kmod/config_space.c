@@ -139,7 +139,7 @@ static void unmask_bus(struct pci_bus *bus)
 		pci_bus_set_ops(bus, container_of(bus->ops, struct masked_ops, ops)->real);
 }
 
-/* Every bus that can be masked has a function on it or hangs below one, as an empty slot does below its port. */
+/* Every bus that can be masked has a function on it or hangs below one, as an empty slot below its port. */
 static void unmask_all_buses(void)
 {
 	struct pci_dev *pdev = NULL;
