@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/allocation_core.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kubevirt-plugin/preferred_allocation.h"
+
+namespace ferry {
+namespace {
+
+/// Whether the kubelet could tell the two apart.
+bool looks_the_same(const ListedResource& one, const ListedResource& other) {
+  return std::equal(one.devices.begin(), one.devices.end(), other.devices.begin(), other.devices.end(),
+                    [](const ListedDevice& a, const ListedDevice& b) {
+                      return a.id == b.id && a.healthy() == b.healthy() && a.numa_node == b.numa_node;
+                    });
+}
+
+Allocation allocation(const std::string& env_name, const std::vector<OfferedDevice>& devices,
+                      std::span<const std::vector<std::string>> nodes) {
+  Allocation answer{.env_name = env_name, .env_value = {}, .nodes = {}};
+  for (const auto& device : devices) {
+    if (!answer.env_value.empty()) answer.env_value += ',';
+    answer.env_value += device.id;
+  }
+  for (const auto& of_one : nodes)
+    for (const auto& node : of_one)
+      if (std::find(answer.nodes.begin(), answer.nodes.end(), node) == answer.nodes.end())
+        answer.nodes.push_back(node);
+  return answer;
+}
+
+template <typename Shelf>
+auto* find_slot(Shelf& shelf, std::string_view id) {
+  const auto slot =
+      std::find_if(shelf.slots.begin(), shelf.slots.end(), [&](const auto& one) { return one.device.id == id; });
+  return slot == shelf.slots.end() ? nullptr : &*slot;
+}
+
+/// The ID of a device that is allocated, for each IOMMU group that has one.
+template <typename Shelves>
+auto held_groups(const Shelves& shelves) {
+  std::unordered_map<std::uint32_t, std::string_view> held;
+  for (const auto& shelf : shelves)
+    for (const auto& slot : shelf.slots)
+      if (slot.holder != 0) held.emplace(slot.device.iommu_group, slot.device.id);
+  return held;
+}
+
+template <typename Shelf>
+ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, std::string_view>& held) {
+  const bool all_nodes_known = std::all_of(shelf.slots.begin(), shelf.slots.end(),
+                                           [](const auto& slot) { return slot.device.numa_node.has_value(); });
+  ListedResource listed{.name = shelf.name, .env_prefix = shelf.env_prefix, .devices = {}};
+  listed.devices.reserve(shelf.slots.size());
+  for (const auto& slot : shelf.slots) {
+    ListedDevice device{.id = slot.device.id,
+                        .reason = slot.device.problem.empty() ? slot.fault : slot.device.problem,
+                        .numa_node = all_nodes_known ? slot.device.numa_node : std::nullopt,
+                        .iommu_group = slot.device.iommu_group,
+                        .allocated = slot.holder != 0};
+    const auto holder = held.find(device.iommu_group);
+    // An allocated device stays Healthy: the kubelet itself takes it out of what it gives.
+    if (device.reason.empty() && !device.allocated && holder != held.end()) {
+      device.reason =
+          fmt::format("held back: {} of its IOMMU group {} is allocated", holder->second, device.iommu_group);
+    }
+    listed.devices.push_back(std::move(device));
+  }
+  return listed;
+}
+
+}  // namespace
+
+AllocationCore::AllocationCore(const HostCheck& check, Listener listener)
+    : check_(check), listener_(std::move(listener)), snapshot_(std::make_shared<const Snapshot>()) {}
+
+std::shared_ptr<const Snapshot> AllocationCore::snapshot() const {
+  const std::scoped_lock lock(mutex_);
+  return snapshot_;
+}
+
+AllocationCore::Ticket AllocationCore::ticket() const {
+  const std::scoped_lock lock(mutex_);
+  return last_ticket_;
+}
+
+Result<std::size_t> AllocationCore::find_shelf(std::string_view resource) const {
+  const auto shelf = std::find_if(shelves_.begin(), shelves_.end(),
+                                  [&](const Shelf& one) { return one.name.text() == resource; });
+  if (shelf == shelves_.end())
+    return fail(Errc::not_found, fmt::format("no resource {} is offered", resource));
+  return static_cast<std::size_t>(shelf - shelves_.begin());
+}
+
+void AllocationCore::replace(std::span<const Resource> scanned) {
+  Wakes wakes;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::unordered_map<std::string, Slot> held;
+    for (auto& shelf : shelves_) {
+      for (auto& slot : shelf.slots)
+        if (slot.holder != 0) held.emplace(slot.device.id, slot);
+    }
+    std::vector<Shelf> before = std::exchange(shelves_, {});
+    for (const auto& shelf : before)
+      shelves_.push_back({.name = shelf.name, .env_prefix = shelf.env_prefix, .slots = {}});
+    for (const auto& resource : scanned) {
+      auto at = find_shelf(resource.name.text());
+      if (!at) {
+        shelves_.push_back({.name = resource.name, .env_prefix = resource.env_prefix, .slots = {}});
+        at = shelves_.size() - 1;
+      }
+      auto& shelf = shelves_[*at];
+      shelf.env_prefix = resource.env_prefix;
+      for (const auto& device : resource.devices) {
+        const auto holder = held.extract(device.id);
+        shelf.slots.push_back({.device = device, .holder = holder ? holder.mapped().holder : 0, .fault = {}});
+      }
+    }
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      for (auto& slot : before[i].slots) {
+        if (!held.contains(slot.device.id)) continue;
+        slot.device.problem = "not to be had on the host any more, and still allocated";
+        slot.gone = true;
+        shelves_[i].slots.push_back(std::move(slot));
+      }
+    }
+    for (auto& shelf : shelves_)
+      std::sort(shelf.slots.begin(), shelf.slots.end(),
+                [](const Slot& a, const Slot& b) { return a.device.id < b.device.id; });
+    wakes = publish();
+  }
+  tell(wakes);
+}
+
+Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view resource,
+                                                            std::function<void()> wake) {
+  const std::scoped_lock lock(mutex_);
+  const auto shelf = find_shelf(resource);
+  if (!shelf) return fail(shelf.error());
+  auto stream = std::make_shared<DeviceStream>(std::move(wake));
+  stream->put(snapshot_->resources.at(*shelf));
+  std::erase_if(watchers_, [](const Watcher& watcher) { return watcher.stream.expired(); });
+  watchers_.push_back({.shelf = *shelf, .stream = stream});
+  return stream;
+}
+
+Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
+                                                      std::span<const std::vector<std::string>> containers) {
+  const auto at = find_shelf(resource);
+  if (!at) return fail(at.error());
+  auto& shelf = shelves_[*at];
+
+  Grant grant;
+  std::vector<Slot*> slots;
+  std::set<Ticket> superseded;
+  for (const auto& ids : containers) {
+    auto& devices = grant.containers.emplace_back();
+    if (ids.empty()) return fail(Errc::usage, "a container asks for no device");
+    for (const auto& id : ids) {
+      auto* const slot = find_slot(shelf, id);
+      if (slot == nullptr) return fail(Errc::not_found, fmt::format("{}: no such device is offered", id));
+      if (std::find(slots.begin(), slots.end(), slot) != slots.end())
+        return fail(Errc::usage, fmt::format("{}: asked for twice", id));
+      if (!slot->device.problem.empty() || !slot->fault.empty()) {
+        return fail(Errc::refused, fmt::format("{}: Unhealthy: {}", id,
+                                               slot->device.problem.empty() ? slot->fault : slot->device.problem));
+      }
+      if (pending_.contains(slot->holder))
+        return fail(Errc::refused, fmt::format("{}: another request for it is not answered yet", id));
+      if (slot->holder != 0) superseded.insert(slot->holder);
+      slots.push_back(slot);
+      devices.push_back(slot->device);
+    }
+  }
+  if (slots.empty()) return fail(Errc::usage, "the request is for no container");
+
+  for (const auto* const slot : slots) {
+    for (const auto& other : shelves_) {
+      for (const auto& member : other.slots) {
+        if (member.holder == 0 || member.device.iommu_group != slot->device.iommu_group ||
+            superseded.contains(member.holder))
+          continue;
+        return fail(Errc::refused,
+                    fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
+                                slot->device.iommu_group, member.device.id, other.name.text()));
+      }
+    }
+  }
+
+  for (const Ticket ticket : superseded) release(ticket);
+  grant.ticket = ++last_ticket_;
+  grant.env_name = env_name(shelf.env_prefix, shelf.name);
+  for (auto* const slot : slots) slot->holder = grant.ticket;
+  pending_.insert(grant.ticket);
+  return grant;
+}
+
+Result<std::vector<Allocation>> AllocationCore::allocate(std::string_view resource,
+                                                         std::span<const std::vector<std::string>> containers) {
+  const auto during = [&] { return fmt::format("allocate {}", resource); };
+  Grant grant;
+  {
+    const std::scoped_lock lock(mutex_);
+    auto reserved = reserve(resource, containers);
+    if (!reserved) return fail(std::move(reserved).error().during(during()));
+    grant = std::move(*reserved);
+  }
+
+  // The host is asked under no lock: the group is reserved meanwhile, and a slow answer delays nobody else.
+  std::vector<Allocation> answers;
+  std::optional<Error> error;
+  std::string faulty;
+  for (const auto& devices : grant.containers) {
+    std::vector<std::vector<std::string>> nodes;
+    for (const auto& device : devices) {
+      auto now = check_.nodes_now(device);
+      if (!now) {
+        error = std::move(now).error();
+        faulty = device.id;
+        break;
+      }
+      nodes.push_back(std::move(*now));
+    }
+    if (error) break;
+    answers.push_back(allocation(grant.env_name, devices, nodes));
+  }
+
+  Wakes wakes;
+  {
+    const std::scoped_lock lock(mutex_);
+    pending_.erase(grant.ticket);
+    if (error) {
+      release(grant.ticket);
+      for (auto& shelf : shelves_)
+        if (auto* const slot = find_slot(shelf, faulty)) slot->fault = error->message;
+    }
+    wakes = publish();
+  }
+  tell(wakes);
+  if (!error) return answers;
+  if (listener_.doubted) listener_.doubted();
+  return fail(std::move(*error).during(faulty).during(during()));
+}
+
+Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resource,
+                                                        std::span<const std::string> available,
+                                                        std::span<const std::string> must_include,
+                                                        int size) const {
+  std::vector<Candidate> candidates;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto shelf = find_shelf(resource);
+    if (!shelf) return fail(shelf.error());
+    for (const auto& slot : shelves_[*shelf].slots) {
+      candidates.push_back({.id = slot.device.id,
+                            .numa_node = slot.device.numa_node,
+                            .iommu_group = slot.device.iommu_group});
+    }
+  }
+  return preferred_allocation(candidates, available, must_include, size);
+}
+
+void AllocationCore::reconcile(std::span<const Holding> held, Ticket settled) {
+  Wakes wakes;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::set<Ticket> kept = pending_;
+    std::vector<std::vector<Slot*>> adopted;
+    for (const auto& holding : held) {
+      const auto shelf = find_shelf(holding.resource);
+      if (!shelf) continue;
+      auto& slots = adopted.emplace_back();
+      for (const auto& id : holding.ids) {
+        auto* const slot = find_slot(shelves_[*shelf], id);
+        if (slot == nullptr) continue;
+        if (slot->holder != 0) {
+          kept.insert(slot->holder);
+        } else {
+          slots.push_back(slot);
+        }
+      }
+    }
+    std::set<Ticket> over;
+    for (const auto& shelf : shelves_)
+      for (const auto& slot : shelf.slots)
+        if (slot.holder != 0 && slot.holder <= settled && !kept.contains(slot.holder)) over.insert(slot.holder);
+    for (const auto& slots : adopted) {
+      if (slots.empty()) continue;
+      ++last_ticket_;
+      for (auto* const slot : slots) slot->holder = last_ticket_;
+    }
+    for (const Ticket ticket : over) release(ticket);
+    wakes = publish();
+  }
+  tell(wakes);
+}
+
+void AllocationCore::release(Ticket ticket) {
+  for (auto& shelf : shelves_) {
+    for (auto& slot : shelf.slots)
+      if (slot.holder == ticket) slot.holder = 0;
+  }
+}
+
+AllocationCore::Wakes AllocationCore::publish() {
+  for (auto& shelf : shelves_)
+    std::erase_if(shelf.slots, [](const Slot& slot) { return slot.gone && slot.holder == 0; });
+
+  const auto held = held_groups(shelves_);
+  auto next = std::make_shared<Snapshot>();
+  next->generation = snapshot_->generation + 1;
+  bool same = snapshot_->resources.size() == shelves_.size();
+  std::vector<bool> to_send(shelves_.size());
+  for (std::size_t i = 0; i < shelves_.size(); ++i) {
+    auto listed = list(shelves_[i], held);
+    const auto old = i < snapshot_->resources.size() ? snapshot_->resources[i] : nullptr;
+    to_send[i] = old == nullptr || !looks_the_same(*old, listed);
+    const bool unchanged = old != nullptr && *old == listed;
+    same = same && unchanged;
+    next->resources.push_back(unchanged ? old : std::make_shared<const ListedResource>(std::move(listed)));
+  }
+  if (same) return {};
+  snapshot_ = std::move(next);
+
+  Wakes wakes;
+  for (const auto& watcher : watchers_) {
+    auto stream = watcher.stream.lock();
+    if (stream == nullptr || !to_send[watcher.shelf]) continue;
+    stream->put(snapshot_->resources[watcher.shelf]);
+    wakes.push_back(std::move(stream));
+  }
+  return wakes;
+}
+
+void AllocationCore::tell(const Wakes& wakes) const {
+  for (const auto& stream : wakes) stream->wake();
+  if (listener_.changed) listener_.changed();
+}
+
+}  // namespace ferry

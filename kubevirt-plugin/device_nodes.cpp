@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/device_nodes.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace ferry {
+
+std::string group_problem(std::uint32_t group, std::span<const GroupMember> members) {
+  const auto in_the_way = std::find_if(members.begin(), members.end(),
+                                       [](const GroupMember& member) { return !member.usable; });
+  if (in_the_way == members.end()) return {};
+  return fmt::format("{} ({}) shares its IOMMU group {} and is not on a vfio driver",
+                     in_the_way->address.text(), in_the_way->driver, group);
+}
+
+std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
+                                    std::span<const GroupMember> members) {
+  std::vector<std::string> own;
+  bool own_nodes = host.exists("dev/iommu");
+  for (const auto& member : members) {
+    if (!own_nodes) break;
+    if (member.vfio_device.empty()) continue;
+    own.push_back("/dev/vfio/devices/" + member.vfio_device);
+    own_nodes = host.exists(own.back().substr(1));
+  }
+  own_nodes = own_nodes && !own.empty();
+  const std::string group_node = fmt::format("/dev/vfio/{}", group);
+  const bool legacy = host.exists("dev/vfio/vfio") && host.exists(group_node.substr(1));
+
+  std::vector<std::string> nodes;
+  if (own_nodes) nodes = std::move(own);
+  if (legacy) {
+    nodes.emplace_back("/dev/vfio/vfio");
+    nodes.push_back(group_node);
+  }
+  if (own_nodes) nodes.emplace_back("/dev/iommu");
+  return nodes;
+}
+
+std::string missing_nodes(std::uint32_t group) {
+  return fmt::format("/dev/vfio/vfio and /dev/vfio/{} are not both there", group);
+}
+
+}  // namespace ferry

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/offered_file.h"
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+
+std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
+                         std::span<const NotOffered> not_offered) {
+  using Json = nlohmann::ordered_json;
+  auto resources = Json::array();
+  for (const auto& resource : snapshot.resources) {
+    auto devices = Json::array();
+    for (const auto& device : resource->devices) {
+      devices.push_back({{"id", device.id},
+                         {"healthy", device.healthy()},
+                         {"reason", device.reason},
+                         {"numa_node", device.numa_node ? Json(*device.numa_node) : Json()},
+                         {"iommu_group", device.iommu_group},
+                         {"allocated", device.allocated}});
+    }
+    resources.push_back({{"name", resource->name.text()},
+                         {"env", env_name(resource->env_prefix, resource->name)},
+                         {"registered", registered.contains(resource->name.text())},
+                         {"devices", std::move(devices)}});
+  }
+  auto left_out = Json::array();
+  for (const auto& device : not_offered) left_out.push_back({{"id", device.id}, {"reason", device.reason}});
+  const Json file = {{"version", 1},
+                     {"generation", snapshot.generation},
+                     {"pid", ::getpid()},
+                     {"resources", std::move(resources)},
+                     {"not_offered", std::move(left_out)}};
+  // A driver's text may be anything; a bad byte must not end the process.
+  return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace ferry

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kubelet has been offered, for the other processes and for people: one JSON file, one writer.
+//
+//   {"version": 1, "generation": 7, "pid": 4711, "resources": [
+//     {"name": "nvidia.com/GH100_H100_SXM5_80GB", "env": "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB",
+//      "registered": true, "devices": [
+//       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
+//        "allocated": false}]}],
+//    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}]}
+//
+// `reason` is "" when healthy; `numa_node` is null when unknown. Keys are only ever added.
+#pragma once
+
+#include <set>
+#include <span>
+#include <string>
+
+#include "kubevirt-plugin/scanner.h"
+#include "kubevirt-plugin/snapshot.h"
+
+namespace ferry {
+
+/// The file's content. `registered`: the resources whose list the kubelet is reading now.
+std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
+                         std::span<const NotOffered> not_offered);
+
+}  // namespace ferry

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kubevirt-plugin/resource_name.h"
+
+namespace ferry {
+
+/// One device as the kubelet is told of it.
+struct ListedDevice {
+  std::string id;
+  std::string reason;            ///< why it is Unhealthy; empty when it is Healthy
+  std::optional<int> numa_node;  ///< known for all devices of a resource or given for none
+  std::uint32_t iommu_group = 0;
+  bool allocated = false;
+
+  bool healthy() const { return reason.empty(); }
+  bool operator==(const ListedDevice&) const = default;
+};
+
+struct ListedResource {
+  ResourceName name;
+  EnvPrefix env_prefix = EnvPrefix::pci_resource;
+  std::vector<ListedDevice> devices;
+
+  bool operator==(const ListedResource&) const = default;
+};
+
+/// What the kubelet has been offered at one moment, and what of it is allocated. Never changes once made.
+struct Snapshot {
+  std::uint64_t generation = 0;  ///< grows by one with each change
+  /// In the order in which they first appeared.
+  std::vector<std::shared_ptr<const ListedResource>> resources;
+};
+
+}  // namespace ferry
