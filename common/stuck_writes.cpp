@@ -38,6 +38,45 @@ Result<ProcessState> process_state(const HostFs& host, int pid) {
   return out;
 }
 
+struct Record {
+  StuckWrite write;
+  bool live = false;
+};
+
+Record parse(const HostFs& host, const std::string& text, const std::string& boot) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return {};
+  try {
+    Record out{.write = {.pid = json.at("pid").get<int>(),
+                         .act = json.at("act").get<std::string>(),
+                         .value = json.at("value").get<std::string>(),
+                         .kernel_state = json.value("kernel_state", "")}};
+    const auto process = process_state(host, out.write.pid);
+    out.live = json.value("boot_id", "") == boot && process && process->state != 'Z' &&
+               process->start_time == json.value("start_time", "");
+    return out;
+  } catch (const nlohmann::json::exception&) {
+    return {};  // not ours, or half a file of an old version: it cannot name a live write
+  }
+}
+
+// Calls f(path, record) for each record file.
+template <typename F>
+Result<> for_each_record(const HostFs& host, F f) {
+  auto names = host.list(kDirectory);
+  if (!names) {
+    if (is_gone(names.error())) return {};
+    return fail(std::move(names).error());
+  }
+  const std::string boot = boot_id(host).value_or("");
+  for (const std::string& name : *names) {
+    if (!name.ends_with(".json") || name.starts_with('.')) continue;
+    const auto path = std::filesystem::path(kDirectory) / name;
+    if (const auto text = host.read_file(path)) f(path, parse(host, *text, boot));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, std::string value) {
@@ -46,6 +85,14 @@ Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, st
   write.kernel_state = std::string("state ") + process.state;
   if (auto where = host.read_attribute(proc(pid, "wchan")); where && !where->empty() && *where != "0") {
     write.kernel_state += " in " + *where;
+  }
+  std::vector<std::filesystem::path> ended;
+  auto listed = for_each_record(host, [&](const auto& path, const Record& record) {
+    if (!record.live) ended.push_back(path);
+  });
+  if (!listed) return fail(std::move(listed).error());
+  for (const auto& path : ended) {
+    if (auto removed = host.remove_file(path); !removed) return fail(std::move(removed).error());
   }
   const nlohmann::json record = {{"version", 1},
                                  {"pid", pid},
@@ -60,37 +107,12 @@ Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, st
   return write;
 }
 
-Result<std::vector<StuckWrite>> stuck_writes(HostFs& host) {
+Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host) {
   std::vector<StuckWrite> out;
-  auto names = host.list(kDirectory);
-  if (!names) {
-    if (is_gone(names.error())) return out;
-    return fail(std::move(names).error());
-  }
-  const std::string boot = boot_id(host).value_or("");
-  for (const std::string& name : *names) {
-    if (!name.ends_with(".json") || name.starts_with('.')) continue;
-    const auto path = std::filesystem::path(kDirectory) / name;
-    const auto text = host.read_file(path);
-    if (!text) continue;
-    const auto record = nlohmann::json::parse(*text, nullptr, false);
-    StuckWrite write;
-    bool live = false;
-    if (record.is_object()) {
-      write = {.pid = record.value("pid", 0),
-               .act = record.value("act", ""),
-               .value = record.value("value", ""),
-               .kernel_state = record.value("kernel_state", "")};
-      const auto process = process_state(host, write.pid);
-      live = record.value("boot_id", "") == boot && process && process->state != 'Z' &&
-             process->start_time == record.value("start_time", "");
-    }
-    if (live) {
-      out.push_back(std::move(write));
-    } else if (auto removed = host.remove_file(path); !removed) {
-      return fail(std::move(removed).error());
-    }
-  }
+  auto listed = for_each_record(host, [&](const auto& /*path*/, const Record& record) {
+    if (record.live) out.push_back(record.write);
+  });
+  if (!listed) return fail(std::move(listed).error());
   return out;
 }
 

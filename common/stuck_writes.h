@@ -18,11 +18,12 @@ struct StuckWrite {
   std::string kernel_state;  ///< the process's state and the kernel function it sleeps in, for people
 };
 
-/// Records a child left behind. `act` and `value` as above; the rest is read from /proc.
+/// Records a child left behind. `act` and `value` as above; the rest is read from /proc. Clears away the
+/// records of writes that have ended.
 Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, std::string value);
 
-/// Those still in the kernel. A record of another boot, or whose process has ended, is void and removed.
-Result<std::vector<StuckWrite>> stuck_writes(HostFs& host);
+/// Those still in the kernel. A record of another boot, or whose process has ended, is void and passed over.
+Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host);
 
 /// Whether this write concerns `device` (a PCI address or mdev UUID): its path or value names it.
 bool concerns(const StuckWrite& write, const std::string& device);

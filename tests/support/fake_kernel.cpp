@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_kernel.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <ostream>
+#include <sstream>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "common/stuck_writes.h"
+
+namespace ferry::test {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kDevices = "sys/devices/pci0000:00";
+
+fs::path device_path(const std::string& address) {
+  return fs::path(kDevices) / address;
+}
+fs::path driver_path(const std::string& driver) {
+  return fs::path("sys/bus/pci/drivers") / driver;
+}
+
+std::string module_of(const FakeDriver& driver) {
+  if (!driver.module.empty()) return driver.module;
+  std::string module = driver.name;
+  std::replace(module.begin(), module.end(), '-', '_');
+  return module;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, '/');) parts.push_back(part);
+  return parts;
+}
+
+// The parts under the pattern's stars, or nothing when the path does not match.
+std::optional<std::vector<std::string>> match(const std::string& pattern, const std::string& path) {
+  const auto wanted = split(pattern);
+  const auto found = split(path);
+  if (wanted.size() != found.size()) return std::nullopt;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] == "*") {
+      names.push_back(found[i]);
+    } else if (wanted[i] != found[i]) {
+      return std::nullopt;
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const HostChange& change) {
+  return out << "'" << change.value << "' > " << change.path;
+}
+
+FakeKernel::FakeKernel() : HostFs(ScratchDirectory::path()) {
+  directory("sys/bus/pci/devices");
+  directory("sys/bus/pci/drivers");
+  directory("sys/kernel/iommu_groups");
+  directory("run");
+  file("sys/bus/pci/drivers_probe", "");
+  file("proc/sys/kernel/random/boot_id", "5a6b5d5e-0000-4000-8000-000000000001\n");
+  utsname system{};
+  ::uname(&system);
+  file(fs::path("lib/modules") / system.release / "modules.alias",
+       "alias pci:v000010DEd*sv*sd*bc03sc*i* nouveau\nalias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci\n");
+  add_module({.name = "vfio-pci", .vfio = true});
+  register_pci_effects();
+}
+
+void FakeKernel::add_function(const FakeFunction& f) {
+  functions_[f.address] = f;
+  const auto dir = device_path(f.address);
+  const std::string vendor = f.ids.substr(0, 4);
+  const std::string device = f.ids.substr(5, 4);
+  file(dir / "vendor", "0x" + vendor + "\n");
+  file(dir / "device", "0x" + device + "\n");
+  std::string subsystem_vendor = "0000";
+  std::string subsystem_device = "0000";
+  if (!f.subsystem_ids.empty()) {
+    subsystem_vendor = f.subsystem_ids.substr(0, 4);
+    subsystem_device = f.subsystem_ids.substr(5, 4);
+    file(dir / "subsystem_vendor", "0x" + subsystem_vendor + "\n");
+    file(dir / "subsystem_device", "0x" + subsystem_device + "\n");
+  }
+  file(dir / "class", fmt::format("0x{:06x}\n", f.class_code));
+  const auto number = [](const std::string& hex) { return std::stoul(hex, nullptr, 16); };
+  const std::string alias =
+      fmt::format("pci:v{:08X}d{:08X}sv{:08X}sd{:08X}bc{:02X}sc{:02X}i{:02X}", number(vendor), number(device),
+                  number(subsystem_vendor), number(subsystem_device), f.class_code >> 16U,
+                  (f.class_code >> 8U) & 0xffU, f.class_code & 0xffU);
+  file(dir / "modalias", alias + "\n");
+  std::string config(64, '\0');
+  const auto put = [&](std::size_t at, const std::string& hex) {
+    config[at] = static_cast<char>(std::stoul(hex.substr(2, 2), nullptr, 16));
+    config[at + 1] = static_cast<char>(std::stoul(hex.substr(0, 2), nullptr, 16));
+  };
+  put(0x00, vendor);
+  put(0x02, device);
+  config[0x0e] = static_cast<char>(f.header_type);
+  file(dir / "config", config);
+  file(dir / "driver_override", (f.driver_override.empty() ? "(null)" : f.driver_override) + "\n");
+  file(dir / "numa_node", fmt::format("{}\n", f.numa_node));
+  if (f.boot_display) file(dir / "boot_vga", "1\n");
+  if (f.totalvfs) {
+    file(dir / "sriov_totalvfs", fmt::format("{}\n", *f.totalvfs));
+    file(dir / "sriov_numvfs", fmt::format("{}\n", f.numvfs));
+  }
+  if (!f.physical_function.empty()) link(dir / "physfn", fs::path("..") / f.physical_function);
+  for (const std::string& consumer : f.consumers) {
+    link(dir / ("consumer:pci:" + consumer), "../../virtual/devlink/pci:" + f.address + "--pci:" + consumer);
+  }
+  link(fs::path("sys/bus/pci/devices") / f.address, fs::path("../../../devices/pci0000:00") / f.address);
+  if (f.group) {
+    const std::string group = std::to_string(*f.group);
+    link(dir / "iommu_group", fs::path("../../../kernel/iommu_groups") / group);
+    link(fs::path("sys/kernel/iommu_groups") / group / "devices" / f.address,
+         fs::path("../../../../devices/pci0000:00") / f.address);
+  }
+  if (!f.driver.empty() && attach(f.driver, f.address) != 0) {
+    throw std::logic_error("fake driver " + f.driver + " does not take " + f.address);
+  }
+}
+
+void FakeKernel::remove_function(const std::string& address) {
+  if (!driver_of(address).empty()) detach(address);
+  if (const auto group = group_of(address)) {
+    remove(fs::path("sys/kernel/iommu_groups") / std::to_string(*group) / "devices" / address);
+  }
+  remove(fs::path("sys/bus/pci/devices") / address);
+  remove(device_path(address));
+  functions_.erase(address);
+}
+
+void FakeKernel::put_driver(const FakeDriver& driver) {
+  drivers_[driver.name] = driver;
+  file(driver_path(driver.name) / "bind", "");
+  file(driver_path(driver.name) / "unbind", "");
+  const std::string module = module_of(driver);
+  directory(fs::path("sys/module") / module / "drivers");
+  link(fs::path("sys/module") / module / "drivers" / ("pci:" + driver.name),
+       fs::path("../../../bus/pci/drivers") / driver.name);
+  // A driver that comes takes what it matches and nobody has.
+  for (const auto& [address, function] : functions_) {
+    if (driver_of(address).empty() && matches(driver.name, address)) attach(driver.name, address);
+  }
+}
+
+void FakeKernel::add_driver(const FakeDriver& driver) {
+  put_driver(driver);
+}
+
+void FakeKernel::add_module(const FakeDriver& driver) {
+  modules_[module_of(driver)] = driver;
+}
+
+void FakeKernel::new_boot() {
+  static int boots = 1;
+  file("proc/sys/kernel/random/boot_id", fmt::format("5a6b5d5e-0000-4000-8000-{:012}\n", ++boots));
+  remove("run");
+  directory("run");
+}
+
+void FakeKernel::own_group(unsigned group, bool owned) {
+  if (owned) {
+    owned_groups_.insert(group);
+  } else {
+    owned_groups_.erase(group);
+  }
+}
+
+void FakeKernel::on_write(std::string pattern, Effect effect) {
+  effects_.emplace_back(std::move(pattern), std::move(effect));
+}
+
+std::vector<std::string> FakeKernel::writes() const {
+  std::vector<std::string> out;
+  for (const HostChange& change : changes_) {
+    if (change.path.starts_with("sys/")) out.push_back(change.value + " > " + change.path);
+  }
+  return out;
+}
+
+std::string FakeKernel::driver_of(const std::string& address) const {
+  return link_name(device_path(address) / "driver").value_or("");
+}
+
+std::string FakeKernel::override_of(const std::string& address) const {
+  const std::string text = read_attribute(device_path(address) / "driver_override").value_or("(null)");
+  return text == "(null)" ? "" : text;
+}
+
+void FakeKernel::fail_change(std::size_t n, int error) {
+  fault_ = Fault::fail;
+  fault_at_ = counted_ + n;
+  fault_errno_ = error;
+}
+
+void FakeKernel::hang_change(std::size_t n) {
+  fault_ = Fault::hang;
+  fault_at_ = counted_ + n;
+}
+
+void FakeKernel::die_at_change(std::size_t n) {
+  fault_ = Fault::die;
+  fault_at_ = counted_ + n;
+}
+
+void FakeKernel::release_stuck() {
+  stuck_.clear();
+  remove("run/ferry/stuck");
+}
+
+bool FakeKernel::stuck_device(const std::string& path, const std::string& value) const {
+  return std::any_of(stuck_.begin(), stuck_.end(), [&](const std::string& device) {
+    return value == device || path.find("/" + device + "/") != std::string::npos;
+  });
+}
+
+int FakeKernel::next_change(const std::string& path, const std::string& value, bool& stuck) {
+  ++counted_;
+  if (fault_ != Fault::none && counted_ == fault_at_) {
+    const Fault fault = std::exchange(fault_, Fault::none);
+    if (fault == Fault::die) ::_exit(EXIT_SUCCESS);
+    if (fault == Fault::fail) return fault_errno_;
+    if (fault == Fault::hang) {
+      for (const auto& [address, function] : functions_) {
+        if (value == address || path.find("/" + address + "/") != std::string::npos) stuck_.insert(address);
+      }
+      stuck = true;
+      return 0;
+    }
+  }
+  stuck = stuck_device(path, value);
+  if (!stuck) changes_.push_back({.path = path, .value = value});
+  return 0;
+}
+
+Result<> FakeKernel::write(const fs::path& relative, std::string_view value,
+                           std::chrono::milliseconds /*deadline*/) {
+  bool stuck = false;
+  const std::string what = "write /" + relative.string();
+  // Like the real one: a path that is not there is not a change.
+  if (!exists(relative)) return fail(error_from_errno(ENOENT, what));
+  if (const int error = next_change(relative.string(), std::string(value), stuck); error != 0) {
+    return fail(error_from_errno(error, what));
+  }
+  if (stuck) {
+    const int pid = next_pid_++;
+    file(fs::path("proc") / std::to_string(pid) / "stat",
+         fmt::format("{} (ferry) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0\n", pid));
+    file(fs::path("run/ferry/stuck") / (std::to_string(pid) + ".json"),
+         fmt::format(R"({{"version":1,"pid":{},"start_time":"4242","boot_id":"{}","act":"{}","value":"{}"}})",
+                     pid, read_attribute("proc/sys/kernel/random/boot_id").value_or(""), what, value));
+    return fail(Errc::stuck, what + ": still in the kernel");
+  }
+  return react(relative, value);
+}
+
+Result<> FakeKernel::write_attribute(const fs::path& relative, std::string_view value) {
+  return write(relative, value, kWriteDeadline);
+}
+
+Result<> FakeKernel::react(const fs::path& relative, std::string_view value) {
+  std::string text(value);
+  if (text.ends_with('\n')) text.pop_back();
+  for (const auto& [pattern, effect] : effects_) {
+    if (const auto names = match(pattern, relative.string())) {
+      const int error = effect(*names, text);
+      if (error != 0) return fail(error_from_errno(error, "write /" + relative.string()));
+      return {};
+    }
+  }
+  file(relative, std::string(value) + (value.ends_with('\n') ? "" : "\n"));
+  return {};
+}
+
+Result<> FakeKernel::load_module(std::string_view name, std::chrono::milliseconds /*deadline*/) {
+  bool stuck = false;
+  const std::string what = "load module " + std::string(name);
+  if (const int error = next_change("module", std::string(name), stuck); error != 0) {
+    return fail(error_from_errno(error, what));
+  }
+  if (stuck) return fail(Errc::stuck, what + ": still in the kernel");
+  const auto found = modules_.find(std::string(name));
+  if (found == modules_.end()) return fail(error_from_errno(ENOENT, what));
+  put_driver(found->second);
+  return {};
+}
+
+Result<> FakeKernel::write_file(const fs::path& relative, std::string_view content, mode_t mode) {
+  bool stuck = false;
+  if (const int error = next_change(relative.string(), std::string(content), stuck); error != 0) {
+    return fail(error_from_errno(error, "write /" + relative.string()));
+  }
+  return HostFs::write_file(relative, content, mode);
+}
+
+Result<> FakeKernel::remove_file(const fs::path& relative) {
+  bool stuck = false;
+  if (const int error = next_change("remove " + relative.string(), "", stuck); error != 0) {
+    return fail(error_from_errno(error, "remove /" + relative.string()));
+  }
+  return HostFs::remove_file(relative);
+}
+
+std::optional<unsigned> FakeKernel::group_of(const std::string& address) const {
+  const auto name = link_name(device_path(address) / "iommu_group");
+  if (!name) return std::nullopt;
+  return static_cast<unsigned>(std::stoul(*name));
+}
+
+bool FakeKernel::matches(const std::string& driver, const std::string& address) const {
+  const std::string wanted = override_of(address);
+  if (!wanted.empty()) return wanted == driver;
+  const FakeDriver& d = drivers_.at(driver);
+  const FakeFunction& f = functions_.at(address);
+  return !d.vfio &&
+         (d.ids.contains(f.ids) || d.ids.contains(fmt::format("class:{:04x}", f.class_code >> 8U)));
+}
+
+int FakeKernel::attach(const std::string& driver, const std::string& address) {
+  const auto known = drivers_.find(driver);
+  if (known == drivers_.end()) return ENODEV;
+  const FakeFunction& function = functions_.at(address);
+  const auto group = group_of(address);
+  if (known->second.vfio) {
+    if (!group || function.header_type != 0) return EINVAL;
+    if (function.numvfs > 0) return EBUSY;
+    const std::string number = std::to_string(next_vfio_++);
+    directory(device_path(address) / "vfio-dev" / ("vfio" + number));
+    file(fs::path("dev/vfio") / std::to_string(*group), "");
+    file(fs::path("sys/class/vfio") / std::to_string(*group) / "dev", fmt::format("244:{}\n", *group));
+  } else if (group && owned_groups_.contains(*group)) {
+    return EBUSY;
+  }
+  link(device_path(address) / "driver", fs::path("../../../bus/pci/drivers") / driver);
+  link(driver_path(driver) / address, fs::path("../../../../devices/pci0000:00") / address);
+  return 0;
+}
+
+void FakeKernel::detach(const std::string& address) {
+  const std::string driver = driver_of(address);
+  const bool vfio = drivers_.at(driver).vfio;
+  remove(device_path(address) / "driver");
+  remove(driver_path(driver) / address);
+  if (!vfio) return;
+  remove(device_path(address) / "vfio-dev");
+  const auto group = group_of(address);
+  // The group's node goes with its last vfio member.
+  for (const auto& [other, function] : functions_) {
+    if (group_of(other) == group && !driver_of(other).empty() && drivers_.at(driver_of(other)).vfio) return;
+  }
+  remove(fs::path("dev/vfio") / std::to_string(*group));
+  remove(fs::path("sys/class/vfio") / std::to_string(*group));
+}
+
+int FakeKernel::bind(const std::string& driver, const std::string& address) {
+  if (!functions_.contains(address) || !matches(driver, address)) return ENODEV;
+  if (!driver_of(address).empty()) return EBUSY;
+  return attach(driver, address);
+}
+
+int FakeKernel::unbind(const std::string& driver, const std::string& address) {
+  if (!functions_.contains(address) || driver_of(address) != driver) return ENODEV;
+  detach(address);
+  return 0;
+}
+
+int FakeKernel::probe(const std::string& address) {
+  if (!functions_.contains(address)) return ENODEV;
+  if (!driver_of(address).empty()) return 0;
+  for (const auto& [name, driver] : drivers_) {
+    if (matches(name, address) && attach(name, address) == 0) return 0;
+  }
+  return 0;  // that nothing matched is no error
+}
+
+void FakeKernel::register_pci_effects() {
+  on_write("sys/bus/pci/drivers/*/bind",
+           [this](const auto& names, const auto& value) { return bind(names[0], value); });
+  on_write("sys/bus/pci/drivers/*/unbind",
+           [this](const auto& names, const auto& value) { return unbind(names[0], value); });
+  on_write("sys/bus/pci/drivers_probe", [this](const auto&, const auto& value) { return probe(value); });
+  on_write("sys/bus/pci/devices/*/driver_override", [this](const auto& names, const auto& value) {
+    constexpr std::size_t kPage = 4096;
+    if (value.size() >= kPage - 1) return EINVAL;
+    file(device_path(names[0]) / "driver_override", (value.empty() ? "(null)" : value) + "\n");
+    return 0;
+  });
+}
+
+}  // namespace ferry::test

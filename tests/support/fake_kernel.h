@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host that reacts: a tree of files in which a write has the effect that the Linux kernel gives it.
+//
+// Each effect is a row of a table (kernel_effects.h) that is run on this fake and on the real kernel in the
+// virtual node; a difference fails. Every change of the host (attribute, module, file of ours) is counted and
+// recorded, and any one of them can be made to fail, to hang or to be the moment of death.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/host_writer.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry::test {
+
+struct FakeFunction {
+  std::string address;
+  std::string ids = "10de:2684";            ///< vendor:device
+  std::string subsystem_ids = "10de:16f3";  ///< empty: no subsystem files
+  unsigned class_code = 0x030000;
+  std::optional<unsigned> group = {};
+  std::string driver = {};           ///< a driver that was added before; empty: none
+  std::string driver_override = {};  ///< empty: unset
+  int numa_node = -1;
+  int header_type = 0;  ///< 1: bridge
+  std::string physical_function = {};
+  std::optional<unsigned> totalvfs = {};  ///< set: the SR-IOV files exist
+  unsigned numvfs = 0;
+  bool boot_display = false;
+  std::vector<std::string> consumers = {};
+};
+
+struct FakeDriver {
+  std::string name;
+  std::string module = {};         ///< empty: the name with '-' as '_'
+  std::set<std::string> ids = {};  ///< "10de:2684", or "class:0403"; vfio drivers match by override only
+  bool vfio = false;
+};
+
+/// One recorded change of the host.
+struct HostChange {
+  std::string
+      path;  ///< relative to the root; "module" for a loaded module, "remove" + path for a removed file
+  std::string value;  ///< what was written; a file of ours: its whole content
+  bool operator==(const HostChange&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const HostChange& change);
+
+class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
+ public:
+  /// A host with an empty PCI bus, a boot id and an IOMMU. vfio_pci can be loaded and is not.
+  FakeKernel();
+
+  // -- building a machine (not counted as changes) --
+  void add_function(const FakeFunction& function);
+  void remove_function(const std::string& address);  ///< hot-unplug
+  void add_driver(const FakeDriver& driver);         ///< loaded
+  void add_module(const FakeDriver& driver);         ///< comes with load_module()
+  void new_boot();                                   ///< another boot id; run/ is emptied
+  using ScratchDirectory::directory;
+  using ScratchDirectory::file;
+  using ScratchDirectory::link;
+  using ScratchDirectory::remove;
+
+  /// A VFIO user holds this group: host drivers cannot bind to its members, and an unbind from vfio hangs.
+  void own_group(unsigned group, bool owned = true);
+
+  // -- reacting --
+  /// errno of the write, 0 for success. `names` are the path's parts that stand where the pattern has "*".
+  using Effect = std::function<int(const std::vector<std::string>& names, const std::string& value)>;
+  /// Registers what a write to `pattern` does ("sys/bus/pci/drivers/*/bind"). A path without an effect just
+  /// keeps what is written to it, as a file would; one that is not there is ENOENT, whatever its effect.
+  void on_write(std::string pattern, Effect effect);
+
+  Result<> write_attribute(const std::filesystem::path& relative, std::string_view value) override;
+  Result<> write(const std::filesystem::path& relative, std::string_view value,
+                 std::chrono::milliseconds deadline = kWriteDeadline) override;
+  Result<> load_module(std::string_view name, std::chrono::milliseconds deadline = kWriteDeadline) override;
+  Result<> write_file(const std::filesystem::path& relative, std::string_view content,
+                      mode_t mode = 0644) override;
+  Result<> remove_file(const std::filesystem::path& relative) override;
+
+  // -- looking --
+  const std::vector<HostChange>& changes() const { return changes_; }
+  /// Only the attribute writes, as "VALUE > PATH": what a test of order compares.
+  std::vector<std::string> writes() const;
+  void forget_changes() { changes_.clear(); }
+  std::string driver_of(const std::string& address) const;  ///< "" when none
+  std::string override_of(const std::string& address) const;
+
+  // -- faults at the n-th change from now, counted from 1 --
+  void fail_change(std::size_t n, int error);
+  /// The change never returns: Errc::stuck. So do all later ones that name the same device, until
+  /// release_stuck().
+  void hang_change(std::size_t n);
+  /// The process ends right before the change, as by SIGKILL. For use in a forked child.
+  void die_at_change(std::size_t n);
+  void release_stuck();
+
+ private:
+  enum class Fault { none, fail, hang, die };
+  /// Counts a change and applies the fault that waits for it; 0 to go on.
+  int next_change(const std::string& path, const std::string& value, bool& stuck);
+  Result<> react(const std::filesystem::path& relative, std::string_view value);
+  void register_pci_effects();
+  int bind(const std::string& driver, const std::string& address);
+  int unbind(const std::string& driver, const std::string& address);
+  int probe(const std::string& address);
+  int attach(const std::string& driver, const std::string& address);
+  void detach(const std::string& address);
+  bool matches(const std::string& driver, const std::string& address) const;
+  std::optional<unsigned> group_of(const std::string& address) const;
+  void put_driver(const FakeDriver& driver);
+  bool stuck_device(const std::string& path, const std::string& value) const;
+
+  std::map<std::string, FakeDriver> drivers_;
+  std::map<std::string, FakeDriver> modules_;  // by module name
+  std::map<std::string, FakeFunction> functions_;
+  std::vector<std::pair<std::string, Effect>> effects_;
+  std::set<unsigned> owned_groups_;
+  std::vector<HostChange> changes_;
+  std::set<std::string> stuck_;
+  Fault fault_ = Fault::none;
+  std::size_t fault_at_ = 0;
+  std::size_t counted_ = 0;
+  int fault_errno_ = 0;
+  int next_vfio_ = 0;
+  int next_pid_ = 70001;
+};
+
+}  // namespace ferry::test

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/kernel_effects.h"
+
+#include <cstdlib>
+#include <fstream>
+
+namespace ferry::test {
+namespace {
+
+std::string filled_in(std::string text, const std::map<std::string, std::string>& names) {
+  for (const auto& [name, value] : names) {
+    const std::string key = "{" + name + "}";
+    for (auto at = text.find(key); at != std::string::npos; at = text.find(key, at + value.size())) {
+      text.replace(at, key.size(), value);
+    }
+  }
+  EXPECT_EQ(text.find('{'), std::string::npos) << "this machine has no " << text;
+  return text;
+}
+
+void check_fact(const EffectHost& machine, const EffectFact& fact) {
+  const std::string path = filled_in(fact.path, machine.names);
+  const std::string value = filled_in(fact.value, machine.names);
+  switch (fact.kind) {
+    case EffectFact::Kind::link_to:
+      EXPECT_EQ(machine.host->link_name(path).value_or("(no link)"), value) << path;
+      break;
+    case EffectFact::Kind::reads:
+      EXPECT_EQ(machine.host->read_attribute(path).value_or("(unreadable)"), value) << path;
+      break;
+    case EffectFact::Kind::present:
+      EXPECT_TRUE(machine.host->exists(path)) << path;
+      break;
+    case EffectFact::Kind::absent:
+      EXPECT_FALSE(machine.host->exists(path)) << path;
+      break;
+  }
+}
+
+Result<> write(const EffectHost& machine, const EffectWrite& what) {
+  return machine.writer->write(filled_in(what.path, machine.names), filled_in(what.value, machine.names));
+}
+
+}  // namespace
+
+void check_effect(const EffectHost& machine, const KernelEffect& effect) {
+  for (const EffectWrite& step : effect.before) {
+    const auto done = write(machine, step);
+    ASSERT_TRUE(done) << "before: " << done.error().message;
+  }
+  const auto done = write(machine, effect.write);
+  if (effect.error == 0) {
+    EXPECT_TRUE(done) << (done ? "" : done.error().message);
+  } else {
+    EXPECT_FALSE(done) << "succeeded";
+    if (!done) {
+      EXPECT_EQ(done.error().code, std::error_code(effect.error, std::generic_category()));
+    }
+  }
+  for (const EffectFact& fact : effect.after) check_fact(machine, fact);
+  for (const EffectWrite& step : effect.restore) {
+    const auto restored = write(machine, step);
+    EXPECT_TRUE(restored) << "restore: " << (restored ? "" : restored.error().message);
+  }
+}
+
+bool real_machine(std::map<std::string, std::string>& names) {
+  const char* file = std::getenv("FERRY_EFFECTS_NAMES");
+  if (file == nullptr) return false;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (const auto equals = line.find('='); equals != std::string::npos) {
+      names[line.substr(0, equals)] = line.substr(equals + 1);
+    }
+  }
+  return true;
+}
+
+}  // namespace ferry::test

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/move_apply.h"
+
+#include <fmt/format.h>
+
+#include "common/stuck_writes.h"
+
+namespace ferry {
+namespace {
+
+/// All that a plan is made from, looked at together.
+struct Look {
+  Inventory inventory;
+  VfioDriverTable drivers;
+  MoveRecord record;
+  UseReport use;
+  std::set<std::string> stuck;
+};
+
+Result<Look> look(const MoveContext& context, const std::vector<PciAddress>& accelerators) {
+  Look out;
+  auto inventory = scan(*context.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  out.inventory = std::move(*inventory);
+  for (const PciAddress& address : accelerators) {
+    if (out.inventory.find(address) == nullptr) {
+      return fail(Errc::not_found, "there is no PCI function " + address.text() + " any more");
+    }
+  }
+  out.drivers = VfioDriverTable::read(*context.host);
+  auto record = read_records(*context.host);
+  if (!record) return fail(std::move(record).error());
+  out.record = std::move(*record);
+
+  const auto members = concerned(out.inventory, accelerators);
+  auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
+  if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
+  out.use = std::move(*use);
+
+  auto stuck = stuck_writes(*context.host);
+  if (!stuck) return fail(std::move(stuck).error());
+  for (const StuckWrite& write : *stuck) {
+    for (const PciAddress& address : members) {
+      if (concerns(write, address.text())) out.stuck.insert(address.text());
+    }
+  }
+  return out;
+}
+
+MovePlan plan(const MoveContext& context, const Look& seen, const MoveRequest& request, Direction direction) {
+  return direction == Direction::to_vfio
+             ? plan_bind(seen.inventory, context.rules, request, seen.use, seen.drivers, seen.stuck)
+             : plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
+}
+
+Result<> require_iommu(const Inventory& inventory) {
+  if (inventory.has_iommu()) return {};
+  if (inventory.unsafe_noiommu) {
+    return fail(Errc::unsupported, "vfio runs in its no-IOMMU mode, which isolates nothing",
+                "unset enable_unsafe_noiommu_mode and switch the IOMMU on");
+  }
+  return fail(Errc::unsupported, "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
+              "switch on VT-d or AMD-Vi in the firmware and, on Intel, boot with intel_iommu=on");
+}
+
+Result<> perform(const MoveContext& context, const Step& step) {
+  if (context.on_step) context.on_step(step);
+  HostWriter& writer = *context.writer;
+  const std::filesystem::path bus = "sys/bus/pci";
+  const std::string address = step.address.text();
+  switch (step.kind) {
+    case Step::Kind::load_module:
+      return writer.load_module(step.value);
+    case Step::Kind::set_override:
+      // The kernel clears on one newline; an empty write would never reach it.
+      return writer.write(sysfs_path(step.address) / "driver_override",
+                          step.value.empty() ? "\n" : step.value);
+    case Step::Kind::unbind:
+      return writer.write(bus / "drivers" / step.value / "unbind", address);
+    case Step::Kind::bind:
+      return writer.write(bus / "drivers" / step.value / "bind", address);
+    case Step::Kind::probe:
+      return writer.write(bus / "drivers_probe", address);
+  }
+  return {};
+}
+
+Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps) {
+  for (const Step& step : steps) {
+    if (auto done = perform(context, step); !done) return fail(std::move(done).error().during(step.text()));
+  }
+  return {};
+}
+
+Result<> record_before(const MoveContext& context, const Inventory& inventory, const Move& move) {
+  std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
+  for (const Member& member : move.members) {
+    const PciFunction& function = *inventory.find(member.address);
+    const bool moves = member.role == MemberRole::accelerator || member.role == MemberRole::companion ||
+                       member.role == MemberRole::taken_along;
+    if (!moves || !function.iommu_group) continue;
+    // On vfio before we came: what it had earlier is not known, and "vfio-pci" is no way back.
+    if (on_vfio_driver(function)) continue;
+    by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
+                                                       .driver = function.driver,
+                                                       .driver_override = function.driver_override,
+                                                       .role = std::string(text(member.role))};
+  }
+  for (const auto& [group, members] : by_group) {
+    if (auto written = write_record(*context.host, group, members); !written) return written;
+  }
+  return {};
+}
+
+Result<> not_as_wanted(const PciFunction& function, const std::string& wanted) {
+  return fail(Errc::failed, fmt::format("{} is on {} after the move, not on {}", function.address.text(),
+                                        function.driver.value_or("no driver"), wanted));
+}
+
+// A write that succeeded proves nothing: drivers_probe reports success when nothing bound.
+Result<> verify(const MoveContext& context, const Move& move, Direction direction) {
+  auto now = scan(*context.host);
+  if (!now) return fail(std::move(now).error().during("read back"));
+  for (const Member& member : move.members) {
+    const PciFunction* function = now->find(member.address);
+    if (function == nullptr) {
+      return fail(Errc::failed, fmt::format("{} vanished during the move", member.address.text()));
+    }
+    if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
+    if (direction == Direction::to_vfio) {
+      if (!on_vfio_driver(*function)) return not_as_wanted(*function, member.driver_after);
+      const auto node = std::filesystem::path("dev/vfio") / std::to_string(function->iommu_group.value_or(0));
+      if (!context.host->exists(node)) {
+        return fail(Errc::failed, fmt::format("{} is bound, but /{} is not there", function->address.text(),
+                                              node.string()));
+      }
+    } else if (member.driver_before != member.driver_after && on_vfio_driver(*function)) {
+      return not_as_wanted(*function, member.driver_after.empty() ? "none" : member.driver_after);
+    } else if (member.driver_after != "the kernel's choice" &&
+               function->driver.value_or("") != member.driver_after) {
+      return not_as_wanted(*function, member.driver_after.empty() ? "none" : member.driver_after);
+    }
+  }
+  if (direction == Direction::to_vfio) {
+    for (const std::uint32_t group : move.groups) {
+      if (const auto blockers = viability_blockers(*now, group); !blockers.empty()) {
+        return fail(Errc::failed,
+                    fmt::format("group {} is still blocked by {}", group, blockers.front().text()));
+      }
+    }
+  }
+  return {};
+}
+
+// Takes a unit back to what the record says and goes on after an error: each function given back is one less
+// in need.
+std::vector<std::string> undo(const MoveContext& context, const Move& move) {
+  std::vector<std::string> troubles;
+  const auto moving = move.moving();
+  auto now = scan(*context.host);
+  auto record = read_records(*context.host);
+  if (!now || !record) return {now ? record.error().message : now.error().message};
+  for (const Step& step : plan_undo(*now, *record, moving)) {
+    auto done = perform(context, step);
+    if (!done) {
+      const bool stuck = done.error().code == Errc::stuck;
+      troubles.push_back(std::move(done).error().during(step.text()).message);
+      if (stuck) return troubles;
+    }
+  }
+  auto after = scan(*context.host);
+  if (!after) return {after.error().message};
+  if (troubles.empty() && plan_undo(*after, *record, moving).empty()) {
+    if (auto forgotten = forget(*context.host, moving); !forgotten)
+      troubles.push_back(forgotten.error().message);
+  }
+  return troubles;
+}
+
+Error after_undo(Error error, const std::vector<std::string>& troubles) {
+  if (troubles.empty()) {
+    error.message += "; everything written to this group was taken back";
+    return error;
+  }
+  error.message += "; taking it back failed too";
+  for (const std::string& trouble : troubles) error.message += ": " + trouble;
+  if (error.hint.empty())
+    error.hint = "run the same command again, or `ferry vfio unbind`: the record is kept";
+  return error;
+}
+
+Result<> carry_out(const MoveContext& context, const Look& seen, const Move& move, Direction direction) {
+  if (direction == Direction::to_vfio) {
+    if (auto recorded = record_before(context, seen.inventory, move); !recorded) return recorded;
+  }
+  auto done = perform_all(context, move.steps);
+  if (done) done = verify(context, move, direction);
+  if (!done) {
+    // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
+    // it.
+    if (done.error().code == Errc::stuck) return done;
+    if (direction == Direction::to_vfio)
+      return fail(after_undo(std::move(done).error(), undo(context, move)));
+    return done;
+  }
+  if (direction == Direction::back) return forget(*context.host, move.moving());
+  return {};
+}
+
+MoveResult refused(Refusal refusal) {
+  return {.status = MoveResult::Status::refused,
+          .devices = refusal.devices,
+          .move = {},
+          .refusal = std::move(refusal),
+          .error = {}};
+}
+
+MoveResult failed(std::vector<PciAddress> devices, Move move, Error error) {
+  return {.status = MoveResult::Status::failed,
+          .devices = std::move(devices),
+          .move = std::move(move),
+          .refusal = {},
+          .error = std::move(error)};
+}
+
+std::vector<PciAddress> asked_of(const Move& move) {
+  std::vector<PciAddress> out;
+  for (const Member& member : move.members) {
+    if (member.role == MemberRole::accelerator) out.push_back(member.address);
+  }
+  return out;
+}
+
+// Plans one unit again from a fresh look, and does it.
+MoveResult apply_unit(const MoveContext& context, const MoveRequest& whole, std::vector<PciAddress> devices,
+                      Direction direction) {
+  MoveRequest request = whole;
+  request.accelerators = devices;
+  auto seen = look(context, devices);
+  if (!seen) return failed(std::move(devices), {}, std::move(seen).error());
+  MovePlan now = plan(context, *seen, request, direction);
+  if (!now.refusals.empty()) return refused(std::move(now.refusals.front()));
+  Move move = std::move(now.moves.front());
+
+  // Loading a module changes the host on its own: what it did, and what driver it brought, is looked at anew.
+  const bool loads = !move.steps.empty() && move.steps.front().kind == Step::Kind::load_module;
+  if (loads) {
+    for (const Step& step : move.steps) {
+      if (step.kind != Step::Kind::load_module) break;
+      if (auto done = perform(context, step); !done) {
+        return failed(std::move(devices), std::move(move), std::move(done).error().during(step.text()));
+      }
+    }
+    seen = look(context, devices);
+    if (!seen) return failed(std::move(devices), std::move(move), std::move(seen).error());
+    now = plan(context, *seen, request, direction);
+    if (!now.refusals.empty()) return refused(std::move(now.refusals.front()));
+    move = std::move(now.moves.front());
+    if (!move.steps.empty() && move.steps.front().kind == Step::Kind::load_module) {
+      const std::string module = move.steps.front().value;
+      return failed(std::move(devices), std::move(move),
+                    {.code = make_error_code(Errc::failed),
+                     .message = "module " + module + " is loaded but brought no PCI driver",
+                     .hint = {}});
+    }
+  }
+  if (move.steps.empty()) {
+    // Killed between its record and its first write, an earlier run leaves a record of what never moved.
+    if (direction == Direction::back) {
+      if (auto forgotten = forget(*context.host, move.moving()); !forgotten) {
+        return failed(std::move(devices), std::move(move), std::move(forgotten).error());
+      }
+    }
+    return {.status = MoveResult::Status::already,
+            .devices = std::move(devices),
+            .move = std::move(move),
+            .refusal = {},
+            .error = {}};
+  }
+  if (auto done = carry_out(context, *seen, move, direction); !done) {
+    return failed(std::move(devices), std::move(move), std::move(done).error());
+  }
+  return {.status = MoveResult::Status::done,
+          .devices = std::move(devices),
+          .move = std::move(move),
+          .refusal = {},
+          .error = {}};
+}
+
+}  // namespace
+
+Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
+                                  Direction direction) {
+  auto seen = look(context, request.accelerators);
+  if (!seen) return fail(std::move(seen).error());
+  if (direction == Direction::to_vfio) {
+    if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
+  }
+  MovePreview preview{.plan = plan(context, *seen, request, direction), .notes = seen->use.unknown};
+  preview.notes.insert(preview.notes.end(), seen->record.notes.begin(), seen->record.notes.end());
+  return preview;
+}
+
+Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction) {
+  auto preview = preview_moves(context, request, direction);
+  if (!preview) return fail(std::move(preview).error());
+  MoveOutcome outcome{.results = {}, .notes = std::move(preview->notes)};
+  for (Refusal& refusal : preview->plan.refusals) outcome.results.push_back(refused(std::move(refusal)));
+  for (const Move& move : preview->plan.moves) {
+    outcome.results.push_back(apply_unit(context, request, asked_of(move), direction));
+  }
+  return outcome;
+}
+
+}  // namespace ferry

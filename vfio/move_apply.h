@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries move plans out: look, record, write, read back, and the way back when something fails.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/host_writer.h"
+#include "common/result.h"
+#include "vfio/move_plan.h"
+#include "vfio/use_probe.h"
+
+namespace ferry {
+
+enum class Direction {
+  to_vfio,  ///< bind: to the vfio driver that fits
+  back,     ///< unbind: to what each function had before
+};
+
+/// What moving needs. The caller holds the node's lock (common/node_lock.h) for apply_moves().
+struct MoveContext {
+  HostFs* host = nullptr;
+  HostWriter* writer = nullptr;
+  UseProbe* probe = nullptr;
+  AcceleratorRules rules;
+  /// Called before each write, for progress; may be empty.
+  std::function<void(const Step&)> on_step;
+};
+
+struct MovePreview {
+  MovePlan plan;
+  std::vector<std::string> notes;  ///< what could not be asked, void records
+};
+
+/// What became of one unit.
+struct MoveResult {
+  enum class Status {
+    done,     ///< moved and read back
+    already,  ///< nothing was to do
+    refused,  ///< nothing was written: see `refusal`
+    failed,   ///< something failed: see `error`; what had been written was taken back as far as `error` says
+  };
+  Status status = Status::failed;
+  std::vector<PciAddress> devices;  ///< the accelerators asked for
+  Move move;                        ///< as planned; empty when refused
+  Refusal refusal;
+  std::optional<Error> error;
+};
+
+struct MoveOutcome {
+  std::vector<MoveResult> results;
+  std::vector<std::string> notes;
+};
+
+/// The plan as it stands now; writes nothing. Errors: the host cannot be scanned or has no IOMMU
+/// (Errc::unsupported), a record cannot be read, nobody could be asked who uses the devices.
+Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
+                                  Direction direction);
+
+/// Does it, unit by unit: one unit's failure never stops another's. Each unit is planned again from a fresh
+/// scan and a fresh look at its users right before its first write. A write that the kernel keeps ends its
+/// unit as `failed` with Errc::stuck: nothing more is written there, not even the way back. Errors as for
+/// preview_moves().
+Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction);
+
+}  // namespace ferry

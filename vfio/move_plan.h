@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// What would be done to move accelerators to a vfio driver, or back: pure functions from a scan to steps.
+//
+// The unit is the whole IOMMU group, with the groups that a GPU's companion functions sit in: a unit is moved
+// with all that must move, or refused with who stands in the way and not written to at all.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "vfio/driver_choice.h"
+#include "vfio/inventory.h"
+#include "vfio/move_record.h"
+#include "vfio/use_probe.h"
+
+namespace ferry {
+
+/// What a member of a unit is to the move.
+enum class MemberRole {
+  accelerator,  ///< asked for: moves
+  companion,    ///< function of an asked accelerator's card, or linked to it: moves
+  taken_along,  ///< foreign, named by --with: moves
+  bridge,       ///< PCI bridge or port: left alone, never blocks
+  bystander,    ///< foreign without a driver, or on a vfio driver already: left alone, does not block
+  in_the_way,   ///< anything else: the unit cannot be moved
+};
+std::string_view text(MemberRole role);
+
+struct Member {
+  PciAddress address;
+  MemberRole role = MemberRole::in_the_way;
+  std::string driver_before;  ///< empty: none
+  std::string driver_after;   ///< empty: none; the same as before for what is left alone
+};
+
+/// One write. `value` is a module, an override ("" clears it) or a driver, by kind.
+struct Step {
+  enum class Kind { load_module, set_override, unbind, bind, probe };
+  Kind kind = Kind::bind;
+  PciAddress address;  ///< of no meaning for load_module
+  std::string value;
+  std::string why;
+  /// "unbind 0000:01:00.1 from snd_hda_intel"
+  std::string text() const;
+  bool operator==(const Step&) const = default;
+};
+
+/// A unit that moves.
+struct Move {
+  std::vector<std::uint32_t> groups;
+  std::vector<Member> members;
+  std::vector<Step> steps;         ///< empty: already so
+  std::vector<std::string> notes;  ///< for people: what to know although nothing is wrong
+  /// The members that the move is about: all but bridges and bystanders.
+  std::vector<PciAddress> moving() const;
+};
+
+/// A unit that is not written to.
+struct Refusal {
+  std::vector<PciAddress> devices;  ///< the accelerators asked for
+  std::vector<std::uint32_t> groups;
+  std::vector<std::string> reasons;  ///< who or what stands in the way, each with its address
+  std::string hint;
+};
+
+struct MovePlan {
+  std::vector<Move> moves;
+  std::vector<Refusal> refusals;
+};
+
+/// What a caller asks for, and what is known beside the scan.
+struct MoveRequest {
+  std::vector<PciAddress> accelerators;  ///< in the inventory, matching the rules, each once
+  std::set<PciAddress> with;             ///< foreign members that may be moved too
+  std::map<PciAddress, std::string>
+      untouchable;  ///< accelerators that must stay, and why ("carries 2 vGPUs")
+};
+
+/// The questions to put to a UseProbe before `addresses` may move: every device node below each function, and
+/// its group's node. Nodes are found through the sysfs `dev` files, so they need no name.
+std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inventory,
+                                       const std::vector<PciAddress>& addresses);
+
+/// The functions whose use decides about `request`: every member that could move.
+std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators);
+
+/// Moves `request.accelerators` to vfio. `stuck` names devices that a write in the kernel still holds.
+MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
+                   const UseReport& use, const VfioDriverTable& drivers, const std::set<std::string>& stuck);
+
+/// Takes `request.accelerators` back to what the record says they had, or without a record to the host's
+/// natural drivers. What somebody else moved meanwhile is left alone and noted.
+MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
+                     const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck);
+
+/// The way back after a failure: every function of `only` that the record knows, whatever state it is in.
+std::vector<Step> plan_undo(const Inventory& inventory, const MoveRecord& record,
+                            const std::vector<PciAddress>& only);
+
+/// The kernel's own rule for whether VFIO may own a group, from drivers alone: the members that block it.
+/// Every member is driverless, on a vfio driver, or on a driver that manages DMA itself (pcieport, pci-stub).
+std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint32_t group);
+
+}  // namespace ferry

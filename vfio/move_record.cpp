@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/move_record.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/boot_id.h"
+#include "common/version.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kDirectory = "run/ferry/moves";
+constexpr int kVersionOfFormat = 1;
+
+std::filesystem::path file_of(std::uint32_t group) {
+  return std::filesystem::path(kDirectory) / (std::to_string(group) + ".json");
+}
+
+json optional_text(const std::optional<std::string>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+std::optional<std::string> text_or_null(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  return found->get<std::string>();
+}
+
+struct OneRecord {
+  std::string boot;
+  std::map<PciAddress, PriorState> members;
+};
+
+Result<OneRecord> parse(const std::string& text, const std::filesystem::path& path) {
+  const auto broken = [&](const std::string& why) {
+    return fail(Errc::malformed_host, fmt::format("/{}: {}", path.string(), why),
+                "the file says which drivers to give back; mend it, or remove it to give them up");
+  };
+  try {
+    const json record = json::parse(text);
+    if (record.at("version").get<int>() != kVersionOfFormat)
+      return broken("written by another version of ferry");
+    OneRecord out;
+    out.boot = record.at("boot_id").get<std::string>();
+    for (const auto& [key, value] : record.at("devices").items()) {
+      auto address = PciAddress::parse(key);
+      if (!address) return broken(address.error().message);
+      out.members[*address] = {.ids = value.at("id").get<std::string>(),
+                               .driver = text_or_null(value, "driver"),
+                               .driver_override = text_or_null(value, "override"),
+                               .role = value.value("role", "")};
+    }
+    return out;
+  } catch (const json::exception& error) {
+    return broken(error.what());
+  }
+}
+
+Result<> write(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members) {
+  auto boot = boot_id(host);
+  if (!boot)
+    return fail(std::move(boot).error().during("record what group " + std::to_string(group) + " had"));
+  json devices = json::object();
+  for (const auto& [address, prior] : members) {
+    devices[address.text()] = {{"id", prior.ids},
+                               {"driver", optional_text(prior.driver)},
+                               {"override", optional_text(prior.driver_override)},
+                               {"group", group},
+                               {"role", prior.role}};
+  }
+  const json record = {
+      {"version", kVersionOfFormat}, {"ferry", kVersion}, {"boot_id", *boot}, {"devices", devices}};
+  return host.write_file(file_of(group), record.dump(2) + "\n");
+}
+
+// A record file's content; no members when it is of another boot or not there.
+Result<OneRecord> read_one(const HostFs& host, const std::filesystem::path& path) {
+  auto text = host.read_file(path);
+  if (!text) {
+    if (is_gone(text.error())) return OneRecord{};
+    return fail(std::move(text).error());
+  }
+  auto record = parse(*text, path);
+  if (record && record->boot != boot_id(host).value_or("")) record->members.clear();
+  return record;
+}
+
+Result<std::vector<std::uint32_t>> recorded_groups(const HostFs& host) {
+  std::vector<std::uint32_t> groups;
+  auto names = host.list(kDirectory);
+  if (!names) {
+    if (is_gone(names.error())) return groups;
+    return fail(std::move(names).error());
+  }
+  for (const std::string& name : *names) {
+    std::uint32_t group = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), group);
+    if (error == std::errc() && std::string_view(end) == ".json") groups.push_back(group);
+  }
+  return groups;
+}
+
+}  // namespace
+
+Result<MoveRecord> read_records(const HostFs& host) {
+  MoveRecord all;
+  auto groups = recorded_groups(host);
+  if (!groups) return fail(std::move(groups).error());
+  for (const std::uint32_t group : *groups) {
+    auto record = read_one(host, file_of(group));
+    if (!record) return fail(std::move(record).error());
+    if (record->members.empty()) {
+      all.notes.push_back(fmt::format("/{} is of an earlier boot and void: the kernel has bound afresh",
+                                      file_of(group).string()));
+    }
+    all.members.merge(record->members);
+  }
+  return all;
+}
+
+Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members) {
+  auto known = read_one(host, file_of(group));
+  if (!known) return fail(std::move(known).error());
+  const auto before = known->members;
+  for (const auto& [address, prior] : members) {
+    const auto found = known->members.find(address);
+    // Another card at the same address is not the one that was recorded.
+    if (found == known->members.end() || found->second.ids != prior.ids) {
+      known->members.insert_or_assign(address, prior);
+    }
+  }
+  if (known->members == before) return {};
+  return write(host, group, known->members);
+}
+
+Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses) {
+  auto groups = recorded_groups(host);
+  if (!groups) return fail(std::move(groups).error());
+  for (const std::uint32_t group : *groups) {
+    auto record = read_one(host, file_of(group));
+    if (!record) return fail(std::move(record).error());
+    const std::size_t before = record->members.size();
+    for (const PciAddress& address : addresses) record->members.erase(address);
+    if (record->members.size() == before) continue;
+    auto changed =
+        record->members.empty() ? host.remove_file(file_of(group)) : write(host, group, record->members);
+    if (!changed) return changed;
+  }
+  return {};
+}
+
+}  // namespace ferry

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each function had before Ferry moved it, in run/ferry/moves/<group>.json: written before the first
+// write to a group, removed when its members are back. Void after a reboot (the kernel binds afresh), told by
+// the boot id.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "vfio/pci_address.h"
+
+namespace ferry {
+
+/// What one function had.
+struct PriorState {
+  std::string ids;  ///< "10de:2684", so that a record never speaks of another card at the same address
+  std::optional<std::string> driver;           ///< absent: none was bound
+  std::optional<std::string> driver_override;  ///< absent: unset
+  std::string role;                            ///< "accelerator", "companion": information
+  bool operator==(const PriorState&) const = default;
+};
+
+struct MoveRecord {
+  std::map<PciAddress, PriorState> members;
+  std::vector<std::string> notes;  ///< records passed over, and why (another boot, unreadable)
+};
+
+/// All records of this boot, merged. Those of another boot are passed over and noted; an unreadable one is an
+/// error, since going on without it would lose a driver for good.
+Result<MoveRecord> read_records(const HostFs& host);
+
+/// Writes the record of `group`: what it holds already for an address stays (the first look is the true one).
+Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members);
+
+/// Takes addresses out of whatever records hold them; a file goes with its last one.
+Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses);
+
+}  // namespace ferry
