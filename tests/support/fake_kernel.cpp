@@ -237,6 +237,7 @@ int FakeKernel::next_change(const std::string& path, const std::string& value, b
       for (const auto& [address, function] : functions_) {
         if (value == address || path.find("/" + address + "/") != std::string::npos) stuck_.insert(address);
       }
+      if (path == "module") stuck_.insert(value);
       stuck = true;
       return 0;
     }
@@ -320,21 +321,37 @@ std::optional<unsigned> FakeKernel::group_of(const std::string& address) const {
   return static_cast<unsigned>(std::stoul(*name));
 }
 
+const FakeDriver* FakeKernel::loaded_driver(const std::string& name) const {
+  if (const auto found = drivers_.find(name); found != drivers_.end()) return &found->second;
+  for (const auto& [module, driver] : modules_) {
+    if (driver.name == name && exists(driver_path(name))) return &driver;
+  }
+  return nullptr;
+}
+
+std::vector<const FakeDriver*> FakeKernel::loaded_drivers() const {
+  std::vector<const FakeDriver*> out;
+  for (const std::string& name : list("sys/bus/pci/drivers").value_or(std::vector<std::string>{})) {
+    if (const FakeDriver* driver = loaded_driver(name)) out.push_back(driver);
+  }
+  return out;
+}
+
 bool FakeKernel::matches(const std::string& driver, const std::string& address) const {
   const std::string wanted = override_of(address);
   if (!wanted.empty()) return wanted == driver;
-  const FakeDriver& d = drivers_.at(driver);
+  const FakeDriver& d = *loaded_driver(driver);
   const FakeFunction& f = functions_.at(address);
   return !d.vfio &&
          (d.ids.contains(f.ids) || d.ids.contains(fmt::format("class:{:04x}", f.class_code >> 8U)));
 }
 
 int FakeKernel::attach(const std::string& driver, const std::string& address) {
-  const auto known = drivers_.find(driver);
-  if (known == drivers_.end()) return ENODEV;
+  const FakeDriver* known = loaded_driver(driver);
+  if (known == nullptr) return ENODEV;
   const FakeFunction& function = functions_.at(address);
   const auto group = group_of(address);
-  if (known->second.vfio) {
+  if (known->vfio) {
     if (!group || function.header_type != 0) return EINVAL;
     if (function.numvfs > 0) return EBUSY;
     const std::string number = std::to_string(next_vfio_++);
@@ -351,7 +368,7 @@ int FakeKernel::attach(const std::string& driver, const std::string& address) {
 
 void FakeKernel::detach(const std::string& address) {
   const std::string driver = driver_of(address);
-  const bool vfio = drivers_.at(driver).vfio;
+  const bool vfio = loaded_driver(driver)->vfio;
   remove(device_path(address) / "driver");
   remove(driver_path(driver) / address);
   if (!vfio) return;
@@ -359,7 +376,7 @@ void FakeKernel::detach(const std::string& address) {
   const auto group = group_of(address);
   // The group's node goes with its last vfio member.
   for (const auto& [other, function] : functions_) {
-    if (group_of(other) == group && !driver_of(other).empty() && drivers_.at(driver_of(other)).vfio) return;
+    if (group_of(other) == group && !driver_of(other).empty() && loaded_driver(driver_of(other))->vfio) return;
   }
   remove(fs::path("dev/vfio") / std::to_string(*group));
   remove(fs::path("sys/class/vfio") / std::to_string(*group));
@@ -380,8 +397,8 @@ int FakeKernel::unbind(const std::string& driver, const std::string& address) {
 int FakeKernel::probe(const std::string& address) {
   if (!functions_.contains(address)) return ENODEV;
   if (!driver_of(address).empty()) return 0;
-  for (const auto& [name, driver] : drivers_) {
-    if (matches(name, address) && attach(name, address) == 0) return 0;
+  for (const FakeDriver* driver : loaded_drivers()) {
+    if (matches(driver->name, address) && attach(driver->name, address) == 0) return 0;
   }
   return 0;  // that nothing matched is no error
 }

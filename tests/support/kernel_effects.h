@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,9 @@ struct KernelEffect {
   std::vector<EffectFact> after = {};
   std::vector<EffectWrite> restore = {};  ///< puts the machine back for the next row; must succeed
 };
+
+/// What gtest prints of a failing row.
+inline void PrintTo(const KernelEffect& effect, std::ostream* out) { *out << effect.name; }
 
 /// The machine that a table runs on.
 struct EffectHost {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/inventory.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using test::at;
+using test::FakeKernel;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Inventory, ReadsWhatTheKernelShowsOfAFunction) {
+  FakeKernel kernel;
+  test::add_host_drivers(kernel);
+  test::add_four_function_card(kernel);
+  kernel.add_function({.address = "0000:0a:00.0",
+                       .ids = "10de:20b5",
+                       .subsystem_ids = "10de:1463",
+                       .class_code = 0x030200,
+                       .group = 7,
+                       .numa_node = 1,
+                       .totalvfs = 16,
+                       .numvfs = 2,
+                       .boot_display = true});
+  const Inventory inventory = scan(kernel).value();
+  const PciFunction& gpu = *inventory.find(at("0000:0a:00.0"));
+  EXPECT_EQ(gpu.ids(), "10de:20b5");
+  EXPECT_EQ(gpu.subsystem_device, 0x1463);
+  EXPECT_EQ(gpu.pci_class(), PciClass::display_3d);
+  EXPECT_EQ(gpu.driver, std::nullopt);
+  EXPECT_EQ(gpu.driver_override, std::nullopt);
+  EXPECT_EQ(gpu.iommu_group, 7U);
+  EXPECT_EQ(gpu.numa_node, 1);
+  EXPECT_EQ(gpu.sriov_totalvfs, 16U);
+  EXPECT_EQ(gpu.sriov_numvfs, 2U);
+  EXPECT_TRUE(gpu.boot_display);
+  EXPECT_FALSE(gpu.problem);
+  const PciFunction& card = *inventory.find(at("0000:65:00.0"));
+  EXPECT_EQ(card.driver, "nouveau");
+  EXPECT_EQ(card.numa_node, std::nullopt) << "-1 means unknown";
+  EXPECT_THAT(card.consumers, ElementsAre(at("0000:65:00.1"), at("0000:65:00.2"), at("0000:65:00.3")));
+  EXPECT_TRUE(inventory.find(at("0000:64:00.0"))->is_bridge());
+  EXPECT_THAT(inventory.groups.at(41), ElementsAre(at("0000:64:00.0"), at("0000:65:00.0"), at("0000:65:00.1"),
+                                                   at("0000:65:00.2"), at("0000:65:00.3")));
+  EXPECT_TRUE(inventory.has_iommu());
+}
+
+TEST(Inventory, GoesOnAfterAnUnreadableFunction) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:01:00.0", .group = 1});
+  kernel.add_function({.address = "0000:02:00.0", .group = 2});
+  kernel.add_function({.address = "0000:03:00.0", .group = 3});
+  kernel.file("sys/devices/pci0000:00/0000:01:00.0/vendor", "garbage\n");
+  kernel.file("sys/devices/pci0000:00/0000:03:00.0/config", std::string(64, '\xff'));
+  const Inventory inventory = scan(kernel).value();
+  EXPECT_THAT(inventory.find(at("0000:01:00.0"))->problem->message,
+              HasSubstr("vendor: 'garbage' is not a number"));
+  EXPECT_FALSE(inventory.find(at("0000:02:00.0"))->problem);
+  EXPECT_THAT(inventory.find(at("0000:03:00.0"))->problem->message, HasSubstr("off the bus"));
+}
+
+TEST(Inventory, LeavesOutWhatVanishedWhileBeingListed) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:01:00.0", .group = 1});
+  kernel.remove("sys/devices/pci0000:00/0000:01:00.0");  // the bus's link dangles
+  EXPECT_TRUE(scan(kernel)->functions.empty());
+}
+
+TEST(Inventory, KnowsUnsafeNoIommuModeForWhatItIs) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:01:00.0", .group = 0});
+  kernel.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+  EXPECT_FALSE(scan(kernel)->has_iommu());
+}
+
+TEST(Inventory, FailsWhereThereIsNoPciBus) {
+  const test::ScratchDirectory empty;
+  const auto inventory = scan(HostFs(empty.path()));
+  ASSERT_FALSE(inventory);
+  EXPECT_THAT(inventory.error().message, HasSubstr("scan PCI functions: open /sys/bus/pci/devices"));
+}
+
+TEST(Inventory, OrdersFiveDigitDomainsLast) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "10000:01:00.0", .group = 1});
+  kernel.add_function({.address = "2000:01:00.0", .group = 1});
+  EXPECT_THAT(scan(kernel)->groups.at(1), ElementsAre(at("2000:01:00.0"), at("10000:01:00.0")));
+}
+
+TEST(AcceleratorRules, LeaveOutVirtualFunctionsBridgesAndOtherClasses) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:01:00.0", .group = 1});
+  kernel.add_function({.address = "0000:01:00.4", .group = 2, .physical_function = "0000:01:00.0"});
+  kernel.add_function({.address = "0000:01:00.1", .class_code = 0x040300, .group = 1});
+  kernel.add_function({.address = "0000:02:00.0", .ids = "1a03:2000", .group = 3});
+  const Inventory inventory = scan(kernel).value();
+  std::vector<std::string> found;
+  for (const auto& [address, function] : inventory.functions) {
+    if (test::gpu_rules().match(function)) found.push_back(address.text());
+  }
+  EXPECT_THAT(found, ElementsAre("0000:01:00.0"));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel answers to the writes that moving functions is made of.
+// On the real kernel {gpu} is a GPU on {gpu_driver} with {audio} on {audio_driver} in its group {group}, and
+// {other} is a driver loaded there that matches neither.
+#include "tests/support/kernel_effects.h"
+
+#include <cerrno>
+#include <memory>
+
+#include "tests/support/fake_kernel.h"
+
+namespace ferry {
+namespace {
+
+using test::EffectFact;
+using test::EffectHost;
+using test::EffectWrite;
+using test::FakeKernel;
+using test::KernelEffect;
+using Kind = EffectFact::Kind;
+
+const std::string kGpu = "sys/bus/pci/devices/{gpu}";
+const std::string kHostDriver = "sys/bus/pci/drivers/{gpu_driver}";
+const std::string kVfio = "sys/bus/pci/drivers/vfio-pci";
+const EffectWrite kOverride = {kGpu + "/driver_override", "vfio-pci"};
+const EffectWrite kClear = {kGpu + "/driver_override", "\n"};
+const EffectWrite kUnbindHost = {kHostDriver + "/unbind", "{gpu}"};
+const EffectWrite kBindHost = {kHostDriver + "/bind", "{gpu}"};
+const EffectWrite kUnbindVfio = {kVfio + "/unbind", "{gpu}"};
+const EffectWrite kBindVfio = {kVfio + "/bind", "{gpu}"};
+const EffectWrite kProbe = {"sys/bus/pci/drivers_probe", "{gpu}"};
+
+std::vector<KernelEffect> effects() {
+  return {
+      {.name = "OverrideReadsBackAndMovesNothing",
+       .write = kOverride,
+       .after = {{Kind::reads, kGpu + "/driver_override", "vfio-pci"},
+                 {Kind::link_to, kGpu + "/driver", "{gpu_driver}"}},
+       .restore = {kClear}},
+      {.name = "OverrideTakesANameThatDoesNotExist",
+       .write = {kGpu + "/driver_override", "no-such-driver"},
+       .after = {{Kind::reads, kGpu + "/driver_override", "no-such-driver"}},
+       .restore = {kClear}},
+      {.name = "OverrideIsClearedByANewline",
+       .before = {kOverride},
+       .write = kClear,
+       .after = {{Kind::reads, kGpu + "/driver_override", "(null)"}}},
+      {.name = "OverrideRefusesAPage",
+       .write = {kGpu + "/driver_override", std::string(4095, 'x')},
+       .error = EINVAL,
+       .after = {{Kind::reads, kGpu + "/driver_override", "(null)"}}},
+      {.name = "UnbindLeavesTheFunctionDriverless",
+       .write = kUnbindHost,
+       .after = {{Kind::absent, kGpu + "/driver"}, {Kind::absent, kHostDriver + "/{gpu}"}},
+       .restore = {kBindHost}},
+      {.name = "UnbindFromAnotherDriverIsENODEV",
+       .write = kUnbindVfio,
+       .error = ENODEV,
+       .after = {{Kind::link_to, kGpu + "/driver", "{gpu_driver}"}}},
+      {.name = "UnbindOfNoDeviceIsENODEV",
+       .write = {kHostDriver + "/unbind", "ffff:ff:1f.7"},
+       .error = ENODEV},
+      {.name = "UnbindOfADriverThatIsNotLoadedIsENOENT",
+       .write = {"sys/bus/pci/drivers/no-such-driver/unbind", "{gpu}"},
+       .error = ENOENT},
+      {.name = "VfioDoesNotTakeWhatHasNoOverride",
+       .before = {kUnbindHost},
+       .write = kBindVfio,
+       .error = ENODEV,
+       .after = {{Kind::absent, kGpu + "/driver"}},
+       .restore = {kBindHost}},
+      {.name = "VfioTakesWhatIsOverridden",
+       .before = {kOverride, kUnbindHost},
+       .write = kBindVfio,
+       .after = {{Kind::link_to, kGpu + "/driver", "vfio-pci"},
+                 {Kind::present, kVfio + "/{gpu}"},
+                 {Kind::present, kGpu + "/vfio-dev"},
+                 {Kind::present, "dev/vfio/{group}"},
+                 {Kind::present, "sys/class/vfio/{group}/dev"}},
+       .restore = {kClear, kUnbindVfio, kBindHost}},
+      {.name = "BindOfABoundFunctionIsEBUSY",
+       .before = {kOverride, kUnbindHost, kBindVfio},
+       .write = kBindVfio,
+       .error = EBUSY,
+       .after = {{Kind::link_to, kGpu + "/driver", "vfio-pci"}},
+       .restore = {kClear, kUnbindVfio, kBindHost}},
+      {.name = "AnOverrideKeepsTheHostDriverAway",
+       .before = {kOverride, kUnbindHost},
+       .write = kBindHost,
+       .error = ENODEV,
+       .after = {{Kind::absent, kGpu + "/driver"}},
+       .restore = {kClear, kBindHost}},
+      {.name = "TheGroupNodeGoesWithItsLastVfioMember",
+       .before = {kOverride, kUnbindHost, kBindVfio, kClear},
+       .write = kUnbindVfio,
+       .after = {{Kind::absent, "dev/vfio/{group}"},
+                 {Kind::absent, "sys/class/vfio/{group}"},
+                 {Kind::absent, kGpu + "/vfio-dev"}},
+       .restore = {kBindHost}},
+      {.name = "ClearingTheOverrideOfABoundFunctionMovesNothing",
+       .before = {kOverride, kUnbindHost, kBindVfio},
+       .write = kClear,
+       .after = {{Kind::link_to, kGpu + "/driver", "vfio-pci"}},
+       .restore = {kUnbindVfio, kBindHost}},
+      {.name = "ProbeGivesTheNaturalDriver",
+       .before = {kUnbindHost},
+       .write = kProbe,
+       .after = {{Kind::link_to, kGpu + "/driver", "{gpu_driver}"}}},
+      {.name = "ProbeSucceedsWhenNothingMatches",
+       .before = {{kGpu + "/driver_override", "no-such-driver"}, kUnbindHost},
+       .write = kProbe,
+       .after = {{Kind::absent, kGpu + "/driver"}},
+       .restore = {kClear, kBindHost}},
+      {.name = "ProbeOfABoundFunctionMovesNothing",
+       .before = {kOverride},
+       .write = kProbe,
+       .after = {{Kind::link_to, kGpu + "/driver", "{gpu_driver}"}},
+       .restore = {kClear}},
+      {.name = "ProbeOfNoDeviceIsENODEV",
+       .write = {"sys/bus/pci/drivers_probe", "ffff:ff:1f.7"},
+       .error = ENODEV},
+  };
+}
+
+std::unique_ptr<FakeKernel> fake_machine(std::map<std::string, std::string>& names) {
+  auto kernel = std::make_unique<FakeKernel>();
+  kernel->add_driver({.name = "bochs-drm", .ids = {"10de:2684"}});
+  kernel->add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
+  kernel->add_driver({.name = "vfio-pci", .vfio = true});
+  kernel->add_function({.address = "0000:01:00.0", .group = 11, .driver = "bochs-drm"});
+  kernel->add_function({.address = "0000:01:00.1",
+                        .ids = "10de:22ba",
+                        .class_code = 0x040300,
+                        .group = 11,
+                        .driver = "snd_hda_intel"});
+  names = {{"gpu", "0000:01:00.0"}, {"gpu_driver", "bochs-drm"}, {"group", "11"}};
+  return kernel;
+}
+
+class KernelEffects : public testing::TestWithParam<KernelEffect> {};
+
+TEST_P(KernelEffects, Holds) {
+  std::map<std::string, std::string> names;
+  if (test::real_machine(names)) {
+    HostFs host("/");
+    SpawningWriter writer(host);
+    check_effect({.host = &host, .writer = &writer, .names = names}, GetParam());
+    return;
+  }
+  const auto kernel = fake_machine(names);
+  check_effect({.host = kernel.get(), .writer = kernel.get(), .names = names}, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Binding, KernelEffects, testing::ValuesIn(effects()),
+                         [](const auto& row) { return row.param.name; });
+
+}  // namespace
+}  // namespace ferry

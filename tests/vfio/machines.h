@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machines that several tests of this room move GPUs on.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/fake_kernel.h"
+#include "vfio/move_apply.h"
+
+namespace ferry::test {
+
+inline AcceleratorRules gpu_rules() {
+  return {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}};
+}
+
+inline PciAddress at(const std::string& text) {
+  return PciAddress::parse(text).value();
+}
+
+/// Drivers that hosts load at boot.
+inline void add_host_drivers(FakeKernel& kernel) {
+  kernel.add_driver({.name = "nouveau", .ids = {"10de:2684", "10de:1db6"}});
+  kernel.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
+  kernel.add_driver({.name = "xhci_hcd", .ids = {"class:0c03"}});
+  kernel.add_driver({.name = "radeon", .ids = {"1002:5046"}});
+  kernel.add_driver({.name = "pcieport", .ids = {"class:0604"}});
+  kernel.add_driver({.name = "nvme", .ids = {"class:0108"}});
+}
+
+/// A card with four functions behind a port in one group: GPU and audio and USB bound, UCSI without a driver.
+inline void add_four_function_card(FakeKernel& kernel) {
+  kernel.add_function({.address = "0000:64:00.0",
+                       .ids = "8086:2030",
+                       .class_code = 0x060400,
+                       .group = 41,
+                       .driver = "pcieport",
+                       .header_type = 1});
+  kernel.add_function({.address = "0000:65:00.0",
+                       .group = 41,
+                       .driver = "nouveau",
+                       .consumers = {"0000:65:00.1", "0000:65:00.2", "0000:65:00.3"}});
+  kernel.add_function({.address = "0000:65:00.1",
+                       .ids = "10de:22ba",
+                       .class_code = 0x040300,
+                       .group = 41,
+                       .driver = "snd_hda_intel"});
+  kernel.add_function({.address = "0000:65:00.2",
+                       .ids = "10de:1ad6",
+                       .class_code = 0x0c0330,
+                       .group = 41,
+                       .driver = "xhci_hcd"});
+  kernel.add_function({.address = "0000:65:00.3", .ids = "10de:1ad7", .class_code = 0x0c8000, .group = 41});
+}
+
+/// Answers from a table; asked about something else, it is free.
+class TableProbe final : public UseProbe {
+ public:
+  std::map<std::string, std::vector<Holder>> holders;
+  std::vector<std::string> unknown;
+  std::vector<std::string> asked;  ///< the devices of the last look
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    asked.clear();
+    UseReport report{.holders = {}, .unknown = unknown};
+    for (const UseQuestion& question : questions) {
+      asked.push_back(question.device);
+      if (const auto found = holders.find(question.device); found != holders.end()) {
+        report.holders.insert(*found);
+      }
+    }
+    return report;
+  }
+};
+
+}  // namespace ferry::test

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/move_apply.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using test::at;
+using test::FakeKernel;
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Status = MoveResult::Status;
+
+class MoveApplyTest : public testing::Test {
+ protected:
+  MoveApplyTest() {
+    test::add_host_drivers(kernel_);
+    test::add_four_function_card(kernel_);
+  }
+  MoveContext context() {
+    return {
+        .host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = test::gpu_rules(), .on_step = {}};
+  }
+  Result<MoveOutcome> apply(Direction direction, const std::vector<std::string>& devices = {"0000:65:00.0"}) {
+    MoveRequest request;
+    for (const auto& device : devices) request.accelerators.push_back(at(device));
+    return apply_moves(context(), request, direction);
+  }
+  std::vector<std::string> drivers() const {
+    return {kernel_.driver_of("0000:65:00.0"), kernel_.driver_of("0000:65:00.1"),
+            kernel_.driver_of("0000:65:00.2"), kernel_.driver_of("0000:65:00.3"),
+            kernel_.driver_of("0000:64:00.0")};
+  }
+
+  FakeKernel kernel_;
+  test::TableProbe probe_;
+};
+
+TEST_F(MoveApplyTest, MovesAGroupAndBringsItBackExactly) {
+  must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.2/driver_override", "xhci_hcd"));
+  auto moved = apply(Direction::to_vfio);
+  ASSERT_TRUE(moved);
+  EXPECT_EQ(moved->results.at(0).status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci", "vfio-pci", "pcieport"));
+  EXPECT_TRUE(kernel_.exists("dev/vfio/41"));
+
+  auto back = apply(Direction::back);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->results.at(0).status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
+  EXPECT_EQ(kernel_.override_of("0000:65:00.2"), "xhci_hcd");
+  EXPECT_EQ(kernel_.override_of("0000:65:00.0"), "");
+  EXPECT_FALSE(kernel_.exists("run/ferry/moves/41.json"));
+}
+
+TEST_F(MoveApplyTest, RecordsBeforeTheFirstSysfsWrite) {
+  must(kernel_.load_module("vfio_pci"));
+  kernel_.forget_changes();
+  apply(Direction::to_vfio).value();
+  ASSERT_FALSE(kernel_.changes().empty());
+  EXPECT_EQ(kernel_.changes().front().path, "run/ferry/moves/41.json");
+  EXPECT_THAT(kernel_.changes().front().value, HasSubstr("snd_hda_intel"));
+}
+
+TEST_F(MoveApplyTest, WritesNothingTheSecondTime) {
+  apply(Direction::to_vfio).value();
+  kernel_.forget_changes();
+  const auto again = apply(Direction::to_vfio);
+  EXPECT_EQ(again->results.at(0).status, Status::already);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  apply(Direction::back).value();
+  kernel_.forget_changes();
+  EXPECT_EQ(apply(Direction::back)->results.at(0).status, Status::already);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(MoveApplyTest, WritesNothingToARefusedGroup) {
+  kernel_.add_function(
+      {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
+  const auto outcome = apply(Direction::to_vfio);
+  EXPECT_EQ(outcome->results.at(0).status, Status::refused);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(MoveApplyTest, MovesTheOthersWhenOneGroupIsRefused) {
+  kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:05:02.0", .ids = "1002:5046", .group = 12, .driver = "radeon"});
+  const auto outcome = apply(Direction::to_vfio, {"0000:05:01.0", "0000:65:00.0"});
+  ASSERT_EQ(outcome->results.size(), 2U);
+  EXPECT_EQ(outcome->results[0].status, Status::refused);
+  EXPECT_EQ(outcome->results[1].status, Status::done);
+  EXPECT_EQ(kernel_.driver_of("0000:05:01.0"), "nouveau");
+  EXPECT_EQ(kernel_.override_of("0000:05:01.0"), "");
+}
+
+TEST_F(MoveApplyTest, LooksAgainRightBeforeTheFirstWrite) {
+  // Free when planned, taken when it comes to writing: somebody opened the GPU in between.
+  class LateHolder final : public UseProbe {
+   public:
+    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
+      UseReport report;
+      if (++looks_ > 1)
+        report.holders["0000:65:00.0"] = {
+            {.name = "late", .pid = 5, .what = "/dev/dri/card0", .pod_uid = {}}};
+      return report;
+    }
+
+   private:
+    int looks_ = 0;
+  } late;
+  auto ctx = context();
+  ctx.probe = &late;
+  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
+                                   Direction::to_vfio);
+  EXPECT_EQ(outcome->results.at(0).status, Status::refused);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(MoveApplyTest, RefusesToTakeBackWhatAVmUses) {
+  apply(Direction::to_vfio).value();
+  probe_.holders["0000:65:00.0"] = {{.kind = Holder::Kind::virtual_machine,
+                                     .name = "tenant",
+                                     .pid = 412,
+                                     .what = "/dev/vfio/41",
+                                     .pod_uid = {}}};
+  kernel_.forget_changes();
+  const auto outcome = apply(Direction::back);
+  ASSERT_EQ(outcome->results.at(0).status, Status::refused);
+  EXPECT_THAT(outcome->results[0].refusal.reasons,
+              ElementsAre(HasSubstr("VM tenant (pid 412) holds /dev/vfio/41")));
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(MoveApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
+  must(kernel_.load_module("vfio_pci"));
+  // A kernel whose bind reports success and does nothing.
+  FakeKernel* kernel = &kernel_;
+  class Liar final : public HostWriter {
+   public:
+    explicit Liar(FakeKernel* kernel) : kernel_(kernel) {}
+    Result<> write(const std::filesystem::path& path, std::string_view value,
+                   std::chrono::milliseconds d) override {
+      if (path == "sys/bus/pci/drivers/vfio-pci/bind" && value == "0000:65:00.0") return {};
+      return kernel_->write(path, value, d);
+    }
+    Result<> load_module(std::string_view name, std::chrono::milliseconds d) override {
+      return kernel_->load_module(name, d);
+    }
+
+   private:
+    FakeKernel* kernel_;
+  } liar(kernel);
+  auto ctx = context();
+  ctx.writer = &liar;
+  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
+                                   Direction::to_vfio);
+  ASSERT_EQ(outcome->results.at(0).status, Status::failed);
+  EXPECT_THAT(outcome->results[0].error->message, HasSubstr("0000:65:00.0 is on no driver after the move"));
+  EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
+}
+
+TEST_F(MoveApplyTest, TakesEverythingBackWhenTheLastBindIsRefused) {
+  must(kernel_.load_module("vfio_pci"));
+  apply(Direction::to_vfio).value();
+  const std::size_t changes = kernel_.changes().size();
+  apply(Direction::back).value();
+  kernel_.forget_changes();
+  kernel_.fail_change(changes - 1, EBUSY);  // the module was loaded before: one change less
+  const auto outcome = apply(Direction::to_vfio);
+  ASSERT_EQ(outcome->results.at(0).status, Status::failed);
+  EXPECT_EQ(outcome->results[0].error->code, std::errc::device_or_resource_busy);
+  EXPECT_THAT(
+      outcome->results[0].error->message,
+      HasSubstr("bind 0000:65:00.0 to vfio-pci: write /sys/bus/pci/drivers/vfio-pci/bind: Device or resource "
+                "busy; everything written to this group was taken back"));
+  EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
+  EXPECT_FALSE(kernel_.exists("run/ferry/moves/41.json"));
+}
+
+TEST_F(MoveApplyTest, ChangesNothingWhenTheModuleDoesNotLoad) {
+  kernel_.fail_change(1, ENOEXEC);
+  const auto outcome = apply(Direction::to_vfio);
+  ASSERT_EQ(outcome->results.at(0).status, Status::failed);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
+}
+
+TEST_F(MoveApplyTest, GivesAnAdoptedFunctionItsNaturalDriver) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function(
+      {.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .driver_override = "vfio-pci"});
+  EXPECT_EQ(apply(Direction::to_vfio, {"0000:01:00.0"})->results.at(0).status, Status::already);
+  EXPECT_EQ(apply(Direction::back, {"0000:01:00.0"})->results.at(0).status, Status::done);
+  EXPECT_EQ(kernel_.driver_of("0000:01:00.0"), "nouveau");
+  EXPECT_EQ(kernel_.override_of("0000:01:00.0"), "");
+}
+
+TEST_F(MoveApplyTest, LeavesWhatSomebodyElseMovedMeanwhile) {
+  apply(Direction::to_vfio).value();
+  kernel_.add_driver({.name = "pci-stub"});
+  must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:65:00.1"));
+  must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.1/driver_override", "pci-stub"));
+  must(kernel_.write_attribute("sys/bus/pci/drivers/pci-stub/bind", "0000:65:00.1"));
+  const auto back = apply(Direction::back);
+  EXPECT_THAT(back->results.at(0).move.notes,
+              ElementsAre(HasSubstr("0000:65:00.1 was moved to pci-stub by somebody")));
+  EXPECT_EQ(kernel_.driver_of("0000:65:00.1"), "pci-stub");
+  EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "nouveau");
+}
+
+TEST_F(MoveApplyTest, HoldsARecordOfAnEarlierBootForVoidAndSaysSo) {
+  apply(Direction::to_vfio).value();
+  const std::string record = kernel_.read_file("run/ferry/moves/41.json").value();
+  kernel_.new_boot();
+  kernel_.file("run/ferry/moves/41.json", record);
+  const auto outcome = apply(Direction::to_vfio);
+  EXPECT_THAT(outcome->notes,
+              ElementsAre(HasSubstr("run/ferry/moves/41.json is of an earlier boot and void")));
+}
+
+TEST_F(MoveApplyTest, RefusesToWorkWithARecordItCannotRead) {
+  apply(Direction::to_vfio).value();
+  kernel_.file("run/ferry/moves/41.json", "{\"version\":1,");
+  kernel_.forget_changes();
+  const auto outcome = apply(Direction::back);
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, Errc::malformed_host);
+  EXPECT_THAT(outcome.error().message, HasSubstr("/run/ferry/moves/41.json"));
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(MoveApplyTest, SaysThatAHostHasNoIommu) {
+  FakeKernel bare;
+  test::add_host_drivers(bare);
+  bare.add_function({.address = "0000:01:00.0", .driver = "nouveau"});
+  auto ctx = context();
+  ctx.host = &bare;
+  ctx.writer = &bare;
+  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:01:00.0")}, .with = {}, .untouchable = {}},
+                                   Direction::to_vfio);
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, Errc::unsupported);
+  EXPECT_THAT(outcome.error().hint, HasSubstr("intel_iommu=on"));
+  EXPECT_THAT(bare.changes(), IsEmpty());
+}
+
+TEST_F(MoveApplyTest, AsksAboutEveryEndpointOfTheGroup) {
+  apply(Direction::to_vfio).value();
+  EXPECT_THAT(probe_.asked, ElementsAre("0000:65:00.0", "0000:65:00.1", "0000:65:00.2", "0000:65:00.3"));
+}
+
+}  // namespace
+}  // namespace ferry

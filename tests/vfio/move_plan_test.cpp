@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/move_plan.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using test::at;
+using test::FakeKernel;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class MovePlanTest : public testing::Test {
+ protected:
+  MovePlanTest() { test::add_host_drivers(kernel_); }
+
+  MovePlan bind(const std::vector<std::string>& devices, const std::set<std::string>& with = {}) {
+    MoveRequest request;
+    for (const auto& device : devices) request.accelerators.push_back(at(device));
+    for (const auto& device : with) request.with.insert(at(device));
+    request.untouchable = untouchable_;
+    return plan_bind(scan(kernel_).value(), test::gpu_rules(), request, use_, VfioDriverTable::read(kernel_),
+                     stuck_);
+  }
+  static std::vector<std::string> texts(const std::vector<Step>& steps) {
+    std::vector<std::string> out;
+    for (const Step& step : steps) out.push_back(step.text());
+    return out;
+  }
+  static std::map<std::string, MemberRole> roles(const Move& move) {
+    std::map<std::string, MemberRole> out;
+    for (const Member& member : move.members) out[member.address.text()] = member.role;
+    return out;
+  }
+
+  FakeKernel kernel_;
+  UseReport use_;
+  std::set<std::string> stuck_;
+  std::map<PciAddress, std::string> untouchable_;
+};
+
+TEST_F(MovePlanTest, MovesEveryFunctionOfACardAndLeavesItsPort) {
+  test::add_four_function_card(kernel_);
+  const MovePlan plan = bind({"0000:65:00.0"});
+  EXPECT_THAT(plan.refusals, IsEmpty());
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_THAT(texts(plan.moves[0].steps),
+              ElementsAre("load module vfio_pci",                             //
+                          "set driver_override of 0000:65:00.1 to vfio-pci",  //
+                          "set driver_override of 0000:65:00.2 to vfio-pci",  //
+                          "set driver_override of 0000:65:00.3 to vfio-pci",  //
+                          "set driver_override of 0000:65:00.0 to vfio-pci",  //
+                          "unbind 0000:65:00.1 from snd_hda_intel",           //
+                          "unbind 0000:65:00.2 from xhci_hcd",                //
+                          "unbind 0000:65:00.0 from nouveau",                 //
+                          "bind 0000:65:00.1 to vfio-pci", "bind 0000:65:00.2 to vfio-pci",
+                          "bind 0000:65:00.3 to vfio-pci", "bind 0000:65:00.0 to vfio-pci"));
+  EXPECT_THAT(roles(plan.moves[0]), ElementsAre(testing::Pair("0000:64:00.0", MemberRole::bridge),
+                                                testing::Pair("0000:65:00.0", MemberRole::accelerator),
+                                                testing::Pair("0000:65:00.1", MemberRole::companion),
+                                                testing::Pair("0000:65:00.2", MemberRole::companion),
+                                                testing::Pair("0000:65:00.3", MemberRole::companion)));
+}
+
+TEST_F(MovePlanTest, TakesCompanionsThatSitInOtherGroups) {
+  kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:01:00.1",
+                        .ids = "10de:22ba",
+                        .class_code = 0x040300,
+                        .group = 6,
+                        .driver = "snd_hda_intel"});
+  const MovePlan plan = bind({"0000:01:00.0"});
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_THAT(plan.moves[0].groups, ElementsAre(5, 6));
+  EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:01:00.0"), at("0000:01:00.1")));
+}
+
+TEST_F(MovePlanTest, RefusesAGroupWithAForeignDeviceAndNamesIt) {
+  kernel_.add_function({.address = "0000:05:01.0",
+                        .ids = "10de:1db6",
+                        .class_code = 0x030200,
+                        .group = 12,
+                        .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:05:02.0", .ids = "1002:5046", .group = 12, .driver = "radeon"});
+  const MovePlan plan = bind({"0000:05:01.0"});
+  EXPECT_THAT(plan.moves, IsEmpty());
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].devices, ElementsAre(at("0000:05:01.0")));
+  EXPECT_THAT(plan.refusals[0].reasons,
+              ElementsAre("0000:05:02.0 (1002:5046, class 0300, driver radeon) shares the "
+                          "group and is not part of the card"));
+  EXPECT_THAT(plan.refusals[0].hint, HasSubstr("--with 0000:05:02.0"));
+}
+
+TEST_F(MovePlanTest, TakesAForeignDeviceAlongWhenToldTo) {
+  kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:05:02.0", .ids = "1002:5046", .group = 12, .driver = "radeon"});
+  const MovePlan plan = bind({"0000:05:01.0"}, {"0000:05:02.0"});
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:05:01.0"), at("0000:05:02.0")));
+}
+
+TEST_F(MovePlanTest, RefusesTheOtherAcceleratorOfAGroupUnlessAskedFor) {
+  kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:05:02.0", .ids = "10de:1db6", .group = 12, .driver = "nouveau"});
+  const MovePlan alone = bind({"0000:05:01.0"});
+  ASSERT_EQ(alone.refusals.size(), 1U);
+  EXPECT_EQ(alone.refusals[0].hint, "name it too: --device 0000:05:02.0");
+  const MovePlan both = bind({"0000:05:01.0", "0000:05:02.0"});
+  ASSERT_EQ(both.moves.size(), 1U);
+  EXPECT_THAT(both.refusals, IsEmpty());
+}
+
+TEST_F(MovePlanTest, LeavesADriverlessForeignerAloneAndSaysSo) {
+  kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:06:00.0", .ids = "8086:1234", .class_code = 0x088000, .group = 12});
+  const MovePlan plan = bind({"0000:05:01.0"});
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_THAT(plan.moves[0].notes, ElementsAre(HasSubstr("0000:06:00.0")));
+  EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:05:01.0")));
+}
+
+TEST_F(MovePlanTest, IsBlockedByAHostBridgeWithADriverButNotByOneWithout) {
+  kernel_.add_driver({.name = "skx_uncore", .ids = {"8086:3e31"}});
+  kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:00:00.0", .ids = "8086:3e30", .class_code = 0x060000, .group = 12});
+  EXPECT_THAT(bind({"0000:05:01.0"}).refusals, IsEmpty());
+  kernel_.add_function({.address = "0000:00:00.1",
+                        .ids = "8086:3e31",
+                        .class_code = 0x060000,
+                        .group = 12,
+                        .driver = "skx_uncore"});
+  const MovePlan plan = bind({"0000:05:01.0"});
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].reasons, ElementsAre(HasSubstr("skx_uncore")));
+}
+
+TEST_F(MovePlanTest, RefusesWhatIsInUseNamingTheHolder) {
+  test::add_four_function_card(kernel_);
+  use_.holders["0000:65:00.1"] = {{.kind = Holder::Kind::process,
+                                   .name = "pulseaudio",
+                                   .pid = 77,
+                                   .what = "/dev/snd/controlC0",
+                                   .pod_uid = {}}};
+  const MovePlan plan = bind({"0000:65:00.0"});
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].reasons,
+              ElementsAre("0000:65:00.1 is in use: process pulseaudio (pid 77) holds /dev/snd/controlC0"));
+}
+
+TEST_F(MovePlanTest, HasNothingToDoForAUnitInUseThatIsOnVfioAlready) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function(
+      {.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .driver_override = "vfio-pci"});
+  use_.holders["0000:01:00.0"] = {
+      {.kind = Holder::Kind::virtual_machine, .name = "vm", .pid = 9, .what = "/dev/vfio/5", .pod_uid = {}}};
+  const MovePlan plan = bind({"0000:01:00.0"});
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_THAT(plan.moves[0].steps, IsEmpty());
+}
+
+TEST_F(MovePlanTest, AdoptsWhatAnotherToolPutOnVfioWithoutAWrite) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_driver({.name = "nv_variant_vfio_pci", .ids = {}, .vfio = true});
+  kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nv_variant_vfio_pci"});
+  EXPECT_THAT(bind({"0000:01:00.0"}).moves.at(0).steps, IsEmpty());
+}
+
+TEST_F(MovePlanTest, RefusesAPhysicalFunctionWithVirtualFunctions) {
+  kernel_.add_function(
+      {.address = "0000:01:00.0", .group = 5, .driver = "nouveau", .totalvfs = 16, .numvfs = 4});
+  const MovePlan plan = bind({"0000:01:00.0"});
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].reasons, ElementsAre("0000:01:00.0 has 4 virtual functions enabled"));
+}
+
+TEST_F(MovePlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
+  kernel_.add_function({.address = "0000:01:00.0", .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:02:00.0", .group = 2, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:03:00.0", .group = 3, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:04:00.0", .group = 4, .driver = "nouveau"});
+  kernel_.file("sys/devices/pci0000:00/0000:03:00.0/config", "short");
+  stuck_ = {"0000:02:00.0"};
+  untouchable_[at("0000:04:00.0")] = "carries 2 vGPUs";
+  const MovePlan plan = bind({"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"});
+  EXPECT_THAT(plan.moves, IsEmpty());
+  std::vector<std::string> reasons;
+  for (const Refusal& refusal : plan.refusals) reasons.push_back(refusal.reasons.at(0));
+  EXPECT_THAT(reasons, ElementsAre("0000:01:00.0 is in no IOMMU group",
+                                   "an earlier write to 0000:02:00.0 has not returned from the kernel",
+                                   HasSubstr("0000:03:00.0 cannot be read"), "0000:04:00.0 carries 2 vGPUs"));
+}
+
+TEST_F(MovePlanTest, GivesEachMemberTheDriverOfItsOwnIds) {
+  test::add_four_function_card(kernel_);
+  kernel_.add_driver({.name = "gpu_variant", .vfio = true});
+  MoveRequest request{.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}};
+  const auto table = VfioDriverTable::parse("alias vfio_pci:v000010DEd00002684sv*sd*bc*sc*i* gpu_variant\n");
+  const MovePlan plan = plan_bind(scan(kernel_).value(), test::gpu_rules(), request, use_, table, {});
+  std::map<std::string, std::string> drivers;
+  for (const Member& member : plan.moves.at(0).members) drivers[member.address.text()] = member.driver_after;
+  EXPECT_EQ(drivers["0000:65:00.0"], "gpu_variant");
+  EXPECT_EQ(drivers["0000:65:00.1"], "vfio-pci");
+}
+
+TEST_F(MovePlanTest, KnowsTheKernelsOwnRuleOfViability) {
+  test::add_four_function_card(kernel_);
+  EXPECT_THAT(viability_blockers(scan(kernel_).value(), 41),
+              ElementsAre(at("0000:65:00.0"), at("0000:65:00.1"), at("0000:65:00.2")));
+}
+
+}  // namespace
+}  // namespace ferry

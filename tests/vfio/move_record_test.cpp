@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/move_record.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using test::at;
+using test::FakeKernel;
+using testing::HasSubstr;
+
+const PriorState kNouveau{
+    .ids = "10de:2684", .driver = "nouveau", .driver_override = {}, .role = "accelerator"};
+const PriorState kStub{
+    .ids = "10de:2684", .driver = "pci-stub", .driver_override = "pci-stub", .role = "accelerator"};
+
+TEST(MoveRecord, KeepsTheFirstLookAtAFunction) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kStub}, {at("0000:01:00.1"), kStub}}));
+  const auto record = read_records(kernel).value();
+  EXPECT_EQ(record.members.at(at("0000:01:00.0")), kNouveau);
+  EXPECT_EQ(record.members.at(at("0000:01:00.1")), kStub);
+}
+
+TEST(MoveRecord, IsAboutTheCardNotTheAddress) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}}));
+  PriorState other = kStub;
+  other.ids = "10de:1db6";
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), other}}));
+  EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")), other);
+}
+
+TEST(MoveRecord, GoesWithItsLastMember) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), kNouveau}, {at("0000:01:00.1"), kStub}}));
+  ASSERT_TRUE(forget(kernel, {at("0000:01:00.0")}));
+  EXPECT_EQ(read_records(kernel)->members.size(), 1U);
+  ASSERT_TRUE(forget(kernel, {at("0000:01:00.1")}));
+  EXPECT_FALSE(kernel.exists("run/ferry/moves/5.json"));
+}
+
+class MalformedRecord : public testing::TestWithParam<const char*> {};
+
+TEST_P(MalformedRecord, IsAnErrorThatNamesTheFileAndLosesNothing) {
+  FakeKernel kernel;
+  kernel.file("run/ferry/moves/5.json", GetParam());
+  for (const auto& error :
+       {read_records(kernel).error(), write_record(kernel, 5, {{at("0000:01:00.0"), kStub}}).error(),
+        forget(kernel, {at("0000:01:00.0")}).error()}) {
+    EXPECT_EQ(error.code, Errc::malformed_host);
+    EXPECT_THAT(error.message, HasSubstr("/run/ferry/moves/5.json"));
+  }
+  EXPECT_EQ(kernel.read_file("run/ferry/moves/5.json").value(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, MalformedRecord,
+    testing::Values("", "{", "[]", "null", "{}", R"({"version":2,"boot_id":"x","devices":{}})",
+                    R"({"version":"1","boot_id":"x","devices":{}})", R"({"version":1,"devices":{}})",
+                    R"({"version":1,"boot_id":7,"devices":{}})", R"({"version":1,"boot_id":"x","devices":7})",
+                    R"({"version":1,"boot_id":"x","devices":{"nonsense":{"id":"10de:1","driver":null}}})",
+                    R"({"version":1,"boot_id":"x","devices":{"0000:01:00.0":{}}})",
+                    R"({"version":1,"boot_id":"x","devices":{"0000:01:00.0":{"id":"10de:1","driver":7}}})"));
+
+}  // namespace
+}  // namespace ferry
