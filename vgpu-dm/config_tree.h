@@ -49,7 +49,7 @@ struct ConfigNode {
 
   /// A quoted scalar, or a plain one that neither YAML 1.1 nor 1.2 takes for a null, a boolean or a number.
   bool is_string() const;
-  /// "a list", "the number 010", "the string 'x'": for messages.
+  /// "a list", "010", "the string 'x'": for messages.
   std::string described() const;
 };
 

@@ -51,15 +51,15 @@ std::string text(const std::vector<TypeCount>& counts);
 struct GpuPlan {
   unsigned index = 0;
   PciAddress gpu;
-  bool matched = false;           ///< false: no item is for it; nothing is done
-  std::string place;              ///< of the item: "profiles.yaml:7"
-  std::vector<TypeCount> wanted;  ///< names as the profile writes them
-  std::vector<TypeCount> found;
-  std::vector<VgpuId> kept;
-  std::vector<VgpuStep> steps;   ///< removals first; empty: already so, or refused
-  std::optional<Error> refusal;  ///< Errc: refused (in use), invalid_config (no such type, no room),
-                                 ///< unsupported (framework), stuck, or the scan's own
-  std::vector<std::string> notes;
+  bool matched = false;                ///< false: no item is for it; nothing is done
+  std::string place = {};              ///< of the item: "profiles.yaml:7"
+  std::vector<TypeCount> wanted = {};  ///< names as the profile writes them
+  std::vector<TypeCount> found = {};
+  std::vector<VgpuId> kept = {};
+  std::vector<VgpuStep> steps = {};   ///< removals first; empty: already so, or refused
+  std::optional<Error> refusal = {};  ///< Errc: refused (in use), invalid_config (no such type, no room),
+                                      ///< unsupported (framework), stuck, or the scan's own
+  std::vector<std::string> notes = {};
 
   std::string label() const;  ///< as VgpuGpu::label
 };

@@ -15,9 +15,10 @@ struct GpuVerdict {
   unsigned index = 0;
   PciAddress gpu;
   bool agrees = false;
-  std::vector<TypeCount> wanted;
-  std::vector<TypeCount> found;
-  std::string difference;  ///< "GPU 0 (0000:17:00.0): wanted 4 x T4-4Q, found none"; empty when it agrees
+  std::vector<TypeCount> wanted = {};
+  std::vector<TypeCount> found = {};
+  std::string difference =
+      {};  ///< "GPU 0 (0000:17:00.0): wanted 4 x T4-4Q, found none"; empty when it agrees
 };
 
 /// One verdict per GPU of the node, in order of index. As under NVIDIA's program every GPU counts: one that

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/kubernetes_files.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/suggest.h"
+#include "vgpu-dm/profile_yaml.h"
+
+namespace ferry {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+constexpr const char* kConfigKey = "config.yaml";
+
+tl::unexpected<Error> refuse(const ConfigText& source, int line, const std::string& what,
+                             std::string hint = {}) {
+  return fail(Errc::invalid_config, fmt::format("{}: {}", source.place(line), what), std::move(hint));
+}
+
+const ConfigNode* value_at(const ConfigNode& map, std::string_view key) {
+  const ConfigMember* member = map.find(key);
+  return member == nullptr ? nullptr : &member->value;
+}
+
+std::string kind_of(const ConfigNode& object) {
+  const ConfigNode* kind = value_at(object, "kind");
+  return kind != nullptr && kind->kind == Kind::scalar ? kind->text : std::string();
+}
+
+/// The text that a ConfigMap carries, with its place in the file.
+Result<ConfigText> text_in(const ConfigText& file, const ConfigNode& config_map) {
+  const ConfigNode* data = value_at(config_map, "data");
+  if (data == nullptr || data->kind != Kind::map || data->members.empty()) {
+    return refuse(file, data == nullptr ? config_map.line : data->line, "data: the ConfigMap carries no data",
+                  fmt::format("put the profiles under data, key {}", kConfigKey));
+  }
+  const ConfigMember* member = data->find(kConfigKey);
+  if (member == nullptr && data->members.size() == 1) member = &data->members.front();
+  if (member == nullptr) {
+    std::vector<std::string> keys;
+    for (const ConfigMember& m : data->members) keys.push_back(m.key.text);
+    return refuse(
+        file, data->line,
+        fmt::format("data: has no key {}, and more than one other: {}", kConfigKey, fmt::join(keys, ", ")),
+        fmt::format("name the one with the profiles {}", kConfigKey));
+  }
+  const ConfigNode& value = member->value;
+  if (value.kind == Kind::null) return ConfigText{.file = file.file, .text = {}, .first_line = value.line};
+  if (!value.is_string()) {
+    return refuse(file, value.line,
+                  fmt::format("data.{}: expected a text, found {}", member->key.text, value.described()),
+                  "write it as a block: put | after the colon and indent the profiles below it");
+  }
+  return ConfigText{.file = file.file,
+                    .text = value.text,
+                    .first_line = value.block_line.value_or(value.line),
+                    .one_line = !value.block_line.has_value()};
+}
+
+Result<std::string> text_of(const ConfigText& file, const ConfigMember& member) {
+  if (!member.value.is_string()) {
+    return refuse(
+        file, member.value.line,
+        fmt::format("{}: expected a string, found {}", member.key.text, member.value.described()),
+        member.value.kind == Kind::scalar ? fmt::format("put it in quotes: \"{}\"", member.value.text) : "");
+  }
+  return member.value.text;
+}
+
+}  // namespace
+
+Result<NodeObject> read_node_object(const std::filesystem::path& path) {
+  auto file = read_config_text(path);
+  if (!file) return fail(std::move(file).error());
+  auto root = parse_config(*file);
+  if (!root) return fail(std::move(root).error());
+  if (kind_of(*root) != "Node") {
+    return refuse(
+        *file, std::max(root->line, 1),
+        kind_of(*root).empty() ? "not a Node object" : fmt::format("a {}, not a Node object", kind_of(*root)),
+        "give what 'kubectl get node NAME -o yaml' prints");
+  }
+  NodeObject node{.file = file->file, .name = {}, .labels = {}};
+  const ConfigNode* metadata = value_at(*root, "metadata");
+  const ConfigMember* name = metadata == nullptr ? nullptr : metadata->find("name");
+  if (name == nullptr) return refuse(*file, root->line, "metadata.name: the key is missing");
+  auto text = text_of(*file, *name);
+  if (!text) return fail(std::move(text).error());
+  node.name = std::move(*text);
+
+  const ConfigNode* labels = value_at(*metadata, "labels");
+  if (labels == nullptr || labels->kind == Kind::null) return node;
+  if (labels->kind != Kind::map) {
+    return refuse(*file, labels->line,
+                  fmt::format("metadata.labels: expected a map, found {}", labels->described()));
+  }
+  for (const ConfigMember& label : labels->members) {
+    auto value = text_of(*file, label);
+    if (!value) return fail(std::move(value).error());
+    node.labels[label.key.text] = std::move(*value);
+  }
+  return node;
+}
+
+Result<std::string> profile_name(const NodeObject& node, const std::optional<std::string>& otherwise) {
+  if (const auto label = node.labels.find(kVgpuConfigLabel);
+      label != node.labels.end() && !label->second.empty()) {
+    return label->second;
+  }
+  if (otherwise) return *otherwise;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : node.labels) names.push_back(name);
+  return fail(Errc::invalid_config,
+              fmt::format("{}: node {} has no label {}{}", node.file, node.name, kVgpuConfigLabel,
+                          node.labels.contains(kVgpuConfigLabel) ? " with a value"
+                                                                 : did_you_mean(kVgpuConfigLabel, names)),
+              fmt::format("kubectl label node {} {}=NAME, or choose the configuration by name", node.name,
+                          kVgpuConfigLabel));
+}
+
+Result<ProfileFile> read_profile_file(const std::filesystem::path& path) {
+  auto file = read_config_text(path);
+  if (!file) return fail(std::move(file).error());
+  auto root = parse_config(*file);
+  if (!root) return fail(std::move(root).error());
+  // A profile file knows no key `kind`; every Kubernetes object has it.
+  if (root->kind != Kind::map || root->find("kind") == nullptr) return read_profiles(*file);
+  if (kind_of(*root) != "ConfigMap") {
+    return refuse(*file, root->find("kind")->key.line,
+                  fmt::format("kind: expected a ConfigMap or a profile file, found {}",
+                              value_at(*root, "kind")->described()));
+  }
+  auto text = text_in(*file, *root);
+  if (!text) return fail(std::move(text).error());
+  return read_profiles(*text);
+}
+
+}  // namespace ferry

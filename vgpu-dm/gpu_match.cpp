@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/gpu_match.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "vgpu-dm/stable_uuid.h"
+
+namespace ferry {
+namespace {
+
+Result<const VgpuType*> type_of(const VgpuTypeName& name, const VgpuGpu& gpu) {
+  for (const VgpuParent& parent : gpu.parents) {
+    auto type = find_type(name, parent.types);
+    if (!type || *type != nullptr) return type;
+  }
+  return nullptr;
+}
+
+bool fits(const VgpuDevice& device, const Want& want) {
+  if (!device.iommu_group) return false;
+  if (want.type != nullptr) return device.type_id == want.type->id;
+  return device.short_name == want.entry->type.driver_short_name();
+}
+
+}  // namespace
+
+bool GpuMatch::agrees() const {
+  return !problem && leftover.empty() &&
+         std::all_of(wants.begin(), wants.end(), [](const Want& want) { return want.missing() == 0; });
+}
+
+std::vector<TypeCount> GpuMatch::wanted() const {
+  std::vector<TypeCount> out;
+  out.reserve(wants.size());
+  for (const Want& want : wants) out.push_back({.type = want.entry->type.text(), .count = want.entry->count});
+  return out;
+}
+
+std::vector<TypeCount> GpuMatch::found() const {
+  std::map<std::string, std::uint32_t> counts;
+  for (const VgpuDevice* device : leftover) {
+    const auto want =
+        std::find_if(wants.begin(), wants.end(), [&](const Want& w) { return fits(*device, w); });
+    ++counts[want == wants.end() ? device->short_name : want->entry->type.text()];
+  }
+  for (const Want& want : wants) {
+    if (!want.kept.empty()) counts[want.entry->type.text()] += static_cast<std::uint32_t>(want.kept.size());
+  }
+  std::vector<TypeCount> out;
+  for (const auto& [type, count] : counts) out.push_back({.type = type, .count = count});
+  return out;
+}
+
+GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node) {
+  GpuMatch out;
+  std::vector<const VgpuDevice*> devices;
+  devices.reserve(gpu.devices.size());
+  for (const VgpuDevice& device : gpu.devices) devices.push_back(&device);
+
+  for (const VgpuCount& entry : item.vgpus) {
+    Want want{.entry = &entry, .type = nullptr, .kept = {}};
+    if (auto type = type_of(entry.type, gpu)) {
+      want.type = *type;
+    } else if (!out.problem) {
+      out.problem = std::move(type).error().during(entry.place + ": " + gpu.label());
+    }
+    // What fits goes from `devices` to `kept`; of too many, the last ones go back.
+    const auto rest = std::stable_partition(devices.begin(), devices.end(),
+                                            [&](const VgpuDevice* device) { return !fits(*device, want); });
+    want.kept.assign(rest, devices.end());
+    devices.erase(rest, devices.end());
+    if (want.kept.size() > entry.count) {
+      std::stable_sort(want.kept.begin(), want.kept.end(), [&](const VgpuDevice* a, const VgpuDevice* b) {
+        const auto rank = [&](const VgpuDevice* device) {
+          return std::pair(use.of(device->id.text).empty(), !is_ours(node, *device));
+        };
+        return rank(a) < rank(b);
+      });
+      devices.insert(devices.end(), want.kept.begin() + entry.count, want.kept.end());
+      want.kept.resize(entry.count);
+    }
+    out.wants.push_back(std::move(want));
+  }
+  out.leftover = std::move(devices);
+  std::sort(out.leftover.begin(), out.leftover.end(), [](const VgpuDevice* a, const VgpuDevice* b) {
+    return std::tie(a->parent, a->id) < std::tie(b->parent, b->id);
+  });
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside this room: what an item asks of one GPU, held against what the GPU carries.
+#pragma once
+
+#include <vector>
+
+#include "mdev/vgpu.h"
+#include "vgpu-dm/plan.h"
+#include "vgpu-dm/profile.h"
+
+namespace ferry {
+
+/// One entry of an item on one GPU.
+struct Want {
+  const VgpuCount* entry = nullptr;
+  const VgpuType* type = nullptr;  ///< nullptr: the GPU offers none of that name
+  std::vector<const VgpuDevice*> kept;
+  std::uint32_t missing() const { return entry->count - static_cast<std::uint32_t>(kept.size()); }
+};
+
+struct GpuMatch {
+  std::vector<Want> wants;                  ///< in order of the item
+  std::vector<const VgpuDevice*> leftover;  ///< what the item does not ask for
+  std::optional<Error> problem;             ///< a name that may be two types
+
+  bool agrees() const;
+  std::vector<TypeCount> wanted() const;
+  std::vector<TypeCount> found() const;  ///< by the item's names where it has one
+};
+
+/// Finds what fits. A vGPU that no driver has taken fits nothing. Of too many, those in use stay, then those
+/// that are ours (stable_uuid.h).
+GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node);
+
+}  // namespace ferry

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside this room: is there room on a GPU for what a profile asks, known before anything is removed?
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "vgpu-dm/gpu_match.h"
+
+namespace ferry {
+
+struct Room {
+  std::optional<Error> lacking;    ///< Errc::invalid_config: it cannot fit
+  std::vector<const Want*> order;  ///< those with something missing, in the order in which they fit
+  std::vector<std::string> notes;  ///< what only the driver can say, once the others are gone
+};
+
+/// By the driver's rule for equal-size mode: all vGPUs of a GPU have one framebuffer size, and one more of a
+/// type can be made while the GPU carries fewer, of whatever type, than the type's maximum.
+Room check_room(const GpuMatch& match, const VgpuGpu& gpu);
+
+}  // namespace ferry

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/suggest.h"
+#include "vgpu-dm/gpu_match.h"
+#include "vgpu-dm/gpu_room.h"
+#include "vgpu-dm/stable_uuid.h"
+
+namespace ferry {
+namespace {
+
+VgpuStep removal_of(const VgpuDevice& device, std::string why) {
+  return {.kind = VgpuStep::Kind::remove,
+          .id = device.id,
+          .parent = device.parent,
+          .type_id = device.type_id,
+          .short_name = device.short_name,
+          .why = std::move(why)};
+}
+
+std::string holders_of(const VgpuDevice& device, const UseReport& use) {
+  std::vector<std::string> out;
+  for (const Holder& holder : use.of(device.id.text)) out.push_back(holder.text());
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
+/// Why none of these may be removed; nothing when all may.
+std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& devices,
+                            const UseReport& use, std::string hint) {
+  std::vector<std::string> reasons;
+  for (const VgpuDevice* device : devices) {
+    if (use.of(device->id.text).empty()) continue;
+    reasons.push_back(fmt::format("vGPU {} ({}) would have to go: {}", device->id.text, device->short_name,
+                                  holders_of(*device, use)));
+  }
+  if (reasons.empty()) return std::nullopt;
+  return Error{.code = Errc::refused,
+               .message = fmt::format("{}: {}", gpu.label(), fmt::join(reasons, "; ")),
+               .hint = std::move(hint)};
+}
+
+std::optional<Error> cannot_write(const VgpuGpu& gpu, const VgpuView& view) {
+  const auto stuck = [&](const std::string& device) { return view.stuck.contains(device); };
+  if (stuck(gpu.address().text()) || std::any_of(gpu.devices.begin(), gpu.devices.end(),
+                                                 [&](const VgpuDevice& d) { return stuck(d.id.text); })) {
+    return Error{.code = Errc::stuck,
+                 .message = gpu.label() + ": an earlier write has not returned from the kernel",
+                 .hint = "it is left alone until then; if that never comes, only a reboot helps"};
+  }
+  for (const VgpuParent& parent : gpu.parents) {
+    if (parent.problem) return Error(*parent.problem).during(gpu.label());
+  }
+  return std::nullopt;
+}
+
+/// Whether what is missing could be made here at all.
+std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
+  if (match.problem) return match.problem;
+  const auto missing = std::find_if(match.wants.begin(), match.wants.end(),
+                                    [](const Want& want) { return want.missing() > 0; });
+  if (missing == match.wants.end()) return std::nullopt;
+  if (!gpu.obstacle.empty()) {
+    const std::string place = missing->entry->place + ": " + gpu.label();
+    const bool none = gpu.framework == VgpuFramework::none;
+    return Error{
+        .code = Errc::unsupported,
+        .message = none ? fmt::format("{}: no parent devices found for GPU at index {}: {}", place, gpu.index,
+                                      gpu.obstacle)
+                        : fmt::format("{}: {}", place, gpu.obstacle),
+        .hint =
+            none ? "choose the GPUs with devices or device-filter, or have the vGPU host driver take this one"
+                 : ""};
+  }
+  for (const Want& want : match.wants) {
+    if (want.type != nullptr) continue;
+    std::vector<std::string> offered;
+    for (const VgpuParent& parent : gpu.parents) {
+      for (const VgpuType& type : parent.types) offered.push_back(type.short_name);
+    }
+    const std::string name = want.entry->type.text();
+    return Error{.code = Errc::invalid_config,
+                 .message = fmt::format("{}: {}: offers no type {}{}", want.entry->place, gpu.label(), name,
+                                        did_you_mean(name, offered)),
+                 .hint = fmt::format("it offers {}", fmt::join(offered, ", "))};
+  }
+  return std::nullopt;
+}
+
+/// Draws UUIDs that nothing which stays has.
+class IdSource {
+ public:
+  IdSource(const VgpuView& view, const std::vector<const VgpuDevice*>& leaving) : node_(view.node) {
+    for (const VgpuGpu& gpu : view.inventory.gpus) {
+      for (const VgpuDevice& device : gpu.devices) taken_.insert(device.id);
+    }
+    for (const VgpuDevice* device : leaving) taken_.erase(device->id);
+  }
+  VgpuId next(const PciAddress& parent, const std::string& short_name) {
+    for (unsigned number = 0;; ++number) {
+      VgpuId id = stable_uuid(node_, parent, short_name, number);
+      if (taken_.insert(id).second) return id;
+    }
+  }
+
+ private:
+  std::string_view node_;
+  std::set<VgpuId> taken_;
+};
+
+void add_creations(const Room& room, const VgpuGpu& gpu, IdSource ids, std::vector<VgpuStep>& steps) {
+  for (const Want* want : room.order) {
+    for (std::uint32_t i = 0; i < want->missing(); ++i) {
+      steps.push_back(
+          {.kind = VgpuStep::Kind::create,
+           .id = ids.next(gpu.address(), want->type->short_name),
+           .parent = gpu.address(),
+           .type_id = want->type->id,
+           .short_name = want->type->short_name,
+           .why = fmt::format("{} asks for {}, {} there", want->entry->place, want->entry->count,
+                              want->kept.empty()       ? "none is"
+                              : want->kept.size() == 1 ? "1 is"
+                                                       : fmt::format("{} are", want->kept.size()))});
+    }
+  }
+}
+
+GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view) {
+  GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true, .place = item.place};
+  const GpuMatch match = match_gpu(item, gpu, view.use, view.node);
+  plan.wanted = match.wanted();
+  plan.found = match.found();
+  for (const Want& want : match.wants) {
+    for (const VgpuDevice* device : want.kept) plan.kept.push_back(device->id);
+  }
+  if (match.agrees()) {
+    plan.refusal = cannot_write(gpu, view);  // a count that could not be read agrees with nothing
+    return plan;
+  }
+
+  plan.refusal = cannot_write(gpu, view);
+  if (!plan.refusal) plan.refusal = cannot_create(match, gpu);
+  if (plan.refusal) return plan;
+  Room room = check_room(match, gpu);
+  plan.notes = std::move(room.notes);
+  plan.refusal = std::move(room.lacking);
+  if (!plan.refusal) {
+    plan.refusal = in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile");
+  }
+  if (plan.refusal) return plan;
+
+  for (const VgpuDevice* device : match.leftover) {
+    plan.steps.push_back(removal_of(*device, device->iommu_group
+                                                 ? fmt::format("{} does not ask for it", item.place)
+                                                 : "no driver has taken it, so no VM could be given it"));
+  }
+  add_creations(room, gpu, IdSource(view, match.leftover), plan.steps);
+  return plan;
+}
+
+std::vector<TypeCount> counts_of(const VgpuGpu& gpu) {
+  return match_gpu(ProfileItem{}, gpu, {}, {}).found();
+}
+
+GpuPlan plan_gpu_removal(const Removal& removal, const VgpuGpu& gpu, const VgpuView& view) {
+  GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true};
+  plan.found = counts_of(gpu);
+  std::vector<const VgpuDevice*> leaving;
+  for (const VgpuDevice& device : gpu.devices) {
+    if (removal.foreign || is_ours(view.node, device)) {
+      leaving.push_back(&device);
+    } else {
+      plan.kept.push_back(device.id);
+      plan.notes.push_back(fmt::format("{}: vGPU {} ({}) was not made by Ferry: left", gpu.label(),
+                                       device.id.text, device.short_name));
+    }
+  }
+  if (leaving.empty()) return plan;
+  plan.refusal = cannot_write(gpu, view);
+  if (!plan.refusal) plan.refusal = in_use(gpu, leaving, view.use, "stop what uses it");
+  if (plan.refusal) return plan;
+  for (const VgpuDevice* device : leaving) plan.steps.push_back(removal_of(*device, "asked to go"));
+  return plan;
+}
+
+std::vector<std::string> use_notes(const VgpuView& view) {
+  std::vector<std::string> out = view.inventory.notes;
+  for (const std::string& unknown : view.use.unknown) out.push_back("not all users are known: " + unknown);
+  return out;
+}
+
+}  // namespace
+
+std::string VgpuStep::text() const {
+  switch (kind) {
+    case Kind::remove:
+      return fmt::format("remove {} {} from {}", short_name, id.text, parent.text());
+    case Kind::create:
+      return fmt::format("create {} {} on {}", short_name, id.text, parent.text());
+  }
+  return {};
+}
+
+std::string text(const std::vector<TypeCount>& counts) {
+  if (counts.empty()) return "none";
+  std::vector<std::string> parts;
+  parts.reserve(counts.size());
+  for (const TypeCount& count : counts) parts.push_back(fmt::format("{} x {}", count.count, count.type));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string GpuPlan::label() const {
+  return fmt::format("GPU {} ({})", index, gpu.text());
+}
+
+bool VgpuPlan::writes_nothing() const {
+  return std::all_of(gpus.begin(), gpus.end(), [](const GpuPlan& plan) { return plan.steps.empty(); });
+}
+
+VgpuPlan plan_profile(const Profile& profile, const VgpuView& view) {
+  VgpuPlan plan;
+  plan.notes = use_notes(view);
+  for (const ProfileItem& item : profile.items) {
+    const auto& gpus = view.inventory.gpus;
+    if (std::none_of(gpus.begin(), gpus.end(), [&](const VgpuGpu& gpu) { return item.matches(gpu); })) {
+      plan.notes.push_back(item.place + ": matches no GPU of this node");
+    }
+  }
+  for (const VgpuGpu& gpu : view.inventory.gpus) {
+    if (const ProfileItem* item = profile.item_for(gpu)) {
+      plan.gpus.push_back(plan_gpu(*item, gpu, view));
+    } else {
+      plan.gpus.push_back({.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)});
+    }
+  }
+  return plan;
+}
+
+VgpuPlan plan_removal(const Removal& removal, const VgpuView& view) {
+  VgpuPlan plan;
+  plan.notes = use_notes(view);
+  for (const VgpuGpu& gpu : view.inventory.gpus) {
+    if (removal.gpus.empty() || removal.gpus.contains(gpu.address())) {
+      plan.gpus.push_back(plan_gpu_removal(removal, gpu, view));
+    } else {
+      plan.gpus.push_back({.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)});
+    }
+  }
+  return plan;
+}
+
+std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use) {
+  const auto same = [](const VgpuDevice& a) {
+    return
+        [&a](const VgpuDevice& b) { return a.id == b.id && a.parent == b.parent && a.type_id == b.type_id; };
+  };
+  const auto has = [&](const VgpuGpu& gpu, const VgpuDevice& device) {
+    return std::any_of(gpu.devices.begin(), gpu.devices.end(), same(device));
+  };
+  std::vector<VgpuStep> steps;
+  for (const VgpuDevice& device : now.devices) {
+    if (!has(before, device) && use.of(device.id.text).empty()) {
+      steps.push_back(removal_of(device, "it was not there before"));
+    }
+  }
+  for (const VgpuDevice& device : before.devices) {
+    if (has(now, device)) continue;
+    VgpuStep step = removal_of(device, "it was there before");
+    step.kind = VgpuStep::Kind::create;
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+}  // namespace ferry

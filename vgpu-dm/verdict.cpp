@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/verdict.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "vgpu-dm/gpu_match.h"
+
+namespace ferry {
+namespace {
+
+std::string difference(const VgpuGpu& gpu, const GpuMatch& match) {
+  if (match.problem) return match.problem->message;
+  return fmt::format("{}: wanted {}, found {}", gpu.label(), text(match.wanted()), text(match.found()));
+}
+
+GpuVerdict judge_gpu(const Profile& profile, const VgpuGpu& gpu) {
+  GpuVerdict verdict{.index = gpu.index, .gpu = gpu.address()};
+  const ProfileItem* item = profile.item_for(gpu);
+  const GpuMatch match = match_gpu(item != nullptr ? *item : ProfileItem{}, gpu, {}, {});
+  verdict.wanted = match.wanted();
+  verdict.found = match.found();
+  const auto unreadable = std::find_if(gpu.parents.begin(), gpu.parents.end(),
+                                       [](const VgpuParent& parent) { return parent.problem.has_value(); });
+  if (item == nullptr) {
+    verdict.difference = fmt::format("{}: no item of '{}' is for it", gpu.label(), profile.name);
+  } else if (unreadable != gpu.parents.end()) {
+    verdict.difference = fmt::format("{}: {}", gpu.label(), unreadable->problem->message);
+  } else if (!match.agrees()) {
+    verdict.difference = difference(gpu, match);
+  }
+  verdict.agrees = verdict.difference.empty();
+  return verdict;
+}
+
+}  // namespace
+
+std::vector<GpuVerdict> judge(const Profile& profile, const VgpuInventory& inventory) {
+  std::vector<GpuVerdict> out;
+  out.reserve(inventory.gpus.size());
+  for (const VgpuGpu& gpu : inventory.gpus) out.push_back(judge_gpu(profile, gpu));
+  return out;
+}
+
+Result<> assert_profile(const Profile& profile, const VgpuInventory& inventory) {
+  std::vector<std::string> differences;
+  for (const GpuVerdict& verdict : judge(profile, inventory)) {
+    if (!verdict.agrees) differences.push_back(verdict.difference);
+  }
+  if (differences.empty()) return {};
+  return fail(Errc::differs, fmt::format("'{}' is not what this node carries: {}", profile.name,
+                                         fmt::join(differences, "; ")));
+}
+
+}  // namespace ferry
