@@ -37,8 +37,8 @@ Allocation allocation(const std::string& env_name, const std::vector<OfferedDevi
 
 template <typename Shelf>
 auto* find_slot(Shelf& shelf, std::string_view id) {
-  const auto slot =
-      std::find_if(shelf.slots.begin(), shelf.slots.end(), [&](const auto& one) { return one.device.id == id; });
+  const auto slot = std::find_if(shelf.slots.begin(), shelf.slots.end(),
+                                 [&](const auto& one) { return one.device.id == id; });
   return slot == shelf.slots.end() ? nullptr : &*slot;
 }
 
@@ -54,8 +54,9 @@ auto held_groups(const Shelves& shelves) {
 
 template <typename Shelf>
 ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, std::string_view>& held) {
-  const bool all_nodes_known = std::all_of(shelf.slots.begin(), shelf.slots.end(),
-                                           [](const auto& slot) { return slot.device.numa_node.has_value(); });
+  const bool all_nodes_known = std::all_of(shelf.slots.begin(), shelf.slots.end(), [](const auto& slot) {
+    return slot.device.numa_node.has_value();
+  });
   ListedResource listed{.name = shelf.name, .env_prefix = shelf.env_prefix, .devices = {}};
   listed.devices.reserve(shelf.slots.size());
   for (const auto& slot : shelf.slots) {
@@ -169,8 +170,9 @@ Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
       if (std::find(slots.begin(), slots.end(), slot) != slots.end())
         return fail(Errc::usage, fmt::format("{}: asked for twice", id));
       if (!slot->device.problem.empty() || !slot->fault.empty()) {
-        return fail(Errc::refused, fmt::format("{}: Unhealthy: {}", id,
-                                               slot->device.problem.empty() ? slot->fault : slot->device.problem));
+        return fail(Errc::refused,
+                    fmt::format("{}: Unhealthy: {}", id,
+                                slot->device.problem.empty() ? slot->fault : slot->device.problem));
       }
       if (pending_.contains(slot->holder))
         return fail(Errc::refused, fmt::format("{}: another request for it is not answered yet", id));
@@ -202,8 +204,8 @@ Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
   return grant;
 }
 
-Result<std::vector<Allocation>> AllocationCore::allocate(std::string_view resource,
-                                                         std::span<const std::vector<std::string>> containers) {
+Result<std::vector<Allocation>> AllocationCore::allocate(
+    std::string_view resource, std::span<const std::vector<std::string>> containers) {
   const auto during = [&] { return fmt::format("allocate {}", resource); };
   Grant grant;
   {
@@ -259,9 +261,8 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
     const auto shelf = find_shelf(resource);
     if (!shelf) return fail(shelf.error());
     for (const auto& slot : shelves_[*shelf].slots) {
-      candidates.push_back({.id = slot.device.id,
-                            .numa_node = slot.device.numa_node,
-                            .iommu_group = slot.device.iommu_group});
+      candidates.push_back(
+          {.id = slot.device.id, .numa_node = slot.device.numa_node, .iommu_group = slot.device.iommu_group});
     }
   }
   return preferred_allocation(candidates, available, must_include, size);
@@ -290,7 +291,8 @@ void AllocationCore::reconcile(std::span<const Holding> held, Ticket settled) {
     std::set<Ticket> over;
     for (const auto& shelf : shelves_)
       for (const auto& slot : shelf.slots)
-        if (slot.holder != 0 && slot.holder <= settled && !kept.contains(slot.holder)) over.insert(slot.holder);
+        if (slot.holder != 0 && slot.holder <= settled && !kept.contains(slot.holder))
+          over.insert(slot.holder);
     for (const auto& slots : adopted) {
       if (slots.empty()) continue;
       ++last_ticket_;

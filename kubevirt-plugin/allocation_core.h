@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has what: the devices of the last scan, the reservations that pods have on them, and what the kubelet is
-// told. Knows neither gRPC nor threads; every call may come from any thread and none waits for another's host
-// access.
+// Who has what: the devices of the last scan, the reservations that pods have on them, and what the kubelet
+// is told. Knows neither gRPC nor threads; every call may come from any thread and none waits for another's
+// host access.
 //
 // The IOMMU group is the unit. From the moment that a device is allocated, the group's other devices are
-// Unhealthy in every list, whatever their resource, and refused to others. The kubelet never says that a device
-// came free: that is learnt from pod resources (reconcile()), or from the kubelet giving the same device out
-// again.
+// Unhealthy in every list, whatever their resource, and refused to others. The kubelet never says that a
+// device came free: that is learnt from pod resources (reconcile()), or from the kubelet giving the same
+// device out again.
 #pragma once
 
 #include <cstdint>
@@ -54,9 +54,9 @@ class AllocationCore {
   /// `check` must outlive this.
   explicit AllocationCore(const HostCheck& check, Listener listener = {});
 
-  /// A new scan. IDs are unique over all resources. A device that is allocated and not in the scan stays listed,
-  /// Unhealthy, until it is released; a resource once named stays, if need be without devices. What allocate()
-  /// found wrong before is forgotten.
+  /// A new scan. IDs are unique over all resources. A device that is allocated and not in the scan stays
+  /// listed, Unhealthy, until it is released; a resource once named stays, if need be without devices. What
+  /// allocate() found wrong before is forgotten.
   void replace(std::span<const Resource> scanned);
 
   std::shared_ptr<const Snapshot> snapshot() const;
@@ -66,12 +66,12 @@ class AllocationCore {
   Result<std::shared_ptr<DeviceStream>> watch(std::string_view resource, std::function<void()> wake);
 
   /// Gives the devices of one request, one list of IDs for each of its containers: all of them or none. The
-  /// kubelet knows when a device is free: asked for one that is allocated, its earlier allocation is void as a
-  /// whole, since a container's devices come free together.
+  /// kubelet knows when a device is free: asked for one that is allocated, its earlier allocation is void as
+  /// a whole, since a container's devices come free together.
   ///
-  /// Errors name the ID and the reason. Errc::not_found: no such resource or device. Errc::usage: nothing asked
-  /// for, or one ID twice. Errc::refused: Unhealthy, or its group is held. HostCheck's error: it is not what was
-  /// offered any more; it is listed Unhealthy from then on.
+  /// Errors name the ID and the reason. Errc::not_found: no such resource or device. Errc::usage: nothing
+  /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held. HostCheck's error: it is not
+  /// what was offered any more; it is listed Unhealthy from then on.
   Result<std::vector<Allocation>> allocate(std::string_view resource,
                                            std::span<const std::vector<std::string>> containers);
 
@@ -83,8 +83,8 @@ class AllocationCore {
   Ticket ticket() const;
 
   /// Makes allocations what the kubelet says is held: those up to `settled` of which it names no device are
-  /// released; devices that it names and nobody has are taken to be allocated. The kubelet lists a pod a little
-  /// after its Allocate: `settled` is a ticket() of before the list that came before this one.
+  /// released; devices that it names and nobody has are taken to be allocated. The kubelet lists a pod a
+  /// little after its Allocate: `settled` is a ticket() of before the list that came before this one.
   void reconcile(std::span<const Holding> held, Ticket settled);
 
  private:

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-// The table is in the program as it is in the repository: nothing to generate, to parse at start or to relocate.
-// NOLINTNEXTLINE(hicpp-no-assembler)
+// The table is in the program as it is in the repository: nothing to generate, to parse at start or to
+// relocate. NOLINTNEXTLINE(hicpp-no-assembler)
 asm(R"(
   .pushsection .rodata.ferry_pci_names, "a", @progbits
 ferry_pci_names_begin:
@@ -59,7 +59,8 @@ std::string_view shipped_device_names() {
   return {ferry_pci_names_begin, static_cast<std::size_t>(ferry_pci_names_end - ferry_pci_names_begin)};
 }
 
-std::optional<std::string> find_in_pci_ids(std::string_view text, std::uint16_t vendor, std::uint16_t device) {
+std::optional<std::string> find_in_pci_ids(std::string_view text, std::uint16_t vendor,
+                                           std::uint16_t device) {
   const std::string vendor_head = fmt::format("{:04x} ", vendor);
   const std::string device_head = fmt::format("\t{:04x} ", device);
   bool in_vendor = false;

@@ -14,8 +14,8 @@ namespace ferry {
 
 /// What people call a PCI device ID: "AD102 [GeForce RTX 4090]" for 10de:2684.
 ///
-/// Our own table (configs/pci-names.tsv, compiled in) comes first, so that a name never changes under a resource
-/// that is in use; the host's pci.ids is asked for the IDs it lacks. One thread at a time.
+/// Our own table (configs/pci-names.tsv, compiled in) comes first, so that a name never changes under a
+/// resource that is in use; the host's pci.ids is asked for the IDs it lacks. One thread at a time.
 class DeviceNames {
  public:
   /// `host` must outlive this.
@@ -29,11 +29,12 @@ class DeviceNames {
   std::map<std::pair<std::uint16_t, std::uint16_t>, std::optional<std::string>> seen_;
 };
 
-/// The compiled-in table's text, comment lines and all: device ID, name, resource name, flag, separated by TAB.
+/// The compiled-in table's text, comment lines and all: device ID, name, resource name, flag, separated by
+/// TAB.
 std::string_view shipped_device_names();
 
-/// Finds a device in the text of a pci.ids file (format: its own head; vendor lines begin in the first column,
-/// device lines with one TAB, subsystems with two). Absent when it is not there or its name is empty.
+/// Finds a device in the text of a pci.ids file (format: its own head; vendor lines begin in the first
+/// column, device lines with one TAB, subsystems with two). Absent when it is not there or its name is empty.
 std::optional<std::string> find_in_pci_ids(std::string_view text, std::uint16_t vendor, std::uint16_t device);
 
 }  // namespace ferry

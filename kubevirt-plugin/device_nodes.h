@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether an IOMMU group can be given to a virtual machine, and through which device nodes.
-// ABI: Documentation/driver-api/vfio.rst (viability, /dev/vfio/GROUP; /dev/vfio/devices/vfioN since Linux 6.6).
+// ABI: Documentation/driver-api/vfio.rst (viability, /dev/vfio/GROUP; /dev/vfio/devices/vfioN since
+// Linux 6.6).
 #pragma once
 
 #include <cstdint>
@@ -16,16 +17,17 @@ namespace ferry {
 /// What counts of one function of a group.
 struct GroupMember {
   PciAddress address;
-  std::string driver;          ///< empty: none bound
-  bool usable = false;         ///< on a vfio driver, driverless, or a bridge
-  std::string vfio_device;     ///< "vfio3"; empty: none, or another vendor's, which goes with the group alone
+  std::string driver;       ///< empty: none bound
+  bool usable = false;      ///< on a vfio driver, driverless, or a bridge
+  std::string vfio_device;  ///< "vfio3"; empty: none, or another vendor's, which goes with the group alone
 };
 
 /// Why the group cannot be opened, naming the first function in the way; empty when it can.
 std::string group_problem(std::uint32_t group, std::span<const GroupMember> members);
 
-/// Absolute paths in the order that NVIDIA's plugin has: the functions' own nodes, /dev/vfio/vfio, the group's,
-/// /dev/iommu. Of the legacy pair and of the own nodes with /dev/iommu only what is there whole. Empty: neither.
+/// Absolute paths in the order that NVIDIA's plugin has: the functions' own nodes, /dev/vfio/vfio, the
+/// group's, /dev/iommu. Of the legacy pair and of the own nodes with /dev/iommu only what is there whole.
+/// Empty: neither.
 std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
                                     std::span<const GroupMember> members);
 

@@ -10,8 +10,8 @@
 
 namespace ferry {
 
-/// One listener's queue of lists. Since each list replaces the one before, only the newest is kept: a listener
-/// that does not read costs one list. Any thread may call.
+/// One listener's queue of lists. Since each list replaces the one before, only the newest is kept: a
+/// listener that does not read costs one list. Any thread may call.
 class DeviceStream {
  public:
   explicit DeviceStream(std::function<void()> wake) : wake_(std::move(wake)) {}

@@ -12,13 +12,13 @@
 namespace ferry {
 
 struct PluginOptions {
-  /// The kubelet's device plugin directory, relative to the host's root; it must exist. The kubelet itself knows
-  /// one place only, whatever its --root-dir.
+  /// The kubelet's device plugin directory, relative to the host's root; it must exist. The kubelet itself
+  /// knows one place only, whatever its --root-dir.
   std::filesystem::path kubelet_directory = "var/lib/kubelet/device-plugins";
   /// Which functions become resources, and under which names.
   OfferRules rules;
-  /// What the kubelet has been offered and what is allocated, relative to the host's root; replaced atomically
-  /// at each change (offered_file.h).
+  /// What the kubelet has been offered and what is allocated, relative to the host's root; replaced
+  /// atomically at each change (offered_file.h).
   std::filesystem::path offered_file = "run/ferry/offered.json";
 };
 

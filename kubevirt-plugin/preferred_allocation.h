@@ -20,8 +20,8 @@ struct Candidate {
 
 /// Which `size` devices a container had best get, those in `must_include` first and in their order.
 ///
-/// The rule is that of NVIDIA's KubeVirt plugin v1.6.0: the rest comes, in `available` order, from the first NUMA
-/// node that can hold the whole request, counting what is on it already; nodes are tried in order of the
+/// The rule is that of NVIDIA's KubeVirt plugin v1.6.0: the rest comes, in `available` order, from the first
+/// NUMA node that can hold the whole request, counting what is on it already; nodes are tried in order of the
 /// must-include devices, then of `available`; when none can, from `available` in its order. Devices without a
 /// known node, or not in `candidates`, count as one node of their own. IDs given twice count once. Fewer than
 /// `size` come back when there are no more. Equal input gives equal output.

@@ -97,7 +97,8 @@ Result<ResourceName> ResourceName::parse(std::string_view text) {
   if (!is_dns_subdomain(domain)) return refuse(text, "the part before the '/' is no DNS subdomain");
   if (name.empty()) return refuse(text, "nothing follows the '/'");
   if (name.size() > kLongestName)
-    return refuse(text, fmt::format("{} characters follow the '/', {} are allowed", name.size(), kLongestName));
+    return refuse(text,
+                  fmt::format("{} characters follow the '/', {} are allowed", name.size(), kLongestName));
   for (const char c : name) {
     if (!is_alphanumeric(c) && c != '-' && c != '_' && c != '.')
       return refuse(text, fmt::format("'{}' is not one of letters, digits, '-', '_' and '.'", c));

@@ -20,11 +20,11 @@ constexpr std::uint32_t kLastDomain = 0xffff;
 GroupMember member_of_group(const PciFunction& function, const OfferRules& rules) {
   const bool vfio = on_vfio_driver(function);
   const bool ours = vfio && rules.accelerators.vendors.contains(function.vendor);
-  return {.address = function.address,
-          .driver = function.driver.value_or(""),
-          .usable = vfio || !function.driver || function.is_bridge(),
-          .vfio_device =
-              ours && !function.vfio_devices.empty() ? function.vfio_devices.front() : std::string()};
+  return {
+      .address = function.address,
+      .driver = function.driver.value_or(""),
+      .usable = vfio || !function.driver || function.is_bridge(),
+      .vfio_device = ours && !function.vfio_devices.empty() ? function.vfio_devices.front() : std::string()};
 }
 
 /// Collects devices under names, and what is to be said of them.
@@ -40,8 +40,9 @@ class Assembly {
   void add(OfferedDevice device, const std::string& part, const std::string& fallback, EnvPrefix prefix) {
     auto name = ResourceName::parse(domain_ + "/" + part);
     if (!name && !fallback.empty()) {
-      warn(part.empty() ? fmt::format("{} has no name; it is offered as {}/{}", device.model, domain_, fallback)
-                        : fmt::format("{}; it is offered as {}/{}", name.error().message, domain_, fallback));
+      warn(part.empty()
+               ? fmt::format("{} has no name; it is offered as {}/{}", device.model, domain_, fallback)
+               : fmt::format("{}; it is offered as {}/{}", name.error().message, domain_, fallback));
       name = ResourceName::parse(domain_ + "/" + fallback);
     }
     if (!name) {
@@ -208,8 +209,10 @@ Result<Offer> scan_offer(const HostFs& host, const OfferRules& rules, DeviceName
 
 Result<std::vector<std::string>> SysfsCheck::nodes_now(const OfferedDevice& offered) const {
   const bool is_function = offered.kind == DeviceKind::pci_function;
-  const auto path = std::filesystem::path(is_function ? "sys/bus/pci/devices" : "sys/bus/mdev/devices") / offered.id;
-  if (auto same = expect("its model", is_function ? ids_now(host_, path) : type_now(host_, path), offered.model);
+  const auto path =
+      std::filesystem::path(is_function ? "sys/bus/pci/devices" : "sys/bus/mdev/devices") / offered.id;
+  if (auto same =
+          expect("its model", is_function ? ids_now(host_, path) : type_now(host_, path), offered.model);
       !same)
     return fail(std::move(same).error());
   if (auto same = expect("its IOMMU group", host_.link_name(path / "iommu_group"),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the host to what is offered.
 //
-// ABI: Documentation/ABI/testing/sysfs-kernel-iommu_groups, sysfs-bus-pci, vfio-mdev.rst; names and node order as
-// NVIDIA's KubeVirt plugin v1.6.0 has them, save where that gives away more than was asked for.
+// ABI: Documentation/ABI/testing/sysfs-kernel-iommu_groups, sysfs-bus-pci, vfio-mdev.rst; names and node
+// order as NVIDIA's KubeVirt plugin v1.6.0 has them, save where that gives away more than was asked for.
 #pragma once
 
 #include <string>
@@ -34,11 +34,12 @@ struct Offer {
 };
 
 /// Reads the host. Offered are
-/// - accelerators on a vfio driver whose whole IOMMU group can be used (each endpoint in it is on a vfio driver or
+/// - accelerators on a vfio driver whose whole IOMMU group can be used (each endpoint in it is on a vfio
+/// driver or
 ///   has none), one resource for each name (device_names.h), the hex device ID where there is no legal one;
 /// - mediated devices of those vendors' functions, one resource for each vGPU type.
-/// A function on another driver is the host's and no concern of ours. One whose node in dev/vfio is missing is
-/// offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is none.
+/// A function on another driver is the host's and no concern of ours. One whose node in dev/vfio is missing
+/// is offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is none.
 Result<Offer> scan_offer(const HostFs& host, const OfferRules& rules, DeviceNames& names);
 
 /// Asks sysfs and dev/vfio, a few reads for each device. Safe for several threads.

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/allocation_core.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Ids = std::vector<std::string>;
+
+/// A host that says what the test wants of a device, by its ID; otherwise the scan's word.
+class TestCheck final : public HostCheck {
+ public:
+  std::map<std::string, std::string> problems;
+  std::function<void(const std::string& id)> while_asked;
+
+  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const override {
+    if (while_asked) while_asked(offered.id);
+    if (const auto problem = problems.find(offered.id); problem != problems.end())
+      return fail(Errc::differs, problem->second);
+    return offered.nodes;
+  }
+};
+
+OfferedDevice device(const std::string& id, std::uint32_t group, std::optional<int> numa = {}) {
+  return {.id = id,
+          .model = "10de:2684",
+          .driver = "vfio-pci",
+          .iommu_group = group,
+          .numa_node = numa,
+          .nodes = {"/dev/vfio/vfio", "/dev/vfio/" + std::to_string(group)},
+          .problem = {}};
+}
+
+Resource resource(const std::string& part, std::vector<OfferedDevice> devices,
+                  EnvPrefix prefix = EnvPrefix::pci_resource) {
+  return {.name = *ResourceName::parse("nvidia.com/" + part),
+          .env_prefix = prefix,
+          .devices = std::move(devices)};
+}
+
+// Two cards, each with its audio in its group; a vGPU.
+class AllocationCoreTest : public testing::Test {
+ protected:
+  static std::vector<Resource> machine() {
+    return {resource("CARD", {device("0000:01:00.0", 15), device("0000:02:00.0", 16)}),
+            resource("AUDIO", {device("0000:01:00.1", 15), device("0000:02:00.1", 16)}),
+            resource("VGPU", {device("uuid-1", 70)}, EnvPrefix::mdev_pci_resource)};
+  }
+  void SetUp() override { core.replace(machine()); }
+
+  Result<std::vector<Allocation>> allocate(const std::string& part, const Ids& ids) {
+    return core.allocate("nvidia.com/" + part, std::vector<Ids>{ids});
+  }
+  std::string reason(const std::string& id) const {
+    for (const auto& resource : core.snapshot()->resources)
+      for (const auto& device : resource->devices)
+        if (device.id == id) return device.reason;
+    return "not listed";
+  }
+  bool allocated(const std::string& id) const {
+    for (const auto& resource : core.snapshot()->resources)
+      for (const auto& device : resource->devices)
+        if (device.id == id) return device.allocated;
+    return false;
+  }
+
+  TestCheck check;
+  int doubts = 0;
+  AllocationCore core{check, {.changed = {}, .doubted = [this] { ++doubts; }}};
+};
+
+TEST_F(AllocationCoreTest, AnswersWithTheAskedAddressesInTheirOrder) {
+  const auto answer = allocate("CARD", {"0000:02:00.0", "0000:01:00.0"});
+  ASSERT_TRUE(answer) << answer.error().message;
+  ASSERT_EQ(answer->size(), 1U);
+  EXPECT_EQ(answer->front().env_name, "PCI_RESOURCE_NVIDIA_COM_CARD");
+  EXPECT_EQ(answer->front().env_value, "0000:02:00.0,0000:01:00.0");
+  EXPECT_THAT(answer->front().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/16", "/dev/vfio/15"));
+}
+
+TEST_F(AllocationCoreTest, AnswersAVgpuUnderTheOtherPrefix) {
+  const auto answer = allocate("VGPU", {"uuid-1"});
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->front().env_name, "MDEV_PCI_RESOURCE_NVIDIA_COM_VGPU");
+  EXPECT_THAT(answer->front().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/70"));
+}
+
+TEST_F(AllocationCoreTest, HoldsTheGroupsOtherDevicesBackWhateverTheirResource) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_EQ(reason("0000:01:00.1"), "held back: 0000:01:00.0 of its IOMMU group 15 is allocated");
+  EXPECT_EQ(reason("0000:02:00.1"), "");
+  EXPECT_EQ(reason("0000:01:00.0"), "") << "an allocated device stays Healthy";
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+
+  const auto second = allocate("AUDIO", {"0000:01:00.1"});
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Errc::refused);
+  EXPECT_EQ(second.error().message,
+            "allocate nvidia.com/AUDIO: 0000:01:00.1: its IOMMU group 15 is held: 0000:01:00.0 of "
+            "nvidia.com/CARD is allocated");
+}
+
+TEST_F(AllocationCoreTest, GivesTwoMembersOfAGroupInOneRequest) {
+  core.replace(std::vector<Resource>{resource("CARD", {device("a", 15), device("b", 15), device("c", 16)})});
+  const auto answer = allocate("CARD", {"a", "b"});
+  ASSERT_TRUE(answer);
+  EXPECT_THAT(answer->front().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
+}
+
+TEST_F(AllocationCoreTest, RefusesARequestAsAWholeForOneOfItsDevices) {
+  ASSERT_TRUE(allocate("AUDIO", {"0000:02:00.1"}));
+  EXPECT_FALSE(allocate("CARD", {"0000:01:00.0", "0000:02:00.0"}));
+  EXPECT_FALSE(allocated("0000:01:00.0"));
+  EXPECT_EQ(reason("0000:01:00.1"), "");
+}
+
+TEST_F(AllocationCoreTest, NamesAnUnknownDevice) {
+  const auto answer = allocate("CARD", {"0000:01:00.0", "0000:ff:00.0"});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Errc::not_found);
+  EXPECT_EQ(answer.error().message, "allocate nvidia.com/CARD: 0000:ff:00.0: no such device is offered");
+  EXPECT_FALSE(allocated("0000:01:00.0"));
+}
+
+TEST_F(AllocationCoreTest, RefusesWhatIsNoRequest) {
+  EXPECT_EQ(core.allocate("nvidia.com/CARD", {}).error().code, Errc::usage);
+  EXPECT_EQ(allocate("CARD", {}).error().code, Errc::usage);
+  EXPECT_EQ(allocate("CARD", {"0000:01:00.0", "0000:01:00.0"}).error().code, Errc::usage);
+  EXPECT_EQ(allocate("OTHER", {"0000:01:00.0"}).error().code, Errc::not_found);
+}
+
+TEST_F(AllocationCoreTest, GivesNothingThatTheHostNoLongerHas) {
+  check.problems["0000:02:00.0"] = "its driver is nouveau now and was vfio-pci";
+  const auto answer = allocate("CARD", {"0000:01:00.0", "0000:02:00.0"});
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Errc::differs);
+  EXPECT_EQ(answer.error().message,
+            "allocate nvidia.com/CARD: 0000:02:00.0: its driver is nouveau now and was vfio-pci");
+  EXPECT_FALSE(allocated("0000:01:00.0")) << "all or none";
+  EXPECT_EQ(reason("0000:01:00.1"), "");
+  EXPECT_EQ(reason("0000:02:00.0"), "its driver is nouveau now and was vfio-pci");
+  EXPECT_EQ(doubts, 1);
+
+  EXPECT_EQ(allocate("CARD", {"0000:02:00.0"}).error().code, Errc::refused);
+  check.problems.clear();
+  core.replace(machine());
+  EXPECT_EQ(reason("0000:02:00.0"), "");
+  EXPECT_TRUE(allocate("CARD", {"0000:02:00.0"}));
+}
+
+TEST_F(AllocationCoreTest, HoldsTheGroupWhileTheHostIsAsked) {
+  std::error_code other;
+  check.while_asked = [&](const std::string& id) {
+    if (id == "0000:01:00.0") other = allocate("AUDIO", {"0000:01:00.1"}).error().code;
+  };
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_EQ(other, Errc::refused);
+}
+
+TEST_F(AllocationCoreTest, RefusesTheSameDeviceWhileTheHostIsAsked) {
+  std::error_code other;
+  check.while_asked = [&](const std::string& /*id*/) {
+    check.while_asked = {};
+    other = allocate("CARD", {"0000:01:00.0"}).error().code;
+  };
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_EQ(other, Errc::refused);
+}
+
+TEST_F(AllocationCoreTest, GivesNoUnhealthyDevice) {
+  auto broken = device("0000:01:00.0", 15);
+  broken.problem = "/dev/vfio/15 is not there";
+  core.replace(std::vector<Resource>{resource("CARD", {broken})});
+  EXPECT_EQ(reason("0000:01:00.0"), "/dev/vfio/15 is not there");
+  EXPECT_THAT(allocate("CARD", {"0000:01:00.0"}).error().message, HasSubstr("Unhealthy: /dev/vfio/15"));
+}
+
+TEST_F(AllocationCoreTest, TakesTheKubeletsWordThatADeviceIsFreeAgain) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0", "0000:02:00.0"}));
+  ASSERT_TRUE(allocate("CARD", {"0000:02:00.0"})) << "its container ended";
+  EXPECT_FALSE(allocated("0000:01:00.0")) << "both were of one container";
+  EXPECT_EQ(reason("0000:01:00.1"), "");
+  EXPECT_NE(reason("0000:02:00.1"), "");
+}
+
+TEST_F(AllocationCoreTest, DoesNotTakeAnothersDeviceForFree) {
+  core.replace(std::vector<Resource>{resource("CARD", {device("a", 15), device("b", 15)})});
+  ASSERT_TRUE(allocate("CARD", {"a"}));
+  EXPECT_EQ(allocate("CARD", {"b"}).error().code, Errc::refused);
+  EXPECT_TRUE(allocate("CARD", {"a"}));
+}
+
+TEST_F(AllocationCoreTest, ReleasesWhatNobodyHoldsAnyMore) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  core.reconcile({}, core.ticket());
+  EXPECT_FALSE(allocated("0000:01:00.0"));
+  EXPECT_TRUE(allocate("AUDIO", {"0000:01:00.1"}));
+}
+
+TEST_F(AllocationCoreTest, KeepsWhatIsHeldAndWhatIsTooNewToBeListed) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  const auto settled = core.ticket();
+  ASSERT_TRUE(allocate("CARD", {"0000:02:00.0"}));
+  core.reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, settled);
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+  EXPECT_TRUE(allocated("0000:02:00.0"));
+}
+
+TEST_F(AllocationCoreTest, ReleasesNothingWhileTheHostIsAsked) {
+  check.while_asked = [&](const std::string& /*id*/) { core.reconcile({}, core.ticket()); };
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+}
+
+TEST_F(AllocationCoreTest, AdoptsWhatWasHeldBeforeItsTime) {
+  core.reconcile(
+      std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0", "gone"}}, {"nvidia.com/OTHER", {"x"}}}, 0);
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+  EXPECT_EQ(allocate("AUDIO", {"0000:01:00.1"}).error().code, Errc::refused);
+}
+
+TEST_F(AllocationCoreTest, KeepsAnAllocatedDeviceListedWhenTheHostLosesIt) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  core.replace({});
+  EXPECT_EQ(reason("0000:01:00.0"), "not to be had on the host any more, and still allocated");
+  EXPECT_EQ(reason("0000:02:00.0"), "not listed");
+  core.replace(machine());
+  EXPECT_EQ(reason("0000:01:00.0"), "");
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+  EXPECT_NE(reason("0000:01:00.1"), "");
+
+  core.replace({});
+  core.reconcile({}, core.ticket());
+  EXPECT_EQ(reason("0000:01:00.0"), "not listed");
+}
+
+TEST_F(AllocationCoreTest, KeepsAResourceOnceNamed) {
+  core.replace({});
+  const auto snapshot = core.snapshot();
+  ASSERT_EQ(snapshot->resources.size(), 3U);
+  EXPECT_EQ(snapshot->resources.front()->name.text(), "nvidia.com/CARD");
+  EXPECT_THAT(snapshot->resources.front()->devices, IsEmpty());
+}
+
+TEST_F(AllocationCoreTest, GivesNumaNodesForAllOfAResourceOrForNone) {
+  core.replace(std::vector<Resource>{resource("KNOWN", {device("a", 1, 0), device("b", 2, 1)}),
+                                     resource("PARTLY", {device("c", 3, 0), device("d", 4)})});
+  const auto known = core.watch("nvidia.com/KNOWN", {});
+  const auto partly = core.watch("nvidia.com/PARTLY", {});
+  ASSERT_TRUE(known && partly);
+  const auto list = (*known)->take();
+  EXPECT_EQ(list->devices.at(0).numa_node, 0);
+  EXPECT_EQ(list->devices.at(1).numa_node, 1);
+  for (const auto& device : (*partly)->take()->devices)
+    EXPECT_EQ(device.numa_node, std::nullopt) << device.id;
+}
+
+TEST_F(AllocationCoreTest, StreamsTheListAndThenEachChange) {
+  int wakes = 0;
+  const auto stream = core.watch("nvidia.com/AUDIO", [&] { ++wakes; });
+  ASSERT_TRUE(stream);
+  ASSERT_NE((*stream)->take(), nullptr);
+  EXPECT_EQ((*stream)->take(), nullptr);
+
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_EQ(wakes, 1);
+  const auto list = (*stream)->take();
+  ASSERT_NE(list, nullptr);
+  EXPECT_FALSE(list->devices.at(0).healthy());
+  EXPECT_TRUE(list->devices.at(1).healthy());
+
+  core.replace(machine());
+  EXPECT_EQ(wakes, 1) << "nothing new to tell";
+  EXPECT_EQ((*stream)->take(), nullptr);
+}
+
+TEST_F(AllocationCoreTest, KeepsOnlyTheNewestListForASlowReader) {
+  const auto stream = core.watch("nvidia.com/AUDIO", {});
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  ASSERT_TRUE(allocate("CARD", {"0000:02:00.0"}));
+  const auto list = (*stream)->take();
+  EXPECT_FALSE(list->devices.at(0).healthy());
+  EXPECT_FALSE(list->devices.at(1).healthy());
+  EXPECT_EQ((*stream)->take(), nullptr);
+}
+
+TEST_F(AllocationCoreTest, TellsOfNoChangeThatTheKubeletCannotSee) {
+  int wakes = 0;
+  const auto stream = core.watch("nvidia.com/CARD", [&] { ++wakes; });
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_EQ(wakes, 0) << "the kubelet knows what it has allocated";
+}
+
+TEST_F(AllocationCoreTest, WatchesNoUnknownResource) {
+  EXPECT_EQ(core.watch("nvidia.com/OTHER", {}).error().code, Errc::not_found);
+}
+
+TEST_F(AllocationCoreTest, CountsOneGenerationForEachChange) {
+  const auto before = core.snapshot();
+  core.replace(machine());
+  EXPECT_EQ(core.snapshot(), before);
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_EQ(core.snapshot()->generation, before->generation + 1);
+  EXPECT_TRUE(before->resources.at(1)->devices.at(0).healthy()) << "a snapshot never changes";
+}
+
+TEST_F(AllocationCoreTest, PrefersWithWhatItKnowsOfTheDevices) {
+  core.replace(
+      std::vector<Resource>{resource("CARD", {device("a", 1, 0), device("b", 2, 1), device("c", 3, 1)})});
+  const auto chosen = core.prefer("nvidia.com/CARD", Ids{"a", "b", "c"}, Ids{}, 2);
+  ASSERT_TRUE(chosen);
+  EXPECT_THAT(*chosen, ElementsAre("b", "c"));
+  EXPECT_EQ(core.prefer("nvidia.com/OTHER", Ids{}, Ids{}, 1).error().code, Errc::not_found);
+}
+
+}  // namespace
+}  // namespace ferry

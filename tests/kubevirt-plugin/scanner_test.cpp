@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/scanner.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_kernel.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
+constexpr const char* kOtherUuid = "7be1a8a0-54c2-4a25-8f08-0c1f6f2f9d22";
+
+class ScannerTest : public testing::Test {
+ protected:
+  ScannerTest() {
+    kernel.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel.add_driver({.name = "nouveau", .ids = {"class:0300"}});
+    kernel.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
+    kernel.add_driver({.name = "pcieport", .ids = {"class:0604"}});
+    kernel.add_driver({.name = "nvidia"});
+    kernel.file("dev/vfio/vfio", "");
+  }
+
+  void add_gpu(const std::string& address, unsigned group, const std::string& driver = "vfio-pci",
+               int numa = -1, const std::string& ids = "10de:2684") {
+    kernel.add_function(
+        {.address = address, .ids = ids, .group = group, .driver = driver, .numa_node = numa});
+  }
+  void add_audio(const std::string& address, unsigned group, const std::string& driver = "vfio-pci") {
+    kernel.add_function(
+        {.address = address, .ids = "10de:22ba", .class_code = 0x040300, .group = group, .driver = driver});
+  }
+  void add_vgpu(const std::string& parent, const std::string& uuid, const std::string& type,
+                const std::string& name, unsigned group) {
+    const std::string home = "sys/devices/pci0000:00/" + parent + "/";
+    kernel.link("sys/class/mdev_bus/" + parent, "../../devices/pci0000:00/" + parent);
+    kernel.file(home + "mdev_supported_types/" + type + "/name", name + "\n");
+    kernel.file(home + "mdev_supported_types/" + type + "/available_instances", "3\n");
+    kernel.link(home + uuid + "/mdev_type", "../mdev_supported_types/" + type);
+    kernel.link(home + uuid + "/iommu_group", "../../../../kernel/iommu_groups/" + std::to_string(group));
+    kernel.link(home + uuid + "/driver", "../../../../bus/mdev/drivers/vfio_mdev");
+    kernel.link("sys/bus/mdev/devices/" + uuid, "../../../devices/pci0000:00/" + parent + "/" + uuid);
+    kernel.file("dev/vfio/" + std::to_string(group), "");
+  }
+
+  Offer scan() {
+    auto offer = scan_offer(kernel, rules, names);
+    EXPECT_TRUE(offer) << offer.error().message;
+    return offer.value_or(Offer{});
+  }
+  OfferedDevice only_device() {
+    const auto offer = scan();
+    EXPECT_EQ(offer.resources.size(), 1U);
+    return offer.resources.at(0).devices.at(0);
+  }
+  std::string refusal(const OfferedDevice& device) const {
+    const auto now = SysfsCheck(kernel, rules).nodes_now(device);
+    return now ? std::string() : now.error().message;
+  }
+  static std::vector<std::string> resource_names(const Offer& offer) {
+    std::vector<std::string> texts;
+    for (const auto& resource : offer.resources) texts.push_back(resource.name.text());
+    return texts;
+  }
+  static std::vector<std::string> ids(const Resource& resource) {
+    std::vector<std::string> texts;
+    for (const auto& device : resource.devices) texts.push_back(device.id);
+    return texts;
+  }
+
+  test::FakeKernel kernel;
+  OfferRules rules;
+  DeviceNames names{kernel};
+};
+
+TEST_F(ScannerTest, OffersAGpuOnAVfioDriverWithItsGroupsNode) {
+  add_gpu("0000:17:00.0", 42, "vfio-pci", 1, "10de:2330");
+  const auto offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/GH100_H100_SXM5_80GB"));
+  EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::pci_resource);
+  const OfferedDevice expected = {.id = "0000:17:00.0",
+                                  .kind = DeviceKind::pci_function,
+                                  .model = "10de:2330",
+                                  .driver = "vfio-pci",
+                                  .iommu_group = 42,
+                                  .numa_node = 1,
+                                  .nodes = {"/dev/vfio/vfio", "/dev/vfio/42"},
+                                  .problem = {}};
+  EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
+  EXPECT_THAT(offer.warnings, IsEmpty());
+  EXPECT_THAT(offer.not_offered, IsEmpty());
+}
+
+TEST_F(ScannerTest, LeavesTheHostsOwnGpusAlone) {
+  add_gpu("0000:01:00.0", 15, "nouveau");
+  add_gpu("0000:02:00.0", 16, "");
+  const auto offer = scan();
+  EXPECT_THAT(offer.resources, IsEmpty());
+  EXPECT_THAT(offer.not_offered, IsEmpty());
+}
+
+TEST_F(ScannerTest, MakesUpNoNumaNode) {
+  add_gpu("0000:01:00.0", 15, "vfio-pci", -1);
+  EXPECT_EQ(only_device().numa_node, std::nullopt);
+  add_gpu("0000:01:00.0", 15, "vfio-pci", 0);
+  EXPECT_EQ(only_device().numa_node, 0);
+}
+
+TEST_F(ScannerTest, OffersNoGpuOfAGroupThatCannotBeOpened) {
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15, "snd_hda_intel");
+  const auto offer = scan();
+  EXPECT_THAT(offer.resources, IsEmpty());
+  EXPECT_THAT(offer.not_offered,
+              ElementsAre(NotOffered{"0000:01:00.0",
+                                     "0000:01:00.1 (snd_hda_intel) shares its IOMMU group 15 and is not on a "
+                                     "vfio driver"}));
+}
+
+TEST_F(ScannerTest, MindsNeitherDriverlessMembersNorBridges) {
+  kernel.add_function({.address = "0000:00:01.0",
+                       .ids = "8086:1901",
+                       .class_code = 0x060400,
+                       .group = 15,
+                       .driver = "pcieport",
+                       .header_type = 1});
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15, "");
+  EXPECT_EQ(refusal(only_device()), "");
+}
+
+TEST_F(ScannerTest, OffersCompanionsOnlyWhenAsked) {
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090"));
+  rules.companions = true;
+  EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090",
+                                                  "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"));
+}
+
+TEST_F(ScannerTest, OffersOnlyTheRulesVendors) {
+  kernel.add_function({.address = "0000:03:00.0", .ids = "1002:744c", .group = 20, .driver = "vfio-pci"});
+  EXPECT_THAT(scan().resources, IsEmpty());
+  rules.accelerators.vendors = {0x1002};
+  rules.domain = "amd.com";
+  kernel.file("usr/share/misc/pci.ids", "1002  AMD\n\t744c  Navi 31\n");
+  EXPECT_THAT(resource_names(scan()), ElementsAre("amd.com/NAVI_31"));
+}
+
+TEST_F(ScannerTest, HandsOutTheFunctionsOwnNodesWhereTheHostHasThem) {
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  kernel.add_function({.address = "0000:01:00.2",
+                       .ids = "8086:1234",
+                       .class_code = 0x020000,
+                       .group = 15,
+                       .driver = "vfio-pci"});
+  kernel.file("dev/vfio/devices/vfio0", "");
+  kernel.file("dev/vfio/devices/vfio1", "");
+  EXPECT_THAT(only_device().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
+  kernel.file("dev/iommu", "");
+  const std::vector<std::string> all = {"/dev/vfio/devices/vfio0", "/dev/vfio/devices/vfio1",
+                                        "/dev/vfio/vfio", "/dev/vfio/15", "/dev/iommu"};
+  EXPECT_EQ(only_device().nodes, all);
+  EXPECT_EQ(*SysfsCheck(kernel, rules).nodes_now(only_device()), all);
+  kernel.remove("dev/vfio/devices/vfio1");
+  EXPECT_THAT(only_device().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
+}
+
+TEST_F(ScannerTest, DoesWithoutTheGroupsNodeWhereOnlyTheFunctionsOwnIsThere) {
+  add_gpu("0000:01:00.0", 15);
+  kernel.file("dev/vfio/devices/vfio0", "");
+  kernel.file("dev/iommu", "");
+  kernel.remove("dev/vfio/15");
+  EXPECT_THAT(only_device().nodes, ElementsAre("/dev/vfio/devices/vfio0", "/dev/iommu"));
+}
+
+TEST_F(ScannerTest, ListsADeviceWithoutItsNodeUnhealthy) {
+  add_gpu("0000:01:00.0", 15);
+  kernel.remove("dev/vfio/15");
+  EXPECT_EQ(only_device().problem, "/dev/vfio/vfio and /dev/vfio/15 are not both there");
+}
+
+TEST_F(ScannerTest, MergesModelsOfOneName) {
+  add_gpu("0000:02:00.0", 16, "vfio-pci", -1, "10de:20b1");
+  add_gpu("0000:01:00.0", 15, "vfio-pci", -1, "10de:20f1");
+  const auto offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/GA100_A100_PCIE_40GB"));
+  EXPECT_THAT(ids(offer.resources[0]), ElementsAre("0000:01:00.0", "0000:02:00.0"));
+}
+
+TEST_F(ScannerTest, FallsBackToTheHexIdWhereTheKubeletWouldRefuseTheName) {
+  add_gpu("0000:01:00.0", 15, "vfio-pci", -1, "10de:24fa");
+  add_gpu("0000:02:00.0", 16, "vfio-pci", -1, "10de:fffe");
+  add_gpu("0000:03:00.0", 17, "vfio-pci", -1, "10de:fffe");
+  const auto offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/24fa", "nvidia.com/fffe"));
+  EXPECT_THAT(offer.warnings, ElementsAre(AllOf(HasSubstr("GA104_RTX_A4500_EMBEDDED_GPU_"),
+                                                HasSubstr("offered as nvidia.com/24fa")),
+                                          "10de:fffe has no name; it is offered as nvidia.com/fffe"));
+}
+
+TEST_F(ScannerTest, OffersAVgpuByItsType) {
+  add_gpu("0000:81:00.0", 30, "nvidia", 1, "10de:2235");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  const auto offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_A40-8Q"));
+  EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::mdev_pci_resource);
+  const OfferedDevice expected = {.id = kUuid,
+                                  .kind = DeviceKind::mediated_device,
+                                  .model = "NVIDIA A40-8Q",
+                                  .driver = "vfio_mdev",
+                                  .iommu_group = 211,
+                                  .numa_node = 1,
+                                  .nodes = {"/dev/vfio/vfio", "/dev/vfio/211"},
+                                  .problem = {}};
+  EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
+  EXPECT_THAT(*SysfsCheck(kernel, rules).nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/211"));
+}
+
+TEST_F(ScannerTest, RefusesVgpuTypesThatKubeVirtCannotTellApart) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "GRID T4.1Q", 211);
+  add_vgpu("0000:81:00.0", kOtherUuid, "nvidia-2", "grid T4_1Q", 212);
+  const auto offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/GRID_T4.1Q"));
+  EXPECT_THAT(offer.not_offered, ElementsAre(NotOffered{kOtherUuid,
+                                                        "KubeVirt cannot tell nvidia.com/grid_T4_1Q from "
+                                                        "nvidia.com/GRID_T4.1Q"}));
+  EXPECT_THAT(offer.warnings, ElementsAre(HasSubstr("nvidia.com/grid_T4_1Q is not offered")));
+}
+
+TEST_F(ScannerTest, RefusesAVgpuTypeNamedAsAWholeGpuIs) {
+  add_gpu("0000:01:00.0", 15, "vfio-pci");
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "AD102 GEFORCE RTX 4090", 211);
+  const auto offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090"));
+  EXPECT_THAT(ids(offer.resources[0]), ElementsAre("0000:01:00.0"));
+  EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::id, kUuid)));
+}
+
+TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4 (1Q)", 211);
+  const auto offer = scan();
+  EXPECT_THAT(offer.resources, IsEmpty());
+  EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("'('"))));
+}
+
+TEST_F(ScannerTest, OffersNoVgpuThatNoDriverHasTaken) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4-1Q", 211);
+  kernel.remove(std::string("sys/devices/pci0000:00/0000:81:00.0/") + kUuid + "/iommu_group");
+  EXPECT_THAT(scan().not_offered,
+              ElementsAre(NotOffered{kUuid, "no VFIO driver has taken it: no IOMMU group"}));
+}
+
+TEST_F(ScannerTest, OffersNoAddressThatKubeVirtCannotRead) {
+  add_gpu("10000:01:00.0", 15);
+  EXPECT_THAT(scan().not_offered,
+              ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("four domain digits"))));
+}
+
+TEST_F(ScannerTest, OffersTheOthersWhenOneFunctionCannotBeRead) {
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  kernel.file("sys/devices/pci0000:00/0000:02:00.0/config", "");
+  const auto offer = scan();
+  EXPECT_THAT(ids(offer.resources.at(0)), ElementsAre("0000:01:00.0"));
+  EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::id, "0000:02:00.0")));
+}
+
+// -- what has changed between the scan and the Allocate --
+
+TEST_F(ScannerTest, SeesThatTheDriverIsAnother) {
+  add_gpu("0000:01:00.0", 15);
+  const auto device = only_device();
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
+  EXPECT_THAT(refusal(device), HasSubstr("its driver was vfio-pci"));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nouveau/bind", "0000:01:00.0"));
+  EXPECT_EQ(refusal(device), "its driver is nouveau now and was vfio-pci");
+}
+
+TEST_F(ScannerTest, SeesThatACompanionHasLeftVfio) {
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  const auto device = only_device();
+  EXPECT_EQ(refusal(device), "");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.1"));
+  EXPECT_EQ(refusal(device), "") << "a driverless member is in nobody's way";
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/snd_hda_intel/bind", "0000:01:00.1"));
+  EXPECT_THAT(refusal(device), HasSubstr("0000:01:00.1 (snd_hda_intel) shares its IOMMU group 15"));
+}
+
+TEST_F(ScannerTest, SeesThatTheGroupIsAnother) {
+  add_gpu("0000:01:00.0", 15);
+  const auto device = only_device();
+  add_gpu("0000:01:00.0", 18);
+  EXPECT_EQ(refusal(device), "its IOMMU group is 18 now and was 15");
+}
+
+TEST_F(ScannerTest, SeesThatTheFunctionIsGoneOrAnother) {
+  add_gpu("0000:01:00.0", 15);
+  const auto device = only_device();
+  add_gpu("0000:01:00.0", 15, "vfio-pci", -1, "10de:2330");
+  EXPECT_EQ(refusal(device), "its model is 10de:2330 now and was 10de:2684");
+  kernel.remove_function("0000:01:00.0");
+  EXPECT_THAT(refusal(device), HasSubstr("its model was 10de:2684"));
+}
+
+TEST_F(ScannerTest, SeesThatTheNodeIsGone) {
+  add_gpu("0000:01:00.0", 15);
+  const auto device = only_device();
+  kernel.remove("dev/vfio/15");
+  EXPECT_EQ(refusal(device), "/dev/vfio/vfio and /dev/vfio/15 are not both there");
+}
+
+TEST_F(ScannerTest, SeesThatAVgpuIsGoneOrOfAnotherType) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  const auto device = only_device();
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-559", "NVIDIA A40-16Q", 211);
+  EXPECT_EQ(refusal(device), "its model is NVIDIA A40-16Q now and was NVIDIA A40-8Q");
+  kernel.remove(std::string("sys/bus/mdev/devices/") + kUuid);
+  EXPECT_THAT(refusal(device), HasSubstr("its model was NVIDIA A40-8Q"));
+}
+
+}  // namespace
+}  // namespace ferry
