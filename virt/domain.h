@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "vfio/pci_address.h"
+
+namespace ferry {
+
+/// A running libvirt domain and the host devices that it has.
+struct Domain {
+  std::string name;
+  std::string uuid;
+  std::optional<int> pid;         ///< its QEMU process; absent when libvirt left no pid file on this host
+  std::vector<PciAddress> pci;    ///< PCI functions given to it, managed or not, in the order of its XML
+  std::vector<std::string> mdev;  ///< UUIDs of mediated devices, lower case, in the order of its XML
+
+  bool operator==(const Domain&) const = default;
+};
+
+}  // namespace ferry

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A throw-away VM that is given devices of this host and says which ones it sees.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "vfio/pci_address.h"
+
+namespace ferry {
+
+/// How the guest's instructions are run. `automatic`: KVM where libvirt finds it usable, else emulation.
+enum class GuestAccelerator { automatic, kvm, tcg };
+
+struct SelftestOptions {
+  /// PCI addresses and mdev UUIDs, at least one. Functions must be on a vfio driver already: nothing is bound
+  /// for the test.
+  std::vector<std::string> devices;
+  std::string kernel;  ///< Linux kernel, a path on the libvirt host
+  std::string initrd;  ///< initramfs whose init names the PCI devices on the console (tests/node/guest/init)
+  std::uint32_t memory_mib = 256;
+  std::chrono::seconds timeout{120};  ///< for the whole test, from the request to the guest's last line
+  GuestAccelerator accelerator = GuestAccelerator::automatic;
+};
+
+/// The IDs that identify a PCI function, as its configuration space has them.
+struct PciIds {
+  std::uint16_t vendor = 0;
+  std::uint16_t device = 0;
+  std::uint16_t subsystem_vendor = 0;
+  std::uint16_t subsystem_device = 0;
+  auto operator<=>(const PciIds&) const = default;
+};
+
+/// A PCI function as the guest saw it.
+struct GuestDevice {
+  PciAddress address;  ///< in the guest
+  PciIds ids;
+  std::uint32_t class_code = 0;  ///< 24 bits: class, subclass, interface
+  bool operator==(const GuestDevice&) const = default;
+};
+
+/// One of SelftestOptions::devices and whether the guest saw it.
+struct SelftestDevice {
+  std::string device;  ///< as it was asked for
+  PciIds host_ids;     ///< sysfs of the function; of a mediated device's parent for a UUID
+  /// Where the guest has it: a function with the very same IDs. For a UUID a function of the parent's vendor
+  /// (device and subsystem of a vGPU are its type's). Absent: not seen.
+  std::optional<PciAddress> seen_as;
+  bool operator==(const SelftestDevice&) const = default;
+};
+
+struct SelftestReport {
+  std::string domain;  ///< the VM's name; it is gone again
+  GuestAccelerator accelerator = GuestAccelerator::tcg;
+  double seconds = 0;  ///< from the domain's start to the guest's last line
+  std::vector<GuestDevice> guest;
+  std::vector<SelftestDevice> devices;
+
+  /// Whether every device was seen.
+  bool passed() const;
+  bool operator==(const SelftestReport&) const = default;
+};
+
+}  // namespace ferry
