@@ -1,0 +1,64 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+# What the scripts share: where things are, stages with their times, the packages of a purpose.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/ferry
+jobs=$(nproc)
+export CCACHE_DIR=$cache/ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=2G
+# Precise times of day in headers are not ours; without this ccache refuses files that were just written.
+export CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime
+
+die() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# stage NAME COMMAND...: runs it, says how long it took.
+stage() {
+    local name=$1 begin=$SECONDS status=0
+    shift
+    printf '== %s\n' "$name"
+    "$@" || status=$?
+    local outcome='done'
+    [ "$status" -eq 0 ] || outcome="failed ($status)"
+    printf '== %s: %s in %s s\n' "$name" "$outcome" "$((SECONDS - begin))"
+    return $status
+}
+
+# install_packages PURPOSE...: what is missing of scripts/lib/packages.PURPOSE. Asks the package manager nothing when
+# all is there.
+install_packages() {
+    local wanted missing=() package
+    wanted=$(for purpose in "$@"; do grep -v '^#' "$root/scripts/lib/packages.$purpose"; done)
+    for package in $wanted; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return 0
+    [ "$(id -u)" -eq 0 ] || die "these packages are missing, and only root can install them: ${missing[*]}"
+    printf 'installing %s\n' "${missing[*]}"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+        >"${TMPDIR:-/tmp}/ferry-packages.log" 2>&1 ||
+        { tail -n 20 "${TMPDIR:-/tmp}/ferry-packages.log" >&2; die "apt-get install failed"; }
+}
+
+# build PRESET [TARGET...]: configures when it must, builds what is out of date.
+build() {
+    local preset=$1 folder=$root/build-$1
+    shift
+    [ "$preset" = release ] && folder=$root/build
+    mkdir -p "$CCACHE_DIR"
+    if [ ! -f "$folder/build.ninja" ]; then
+        (cd "$root" && cmake --preset "$preset" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >"${TMPDIR:-/tmp}/ferry-cmake.log" 2>&1 ||
+            { cat "${TMPDIR:-/tmp}/ferry-cmake.log" >&2; die "cmake failed"; }
+    fi
+    local log
+    log=$(mktemp)
+    if ! cmake --build "$folder" --parallel "$jobs" ${1:+--target "$@"} >"$log" 2>&1; then
+        grep -vE '^\[[0-9]+/[0-9]+\] ' "$log" >&2
+        rm -f "$log"
+        die "the build of preset $preset failed"
+    fi
+    rm -f "$log"
+}
