@@ -118,7 +118,8 @@ std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory)
     } else if (gpu.framework != VgpuFramework::none) {
       out[gpu.address()] = "its driver offers vGPU types";
     } else if (gpu.function.sriov_numvfs > 0) {
-      out[gpu.address()] = fmt::format("it has {} virtual functions", gpu.function.sriov_numvfs);
+      out[gpu.address()] = fmt::format("it has {} virtual function{}", gpu.function.sriov_numvfs,
+                                       gpu.function.sriov_numvfs == 1 ? "" : "s");
     }
   }
   return out;

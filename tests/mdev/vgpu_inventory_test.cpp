@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mdev/vgpu_inventory.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_mdev.h"
+
+namespace ferry {
+namespace {
+
+using test::FakeKernel;
+using test::FakeMdev;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr const char* kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
+
+PciAddress at(const std::string& text) {
+  return PciAddress::parse(text).value();
+}
+
+/// A node with one GPU of each kind; a test adds what it is about.
+class VgpuScan : public testing::Test {
+ protected:
+  VgpuScan() {
+    kernel.add_driver({.name = "nvidia", .ids = {"10de:1eb8", "10de:26b9", "10de:2684"}});
+    kernel.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel.add_driver({.name = "i915", .ids = {"8086:3e92"}});
+  }
+  void add_t4(const std::string& address) {
+    kernel.add_function({.address = address,
+                         .ids = "10de:1eb8",
+                         .class_code = 0x030200,
+                         .driver = "nvidia",
+                         .totalvfs = 16});  // a T4 has the files and never a virtual function
+    mdev.add_parent(address);
+  }
+  /// An L40S with one virtual function.
+  void add_sriov_gpu() {
+    kernel.add_function({.address = "0000:17:00.0",
+                         .ids = "10de:26b9",
+                         .class_code = 0x030200,
+                         .driver = "nvidia",
+                         .totalvfs = 16,
+                         .numvfs = 1});
+    kernel.add_function({.address = "0000:17:00.4",
+                         .ids = "10de:26b9",
+                         .class_code = 0x030200,
+                         .driver = "nvidia",
+                         .physical_function = "0000:17:00.0"});
+  }
+  VgpuInventory read() const {
+    const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}};
+    return scan_vgpus(kernel, scan(kernel).value(), rules).value();
+  }
+
+  FakeKernel kernel;
+  FakeMdev mdev{kernel};
+};
+
+TEST_F(VgpuScan, NumbersDisplayFunctionsOfTheVendorByAddressWhateverTheirDriver) {
+  kernel.add_function({.address = "0000:65:00.0", .group = 1});
+  kernel.add_function({.address = "10000:01:00.0"});
+  kernel.add_function({.address = "0000:00:02.0", .ids = "8086:3e92"});
+  kernel.add_function({.address = "0000:65:00.1", .ids = "10de:22ba", .class_code = 0x040300});
+  kernel.add_function({.address = "0000:30:00.0", .class_code = 0x030001});
+  add_sriov_gpu();
+  add_t4("0000:05:00.0");
+  const VgpuInventory seen = read();
+  std::vector<std::string> labels;
+  for (const VgpuGpu& gpu : seen.gpus) labels.push_back(gpu.label());
+  EXPECT_THAT(labels, ElementsAre("GPU 0 (0000:05:00.0)", "GPU 1 (0000:17:00.0)", "GPU 2 (0000:65:00.0)",
+                                  "GPU 3 (10000:01:00.0)"));
+  EXPECT_EQ(seen.find(at("0000:65:00.0"))->index, 2U);
+  EXPECT_EQ(seen.find(at("0000:65:00.1")), nullptr);
+}
+
+TEST_F(VgpuScan, SeesVgpusOnTheGpuItself) {
+  add_t4("0000:05:00.0");
+  mdev.add_device("0000:05:00.0", "nvidia-232", kA);
+  const VgpuInventory seen = read();
+  const VgpuGpu& gpu = seen.gpus.at(0);
+  EXPECT_EQ(gpu.framework, VgpuFramework::mdev_on_pf);
+  EXPECT_EQ(gpu.obstacle, "");
+  ASSERT_EQ(gpu.parents.size(), 1U);
+  EXPECT_EQ(gpu.parents[0].types.size(), test::t4_types().size());
+  ASSERT_EQ(gpu.devices.size(), 1U);
+  EXPECT_EQ(seen.find(VgpuId{kA})->short_name, "T4-4Q");
+  EXPECT_EQ(seen.find(VgpuId{"no-such"}), nullptr);
+}
+
+TEST_F(VgpuScan, SeesMediatedDevicesOnVirtualFunctions) {
+  add_sriov_gpu();
+  mdev.add_parent("0000:17:00.4", {{"nvidia-1153", "NVIDIA L40S-12Q", 12288, 1}});
+  mdev.add_device("0000:17:00.4", "nvidia-1153", kA);
+  const VgpuInventory seen = read();
+  const VgpuGpu& gpu = seen.gpus.at(0);
+  EXPECT_EQ(gpu.framework, VgpuFramework::mdev_on_vf);
+  EXPECT_EQ(gpu.obstacle, "its vGPUs are made by mdev on virtual functions, which is not supported yet");
+  ASSERT_EQ(gpu.devices.size(), 1U);
+  EXPECT_EQ(gpu.devices[0].parent, at("0000:17:00.4"));
+}
+
+TEST_F(VgpuScan, SeesVendorSpecificVfio) {
+  add_sriov_gpu();
+  kernel.file("sys/devices/pci0000:00/0000:17:00.4/nvidia/current_vgpu_type", "0\n");
+  const VgpuGpu gpu = read().gpus.at(0);
+  EXPECT_EQ(gpu.framework, VgpuFramework::vendor_vfio);
+  EXPECT_EQ(gpu.obstacle, "its vGPUs are made by vendor-specific VFIO, which is not supported yet");
+}
+
+TEST_F(VgpuScan, GoesByTheVirtualFunctionsWhereTheGpuKeepsItsDirectory) {
+  add_sriov_gpu();
+  mdev.add_parent("0000:17:00.0", {{"nvidia-1153", "NVIDIA L40S-12Q", 12288, 0}});
+  mdev.add_parent("0000:17:00.4", {{"nvidia-1153", "NVIDIA L40S-12Q", 12288, 1}});
+  EXPECT_EQ(read().gpus.at(0).framework, VgpuFramework::mdev_on_vf);
+}
+
+TEST_F(VgpuScan, SaysWhyAGpuCarriesNoVgpus) {
+  kernel.add_function(
+      {.address = "0000:01:00.0", .group = 1, .driver = "vfio-pci", .driver_override = "vfio-pci"});
+  kernel.add_function({.address = "0000:02:00.0", .ids = "10de:2330"});
+  kernel.add_function({.address = "0000:03:00.0", .driver = "nvidia"});
+  kernel.add_function({.address = "0000:04:00.0", .driver = "nvidia", .totalvfs = 16});
+  kernel.add_function({.address = "0000:05:00.0", .driver = "nvidia"});
+  kernel.remove("sys/devices/pci0000:00/0000:05:00.0/config");
+  std::vector<std::string> obstacles;
+  for (const VgpuGpu& gpu : read().gpus) {
+    EXPECT_EQ(gpu.framework, VgpuFramework::none);
+    obstacles.push_back(gpu.obstacle);
+  }
+  EXPECT_THAT(
+      obstacles,
+      ElementsAre(
+          "bound to vfio-pci: given away whole", "no driver is bound to it",
+          "its driver nvidia offers no vGPU types",
+          "its driver nvidia offers no vGPU types; none of its 16 virtual functions is enabled",
+          "cannot be read: open /sys/bus/pci/devices/0000:05:00.0/config: No such file or directory"));
+}
+
+TEST_F(VgpuScan, SaysThatTypesCannotBeRead) {
+  add_t4("0000:05:00.0");
+  kernel.file("sys/devices/pci0000:00/0000:05:00.0/mdev_supported_types/nvidia-222/available_instances",
+              "\n");
+  EXPECT_THAT(read().gpus.at(0).obstacle, testing::StartsWith("its vGPU types cannot be read: "));
+}
+
+TEST_F(VgpuScan, NotesParentsThatAreNoAccelerators) {
+  kernel.add_function({.address = "0000:00:02.0", .ids = "8086:3e92", .driver = "i915"});
+  mdev.add_parent("0000:00:02.0", {{"i915-GVTg_V5_4", "i915-GVTg_V5_4", 512, 2}});
+  mdev.add_device("0000:00:02.0", "i915-GVTg_V5_4", kA);
+  const VgpuInventory seen = read();
+  EXPECT_THAT(seen.gpus, IsEmpty());
+  EXPECT_THAT(seen.notes,
+              ElementsAre("0000:00:02.0 carries mediated devices and is no accelerator: passed over"));
+}
+
+TEST_F(VgpuScan, KeepsForVgpusWhatOffersHasOrCarriesThem) {
+  add_t4("0000:05:00.0");
+  add_t4("0000:06:00.0");
+  mdev.add_device("0000:06:00.0", "nvidia-233", kA);
+  add_sriov_gpu();
+  kernel.add_function({.address = "0000:65:00.0", .driver = "nvidia", .totalvfs = 16});
+  EXPECT_THAT(kept_for_vgpus(read()),
+              ElementsAre(std::pair(at("0000:05:00.0"), "its driver offers vGPU types"),
+                          std::pair(at("0000:06:00.0"), "it carries 1 vGPU"),
+                          std::pair(at("0000:17:00.0"), "it has 1 virtual function")));
+}
+
+TEST_F(VgpuScan, AsksAboutAVgpuByItsNodes) {
+  add_t4("0000:05:00.0");
+  mdev.add_device("0000:05:00.0", "nvidia-232", kA);
+  const UseQuestion question = use_question(read().gpus.at(0).devices.at(0));
+  EXPECT_EQ(question.device, kA);
+  std::vector<std::string> names;
+  for (const DeviceNode& node : question.nodes) names.push_back(node.name);
+  EXPECT_THAT(names, ElementsAre("/dev/vfio/100", "/dev/vfio/devices/vfio100"));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mediated devices of the fake kernel: parents with types, and what writes to `create` and `remove` do.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/fake_kernel.h"
+
+namespace ferry::test {
+
+struct FakeVgpuType {
+  std::string id;  ///< "nvidia-230"
+  std::string name;
+  unsigned framebuffer_mib = 0;
+  unsigned max_instances = 0;
+};
+
+/// The types of a board with 16 GiB, as the virtual node's test module has them.
+std::vector<FakeVgpuType> t4_types();
+
+/// Keeps everything in the kernel's tree, so that a process which dies leaves what it has done.
+class FakeMdev {
+ public:
+  explicit FakeMdev(FakeKernel& kernel);
+  FakeMdev(const FakeMdev&) = delete;
+  FakeMdev& operator=(const FakeMdev&) = delete;
+  FakeMdev(FakeMdev&&) = delete;
+  FakeMdev& operator=(FakeMdev&&) = delete;
+  ~FakeMdev() = default;
+
+  /// Makes a function that was added before a parent.
+  void add_parent(const std::string& address, const std::vector<FakeVgpuType>& types = t4_types());
+  /// A vGPU that is there already (not counted as a change).
+  void add_device(const std::string& address, const std::string& type_id, const std::string& uuid);
+
+  /// "T4-4Q UUID" of each vGPU on a parent, sorted.
+  std::vector<std::string> devices_on(const std::string& address) const;
+
+  // Drivers that misbehave.
+  bool swallow_creates = false;  ///< `create` succeeds and does nothing
+  bool swallow_removes = false;
+  bool leave_driverless = false;  ///< new devices get no driver and no group
+  unsigned hidden_vgpus = 0;      ///< so many fewer can be created than available_instances says
+
+ private:
+  int create(const std::string& address, const std::string& type_id, const std::string& uuid);
+  int remove(const std::string& address, const std::string& uuid, const std::string& value);
+  unsigned number(const std::filesystem::path& relative) const;
+  unsigned available(const std::string& address, const std::string& type_id) const;
+  void update_available(const std::string& address);
+  std::vector<std::string> uuids_on(const std::string& address) const;
+  unsigned free_group() const;
+
+  FakeKernel& kernel_;
+};
+
+}  // namespace ferry::test
