@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/command_line.h"
+
+#include <cstdio>
+#include <functional>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/verbs.h"
+#include "common/log.h"
+#include "common/suggest.h"
+#include "common/version.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kFooter =
+    "Exit status: 0 done or already so, 1 failed, 2 wrong usage or invalid file, 3 `assert` found a "
+    "difference,\n"
+    "4 refused: in use, or cannot be moved whole; nothing was written for that group.\n"
+    "Data goes to stdout, talk to stderr.";
+
+struct Globals {
+  std::string host_root = "/";
+  OutputFormat output = OutputFormat::table;
+  std::string log_level = "warn";
+  LogFormat log_format = LogFormat::text;
+  bool dry_run = false;
+  bool explain = false;
+};
+
+using Verb = std::function<ExitStatus(const Session&)>;
+
+/// Builds the tree of verbs; the one that is chosen leaves its action in `verb`.
+class CommandTree {
+ public:
+  CommandTree(CLI::App& app, Globals& globals, Verb& verb) : globals_(globals), verb_(verb) {
+    app.require_subcommand(1);
+    app.add_option("--host-root", globals.host_root, "where the host's / is mounted")->capture_default_str();
+    app.add_option("-o,--output", globals.output, "how data is printed: table, json, yaml")
+        ->transform(CLI::CheckedTransformer(std::map<std::string, OutputFormat>{
+            {"table", OutputFormat::table}, {"json", OutputFormat::json}, {"yaml", OutputFormat::yaml}}));
+    app.add_option("--log-level", globals.log_level, "trace, debug, info, warn, error, off")
+        ->capture_default_str();
+    app.add_option("--log-format", globals.log_format, "text, json")
+        ->transform(CLI::CheckedTransformer(
+            std::map<std::string, LogFormat>{{"text", LogFormat::text}, {"json", LogFormat::json}}));
+    app.set_version_flag("--version", std::string("ferry ") + kVersion);
+    app.footer(kFooter);
+
+    add_verb(app, "status", "every accelerator, its group and the other members, its driver, who uses it",
+             status_verb);
+    add_vfio(app);
+    add_vgpu(app);
+    add_plugin(app);
+    add_selftest(app);
+  }
+
+ private:
+  CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& description, Verb action) {
+    CLI::App* verb = parent.add_subcommand(name, description);
+    verb->fallthrough();  // global options may stand behind the verb
+    verb->callback([this, action = std::move(action)] { verb_ = action; });
+    return verb;
+  }
+  CLI::App* add_changing_verb(CLI::App& parent, const std::string& name, const std::string& description,
+                              Verb action) {
+    CLI::App* verb = add_verb(parent, name, description, std::move(action));
+    verb->add_flag("--dry-run", globals_.dry_run, "say what would be written, write nothing");
+    verb->add_flag("--explain", globals_.explain, "print the reason of each write");
+    return verb;
+  }
+
+  void add_selection(CLI::App* verb) {
+    verb->add_flag("--all", selection_.all, "every accelerator that offers and carries no vGPUs");
+    verb->add_option("--device", selection_.devices, "accelerator, as 0000:3b:00.0; may be repeated");
+    verb->add_option("--group", selection_.groups, "IOMMU group; may be repeated");
+    verb->add_option("--with", selection_.with, "also move this foreign member of a group; may be repeated");
+  }
+  void add_vfio(CLI::App& app) {
+    CLI::App* vfio = app.add_subcommand("vfio", "whole GPUs, by IOMMU group, to vfio-pci and back");
+    vfio->require_subcommand(1);
+    vfio->fallthrough();
+    CLI::App* plan = add_verb(*vfio, "plan", "what bind would do; writes nothing",
+                              [this](const Session&) { return ExitStatus::done; });
+    plan->add_flag("--explain", globals_.explain, "print the reason of each write");
+    plan->callback([this] {
+      globals_.dry_run = true;
+      verb_ = [this](const Session& session) { return move_verb(session, selection_, Direction::to_vfio); };
+    });
+    add_selection(plan);
+    add_selection(add_changing_verb(*vfio, "bind", "move groups to vfio", [this](const Session& session) {
+      return move_verb(session, selection_, Direction::to_vfio);
+    }));
+    add_selection(add_changing_verb(
+        *vfio, "unbind", "give groups back to the host",
+        [this](const Session& session) { return move_verb(session, selection_, Direction::back); }));
+    add_changing_verb(*vfio, "restore", "give everything back that was moved, each to the driver it had",
+                      restore_verb);
+  }
+
+  void add_profile(CLI::App* verb) {
+    verb->add_option("-f,--file", profile_.file, "profile file or ConfigMap; - is standard input")
+        ->required();
+    verb->add_option("-c,--config", profile_.name, "name of the profile; not needed where there is only one");
+  }
+  void add_profile_of_node(CLI::App* verb) {
+    add_profile(verb);
+    verb->add_option("--node", profile_.node,
+                     "Node object whose label nvidia.com/vgpu.config names the profile");
+    verb->add_option("--default", profile_.otherwise, "name of the profile for a node without that label");
+  }
+  void add_vgpu(CLI::App& app) {
+    CLI::App* vgpu = app.add_subcommand("vgpu", "vGPUs, by profile");
+    vgpu->require_subcommand(1);
+    vgpu->fallthrough();
+    add_verb(*vgpu, "types", "what each GPU can be divided into now", vgpu_types_verb);
+    add_profile(add_verb(*vgpu, "validate", "check a profile file alone",
+                         [this](const Session& session) { return vgpu_validate_verb(session, profile_); }));
+    CLI::App* plan = add_verb(*vgpu, "plan", "what apply would do; writes nothing", nullptr);
+    plan->add_flag("--explain", globals_.explain, "print the reason of each write");
+    plan->callback([this] {
+      globals_.dry_run = true;
+      verb_ = [this](const Session& session) { return vgpu_apply_verb(session, profile_); };
+    });
+    add_profile_of_node(plan);
+    add_profile_of_node(
+        add_changing_verb(*vgpu, "apply", "make the host agree with a profile",
+                          [this](const Session& session) { return vgpu_apply_verb(session, profile_); }));
+    add_profile_of_node(
+        add_verb(*vgpu, "assert", "does the host agree with a profile? 3 if not",
+                 [this](const Session& session) { return vgpu_assert_verb(session, profile_); }));
+    CLI::App* remove = add_changing_verb(*vgpu, "delete", "take vGPUs away", [this](const Session& session) {
+      return vgpu_delete_verb(session, removal_);
+    });
+    remove->add_flag("--all", removal_.all, "of every GPU");
+    remove->add_option("--device", removal_.devices, "of this GPU; may be repeated");
+    remove->add_flag("--foreign", removal_.foreign, "also those that were not made by ferry");
+  }
+
+  void add_plugin(CLI::App& app) {
+    CLI::App* plugin =
+        add_verb(app, "plugin", "offer GPUs and vGPUs to the kubelet until SIGTERM",
+                 [this](const Session& session) { return plugin_verb(session, kubelet_directory_); });
+    plugin->add_option("--kubelet-directory", kubelet_directory_, "the kubelet's device plugin directory")
+        ->capture_default_str();
+  }
+
+  void add_selftest(CLI::App& app) {
+    CLI::App* selftest =
+        add_verb(app, "selftest", "start a throw-away VM that has the device and look from inside",
+                 [this](const Session& session) { return selftest_verb(session, selftest_); });
+    selftest->add_option("--device", selftest_.devices, "PCI address or vGPU UUID; may be repeated")
+        ->required();
+    selftest->add_option("--kernel", selftest_.kernel, "kernel for the VM")->required();
+    selftest->add_option("--initrd", selftest_.initrd, "initrd for the VM: prints the PCI devices it sees")
+        ->required();
+    selftest->add_option("--memory", selftest_.memory_mib, "of the VM, in MiB")->capture_default_str();
+    selftest->add_option_function<unsigned>(
+        "--timeout", [this](unsigned seconds) { selftest_.timeout = std::chrono::seconds(seconds); },
+        fmt::format("seconds until the VM is given up [{}]", selftest_.timeout.count()));
+  }
+
+  Globals& globals_;
+  Verb& verb_;
+  SelectionOptions selection_;
+  ProfileOptions profile_;
+  RemovalOptions removal_;
+  SelftestOptions selftest_;
+  std::filesystem::path kubelet_directory_ = "/var/lib/kubelet/device-plugins";
+};
+
+// The deepest verb that was understood: its help and its names are what the user needs.
+const CLI::App* deepest(const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return at;
+}
+
+int usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const CLI::App* at = deepest(app);
+  std::vector<std::string> known;
+  for (const CLI::App* verb : at->get_subcommands([](const CLI::App*) { return true; }))
+    known.push_back(verb->get_name());
+  for (const CLI::Option* option : at->get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  std::string meant;
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+      dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    for (int i = 1; i < argc && meant.empty(); ++i) {
+      const std::string word = argv[i];
+      if (std::find(known.begin(), known.end(), word) == known.end() && word != at->get_name()) {
+        meant = did_you_mean(word, known);
+      }
+    }
+  }
+  fmt::print(stderr, "ferry: {}{}\nhint: `{} --help` lists what there is\n", error.what(), meant,
+             at == &app ? "ferry"
+                        : "ferry " + (at->get_parent() == &app ? "" : at->get_parent()->get_name() + " ") +
+                              at->get_name());
+  return static_cast<int>(ExitStatus::usage);
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  CLI::App app("Carries the GPUs of a node into virtual machines.", "ferry");
+  Globals globals;
+  Verb verb;
+  const CommandTree tree(app, globals, verb);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help_or_version) {
+    return app.exit(help_or_version);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error, argc, argv);
+  }
+  if (auto log = set_up_log(globals.log_level, globals.log_format); !log) {
+    return static_cast<int>(complain(log.error()));
+  }
+  try {
+    Session session = open_session(globals.host_root);
+    session.output = globals.output;
+    session.dry_run = globals.dry_run;
+    session.explain = globals.explain;
+    return static_cast<int>(verb(session));
+  } catch (const std::exception& error) {
+    // Nothing of ours throws for a reason that a user could mend: out of memory, or a defect.
+    fmt::print(stderr, "ferry: {}\n", error.what());
+    return static_cast<int>(ExitStatus::failed);
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+namespace ferry {
+
+/// Parses the command line, runs the verb, gives the process's exit status (common/exit_status.h).
+int run_command_line(int argc, char** argv);
+
+}  // namespace ferry

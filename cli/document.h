@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a verb found or did, as one document: for machines as JSON or YAML, for people as the verb's own text.
+// Keys are snake_case; they are only ever added to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "cli/session.h"
+#include "vfio/move_plan.h"
+#include "vfio/pci_function.h"
+#include "vfio/use_probe.h"
+
+namespace ferry {
+
+/// Prints to stdout: `document` when JSON or YAML is asked for, else `text`.
+void print(const Session& session, const nlohmann::json& document, const std::string& text);
+
+nlohmann::json to_json(const std::vector<PciAddress>& addresses);
+nlohmann::json to_json(const Holder& holder);
+nlohmann::json to_json(const Error& error);
+nlohmann::json to_json(const Step& step);
+nlohmann::json to_json(const PciFunction& function);
+
+/// "0000:01:00.0, 0000:01:00.1"
+std::string join(const std::vector<PciAddress>& addresses);
+std::string join(const std::vector<std::string>& parts, const std::string& between);
+
+}  // namespace ferry

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <thread>
+
+#include "cli/verbs.h"
+#include "kubevirt-plugin/plugin.h"
+
+namespace ferry {
+namespace {
+
+/// Turns SIGTERM and SIGINT into a stop request: blocked for the whole process, waited for by one thread.
+class StopOnSignal {
+ public:
+  StopOnSignal() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    waiter_ = std::thread([this] {
+      int signal = 0;
+      ::sigwait(&signals_, &signal);
+      source_.request_stop();
+    });
+  }
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+  StopOnSignal(StopOnSignal&&) = delete;
+  StopOnSignal& operator=(StopOnSignal&&) = delete;
+  ~StopOnSignal() {
+    ::pthread_kill(waiter_.native_handle(), SIGTERM);
+    waiter_.join();
+  }
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  sigset_t signals_{};
+  std::stop_source source_;
+  std::thread waiter_;
+};
+
+}  // namespace
+
+ExitStatus plugin_verb(const Session& session, const std::filesystem::path& kubelet_directory) {
+  const StopOnSignal stop;
+  PluginOptions options;
+  options.kubelet_directory = kubelet_directory.relative_path();
+  if (auto served = run_plugin(*session.host, options, stop.token()); !served)
+    return complain(served.error());
+  return ExitStatus::done;
+}
+
+}  // namespace ferry

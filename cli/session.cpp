@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/session.h"
+
+#include <cstdio>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "host/all_use_probes.h"
+#include "policy/accelerators.h"
+
+namespace ferry {
+
+Session open_session(const std::filesystem::path& host_root) {
+  Session session;
+  session.host = std::make_unique<HostFs>(host_root);
+  session.writer = std::make_unique<SpawningWriter>(*session.host);
+  session.probe = all_use_probes(*session.host);
+  session.rules = default_accelerator_rules();
+  return session;
+}
+
+Result<NodeLock> begin_change(const Session& session) {
+  if (::geteuid() != 0 && session.host->root() == "/") {
+    return fail(Errc::failed, "this changes the host and needs root",
+                "run it with sudo, or add --dry-run to look only");
+  }
+  constexpr std::chrono::seconds kPatience{30};  // a move of many groups takes a few seconds
+  return NodeLock::take(*session.host, kPatience);
+}
+
+ExitStatus complain(const Error& error) {
+  fmt::print(stderr, "ferry: {}\n", error.message);
+  if (!error.hint.empty()) fmt::print(stderr, "hint: {}\n", error.hint);
+  return exit_status_of(error);
+}
+
+}  // namespace ferry

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every verb works with: the host, how to write to it, whom to ask, how to print.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "common/exit_status.h"
+#include "common/host_fs.h"
+#include "common/host_writer.h"
+#include "common/node_lock.h"
+#include "common/result.h"
+#include "vfio/inventory.h"
+#include "vfio/use_probe.h"
+
+namespace ferry {
+
+enum class OutputFormat { table, json, yaml };
+
+struct Session {
+  std::unique_ptr<HostFs> host;
+  std::unique_ptr<HostWriter> writer;
+  std::unique_ptr<UseProbe> probe;
+  AcceleratorRules rules;
+  OutputFormat output = OutputFormat::table;
+  bool dry_run = false;
+  bool explain = false;  ///< print the reason of each step
+};
+
+/// The real thing, for a host mounted at `host_root`.
+Session open_session(const std::filesystem::path& host_root);
+
+/// For verbs that change the host: we must be root (where the host is this one), and nobody else may be
+/// changing it. The verb keeps the lock until it ends.
+Result<NodeLock> begin_change(const Session& session);
+
+/// Prints an error and its hint to stderr; gives its exit status.
+ExitStatus complain(const Error& error);
+
+}  // namespace ferry

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/document.h"
+#include "cli/table.h"
+#include "cli/verbs.h"
+#include "kubevirt-plugin/device_names.h"
+#include "mdev/vgpu_inventory.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+struct Seen {
+  Inventory inventory;
+  VgpuInventory vgpus;
+  UseReport use;
+};
+
+Result<Seen> see(const Session& session) {
+  Seen seen;
+  auto inventory = scan(*session.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  seen.inventory = std::move(*inventory);
+  auto vgpus = scan_vgpus(*session.host, seen.inventory, session.rules);
+  if (!vgpus) return fail(std::move(vgpus).error());
+  seen.vgpus = std::move(*vgpus);
+
+  std::vector<PciAddress> asked;
+  for (const auto& [address, function] : seen.inventory.functions) {
+    if (session.rules.match(function)) asked.push_back(address);
+  }
+  auto questions = use_questions(*session.host, seen.inventory, concerned(seen.inventory, asked));
+  for (const VgpuGpu& gpu : seen.vgpus.gpus) {
+    for (const VgpuDevice& device : gpu.devices) questions.push_back(use_question(device));
+  }
+  auto use = session.probe->look(questions);
+  if (!use) return fail(std::move(use).error());
+  seen.use = std::move(*use);
+  return seen;
+}
+
+std::string driver_text(const PciFunction& function) {
+  return function.driver.value_or("none");
+}
+
+// "2 x GRID T4-2Q", or what it could carry.
+std::string vgpu_text(const VgpuGpu* gpu) {
+  if (gpu == nullptr) return {};
+  std::map<std::string, int> counts;
+  for (const VgpuDevice& device : gpu->devices) ++counts[device.type_name];
+  std::vector<std::string> parts;
+  for (const auto& [type, count] : counts) parts.push_back(fmt::format("{} x {}", count, type));
+  if (parts.empty() && gpu->framework != VgpuFramework::none) return "none made";
+  return join(parts, "\n");
+}
+
+std::vector<Holder> holders_of(const Seen& seen, const PciFunction& function,
+                               const std::vector<PciAddress>& group) {
+  std::vector<Holder> out;
+  const auto add = [&](const std::string& device) {
+    for (const Holder& holder : seen.use.of(device)) {
+      if (std::find(out.begin(), out.end(), holder) == out.end()) out.push_back(holder);
+    }
+  };
+  for (const PciAddress& member : group) add(member.text());
+  if (const VgpuGpu* gpu = seen.vgpus.find(function.address)) {
+    for (const VgpuDevice& device : gpu->devices) add(device.id.text);
+  }
+  return out;
+}
+
+}  // namespace
+
+ExitStatus status_verb(const Session& session) {
+  auto seen = see(session);
+  if (!seen) return complain(seen.error());
+  DeviceNames names(*session.host);
+
+  Table table({"ACCELERATOR", "MODEL", "GROUP", "DRIVER", "ALSO IN THE GROUP", "VGPUS", "USED BY"});
+  json list = json::array();
+  for (const auto& [address, function] : seen->inventory.functions) {
+    if (!session.rules.match(function)) continue;
+    const auto group = seen->inventory.group_of(function);
+    const VgpuGpu* gpu = seen->vgpus.find(address);
+    const std::string model = names.find(function.vendor, function.device).value_or(function.ids());
+
+    json entry = to_json(function);
+    entry["model"] = model;
+    entry["members"] = json::array();
+    std::vector<std::string> others;
+    for (const PciAddress& member : group) {
+      if (member == address) continue;
+      const PciFunction& other = *seen->inventory.find(member);
+      entry["members"].push_back(to_json(other));
+      others.push_back(
+          fmt::format("{} {}", member.text(), other.is_bridge() ? "(bridge)" : driver_text(other)));
+    }
+    entry["vgpu_framework"] = gpu == nullptr ? "none" : std::string(text(gpu->framework));
+    entry["vgpus"] = json::array();
+    if (gpu != nullptr) {
+      for (const VgpuDevice& device : gpu->devices) {
+        entry["vgpus"].push_back(
+            {{"id", device.id.text}, {"type", device.type_name}, {"type_id", device.type_id}});
+      }
+    }
+    entry["holders"] = json::array();
+    std::vector<std::string> users;
+    for (const Holder& holder : holders_of(*seen, function, group)) {
+      entry["holders"].push_back(to_json(holder));
+      users.push_back(holder.text());
+    }
+    entry["problem"] = function.problem ? to_json(*function.problem) : json(nullptr);
+    if (function.problem) users.push_back("unreadable: " + function.problem->message);
+    list.push_back(std::move(entry));
+    table.add({address.text(), model, function.iommu_group ? std::to_string(*function.iommu_group) : "none",
+               driver_text(function), join(others, "\n"), vgpu_text(gpu), join(users, "\n")});
+  }
+  std::string text = list.empty() ? "no accelerators on this host\n" : table.text();
+  if (!seen->inventory.has_iommu()) text += "no active IOMMU: nothing here can be given to a VM\n";
+  for (const std::string& note : seen->use.unknown) text += "note: " + note + "\n";
+  for (const std::string& note : seen->vgpus.notes) text += "note: " + note + "\n";
+  print(session,
+        {{"accelerators", list},
+         {"iommu", seen->inventory.has_iommu()},
+         {"unknown", seen->use.unknown},
+         {"notes", seen->vgpus.notes}},
+        text);
+  return ExitStatus::done;
+}
+
+}  // namespace ferry

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs of the command line. Each prints its data to stdout, its errors to stderr, and gives the exit
+// status.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/selection.h"
+#include "cli/session.h"
+#include "vfio/move_apply.h"
+#include "virt/selftest.h"
+
+namespace ferry {
+
+/// `status`: every accelerator, its group and the other members, its driver, who uses it.
+ExitStatus status_verb(const Session& session);
+
+/// `vfio plan` (a dry run of bind), `bind`, `unbind`.
+ExitStatus move_verb(const Session& session, const SelectionOptions& options, Direction direction);
+/// `vfio restore`: everything Ferry has moved goes back.
+ExitStatus restore_verb(const Session& session);
+
+/// Where `vgpu` verbs find their profile.
+struct ProfileOptions {
+  std::filesystem::path file;                 ///< a profile file or a ConfigMap; "-" is stdin
+  std::optional<std::string> name;            ///< -c
+  std::optional<std::filesystem::path> node;  ///< a Node object whose label gives the name
+  std::optional<std::string> otherwise;       ///< the name when the node has no label
+};
+ExitStatus vgpu_types_verb(const Session& session);
+ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& options);
+ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options);
+ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options);
+
+struct RemovalOptions {
+  bool all = false;
+  std::vector<std::string> devices;
+  bool foreign = false;
+};
+ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options);
+
+/// `plugin`: serves the kubelet until SIGTERM or SIGINT.
+ExitStatus plugin_verb(const Session& session, const std::filesystem::path& kubelet_directory);
+
+/// `selftest`: a throw-away VM that has the devices, seen from inside.
+ExitStatus selftest_verb(const Session& session, const SelftestOptions& options);
+
+}  // namespace ferry

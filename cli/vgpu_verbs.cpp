@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+#include "cli/document.h"
+#include "cli/table.h"
+#include "cli/verbs.h"
+#include "mdev/vgpu_inventory.h"
+#include "policy/kubernetes_files.h"
+#include "vgpu-dm/apply.h"
+#include "vgpu-dm/profile_yaml.h"
+#include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/verdict.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+Result<Profile> chosen_profile(const ProfileOptions& options) {
+  std::optional<std::string> name = options.name;
+  if (options.node) {
+    if (name) return fail(Errc::usage, "-c and --node both choose a profile", "give one of them");
+    auto node = read_node_object(*options.node);
+    if (!node) return fail(std::move(node).error());
+    auto labelled = profile_name(*node, options.otherwise);
+    if (!labelled) return fail(std::move(labelled).error());
+    name = *labelled;
+    spdlog::info("node {}: profile {}", node->name, *name);
+  }
+  auto file = read_profile_file(options.file);
+  if (!file) return fail(std::move(file).error());
+  return select_profile(*file, name);
+}
+
+Result<VgpuHost> host_of(const Session& session) {
+  auto node = node_identity(*session.host);
+  if (!node) return fail(std::move(node).error());
+  return VgpuHost{.host = *session.host,
+                  .writer = *session.writer,
+                  .uses = *session.probe,
+                  .rules = session.rules,
+                  .node = *node};
+}
+
+json to_json(const std::vector<TypeCount>& counts) {
+  json out = json::object();
+  for (const TypeCount& count : counts) out[count.type] = count.count;
+  return out;
+}
+
+json to_json(const VgpuStep& step) {
+  return {{"text", step.text()},          {"kind", step.kind == VgpuStep::Kind::create ? "create" : "remove"},
+          {"id", step.id.text},           {"type", step.short_name},
+          {"parent", step.parent.text()}, {"why", step.why}};
+}
+
+std::string step_lines(const std::vector<VgpuStep>& steps, bool explain) {
+  std::string out;
+  for (const VgpuStep& step : steps)
+    out += "  " + step.text() + (explain ? "  because " + step.why : "") + "\n";
+  return out;
+}
+
+std::string error_lines(const Error& error) {
+  return "  " + error.message + "\n" + (error.hint.empty() ? "" : "  hint: " + error.hint + "\n");
+}
+
+std::string note_lines(const std::vector<std::string>& notes, const char* indent) {
+  std::string out;
+  for (const std::string& note : notes) out += indent + ("note: " + note) + "\n";
+  return out;
+}
+
+ExitStatus show(const Session& session, const VgpuPlan& plan) {
+  std::string out;
+  json gpus = json::array();
+  ExitStatus status = ExitStatus::done;
+  for (const GpuPlan& gpu : plan.gpus) {
+    const bool refused = gpu.refusal.has_value();
+    const char* what = !gpu.matched        ? "left alone: no item of the profile matches it"
+                       : refused           ? "refused"
+                       : gpu.steps.empty() ? "already so"
+                                           : "would change";
+    out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(gpu.steps, session.explain);
+    if (refused) {
+      out += error_lines(*gpu.refusal);
+      status = worse(status, exit_status_of(*gpu.refusal));
+    }
+    out += note_lines(gpu.notes, "  ");
+    json steps = json::array();
+    for (const VgpuStep& step : gpu.steps) steps.push_back(to_json(step));
+    gpus.push_back({{"index", gpu.index},
+                    {"address", gpu.gpu.text()},
+                    {"status", what},
+                    {"wanted", to_json(gpu.wanted)},
+                    {"found", to_json(gpu.found)},
+                    {"steps", steps},
+                    {"refusal", refused ? ferry::to_json(*gpu.refusal) : json(nullptr)},
+                    {"notes", gpu.notes}});
+  }
+  print(session, {{"dry_run", true}, {"gpus", gpus}, {"notes", plan.notes}},
+        out + note_lines(plan.notes, ""));
+  return status;
+}
+
+ExitStatus show(const Session& session, const VgpuOutcome& outcome) {
+  std::string out;
+  json gpus = json::array();
+  for (const GpuOutcome& gpu : outcome.gpus) {
+    out += fmt::format("GPU {} ({}): {}\n", gpu.index, gpu.gpu.text(), text(gpu.kind)) +
+           step_lines(gpu.done, session.explain);
+    if (gpu.error) out += error_lines(*gpu.error);
+    json undo = json::array();
+    for (const Error& error : gpu.undo_errors) {
+      out += "  not put back: " + error.message + "\n";
+      undo.push_back(ferry::to_json(error));
+    }
+    out += note_lines(gpu.notes, "  ");
+    json steps = json::array();
+    for (const VgpuStep& step : gpu.done) steps.push_back(to_json(step));
+    gpus.push_back({{"index", gpu.index},
+                    {"address", gpu.gpu.text()},
+                    {"status", text(gpu.kind)},
+                    {"steps", steps},
+                    {"error", gpu.error ? ferry::to_json(*gpu.error) : json(nullptr)},
+                    {"undo_errors", undo},
+                    {"notes", gpu.notes}});
+  }
+  print(session, {{"dry_run", false}, {"gpus", gpus}, {"notes", outcome.notes}},
+        out + note_lines(outcome.notes, ""));
+  return outcome.status();
+}
+
+void log_step(const VgpuStep& step, const Result<>& result) {
+  if (result) {
+    spdlog::info("{}", step.text());
+  } else {
+    spdlog::error("{}: {}", step.text(), result.error().message);
+  }
+}
+
+Result<Removal> removal_of(const RemovalOptions& options) {
+  if (options.all == !options.devices.empty()) {
+    return fail(Errc::usage, options.all ? "--all goes without --device" : "no GPU is named",
+                "name GPUs with --device ADDRESS, or take --all");
+  }
+  Removal removal{.gpus = {}, .foreign = options.foreign};
+  for (const std::string& text : options.devices) {
+    auto address = PciAddress::parse(text);
+    if (!address) return fail(std::move(address).error());
+    removal.gpus.insert(*address);
+  }
+  return removal;
+}
+
+}  // namespace
+
+ExitStatus vgpu_types_verb(const Session& session) {
+  auto inventory = scan(*session.host);
+  if (!inventory) return complain(inventory.error());
+  auto vgpus = scan_vgpus(*session.host, *inventory, session.rules);
+  if (!vgpus) return complain(vgpus.error());
+  Table table({"GPU", "FRAMEWORK", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE", "AT MOST"});
+  json gpus = json::array();
+  for (const VgpuGpu& gpu : vgpus->gpus) {
+    json types = json::array();
+    if (gpu.parents.empty()) {
+      table.add({gpu.label(), gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle, "", "",
+                 "", "", ""});
+    }
+    for (const VgpuParent& parent : gpu.parents) {
+      if (parent.problem) table.add({gpu.label(), parent.problem->message, "", "", "", "", ""});
+      for (const VgpuType& type : parent.types) {
+        table.add({gpu.label(), std::string(text(gpu.framework)), type.id, type.name,
+                   type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
+                   std::to_string(type.available),
+                   type.max_instances ? std::to_string(*type.max_instances) : ""});
+        types.push_back(
+            {{"id", type.id},
+             {"name", type.name},
+             {"short_name", type.short_name},
+             {"parent", parent.address.text()},
+             {"available_instances", type.available},
+             {"max_instances", type.max_instances ? json(*type.max_instances) : json(nullptr)},
+             {"framebuffer_mib", type.framebuffer_mib ? json(*type.framebuffer_mib) : json(nullptr)}});
+      }
+    }
+    gpus.push_back({{"index", gpu.index},
+                    {"address", gpu.address().text()},
+                    {"framework", text(gpu.framework)},
+                    {"obstacle", gpu.obstacle},
+                    {"types", types}});
+  }
+  print(session, {{"gpus", gpus}, {"notes", vgpus->notes}}, table.text() + note_lines(vgpus->notes, ""));
+  return ExitStatus::done;
+}
+
+ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& options) {
+  auto file = read_profile_file(options.file);
+  if (!file) return complain(file.error());
+  if (options.name) {
+    if (auto profile = select_profile(*file, options.name); !profile) return complain(profile.error());
+  }
+  const auto names = file->names();
+  print(session, {{"file", options.file.string()}, {"profiles", names}},
+        fmt::format("{}: valid, {} profile{}\n", options.file.string(), names.size(),
+                    names.size() == 1 ? "" : "s"));
+  return ExitStatus::done;
+}
+
+ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options) {
+  auto profile = chosen_profile(options);
+  if (!profile) return complain(profile.error());
+  auto on = host_of(session);
+  if (!on) return complain(on.error());
+  if (session.dry_run) {
+    auto view = look(*on);
+    if (!view) return complain(view.error());
+    return show(session, plan_profile(*profile, *view));
+  }
+  auto lock = begin_change(session);
+  if (!lock) return complain(lock.error());
+  auto outcome = apply_profile(*on, *profile, log_step);
+  if (!outcome) return complain(outcome.error());
+  return show(session, *outcome);
+}
+
+ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options) {
+  auto profile = chosen_profile(options);
+  if (!profile) return complain(profile.error());
+  auto inventory = scan(*session.host);
+  if (!inventory) return complain(inventory.error());
+  auto vgpus = scan_vgpus(*session.host, *inventory, session.rules);
+  if (!vgpus) return complain(vgpus.error());
+  std::string out;
+  json gpus = json::array();
+  bool agrees = true;
+  for (const GpuVerdict& verdict : judge(*profile, *vgpus)) {
+    agrees = agrees && verdict.agrees;
+    out += verdict.agrees
+               ? fmt::format("GPU {} ({}): {}\n", verdict.index, verdict.gpu.text(), text(verdict.found))
+               : verdict.difference + "\n";
+    gpus.push_back({{"index", verdict.index},
+                    {"address", verdict.gpu.text()},
+                    {"agrees", verdict.agrees},
+                    {"wanted", to_json(verdict.wanted)},
+                    {"found", to_json(verdict.found)},
+                    {"difference", verdict.difference}});
+  }
+  out += fmt::format("profile {}: {}\n", profile->name, agrees ? "the host agrees" : "the host differs");
+  print(session, {{"profile", profile->name}, {"agrees", agrees}, {"gpus", gpus}}, out);
+  return agrees ? ExitStatus::done : ExitStatus::differs;
+}
+
+ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options) {
+  auto removal = removal_of(options);
+  if (!removal) return complain(removal.error());
+  auto on = host_of(session);
+  if (!on) return complain(on.error());
+  if (session.dry_run) {
+    auto view = look(*on);
+    if (!view) return complain(view.error());
+    return show(session, plan_removal(*removal, *view));
+  }
+  auto lock = begin_change(session);
+  if (!lock) return complain(lock.error());
+  auto outcome = remove_vgpus(*on, *removal, log_step);
+  if (!outcome) return complain(outcome.error());
+  return show(session, *outcome);
+}
+
+}  // namespace ferry
