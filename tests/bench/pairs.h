@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// A benchmark here is a ratio: what we do against a bare loop that does no more than it must, on the same
+// machine in the same moment.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace ferry::test {
+
+struct Contest {
+  std::string name;      ///< of what is measured: "scan of 512 functions"
+  std::string baseline;  ///< what it is held against, in words
+  std::function<void()> ours;
+  std::function<void()> theirs;
+  double bound = 2.0;  ///< ours may take so many times as long
+};
+
+/// Runs five interleaved pairs, prints the times and the best ratio of a pair, and returns main's exit
+/// status: 1 above the bound, or above three times the bound unless argv says --tight (a shared machine is
+/// noisy).
+int run_contest(const Contest& contest, int argc, char** argv);
+
+}  // namespace ferry::test
