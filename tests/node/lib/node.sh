@@ -120,19 +120,23 @@ _plan() { # NAME FIELD: a field of the device's line in the scenario's table, in
   return 1
 }
 
-dev() { # NAME: the address that the kernel gave it, found along the way from its root port; it need not be plugged
+_dev() { # NAME: dev without the fork, in $REPLY
   local hops hop address= bus=0000:00
   _plan "$1" 2 || return
   IFS=/ read -ra hops <<< "$REPLY"
   for hop in "${hops[@]}"; do
     if [[ -n $address ]]; then
-      local behind
-      behind=$(< "/sys/bus/pci/devices/$address/secondary_bus_number") || return
-      printf -v bus '0000:%02x' "$behind"
+      read -r bus < "/sys/bus/pci/devices/$address/secondary_bus_number" || return
+      printf -v bus '0000:%02x' "$bus"
     fi
     printf -v address '%s:%02x.%x' "$bus" "0x${hop%.*}" "0x${hop#*.}"
   done
-  echo "$address"
+  REPLY=$address
+}
+
+dev() { # NAME: the address that the kernel gave it, found along the way from its root port; it need not be plugged
+  _dev "$1"
+  echo "$REPLY"
 }
 
 devices() { # the names of all devices of the scenario
@@ -158,17 +162,21 @@ planned() { # NAME WHAT: what the scenario gives it: vendor, device, subsystem_v
 }
 
 driver() { # NAME: the driver that it is bound to, or nothing
-  local link
-  link=$(readlink "/sys/bus/pci/devices/$(dev "$1")/driver") || return 0
-  echo "${link##*/}"
+  _dev "$1"
+  local link=/sys/bus/pci/devices/$REPLY/driver
+  [[ ! -e $link ]] || basename "$(readlink "$link")"
 }
 
 group() { # NAME: the number of its IOMMU group, or nothing
-  local link
-  link=$(readlink "/sys/bus/pci/devices/$(dev "$1")/iommu_group") || return 0
-  echo "${link##*/}"
+  _dev "$1"
+  local link=/sys/bus/pci/devices/$REPLY/iommu_group
+  [[ ! -e $link ]] || basename "$(readlink "$link")"
 }
 
 attribute() { # NAME FILE: what sysfs says of it
-  cat "/sys/bus/pci/devices/$(dev "$1")/$2"
+  _dev "$1"
+  cat "/sys/bus/pci/devices/$REPLY/$2"
 }
+
+# shellcheck source=tests/node/lib/domain.sh
+. "${BASH_SOURCE[0]%/*}/domain.sh"

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 # The kernel module of a driver where it is not named like the driver. nvidia is the test module's own.
 DRIVER_MODULES = {"bochs-drm": "bochs", "nvidia": "ferry_testgpu", "virtio-pci": "virtio_pci"}
 
-# Emulated devices that a scenario may use, with what QEMU wants besides.
-MODELS: dict[str, tuple[str, ...]] = {
-    "VGA": (), "ati-vga": (), "bochs-display": (), "cirrus-vga": (), "e1000e": (), "edu": (), "ich9-intel-hda": (),
-    "nvme": (), "pci-testdev": (), "secondary-vga": (), "virtio-gpu-pci": (), "virtio-net-pci": (), "virtio-rng-pci": (),
+# Emulated devices that a scenario may use, and whether QEMU lets them be plugged while the machine runs.
+MODELS = {
+    "VGA": False, "ati-vga": True, "bochs-display": True, "cirrus-vga": False, "e1000e": True, "edu": True,
+    "ich9-intel-hda": True, "nvme": True, "pci-testdev": True, "secondary-vga": True, "virtio-gpu-pci": True,
+    "virtio-net-pci": True, "virtio-rng-pci": True,
 }
 
 FIRST_PORT_SLOT = 0x10
@@ -66,8 +67,9 @@ def parse_device(name: str, row: "Table") -> Device:
         raise row.error("", 'give "function_of" or "behind", not both')
     if device.behind and not re.fullmatch(r"[a-z][a-z0-9-]*", device.behind):
         raise row.error("behind", 'a bridge is named in small letters, digits and "-"')
-    if not device.plugged and device.behind:
-        raise row.error("plugged", "a device behind a bridge cannot be plugged later")
+    if not device.plugged and (device.behind or not MODELS[device.model]):
+        what = "a device behind a bridge" if device.behind else f"a {device.model}"
+        raise row.error("plugged", f"{what} cannot be plugged later")
     if device.vgpu and not device.id:
         raise row.error("vgpu", 'the test module needs "id", "class" and "subsystem" of a vGPU parent')
     return device

@@ -42,12 +42,13 @@ def command_line(*, kernel: pathlib.Path, initrd: pathlib.Path, disks: list[path
     append = ["console=ttyS0,115200", "panic=-1", "quiet", "random.trust_cpu=on"]
     command = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
                "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", str(memory_mib),
-               "-machine", "q35,kernel-irqchip=split"]
+               "-machine", "q35,kernel-irqchip=split",
+               # Slots as a server has them (pciehp, with its five seconds to think again), not ACPI's.
+               "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
     if iommu != "absent":
         # caching-mode lets vfio work for the guests inside the node.
         command += ["-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]
-    if iommu == "on":
-        append += ["intel_iommu=on", "iommu=pt"]
+    append += ["intel_iommu=on", "iommu=pt"] if iommu == "on" else ["intel_iommu=off"]
     for number, disk in enumerate(disks):
         command += ["-drive", f"if=none,id=disk{number},format=raw,readonly=on,file={disk}",
                     "-device", f"virtio-blk-pci,drive=disk{number},addr={2 + number:x}.0"]

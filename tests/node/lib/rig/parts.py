@@ -87,7 +87,7 @@ class PartTable:
                   env=busybox | {"BOOT": str(self["kernel"].path / "boot"), "INIT": str(NODE / "lib/init/initramfs")},
                   files=[NODE / "lib/init/initramfs"])
         if os.environ.get("FERRY_GUEST_KERNEL") == "debian":
-            guest_needs, guest_kernel = "kernel", "vmlinuz"
+            guest_needs, guest_kernel = "kernel", "vmlinux"
         else:
             guest_needs, guest_kernel = "guest-kernel", "kernel"
             config = NODE / "guest/kernel.config"

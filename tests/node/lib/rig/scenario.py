@@ -49,7 +49,7 @@ class Expect:
 class Boot:
     name: str
     job: str  # shell text
-    iommu: str  # "on", "not-enabled" (there, but not asked for on the kernel's command line) or "absent"
+    iommu: str  # "on", "off" (there, but the kernel's command line says not to use it) or "absent"
     kernel_args: tuple[str, ...]
     timeout_s: float
     steps: tuple[Step, ...]
@@ -174,6 +174,10 @@ def _step(row: Table, devices: dict[str, Device], timeout_s: float) -> Step:
                 raise row.error("do", f'there is no device "{device}"{suggestion(device, list(devices))}')
             if devices[device].behind or devices[device].function_of:
                 raise row.error("do", f"{device} has no port of its own; only such a device can be plugged")
+            fixed = [one.model for one in devices.values() if device in (one.name, one.function_of) and not MODELS[one.model]]
+            if fixed:
+                raise row.error("do", f"QEMU cannot {action} a {fixed[0]}; secondary-vga and bochs-display are the display "
+                                      "devices that come and go")
             return Step(after, action, device, within_s, wait)
     raise row.error("do", f'"{" ".join(words)}" is not "plug DEVICE", "unplug DEVICE" or "power cut"')
 
@@ -210,7 +214,7 @@ def _boot(row: Table, number: int, folder: pathlib.Path, devices: dict[str, Devi
             job = (folder / job_file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise row.error("job_file", f"cannot read {folder / job_file}: {error}") from None
-    iommu = row.take_choice("iommu", ["on", "not-enabled", "absent"], "on")
+    iommu = row.take_choice("iommu", ["on", "off", "absent"], "on")
     kernel_args = row.take_texts("kernel_args")
     timeout_s = row.take_seconds("timeout_s", 120)
     steps = tuple(_step(step, devices, timeout_s) for step in row.take_tables("steps"))
