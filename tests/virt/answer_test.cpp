@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "virt/answer.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+using testing::HasSubstr;
+
+std::vector<Domain> some_domains() {
+  return {{.name = "a \"b\"",
+           .uuid = "u1",
+           .pid = 412,
+           .pci = {must(PciAddress::parse("0000:01:00.0"))},
+           .mdev = {}},
+          {.name = "c", .uuid = "u2", .pid = {}, .pci = {}, .mdev = {"m1", "m2"}}};
+}
+
+SelftestReport some_report() {
+  const PciIds ids{.vendor = 0x10de, .device = 0x0684, .subsystem_vendor = 0x10de, .subsystem_device = 0xf};
+  const PciAddress address{.domain = 0, .bus = 1, .device = 0, .function = 0};
+  return {.domain = "ferry-selftest-1",
+          .accelerator = GuestAccelerator::kvm,
+          .seconds = 1.5,
+          .guest = {{.address = address, .ids = ids, .class_code = 0x030200}},
+          .devices = {{.device = "0000:65:00.0", .host_ids = ids, .seen_as = address},
+                      {.device = "x", .host_ids = {}, .seen_as = {}}}};
+}
+
+TEST(VirtAnswer, GivesDomainsInTheirDocumentedForm) {
+  EXPECT_EQ(answer_text(some_domains()),
+            R"({"domains":[{"name":"a \"b\"","uuid":"u1","pid":412,"pci":["0000:01:00.0"],"mdev":[]},)"
+            R"({"name":"c","uuid":"u2","pci":[],"mdev":["m1","m2"]}]})"
+            "\n");
+  EXPECT_EQ(answer_text(std::vector<Domain>{}), "{\"domains\":[]}\n");
+}
+
+TEST(VirtAnswer, GivesAReportInItsDocumentedForm) {
+  EXPECT_EQ(
+      answer_text(some_report()),
+      R"({"domain":"ferry-selftest-1","accelerator":"kvm","seconds":1.5,"passed":false,"guest":[{"address":"0000:01:00.0",)"
+      R"("class":"030200","vendor":"10de","device":"0684","subsystem_vendor":"10de","subsystem_device":"000f"}],)"
+      R"("devices":[{"device":"0000:65:00.0","host":{"vendor":"10de","device":"0684","subsystem_vendor":"10de",)"
+      R"("subsystem_device":"000f"},"seen_as":"0000:01:00.0"},{"device":"x","host":{"vendor":"0000","device":"0000",)"
+      R"("subsystem_vendor":"0000","subsystem_device":"0000"},"seen_as":null}]})"
+      "\n");
+}
+
+TEST(VirtAnswer, IsReadBackAsItWasWritten) {
+  EXPECT_EQ(must(read_domains_answer(answer_text(some_domains()))), some_domains());
+  EXPECT_EQ(must(read_selftest_answer(answer_text(some_report()))), some_report());
+}
+
+TEST(VirtAnswer, CarriesAnErrorWithItsCodeAndHint) {
+  for (const Errc code : {Errc::usage, Errc::not_found, Errc::refused, Errc::unreachable, Errc::unsupported,
+                          Errc::malformed_host, Errc::failed}) {
+    const Error error{.code = make_error_code(code), .message = "what", .hint = "how"};
+    const auto read = read_domains_answer(answer_text(error));
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.error().code, code);
+    EXPECT_EQ(read.error().message, "what");
+    EXPECT_EQ(read.error().hint, "how");
+    EXPECT_EQ(read_selftest_answer(answer_text(error)).error().code, code);
+  }
+}
+
+TEST(VirtAnswer, TakesAnUnknownOrForeignErrorCodeForAFailure) {
+  EXPECT_EQ(read_domains_answer(R"({"error":{"code":"later","message":"m"}})").error().code, Errc::failed);
+  EXPECT_EQ(read_domains_answer(answer_text(error_from_errno(5, "read x"))).error().code, Errc::failed);
+}
+
+TEST(VirtAnswer, SurvivesBytesThatAreNoUtf8) {
+  const Error error{.code = make_error_code(Errc::failed), .message = "a\xff\nb", .hint = {}};
+  EXPECT_EQ(read_domains_answer(answer_text(error)).error().message, "a\xef\xbf\xbd\nb");
+}
+
+struct Row {
+  const char* name;
+  const char* text;
+  const char* why;
+};
+class MalformedAnswer : public testing::TestWithParam<Row> {};
+
+TEST_P(MalformedAnswer, IsAnErrorAndNeverAnEmptyList) {
+  const auto domains = read_domains_answer(GetParam().text);
+  ASSERT_FALSE(domains);
+  EXPECT_EQ(domains.error().code, Errc::malformed_host);
+  EXPECT_THAT(domains.error().message, HasSubstr(GetParam().why));
+  EXPECT_FALSE(read_selftest_answer(GetParam().text));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, MalformedAnswer,
+    testing::Values(Row{"Empty", "", "unexpected end of input"},
+                    Row{"NoJson", "libvirt: error", "syntax error"},
+                    Row{"CutOff", R"({"domains":[{"name":"a")", "unexpected end of input"},
+                    Row{"TwoAnswers", "{}{}", "syntax error"},
+                    Row{"Null", "null", "cannot use at() with null"}, Row{"AnotherObject", "{}", "domains"},
+                    Row{"NoList", R"({"domains":7})", "type"},
+                    Row{"NoName", R"({"domains":[{"uuid":"u","pci":[],"mdev":[]}]})", "name"},
+                    Row{"NoPci", R"({"domains":[{"name":"a","uuid":"u","mdev":[]}]})", "pci"},
+                    Row{"NumberAsAddress", R"({"domains":[{"name":"a","uuid":"u","pci":[1],"mdev":[]}]})",
+                        "actual type is number"},
+                    Row{"NoAddress", R"({"domains":[{"name":"a","uuid":"u","pci":["zz"],"mdev":[]}]})", "zz"},
+                    Row{"TextAsPid", R"({"domains":[{"name":"a","uuid":"u","pid":"1","pci":[],"mdev":[]}]})",
+                        "type must be number"},
+                    Row{"ErrorWithoutMessage", R"({"error":{"code":"failed"}})", "message"}),
+    [](const auto& row) { return row.param.name; });
+
+TEST(VirtAnswer, RefusesAReportWithOtherThanHexadecimalIds) {
+  std::string text = answer_text(some_report());
+  text.replace(text.find("0684"), 4, "0x68");
+  const auto report = read_selftest_answer(text);
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().message, "ferry-virt's answer cannot be read: '0x68' is no hexadecimal number");
+}
+
+}  // namespace
+}  // namespace ferry

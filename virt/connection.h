@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// libvirt's handles, owned by type, and its errors as ours.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <libvirt/libvirt.h>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+
+namespace ferry {
+
+struct CloseConnection {
+  void operator()(virConnect* connection) const { ::virConnectClose(connection); }
+};
+using Connection = std::unique_ptr<virConnect, CloseConnection>;
+
+struct FreeDomain {
+  void operator()(virDomain* domain) const { ::virDomainFree(domain); }
+};
+using DomainHandle = std::unique_ptr<virDomain, FreeDomain>;
+
+enum class Access { read_only, full };
+
+/// Connects to `uri`; empty: the system's own daemon on the host, whose socket is looked for below the host's
+/// root. Errc::unreachable says which URI and what to do.
+Result<Connection> connect(const HostFs& host, std::string uri, Access access);
+
+/// libvirt's last error in this thread.
+Error libvirt_error(Errc code, const std::string& what);
+
+/// A string that libvirt allocated; empty for nullptr.
+std::string taken(char* text);
+
+}  // namespace ferry

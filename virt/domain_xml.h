@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// libvirt's domain XML: what of it Ferry reads and writes. Format: libvirt.org/formatdomain.html.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+#include "vfio/pci_address.h"
+#include "virt/domain.h"
+#include "virt/selftest.h"
+
+namespace ferry {
+
+/// A domain's name, UUID and host devices (whatever kind of device has a PCI source address, so NVMe disks
+/// and network functions too); `pid` is not in the XML. Addresses are read as libvirt reads them, 0x for
+/// hexadecimal. Errc::malformed_host says what is wrong with it.
+Result<Domain> read_domain_xml(std::string_view xml);
+
+/// The throw-away VM of a self-test. Not managed: it is given what is bound already, and nothing is bound
+/// back.
+struct SelftestDomain {
+  std::string name;
+  GuestAccelerator accelerator = GuestAccelerator::tcg;  ///< kvm or tcg
+  std::uint32_t memory_mib = 0;
+  std::string kernel;
+  std::string initrd;
+  std::string kernel_arguments;
+  std::string console_socket;  ///< unix socket that QEMU connects its serial port to
+  std::vector<PciAddress> pci;
+  std::vector<std::string> mdev;
+};
+std::string domain_xml(const SelftestDomain& domain);
+
+}  // namespace ferry

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <libxml/parser.h>
+#include <libxml/xpath.h>
+#include <memory>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "virt/domain_xml.h"
+
+namespace ferry {
+namespace {
+
+using Document = std::unique_ptr<xmlDoc, void (*)(xmlDoc*)>;
+using Context = std::unique_ptr<xmlXPathContext, void (*)(xmlXPathContext*)>;
+using Found = std::unique_ptr<xmlXPathObject, void (*)(xmlXPathObject*)>;
+using Text = std::unique_ptr<xmlChar, void (*)(void*)>;
+
+const xmlChar* bytes(const char* text) {
+  return reinterpret_cast<const xmlChar*>(text);
+}
+
+std::string taken(xmlChar* text) {
+  const Text owned(text, ::xmlFree);
+  return owned ? reinterpret_cast<const char*>(owned.get()) : "";
+}
+
+Found find(const Context& context, const char* path) {
+  return {::xmlXPathEvalExpression(bytes(path), context.get()), ::xmlXPathFreeObject};
+}
+
+std::span<xmlNode* const> nodes(const Found& found) {
+  if (!found || found->nodesetval == nullptr) return {};
+  return {found->nodesetval->nodeTab, static_cast<std::size_t>(found->nodesetval->nodeNr)};
+}
+
+std::string text_of(const Context& context, const char* path) {
+  const Found found = find(context, path);
+  const auto elements = nodes(found);
+  return elements.empty() ? "" : taken(::xmlNodeGetContent(elements.front()));
+}
+
+Result<unsigned> number(xmlNode* element, const char* attribute, unsigned most) {
+  const std::string value = taken(::xmlGetProp(element, bytes(attribute)));
+  const bool hex = value.starts_with("0x");
+  const std::string_view digits = std::string_view(value).substr(hex ? 2 : 0);
+  unsigned out = 0;
+  const auto [end, failure] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), out, hex ? 16 : 10);
+  if (failure != std::errc() || end != digits.data() + digits.size() || out > most) {
+    return fail(Errc::malformed_host, fmt::format("line {}: {}='{}' is no number up to 0x{:x}",
+                                                  ::xmlGetLineNo(element), attribute, value, most));
+  }
+  return out;
+}
+
+Result<PciAddress> address_of(xmlNode* element) {
+  PciAddress address;
+  // libvirt leaves the domain out of XML it was given without one.
+  if (::xmlHasProp(element, bytes("domain")) != nullptr) {
+    const auto domain = number(element, "domain", 0xffffffff);
+    if (!domain) return fail(domain.error());
+    address.domain = *domain;
+  }
+  const auto bus = number(element, "bus", 0xff);
+  if (!bus) return fail(bus.error());
+  const auto slot = number(element, "slot", 0x1f);
+  if (!slot) return fail(slot.error());
+  const auto function = number(element, "function", 7);
+  if (!function) return fail(function.error());
+  address.bus = static_cast<std::uint8_t>(*bus);
+  address.device = static_cast<std::uint8_t>(*slot);
+  address.function = static_cast<std::uint8_t>(*function);
+  return address;
+}
+
+Result<Domain> read(const Context& context) {
+  Domain domain;
+  domain.name = text_of(context, "/domain/name");
+  domain.uuid = text_of(context, "/domain/uuid");
+  if (domain.name.empty()) return fail(Errc::malformed_host, "no <domain> with a <name>");
+  // Of all source addresses only PCI ones have a slot (a USB device's has bus and device).
+  const Found pci = find(context, "/domain/devices/*/source/address[@slot]");
+  for (xmlNode* element : nodes(pci)) {
+    auto address = address_of(element);
+    if (!address) return fail(std::move(address).error());
+    domain.pci.push_back(*address);
+  }
+  const Found mdev = find(context, "/domain/devices/hostdev[@type='mdev']/source/address/@uuid");
+  for (xmlNode* attribute : nodes(mdev)) {
+    std::string uuid = taken(::xmlNodeGetContent(attribute));
+    std::ranges::transform(uuid, uuid.begin(), [](unsigned char c) { return std::tolower(c); });
+    domain.mdev.push_back(std::move(uuid));
+  }
+  return domain;
+}
+
+}  // namespace
+
+Result<Domain> read_domain_xml(std::string_view xml) {
+  // No network and no entities are wanted, and talk goes into our error instead of to stderr.
+  constexpr int kOptions = XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING;
+  const Document document(
+      ::xmlReadMemory(xml.data(), static_cast<int>(xml.size()), "domain.xml", nullptr, kOptions),
+      ::xmlFreeDoc);
+  if (!document) {
+    const xmlError* why = ::xmlGetLastError();
+    std::string message = why != nullptr && why->message != nullptr ? why->message : "no XML";
+    while (message.ends_with('\n')) message.pop_back();
+    return fail(Errc::malformed_host,
+                fmt::format("domain XML: line {}: {}", why != nullptr ? why->line : 0, message));
+  }
+  const Context context(::xmlXPathNewContext(document.get()), ::xmlXPathFreeContext);
+  auto domain = read(context);
+  if (!domain) return fail(std::move(domain).error().during("domain XML"));
+  return domain;
+}
+
+}  // namespace ferry

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "virt/helper_process.h"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "common/unique_fd.h"
+
+namespace ferry {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Child {
+  pid_t pid = 0;
+  UniqueFd out;
+  UniqueFd err;
+};
+
+struct Pipe {
+  UniqueFd reader;
+  UniqueFd writer;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(error_from_errno(errno, "make a pipe"));
+  return Pipe{.reader = UniqueFd(ends[0]), .writer = UniqueFd(ends[1])};
+}
+
+Result<Child> start(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
+  auto out = make_pipe();
+  if (!out) return fail(std::move(out).error());
+  auto err = make_pipe();
+  if (!err) return fail(std::move(err).error());
+
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&actions, out->writer.get(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, err->writer.get(), STDERR_FILENO);
+  ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+
+  std::string name = program.string();
+  std::vector<char*> argv = {name.data()};
+  argv.reserve(arguments.size() + 2);
+  for (const std::string& argument : arguments) {
+    argv.push_back(const_cast<char*>(argument.c_str()));  // NOLINT: posix_spawn's own type, never written to
+  }
+  argv.push_back(nullptr);
+  Child child;
+  const int failure = ::posix_spawnp(&child.pid, name.c_str(), &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) return fail(error_from_errno(failure, "start " + name));
+  child.out = std::move(out->reader);
+  child.err = std::move(err->reader);
+  return child;
+}
+
+// Whether there is more to come.
+bool drain(int fd, std::string& into) {
+  std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
+  const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+  if (n < 0) return errno == EINTR;
+  into.append(buffer.data(), static_cast<std::size_t>(n));
+  return n > 0;
+}
+
+// Reads both outputs to their ends; false when the deadline came first.
+bool collect(const Child& child, Clock::time_point until, HelperOutput& output) {
+  std::array<pollfd, 2> watched = {{{.fd = child.out.get(), .events = POLLIN, .revents = 0},
+                                    {.fd = child.err.get(), .events = POLLIN, .revents = 0}}};
+  while (watched[0].fd >= 0 || watched[1].fd >= 0) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    if (left.count() <= 0) return false;
+    const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(left.count()));
+    if (ready < 0 && errno != EINTR) return false;
+    if (ready <= 0) continue;
+    // A negative descriptor is what poll passes over.
+    if (watched[0].revents != 0 && !drain(watched[0].fd, output.out)) watched[0].fd = -1;
+    if (watched[1].revents != 0 && !drain(watched[1].fd, output.err)) watched[1].fd = -1;
+  }
+  return true;
+}
+
+int reap(pid_t pid) {
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace
+
+Result<HelperOutput> run_helper(const std::filesystem::path& program,
+                                const std::vector<std::string>& arguments,
+                                std::chrono::milliseconds deadline) {
+  const auto until = Clock::now() + deadline;
+  auto child = start(program, arguments);
+  if (!child) return fail(std::move(child).error());
+  HelperOutput output;
+  const bool in_time = collect(*child, until, output);
+  if (!in_time) ::kill(child->pid, SIGKILL);
+  output.exit_status = reap(child->pid);
+  if (!in_time) {
+    return fail(Errc::unreachable,
+                fmt::format("{}: no answer in {} ms", program.filename().string(), deadline.count()));
+  }
+  return output;
+}
+
+}  // namespace ferry

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "virt/host_devices.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "mdev/mdev_bus.h"
+#include "vfio/inventory.h"
+
+namespace ferry {
+namespace {
+
+PciIds ids_of(const PciFunction& function) {
+  return {.vendor = function.vendor,
+          .device = function.device,
+          .subsystem_vendor = function.subsystem_vendor.value_or(0),
+          .subsystem_device = function.subsystem_device.value_or(0)};
+}
+
+Result<> add_function(const HostFs& host, const PciAddress& address, HostDevices& found) {
+  auto function = read_function(host, address);
+  if (!function) return fail(std::move(function).error());
+  if (function->problem) return fail(std::move(*function->problem).during(address.text()));
+  if (!on_vfio_driver(*function)) {
+    return fail(Errc::refused,
+                fmt::format("{} is {}, not on a vfio driver", address.text(),
+                            function->driver ? "on driver " + *function->driver : "on no driver"),
+                "bind its group first: ferry vfio bind --device " + address.text());
+  }
+  found.pci.push_back(address);
+  found.expected.push_back({.device = address.text(), .ids = ids_of(*function), .exact = true});
+  return {};
+}
+
+Result<> add_mdev(const HostFs& host, const VgpuId& id, HostDevices& found) {
+  auto bus = read_mdev_bus(host);
+  if (!bus) return fail(std::move(bus).error());
+  const auto device = std::ranges::find(bus->devices, id, &VgpuDevice::id);
+  if (device == bus->devices.end()) {
+    return fail(Errc::not_found, "there is no mediated device " + id.text,
+                "ferry status lists the vGPUs of this host");
+  }
+  auto parent = read_function(host, device->parent);
+  if (!parent) return fail(std::move(parent).error());
+  found.mdev.push_back(id.text);
+  found.expected.push_back({.device = id.text, .ids = ids_of(*parent), .exact = false});
+  return {};
+}
+
+}  // namespace
+
+Result<HostDevices> find_host_devices(const HostFs& host, const std::vector<std::string>& devices) {
+  if (devices.empty()) return fail(Errc::usage, "no device was named", "name one with --device");
+  HostDevices found;
+  for (const std::string& word : devices) {
+    const auto id = parse_mdev_uuid(word);
+    const auto address = PciAddress::parse(word);
+    if (!id && !address) {
+      return fail(
+          Errc::usage, fmt::format("'{}' is neither a PCI address nor the UUID of a mediated device", word),
+          address.error().hint.empty() ? "a PCI address looks like 0000:3b:00.0" : address.error().hint);
+    }
+    const std::string name = id ? id->text : address->text();
+    if (std::ranges::find(found.expected, name, &ExpectedDevice::device) != found.expected.end()) {
+      return fail(Errc::usage, name + " is named twice", "name each device once");
+    }
+    auto added = id ? add_mdev(host, *id, found) : add_function(host, *address, found);
+    if (!added) return fail(std::move(added).error());
+  }
+  return found;
+}
+
+}  // namespace ferry

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "virt/connection.h"
+#include "virt/domain.h"
+
+namespace ferry {
+
+/// All running domains, in order of name. One that ends meanwhile is left out. `pid` comes from the pid files
+/// of the host's own daemon (run/libvirt/qemu).
+Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Connection& connection);
+
+/// Whether libvirt would run a PC with KVM here.
+bool offers_kvm(const Connection& connection);
+
+}  // namespace ferry

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "virt/selftest.h"
+
+namespace ferry {
+
+/// Starts a transient VM that has the devices, waits until its guest has named what it sees, destroys it. The
+/// VM is bound to our connection: libvirt destroys it when this process ends, however it ends. `uri` as for
+/// connect(). Errors: virt_client.h.
+Result<SelftestReport> selftest(HostFs& host, const std::string& uri, const SelftestOptions& options);
+
+}  // namespace ferry
