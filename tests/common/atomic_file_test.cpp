@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/atomic_file.h"
+
+#include <csignal>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "common/host_fs.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+
+class AtomicFileTest : public testing::Test {
+ protected:
+  std::filesystem::path path(const char* name) const { return tree_.path() / name; }
+  struct stat status(const char* name) const {
+    struct stat out {};
+    EXPECT_EQ(::stat(path(name).c_str(), &out), 0);
+    return out;
+  }
+
+  test::ScratchDirectory tree_;
+  HostFs host_{tree_.path()};
+};
+
+TEST_F(AtomicFileTest, MakesTheFileAndItsDirectories) {
+  ASSERT_TRUE(write_atomically(path("run/ferry/moves/17.json"), "{}\n", 0640));
+  EXPECT_EQ(host_.read_file("run/ferry/moves/17.json").value(), "{}\n");
+  EXPECT_EQ(status("run/ferry/moves/17.json").st_mode & 07777U, 0640U);
+  EXPECT_EQ(status("run/ferry/moves").st_mode & 0700U, 0700U);
+}
+
+TEST_F(AtomicFileTest, LeavesAReaderOfTheOldFileItsContent) {
+  tree_.file("state.json", "old and longer");
+  const UniqueFd reader = host_.open("state.json", O_RDONLY).value();
+  ASSERT_TRUE(write_atomically(path("state.json"), "new"));
+  std::string seen(64, '\0');
+  seen.resize(static_cast<std::size_t>(::read(reader.get(), seen.data(), seen.size())));
+  EXPECT_EQ(seen, "old and longer");
+  EXPECT_EQ(host_.read_file("state.json").value(), "new");
+}
+
+TEST_F(AtomicFileTest, KeepsModeAndOwnerOfAnExistingFile) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  constexpr uid_t kUser = 12;
+  constexpr gid_t kGroup = 34;
+  tree_.file("config.toml", "old");
+  ASSERT_EQ(::chown(path("config.toml").c_str(), kUser, kGroup), 0);
+  ASSERT_EQ(::chmod(path("config.toml").c_str(), 0604), 0);
+  ASSERT_TRUE(write_atomically(path("config.toml"), "new", 0644));
+  EXPECT_EQ(status("config.toml").st_uid, kUser);
+  EXPECT_EQ(status("config.toml").st_gid, kGroup);
+  EXPECT_EQ(status("config.toml").st_mode & 07777U, 0604U);
+}
+
+TEST_F(AtomicFileTest, LeavesTheOldFileWholeWhenTheNewOneDoesNotFit) {
+  tree_.file("state.json", "old");
+  // A limit on the size of files stands in for a full disk: the first page is written, the second is not.
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 4096;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto written = write_atomically(path("state.json"), std::string(10'000, 'x'));
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, std::errc::file_too_large);
+  EXPECT_EQ(host_.read_file("state.json").value(), "old");
+  EXPECT_THAT(host_.list(".").value(), ElementsAre("state.json")) << "no half file is left beside it";
+}
+
+TEST_F(AtomicFileTest, SaysWhichDirectoryCannotBeMade) {
+  tree_.file("run", "a file where a directory must be");
+  const auto written = write_atomically(path("run/ferry/state.json"), "{}");
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, std::errc::not_a_directory);
+  EXPECT_THAT(written.error().message, testing::HasSubstr((tree_.path() / "run/ferry").string()));
+}
+
+}  // namespace
+}  // namespace ferry

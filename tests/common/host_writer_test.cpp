@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// The real writer, with the real child: this executable itself (tests/support/test_main.cpp).
+#include "common/host_writer.h"
+
+#include <fcntl.h>
+#include <map>
+#include <optional>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "common/node_lock.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+using test::must;
+using testing::HasSubstr;
+
+class HostWriterTest : public testing::Test {
+ protected:
+  test::ScratchDirectory tree_;
+  HostFs host_{tree_.path()};
+  SpawningWriter writer_{host_};
+};
+
+TEST_F(HostWriterTest, WritesTheValueAsItIs) {
+  tree_.file("sys/driver_override", "");
+  ASSERT_TRUE(writer_.write("sys/driver_override", "vfio-pci", kWriteDeadline));
+  EXPECT_EQ(host_.read_file("sys/driver_override").value(), "vfio-pci");
+  tree_.file("sys/driver_override", "");
+  ASSERT_TRUE(writer_.write("sys/driver_override", "\n", kWriteDeadline));
+  EXPECT_EQ(host_.read_file("sys/driver_override").value(), "\n");
+}
+
+TEST_F(HostWriterTest, PassesOnTheErrnoOfTheWrite) {
+  HostFs real("/");
+  SpawningWriter writer(real);
+  const auto written = writer.write("dev/full", "x", kWriteDeadline);
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, std::errc::no_space_on_device);
+  EXPECT_THAT(written.error().message, HasSubstr("write /dev/full"));
+}
+
+TEST_F(HostWriterTest, NeverCreatesAnAttribute) {
+  tree_.directory("sys");
+  const auto written = writer_.write("sys/none", "1", kWriteDeadline);
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, std::errc::no_such_file_or_directory);
+  EXPECT_FALSE(host_.exists("sys/none"));
+  EXPECT_EQ(writer_.write("sys", "1", kWriteDeadline).error().code, std::errc::is_a_directory);
+}
+
+TEST_F(HostWriterTest, SaysThatThereIsNoSuchModule) {
+  const auto loaded = writer_.load_module("no_such_module_of_ours", kWriteDeadline);
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, std::errc::no_such_file_or_directory);
+  EXPECT_THAT(loaded.error().message, HasSubstr("load module no_such_module_of_ours"));
+}
+
+TEST_F(HostWriterTest, SaysWhenTheChildCannotBeStarted) {
+  SpawningWriter writer(host_, tree_.path() / "no-program");
+  const auto written = writer.write("sys/a", "1", kWriteDeadline);
+  ASSERT_FALSE(written);
+  EXPECT_THAT(written.error().message, HasSubstr("start " + (tree_.path() / "no-program").string()));
+}
+
+TEST_F(HostWriterTest, DoesNotTakeAnEndWithoutAnAnswerForSuccess) {
+  for (const char* program : {"/bin/true", "/bin/false"}) {
+    SpawningWriter writer(host_, program);
+    const auto written = writer.write("sys/a", "1", kWriteDeadline);
+    ASSERT_FALSE(written) << program;
+    EXPECT_EQ(written.error().code, Errc::failed);
+    EXPECT_THAT(written.error().message, HasSubstr("without an answer"));
+  }
+}
+
+TEST_F(HostWriterTest, RefusesAWrongCallOfTheChild) {
+  std::vector<std::string> words = {"ferry", std::string(kHostActVerb), "erase", "/"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  EXPECT_EQ(host_act_main(static_cast<int>(arguments.size()), arguments.data()), 2);
+}
+
+/// A write that hangs: nobody reads the FIFO, so opening it for writing does not return.
+class StuckChildTest : public HostWriterTest {
+ protected:
+  StuckChildTest() {
+    tree_.directory("sys");
+    if (::mkfifo((tree_.path() / "sys/unbind").c_str(), 0600) != 0) throw std::runtime_error("mkfifo");
+  }
+  ~StuckChildTest() override {
+    if (pid_ > 0 && !returned_) read_what_it_writes();
+  }
+
+  Result<> hang() {
+    auto written = writer_.write("sys/unbind", "0000:65:00.0", 200ms);
+    for (const std::string& name : host_.list("run/ferry/stuck").value_or(std::vector<std::string>{})) {
+      record_ = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck/" + name)));
+      pid_ = record_.at("pid").get<int>();
+    }
+    return written;
+  }
+
+  // Lets the write return at last, and the child end.
+  std::string read_what_it_writes() {
+    returned_ = true;
+    const UniqueFd reader = must(host_.open("sys/unbind", O_RDONLY));
+    std::string value(64, '\0');
+    const ssize_t n = ::read(reader.get(), value.data(), value.size());
+    value.resize(static_cast<std::size_t>(n < 0 ? 0 : n));
+    ::waitpid(pid_, nullptr, 0);
+    return value;
+  }
+
+  std::string proc(const char* file) const { return "proc/" + std::to_string(pid_) + "/" + file; }
+
+  nlohmann::json record_;
+  int pid_ = 0;
+  bool returned_ = false;
+};
+
+TEST_F(StuckChildTest, IsReportedAndRecordedAfterTheDeadline) {
+  const auto written = hang();
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, Errc::stuck);
+  EXPECT_THAT(written.error().message, HasSubstr("write /sys/unbind: still in the kernel after 200 ms"));
+  EXPECT_EQ(record_.at("act"), "write /sys/unbind");
+  EXPECT_EQ(record_.at("value"), "0000:65:00.0");
+}
+
+TEST_F(StuckChildTest, IsLeftBehindAliveAndItsWriteIsMadeOnce) {
+  ASSERT_FALSE(hang());
+  ASSERT_GT(pid_, 0);
+  int status = 0;
+  EXPECT_EQ(::waitpid(pid_, &status, WNOHANG), 0) << "it was killed";
+  EXPECT_EQ(read_what_it_writes(), "0000:65:00.0");
+}
+
+TEST_F(StuckChildTest, HoldsNothingOfOurs) {
+  tree_.file("secret", "");
+  // As a library would: without close-on-exec.
+  const UniqueFd ours(::open((tree_.path() / "secret").c_str(), O_RDONLY));
+  std::optional<NodeLock> lock = must(NodeLock::take(host_, 0ms));
+  ASSERT_FALSE(hang());
+  ASSERT_GT(pid_, 0);
+
+  const HostFs real("/");
+  for (const std::string& fd : must(real.list(proc("fd")))) {
+    const std::string target = must(real.link_target(proc("fd/") + fd));
+    const bool known = target == "/dev/null" || target.starts_with("pipe:") || target == tree_.path();
+    EXPECT_TRUE(known) << "descriptor " << fd << " is " << target;
+  }
+  EXPECT_EQ(real.link_name(proc("fd/0")).value(), "null");
+  EXPECT_EQ(real.read_file(proc("environ")).value(), "") << "environment";
+
+  lock.reset();
+  EXPECT_TRUE(NodeLock::take(host_, 0ms)) << "the stuck child keeps the node's lock";
+}
+
+TEST_F(StuckChildTest, IsInASessionOfItsOwn) {
+  ASSERT_FALSE(hang());
+  ASSERT_GT(pid_, 0);
+  EXPECT_EQ(::getsid(pid_), pid_) << "a Ctrl-C meant for us would reach it";
+}
+
+}  // namespace
+}  // namespace ferry

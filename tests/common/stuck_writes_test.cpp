@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/stuck_writes.h"
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class StuckWritesTest : public testing::Test {
+ protected:
+  StuckWritesTest() { boot("11111111-0000-4000-8000-000000000000"); }
+  void boot(const std::string& id) { tree_.file("proc/sys/kernel/random/boot_id", id + "\n"); }
+  // Field 2 is the name, which may hold spaces and brackets; 22 is the start time.
+  void process(int pid, char state, const std::string& start_time, const std::string& name = "ferry") {
+    tree_.file("proc/" + std::to_string(pid) + "/stat", std::to_string(pid) + " (" + name + ") " + state +
+                                                            " 1 1 1 0 -1 4194560 89 0 0 0 0 0 0 0 20 0 1 0 " +
+                                                            start_time +
+                                                            " 2334720 220 18446744073709551615\n");
+  }
+  void record(int pid) { must(record_stuck_write(host_, pid, kAct, "0000:65:00.0")); }
+  std::vector<int> pids() const {
+    std::vector<int> out;
+    for (const StuckWrite& write : must(stuck_writes(host_))) out.push_back(write.pid);
+    return out;
+  }
+
+  static constexpr const char* kAct = "write /sys/bus/pci/drivers/nvidia/unbind";
+  test::ScratchDirectory tree_;
+  HostFs host_{tree_.path()};
+};
+
+TEST_F(StuckWritesTest, TellsWhatIsStuckAndWhereInTheKernel) {
+  process(700, 'D', "4242");
+  tree_.file("proc/700/wchan", "nv_pci_remove");
+  const StuckWrite write = must(record_stuck_write(host_, 700, kAct, "0000:65:00.0"));
+  EXPECT_EQ(write.kernel_state, "state D in nv_pci_remove");
+  const auto found = must(stuck_writes(host_));
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].pid, 700);
+  EXPECT_EQ(found[0].act, kAct);
+  EXPECT_EQ(found[0].value, "0000:65:00.0");
+  EXPECT_EQ(found[0].kernel_state, "state D in nv_pci_remove");
+}
+
+TEST_F(StuckWritesTest, ReadsAProcessWhoseNameLooksLikeMore) {
+  process(700, 'D', "4242", "x) R 1 (y");
+  record(700);
+  EXPECT_THAT(pids(), ElementsAre(700));
+  EXPECT_EQ(must(stuck_writes(host_))[0].kernel_state, "state D");
+}
+
+TEST_F(StuckWritesTest, IsEmptyOnAHostThatNeverHadOne) {
+  EXPECT_THAT(pids(), IsEmpty());
+}
+
+TEST_F(StuckWritesTest, IsOverWhenTheProcessHasEnded) {
+  process(700, 'D', "4242");
+  record(700);
+  process(700, 'Z', "4242");
+  EXPECT_THAT(pids(), IsEmpty()) << "nobody has waited for it yet";
+  tree_.remove("proc/700");
+  EXPECT_THAT(pids(), IsEmpty());
+}
+
+TEST_F(StuckWritesTest, IsOverWhenAnotherProcessHasItsNumber) {
+  process(700, 'D', "4242");
+  record(700);
+  process(700, 'D', "4243");
+  EXPECT_THAT(pids(), IsEmpty());
+}
+
+TEST_F(StuckWritesTest, IsOverAfterAReboot) {
+  process(700, 'D', "4242");
+  record(700);
+  boot("22222222-0000-4000-8000-000000000000");
+  EXPECT_THAT(pids(), IsEmpty());
+}
+
+TEST_F(StuckWritesTest, ClearsAwayOnlyThoseThatAreOver) {
+  process(700, 'D', "4242");
+  process(701, 'D', "4250");
+  record(700);
+  record(701);
+  tree_.remove("proc/700");
+  process(702, 'D', "4260");
+  record(702);
+  EXPECT_THAT(host_.list("run/ferry/stuck").value(), ElementsAre("701.json", "702.json"));
+  EXPECT_THAT(pids(), ElementsAre(701, 702));
+}
+
+class StrangeRecord : public StuckWritesTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(StrangeRecord, IsPassedOver) {
+  process(700, 'D', "4242");
+  tree_.file("run/ferry/stuck/700.json", GetParam());
+  EXPECT_THAT(pids(), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, StrangeRecord,
+    testing::Values(
+        "", "{", "null", "[]", "{}", R"({"version":1,"pid":700})",
+        R"({"version":1,"pid":"700","act":"a","value":"v","boot_id":"b","start_time":"4242"})",
+        R"({"version":1,"pid":700,"act":7,"value":"v","boot_id":"b","start_time":"4242"})",
+        R"({"version":1,"pid":700,"act":"a","value":"v","boot_id":7,"start_time":"4242"})",
+        R"({"version":1,"pid":700,"act":"a","value":"v","boot_id":"11111111-0000-4000-8000-000000000000"})"));
+
+TEST(StuckWrite, ConcernsTheDeviceThatItsPathOrValueNames) {
+  const StuckWrite by_value{.pid = 1,
+                            .act = "write /sys/bus/pci/drivers/nvidia/unbind",
+                            .value = "0000:65:00.0",
+                            .kernel_state = {}};
+  EXPECT_TRUE(concerns(by_value, "0000:65:00.0"));
+  EXPECT_FALSE(concerns(by_value, "0000:65:00.1"));
+  const StuckWrite by_path{.pid = 1,
+                           .act = "write /sys/bus/pci/devices/0000:65:00.0/sriov_numvfs",
+                           .value = "0",
+                           .kernel_state = {}};
+  EXPECT_TRUE(concerns(by_path, "0000:65:00.0"));
+  EXPECT_FALSE(concerns(by_path, "0000:65:00"));
+  const StuckWrite module{.pid = 1, .act = "load module vfio_pci", .value = {}, .kernel_state = {}};
+  EXPECT_FALSE(concerns(module, "0000:65:00.0"));
+}
+
+}  // namespace
+}  // namespace ferry
