@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/directory_watch.h"
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+namespace ferry {
+namespace {
+
+constexpr std::uint32_t kAppeared = IN_CREATE | IN_MOVED_TO;
+constexpr std::uint32_t kVanished = IN_DELETE | IN_MOVED_FROM;
+constexpr std::uint32_t kGone = IN_DELETE_SELF | IN_MOVE_SELF;
+
+DirectoryEvent::Kind kind_of(std::uint32_t mask) {
+  if ((mask & IN_Q_OVERFLOW) != 0) return DirectoryEvent::Kind::lost;
+  if ((mask & kAppeared) != 0) return DirectoryEvent::Kind::appeared;
+  if ((mask & kVanished) != 0) return DirectoryEvent::Kind::vanished;
+  return DirectoryEvent::Kind::gone;  // kGone, or IN_UNMOUNT and IN_IGNORED, which nobody asks for
+}
+
+}  // namespace
+
+Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path) {
+  UniqueFd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!fd.valid()) return fail(error_from_errno(errno, "make an inotify watch"));
+  if (::inotify_add_watch(fd.get(), path.c_str(), kAppeared | kVanished | kGone | IN_ONLYDIR) < 0)
+    return fail(error_from_errno(errno, "watch " + path.string()));
+  return DirectoryWatch(std::move(fd));
+}
+
+std::vector<DirectoryEvent> DirectoryWatch::read() const {
+  std::vector<DirectoryEvent> events;
+  alignas(inotify_event) std::array<std::byte, 4096> buffer{};
+  while (true) {
+    const ssize_t size = ::read(fd_.get(), buffer.data(), buffer.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return events;
+    for (std::size_t at = 0; at < static_cast<std::size_t>(size);) {
+      const auto* const event = reinterpret_cast<const inotify_event*>(buffer.data() + at);
+      at += sizeof(inotify_event) + event->len;
+      events.push_back({.kind = kind_of(event->mask), .name = event->len > 0 ? event->name : std::string()});
+    }
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+
+namespace ferry {
+
+struct DirectoryEvent {
+  enum class Kind {
+    appeared,  ///< made, or moved in
+    vanished,  ///< removed, or moved out
+    lost,      ///< events were dropped: look at everything again
+    gone,      ///< the directory itself; nothing more will come
+  };
+  Kind kind = Kind::lost;
+  std::string name;  ///< empty for lost and gone
+};
+
+/// Names that come and go in a directory (inotify(7)).
+class DirectoryWatch {
+ public:
+  /// `path` may be a /proc/self/fd link. Errors: what inotify says, ENOENT among them.
+  static Result<DirectoryWatch> open(const std::filesystem::path& path);
+
+  /// Readable when events wait.
+  int fd() const { return fd_.get(); }
+  /// All that wait, without blocking.
+  std::vector<DirectoryEvent> read() const;
+
+ private:
+  explicit DirectoryWatch(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/event_loop.h"
+
+#include <cerrno>
+#include <limits>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace ferry {
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return fail(error_from_errno(errno, "make an eventfd"));
+  return std::unique_ptr<EventLoop>(new EventLoop(std::move(wake)));
+}
+
+void EventLoop::watch(int fd, Job readable) {
+  watched_.insert_or_assign(fd, std::make_shared<const Job>(std::move(readable)));
+}
+
+void EventLoop::forget(int fd) {
+  watched_.erase(fd);
+}
+
+EventLoop::Timer EventLoop::at(Clock::time_point when, Job job) {
+  const Timer timer(when, ++last_timer_);
+  timers_.emplace(timer, std::move(job));
+  return timer;
+}
+
+void EventLoop::cancel(Timer timer) {
+  timers_.erase(timer);
+}
+
+void EventLoop::post(Job job) {
+  {
+    const std::scoped_lock lock(mutex_);
+    posted_.push_back(std::move(job));
+  }
+  wake();
+}
+
+void EventLoop::wake() const {
+  // It can only fail when it is full, and then the loop is awake.
+  [[maybe_unused]] const int written = ::eventfd_write(wake_.get(), 1);
+}
+
+void EventLoop::run_posted() {
+  std::vector<Job> jobs;
+  {
+    const std::scoped_lock lock(mutex_);
+    jobs.swap(posted_);
+  }
+  for (const auto& job : jobs) job();
+}
+
+void EventLoop::run_due() {
+  const auto now = Clock::now();
+  while (!timers_.empty() && timers_.begin()->first.first <= now) timers_.extract(timers_.begin()).mapped()();
+}
+
+int EventLoop::milliseconds_to_wait() const {
+  if (timers_.empty()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - Clock::now());
+  if (left.count() <= 0) return 0;
+  return static_cast<int>(std::min<std::int64_t>(left.count(), std::numeric_limits<int>::max()));
+}
+
+void EventLoop::run(const std::stop_token& stop) {
+  const std::stop_callback wake_on_stop(stop, [this] { wake(); });
+  while (!finished_ && !stop.stop_requested()) {
+    std::vector<pollfd> fds = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
+    for (const auto& [fd, job] : watched_) fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+    if (::poll(fds.data(), fds.size(), milliseconds_to_wait()) < 0) continue;  // only a signal can do that
+
+    if (fds.front().revents != 0) {
+      eventfd_t count = 0;
+      [[maybe_unused]] const int read = ::eventfd_read(wake_.get(), &count);
+    }
+    run_posted();
+    for (std::size_t i = 1; i < fds.size(); ++i) {
+      if (fds[i].revents == 0) continue;
+      // A job may forget any descriptor, its own too.
+      if (const auto job = watched_.find(fds[i].fd); job != watched_.end()) {
+        const auto kept = job->second;
+        (*kept)();
+      }
+    }
+    run_due();
+  }
+}
+
+}  // namespace ferry

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/kubelet_transport.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <sys/stat.h>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "kubevirt-plugin/directory_watch.h"
+#include "kubevirt-plugin/register_call.h"
+#include "kubevirt-plugin/resource_server.h"
+#include "kubevirt-plugin/rpc_queue.h"
+#include "kubevirt-plugin/socket_file.h"
+
+namespace ferry {
+namespace {
+
+using Clock = EventLoop::Clock;
+
+constexpr const char* kKubeletSocket = "kubelet.sock";
+constexpr Clock::duration kFirstPause = std::chrono::milliseconds(2);
+constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
+// The kubelet begins to read right after Register.
+constexpr Clock::duration kFirstRead = std::chrono::seconds(30);
+
+}  // namespace
+
+class KubeletTransport::Impl {
+ public:
+  Impl(EventLoop& loop, AllocationCore& core, UniqueFd directory, std::string where, DirectoryWatch watch,
+       Listener listener)
+      : loop_(loop),
+        core_(core),
+        directory_(std::move(directory)),
+        where_(std::move(where)),
+        watch_(std::move(watch)),
+        listener_(std::move(listener)) {
+    loop_.watch(watch_.fd(), [this] { read_directory_events(); });
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  Impl(Impl&&) = delete;
+  Impl& operator=(Impl&&) = delete;
+
+  ~Impl() {
+    loop_.forget(watch_.fd());
+    for (auto& endpoint : endpoints_) {
+      loop_.cancel(endpoint.timer);
+      close_socket(endpoint);  // first, so that nobody dials what is about to end
+      endpoint.call.reset();
+    }
+    for (auto& endpoint : endpoints_) endpoint.server->begin_stop();
+    for (auto& endpoint : endpoints_) endpoint.server->wait_stopped();
+  }
+
+  Result<> offer_resources() {
+    for (const auto& resource : core_.snapshot()->resources) {
+      const std::string& name = resource->name.text();
+      if (find(name) != nullptr) continue;
+      auto& endpoint = endpoints_.emplace_back(name, endpoint_name(resource->name));
+      endpoint.server = std::make_unique<ResourceServer>(
+          queue_, core_, name, [this, name](int change) { post(name, &Impl::stream_changed, change); });
+      if (auto opened = open_socket(endpoint, SocketFile::Rival::replace); !opened) return opened;
+      attempt(endpoint);
+    }
+    return {};
+  }
+
+  std::set<std::string> registered() const {
+    std::set<std::string> names;
+    for (const auto& endpoint : endpoints_)
+      if (endpoint.streams > 0) names.insert(endpoint.resource);
+    return names;
+  }
+
+ private:
+  struct Endpoint {
+    Endpoint(std::string resource_name, std::string socket_name)
+        : resource(std::move(resource_name)), file(std::move(socket_name)) {}
+    std::string resource;
+    std::string file;
+    std::optional<SocketFile> socket;
+    std::unique_ptr<ResourceServer> server;
+    int streams = 0;
+    Clock::time_point streaming_since;
+
+    std::unique_ptr<RegisterCall> call;  // in progress
+    bool once_more = false;              // when it is over
+    EventLoop::Timer timer;
+    Clock::duration pause = kFirstPause;
+    bool complained = false;
+  };
+
+  Endpoint* find(const std::string& resource) {
+    const auto found = std::find_if(endpoints_.begin(), endpoints_.end(),
+                                    [&](const Endpoint& endpoint) { return endpoint.resource == resource; });
+    return found == endpoints_.end() ? nullptr : &*found;
+  }
+
+  /// From the queue's thread into the loop. Jobs outlive this, so they ask whether it is still there.
+  template <typename... Arguments>
+  void post(const std::string& resource, void (Impl::*member)(Endpoint&, Arguments...),
+            Arguments... arguments) {
+    loop_.post([this, alive = std::weak_ptr<const bool>(alive_), resource, member, arguments...] {
+      if (alive.expired()) return;
+      if (auto* const endpoint = find(resource)) (this->*member)(*endpoint, arguments...);
+    });
+  }
+
+  Result<> open_socket(Endpoint& endpoint, SocketFile::Rival rival) {
+    close_socket(endpoint);
+    auto socket = SocketFile::listen(directory_.get(), endpoint.file, rival);
+    if (!socket) {
+      // An open directory that is removed raises no event.
+      struct stat directory {};
+      if (::fstat(directory_.get(), &directory) == 0 && directory.st_nlink == 0) return fail(gone());
+      return fail(std::move(socket).error().during("in " + where_));
+    }
+    endpoint.socket.emplace(std::move(*socket));
+    loop_.watch(endpoint.socket->fd(), [&endpoint] {
+      while (auto connection = endpoint.socket->accept())
+        endpoint.server->add_connection(std::move(*connection));
+    });
+    return {};
+  }
+
+  void close_socket(Endpoint& endpoint) {
+    if (!endpoint.socket) return;
+    loop_.forget(endpoint.socket->fd());
+    endpoint.socket.reset();
+  }
+
+  void read_directory_events() {
+    for (const auto& event : watch_.read()) {
+      switch (event.kind) {
+        case DirectoryEvent::Kind::appeared:
+          if (event.name == kKubeletSocket) {
+            spdlog::info("the kubelet's socket has appeared in {}", where_);
+            for (auto& endpoint : endpoints_) begin_again(endpoint);
+          }
+          break;
+        case DirectoryEvent::Kind::vanished:
+          for (auto& endpoint : endpoints_)
+            if (endpoint.file == event.name && !(endpoint.socket && endpoint.socket->is_there())) {
+              // Not at once: who removes it may be about to remove the directory.
+              endpoint.pause = kFirstPause;
+              retry(endpoint);
+            }
+          break;
+        case DirectoryEvent::Kind::lost:
+          for (auto& endpoint : endpoints_) begin_again(endpoint);
+          break;
+        case DirectoryEvent::Kind::gone:
+          loop_.forget(watch_.fd());
+          listener_.failed(gone());
+          return;
+      }
+    }
+  }
+
+  Error gone() const {
+    return {.code = make_error_code(Errc::not_found),
+            .message = fmt::format("the kubelet's directory {} has gone away", where_),
+            .hint = "start again when the kubelet has made it"};
+  }
+
+  void begin_again(Endpoint& endpoint) {
+    endpoint.pause = kFirstPause;
+    attempt(endpoint);
+  }
+
+  void attempt(Endpoint& endpoint) {
+    loop_.cancel(endpoint.timer);
+    if (endpoint.call) {
+      endpoint.once_more = true;
+      return;
+    }
+    if (!endpoint.socket || !endpoint.socket->is_there()) {
+      if (auto opened = open_socket(endpoint, SocketFile::Rival::yield); !opened)
+        return opened.error().code == Errc::not_found ? listener_.failed(opened.error())
+                                                      : failed(endpoint, opened.error());
+    }
+    auto connection = connect_to_socket(directory_.get(), kKubeletSocket);
+    if (!connection) return failed(endpoint, connection.error());
+    endpoint.call =
+        std::make_unique<RegisterCall>(queue_, std::move(*connection), endpoint.file, endpoint.resource,
+                                       [this, name = endpoint.resource](Result<> result) {
+                                         post(name, &Impl::answered, std::move(result));
+                                       });
+  }
+
+  void answered(Endpoint& endpoint, Result<> result) {
+    endpoint.call.reset();
+    if (std::exchange(endpoint.once_more, false)) return attempt(endpoint);
+    if (!result) return failed(endpoint, result.error());
+    spdlog::info("registered {} ({})", endpoint.resource, endpoint.file);
+    endpoint.complained = false;
+    if (endpoint.streams == 0) retry_in(endpoint, kFirstRead);
+  }
+
+  void failed(Endpoint& endpoint, const Error& error) {
+    // Somebody reads our list: the kubelet has us, and has only no use for a second time.
+    if (endpoint.streams > 0) {
+      spdlog::debug("register {}: {}", endpoint.resource, error.message);
+      return;
+    }
+    if (!std::exchange(endpoint.complained, true)) {
+      spdlog::warn("register {}: {}; trying again until it is done", endpoint.resource, error.message);
+    } else {
+      spdlog::debug("register {}: {}", endpoint.resource, error.message);
+    }
+    retry(endpoint);
+  }
+
+  void retry(Endpoint& endpoint) {
+    retry_in(endpoint, endpoint.pause);
+    endpoint.pause = std::min(2 * endpoint.pause, kLongestPause);
+  }
+
+  void retry_in(Endpoint& endpoint, Clock::duration pause) {
+    loop_.cancel(endpoint.timer);
+    endpoint.timer = loop_.at(Clock::now() + pause, [this, &endpoint] { attempt(endpoint); });
+  }
+
+  void stream_changed(Endpoint& endpoint, int change) {
+    endpoint.streams += change;
+    if (change > 0) {
+      loop_.cancel(endpoint.timer);
+      endpoint.streaming_since = Clock::now();
+    } else if (endpoint.streams == 0) {
+      spdlog::warn("the kubelet no longer reads the list of {}", endpoint.resource);
+      // A kubelet that drops us at once, for another plugin of the same name say, is not asked ever faster.
+      if (Clock::now() - endpoint.streaming_since > kLongestPause) endpoint.pause = kFirstPause;
+      retry(endpoint);
+    }
+    listener_.changed();
+  }
+
+  EventLoop& loop_;
+  AllocationCore& core_;
+  const UniqueFd directory_;
+  const std::string where_;
+  const DirectoryWatch watch_;
+  const Listener listener_;
+  const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+  RpcQueue queue_;                  // outlives the servers and calls below
+  std::deque<Endpoint> endpoints_;  // only grows: timers and sockets refer to its elements
+};
+
+Result<std::unique_ptr<KubeletTransport>> KubeletTransport::open(EventLoop& loop, AllocationCore& core,
+                                                                 UniqueFd directory, std::string where,
+                                                                 Listener listener) {
+  auto watch = DirectoryWatch::open(path_of_directory(directory.get()));
+  if (!watch) return fail(std::move(watch).error().during(where));
+  return std::unique_ptr<KubeletTransport>(new KubeletTransport(std::make_unique<Impl>(
+      loop, core, std::move(directory), std::move(where), std::move(*watch), std::move(listener))));
+}
+
+KubeletTransport::KubeletTransport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+KubeletTransport::~KubeletTransport() = default;
+
+Result<> KubeletTransport::offer_resources() {
+  return impl_->offer_resources();
+}
+
+std::set<std::string> KubeletTransport::registered() const {
+  return impl_->registered();
+}
+
+}  // namespace ferry

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kubelet's side of the plugin: one socket for each resource in its directory, registered for as long as
+// it takes.
+//
+// A resource is registered exactly when its list is being read. So it is registered again whenever nobody
+// reads it (the kubelet ended, or dropped us, which leaves no trace on disk), and as well when the kubelet's
+// socket appears or ours vanishes, since a starting kubelet removes every socket in the directory. Retried
+// with a growing pause, for ever.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "kubevirt-plugin/allocation_core.h"
+#include "kubevirt-plugin/event_loop.h"
+
+namespace ferry {
+
+/// Belongs to the loop's thread.
+class KubeletTransport {
+ public:
+  struct Listener {
+    /// registered() is another.
+    std::function<void()> changed;
+    /// It cannot go on: the directory is gone.
+    std::function<void(Error)> failed;
+  };
+
+  /// `directory` is the kubelet's, opened; `where` what people call it. `loop` and `core` must outlive this.
+  /// Errors: the directory cannot be watched.
+  static Result<std::unique_ptr<KubeletTransport>> open(EventLoop& loop, AllocationCore& core,
+                                                        UniqueFd directory, std::string where,
+                                                        Listener listener);
+  KubeletTransport(const KubeletTransport&) = delete;
+  KubeletTransport& operator=(const KubeletTransport&) = delete;
+  KubeletTransport(KubeletTransport&&) = delete;
+  KubeletTransport& operator=(KubeletTransport&&) = delete;
+  /// Ends every stream with OK, waits at most a moment for calls in progress and removes its sockets.
+  ~KubeletTransport();
+
+  /// Serves and registers the core's resources that it does not serve yet. Errors: a socket cannot be made.
+  Result<> offer_resources();
+
+  /// The resources whose lists are being read.
+  std::set<std::string> registered() const;
+
+ private:
+  class Impl;
+  explicit KubeletTransport(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ferry

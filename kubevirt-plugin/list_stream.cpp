@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/list_stream.h"
+
+#include <array>
+#include <utility>
+
+#include "deviceplugin.pb.h"
+#include "kubevirt-plugin/rpc_queue.h"
+
+namespace ferry {
+namespace {
+
+v1beta1::ListAndWatchResponse message_of(const ListedResource& list) {
+  v1beta1::ListAndWatchResponse message;
+  message.mutable_devices()->Reserve(static_cast<int>(list.devices.size()));
+  for (const auto& listed : list.devices) {
+    auto& device = *message.add_devices();
+    device.set_id(listed.id);
+    device.set_health(listed.healthy() ? "Healthy" : "Unhealthy");
+    if (listed.numa_node) device.mutable_topology()->add_nodes()->set_id(*listed.numa_node);
+  }
+  return message;
+}
+
+}  // namespace
+
+ListStream::~ListStream() {
+  grpc_call_unref(call_);
+}
+
+void ListStream::start(AllocationCore& core, const std::string& resource, std::function<void()> closed) {
+  grpc_op op{};
+  op.op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+  op.data.recv_close_on_server.cancelled = &cancelled_;
+  RpcQueue::start(call_, {&op, 1}, [self = shared_from_this(), closed = std::move(closed)](bool /*ok*/) {
+    {
+      const std::scoped_lock lock(self->mutex_);
+      self->over_ = true;
+      self->lists_ = nullptr;
+    }
+    closed();
+  });
+
+  auto lists = core.watch(resource, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->pump();
+  });
+  {
+    const std::scoped_lock lock(mutex_);
+    if (lists) {
+      lists_ = std::move(*lists);
+    } else {
+      send_status(GRPC_STATUS_NOT_FOUND, lists.error().message);
+    }
+  }
+  pump();
+}
+
+void ListStream::pump() {
+  const std::scoped_lock lock(mutex_);
+  if (sending_ || over_ || lists_ == nullptr) return;
+  if (finishing_) return send_status(GRPC_STATUS_OK, {});
+  const auto list = lists_->take();
+  if (list == nullptr) return;
+
+  const std::shared_ptr<grpc_byte_buffer> wire = to_wire(message_of(*list));
+  std::array<grpc_op, 2> ops{};
+  ops[0].op = GRPC_OP_SEND_MESSAGE;
+  ops[0].data.send_message.send_message = wire.get();
+  ops[1].op = GRPC_OP_SEND_INITIAL_METADATA;
+  sending_ = true;
+  RpcQueue::start(call_, std::span(ops).first(std::exchange(greeted_, true) ? 1 : 2),
+                  [self = shared_from_this(), wire](bool ok) { self->sent(ok); });
+}
+
+void ListStream::sent(bool ok) {
+  {
+    const std::scoped_lock lock(mutex_);
+    sending_ = false;
+    if (!ok) over_ = true;  // the close that follows tells
+  }
+  pump();
+}
+
+void ListStream::finish() {
+  {
+    const std::scoped_lock lock(mutex_);
+    finishing_ = true;
+  }
+  pump();
+}
+
+void ListStream::send_status(grpc_status_code status, const std::string& message) {
+  over_ = true;
+  const auto text = std::make_shared<grpc_slice>(to_slice(message));
+  std::array<grpc_op, 2> ops{};
+  ops[0].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+  ops[0].data.send_status_from_server.status = status;
+  ops[0].data.send_status_from_server.status_details = text.get();
+  ops[1].op = GRPC_OP_SEND_INITIAL_METADATA;
+  RpcQueue::start(call_, std::span(ops).first(std::exchange(greeted_, true) ? 1 : 2),
+                  [self = shared_from_this(), text](bool /*ok*/) { grpc_slice_unref(*text); });
+}
+
+}  // namespace ferry

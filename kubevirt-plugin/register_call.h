@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+
+namespace ferry {
+
+class RpcQueue;
+
+/// One call of v1beta1.Registration/Register.
+class RegisterCall {
+ public:
+  /// Called once, on the queue's thread. Errc::unreachable: the kubelet did not answer; Errc::refused: it
+  /// answered with an error.
+  using Done = std::function<void(Result<>)>;
+
+  /// Starts it on a connection to the kubelet's socket. The kubelet calls back before it answers.
+  RegisterCall(RpcQueue& queue, UniqueFd connection, const std::string& endpoint, const std::string& resource,
+               Done done);
+  RegisterCall(const RegisterCall&) = delete;
+  RegisterCall& operator=(const RegisterCall&) = delete;
+  RegisterCall(RegisterCall&&) = delete;
+  RegisterCall& operator=(RegisterCall&&) = delete;
+  /// Cancels it, if it is not over.
+  ~RegisterCall();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/resource_server.h"
+
+#include <array>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <grpc/grpc_posix.h>
+#include <grpc/grpc_security.h>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "deviceplugin.pb.h"
+#include "kubevirt-plugin/list_stream.h"
+#include "kubevirt-plugin/rpc_queue.h"
+
+namespace ferry {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(1);
+
+/// What one call brought.
+struct Incoming {
+  Incoming() { grpc_metadata_array_init(&metadata); }
+  Incoming(const Incoming&) = delete;
+  Incoming& operator=(const Incoming&) = delete;
+  Incoming(Incoming&&) = delete;
+  Incoming& operator=(Incoming&&) = delete;
+  ~Incoming() {
+    grpc_metadata_array_destroy(&metadata);
+    grpc_byte_buffer_destroy(payload);
+  }
+  grpc_call* call = nullptr;
+  gpr_timespec deadline{};
+  grpc_metadata_array metadata{};
+  grpc_byte_buffer* payload = nullptr;
+};
+
+struct Answer {
+  grpc_status_code status = GRPC_STATUS_OK;
+  std::string message;
+  WireMessage wire;
+};
+
+grpc_status_code status_of(const Error& error) {
+  if (error.code == Errc::not_found) return GRPC_STATUS_NOT_FOUND;
+  if (error.code == Errc::usage) return GRPC_STATUS_INVALID_ARGUMENT;
+  return GRPC_STATUS_FAILED_PRECONDITION;
+}
+
+Answer refusal(const Error& error) {
+  return {.status = status_of(error), .message = error.message, .wire = nullptr};
+}
+
+Answer unreadable() {
+  return {.status = GRPC_STATUS_INVALID_ARGUMENT, .message = "the request cannot be read", .wire = nullptr};
+}
+
+Answer answer(const google::protobuf::MessageLite& message) {
+  return {.status = GRPC_STATUS_OK, .message = {}, .wire = to_wire(message)};
+}
+
+void send(grpc_call* call, Answer what) {
+  struct Sent {
+    Answer answer;
+    grpc_slice message;
+    int cancelled = 0;
+  };
+  const auto sent = std::make_shared<Sent>(Sent{.answer = std::move(what), .message = grpc_empty_slice()});
+  sent->message = to_slice(sent->answer.message);
+  std::array<grpc_op, 4> ops{};
+  ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+  ops[1].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+  ops[1].data.recv_close_on_server.cancelled = &sent->cancelled;
+  ops[2].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+  ops[2].data.send_status_from_server.status = sent->answer.status;
+  ops[2].data.send_status_from_server.status_details = &sent->message;
+  ops[3].op = GRPC_OP_SEND_MESSAGE;
+  ops[3].data.send_message.send_message = sent->answer.wire.get();
+  const std::size_t count = sent->answer.wire ? ops.size() : ops.size() - 1;
+  RpcQueue::start(call, std::span(ops).first(count), [call, sent](bool /*ok*/) {
+    grpc_slice_unref(sent->message);
+    grpc_call_unref(call);
+  });
+}
+
+template <typename Ids>
+std::vector<std::string> strings(const Ids& ids) {
+  return {ids.begin(), ids.end()};
+}
+
+}  // namespace
+
+class ResourceServer::Impl {
+ public:
+  Impl(RpcQueue& queue, AllocationCore& core, std::string resource, StreamHook hook)
+      : queue_(queue),
+        core_(core),
+        resource_(std::move(resource)),
+        hook_(std::move(hook)),
+        server_(grpc_server_create(nullptr, nullptr)) {
+    grpc_server_register_completion_queue(server_, queue.get(), nullptr);
+    for (auto& method : methods_) {
+      method.handle = grpc_server_register_method(server_, method.path, nullptr,
+                                                  GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
+    }
+    grpc_server_start(server_);
+    for (const auto& method : methods_) expect(method);
+  }
+
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  Impl(Impl&&) = delete;
+  Impl& operator=(Impl&&) = delete;
+  ~Impl() {
+    begin_stop();
+    wait_stopped();
+    grpc_server_destroy(server_);
+  }
+
+  void add_connection(UniqueFd connection) {
+    auto* const credentials = grpc_insecure_server_credentials_create();
+    grpc_server_add_channel_from_fd(server_, connection.release(), credentials);
+    grpc_server_credentials_release(credentials);
+  }
+
+  void begin_stop() {
+    if (stopped_.valid()) return;
+    const auto promise = std::make_shared<std::promise<void>>();
+    stopped_ = promise->get_future();
+    grpc_server_shutdown_and_notify(server_, queue_.get(),
+                                    RpcQueue::tag([promise](bool /*ok*/) { promise->set_value(); }));
+    std::set<std::shared_ptr<ListStream>> streams;
+    {
+      const std::scoped_lock lock(mutex_);
+      stopping_ = true;
+      streams = streams_;
+    }
+    for (const auto& stream : streams) stream->finish();
+  }
+
+  void wait_stopped() {
+    if (stopped_.wait_for(kPatience) == std::future_status::ready) return;
+    grpc_server_cancel_all_calls(server_);
+    stopped_.wait();
+  }
+
+ private:
+  struct Method {
+    const char* path;
+    void (Impl::*serve)(Incoming&);
+    void* handle = nullptr;
+  };
+
+  /// Asks gRPC for the next call of a method.
+  void expect(const Method& method) {
+    const auto incoming = std::make_shared<Incoming>();
+    grpc_server_request_registered_call(server_, method.handle, &incoming->call, &incoming->deadline,
+                                        &incoming->metadata, &incoming->payload, queue_.get(), queue_.get(),
+                                        RpcQueue::tag([this, &method, incoming](bool ok) {
+                                          if (!ok) return;  // shut down
+                                          expect(method);
+                                          (this->*method.serve)(*incoming);
+                                        }));
+  }
+
+  /// The last place where an exception (memory, a library's) can be told to the kubelet.
+  template <typename Work>
+  static Answer guarded(Work work) {
+    try {
+      return work();
+    } catch (const std::exception& error) {
+      return {.status = GRPC_STATUS_INTERNAL, .message = error.what(), .wire = nullptr};
+    }
+  }
+
+  void options(Incoming& incoming) {
+    v1beta1::DevicePluginOptions options;
+    options.set_pre_start_required(false);
+    options.set_get_preferred_allocation_available(kPrefersAllocations);
+    send(incoming.call, answer(options));
+  }
+
+  void pre_start(Incoming& incoming) { send(incoming.call, answer(v1beta1::PreStartContainerResponse())); }
+
+  void prefer(Incoming& incoming) {
+    send(incoming.call, guarded([&] {
+           v1beta1::PreferredAllocationRequest request;
+           if (!from_wire(incoming.payload, request)) return unreadable();
+           v1beta1::PreferredAllocationResponse response;
+           for (const auto& container : request.container_requests()) {
+             const auto chosen =
+                 core_.prefer(resource_, strings(container.available_deviceids()),
+                              strings(container.must_include_deviceids()), container.allocation_size());
+             if (!chosen) return refusal(chosen.error());
+             auto& ids = *response.add_container_responses()->mutable_deviceids();
+             ids.Assign(chosen->begin(), chosen->end());
+           }
+           return answer(response);
+         }));
+  }
+
+  void allocate(Incoming& incoming) {
+    send(incoming.call, guarded([&] {
+           v1beta1::AllocateRequest request;
+           if (!from_wire(incoming.payload, request)) return unreadable();
+           std::vector<std::vector<std::string>> containers;
+           for (const auto& container : request.container_requests())
+             containers.push_back(strings(container.devices_ids()));
+           const auto allocations = core_.allocate(resource_, containers);
+           if (!allocations) {
+             spdlog::error("{}", allocations.error().message);
+             return refusal(allocations.error());
+           }
+           v1beta1::AllocateResponse response;
+           for (const auto& allocation : *allocations) {
+             spdlog::info("allocated {}: {}", resource_, allocation.env_value);
+             auto& container = *response.add_container_responses();
+             (*container.mutable_envs())[allocation.env_name] = allocation.env_value;
+             for (const auto& node : allocation.nodes) {
+               auto& device = *container.add_devices();
+               device.set_container_path(node);
+               device.set_host_path(node);
+               device.set_permissions("mrw");
+             }
+           }
+           return answer(response);
+         }));
+  }
+
+  void list_and_watch(Incoming& incoming) {
+    const auto stream = std::make_shared<ListStream>(incoming.call);
+    {
+      const std::scoped_lock lock(mutex_);
+      if (stopping_)
+        return send(incoming.call, {.status = GRPC_STATUS_UNAVAILABLE, .message = {}, .wire = {}});
+      streams_.insert(stream);
+    }
+    hook_(+1);
+    stream->start(core_, resource_, [this, stream] {
+      {
+        const std::scoped_lock lock(mutex_);
+        streams_.erase(stream);
+      }
+      hook_(-1);
+    });
+  }
+
+  RpcQueue& queue_;
+  AllocationCore& core_;
+  const std::string resource_;
+  const StreamHook hook_;
+  grpc_server* const server_;
+  std::future<void> stopped_;
+  std::array<Method, 5> methods_ = {{
+      {.path = "/v1beta1.DevicePlugin/GetDevicePluginOptions", .serve = &Impl::options},
+      {.path = "/v1beta1.DevicePlugin/ListAndWatch", .serve = &Impl::list_and_watch},
+      {.path = "/v1beta1.DevicePlugin/GetPreferredAllocation", .serve = &Impl::prefer},
+      {.path = "/v1beta1.DevicePlugin/Allocate", .serve = &Impl::allocate},
+      {.path = "/v1beta1.DevicePlugin/PreStartContainer", .serve = &Impl::pre_start},
+  }};
+
+  std::mutex mutex_;
+  std::set<std::shared_ptr<ListStream>> streams_;
+  bool stopping_ = false;
+};
+
+ResourceServer::ResourceServer(RpcQueue& queue, AllocationCore& core, std::string resource, StreamHook hook)
+    : impl_(std::make_unique<Impl>(queue, core, std::move(resource), std::move(hook))) {}
+ResourceServer::~ResourceServer() = default;
+
+void ResourceServer::add_connection(UniqueFd connection) {
+  impl_->add_connection(std::move(connection));
+}
+void ResourceServer::begin_stop() {
+  impl_->begin_stop();
+}
+void ResourceServer::wait_stopped() {
+  impl_->wait_stopped();
+}
+
+}  // namespace ferry

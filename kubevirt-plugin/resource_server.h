@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/unique_fd.h"
+#include "kubevirt-plugin/allocation_core.h"
+
+namespace ferry {
+
+class RpcQueue;
+
+/// Answers the kubelet for one resource: v1beta1.DevicePlugin over connections that are handed in.
+class ResourceServer {
+ public:
+  /// A list is being read by somebody (+1), or no more (-1). Called on the queue's thread.
+  using StreamHook = std::function<void(int change)>;
+
+  /// `queue` and `core` must outlive this.
+  ResourceServer(RpcQueue& queue, AllocationCore& core, std::string resource, StreamHook hook);
+  ResourceServer(const ResourceServer&) = delete;
+  ResourceServer& operator=(const ResourceServer&) = delete;
+  ResourceServer(ResourceServer&&) = delete;
+  ResourceServer& operator=(ResourceServer&&) = delete;
+  /// Stops it, if that has not been done.
+  ~ResourceServer();
+
+  /// Serves a connected, non-blocking socket.
+  void add_connection(UniqueFd connection);
+
+  /// Ends every stream with OK and takes no more calls; does not wait.
+  void begin_stop();
+  /// Waits until all calls are over; those that are not within a second are cancelled.
+  void wait_stopped();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Whether GetPreferredAllocation is answered: said both in Register and when asked.
+constexpr bool kPrefersAllocations = true;
+
+}  // namespace ferry

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/rpc_queue.h"
+
+#include <cstdlib>
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+namespace ferry {
+namespace {
+
+using Done = std::function<void(bool)>;
+
+}  // namespace
+
+RpcQueue::RpcQueue() {
+  grpc_init();
+  queue_ = grpc_completion_queue_create_for_next(nullptr);
+  thread_ = std::thread([this] { serve(); });
+}
+
+RpcQueue::~RpcQueue() {
+  grpc_completion_queue_shutdown(queue_);
+  thread_.join();
+  grpc_completion_queue_destroy(queue_);
+  grpc_shutdown_blocking();
+}
+
+void* RpcQueue::tag(Done done) {
+  return new Done(std::move(done));  // NOLINT(cppcoreguidelines-owning-memory): gRPC carries it to serve()
+}
+
+void RpcQueue::start(grpc_call* call, std::span<const grpc_op> ops, Done done) {
+  const auto error = grpc_call_start_batch(call, ops.data(), ops.size(), tag(std::move(done)), nullptr);
+  if (error == GRPC_CALL_OK) return;
+  spdlog::critical("gRPC takes no operation: {}", grpc_call_error_to_string(error));
+  std::abort();  // operations of ours in a wrong order
+}
+
+void RpcQueue::serve() {
+  while (true) {
+    const auto event = grpc_completion_queue_next(queue_, gpr_inf_future(GPR_CLOCK_REALTIME), nullptr);
+    if (event.type == GRPC_QUEUE_SHUTDOWN) return;
+    if (event.type != GRPC_OP_COMPLETE) continue;
+    const std::unique_ptr<Done> done(static_cast<Done*>(event.tag));
+    (*done)(event.success != 0);
+  }
+}
+
+WireMessage to_wire(const google::protobuf::MessageLite& message) {
+  grpc_slice slice = grpc_slice_malloc(message.ByteSizeLong());
+  message.SerializeWithCachedSizesToArray(GRPC_SLICE_START_PTR(slice));
+  WireMessage wire(grpc_raw_byte_buffer_create(&slice, 1));
+  grpc_slice_unref(slice);
+  return wire;
+}
+
+bool from_wire(grpc_byte_buffer* wire, google::protobuf::MessageLite& message) {
+  grpc_byte_buffer_reader reader;
+  if (wire == nullptr || grpc_byte_buffer_reader_init(&reader, wire) == 0) return false;
+  const grpc_slice slice = grpc_byte_buffer_reader_readall(&reader);
+  grpc_byte_buffer_reader_destroy(&reader);
+  const bool read =
+      message.ParseFromArray(GRPC_SLICE_START_PTR(slice), static_cast<int>(GRPC_SLICE_LENGTH(slice)));
+  grpc_slice_unref(slice);
+  return read;
+}
+
+grpc_slice to_slice(const std::string& text) {
+  return grpc_slice_from_copied_buffer(text.data(), text.size());
+}
+
+}  // namespace ferry

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/socket_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+// The kubelet makes two connections at most; more is a stranger's affair.
+constexpr int kBacklog = 64;
+
+Result<sockaddr_un> address_of(int directory, const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = path_of_directory(directory) / name;
+  if (path.size() >= sizeof(address.sun_path)) return fail(error_from_errno(ENAMETOOLONG, name));
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  return address;
+}
+
+Result<UniqueFd> make_socket() {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return fail(error_from_errno(errno, "make a socket"));
+  return fd;
+}
+
+}  // namespace
+
+std::filesystem::path path_of_directory(int directory) {
+  return std::filesystem::path("/proc/self/fd") / std::to_string(directory);
+}
+
+Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Rival rival) {
+  const std::string what = "make socket " + name;
+  struct stat other {};
+  if (::fstatat(directory, name.c_str(), &other, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (!S_ISSOCK(other.st_mode)) return fail(error_from_errno(EEXIST, what));
+    if (rival == Rival::yield && connect_to_socket(directory, name))
+      return fail(error_from_errno(EADDRINUSE, what + ": another process serves it"));
+  }
+
+  // Made under another name and moved into place: there is no moment without a socket in which a rival would
+  // make its own.
+  const std::string scratch = fmt::format(".{}.{}", ::getpid(), name);
+  const auto address = address_of(directory, scratch);
+  if (!address) return fail(address.error());
+  auto fd = make_socket();
+  if (!fd) return fail(std::move(fd).error());
+  ::unlinkat(directory, scratch.c_str(), 0);
+  struct stat made {};
+  // On Linux the mode set before bind() is the file's, so that it is never open to others.
+  if (::fchmod(fd->get(), S_IRUSR | S_IWUSR) != 0 ||
+      ::bind(fd->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0)
+    return fail(error_from_errno(errno, what));
+  if (::listen(fd->get(), kBacklog) != 0 ||
+      ::fstatat(directory, scratch.c_str(), &made, AT_SYMLINK_NOFOLLOW) != 0 ||
+      ::renameat(directory, scratch.c_str(), directory, name.c_str()) != 0) {
+    auto error = error_from_errno(errno, what);
+    ::unlinkat(directory, scratch.c_str(), 0);
+    return fail(std::move(error));
+  }
+  return SocketFile(directory, name, std::move(*fd), made.st_ino);
+}
+
+SocketFile::~SocketFile() {
+  if (fd_.valid() && is_there()) ::unlinkat(directory_, name_.c_str(), 0);
+}
+
+bool SocketFile::is_there() const {
+  struct stat now {};
+  return ::fstatat(directory_, name_.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(now.st_mode) &&
+         now.st_ino == inode_;
+}
+
+std::optional<UniqueFd> SocketFile::accept() const {
+  UniqueFd connection(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!connection.valid()) return std::nullopt;
+  return connection;
+}
+
+Result<UniqueFd> connect_to_socket(int directory, const std::string& name) {
+  const auto address = address_of(directory, name);
+  if (!address) return fail(address.error());
+  auto fd = make_socket();
+  if (!fd) return fd;
+  if (::connect(fd->get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0)
+    return fail(error_from_errno(errno, "connect to " + name));
+  return fd;
+}
+
+}  // namespace ferry

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+
+namespace ferry {
+
+/// The kernel's own word that devices come, go and change drivers. sysfs raises no inotify events.
+/// ABI: lib/kobject_uevent.c; netlink(7), NETLINK_KOBJECT_UEVENT, group 1. Heard in the initial network
+/// namespace only.
+class Uevents {
+ public:
+  static Result<Uevents> open();
+
+  /// Readable when some wait.
+  int fd() const { return fd_.get(); }
+  /// Takes all that wait; whether one of them concerned PCI, mdev or VFIO devices, or some were lost.
+  bool take() const;
+
+ private:
+  explicit Uevents(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for the kubelet's device manager: the real protocol over real unix sockets, nothing of
+// Kubernetes behind it, and nothing of Ferry in it.
+//
+// It does what a kubelet does: removes the sockets it finds when it starts, checks a registration, dials back
+// inside Register, asks for the options, reads one ListAndWatch stream and never reconnects, takes each
+// message as the whole list, marks all Unhealthy when the stream ends, gives a device out once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace standin {
+
+struct Device {
+  std::string id;
+  bool healthy = false;
+  bool has_topology = false;  ///< false: the plugin knows no node
+  std::vector<std::int64_t> numa_nodes;
+};
+
+struct Resource {
+  std::string endpoint;
+  bool connected = false;  ///< its list is being read
+  bool preferred_allocation = false;
+  bool pre_start_required = false;
+  std::map<std::string, Device> devices;
+  std::set<std::string> allocated;
+  int lists = 0;  ///< messages read since it registered
+
+  std::size_t capacity() const { return devices.size(); }
+  std::size_t allocatable() const;
+};
+using Resources = std::map<std::string, Resource>;
+
+/// One Register call.
+struct Registration {
+  std::string version;
+  std::string endpoint;
+  std::string resource;
+  bool preferred_in_request = false;
+  std::string error;  ///< what it was answered; empty: taken
+};
+
+struct Mapping {
+  std::string host_path;
+  std::string container_path;
+  std::string permissions;  ///< devices only
+  bool read_only = false;   ///< mounts only
+};
+
+/// What a container would get, or why it does not.
+struct Answer {
+  int status = 0;  ///< gRPC's; 0: given. -1: the kubelet itself did not ask
+  std::string error;
+  std::vector<std::string> ids;
+  std::map<std::string, std::string> envs;
+  std::vector<Mapping> devices;
+  std::vector<Mapping> mounts;
+  std::map<std::string, std::string> annotations;
+  std::vector<std::string> cdi_devices;
+
+  bool ok() const { return status == 0; }
+};
+
+struct Options {
+  /// As kubelets of 2026 do: the same resource from the same socket is refused while its stream is alive.
+  /// Without it the later registration takes over, as in older ones.
+  bool refuse_second_registration = false;
+  /// How long the dial back may take.
+  std::chrono::milliseconds dial_limit = std::chrono::seconds(10);
+  /// Called inside Register before anything is checked.
+  std::function<void()> on_register = {};
+};
+
+class Kubelet {
+ public:
+  explicit Kubelet(std::filesystem::path directory, Options options = {});
+  Kubelet(const Kubelet&) = delete;
+  Kubelet& operator=(const Kubelet&) = delete;
+  Kubelet(Kubelet&&) = delete;
+  Kubelet& operator=(Kubelet&&) = delete;
+  /// As stop().
+  ~Kubelet();
+
+  /// Removes every socket in the directory and listens on kubelet.sock. False: it cannot listen.
+  bool start();
+  /// Ends all connections, and kubelet.sock with them.
+  void stop();
+  /// Drops one plugin's connection as the kubelet does when it wants no more of it; nothing changes on disk.
+  void drop(const std::string& resource);
+
+  Resources resources() const;
+  std::vector<Registration> registrations() const;
+
+  /// May ask registrations() too.
+  using Condition = std::function<bool(const Resources&)>;
+  /// Waits for a condition on what is known; false when it did not come true in time.
+  bool wait_for(const Condition& condition, std::chrono::milliseconds timeout) const;
+
+  /// Chooses healthy free devices, by the plugin's preference where it has one, and allocates them.
+  Answer allocate(const std::string& resource, int count);
+  /// Allocates these; with `force` also those that a kubelet would not give.
+  Answer allocate(const std::string& resource, const std::vector<std::string>& ids, bool force = false);
+  /// What the plugin prefers, unfiltered.
+  Answer prefer(const std::string& resource, const std::vector<std::string>& available,
+                const std::vector<std::string>& must_include, int size);
+  /// The container is gone. The plugin is not told: there is no such call.
+  void release(const std::vector<std::string>& ids);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Why the kubelet would not take this name; empty when it would.
+std::string resource_name_fault(const std::string& name);
+
+}  // namespace standin
