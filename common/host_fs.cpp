@@ -32,12 +32,20 @@ bool stays_inside(const std::filesystem::path& relative) {
   return std::none_of(relative.begin(), relative.end(), [](const auto& part) { return part == ".."; });
 }
 
+constexpr int kMostAttempts = 1000;  // each fails only when a rename falls into its few microseconds
+
 int open_in_root(int root, const char* path, int flags, mode_t mode) {
   open_how how{};
   how.flags = static_cast<std::uint64_t>(flags);
   how.mode = (flags & O_CREAT) != 0 ? mode : 0;
   how.resolve = RESOLVE_IN_ROOT;
-  const int fd = static_cast<int>(::syscall(SYS_openat2, root, path, &how, sizeof(how)));
+  int fd = -1;
+  // EAGAIN: something was renamed or mounted anywhere on the host while a ".." of a link was followed, and
+  // the kernel cannot tell whether it led out. openat2(2) says to ask again.
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    fd = static_cast<int>(::syscall(SYS_openat2, root, path, &how, sizeof(how)));
+    if (fd >= 0 || errno != EAGAIN) break;
+  }
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
   // Before 5.6, or filtered by an old container runtime: a real EPERM comes again from openat.
   return ::openat(root, path, flags, mode);
@@ -135,6 +143,22 @@ Result<DeviceNumber> HostFs::device_number(const std::filesystem::path& relative
     return fail(error_from_errno(ENODEV, describe("stat", relative)));
   }
   return DeviceNumber{.major = ::major(status.st_rdev), .minor = ::minor(status.st_rdev)};
+}
+
+Result<std::optional<OpenedDevice>> HostFs::opened_device(const std::filesystem::path& proc_entry) const {
+  assert(proc_entry.is_relative());
+  if (!stays_inside(proc_entry)) return fail(error_from_errno(EXDEV, describe("stat", proc_entry)));
+  if (!root_fd_.valid()) return fail(error_from_errno(root_errno_, "open host root " + root_.string()));
+  // What is open may lie on a network file system whose server is gone: take what the kernel knows already.
+  struct statx status {};
+  if (::statx(root_fd_.get(), proc_entry.c_str(), AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE,
+              &status) != 0) {
+    return fail(error_from_errno(errno, describe("stat", proc_entry)));
+  }
+  const bool block = S_ISBLK(status.stx_mode);
+  if (!block && !S_ISCHR(status.stx_mode)) return std::nullopt;
+  return OpenedDevice{.number = {.major = status.stx_rdev_major, .minor = status.stx_rdev_minor},
+                      .block = block};
 }
 
 Result<> HostFs::write_attribute(const std::filesystem::path& relative, std::string_view value) {

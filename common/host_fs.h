@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
@@ -24,6 +25,13 @@ struct DeviceNumber {
   std::uint32_t major = 0;
   std::uint32_t minor = 0;
   auto operator<=>(const DeviceNumber&) const = default;
+};
+
+/// A device that a process has open. Character and block devices are numbered apart.
+struct OpenedDevice {
+  DeviceNumber number;
+  bool block = false;
+  auto operator<=>(const OpenedDevice&) const = default;
 };
 
 class HostFs {
@@ -52,6 +60,10 @@ class HostFs {
   bool exists(const std::filesystem::path& relative) const;
   /// The number of the device node at `relative`; ENODEV when it is no device node.
   Result<DeviceNumber> device_number(const std::filesystem::path& relative) const;
+  /// The device that an entry of proc/PID/fd or proc/PID/map_files leads to, whatever path the process sees
+  /// it under; absent when it is no device. Never opens it. The one place where a link is followed out of the
+  /// root: these lead to open files, not to paths.
+  Result<std::optional<OpenedDevice>> opened_device(const std::filesystem::path& proc_entry) const;
 
   /// One write(2) of `value` to an existing attribute: never O_CREAT, never O_TRUNC, no retry. The kernel's
   /// errno is the error's code. May block for as long as a driver likes: what can hang goes through a

@@ -17,6 +17,9 @@ std::string Holder::text() const {
     case Kind::pod:
       who = fmt::format("pod {}", name);
       break;
+    case Kind::mount:
+      who = fmt::format("the file system mounted at {}", name);
+      break;
   }
   if (pid) who += fmt::format(" (pid {})", *pid);
   if (!pod_uid.empty()) who += fmt::format(" in pod {}", pod_uid);

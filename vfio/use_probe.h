@@ -19,6 +19,7 @@ namespace ferry {
 struct DeviceNode {
   std::string name;  ///< for people: "/dev/vfio/12", "/dev/dri/card0"
   DeviceNumber number;
+  bool block = false;  ///< a block device's number; else a character device's
 };
 
 /// One device to ask about.
@@ -29,9 +30,9 @@ struct UseQuestion {
 
 /// One who holds a device.
 struct Holder {
-  enum class Kind { process, virtual_machine, pod };
+  enum class Kind { process, virtual_machine, pod, mount };
   Kind kind = Kind::process;
-  std::string name;        ///< command name, or the VM's
+  std::string name;        ///< command name, or the VM's; of a mounted file system its mount point
   std::optional<int> pid;  ///< absent when only libvirt or the kubelet knows
   std::string what;        ///< the node or claim through which it holds
   std::string pod_uid;     ///< empty when in no pod

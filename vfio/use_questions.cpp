@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which device nodes lead to a function: those below its directory in sysfs, and its group's.
+#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -27,7 +28,11 @@ void add_node(const HostFs& host, const std::filesystem::path& directory, const 
               std::vector<DeviceNode>& nodes) {
   const auto text = host.read_attribute(directory / "dev");
   if (!text) return;
-  if (const auto number = parse_number(*text)) nodes.push_back({.name = name, .number = *number});
+  const auto number = parse_number(*text);
+  if (!number) return;
+  // .../host6/target6:0:0/6:0:0:0/block/sdb, and sdb1 below it.
+  const bool block = std::ranges::find(directory, "block") != directory.end();
+  nodes.push_back({.name = name, .number = *number, .block = block});
 }
 
 // Walks down from a function's own directory: .../drm/card0/dev, .../sound/card1/pcmC1D3p/dev,

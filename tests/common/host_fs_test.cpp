@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/host_fs.h"
 
+#include <fcntl.h>
+#include <thread>
+
 #include <gmock/gmock.h>
 
 #include "tests/support/scratch_directory.h"
@@ -101,6 +104,37 @@ TEST_F(HostFsTest, TellsDeviceNodesFromFiles) {
   EXPECT_EQ(real.device_number("dev/null").value(), (DeviceNumber{.major = 1, .minor = 3}));
   tree_.file("plain", "");
   EXPECT_EQ(host_.device_number("plain").error().code, std::errc::no_such_device);
+}
+
+TEST_F(HostFsTest, TellsWhichDeviceAProcessHasOpen) {
+  const HostFs real("/");
+  const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  const auto entry = "proc/self/fd/" + std::to_string(null.get());
+  EXPECT_EQ(real.opened_device(entry).value(),
+            (OpenedDevice{.number = {.major = 1, .minor = 3}, .block = false}));
+  const UniqueFd directory(::open("/", O_PATH | O_CLOEXEC));
+  EXPECT_EQ(real.opened_device("proc/self/fd/" + std::to_string(directory.get())).value(), std::nullopt);
+  tree_.link("proc/12/fd/0", "/dev/null");
+  EXPECT_EQ(host_.opened_device("proc/12/fd/0").value()->number, (DeviceNumber{.major = 1, .minor = 3}));
+  EXPECT_EQ(host_.opened_device("proc/12/fd/1").error().code, std::errc::no_such_file_or_directory);
+  EXPECT_EQ(host_.opened_device("../x").error().code, std::errc::cross_device_link);
+}
+
+TEST_F(HostFsTest, ReadsThroughLinksWhileOthersRenameFiles) {
+  tree_.file("sys/devices/x/value", "1\n");
+  tree_.link("sys/bus/x", "../devices/x");
+  const ScratchDirectory elsewhere;
+  elsewhere.file("a", "");
+  const std::jthread renamer([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      std::filesystem::rename(elsewhere.path() / "a", elsewhere.path() / "b");
+      std::filesystem::rename(elsewhere.path() / "b", elsewhere.path() / "a");
+    }
+  });
+  for (int i = 0; i < 20000; ++i) {
+    const auto read = host_.read_attribute("sys/bus/x/value");
+    ASSERT_TRUE(read) << read.error().message;
+  }
 }
 
 TEST_F(HostFsTest, SaysWhenTheRootItselfIsMissing) {

@@ -12,7 +12,7 @@ using test::FakeKernel;
 std::vector<std::string> nodes(const UseQuestion& question) {
   std::vector<std::string> out;
   for (const DeviceNode& node : question.nodes) {
-    out.push_back(node.name + " " + std::to_string(node.number.major) + ":" +
+    out.push_back(node.name + (node.block ? " block " : " ") + std::to_string(node.number.major) + ":" +
                   std::to_string(node.number.minor));
   }
   return out;
@@ -38,7 +38,7 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
   ASSERT_EQ(questions.size(), 2U);
   EXPECT_EQ(questions[0].device, "0000:01:00.0");
   EXPECT_THAT(nodes(questions[0]), testing::ElementsAre("/dev/vfio/9 244:9"));
-  EXPECT_THAT(nodes(questions[1]), testing::ElementsAre("/dev/dri/card1 226:1", "/dev/sdb 8:16"));
+  EXPECT_THAT(nodes(questions[1]), testing::ElementsAre("/dev/dri/card1 226:1", "/dev/sdb block 8:16"));
 }
 
 }  // namespace

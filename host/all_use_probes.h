@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "vfio/use_probe.h"
+
+namespace ferry {
+
+/// Asks several probes and tells what any of them found. A VM that an earlier one found (by the node that its
+/// process has open) is not told again by a later one (by its configuration). An error of one is an error.
+class CombinedUseProbe final : public UseProbe {
+ public:
+  explicit CombinedUseProbe(std::vector<std::unique_ptr<UseProbe>> probes) : probes_(std::move(probes)) {}
+  Result<UseReport> look(std::span<const UseQuestion> questions) override;
+
+ private:
+  std::vector<std::unique_ptr<UseProbe>> probes_;
+};
+
+/// Every probe there is, for this host: /proc, mounts, libvirt. `host` must outlive it.
+std::unique_ptr<UseProbe> all_use_probes(const HostFs& host);
+
+}  // namespace ferry

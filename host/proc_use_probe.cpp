@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/proc_use_probe.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "host/process_facts.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Asked {
+  std::string device;
+  std::string node;
+  auto operator<=>(const Asked&) const = default;
+};
+using AskedNodes = std::multimap<OpenedDevice, Asked>;
+
+bool not_permitted(const Error& error) {
+  return error.code == std::errc::permission_denied || error.code == std::errc::operation_not_permitted;
+}
+
+std::optional<int> pid_of(const std::string& name) {
+  int pid = 0;
+  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (failure != std::errc() || end != name.data() + name.size()) return {};
+  return pid;
+}
+
+// The names in map_files of what is mapped shared from a file, as device memory is: lines of proc/PID/maps
+// such as "00400000-00401000 rw-s 00000000 00:06 409 /dev/nvidia0". map_files writes the same range without
+// the leading zeros.
+std::vector<std::string> shared_mappings(std::string_view maps) {
+  std::vector<std::string> names;
+  const auto without_zeros = [](std::string_view number) {
+    return number.substr(std::min(number.find_first_not_of('0'), number.size() - 1));
+  };
+  while (!maps.empty()) {
+    const auto end = std::min(maps.find('\n'), maps.size());
+    const std::string_view line = maps.substr(0, end);
+    maps.remove_prefix(std::min(end + 1, maps.size()));
+    const auto dash = line.find('-');
+    const auto blank = line.find(' ');
+    constexpr std::size_t kShared = 4;  // letters behind the blank: "rw-s"
+    if (dash == std::string_view::npos || blank == std::string_view::npos || dash == 0 || dash + 1 >= blank ||
+        line.substr(blank).size() <= kShared || line[blank + kShared] != 's' ||
+        line.find('/') == std::string_view::npos) {
+      continue;
+    }
+    names.push_back(fmt::format("{}-{}", without_zeros(line.substr(0, dash)),
+                                without_zeros(line.substr(dash + 1, blank - dash - 1))));
+  }
+  return names;
+}
+
+// One process's open and mapped files.
+class Look {
+ public:
+  Look(const HostFs& host, fs::path directory, const AskedNodes& asked)
+      : host_(&host), directory_(std::move(directory)), asked_(&asked) {}
+
+  void at_descriptors() {
+    const auto names = host_->list(directory_ / "fd");
+    if (!names) return note(names.error());
+    for (const std::string& name : *names) at_entry(directory_ / "fd" / name);
+  }
+  void at_mappings() {
+    const auto maps = host_->read_file(directory_ / "maps");
+    if (!maps) return note(maps.error());
+    for (const std::string& name : shared_mappings(*maps)) at_entry(directory_ / "map_files" / name);
+  }
+
+  const std::set<Asked>& found() const { return found_; }
+  bool blocked() const { return blocked_; }
+
+ private:
+  void at_entry(const fs::path& entry) {
+    const auto opened = host_->opened_device(entry);
+    if (!opened) return note(opened.error());
+    if (!*opened) return;
+    const auto [first, last] = asked_->equal_range(**opened);
+    for (auto match = first; match != last; ++match) found_.insert(match->second);
+  }
+  // Whatever else goes wrong with one entry: it was closed, the process ended, or it lies on a file system
+  // that is broken; a device node does not.
+  void note(const Error& error) { blocked_ = blocked_ || not_permitted(error); }
+
+  const HostFs* host_;
+  fs::path directory_;
+  const AskedNodes* asked_;
+  std::set<Asked> found_;
+  bool blocked_ = false;
+};
+
+}  // namespace
+
+Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
+  AskedNodes asked;
+  for (const UseQuestion& question : questions) {
+    for (const DeviceNode& node : question.nodes) {
+      asked.emplace(OpenedDevice{.number = node.number, .block = node.block},
+                    Asked{.device = question.device, .node = node.name});
+    }
+  }
+  UseReport report;
+  if (asked.empty()) return report;
+
+  const auto names = host_->list("proc");
+  if (!names) return fail(Error(names.error()).during("look who uses the devices"));
+  std::size_t seen = 0;
+  std::size_t blocked = 0;
+  for (const std::string& name : *names) {
+    const auto pid = pid_of(name);
+    if (!pid) continue;
+    ++seen;
+    Look process(*host_, fs::path("proc") / name, asked);
+    process.at_descriptors();
+    process.at_mappings();
+    if (process.blocked()) ++blocked;
+    for (const auto& [device, node] : process.found()) {
+      report.holders[device].push_back(describe_process(*host_, *pid, node));
+    }
+  }
+  if (seen == 0) {
+    return fail(Errc::unsupported, "look who uses the devices: /proc shows no process",
+                "the host's /proc must be mounted at the host's root");
+  }
+  if (blocked > 0) {
+    report.unknown.push_back(fmt::format("{} {} could not be looked into: not permitted", blocked,
+                                         blocked == 1 ? "process" : "processes"));
+  }
+  return report;
+}
+
+}  // namespace ferry

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/all_use_probes.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Says always the same.
+class FixedProbe final : public UseProbe {
+ public:
+  explicit FixedProbe(Result<UseReport> report) : report_(std::move(report)) {}
+  Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override { return report_; }
+
+ private:
+  Result<UseReport> report_;
+};
+
+Holder vm(const std::string& name, std::optional<int> pid, const std::string& what) {
+  return {.kind = Holder::Kind::virtual_machine, .name = name, .pid = pid, .what = what, .pod_uid = {}};
+}
+Holder process(const std::string& name, int pid, const std::string& what) {
+  return {.kind = Holder::Kind::process, .name = name, .pid = pid, .what = what, .pod_uid = {}};
+}
+
+Result<UseReport> combine(std::vector<Result<UseReport>> reports) {
+  std::vector<std::unique_ptr<UseProbe>> probes;
+  for (auto& report : reports) probes.push_back(std::make_unique<FixedProbe>(std::move(report)));
+  return CombinedUseProbe(std::move(probes)).look({});
+}
+
+TEST(CombinedUseProbe, TellsWhatAnyProbeFoundOrCouldNotAsk) {
+  const UseReport all =
+      must(combine({UseReport{.holders = {{"a", {process("x", 1, "n")}}}, .unknown = {"u1"}},
+                    UseReport{.holders = {{"b", {process("y", 2, "m")}}}, .unknown = {"u2"}}}));
+  EXPECT_THAT(all.of("a"), ElementsAre(process("x", 1, "n")));
+  EXPECT_THAT(all.of("b"), ElementsAre(process("y", 2, "m")));
+  EXPECT_THAT(all.unknown, ElementsAre("u1", "u2"));
+}
+
+TEST(CombinedUseProbe, TellsAVmThatTwoProbesFoundOnce) {
+  const Holder by_node = vm("gpu-vm", 412, "/dev/vfio/12");
+  for (const auto pid : {std::optional<int>(), std::optional(412)}) {
+    const UseReport all = must(
+        combine({UseReport{.holders = {{"a", {by_node}}}, .unknown = {}},
+                 UseReport{.holders = {{"a", {vm("gpu-vm", pid, "a as a host device")}}}, .unknown = {}}}));
+    EXPECT_THAT(all.of("a"), ElementsAre(by_node));
+  }
+}
+
+TEST(CombinedUseProbe, KeepsAVmApartFromAnotherOfItsNameFromAProcessAndFromOtherDevices) {
+  const Holder by_node = vm("x", 412, "/dev/vfio/12");
+  const Holder other_vm = vm("x", 7, "a as a host device");
+  const Holder program = process("x", 412, "/dev/nvidia0");
+  const UseReport all = must(
+      combine({UseReport{.holders = {{"a", {by_node}}}, .unknown = {}},
+               UseReport{.holders = {{"a", {other_vm, program}}, {"b", {vm("x", {}, "b as a host device")}}},
+                         .unknown = {}}}));
+  EXPECT_THAT(all.of("a"), ElementsAre(by_node, other_vm, program));
+  EXPECT_THAT(all.of("b"), ElementsAre(vm("x", {}, "b as a host device")));
+}
+
+TEST(CombinedUseProbe, KeepsTheTwoNodesThatOneVmHolds) {
+  const Holder group = vm("x", 412, "/dev/vfio/12");
+  const Holder cdev = vm("x", 412, "/dev/vfio/devices/vfio3");
+  EXPECT_THAT(must(combine({UseReport{.holders = {{"a", {group, cdev}}}, .unknown = {}}})).of("a"),
+              ElementsAre(group, cdev));
+}
+
+TEST(CombinedUseProbe, FailsWhenAProbeCanSayNothingAtAll) {
+  const auto all = combine({UseReport{}, fail(Errc::unsupported, "/proc shows no process"), UseReport{}});
+  ASSERT_FALSE(all);
+  EXPECT_EQ(all.error().message, "/proc shows no process");
+}
+
+TEST(AllUseProbes, AskProcMountsAndLibvirt) {
+  const test::ScratchDirectory tree;
+  tree.file("proc/1/mountinfo", "22 1 8:17 / /media/disk rw - ext4 /dev/sdb1 rw\n");
+  tree.file("proc/12/comm", "holder\n");
+  tree.link("proc/12/fd/3", "/dev/null");
+  tree.file("run/libvirt/libvirt-sock", "not a socket");
+  const HostFs host(tree.path());
+  const std::vector<UseQuestion> questions = {
+      {.device = "a", .nodes = {{.name = "/dev/n", .number = {.major = 1, .minor = 3}}}},
+      {.device = "b", .nodes = {{.name = "/dev/sdb1", .number = {.major = 8, .minor = 17}, .block = true}}}};
+  const UseReport report = must(all_use_probes(host)->look(questions));
+  ASSERT_EQ(report.of("a").size(), 1U);
+  EXPECT_EQ(report.of("a")[0].text(), "process holder (pid 12) holds /dev/n");
+  ASSERT_EQ(report.of("b").size(), 1U);
+  EXPECT_EQ(report.of("b")[0].text(), "the file system mounted at /media/disk holds /dev/sdb1");
+  EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("libvirt: ")));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/proc_use_probe.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr DeviceNumber kNull{.major = 1, .minor = 3};
+constexpr DeviceNumber kZero{.major = 1, .minor = 5};
+
+UseQuestion ask(const std::string& device, const std::string& node, DeviceNumber number, bool block = false) {
+  return {.device = device, .nodes = {{.name = node, .number = number, .block = block}}};
+}
+
+std::vector<std::string> texts(std::span<const Holder> holders) {
+  std::vector<std::string> out;
+  for (const Holder& holder : holders) out.push_back(holder.text());
+  return out;
+}
+
+// -- a host of files: descriptors are links to real device nodes, since numbers are what counts --
+
+class ProcUseProbeTest : public testing::Test {
+ protected:
+  ProcUseProbeTest() {
+    process(1, "init", {});
+    tree_.file("proc/uptime", "1\n");
+  }
+  void process(int pid, const std::string& comm, const std::vector<std::string>& opened) const {
+    const std::string directory = "proc/" + std::to_string(pid);
+    tree_.file(directory + "/comm", comm + "\n");
+    tree_.file(directory + "/cmdline", comm + '\0');
+    tree_.file(directory + "/maps", "");
+    tree_.directory(directory + "/fd");
+    for (std::size_t i = 0; i < opened.size(); ++i) {
+      tree_.link(directory + "/fd/" + std::to_string(i), opened[i]);
+    }
+  }
+  UseReport look(const std::vector<UseQuestion>& questions) {
+    return must(ProcUseProbe(host_).look(questions));
+  }
+
+  test::ScratchDirectory tree_;
+  HostFs host_{tree_.path()};
+};
+
+TEST_F(ProcUseProbeTest, NamesWhoeverHasANodeOpenWhateverItsPath) {
+  process(12, "dcgm", {"/dev/zero", "/dev/null"});
+  process(13, "other", {"/dev/zero", "/etc/hostname", "/dev/full"});
+  const UseReport report = look({ask("0000:01:00.0", "/dev/nvidia0", kNull)});
+  EXPECT_THAT(texts(report.of("0000:01:00.0")), ElementsAre("process dcgm (pid 12) holds /dev/nvidia0"));
+  EXPECT_THAT(report.unknown, IsEmpty());
+}
+
+TEST_F(ProcUseProbeTest, TellsAProcessOncePerNodeAndADevicesNodesApart) {
+  process(12, "a", {"/dev/null", "/dev/null", "/dev/zero"});
+  const UseReport report = look(
+      {{.device = "gpu", .nodes = {{.name = "/dev/n", .number = kNull}, {.name = "/dev/z", .number = kZero}}},
+       ask("audio", "/dev/z2", kZero),
+       ask("free", "/dev/f", {.major = 1, .minor = 7})});
+  EXPECT_THAT(texts(report.of("gpu")),
+              ElementsAre("process a (pid 12) holds /dev/n", "process a (pid 12) holds /dev/z"));
+  EXPECT_THAT(texts(report.of("audio")), ElementsAre("process a (pid 12) holds /dev/z2"));
+  EXPECT_THAT(report.of("free"), IsEmpty());
+}
+
+TEST_F(ProcUseProbeTest, DoesNotTakeABlockDeviceForACharacterDeviceOfThatNumber) {
+  process(12, "a", {"/dev/null"});
+  EXPECT_THAT(look({ask("disk", "/dev/b", kNull, true)}).of("disk"), IsEmpty());
+}
+
+TEST_F(ProcUseProbeTest, FindsWhatIsMappedThoughItsDescriptorIsClosed) {
+  process(12, "a", {});
+  tree_.file("proc/12/maps",
+             "00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/a\n"
+             "7f5c00000000-7f5c00021000 rw-p 00000000 00:00 0 \n"
+             "00e03000-00e24000 rw-s 00000000 00:06 409         /dev/nvidia0\n"
+             "7ffd5a000000-7ffd5a021000 rw-s 00000000 00:01 9   /memfd:x (deleted)\n"
+             "malformed\n-\n- rw-s /\n");
+  tree_.link("proc/12/map_files/400000-452000", "/dev/null");  // private: a program's own pages
+  tree_.link("proc/12/map_files/e03000-e24000", "/dev/zero");
+  const UseReport report = look({ask("gpu", "/dev/z", kZero), ask("n", "/dev/n", kNull)});
+  EXPECT_THAT(texts(report.of("gpu")), ElementsAre("process a (pid 12) holds /dev/z"));
+  EXPECT_THAT(report.of("n"), IsEmpty());
+}
+
+TEST_F(ProcUseProbeTest, PassesOverProcessesThatEndMeanwhile) {
+  tree_.directory("proc/12");
+  process(13, "a", {"/nowhere"});
+  const UseReport report = look({ask("gpu", "/dev/n", kNull)});
+  EXPECT_THAT(report.of("gpu"), IsEmpty());
+  EXPECT_THAT(report.unknown, IsEmpty());
+}
+
+TEST_F(ProcUseProbeTest, FailsWhereNoProcessIsVisible) {
+  tree_.remove("proc/1");
+  const auto report = ProcUseProbe(host_).look(std::vector{ask("gpu", "/dev/n", kNull)});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, Errc::unsupported);
+  EXPECT_THAT(report.error().message, HasSubstr("/proc shows no process"));
+  tree_.remove("proc");
+  const auto missing = ProcUseProbe(host_).look(std::vector{ask("gpu", "/dev/n", kNull)});
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, std::errc::no_such_file_or_directory);
+}
+
+TEST_F(ProcUseProbeTest, NeedsNoProcForDevicesWithoutNodes) {
+  tree_.remove("proc");
+  EXPECT_THAT(look({{.device = "0000:01:00.0", .nodes = {}}}).holders, IsEmpty());
+}
+
+// -- this machine --
+
+/// A child that does something, says so, and lives until it is ended.
+class Child {
+ public:
+  template <typename Act>
+  explicit Child(Act act) {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) std::abort();
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      act();
+      if (::write(ends[1], "x", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }
+    char byte = 0;
+    if (::read(ends[0], &byte, 1) != 1) std::abort();
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  Child(Child&&) = delete;
+  Child& operator=(Child&&) = delete;
+  ~Child() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  int pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+/// A terminal of this test's own: a device that nobody else has open.
+struct Terminal {
+  UniqueFd master{::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)};
+  std::string path;
+  DeviceNumber number;
+  Terminal() {
+    if (::grantpt(master.get()) != 0 || ::unlockpt(master.get()) != 0) std::abort();
+    path = ::ptsname(master.get());
+    number = must(HostFs("/").device_number(path.substr(1)));
+  }
+};
+
+TEST(ProcUseProbeForReal, FindsTheChildThatHoldsATerminalAndNobodyElse) {
+  const Terminal terminal;
+  const HostFs host("/");
+  ProcUseProbe probe(host);
+  const std::vector questions = {ask("terminal", "/dev/of-another-name", terminal.number)};
+  EXPECT_THAT(must(probe.look(questions)).of("terminal"), IsEmpty());
+  {
+    const Child child([&] {
+      if (::open(terminal.path.c_str(), O_RDWR | O_NOCTTY) < 0) ::_exit(1);
+    });
+    const UseReport report = must(probe.look(questions));
+    ASSERT_EQ(report.of("terminal").size(), 1U);
+    EXPECT_EQ(report.of("terminal")[0].pid, child.pid());
+    EXPECT_EQ(report.of("terminal")[0].name, "host_test");
+    EXPECT_EQ(report.of("terminal")[0].what, "/dev/of-another-name");
+  }
+  EXPECT_THAT(must(probe.look(questions)).of("terminal"), IsEmpty());
+}
+
+TEST(ProcUseProbeForReal, FindsTheChildThatMappedADeviceAndClosedIt) {
+  // Mapping needs a device whose driver keeps the file; /dev/zero mapped shared becomes memory of another
+  // name.
+  const HostFs host("/");
+  const auto number = host.device_number("dev/mem");
+  if (!number) GTEST_SKIP() << "no /dev/mem here to map";
+  int status = 0;
+  const pid_t can = ::fork();
+  if (can == 0) {
+    const int fd = ::open("/dev/mem", O_RDONLY);
+    ::_exit(fd >= 0 && ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0xf0000) != MAP_FAILED ? 0 : 1);
+  }
+  ::waitpid(can, &status, 0);
+  if (status != 0) GTEST_SKIP() << "/dev/mem cannot be mapped here";
+  const Child child([] {
+    const int fd = ::open("/dev/mem", O_RDONLY);
+    if (::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0xf0000) == MAP_FAILED) ::_exit(1);
+    ::close(fd);
+  });
+  const UseReport report = must(ProcUseProbe(host).look(std::vector{ask("mem", "/dev/mem", *number)}));
+  ASSERT_EQ(report.of("mem").size(), 1U);
+  EXPECT_EQ(report.of("mem")[0].pid, child.pid());
+}
+
+TEST(ProcUseProbeForReal, CountsProcessesThatItMayNotLookInto) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to look as somebody else";
+  // As nobody: process 1 and the test itself are not ours to look into.
+  const Child child([] {
+    constexpr uid_t kNobody = 65534;
+    if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) ::_exit(1);
+    const HostFs host("/");
+    const auto report =
+        ProcUseProbe(host).look(std::vector{ask("x", "/dev/n", {.major = 511, .minor = 511})});
+    const bool told = report && report->unknown.size() == 1 &&
+                      report->unknown[0].ends_with(" could not be looked into: not permitted") &&
+                      report->unknown[0][0] != '0';
+    if (!told) ::_exit(1);
+  });
+  EXPECT_GT(child.pid(), 0);
+}
+
+}  // namespace
+}  // namespace ferry
