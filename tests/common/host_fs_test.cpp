@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <thread>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -133,6 +134,25 @@ TEST_F(HostFsTest, ReadsThroughLinksWhileOthersRenameFiles) {
   });
   for (int i = 0; i < 20000; ++i) {
     const auto read = host_.read_attribute("sys/bus/x/value");
+    ASSERT_TRUE(read) << read.error().message;
+  }
+}
+
+TEST_F(HostFsTest, ReadsThroughLinksWhileOthersRenameFiles) {
+  tree_.file("sys/d/value", "1\n");
+  std::string target;
+  for (int i = 0; i < 10; ++i) target += "d/../";
+  tree_.link("sys/x", target + "d/value");
+  const ScratchDirectory elsewhere;
+  elsewhere.file("a", "");
+  const std::jthread renamer([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      std::filesystem::rename(elsewhere.path() / "a", elsewhere.path() / "b");
+      std::filesystem::rename(elsewhere.path() / "b", elsewhere.path() / "a");
+    }
+  });
+  for (int i = 0; i < 20000; ++i) {
+    const auto read = host_.read_attribute("sys/x");
     ASSERT_TRUE(read) << read.error().message;
   }
 }
