@@ -34,8 +34,6 @@ bool stays_inside(const std::filesystem::path& relative) {
 
 constexpr int kMostAttempts = 1000;  // each fails only when a rename falls into its few microseconds
 
-constexpr int kMostAttempts = 1000;  // each fails only when a rename falls into its few microseconds
-
 int open_in_root(int root, const char* path, int flags, mode_t mode) {
   open_how how{};
   how.flags = static_cast<std::uint64_t>(flags);
