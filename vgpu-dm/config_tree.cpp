@@ -121,6 +121,8 @@ class Converter {
       if (key->kind != ConfigNode::Kind::scalar) return refuse(key->line, "a key must be a single word");
       auto value = convert(pair.second, depth + 1);
       if (!value) return value;
+      if (value->kind == ConfigNode::Kind::null)
+        value->line = key->line;  // the library says the next thing's
       if (!key->quoted && key->text == "<<") {
         if (merges)
           return refuse(key->line, "<<: the key stands twice", "merge a list: <<: [*first, *second]");
@@ -207,10 +209,12 @@ Result<ConfigNode> parse_config(const ConfigText& source) {
   if (source.text.find('\0') != std::string::npos || !is_utf8(source.text)) {
     return fail(Errc::invalid_config, source.file + ": not a text in UTF-8");
   }
+  // yaml-cpp 0.7 takes an open quote for closed when a newline ends the file; without one it refuses it.
+  const std::string text = source.text.substr(0, source.text.find_last_not_of(" \r\n") + 1);
   try {
     ConfigNode out;
     bool found = false;
-    for (const YAML::Node& document : YAML::LoadAll(source.text)) {
+    for (const YAML::Node& document : YAML::LoadAll(text)) {
       if (!document.IsDefined() || document.IsNull()) continue;
       if (found)
         return converter.refuse(document.Mark().line + 1, "a second document begins here",

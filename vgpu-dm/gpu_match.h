@@ -18,6 +18,7 @@ struct Want {
   std::uint32_t missing() const { return entry->count - static_cast<std::uint32_t>(kept.size()); }
 };
 
+/// Points into the item and the GPU that it was made from.
 struct GpuMatch {
   std::vector<Want> wants;                  ///< in order of the item
   std::vector<const VgpuDevice*> leftover;  ///< what the item does not ask for

@@ -19,7 +19,8 @@ std::string difference(const VgpuGpu& gpu, const GpuMatch& match) {
 GpuVerdict judge_gpu(const Profile& profile, const VgpuGpu& gpu) {
   GpuVerdict verdict{.index = gpu.index, .gpu = gpu.address()};
   const ProfileItem* item = profile.item_for(gpu);
-  const GpuMatch match = match_gpu(item != nullptr ? *item : ProfileItem{}, gpu, {}, {});
+  static const ProfileItem kNothing;  // the match points into its item
+  const GpuMatch match = match_gpu(item != nullptr ? *item : kNothing, gpu, {}, {});
   verdict.wanted = match.wanted();
   verdict.found = match.found();
   const auto unreadable = std::find_if(gpu.parents.begin(), gpu.parents.end(),

@@ -80,6 +80,10 @@ void FakeMdev::add_device(const std::string& address, const std::string& type_id
   }
 }
 
+void FakeMdev::remove_device(const std::string& address, const std::string& uuid) {
+  remove(address, uuid, "1");
+}
+
 std::vector<std::string> FakeMdev::uuids_on(const std::string& address) const {
   std::vector<std::string> out;
   const auto names = kernel_.list(parent_path(address)).value();

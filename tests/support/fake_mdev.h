@@ -31,8 +31,10 @@ class FakeMdev {
 
   /// Makes a function that was added before a parent.
   void add_parent(const std::string& address, const std::vector<FakeVgpuType>& types = t4_types());
-  /// A vGPU that is there already (not counted as a change).
+  /// A vGPU that somebody else makes or removes (not counted as a change).
   void add_device(const std::string& address, const std::string& type_id, const std::string& uuid);
+
+  void remove_device(const std::string& address, const std::string& uuid);
 
   /// "T4-4Q UUID" of each vGPU on a parent, sorted.
   std::vector<std::string> devices_on(const std::string& address) const;

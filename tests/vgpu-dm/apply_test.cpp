@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/apply.h"
+
+#include <cerrno>
+
+#include <gmock/gmock.h>
+
+#include "tests/vgpu-dm/gpu_node.h"
+#include "vgpu-dm/verdict.h"
+
+namespace ferry {
+namespace {
+
+using Kind = GpuOutcome::Kind;
+using test::GpuNode;
+using test::on;
+using test::profile;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr const char* kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
+constexpr const char* kB = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11";
+
+std::string ours(const char* type, unsigned number) {
+  return GpuNode::uuid(GpuNode::kFirst, type, number);
+}
+std::string create(const std::string& address, const std::string& type, const std::string& uuid) {
+  return uuid + " > sys/bus/pci/devices/" + address + "/mdev_supported_types/" + type + "/create";
+}
+std::string remove(const std::string& address, const std::string& uuid) {
+  return "1 > sys/bus/pci/devices/" + address + "/" + uuid + "/remove";
+}
+
+class Apply : public testing::Test {
+ protected:
+  std::vector<Kind> kinds(const VgpuOutcome& outcome) {
+    std::vector<Kind> out;
+    for (const GpuOutcome& gpu : outcome.gpus) out.push_back(gpu.kind);
+    return out;
+  }
+  GpuNode node;
+};
+
+TEST_F(Apply, MakesTheNodeAgreeByTheFewestWrites) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
+  node.mdev.add_device(GpuNode::kSecond, "nvidia-232", kB);
+  const Profile wanted = profile(
+      "  - {devices: all, vgpu-devices: {}}\n"
+      "  - {devices: [0, 1], vgpu-devices: {T4-4Q: 2}}\n");
+  const VgpuOutcome outcome = node.apply(wanted);
+  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::changed, Kind::changed, Kind::already_so));
+  EXPECT_EQ(outcome.status(), ExitStatus::done);
+  EXPECT_THAT(
+      node.kernel.writes(),
+      ElementsAre(remove(GpuNode::kFirst, kA), create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0)),
+                  create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 1)),
+                  create(GpuNode::kSecond, "nvidia-232", GpuNode::uuid(GpuNode::kSecond, "T4-4Q", 0))));
+  EXPECT_TRUE(assert_profile(wanted, node.view().inventory));
+}
+
+TEST_F(Apply, WritesNothingTheSecondTime) {
+  const Profile wanted = on("[0, 1]", "{T4-4Q: 2}");
+  node.make(wanted);
+  const VgpuOutcome outcome = node.apply(wanted);
+  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::already_so, Kind::already_so, Kind::left_alone));
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_F(Apply, GivesTheSameUuidsAfterEverythingWasLost) {
+  const Profile wanted = on("[0, 1]", "{T4-4Q: 2}");
+  node.make(wanted);
+  const std::string before = node.state();
+  GpuNode rebooted;
+  rebooted.make(wanted);
+  EXPECT_EQ(rebooted.state(), before);
+}
+
+TEST_F(Apply, RefusesOneGpuAndChangesTheOther) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
+  node.probe.hold(kA);
+  const VgpuOutcome outcome = node.apply(on("[0, 1]", "{T4-4Q: 1}"));
+  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::changed, Kind::left_alone));
+  EXPECT_EQ(outcome.gpus[0].error->code, Errc::refused);
+  EXPECT_EQ(outcome.status(), ExitStatus::refused);
+  EXPECT_THAT(node.mdev.devices_on(GpuNode::kFirst), ElementsAre(std::string("T4-8Q ") + kA));
+}
+
+TEST_F(Apply, RefusesWhatAVmTookRightBeforeTheFirstWrite) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
+  node.probe.before_look = [&](int look) {
+    if (look == 2) node.probe.hold(kA);
+  };
+  const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::refused);
+  EXPECT_EQ(outcome.gpus[0].error->code, Errc::refused);
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_F(Apply, WritesNothingWhenNobodyCanSayWhoUsesWhat) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
+  node.probe.error = Error{.code = Errc::unreachable, .message = "no /proc", .hint = {}};
+  const auto outcome = apply_profile(node.host(), on("all", "{}"));
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, Errc::unreachable);
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_F(Apply, SaysThatAConfigurationAsksTheImpossible) {
+  const VgpuOutcome outcome = node.apply(on("[0, 1]", "{T4-8Q: 3}"));
+  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::refused, Kind::left_alone));
+  EXPECT_EQ(outcome.status(), ExitStatus::usage);
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_F(Apply, GoesBackWhenTheDriverHasLessRoomThanItSaid) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
+  const std::string before = node.state();
+  node.mdev.hidden_vgpus = 1;
+  node.kernel.forget_changes();
+  const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 4}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
+  EXPECT_EQ(outcome.gpus[0].error->code, std::errc::invalid_argument);
+  EXPECT_EQ(outcome.gpus[0].error->message, "create T4-4Q " + ours("T4-4Q", 3) +
+                                                " on 0000:05:00.0: write /sys/bus/pci/devices/0000:05:00.0/" +
+                                                "mdev_supported_types/nvidia-232/create: Invalid argument");
+  EXPECT_THAT(outcome.gpus[0].undo_errors, IsEmpty());
+  EXPECT_EQ(outcome.status(), ExitStatus::failed);
+  EXPECT_EQ(node.state(), before);
+}
+
+TEST_F(Apply, AsksTheDriverAgainOnceTheOthersAreGone) {
+  // Nothing says beforehand how many fit: the description is missing.
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
+  const std::string before = node.state();
+  node.kernel.remove("sys/devices/pci0000:00/0000:05:00.0/mdev_supported_types/nvidia-233/description");
+  const VgpuOutcome outcome = node.apply(on("[0]", "{T4-8Q: 3}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
+  EXPECT_EQ(outcome.gpus[0].error->message, "p.yaml:5: GPU 0 (0000:05:00.0): no room for 3 x T4-8Q: 2 fit");
+  EXPECT_EQ(outcome.status(), ExitStatus::failed);
+  EXPECT_EQ(node.state(), before);
+  EXPECT_THAT(node.kernel.writes(),
+              ElementsAre(remove(GpuNode::kFirst, kA), create(GpuNode::kFirst, "nvidia-232", kA)));
+}
+
+TEST_F(Apply, DoesNotBelieveACreationThatLeavesNothing) {
+  node.mdev.swallow_creates = true;
+  const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
+  EXPECT_EQ(outcome.gpus[0].error->code, Errc::failed);
+  EXPECT_EQ(outcome.gpus[0].error->message,
+            "create T4-4Q " + ours("T4-4Q", 0) +
+                " on 0000:05:00.0: the kernel took the write, but there is no such vGPU");
+}
+
+TEST_F(Apply, DoesNotBelieveARemovalThatRemovesNothing) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
+  node.mdev.swallow_removes = true;
+  const VgpuOutcome outcome = node.apply(on("[0]", "{}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
+  EXPECT_EQ(outcome.gpus[0].error->message,
+            std::string("remove T4-4Q ") + kA +
+                " from 0000:05:00.0: the kernel took the write, but the vGPU is still there");
+}
+
+TEST_F(Apply, TakesBackAVgpuThatNoDriverTakes) {
+  node.mdev.leave_driverless = true;
+  const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
+  EXPECT_EQ(outcome.gpus[0].error->message,
+            "create T4-4Q " + ours("T4-4Q", 0) +
+                " on 0000:05:00.0: the kernel took the write, but no driver has taken the vGPU");
+  EXPECT_EQ(node.state(), "");
+}
+
+TEST_F(Apply, ReplacesAVgpuThatNoDriverHasTaken) {
+  node.mdev.leave_driverless = true;
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0));
+  node.mdev.leave_driverless = false;
+  const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::changed) << outcome.gpus[0].error->message;
+  EXPECT_THAT(node.kernel.writes(), ElementsAre(remove(GpuNode::kFirst, ours("T4-4Q", 0)),
+                                                create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0))));
+}
+
+TEST_F(Apply, UndoesWithoutTakingAwayWhatAVmHasTakenMeanwhile) {
+  node.mdev.hidden_vgpus = 3;  // one can be made
+  node.probe.before_look = [&](int look) {
+    if (look == 1) node.probe.hold(ours("T4-4Q", 0));
+  };
+  const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 2}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
+  ASSERT_EQ(outcome.gpus[0].undo_errors.size(), 1U);
+  EXPECT_EQ(outcome.gpus[0].undo_errors[0].message,
+            "undo: still to do: remove T4-4Q " + ours("T4-4Q", 0) + " from 0000:05:00.0");
+  EXPECT_THAT(node.mdev.devices_on(GpuNode::kFirst), ElementsAre("T4-4Q " + ours("T4-4Q", 0)));
+}
+
+TEST_F(Apply, KeepsTheFirstErrorAndThoseOfTheUndo) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
+  node.mdev.hidden_vgpus = 16;  // nothing can be made any more
+  const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
+  EXPECT_THAT(outcome.gpus[0].error->message, testing::StartsWith("create T4-4Q "));
+  ASSERT_EQ(outcome.gpus[0].undo_errors.size(), 1U);
+  EXPECT_EQ(outcome.gpus[0].undo_errors[0].message,
+            std::string("undo: create T4-8Q ") + kA +
+                " on 0000:05:00.0: write /sys/bus/pci/devices/0000:05:00.0/mdev_supported_types/nvidia-233/"
+                "create: Invalid argument");
+}
+
+TEST_F(Apply, TellsEachWriteAndItsResult) {
+  std::vector<std::string> seen;
+  node.kernel.fail_change(2, EIO);
+  const auto outcome =
+      apply_profile(node.host(), on("[0]", "{T4-4Q: 2}"), [&](const VgpuStep& step, const Result<>& done) {
+        seen.push_back(step.text().substr(0, 12) + (done ? " done" : " failed"));
+      });
+  ASSERT_TRUE(outcome);
+  EXPECT_THAT(seen, ElementsAre("create T4-4Q done", "create T4-4Q failed", "remove T4-4Q done"));
+}
+
+TEST_F(Apply, LeavesAGpuAloneWhoseDeviceWentAwayMeanwhile) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
+  node.probe.before_look = [&](int look) {
+    if (look == 2) node.mdev.remove_device(GpuNode::kFirst, kA);
+  };
+  const VgpuOutcome outcome = node.apply(on("[0]", "{}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::already_so);
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_F(Apply, OnANodeWithoutGpusDoesNothing) {
+  const AcceleratorRules none{.vendors = {0x1002}, .classes = {PciClass::vga}};
+  VgpuHost host = node.host();
+  host.rules = none;
+  const auto outcome = apply_profile(host, on("all", "{T4-4Q: 1}"));
+  ASSERT_TRUE(outcome);
+  EXPECT_THAT(outcome->gpus, IsEmpty());
+  EXPECT_EQ(outcome->status(), ExitStatus::done);
+  EXPECT_THAT(outcome->notes, testing::Contains("p.yaml:4: matches no GPU of this node"));
+}
+
+TEST_F(Apply, RemovesWhatItHasMade) {
+  node.mdev.add_device(GpuNode::kSecond, "nvidia-232", kB);
+  node.make(on("[0, 1]", "{T4-4Q: 2}"));
+  const auto outcome = remove_vgpus(node.host(), {});
+  ASSERT_TRUE(outcome);
+  EXPECT_THAT(kinds(*outcome), ElementsAre(Kind::changed, Kind::changed, Kind::already_so));
+  EXPECT_EQ(node.state(), std::string("0000:06:00.0 T4-4Q ") + kB + "\n");
+  EXPECT_THAT(node.kernel.writes(), testing::SizeIs(3));
+}
+
+TEST_F(Apply, RefusesToRemoveWhatAVmHolds) {
+  node.make(on("[0]", "{T4-4Q: 1}"));
+  node.probe.hold(ours("T4-4Q", 0));
+  const auto outcome = remove_vgpus(node.host(), {});
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->status(), ExitStatus::refused);
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ferry

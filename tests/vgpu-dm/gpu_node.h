@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The node that several tests of this room give vGPUs to: T4s that carry them, other GPUs beside.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/support/fake_mdev.h"
+#include "vgpu-dm/apply.h"
+#include "vgpu-dm/profile_yaml.h"
+#include "vgpu-dm/stable_uuid.h"
+
+namespace ferry::test {
+
+inline PciAddress at(const std::string& text) {
+  return PciAddress::parse(text).value();
+}
+
+/// A profile of one or more items; their first line is line 4 of "p.yaml".
+inline Profile profile(const std::string& items) {
+  const auto file = read_profiles({.file = "p.yaml",
+                                   .text = "version: v1\nvgpu-configs:\n  mix:\n" + items,
+                                   .first_line = 1,
+                                   .one_line = false});
+  if (!file) throw std::logic_error(file.error().message);
+  return select_profile(*file, {}).value();
+}
+
+/// `all` GPUs, or a list: on each `vgpus`, a YAML map.
+inline Profile on(const std::string& devices, const std::string& vgpus) {
+  return profile("  - devices: " + devices + "\n    vgpu-devices: " + vgpus + "\n");
+}
+
+/// Answers from a table; what is not in it is free.
+class TableProbe final : public UseProbe {
+ public:
+  std::map<std::string, std::vector<Holder>> holders;
+  std::vector<std::string> unknown;
+  std::optional<Error> error;
+  int looks = 0;
+  std::function<void(int)> before_look;  ///< what happens on the host meanwhile; the number of the look
+
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    ++looks;
+    if (before_look) before_look(looks);
+    if (error) return fail(*error);
+    UseReport report{.holders = {}, .unknown = unknown};
+    for (const UseQuestion& question : questions) {
+      if (const auto found = holders.find(question.device); found != holders.end())
+        report.holders.insert(*found);
+    }
+    return report;
+  }
+  void hold(const std::string& uuid) {
+    holders[uuid] = {{.kind = Holder::Kind::virtual_machine,
+                      .name = "render",
+                      .pid = 412,
+                      .what = "/dev/vfio/100",
+                      .pod_uid = {}}};
+  }
+};
+
+/// GPU 0 and GPU 1 are T4s; GPU 2 is on a driver that offers no vGPUs.
+class GpuNode {
+ public:
+  static constexpr const char* kFirst = "0000:05:00.0";
+  static constexpr const char* kSecond = "0000:06:00.0";
+  static constexpr const char* kOther = "0000:07:00.0";
+
+  GpuNode() {
+    kernel.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
+    kernel.add_driver({.name = "nouveau", .ids = {"10de:2684"}});
+    for (const char* address : {kFirst, kSecond}) {
+      kernel.add_function({.address = address,
+                           .ids = "10de:1eb8",
+                           .subsystem_ids = "10de:12a2",
+                           .class_code = 0x030200,
+                           .driver = "nvidia"});
+      mdev.add_parent(address);
+    }
+    kernel.add_function({.address = kOther, .driver = "nouveau"});
+  }
+
+  VgpuHost host() {
+    return {.host = kernel,
+            .writer = kernel,
+            .uses = probe,
+            .rules = {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}},
+            .node = "node-a"};
+  }
+  VgpuView view() { return look(host()).value(); }
+  VgpuOutcome apply(const Profile& profile) { return apply_profile(host(), profile).value(); }
+  /// The profile's own vGPUs, as a run of ours would make them.
+  void make(const Profile& profile) {
+    apply(profile);
+    kernel.forget_changes();
+  }
+  /// The UUID that the `number`th of a type gets.
+  static std::string uuid(const std::string& address, const std::string& type, unsigned number) {
+    return stable_uuid("node-a", at(address), type, number).text;
+  }
+  /// "T4-4Q UUID" of all vGPUs of the node.
+  std::string state() const {
+    std::string out;
+    for (const char* address : {kFirst, kSecond}) {
+      for (const std::string& device : mdev.devices_on(address))
+        out += std::string(address) + " " + device + "\n";
+    }
+    return out;
+  }
+
+  FakeKernel kernel;
+  FakeMdev mdev{kernel};
+  TableProbe probe;
+};
+
+}  // namespace ferry::test

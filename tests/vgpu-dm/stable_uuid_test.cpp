@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/stable_uuid.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/fake_kernel.h"
+
+namespace ferry {
+namespace {
+
+const PciAddress kGpu = PciAddress::parse("0000:05:00.0").value();
+
+// If this changes, every node's vGPUs get other UUIDs at the next reboot.
+TEST(StableUuid, IsTheSameForEver) {
+  EXPECT_EQ(stable_uuid("node-a", kGpu, "T4-4Q", 0).text, "bd40a3eb-561e-5804-8816-a0891d245ae7");
+}
+
+TEST(StableUuid, IsANameBasedUuid) {
+  const VgpuId id = stable_uuid("node-a", kGpu, "T4-4Q", 0);
+  EXPECT_EQ(parse_mdev_uuid(id.text).value(), id);
+  EXPECT_EQ(id.text[14], '5');
+}
+
+TEST(StableUuid, DiffersByEachPartOfItsName) {
+  const PciAddress other = PciAddress::parse("0000:05:00.1").value();
+  const std::set<VgpuId> ids = {
+      stable_uuid("node-a", kGpu, "T4-4Q", 0),  stable_uuid("node-b", kGpu, "T4-4Q", 0),
+      stable_uuid("node-a", other, "T4-4Q", 0), stable_uuid("node-a", kGpu, "T4-4C", 0),
+      stable_uuid("node-a", kGpu, "T4-4Q", 1),
+  };
+  EXPECT_EQ(ids.size(), 5U);
+}
+
+VgpuDevice device(const VgpuId& id) {
+  return {.id = id,
+          .parent = kGpu,
+          .type_id = "nvidia-232",
+          .type_name = "GRID T4-4Q",
+          .short_name = "T4-4Q",
+          .iommu_group = {},
+          .driver = {},
+          .nodes = {}};
+}
+
+TEST(StableUuid, ShowsWhoseAVgpuIs) {
+  EXPECT_TRUE(is_ours("node-a", device(stable_uuid("node-a", kGpu, "T4-4Q", 17))));
+  EXPECT_FALSE(is_ours("node-b", device(stable_uuid("node-a", kGpu, "T4-4Q", 17))));
+  EXPECT_FALSE(is_ours("node-a", device(stable_uuid("node-a", kGpu, "T4-4C", 17))));
+  EXPECT_FALSE(is_ours("node-a", device({"5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10"})));
+  EXPECT_FALSE(is_ours("node-a", device({"5b6c0f0e-3b1d-5f0e-9a57-2f6f5f1f7a10"})));
+  EXPECT_FALSE(is_ours("node-a", device({""})));
+}
+
+TEST(NodeIdentity, IsTheMachineId) {
+  test::FakeKernel kernel;
+  kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+  EXPECT_EQ(node_identity(kernel).value(), "0123456789abcdef0123456789abcdef");
+}
+
+TEST(NodeIdentity, IsRefusedWhereTheHostHasNone) {
+  test::FakeKernel kernel;
+  const auto missing = node_identity(kernel);
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, Errc::unsupported);
+  EXPECT_EQ(missing.error().message, "open /etc/machine-id: No such file or directory");
+  EXPECT_EQ(missing.error().hint, "give the node's name, so that its vGPUs keep their UUIDs");
+  for (const char* text :
+       {"", "uninitialized\n", "0123456789ABCDEF0123456789ABCDEF\n", "0123456789abcdef\n"}) {
+    kernel.file("etc/machine-id", text);
+    const auto identity = node_identity(kernel);
+    ASSERT_FALSE(identity) << text;
+    EXPECT_EQ(identity.error().message, "/etc/machine-id holds no machine ID");
+  }
+}
+
+}  // namespace
+}  // namespace ferry

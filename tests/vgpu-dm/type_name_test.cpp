@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/type_name.h"
+
+#include <ostream>
+
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+struct Good {
+  const char* text;
+  const char* board;
+  std::optional<std::uint32_t> slices;
+  std::uint32_t size;
+  char series;
+  MigAttribute attribute;
+  const char* driver_short_name;
+};
+void PrintTo(const Good& row, std::ostream* out) {
+  *out << row.text;
+}
+
+class GoodTypeName : public testing::TestWithParam<Good> {};
+
+TEST_P(GoodTypeName, IsTakenApartAndPutTogether) {
+  const Good& row = GetParam();
+  const auto name = VgpuTypeName::parse(row.text);
+  ASSERT_TRUE(name) << name.error().message;
+  EXPECT_EQ(name->board, row.board);
+  EXPECT_EQ(name->slices, row.slices);
+  EXPECT_EQ(name->size_gib, row.size);
+  EXPECT_EQ(name->series, row.series);
+  EXPECT_EQ(name->attribute, row.attribute);
+  EXPECT_EQ(name->text(), row.text);
+  EXPECT_EQ(name->driver_short_name(), row.driver_short_name);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, GoodTypeName,
+    testing::Values(Good{"T4-1Q", "T4", {}, 1, 'Q', MigAttribute::none, "T4-1Q"},
+                    Good{"M60-0Q", "M60", {}, 0, 'Q', MigAttribute::none, "M60-0Q"},
+                    Good{"L40S-48A", "L40S", {}, 48, 'A', MigAttribute::none, "L40S-48A"},
+                    Good{
+                        "RTX6000-Ada-24Q", "RTX6000-Ada", {}, 24, 'Q', MigAttribute::none, "RTX6000-Ada-24Q"},
+                    Good{"X-a-B-Cd-8B", "X-a-B-Cd", {}, 8, 'B', MigAttribute::none, "X-a-B-Cd-8B"},
+                    Good{"H200-70C", "H200", {}, 70, 'C', MigAttribute::none, "H200-70C"},
+                    Good{"H200-3-71C", "H200", 3, 71, 'C', MigAttribute::none, "H200-3-71C"},
+                    Good{"A100-1-5CME", "A100", 1, 5, 'C', MigAttribute::me, "A100-1-5CME"},
+                    Good{"A100-1-5CNOME", "A100", 1, 5, 'C', MigAttribute::nome, "A100-1-5C"},
+                    Good{"A100-1-5CMEALL", "A100", 1, 5, 'C', MigAttribute::meall, "A100-1-5C"},
+                    Good{"DC-2-48QGFX", "DC", 2, 48, 'Q', MigAttribute::gfx, "DC-2-48Q"},
+                    Good{"6000D-1-42C", "6000D", 1, 42, 'C', MigAttribute::none, "6000D-1-42C"}));
+
+class BadTypeName : public testing::TestWithParam<const char*> {};
+
+TEST_P(BadTypeName, IsRefused) {
+  const auto name = VgpuTypeName::parse(GetParam());
+  ASSERT_FALSE(name);
+  EXPECT_EQ(name.error().code, Errc::invalid_config);
+  EXPECT_EQ(name.error().message, std::string("'") + GetParam() + "' is not the name of a vGPU type");
+  EXPECT_NE(name.error().hint, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BadTypeName,
+    testing::Values("", "T4", "T4-", "T4-Q", "T4-1", "T4-1q", "t4-1Q", "T4-1D", "T4-01Q", "T4-1 Q", " T4-1Q",
+                    "T4-1Q ", "T4 -1Q", "GRID T4-1Q", "NVIDIA L40S-48", "T4-2B4", "P40-1B4", "3060", "-1Q",
+                    "RTX6000-Ada2-24Q", "RTX6000-Ada-1-24Q", "A100-0-5C", "A100-10-5C", "A100-1-05C",
+                    "A100-1-5CXX", "A100-1-5CMEX", "T4-1QGFX", "T4-1QME", "H100-1-10C-ME", "T4-99999999999Q",
+                    "T4-1.5Q", "T4--1Q", "nvidia-230",
+                    "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMN-1Q"));
+
+std::vector<VgpuType> offered(const std::vector<std::string>& names) {
+  std::vector<VgpuType> out;
+  for (const std::string& name : names) {
+    out.push_back({.id = "nvidia-" + std::to_string(out.size()),
+                   .name = "NVIDIA " + name,
+                   .short_name = name,
+                   .available = 1,
+                   .max_instances = {},
+                   .framebuffer_mib = {},
+                   .device_api = {}});
+  }
+  return out;
+}
+
+std::string found(const char* name, const std::vector<std::string>& names) {
+  const auto types = offered(names);
+  const auto type = find_type(VgpuTypeName::parse(name).value(), types);
+  if (!type) return type.error().message;
+  return *type == nullptr ? "(none)" : (*type)->short_name;
+}
+
+TEST(OfferedType, IsFoundByWhatItsNameMeans) {
+  EXPECT_EQ(found("DC-2-48QGFX", {"DC-2-48C", "DC-2-48Q"}), "DC-2-48Q");
+  EXPECT_EQ(found("A100-1-5CNOME", {"A100-1-5C", "A100-1-5CME"}), "A100-1-5C");
+  EXPECT_EQ(found("A100-1-5CMEALL", {"A100-1-5C", "A100-1-5CME"}), "A100-1-5C");
+  EXPECT_EQ(found("T4-2Q", {"T4-1Q", "T4-2B4", "T4-2Q"}), "T4-2Q");
+}
+
+TEST(OfferedType, IsTheExactOneWhereBothAreThere) {
+  EXPECT_EQ(found("DC-2-48QGFX", {"DC-2-48Q", "DC-2-48QGFX"}), "DC-2-48QGFX");
+}
+
+TEST(OfferedType, IsNeverAnotherKindForTheSakeOfMe) {
+  EXPECT_EQ(found("A100-1-5CME", {"A100-1-5C"}), "(none)");
+  EXPECT_EQ(found("A100-1-5C", {"A100-1-5CME"}), "(none)");
+}
+
+TEST(OfferedType, IsNotGuessedWhereTwoHaveTheName) {
+  const auto types = offered({"DC-16Q", "DC-8Q", "DC-16Q"});
+  const auto type = find_type(VgpuTypeName::parse("DC-16Q").value(), types);
+  ASSERT_FALSE(type);
+  EXPECT_EQ(type.error().code, Errc::unsupported);
+  EXPECT_EQ(type.error().message, "DC-16Q may be NVIDIA DC-16Q (nvidia-0) or NVIDIA DC-16Q (nvidia-2)");
+}
+
+}  // namespace
+}  // namespace ferry
