@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/accelerators.h"
+
+#include <ostream>
+
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+struct Row {
+  const char* name;
+  std::uint16_t vendor;
+  std::uint32_t class_code;
+  HeaderType header;
+  bool virtual_function;
+  bool counts;
+};
+void PrintTo(const Row& row, std::ostream* out) {
+  *out << row.name;
+}
+
+class DefaultAccelerators : public testing::TestWithParam<Row> {};
+
+TEST_P(DefaultAccelerators, AreDisplayFunctionsOfTheVendor) {
+  const Row& row = GetParam();
+  PciFunction function;
+  function.vendor = row.vendor;
+  function.class_code = row.class_code;
+  function.header = row.header;
+  if (row.virtual_function) function.physical_function = PciAddress{};
+  EXPECT_EQ(default_accelerator_rules().match(function), row.counts);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, DefaultAccelerators,
+    testing::Values(Row{"Vga", 0x10de, 0x030000, HeaderType::endpoint, false, true},
+                    Row{"Display3d", 0x10de, 0x030200, HeaderType::endpoint, false, true},
+                    Row{"Audio", 0x10de, 0x040300, HeaderType::endpoint, false, false},
+                    Row{"NvSwitch", 0x10de, 0x068000, HeaderType::endpoint, false, false},
+                    Row{"OtherVendor", 0x1002, 0x030000, HeaderType::endpoint, false, false},
+                    Row{"VirtualFunction", 0x10de, 0x030200, HeaderType::endpoint, true, false},
+                    Row{"Bridge", 0x10de, 0x030000, HeaderType::pci_bridge, false, false}),
+    [](const auto& row) { return row.param.name; });
+
+}  // namespace
+}  // namespace ferry
