@@ -14,12 +14,12 @@ cgroup_controllers = []
 CONF
   virtlogd -d
   libvirtd -d
-  wait_for "virsh -q -c qemu:///system uri > /run/libvirt-uri 2>&1" 60 ||
+  wait_for "virsh -q -c qemu:///system uri > /run/libvirt-uri 2>&1" 120 ||
     fail "libvirtd does not answer: $(< /run/libvirt-uri)"
 }
 
 domain_xml() { # NAME CONSOLE-LOG [pci=ADDRESS | mdev=UUID | argument=WORD]...: as KubeVirt's virt-launcher writes it
-  local name=$1 log=$2 item number=0 hostdevs='' arguments='console=ttyS0 quiet' memory=64
+  local name=$1 log=$2 item number=0 hostdevs='' arguments='console=ttyS0 quiet no_timer_check' memory=64
   shift 2
   for item in "$@"; do
     number=$((number + 1))
@@ -90,6 +90,6 @@ guest_stop() { # NAME: tells it to power off, on its console, and waits until it
   exec {console}<> "$path" # held open: QEMU looks only now and then whether someone is at the other end
   stty raw -echo <&"$console"
   echo "power off" >&"$console"
-  wait_for "! virsh -q -c qemu:///system domstate '$1' > /dev/null 2>&1" 30 || fail "the guest $1 does not power off"
+  wait_for "! virsh -q -c qemu:///system domstate '$1' > /dev/null 2>&1" 120 || fail "the guest $1 does not power off"
   exec {console}>&-
 }

@@ -46,7 +46,7 @@ _record() { # KIND [KEY VALUE]...: one line to the runner; a KEY that begins wit
 _failed() { # STATUS COMMAND FILE LINE: the ERR trap
   trap - ERR
   local where="${3##*/} line $4"
-  echo "--- FAILED at $where (status $1): $2"
+  echo "--- FAILED at $where (status $1): $2" >&2
   if ((BASH_SUBSHELL == 0)); then _record fail why "$where: $2: status $1"; fi
   exit "$1"
 }
@@ -69,7 +69,7 @@ evidence() { # KEY VALUE: kept with the step in result.json
 
 fail() { # WHY...: ends the step and the job
   trap - ERR
-  echo "--- FAILED: $*"
+  echo "--- FAILED: $*" >&2
   _record fail why "$*"
   exit 1
 }
@@ -121,7 +121,7 @@ _plan() { # NAME FIELD: a field of the device's line in the scenario's table, in
 }
 
 _dev() { # NAME: dev without the fork, in $REPLY
-  local hops hop address= bus=0000:00
+  local hops hop address='' bus=0000:00
   _plan "$1" 2 || return
   IFS=/ read -ra hops <<< "$REPLY"
   for hop in "${hops[@]}"; do
@@ -178,5 +178,19 @@ attribute() { # NAME FILE: what sysfs says of it
   cat "/sys/bus/pci/devices/$REPLY/$2"
 }
 
-# shellcheck source=tests/node/lib/domain.sh
+to_vfio() { # NAME: binds it to vfio-pci by hand, where the rig and not Ferry is what is tested
+  _dev "$1"
+  local device=/sys/bus/pci/devices/$REPLY address=$REPLY
+  echo vfio-pci > "$device/driver_override"
+  [[ ! -e $device/driver ]] || echo "$address" > "$device/driver/unbind"
+  echo "$address" > /sys/bus/pci/drivers_probe
+  expect_equal "$1" vfio-pci "$(driver "$1")"
+}
+
+as_guest_line() { # NAME: the IDs that this run gives it, as a guest prints them
+  echo "vendor=$(planned "$1" vendor) device=$(planned "$1" device) class=$(planned "$1" class)" \
+    "subsystem_vendor=$(planned "$1" subsystem_vendor) subsystem_device=$(planned "$1" subsystem_device)"
+}
+
+# shellcheck source-path=SCRIPTDIR source=domain.sh
 . "${BASH_SOURCE[0]%/*}/domain.sh"

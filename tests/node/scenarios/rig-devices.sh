@@ -10,12 +10,12 @@ for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-c gpu-d; do
   expect_equal "$name driver" "$(planned "$name" driver)" "$(driver "$name")"
 done
 expect_equal "the ordinary device" nvme "$(driver disk)"
-lspci -nn -s "$(dev gpu-a)"
-evidence "gpu-a" "$(dev gpu-a) subsystem $(attribute gpu-a subsystem_device)"
+evidence "what lspci says" "$(lspci -nnk)"
 
 step "groups"
 members() { # NAME: the addresses in its group
-  ls "/sys/kernel/iommu_groups/$(group "$1")/devices" | xargs
+  local found=(/sys/kernel/iommu_groups/"$(group "$1")"/devices/*)
+  echo "${found[*]##*/}"
 }
 expect_equal "gpu-a" "$(dev gpu-a) $(dev gpu-a-audio)" "$(members gpu-a)"
 expect_equal "gpu-b" "$(dev gpu-b) $(dev gpu-b-audio)" "$(members gpu-b)"
@@ -25,32 +25,26 @@ expect_match "gpu-c shares its group with a bridge" "^0000:03:00.0 $(dev gpu-c) 
 
 step "a guest sees the GPU"
 for name in gpu-a gpu-a-audio; do
-  device=/sys/bus/pci/devices/$(dev "$name")
-  echo vfio-pci > "$device/driver_override"
-  basename "$device" > "$device/driver/unbind"
-  basename "$device" > /sys/bus/pci/drivers_probe
-  expect_equal "$name" vfio-pci "$(driver "$name")"
+  to_vfio "$name"
 done
 qemu-system-x86_64 -accel tcg -machine q35 -m 64 -nodefaults -display none -no-reboot -serial stdio \
-  -kernel /mnt/guest/kernel -initrd /mnt/guest/initrd -append "console=ttyS0 quiet ferry.selftest=1" \
+  -kernel /mnt/guest/kernel -initrd /mnt/guest/initrd -append "console=ttyS0 quiet no_timer_check ferry.selftest=1" \
   -device "vfio-pci,host=$(dev gpu-a)" -device "vfio-pci,host=$(dev gpu-a-audio)" > /mnt/state/guest.console
 for name in gpu-a gpu-a-audio; do
-  wanted="vendor=$(planned "$name" vendor) device=$(planned "$name" device) class=$(planned "$name" class)"
-  wanted+=" subsystem_vendor=$(planned "$name" subsystem_vendor) subsystem_device=$(planned "$name" subsystem_device)"
-  evidence "$name" "$(grep "$wanted" /mnt/state/guest.console)"
+  evidence "$name" "$(grep "$(as_guest_line "$name")" /mnt/state/guest.console)"
 done
 
 step "unplug"
 device=/sys/bus/pci/devices/$(dev gpu-e)
 expect "gpu-e is there" test -e "$device"
 echo "READY: take gpu-e away"
-expect "gpu-e goes" wait_for "! test -e $device" 60
-expect "its audio function goes too" wait_for "! test -e /sys/bus/pci/devices/$(dev gpu-e-audio)" 10
+expect "gpu-e goes" wait_for "! test -e $device" 120
+expect "its audio function goes too" wait_for "! test -e /sys/bus/pci/devices/$(dev gpu-e-audio)" 60
 
 step "plug"
 device=/sys/bus/pci/devices/$(dev gpu-f)
 expect "gpu-f is not there yet" test ! -e "$device"
 echo "READY: plug gpu-f in"
-expect "gpu-f comes" wait_for "test -e $device" 30
+expect "gpu-f comes" wait_for "test -e $device" 120
 expect_equal "gpu-f" "0x10de 0x2331 0x$(planned gpu-f subsystem_device)" \
   "$(attribute gpu-f vendor) $(attribute gpu-f device) $(attribute gpu-f subsystem_device)"

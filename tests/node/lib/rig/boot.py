@@ -13,7 +13,7 @@ from .machine import Machine, MachineError
 from .scenario import Boot, Step
 
 POWER_OFF_S = 30  # from the end of the job to the end of QEMU
-PANIC = re.compile(r"Kernel panic - not syncing")
+PANIC = re.compile(r"^\[ *[0-9.]+\] Kernel panic - not syncing")  # with the kernel's own stamp: a guest's may be shown
 
 
 @dataclasses.dataclass
@@ -48,7 +48,8 @@ class BootResult:
 
     @property
     def ok(self) -> bool:
-        return self.ran and all(one.ok for one in (*self.steps, *self.outside, *self.expectations))
+        steps = (*self.steps, *self.outside)
+        return self.ran and all(step.ok for step in steps) and all(one.ok for one in self.expectations)
 
 
 class Console:
@@ -158,7 +159,7 @@ class Runner:
 
     def _begin(self, step: Step, line: str) -> None:
         self._since = time.monotonic()
-        self._at_work = NamedStep(f"{step.action} {step.device}".strip(), False, 0.0, evidence={"after": line})
+        self._at_work = NamedStep(step.name, False, 0.0, evidence={"after": line})
         self._console.add(f"(outside: {self._at_work.name})")
         if step.action == "power cut":
             self._finish()
@@ -174,13 +175,13 @@ class Runner:
                                       self._answered if last else self._check)
 
     def _answered(self, answer: dict[str, Any]) -> None:
-        if self._check(answer) and self._at_work and not self._leaving:
+        self._check(answer)
+        if self._at_work and not self._leaving:
             self._finish()
 
-    def _check(self, answer: dict[str, Any]) -> bool:
+    def _check(self, answer: dict[str, Any]) -> None:
         if "error" in answer:
             self._fail(f"QEMU refused: {answer['error'].get('desc')}")
-        return "error" not in answer
 
     def _event(self, event: dict[str, Any]) -> None:
         device = event.get("data", {}).get("device")
@@ -198,7 +199,7 @@ class Runner:
         self._pending.pop(0)
 
     def _fail(self, why: str) -> None:
-        step = self._at_work or NamedStep(f"{self._pending[0].action} {self._pending[0].device}".strip(), False, 0.0)
+        step = self._at_work or NamedStep(self._pending[0].name, False, 0.0)
         step.ok, step.why, step.seconds = False, why, time.monotonic() - self._since
         self.result.outside.append(step)
         self._at_work = None
@@ -211,7 +212,7 @@ class Runner:
         failed_outside = any(not step.ok for step in result.outside)
         if self._stop == "power cut":
             result.ended, result.ran = self._stop, True
-        elif panic:
+        elif panic and result.job_exit is None:
             result.ended = f"the node's kernel panicked: {panic}"
         elif self._setup_error:
             result.ended = f"the node could not be set up: {self._setup_error}"
@@ -227,8 +228,7 @@ class Runner:
             self._pending.pop(0)
         for step in self._pending:
             if not failed_outside:
-                name = f"{step.action} {step.device}".strip()
-                result.outside.append(NamedStep(name, False, 0.0, f'no line "{step.after.pattern}" came'))
+                result.outside.append(NamedStep(step.name, False, 0.0, f'no line "{step.after.pattern}" came'))
 
 
 def check(boot: Boot, result: BootResult, console: list[str], state: pathlib.Path) -> None:
@@ -257,10 +257,10 @@ def check(boot: Boot, result: BootResult, console: list[str], state: pathlib.Pat
         if one.absent:
             say(f"state file {one.file} is absent", False, "it is there")
             continue
-        pattern = one.has or one.lacks
-        assert pattern
-        match = pattern.search(text)
-        say(f'state file {one.file} {"has" if one.has else "lacks"} "{pattern.pattern}"',
+        wanted = one.has or one.lacks
+        assert wanted
+        match = wanted.search(text)
+        say(f'state file {one.file} {"has" if one.has else "lacks"} "{wanted.pattern}"',
             (match is not None) == (one.has is not None), match.group(0) if match else "no such text")
     for name in expect.steps:
         ended = next((step for step in result.steps if step.name == name), None)

@@ -43,7 +43,7 @@ class Device:
 
 def parse_device(name: str, row: "Table") -> Device:
     def text(key: str, pattern: str, example: str) -> str:
-        value = row.take(key, str, "")
+        value: str = row.take(key, str, "")
         if value and not re.fullmatch(pattern, value):
             raise row.error(key, f'"{value}" does not look like {example} (lower case hexadecimal)')
         return value

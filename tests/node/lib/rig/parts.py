@@ -83,17 +83,18 @@ class PartTable:
                   words=[f"{name} {version}" for name, version in sorted(versions.items())])
         self._add("modules", env={"KVER": release, "SOURCES": str(NODE / "kmod")}, files=files_below(NODE / "kmod"),
                   words=[package])
-        self._add("initramfs", needs=["kernel"], words=[busybox_version],
-                  env=busybox | {"BOOT": str(self["kernel"].path / "boot"), "INIT": str(NODE / "lib/init/initramfs")},
-                  files=[NODE / "lib/init/initramfs"])
+        init = NODE / "lib/init/initramfs"
+        self._add("initramfs", needs=["kernel"], words=[busybox_version], files=[init],
+                  env=busybox | {"BOOT": str(self["kernel"].path / "boot"), "INIT": str(init)})
         if os.environ.get("FERRY_GUEST_KERNEL") == "debian":
             guest_needs, guest_kernel = "kernel", "vmlinux"
         else:
             guest_needs, guest_kernel = "guest-kernel", "kernel"
             config = NODE / "guest/kernel.config"
             self._add("guest-kernel", env={"CONFIG": str(config)}, files=[config], words=[source])
-        self._add("guest", needs=[guest_needs], words=[busybox_version], files=[NODE / "guest/init"],
-                  env=busybox | {"KERNEL": str(self[guest_needs].path / guest_kernel), "INIT": str(NODE / "guest/init")})
+        init = NODE / "guest/init"
+        self._add("guest", needs=[guest_needs], words=[busybox_version], files=[init],
+                  env=busybox | {"KERNEL": str(self[guest_needs].path / guest_kernel), "INIT": str(init)})
 
     def __getitem__(self, name: str) -> Part:
         return self._parts[name]
@@ -152,7 +153,7 @@ def make(part: Part) -> float | None:
 
 
 def make_all(parts: list[Part], report: Callable[[Part, float | None], None], jobs: int = 2) -> None:
-    """Makes parts in the order of their needs, independent ones side by side. The first failure is raised at the end."""
+    """Makes parts in the order of their needs, independent ones side by side; raises the first failure at the end."""
     chosen = {part.name: part for part in parts}
     order = TopologicalSorter({part.name: [need for need in part.needs if need in chosen] for part in parts})
     order.prepare()
@@ -176,8 +177,8 @@ def make_all(parts: list[Part], report: Callable[[Part, float | None], None], jo
 
 
 def outdated(table: PartTable) -> list[pathlib.Path]:
-    """Parts in the cache that this tree no longer uses (another clone may)."""
+    """Parts in the cache that this tree no longer uses (another clone may), and what killed runs left."""
     current = {table[name].path for name in table.names()}
     known = tuple(f"{recipe.name}-" for recipe in RECIPES.iterdir())
-    folders = [path for path in cache_folder().glob("*-*") if path.is_dir() and path.name.startswith(known)]
+    folders = [path for path in cache_folder().iterdir() if path.is_dir() and path.name.lstrip(".").startswith(known)]
     return sorted(set(folders) - current)

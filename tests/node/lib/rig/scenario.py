@@ -25,6 +25,10 @@ class Step:
     within_s: float  # for the line to come, counted from the step before, and again for the device to be gone
     wait: bool  # whether an unplug waits until the device is really gone
 
+    @property
+    def name(self) -> str:
+        return f"{self.action} {self.device}".strip()
+
 
 @dataclasses.dataclass(frozen=True)
 class StateCheck:
@@ -101,7 +105,7 @@ class Table:
         return tuple(values)
 
     def take_choice(self, key: str, choices: list[str], default: Any = ...) -> str:
-        value = self.take(key, str, default)
+        value: str = self.take(key, str, default)
         if value not in choices:
             raise self.error(key, f'"{value}" is not one of {", ".join(choices)}{suggestion(value, choices)}')
         return value
@@ -174,17 +178,18 @@ def _step(row: Table, devices: dict[str, Device], timeout_s: float) -> Step:
                 raise row.error("do", f'there is no device "{device}"{suggestion(device, list(devices))}')
             if devices[device].behind or devices[device].function_of:
                 raise row.error("do", f"{device} has no port of its own; only such a device can be plugged")
-            fixed = [one.model for one in devices.values() if device in (one.name, one.function_of) and not MODELS[one.model]]
+            slot = [one.model for one in devices.values() if device in (one.name, one.function_of)]
+            fixed = [model for model in slot if not MODELS[model]]
             if fixed:
-                raise row.error("do", f"QEMU cannot {action} a {fixed[0]}; secondary-vga and bochs-display are the display "
-                                      "devices that come and go")
+                raise row.error("do", f"QEMU cannot {action} a {fixed[0]}; it can a secondary-vga and a bochs-display")
             return Step(after, action, device, within_s, wait)
     raise row.error("do", f'"{" ".join(words)}" is not "plug DEVICE", "unplug DEVICE" or "power cut"')
 
 
 def _state_check(row: Table) -> StateCheck:
     file = row.take("file", str)
-    check = StateCheck(file, row.take_pattern("has", None), row.take_pattern("lacks", None), row.take("absent", bool, False))
+    has, lacks = row.take_pattern("has", None), row.take_pattern("lacks", None)
+    check = StateCheck(file, has, lacks, row.take("absent", bool, False))
     row.done()
     if file.startswith("/") or ".." in pathlib.PurePath(file).parts:
         raise row.error("file", f'"{file}" must be below the state folder')
@@ -216,7 +221,7 @@ def _boot(row: Table, number: int, folder: pathlib.Path, devices: dict[str, Devi
             raise row.error("job_file", f"cannot read {folder / job_file}: {error}") from None
     iommu = row.take_choice("iommu", ["on", "off", "absent"], "on")
     kernel_args = row.take_texts("kernel_args")
-    timeout_s = row.take_seconds("timeout_s", 120)
+    timeout_s = row.take_seconds("timeout_s", 300)
     steps = tuple(_step(step, devices, timeout_s) for step in row.take_tables("steps"))
     cuts = [n for n, step in enumerate(steps) if step.action == "power cut"]
     if cuts and cuts != [len(steps) - 1]:

@@ -67,7 +67,7 @@ expect_equal "accelerators" 4 "$(jq '.accelerators | length' /run/demo/status.js
 step "plan: what would move, and what cannot"
 expect_status "plan with a group that cannot move" 4 run ferry vfio plan --all
 ferry vfio plan --all -o json > /run/demo/plan.json || :
-jq -r '.results[] | select(.status == "refused") | .devices[0] as $a | .reasons[] | "\($a)\t\(.)"' /run/demo/plan.json > "$report/refused"
+jq -r '.results[] | select(.status == "refused") | "\(.devices[0])\t\(.reasons | join("; "))"' /run/demo/plan.json > "$report/refused"
 expect_equal "refused" "$(dev gpu-c)" "$(cut -f1 "$report/refused")"
 expect_match "the reason names the other display" "$(dev display-c)" "$(cat "$report/refused")"
 expect_equal "nothing was written" "$(cat /run/demo/before)" "$(snapshot)"
