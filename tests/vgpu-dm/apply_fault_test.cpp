@@ -74,7 +74,7 @@ class EveryWrite : public testing::TestWithParam<Moment> {
     Scenery model(GetParam().removing);
     before_ = model.node.state();
     const auto outcome = model.run().value();
-    for (const GpuOutcome& gpu : outcome.gpus) EXPECT_FALSE(gpu.error) << gpu.error->message;
+    for (const GpuOutcome& gpu : outcome.gpus) EXPECT_FALSE(gpu.error) << test::message_of(gpu.error);
     after_ = model.node.state();
   }
   /// The state of each GPU, apart.
@@ -116,7 +116,7 @@ TEST_P(EveryWrite, ThatFailsLeavesItsGpuAsItWasAndTheOtherAsAsked) {
       const bool failed = outcome->gpus.at(gpu).kind == Kind::failed;
       EXPECT_EQ(now[gpu], by_gpu(failed ? before_ : after_)[gpu]) << "GPU " << gpu;
       if (failed) {
-        EXPECT_EQ(outcome->gpus[gpu].error->code, std::error_code(error, std::generic_category()));
+        EXPECT_EQ(test::code_of(outcome->gpus[gpu].error), std::error_code(error, std::generic_category()));
         EXPECT_THAT(outcome->gpus[gpu].undo_errors, testing::IsEmpty());
       }
     }
@@ -153,7 +153,7 @@ TEST_P(EveryWrite, ThatHangsIsLeftAloneUntilItReturnsAndTheOtherGpuGoesOn) {
     if (outcome->gpus.at(gpu).kind == Kind::failed) stuck = gpu;
   }
   ASSERT_LT(stuck, 2U);
-  EXPECT_EQ(outcome->gpus[stuck].error->code, Errc::stuck);
+  EXPECT_EQ(test::code_of(outcome->gpus[stuck].error), Errc::stuck);
   const auto now = by_gpu(scenery_.node.state());
   EXPECT_EQ(now[1 - stuck], by_gpu(after_)[1 - stuck]);
 
@@ -161,7 +161,7 @@ TEST_P(EveryWrite, ThatHangsIsLeftAloneUntilItReturnsAndTheOtherGpuGoesOn) {
   scenery_.node.kernel.forget_changes();
   const auto again = scenery_.run();
   ASSERT_TRUE(again);
-  EXPECT_EQ(again->gpus[stuck].error->code, Errc::stuck);
+  EXPECT_EQ(test::code_of(again->gpus[stuck].error), Errc::stuck);
   EXPECT_THAT(scenery_.node.kernel.writes(), testing::IsEmpty());
   EXPECT_EQ(by_gpu(scenery_.node.state())[stuck], now[stuck]);
 

@@ -80,7 +80,7 @@ TEST_F(Apply, RefusesOneGpuAndChangesTheOther) {
   node.probe.hold(kA);
   const VgpuOutcome outcome = node.apply(on("[0, 1]", "{T4-4Q: 1}"));
   EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::changed, Kind::left_alone));
-  EXPECT_EQ(outcome.gpus[0].error->code, Errc::refused);
+  EXPECT_EQ(test::code_of(outcome.gpus[0].error), Errc::refused);
   EXPECT_EQ(outcome.status(), ExitStatus::refused);
   EXPECT_THAT(node.mdev.devices_on(GpuNode::kFirst), ElementsAre(std::string("T4-8Q ") + kA));
 }
@@ -92,7 +92,7 @@ TEST_F(Apply, RefusesWhatAVmTookRightBeforeTheFirstWrite) {
   };
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
   EXPECT_EQ(outcome.gpus[0].kind, Kind::refused);
-  EXPECT_EQ(outcome.gpus[0].error->code, Errc::refused);
+  EXPECT_EQ(test::code_of(outcome.gpus[0].error), Errc::refused);
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
@@ -119,10 +119,11 @@ TEST_F(Apply, GoesBackWhenTheDriverHasLessRoomThanItSaid) {
   node.kernel.forget_changes();
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 4}"));
   EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
-  EXPECT_EQ(outcome.gpus[0].error->code, std::errc::invalid_argument);
-  EXPECT_EQ(outcome.gpus[0].error->message, "create T4-4Q " + ours("T4-4Q", 3) +
-                                                " on 0000:05:00.0: write /sys/bus/pci/devices/0000:05:00.0/" +
-                                                "mdev_supported_types/nvidia-232/create: Invalid argument");
+  EXPECT_EQ(test::code_of(outcome.gpus[0].error), std::errc::invalid_argument);
+  EXPECT_EQ(test::message_of(outcome.gpus[0].error),
+            "create T4-4Q " + ours("T4-4Q", 3) +
+                " on 0000:05:00.0: write /sys/bus/pci/devices/0000:05:00.0/" +
+                "mdev_supported_types/nvidia-232/create: Invalid argument");
   EXPECT_THAT(outcome.gpus[0].undo_errors, IsEmpty());
   EXPECT_EQ(outcome.status(), ExitStatus::failed);
   EXPECT_EQ(node.state(), before);
@@ -135,7 +136,8 @@ TEST_F(Apply, AsksTheDriverAgainOnceTheOthersAreGone) {
   node.kernel.remove("sys/devices/pci0000:00/0000:05:00.0/mdev_supported_types/nvidia-233/description");
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-8Q: 3}"));
   EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
-  EXPECT_EQ(outcome.gpus[0].error->message, "p.yaml:5: GPU 0 (0000:05:00.0): no room for 3 x T4-8Q: 2 fit");
+  EXPECT_EQ(test::message_of(outcome.gpus[0].error),
+            "p.yaml:5: GPU 0 (0000:05:00.0): no room for 3 x T4-8Q: 2 fit");
   EXPECT_EQ(outcome.status(), ExitStatus::failed);
   EXPECT_EQ(node.state(), before);
   EXPECT_THAT(node.kernel.writes(),
@@ -146,8 +148,8 @@ TEST_F(Apply, DoesNotBelieveACreationThatLeavesNothing) {
   node.mdev.swallow_creates = true;
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
   EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
-  EXPECT_EQ(outcome.gpus[0].error->code, Errc::failed);
-  EXPECT_EQ(outcome.gpus[0].error->message,
+  EXPECT_EQ(test::code_of(outcome.gpus[0].error), Errc::failed);
+  EXPECT_EQ(test::message_of(outcome.gpus[0].error),
             "create T4-4Q " + ours("T4-4Q", 0) +
                 " on 0000:05:00.0: the kernel took the write, but there is no such vGPU");
 }
@@ -157,7 +159,7 @@ TEST_F(Apply, DoesNotBelieveARemovalThatRemovesNothing) {
   node.mdev.swallow_removes = true;
   const VgpuOutcome outcome = node.apply(on("[0]", "{}"));
   EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
-  EXPECT_EQ(outcome.gpus[0].error->message,
+  EXPECT_EQ(test::message_of(outcome.gpus[0].error),
             std::string("remove T4-4Q ") + kA +
                 " from 0000:05:00.0: the kernel took the write, but the vGPU is still there");
 }
@@ -166,7 +168,7 @@ TEST_F(Apply, TakesBackAVgpuThatNoDriverTakes) {
   node.mdev.leave_driverless = true;
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
   EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
-  EXPECT_EQ(outcome.gpus[0].error->message,
+  EXPECT_EQ(test::message_of(outcome.gpus[0].error),
             "create T4-4Q " + ours("T4-4Q", 0) +
                 " on 0000:05:00.0: the kernel took the write, but no driver has taken the vGPU");
   EXPECT_EQ(node.state(), "");
@@ -177,7 +179,7 @@ TEST_F(Apply, ReplacesAVgpuThatNoDriverHasTaken) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0));
   node.mdev.leave_driverless = false;
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
-  EXPECT_EQ(outcome.gpus[0].kind, Kind::changed) << outcome.gpus[0].error->message;
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::changed) << test::message_of(outcome.gpus[0].error);
   EXPECT_THAT(node.kernel.writes(), ElementsAre(remove(GpuNode::kFirst, ours("T4-4Q", 0)),
                                                 create(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0))));
 }
@@ -200,7 +202,7 @@ TEST_F(Apply, KeepsTheFirstErrorAndThoseOfTheUndo) {
   node.mdev.hidden_vgpus = 16;  // nothing can be made any more
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}"));
   EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
-  EXPECT_THAT(outcome.gpus[0].error->message, testing::StartsWith("create T4-4Q "));
+  EXPECT_THAT(test::message_of(outcome.gpus[0].error), testing::StartsWith("create T4-4Q "));
   ASSERT_EQ(outcome.gpus[0].undo_errors.size(), 1U);
   EXPECT_EQ(outcome.gpus[0].undo_errors[0].message,
             std::string("undo: create T4-8Q ") + kA +

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -32,6 +33,16 @@ inline Profile profile(const std::string& items) {
 /// `all` GPUs, or a list: on each `vgpus`, a YAML map.
 inline Profile on(const std::string& devices, const std::string& vgpus) {
   return profile("  - devices: " + devices + "\n    vgpu-devices: " + vgpus + "\n");
+}
+
+inline std::string message_of(const std::optional<Error>& error) {
+  return error ? error->message : "(no error)";
+}
+inline std::string hint_of(const std::optional<Error>& error) {
+  return error ? error->hint : "(no error)";
+}
+inline std::error_code code_of(const std::optional<Error>& error) {
+  return error ? error->code : std::error_code();
 }
 
 /// Answers from a table; what is not in it is free.

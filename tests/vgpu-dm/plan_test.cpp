@@ -30,6 +30,9 @@ class ProfilePlan : public testing::Test {
     for (const VgpuStep& step : plan.steps) out.push_back(step.text());
     return out;
   }
+  static std::string first_reason(const GpuPlan& plan) {
+    return plan.steps.empty() ? "(no step)" : plan.steps[0].why;
+  }
   static std::vector<std::string> kept(const GpuPlan& plan) {
     std::vector<std::string> out;
     for (const VgpuId& id : plan.kept) out.push_back(id.text);
@@ -39,8 +42,8 @@ class ProfilePlan : public testing::Test {
   static std::string refusal(const GpuPlan& plan, Errc code) {
     EXPECT_THAT(plan.steps, IsEmpty());
     if (!plan.refusal) return "(none)";
-    EXPECT_EQ(plan.refusal->code, code);
-    return plan.refusal->message;
+    EXPECT_EQ(test::code_of(plan.refusal), code);
+    return test::message_of(plan.refusal);
   }
   void carry(const char* type, const char* uuid) { node.mdev.add_device(GpuNode::kFirst, type, uuid); }
 
@@ -51,7 +54,7 @@ TEST_F(ProfilePlan, CreatesWhatIsMissingUnderStableUuids) {
   const GpuPlan plan = first(on("[0]", "{T4-4Q: 2}"));
   EXPECT_THAT(steps(plan), ElementsAre("create T4-4Q " + ours("T4-4Q", 0) + " on 0000:05:00.0",
                                        "create T4-4Q " + ours("T4-4Q", 1) + " on 0000:05:00.0"));
-  EXPECT_EQ(plan.steps[0].why, "p.yaml:5 asks for 2, none is there");
+  EXPECT_EQ(first_reason(plan), "p.yaml:5 asks for 2, none is there");
   EXPECT_EQ(plan.place, "p.yaml:4");
   EXPECT_EQ(text(plan.wanted), "2 x T4-4Q");
   EXPECT_EQ(text(plan.found), "none");
@@ -69,7 +72,7 @@ TEST_F(ProfilePlan, KeepsWhatFitsWhoeverMadeIt) {
   carry("nvidia-232", kA);
   const GpuPlan plan = first(on("[0]", "{T4-4Q: 2}"));
   EXPECT_THAT(steps(plan), ElementsAre("create T4-4Q " + ours("T4-4Q", 0) + " on 0000:05:00.0"));
-  EXPECT_EQ(plan.steps[0].why, "p.yaml:5 asks for 2, 1 is there");
+  EXPECT_EQ(first_reason(plan), "p.yaml:5 asks for 2, 1 is there");
   EXPECT_THAT(kept(plan), ElementsAre(kA));
 }
 
@@ -87,7 +90,7 @@ TEST_F(ProfilePlan, RemovesFirstWhatTheProfileDoesNotAskFor) {
   EXPECT_THAT(steps(plan), ElementsAre(std::string("remove T4-8Q ") + kA + " from 0000:05:00.0",
                                        std::string("remove T4-8Q ") + kB + " from 0000:05:00.0",
                                        "create T4-4Q " + ours("T4-4Q", 0) + " on 0000:05:00.0"));
-  EXPECT_EQ(plan.steps[0].why, "p.yaml:4 does not ask for it");
+  EXPECT_EQ(first_reason(plan), "p.yaml:4 does not ask for it");
 }
 
 TEST_F(ProfilePlan, RemovesAllForAnEmptyMap) {
@@ -113,7 +116,7 @@ TEST_F(ProfilePlan, RefusesAGpuWhoseVgpuAVmHolds) {
   EXPECT_EQ(refusal(plan, Errc::refused),
             std::string("GPU 0 (0000:05:00.0): vGPU ") + kB +
                 " (T4-4Q) would have to go: VM render (pid 412) holds /dev/vfio/100");
-  EXPECT_EQ(plan.refusal->hint, "stop what uses it, or ask for it in the profile");
+  EXPECT_EQ(test::hint_of(plan.refusal), "stop what uses it, or ask for it in the profile");
 }
 
 TEST_F(ProfilePlan, LeavesAGpuThatNoItemIsFor) {
@@ -171,7 +174,7 @@ TEST_F(ProfilePlan, UsesTheWholeRoomThatRemovalsGiveBack) {
   carry("nvidia-319", kB);
   carry("nvidia-319", kC);
   const GpuPlan plan = first(on("[0]", "{T4-4Q: 4}"));
-  EXPECT_FALSE(plan.refusal) << plan.refusal->message;
+  EXPECT_FALSE(plan.refusal) << test::message_of(plan.refusal);
   EXPECT_EQ(plan.steps.size(), 5U);
 }
 
@@ -208,7 +211,7 @@ TEST_F(ProfilePlan, RefusesATypeThatTheGpuDoesNotOffer) {
   const GpuPlan plan = first(on("[0]", "{T4-3Q: 1}"));
   EXPECT_EQ(refusal(plan, Errc::invalid_config),
             "p.yaml:5: GPU 0 (0000:05:00.0): offers no type T4-3Q; did you mean 'T4-1Q'?");
-  EXPECT_EQ(plan.refusal->hint,
+  EXPECT_EQ(test::hint_of(plan.refusal),
             "it offers T4-1B, T4-2B, T4-1A, T4-2A, T4-1Q, T4-2Q, T4-4Q, T4-8Q, T4-16Q, T4-4C, T4-8C, T4-16C");
 }
 
@@ -259,7 +262,7 @@ TEST_F(ProfilePlan, ReplacesWhatNoDriverHasTaken) {
   const GpuPlan plan = first(on("[0]", "{T4-4Q: 1}"));
   EXPECT_THAT(steps(plan), ElementsAre("remove T4-4Q " + ours("T4-4Q", 0) + " from 0000:05:00.0",
                                        "create T4-4Q " + ours("T4-4Q", 0) + " on 0000:05:00.0"));
-  EXPECT_EQ(plan.steps[0].why, "no driver has taken it, so no VM could be given it");
+  EXPECT_EQ(first_reason(plan), "no driver has taken it, so no VM could be given it");
 }
 
 TEST_F(ProfilePlan, NeverDrawsAUuidThatIsTakenElsewhere) {
