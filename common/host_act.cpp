@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <sys/socket.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -46,21 +47,29 @@ int load_module(const std::string& root, const std::string& name) {
   return failure < 0 ? -failure : failure;
 }
 
+int perform(HostFs& host, const std::string& root, std::string_view request) {
+  if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
+  const auto end = request.find('\0');
+  if (!request.starts_with('w') || end == std::string_view::npos) return EINVAL;
+  return errno_of(host.write_attribute(request.substr(1, end - 1), request.substr(end + 1)));
+}
+
 }  // namespace
 
 int host_act_main(int argc, char** argv) {
-  const std::span<char*> arguments(argv, static_cast<std::size_t>(argc));
-  int outcome = 0;
-  if (argc == 6 && std::string_view(arguments[2]) == "write") {
-    HostFs host(arguments[3]);
-    outcome = errno_of(host.write_attribute(arguments[4], arguments[5]));
-  } else if (argc == 5 && std::string_view(arguments[2]) == "load-module") {
-    outcome = load_module(arguments[3], arguments[4]);
-  } else {
-    return 2;
+  if (argc != 3) return 2;
+  const std::string root = std::span<char*>(argv, 3)[2];
+  HostFs host(root);
+  constexpr std::size_t kLongest = 64UL * 1024;  // a path and a value of at most a page each
+  std::string request(kLongest, '\0');
+  for (;;) {
+    const ssize_t n = ::recv(STDIN_FILENO, request.data(), request.size(), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n == 0 ? 0 : 2;
+    const int outcome = perform(host, root, std::string_view(request).substr(0, static_cast<std::size_t>(n)));
+    // Nobody may be listening any more: a write that hung has returned at last.
+    if (::send(STDIN_FILENO, &outcome, sizeof outcome, MSG_NOSIGNAL) < 0) return 0;
   }
-  const std::string text = std::to_string(outcome) + "\n";
-  return ::write(STDOUT_FILENO, text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1;
 }
 
 }  // namespace ferry

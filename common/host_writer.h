@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Acts on the host that a driver may never return from, each done by a process of its own.
+// Acts on the host that a driver may never return from, done by another process.
 //
 // Unbinding a GPU in use can block for ever in an uninterruptible state: no signal ends it, and whoever made
 // the write is lost. So the write is made by a child that inherits nothing but its pipe, waited for with a
@@ -8,11 +8,14 @@
 
 #include <chrono>
 #include <filesystem>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/host_fs.h"
 #include "common/result.h"
+#include "common/unique_fd.h"
 
 namespace ferry {
 
@@ -39,24 +42,43 @@ class HostWriter {
                                std::chrono::milliseconds deadline = kWriteDeadline) = 0;
 };
 
-/// The real one: spawns `program` (our own executable) as `program host-act ...` for each act.
+/// The real one. Its children are our own executable, started as `program host-act ROOT` when there is a
+/// write and no idle child, kept for the next write, and told to end with this object. One that does not
+/// answer by the deadline is never used again. Several threads may write at a time, each with a child of its
+/// own.
 class SpawningWriter final : public HostWriter {
  public:
   explicit SpawningWriter(HostFs& host, std::filesystem::path program = "/proc/self/exe");
+  SpawningWriter(const SpawningWriter&) = delete;
+  SpawningWriter& operator=(const SpawningWriter&) = delete;
+  SpawningWriter(SpawningWriter&&) = delete;
+  SpawningWriter& operator=(SpawningWriter&&) = delete;
+  ~SpawningWriter() override;
   Result<> write(const std::filesystem::path& relative, std::string_view value,
                  std::chrono::milliseconds deadline) override;
   Result<> load_module(std::string_view name, std::chrono::milliseconds deadline) override;
 
  private:
+  struct Child {
+    int pid = 0;
+    UniqueFd line;  // a request out, an errno back
+  };
+  Result<Child> idle_child();
+  Result<> act(const std::string& request, const std::string& what, const std::string& value,
+               std::chrono::milliseconds deadline);
+
   HostFs* host_;
   std::filesystem::path program_;
+  std::mutex mutex_;
+  std::vector<Child> idle_;
 };
 
-/// The word that makes our executable do one act and end: argv[1].
+/// The word that makes our executable such a child: argv[1].
 inline constexpr std::string_view kHostActVerb = "host-act";
 
-/// The child's main: `host-act write ROOT PATH VALUE` or `host-act load-module ROOT NAME`. Prints the errno
-/// (0 for done) on stdout; exits 0 when it could print, 2 when called wrongly.
+/// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
+/// path, a NUL and the value; or "m" and a module's name. The answer is the errno as an int, 0 for done.
+/// Ends, with 0, when the other end closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv);
 
 }  // namespace ferry

@@ -27,7 +27,7 @@ step "a guest sees the GPU"
 for name in gpu-a gpu-a-audio; do
   to_vfio "$name"
 done
-qemu-system-x86_64 -accel tcg -machine q35 -m 64 -nodefaults -display none -no-reboot -serial stdio \
+qemu-system-x86_64 -accel tcg -machine q35 -m "$(guest_memory)" -nodefaults -display none -no-reboot -serial stdio \
   -kernel /mnt/guest/kernel -initrd /mnt/guest/initrd -append "console=ttyS0 quiet no_timer_check ferry.selftest=1" \
   -device "vfio-pci,host=$(dev gpu-a)" -device "vfio-pci,host=$(dev gpu-a-audio)" > /mnt/state/guest.console
 for name in gpu-a gpu-a-audio; do

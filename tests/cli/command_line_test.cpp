@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executable as a user meets it: exit status, one clear line and what to do for every kind of bad input,
+// and nothing changed.
+#include <ostream>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "common/version.h"
+#include "tests/cli/run_program.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using test::FakeKernel;
+using test::run_ferry;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+/// A host tree that the program is pointed at. Its kernel does not react to another process's writes, so what
+/// runs here looks, or is refused.
+class CommandLine : public testing::Test {
+ protected:
+  CommandLine() {
+    test::add_host_drivers(kernel_);
+    test::add_four_function_card(kernel_);
+    kernel_.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+    kernel_.directory("proc/1/fd");
+    kernel_.file("good.yaml", "version: v1\nvgpu-configs:\n  one:\n  - devices: all\n    vgpu-devices: {}\n");
+  }
+  std::string path(const std::string& name) const { return (kernel_.root() / name).string(); }
+  test::ProgramResult ferry(std::vector<std::string> arguments) {
+    for (std::string& argument : arguments) {
+      if (argument.starts_with("@")) argument = path(argument.substr(1));
+    }
+    arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string()});
+    return run_ferry(arguments);
+  }
+  FakeKernel kernel_;
+};
+
+struct BadInput {
+  std::string name;
+  std::vector<std::string> arguments;  ///< "@x": the file x of the host tree
+  int status = 2;
+  std::string message;
+  std::string hint;
+};
+void PrintTo(const BadInput& row, std::ostream* out) {
+  *out << row.name;
+}
+
+class BadInputTest : public CommandLine, public testing::WithParamInterface<BadInput> {};
+
+TEST_P(BadInputTest, GetsOneClearLineAndWhatToDo) {
+  kernel_.file("empty.yaml", "");
+  kernel_.file("malformed.yaml", "version: v1\nvgpu-configs:\n  one: [\n");
+  kernel_.file("v2.yaml", "version: v2\nvgpu-configs:\n  one:\n  - devices: all\n    vgpu-devices: {}\n");
+  kernel_.file("typo.yaml", "version: v1\nvgpu-configs:\n  one:\n  - device: all\n    vgpu-devices: {}\n");
+  kernel_.file("node.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {a: b}}\n");
+  const auto result = ferry(GetParam().arguments);
+  EXPECT_EQ(result.status, GetParam().status) << result.err;
+  EXPECT_THAT(result.err, StartsWith("ferry: "));
+  EXPECT_THAT(result.err, HasSubstr(GetParam().message));
+  EXPECT_THAT(result.err, HasSubstr("hint: "));
+  EXPECT_THAT(result.err, HasSubstr(GetParam().hint));
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_FALSE(kernel_.exists("run/ferry/moves"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BadInputTest,
+    testing::Values(
+        BadInput{"NoVerb", {}, 2, "subcommand is required", "--help"},
+        BadInput{"UnknownVerb", {"stauts"}, 2, "did you mean 'status'?", "ferry --help"},
+        BadInput{"UnknownVfioVerb", {"vfio", "bnid"}, 2, "did you mean 'bind'?", "ferry vfio --help"},
+        BadInput{
+            "UnknownOption", {"vfio", "bind", "--al"}, 2, "did you mean '--all'?", "ferry vfio bind --help"},
+        BadInput{"UnknownOutput", {"-o", "xml", "status"}, 2, "xml", "--help"},
+        BadInput{"UnknownLogLevel",
+                 {"--log-level", "loud", "status"},
+                 2,
+                 "unknown log level 'loud'",
+                 "levels are"},
+        BadInput{"NoDevice", {"vfio", "bind"}, 2, "no device is named", "--device ADDRESS"},
+        BadInput{"MalformedAddress",
+                 {"vfio", "bind", "--device", "65:00.0"},
+                 2,
+                 "'65:00.0' is not a PCI address",
+                 "did you mean 0000:65:00.0?"},
+        BadInput{"UnknownAddress",
+                 {"vfio", "bind", "--device", "0000:99:00.0"},
+                 2,
+                 "there is no PCI function 0000:99:00.0",
+                 "ferry status"},
+        BadInput{"UnknownAddressOfADryRun",
+                 {"vfio", "plan", "--device", "0000:99:00.0"},
+                 2,
+                 "there is no PCI function 0000:99:00.0",
+                 "ferry status"},
+        BadInput{"ProfileMissing", {"vgpu", "apply", "-f", "@none.yaml"}, 2, "none.yaml", ""},
+        BadInput{"ProfileEmpty", {"vgpu", "apply", "-f", "@empty.yaml"}, 2, "empty.yaml", ""},
+        BadInput{"ProfileMalformed", {"vgpu", "apply", "-f", "@malformed.yaml"}, 2, "malformed.yaml:", ""},
+        BadInput{"ProfileOfAnotherVersion", {"vgpu", "apply", "-f", "@v2.yaml"}, 2, "v2.yaml:1", "v1"},
+        BadInput{"ProfileWithATypo", {"vgpu", "validate", "-f", "@typo.yaml"}, 2, "typo.yaml:4", "devices"},
+        BadInput{"ProfileLacksTheName", {"vgpu", "apply", "-f", "@good.yaml", "-c", "on"}, 2, "on", "one"},
+        BadInput{"NodeWithoutTheLabel",
+                 {"vgpu", "apply", "-f", "@good.yaml", "--node", "@node.yaml"},
+                 2,
+                 "nvidia.com/vgpu.config",
+                 ""},
+        BadInput{"KubeletsDirectoryMissing", {"plugin"}, 2, "var/lib/kubelet/device-plugins", ""},
+        BadInput{"SelftestKernelMissing",
+                 {"selftest", "--device", "0000:65:00.0", "--kernel", "@none", "--initrd", "@none"},
+                 2,
+                 "none",
+                 ""}),
+    [](const auto& row) { return row.param.name; });
+
+TEST_F(CommandLine, SaysThatAHostHasNoIommu) {
+  FakeKernel bare;
+  test::add_host_drivers(bare);
+  bare.directory("proc/1/fd");
+  bare.add_function({.address = "0000:01:00.0", .driver = "nouveau"});
+  const auto result = run_ferry({"--host-root", bare.root().string(), "vfio", "bind", "--all"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("no active IOMMU"));
+  EXPECT_THAT(result.err, HasSubstr("hint: switch on VT-d or AMD-Vi in the firmware"));
+}
+
+TEST_F(CommandLine, NeedsRootToChangeThisHostAndSaysSo) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become somebody else";
+  constexpr unsigned kNobody = 65534;
+  for (const std::vector<std::string>& verb : {std::vector<std::string>{"vfio", "bind", "--all"},
+                                               {"vfio", "unbind", "--all"},
+                                               {"vfio", "restore"},
+                                               {"vgpu", "delete", "--all"}}) {
+    const auto result = run_ferry(verb, kNobody);
+    EXPECT_EQ(result.status, 1) << verb[1];
+    EXPECT_THAT(result.err, HasSubstr("needs root")) << verb[1];
+    EXPECT_THAT(result.err, HasSubstr("hint: run it with sudo")) << verb[1];
+  }
+}
+
+TEST_F(CommandLine, ShowsAHostWithoutChangingIt) {
+  const auto result = ferry({"status"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("0000:65:00.0  AD102 [GeForce RTX 4090]  41     nouveau"));
+  EXPECT_THAT(result.out, HasSubstr("0000:65:00.1 snd_hda_intel"));
+  EXPECT_FALSE(kernel_.exists("run/ferry"));
+  const auto json = nlohmann::json::parse(ferry({"status", "-o", "json"}).out);
+  EXPECT_EQ(json["accelerators"][0]["address"], "0000:65:00.0");
+  EXPECT_EQ(json["accelerators"][0]["iommu_group"], 41);
+  EXPECT_EQ(json["accelerators"][0]["members"].size(), 4U);
+}
+
+TEST_F(CommandLine, PlansWithReasonsAndWritesNothing) {
+  const auto result = ferry({"vfio", "plan", "--all", "--explain"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("0000:65:00.0 (group 41): would move"));
+  EXPECT_THAT(result.out, HasSubstr("0000:65:00.1  snd_hda_intel -> vfio-pci (companion)"));
+  EXPECT_THAT(result.out, HasSubstr("unbind 0000:65:00.0 from nouveau  because the host's driver lets go"));
+  EXPECT_FALSE(kernel_.exists("run/ferry"));
+  EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "nouveau");
+}
+
+TEST_F(CommandLine, ExitsWith4WhenSomethingCannotMove) {
+  kernel_.add_function(
+      {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
+  const auto plan = ferry({"vfio", "plan", "--all"});
+  EXPECT_EQ(plan.status, 4);
+  EXPECT_THAT(plan.out, HasSubstr("0000:65:00.0 (group 41): refused"));
+  EXPECT_THAT(plan.out, HasSubstr("0000:66:00.0 (144d:a80a, class 0108, driver nvme) shares the group"));
+  EXPECT_EQ(ferry({"vfio", "bind", "--all"}).status, 4);
+  const auto json = nlohmann::json::parse(ferry({"vfio", "plan", "--all", "-o", "json"}).out);
+  EXPECT_EQ(json["results"][0]["status"], "refused");
+}
+
+TEST_F(CommandLine, PrintsTheSameDocumentAsYaml) {
+  const auto result = ferry({"-o", "yaml", "vgpu", "validate", "-f", "@good.yaml"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("profiles:\n  - \"one\"\n"));
+}
+
+TEST_F(CommandLine, ListsItsVerbsAndItsVersion) {
+  const auto help = run_ferry({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const char* verb : {"status", "vfio", "vgpu", "plugin", "selftest"})
+    EXPECT_THAT(help.out, HasSubstr(verb));
+  EXPECT_THAT(help.out, HasSubstr("Exit status: 0 done"));
+  EXPECT_EQ(run_ferry({"--version"}).out, std::string("ferry ") + kVersion + "\n");
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cli/run_program.h"
+
+#include <cstdlib>
+#include <fcntl.h>
+#include <fstream>
+#include <iterator>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/scratch_directory.h"
+
+namespace ferry::test {
+namespace {
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user) {
+  const ScratchDirectory scratch;
+  const auto out = scratch.path() / "out";
+  const auto err = scratch.path() / "err";
+  std::vector<std::string> words = {FERRY_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int null = ::open("/dev/null", O_RDONLY);
+    const int o = ::open(out.c_str(), O_WRONLY | O_CREAT, 0600);
+    const int e = ::open(err.c_str(), O_WRONLY | O_CREAT, 0600);
+    if (null < 0 || o < 0 || e < 0 || ::dup2(null, 0) < 0 || ::dup2(o, 1) < 0 || ::dup2(e, 2) < 0)
+      ::_exit(126);
+    if (user != 0 && ::setuid(user) != 0) ::_exit(126);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  ProgramResult result;
+  int status = 0;
+  if (child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status))
+    result.status = WEXITSTATUS(status);
+  result.out = content(out);
+  result.err = content(err);
+  return result;
+}
+
+}  // namespace ferry::test

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ferry::test {
+
+struct ProgramResult {
+  int status = -1;  ///< exit status; -1: did not exit by itself
+  std::string out;
+  std::string err;
+};
+
+/// Runs `ferry` with these arguments to its end, as `user` if one is given (a number; needs root).
+ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user = 0);
+
+}  // namespace ferry::test
