@@ -18,8 +18,13 @@ CONF
     fail "libvirtd does not answer: $(< /run/libvirt-uri)"
 }
 
+guest_memory() { # MiB that a guest needs: Debian's kernel, where that is used, more than the small one
+  if (($(stat -c %s /mnt/guest/kernel) > 20000000)); then echo 256; else echo 64; fi
+}
+
+# The GPU's ROM is left out: firmware would run it, for a third of the guest's time under emulation inside emulation.
 domain_xml() { # NAME CONSOLE-LOG [pci=ADDRESS | mdev=UUID | argument=WORD]...: as KubeVirt's virt-launcher writes it
-  local name=$1 log=$2 item number=0 hostdevs='' arguments='console=ttyS0 quiet no_timer_check' memory=64
+  local name=$1 log=$2 item number=0 hostdevs='' arguments='console=ttyS0 quiet no_timer_check'
   shift 2
   for item in "$@"; do
     number=$((number + 1))
@@ -29,6 +34,7 @@ domain_xml() { # NAME CONSOLE-LOG [pci=ADDRESS | mdev=UUID | argument=WORD]...: 
         hostdevs+="
     <hostdev mode='subsystem' type='pci' managed='no'>
       <source><address domain='0x${BASH_REMATCH[1]}' bus='0x${BASH_REMATCH[2]}' slot='0x${BASH_REMATCH[3]}' function='0x${BASH_REMATCH[4]}'/></source>
+      <rom bar='off'/>
       <alias name='ua-hostdev-$number'/>
     </hostdev>"
         ;;
@@ -43,12 +49,10 @@ domain_xml() { # NAME CONSOLE-LOG [pci=ADDRESS | mdev=UUID | argument=WORD]...: 
       *) fail "domain_xml: what is $item?" ;;
     esac
   done
-  # Debian's kernel, used where the small one is not wanted, needs more room.
-  if [[ $(stat -c %s /mnt/guest/kernel) -gt 20000000 ]]; then memory=256; fi
   cat << XML
 <domain type='qemu'>
   <name>$name</name>
-  <memory unit='MiB'>$memory</memory>
+  <memory unit='MiB'>$(guest_memory)</memory>
   <vcpu>1</vcpu>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>

@@ -26,31 +26,25 @@ expect_equal "exit status" 1 "$status"
 expect_equal "code" unreachable "$(answer unreachable .error.code)"
 expect_match "hint" "systemctl start libvirtd" "$(answer unreachable .error.hint)"
 
-step "a test VM sees the GPU"
+step "a test VM sees the GPU and the vGPU"
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do to_vfio "$name"; done
-start_libvirt
-virt gpu selftest --device "$(dev gpu-a)" --device "$(dev gpu-a-audio)" "${guest[@]}"
-expect_equal "exit status" 0 "$status"
-for name in gpu-a gpu-a-audio; do
-  seen=$(answer gpu ".devices[] | select(.device == \"$(dev "$name")\") | .seen_as")
-  inside=$(answer gpu ".guest[] | select(.address == \"$seen\")
-    | \"\(.vendor) \(.device) \(.class) \(.subsystem_vendor) \(.subsystem_device)\"")
-  expect_equal "$name" "$(for what in vendor device class subsystem_vendor subsystem_device; do
-    planned "$name" $what
-  done | xargs)" "$inside"
-  evidence "$name" "$seen in the guest: $inside"
-done
-evidence "seconds" "$(answer gpu .seconds) with $(answer gpu .accelerator)"
-nothing_left
-
-step "a test VM sees the vGPU"
 echo "$vgpu" > "/sys/bus/pci/devices/$(dev gpu-d)/mdev_supported_types/nvidia-230/create"
-virt vgpu selftest --device "$vgpu" "${guest[@]}"
+start_libvirt
+virt test selftest --device "$(dev gpu-a)" --device "$(dev gpu-a-audio)" --device "$vgpu" "${guest[@]}"
 expect_equal "exit status" 0 "$status"
-seen=$(answer vgpu '.devices[0].seen_as')
-inside=$(answer vgpu ".guest[] | select(.address == \"$seen\") | \"\(.vendor) \(.subsystem_device)\"")
-expect_equal "the type's subsystem" "10de 130c" "$inside"
-evidence "vgpu" "$seen in the guest: $inside"
+inside() { # DEVICE: what the guest has in its place
+  local seen
+  seen=$(answer test ".devices[] | select(.device == \"$1\") | .seen_as")
+  answer test ".guest[] | select(.address == \"$seen\") | \"vendor=\(.vendor) device=\(.device) class=\(.class)
+    subsystem_vendor=\(.subsystem_vendor) subsystem_device=\(.subsystem_device)\"" | xargs
+}
+for name in gpu-a gpu-a-audio; do
+  expect_equal "$name" "$(as_guest_line "$name")" "$(inside "$(dev "$name")")"
+  evidence "$name" "$(inside "$(dev "$name")")"
+done
+expect_match "the vGPU has its type's subsystem" "^vendor=10de .*subsystem_device=130c$" "$(inside "$vgpu")"
+evidence "vgpu" "$(inside "$vgpu")"
+evidence "seconds" "$(answer test .seconds) with $(answer test .accelerator)"
 nothing_left
 
 step "running domains are told"
@@ -71,8 +65,7 @@ evidence "in use" "$(answer used .error.message)"
 virt unbound selftest --device "$(dev gpu-c)" "${guest[@]}"
 expect_equal "exit status" 4 "$status"
 nothing_left
-guest_wait holder 400
-guest_stop holder
+virsh -q -c qemu:///system destroy holder
 
 step "a killed test leaves no VM behind"
 /mnt/bin/ferry-virt selftest --device "$(dev gpu-a)" "${guest[@]}" > /dev/null &

@@ -69,7 +69,10 @@ def files_below(folder: pathlib.Path) -> list[pathlib.Path]:
 class PartTable:
     """All parts with their keys, for this tree and this machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, small_guest: bool | None = None) -> None:
+        """Guests boot the small kernel or Debian's; by default what FERRY_GUEST_KERNEL says."""
+        if small_guest is None:
+            small_guest = os.environ.get("FERRY_GUEST_KERNEL") != "debian"
         self._parts: dict[str, Part] = {}
         release, package = kernel_release()
         packages = NODE / "lib/packages"
@@ -86,7 +89,7 @@ class PartTable:
         init = NODE / "lib/init/initramfs"
         self._add("initramfs", needs=["kernel"], words=[busybox_version], files=[init],
                   env=busybox | {"BOOT": str(self["kernel"].path / "boot"), "INIT": str(init)})
-        if os.environ.get("FERRY_GUEST_KERNEL") == "debian":
+        if not small_guest:
             guest_needs, guest_kernel = "kernel", "vmlinux"
         else:
             guest_needs, guest_kernel = "guest-kernel", "kernel"
@@ -176,9 +179,10 @@ def make_all(parts: list[Part], report: Callable[[Part, float | None], None], jo
         raise failure
 
 
-def outdated(table: PartTable) -> list[pathlib.Path]:
+def outdated() -> list[pathlib.Path]:
     """Parts in the cache that this tree no longer uses (another clone may), and what killed runs left."""
-    current = {table[name].path for name in table.names()}
+    tables = [PartTable(small_guest) for small_guest in (True, False)]
+    current = {table[name].path for table in tables for name in table.names()}
     known = tuple(f"{recipe.name}-" for recipe in RECIPES.iterdir())
     folders = [path for path in cache_folder().iterdir() if path.is_dir() and path.name.lstrip(".").startswith(known)]
     return sorted(set(folders) - current)
