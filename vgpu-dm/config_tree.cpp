@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <regex>
+#include <sstream>
 #include <unordered_map>
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 namespace ferry {
@@ -48,6 +50,39 @@ bool is_plain_string(const std::string& text) {
       "|[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)"
       "|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}");
   return !std::regex_match(text, kOther);
+}
+
+// yaml-cpp 0.7 never gets past a token that can begin nothing (a "," or "}" too many): it answers with empty
+// documents, and LoadAll collects them for ever. A document that begins where the last one did tells.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (mark.pos <= last_) throw YAML::ParserException(mark, "nothing can begin here");
+    last_ = mark.pos;
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+
+ private:
+  int last_ = -1;
+};
+
+std::vector<YAML::Node> load_documents(const std::string& text) {
+  std::istringstream input(text);
+  YAML::Parser parser(input);
+  DocumentStarts starts;
+  while (parser.HandleNextDocument(starts)) {
+  }
+  return YAML::LoadAll(text);
 }
 
 class Converter {
@@ -214,7 +249,7 @@ Result<ConfigNode> parse_config(const ConfigText& source) {
   try {
     ConfigNode out;
     bool found = false;
-    for (const YAML::Node& document : YAML::LoadAll(text)) {
+    for (const YAML::Node& document : load_documents(text)) {
       if (!document.IsDefined() || document.IsNull()) continue;
       if (found)
         return converter.refuse(document.Mark().line + 1, "a second document begins here",
