@@ -29,7 +29,7 @@ for name in gpu-a gpu-a-audio; do
 done
 qemu-system-x86_64 -accel tcg -machine q35 -m "$(guest_memory)" -nodefaults -display none -no-reboot -serial stdio \
   -kernel /mnt/guest/kernel -initrd /mnt/guest/initrd -append "console=ttyS0 quiet no_timer_check ferry.selftest=1" \
-  -device "vfio-pci,host=$(dev gpu-a)" -device "vfio-pci,host=$(dev gpu-a-audio)" > /mnt/state/guest.console
+  -device "vfio-pci,host=$(dev gpu-a)" -device "vfio-pci,host=$(dev gpu-a-audio)" | tr -d '\r' > /mnt/state/guest.console
 for name in gpu-a gpu-a-audio; do
   evidence "$name" "$(grep "$(as_guest_line "$name")" /mnt/state/guest.console)"
 done
