@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/fuzz.h"
+#include "vfio/driver_choice.h"
+
+// First a function's modalias, then a modules.alias file.
+void ferry::fuzz::one_input(std::string_view text) {
+  const auto [modalias, table] = first_line(text);
+  const VfioDriver chosen = VfioDriverTable::parse(table).choose(modalias);
+  require(!chosen.module.empty() && !chosen.driver.empty(), "there is always a driver");
+  require(chosen.module == "vfio_pci" || table.find(" " + chosen.module) != std::string_view::npos,
+          "a module comes from the table");
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/scratch_directory.h"
+#include "vfio/move_record.h"
+
+void ferry::fuzz::one_input(std::string_view text) {
+  static const test::ScratchDirectory tree;
+  static HostFs host(tree.path());
+  tree.file("proc/sys/kernel/random/boot_id", "b\n");
+  tree.file("run/ferry/moves/5.json", text);
+  const auto record = read_records(host);
+  if (!record)
+    return require(record.error().code == Errc::malformed_host, "what cannot be read is said to be");
+  if (record->members.empty()) return;
+
+  tree.remove("run/ferry/moves/5.json");
+  require(write_record(host, 5, record->members).has_value(), "what was read can be written");
+  const auto again = read_records(host);
+  require(again && again->members == record->members, "a record reads back as itself");
+}

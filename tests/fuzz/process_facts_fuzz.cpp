@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/process_facts.h"
+#include "tests/fuzz/fuzz.h"
+
+// A command line and a control group: what a process writes of itself.
+void ferry::fuzz::one_input(std::string_view text) {
+  const auto name = vm_name(text);
+  require(!name || name->size() <= text.size(), "a name stands on the command line");
+  const std::string uid = pod_uid(text);
+  require(uid.empty() || uid.size() == 36 || uid.size() == 32, "a pod's UID has the API's form");
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <set>
+
+#include "tests/fuzz/fuzz.h"
+#include "vgpu-dm/profile_yaml.h"
+
+namespace {
+
+using ferry::fuzz::require;
+
+void check(const ferry::ProfileItem& item) {
+  for (const ferry::DeviceFilter& filter : item.filters) {
+    const auto again = ferry::DeviceFilter::parse(filter.text());
+    require(again && *again == filter, "a filter reads back as itself");
+  }
+  std::set<std::string> types;
+  for (const ferry::VgpuCount& count : item.vgpus) {
+    const auto again = ferry::VgpuTypeName::parse(count.type.text());
+    require(again && *again == count.type, "a type's name reads back as itself");
+    require(count.count > 0, "a count is above 0");
+    require(types.insert(count.type.text()).second, "a type stands once in a map");
+  }
+}
+
+}  // namespace
+
+void ferry::fuzz::one_input(std::string_view text) {
+  const ConfigText source{.file = "profiles.yaml", .text = std::string(text)};
+  const auto file = read_profiles(source);
+  if (!file) {
+    require(file.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
+    return require(file.error().message.starts_with("profiles.yaml"), "a refusal says where");
+  }
+  std::set<std::string> names;
+  for (const Profile& profile : file->profiles) {
+    require(names.insert(profile.name).second, "a name stands once in a file");
+    require(select_profile(*file, profile.name).has_value(), "each profile can be chosen");
+    require(!profile.items.empty(), "a profile has an item");
+    for (const ProfileItem& item : profile.items) check(item);
+  }
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/fuzz.h"
+#include "virt/answer.h"
+
+void ferry::fuzz::one_input(std::string_view text) {
+  if (const auto domains = read_domains_answer(text)) {
+    const auto again = read_domains_answer(answer_text(*domains));
+    require(again && *again == *domains, "domains read back as themselves");
+  }
+  if (const auto report = read_selftest_answer(text)) {
+    const auto again = read_selftest_answer(answer_text(*report));
+    require(again && *again == *report, "a report reads back as itself");
+  } else {
+    const auto again = read_selftest_answer(answer_text(report.error()));
+    require(!again && again.error().code == report.error().code, "an error reads back as that error");
+  }
+}
