@@ -48,9 +48,9 @@ Result<std::set<std::string>> stuck_devices(HostFs& host, const VgpuInventory& i
 /// One GPU's way to its plan, and back when something fails.
 class GpuRun {
  public:
-  GpuRun(const VgpuHost& on, const Planner& planner, const Inventory& inventory, const VgpuView& first,
+  GpuRun(const VgpuHost& on, const Planner& planner, const Inventory& inventory, VgpuView first,
          const GpuPlan& plan, const StepObserver& observe)
-      : on_(on), planner_(planner), inventory_(inventory), view_(first), observe_(observe) {
+      : on_(on), planner_(planner), inventory_(inventory), view_(std::move(first)), observe_(observe) {
     outcome_.index = plan.index;
     outcome_.gpu = plan.gpu;
     outcome_.notes = plan.notes;

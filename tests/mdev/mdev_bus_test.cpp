@@ -173,7 +173,9 @@ TEST_F(MdevBusRead, MakesADeviceThatCannotBeReadAProblemOfItsParent) {
   mdev.add_device("0000:05:00.0", "nvidia-232", kA);
   kernel.remove(kDevice + "/mdev_type");
   kernel.file(kDevice + "/mdev_type", "");  // no link: EINVAL
-  EXPECT_EQ(parent().problem->code, std::errc::invalid_argument);
+  const VgpuParent gpu = parent();
+  ASSERT_TRUE(gpu.problem);
+  EXPECT_EQ(gpu.problem->code, std::errc::invalid_argument);
   EXPECT_THAT(read().devices, IsEmpty());
 }
 
