@@ -91,6 +91,7 @@ class KubeletTransport::Impl {
 
     std::unique_ptr<RegisterCall> call;  // in progress
     bool once_more = false;              // when it is over
+    bool read_since_call = false;        // somebody has begun to read since it started
     EventLoop::Timer timer;
     Clock::duration pause = kFirstPause;
     bool complained = false;
@@ -187,6 +188,7 @@ class KubeletTransport::Impl {
     }
     auto connection = connect_to_socket(directory_.get(), kKubeletSocket);
     if (!connection) return failed(endpoint, connection.error());
+    endpoint.read_since_call = false;
     endpoint.call =
         std::make_unique<RegisterCall>(queue_, std::move(*connection), endpoint.file, endpoint.resource,
                                        [this, name = endpoint.resource](Result<> result) {
@@ -200,7 +202,8 @@ class KubeletTransport::Impl {
     if (!result) return failed(endpoint, result.error());
     spdlog::info("registered {} ({})", endpoint.resource, endpoint.file);
     endpoint.complained = false;
-    if (endpoint.streams == 0) retry_in(endpoint, kFirstRead);
+    // Read and dropped already: stream_changed() has seen to it.
+    if (endpoint.streams == 0 && !endpoint.read_since_call) retry_in(endpoint, kFirstRead);
   }
 
   void failed(Endpoint& endpoint, const Error& error) {
@@ -231,6 +234,7 @@ class KubeletTransport::Impl {
     endpoint.streams += change;
     if (change > 0) {
       loop_.cancel(endpoint.timer);
+      endpoint.read_since_call = true;
       endpoint.streaming_since = Clock::now();
     } else if (endpoint.streams == 0) {
       spdlog::warn("the kubelet no longer reads the list of {}", endpoint.resource);

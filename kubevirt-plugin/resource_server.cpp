@@ -233,13 +233,13 @@ class ResourceServer::Impl {
   }
 
   void list_and_watch(Incoming& incoming) {
-    const auto stream = std::make_shared<ListStream>(incoming.call);
+    std::shared_ptr<ListStream> stream;
     {
       const std::scoped_lock lock(mutex_);
-      if (stopping_)
-        return send(incoming.call, {.status = GRPC_STATUS_UNAVAILABLE, .message = {}, .wire = {}});
-      streams_.insert(stream);
+      if (!stopping_) stream = *streams_.insert(std::make_shared<ListStream>(incoming.call)).first;
     }
+    if (stream == nullptr)
+      return send(incoming.call, {.status = GRPC_STATUS_UNAVAILABLE, .message = "it is ending", .wire = {}});
     hook_(+1);
     stream->start(core_, resource_, [this, stream] {
       {
