@@ -31,7 +31,14 @@ struct DeviceNumber {
 struct OpenedDevice {
   DeviceNumber number;
   bool block = false;
-  auto operator<=>(const OpenedDevice&) const = default;
+  bool operator==(const OpenedDevice&) const = default;
+};
+
+/// A name in a directory.
+struct DirectoryEntry {
+  std::string name;
+  bool is_directory = false;  ///< a directory itself: a link to one is not
+  auto operator<=>(const DirectoryEntry&) const = default;
 };
 
 class HostFs {
@@ -56,6 +63,8 @@ class HostFs {
   Result<std::string> link_target(const std::filesystem::path& relative) const;
   /// The names in a directory, sorted, without "." and "..".
   Result<std::vector<std::string>> list(const std::filesystem::path& relative) const;
+  /// The same with what each name is, at no further cost.
+  Result<std::vector<DirectoryEntry>> entries(const std::filesystem::path& relative) const;
   /// Whether something is there (a dangling link is not). Any error counts as "not".
   bool exists(const std::filesystem::path& relative) const;
   /// The number of the device node at `relative`; ENODEV when it is no device node.

@@ -20,7 +20,8 @@ struct Asked {
   std::string node;
   auto operator<=>(const Asked&) const = default;
 };
-using AskedNodes = std::multimap<OpenedDevice, Asked>;
+using AskedNodes =
+    std::multimap<std::pair<DeviceNumber, bool>, Asked>;  // number, and whether a block device's
 
 bool not_permitted(const Error& error) {
   return error.code == std::errc::permission_denied || error.code == std::errc::operation_not_permitted;
@@ -83,8 +84,9 @@ class Look {
   void at_entry(const fs::path& entry) {
     const auto opened = host_->opened_device(entry);
     if (!opened) return note(opened.error());
-    if (!*opened) return;
-    const auto [first, last] = asked_->equal_range(**opened);
+    const std::optional<OpenedDevice> device = *opened;
+    if (!device) return;
+    const auto [first, last] = asked_->equal_range({device->number, device->block});
     for (auto match = first; match != last; ++match) found_.insert(match->second);
   }
   // Whatever else goes wrong with one entry: it was closed, the process ended, or it lies on a file system
@@ -104,8 +106,7 @@ Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
   AskedNodes asked;
   for (const UseQuestion& question : questions) {
     for (const DeviceNode& node : question.nodes) {
-      asked.emplace(OpenedDevice{.number = node.number, .block = node.block},
-                    Asked{.device = question.device, .node = node.name});
+      asked.emplace(std::pair(node.number, node.block), Asked{.device = question.device, .node = node.name});
     }
   }
   UseReport report;

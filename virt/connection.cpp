@@ -11,7 +11,7 @@ namespace {
 // In a container libvirt's own default would be the container's /run. One daemon for all drivers, or one for
 // QEMU alone, whichever runs there.
 std::string system_uri(const HostFs& host, Access access) {
-  const std::string plain = "qemu:///system";
+  std::string plain = "qemu:///system";
   if (host.root() == "/") return plain;
   const std::string suffix = access == Access::read_only ? "-sock-ro" : "-sock";
   const std::string modular = "run/libvirt/virtqemud" + suffix;

@@ -8,6 +8,7 @@ namespace ferry {
 std::vector<SelftestDevice> match_guest(const std::vector<ExpectedDevice>& expected,
                                         const std::vector<GuestDevice>& guest) {
   std::vector<SelftestDevice> out;
+  out.reserve(expected.size());
   for (const auto& [device, ids, exact] : expected) {
     out.push_back({.device = device, .host_ids = ids, .seen_as = {}});
   }

@@ -19,17 +19,18 @@ PciIds ids_of(const PciFunction& function) {
 }
 
 Result<> add_function(const HostFs& host, const PciAddress& address, HostDevices& found) {
-  auto function = read_function(host, address);
-  if (!function) return fail(std::move(function).error());
-  if (function->problem) return fail(std::move(*function->problem).during(address.text()));
-  if (!on_vfio_driver(*function)) {
+  auto read = read_function(host, address);
+  if (!read) return fail(std::move(read).error());
+  const PciFunction& function = *read;
+  if (function.problem) return fail(Error(*function.problem).during(address.text()));
+  if (!on_vfio_driver(function)) {
     return fail(Errc::refused,
                 fmt::format("{} is {}, not on a vfio driver", address.text(),
-                            function->driver ? "on driver " + *function->driver : "on no driver"),
+                            function.driver ? "on driver " + *function.driver : "on no driver"),
                 "bind its group first: ferry vfio bind --device " + address.text());
   }
   found.pci.push_back(address);
-  found.expected.push_back({.device = address.text(), .ids = ids_of(*function), .exact = true});
+  found.expected.push_back({.device = address.text(), .ids = ids_of(function), .exact = true});
   return {};
 }
 

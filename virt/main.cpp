@@ -4,6 +4,7 @@
 #include <map>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
 #include "common/exit_status.h"
 #include "common/version.h"
@@ -27,8 +28,8 @@ ExitStatus answer(const std::string& text, ExitStatus status) {
 }
 
 ExitStatus answer(const Error& error) {
-  std::fprintf(stderr, "ferry-virt: %s\n", error.message.c_str());
-  if (!error.hint.empty()) std::fprintf(stderr, "hint: %s\n", error.hint.c_str());
+  fmt::print(stderr, "ferry-virt: {}\n", error.message);
+  if (!error.hint.empty()) fmt::print(stderr, "hint: {}\n", error.hint);
   return answer(answer_text(error), exit_status_of(error));
 }
 
@@ -94,7 +95,7 @@ int main(int argc, char** argv) {
   try {
     return ferry::run(argc, argv);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "ferry-virt: %s\n", failure.what());
+    (void)std::fprintf(stderr, "ferry-virt: %s\n", failure.what());
     return static_cast<int>(ferry::ExitStatus::failed);
   }
 }
