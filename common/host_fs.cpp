@@ -111,22 +111,38 @@ Result<std::string> HostFs::link_name(const std::filesystem::path& relative) con
   return slash == std::string::npos ? *target : target->substr(slash + 1);
 }
 
-Result<std::vector<std::string>> HostFs::list(const std::filesystem::path& relative) const {
+Result<std::vector<DirectoryEntry>> HostFs::entries(const std::filesystem::path& relative) const {
   auto fd = open(relative, O_RDONLY | O_DIRECTORY);
   if (!fd) return fail(std::move(fd).error());
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(fd->get()), ::closedir);
   if (!dir) return fail(error_from_errno(errno, describe("list", relative)));
   fd->release();  // closedir closes it from here on
-  std::vector<std::string> names;
+  std::vector<DirectoryEntry> found;
   for (;;) {
     errno = 0;
     const dirent* entry = ::readdir(dir.get());
     if (entry == nullptr) break;
     const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
+    if (name == "." || name == "..") continue;
+    bool is_directory = entry->d_type == DT_DIR;
+    if (entry->d_type == DT_UNKNOWN) {  // a file system that does not say
+      struct stat status {};
+      is_directory = ::fstatat(::dirfd(dir.get()), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                     S_ISDIR(status.st_mode);
+    }
+    found.push_back({.name = std::string(name), .is_directory = is_directory});
   }
   if (errno != 0) return fail(error_from_errno(errno, describe("list", relative)));
-  std::sort(names.begin(), names.end());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+Result<std::vector<std::string>> HostFs::list(const std::filesystem::path& relative) const {
+  auto found = entries(relative);
+  if (!found) return fail(std::move(found).error());
+  std::vector<std::string> names;
+  names.reserve(found->size());
+  for (DirectoryEntry& entry : *found) names.push_back(std::move(entry.name));
   return names;
 }
 

@@ -40,10 +40,9 @@ void add_node(const HostFs& host, const std::filesystem::path& directory, const 
 // it.
 void collect_nodes(const HostFs& host, const std::filesystem::path& directory, int depth,
                    std::vector<DeviceNode>& nodes) {
-  const auto names = host.list(directory);
-  if (!names) return;
-  for (const std::string& name : *names) {
-    const auto path = directory / name;
+  const auto entries = host.entries(directory);
+  if (!entries) return;
+  for (const auto& [name, is_directory] : *entries) {
     if (name == "dev") {
       const auto uevent = host.read_attribute(directory / "uevent").value_or("");
       constexpr std::string_view kName = "DEVNAME=";
@@ -55,8 +54,8 @@ void collect_nodes(const HostFs& host, const std::filesystem::path& directory, i
       add_node(host, directory, "/dev/" + node, nodes);
       continue;
     }
-    if (depth == 0 || PciAddress::parse(name) || host.link_target(path)) continue;
-    collect_nodes(host, path, depth - 1, nodes);
+    if (depth == 0 || !is_directory || PciAddress::parse(name)) continue;
+    collect_nodes(host, directory / name, depth - 1, nodes);
   }
 }
 

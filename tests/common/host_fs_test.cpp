@@ -77,6 +77,14 @@ TEST_F(HostFsTest, ListsSortedNames) {
   EXPECT_EQ(host_.list("none").error().code, std::errc::no_such_file_or_directory);
 }
 
+TEST_F(HostFsTest, TellsDirectoriesFromLinksToThem) {
+  tree_.directory("d/b");
+  tree_.file("d/a", "");
+  tree_.link("d/c", "b");
+  EXPECT_THAT(host_.entries("d").value(),
+              ElementsAre(DirectoryEntry{"a", false}, DirectoryEntry{"b", true}, DirectoryEntry{"c", false}));
+}
+
 TEST_F(HostFsTest, NeverCreatesAnAttribute) {
   EXPECT_EQ(host_.write_attribute("sys/none", "1").error().code, std::errc::no_such_file_or_directory);
   EXPECT_FALSE(host_.exists("sys/none"));

@@ -119,7 +119,8 @@ ferry plugin > /run/demo/plugin.log 2>&1 &
 plugin=$!
 ready() { [[ $(kubelet-standin resources --dir $plugins | jq '[.[] | select(.allocatable > 0)] | length') == 3 ]]; }
 wait_for ready 30 || fail "the plugin registers not what it should: $(kubelet-standin resources --dir $plugins; cat /run/demo/plugin.log)"
-run kubelet-standin resources --dir $plugins | jq -c 'to_entries[] | {(.key): {capacity: .value.capacity, allocatable: .value.allocatable}}'
+echo "\$ kubelet-standin resources --dir $plugins"
+kubelet-standin resources --dir $plugins | jq -c 'to_entries[] | {(.key): {capacity: .value.capacity, allocatable: .value.allocatable}}'
 kubelet-standin resources --dir $plugins | jq 'map_values(.allocatable)' > "$report/resources.json"
 expect_equal "resources" '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/GRID_T4-4Q":3}' \
   "$(jq -cS . "$report/resources.json")"
