@@ -49,6 +49,7 @@ std::vector<TypeCount> GpuMatch::found() const {
     if (!want.kept.empty()) counts[want.entry->type.text()] += static_cast<std::uint32_t>(want.kept.size());
   }
   std::vector<TypeCount> out;
+  out.reserve(counts.size());
   for (const auto& [type, count] : counts) out.push_back({.type = type, .count = count});
   return out;
 }

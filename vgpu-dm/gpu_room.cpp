@@ -51,16 +51,20 @@ std::optional<std::uint32_t> limit_of(const VgpuType& type, const VgpuGpu& gpu, 
 
 std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
   const Want* first = nullptr;
+  std::uint32_t size_of_first = 0;
   for (const Want& want : match.wants) {
-    if (want.type == nullptr || !want.type->framebuffer_mib) continue;
-    if (first == nullptr) first = &want;
-    if (*want.type->framebuffer_mib == *first->type->framebuffer_mib) continue;
-    return Error{
-        .code = Errc::invalid_config,
-        .message = fmt::format("{}: {}: {} ({} MiB) and {} ({} MiB) cannot be on one GPU", want.entry->place,
-                               gpu.label(), first->entry->type.text(), *first->type->framebuffer_mib,
-                               want.entry->type.text(), *want.type->framebuffer_mib),
-        .hint = "all vGPUs of a GPU have one framebuffer size; give each size GPUs of its own"};
+    const std::uint32_t size = want.type != nullptr ? want.type->framebuffer_mib.value_or(0) : 0;
+    if (size == 0) continue;
+    if (first == nullptr) {
+      first = &want;
+      size_of_first = size;
+    }
+    if (size == size_of_first) continue;
+    return Error{.code = Errc::invalid_config,
+                 .message = fmt::format("{}: {}: {} ({} MiB) and {} ({} MiB) cannot be on one GPU",
+                                        want.entry->place, gpu.label(), first->entry->type.text(),
+                                        size_of_first, want.entry->type.text(), size),
+                 .hint = "all vGPUs of a GPU have one framebuffer size; give each size GPUs of its own"};
   }
   return std::nullopt;
 }
