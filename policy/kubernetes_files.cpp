@@ -40,6 +40,7 @@ Result<ConfigText> text_in(const ConfigText& file, const ConfigNode& config_map)
   if (member == nullptr && data->members.size() == 1) member = &data->members.front();
   if (member == nullptr) {
     std::vector<std::string> keys;
+    keys.reserve(data->members.size());
     for (const ConfigMember& m : data->members) keys.push_back(m.key.text);
     return refuse(
         file, data->line,
@@ -111,6 +112,7 @@ Result<std::string> profile_name(const NodeObject& node, const std::optional<std
   }
   if (otherwise) return *otherwise;
   std::vector<std::string> names;
+  names.reserve(node.labels.size());
   for (const auto& [name, value] : node.labels) names.push_back(name);
   return fail(Errc::invalid_config,
               fmt::format("{}: node {} has no label {}{}", node.file, node.name, kVgpuConfigLabel,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vgpu-dm/verdict.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,6 +14,14 @@ std::string difference(const VgpuGpu& gpu, const GpuMatch& match) {
   return fmt::format("{}: wanted {}, found {}", gpu.label(), text(match.wanted()), text(match.found()));
 }
 
+/// What cannot be read, or "": then no count of it is worth anything.
+std::string unreadable_part(const VgpuGpu& gpu) {
+  for (const VgpuParent& parent : gpu.parents) {
+    if (parent.problem) return parent.problem->message;
+  }
+  return {};
+}
+
 GpuVerdict judge_gpu(const Profile& profile, const VgpuGpu& gpu) {
   GpuVerdict verdict{.index = gpu.index, .gpu = gpu.address()};
   const ProfileItem* item = profile.item_for(gpu);
@@ -23,12 +29,11 @@ GpuVerdict judge_gpu(const Profile& profile, const VgpuGpu& gpu) {
   const GpuMatch match = match_gpu(item != nullptr ? *item : kNothing, gpu, {}, {});
   verdict.wanted = match.wanted();
   verdict.found = match.found();
-  const auto unreadable = std::find_if(gpu.parents.begin(), gpu.parents.end(),
-                                       [](const VgpuParent& parent) { return parent.problem.has_value(); });
+  const std::string unreadable = unreadable_part(gpu);
   if (item == nullptr) {
     verdict.difference = fmt::format("{}: no item of '{}' is for it", gpu.label(), profile.name);
-  } else if (unreadable != gpu.parents.end()) {
-    verdict.difference = fmt::format("{}: {}", gpu.label(), unreadable->problem->message);
+  } else if (!unreadable.empty()) {
+    verdict.difference = fmt::format("{}: {}", gpu.label(), unreadable);
   } else if (!match.agrees()) {
     verdict.difference = difference(gpu, match);
   }

@@ -46,7 +46,7 @@ class FakeMdev {
   unsigned hidden_vgpus = 0;      ///< so many fewer can be created than available_instances says
 
  private:
-  int create(const std::string& address, const std::string& type_id, const std::string& uuid);
+  int create(const std::string& address, const std::string& type_id, const std::string& value);
   int remove(const std::string& address, const std::string& uuid, const std::string& value);
   unsigned number(const std::filesystem::path& relative) const;
   unsigned available(const std::string& address, const std::string& type_id) const;
