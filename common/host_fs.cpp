@@ -54,7 +54,7 @@ int open_in_root(int root, const char* path, int flags, mode_t mode) {
 Result<std::string> read_all(int fd, std::string_view what) {
   // sysfs reports 4096 whatever it holds, so the size is learnt by reading.
   std::string content;
-  std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
+  std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
   for (;;) {
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;

@@ -7,8 +7,12 @@ report=/mnt/state/report
 mkdir -p "$report" /run/demo
 
 run() { # COMMAND...: shown as it would be typed
-  echo "\$ $*"
+  echo "\$ $*" >&2
   "$@"
+}
+
+keep() { # KEY VALUE: evidence that has been shown already
+  _record evidence key "$1" value "$2"
 }
 
 seen() { # PATH: what is there, read by this shell, kept as evidence
@@ -18,13 +22,10 @@ seen() { # PATH: what is there, read by this shell, kept as evidence
   REPLY=$text
 }
 
-snapshot() { # every function with its driver and its override: the state that has to come back
-  local device driver
-  for device in /sys/bus/pci/devices/*; do
-    driver=none
-    [[ ! -e $device/driver ]] || driver=$(basename "$(readlink "$device/driver")")
-    echo "${device##*/} $driver $(< "$device/driver_override")"
-  done
+snapshot() { # two lines for every function, its driver and its override: the state that has to come back
+  cd /sys/bus/pci/devices || return
+  { stat -c %N ./*/driver 2> /dev/null; grep . ./*/driver_override; } |
+    sed -E "s|^'?./([^/]*)/driver' -> '.*/([^/]*)'$|\1 driver \2|; s|^./([^/]*)/driver_override:|\1 driver_override |" | sort
 }
 
 expect_driver() { # NAME DRIVER
@@ -42,13 +43,13 @@ vgpus() { # inode, UUID and type of each mediated device: another inode is anoth
 
 declare -A launchers
 start_virt_launcher() { # NAME ANSWER
-  unshare --mount --fork "$here/virt-launcher" "$1" "$2" > "/run/demo/$1.launcher" 2>&1 &
+  unshare --mount --fork "$here/virt-launcher" "$1" "$2" &
   launchers[$1]=$!
 }
 
 stop_virt_launcher() { # NAME
   touch "/run/demo/$1.stop"
-  wait "${launchers[$1]}" || fail "the launcher of $1: $(cat "/run/demo/$1.launcher")"
+  wait "${launchers[$1]}" || fail "the launcher of $1 failed"
 }
 
 snapshot > /run/demo/before
@@ -143,7 +144,7 @@ for vm in gpu vgpu; do
   guest_wait $vm 150
   echo "the guest $vm prints:"
   guest_devices $vm
-  evidence "console of guest $vm" "$(guest_devices $vm)"
+  keep "console of guest $vm" "$(guest_devices $vm)"
   guest_devices $vm > "$report/guest-$vm"
 done
 jq -r '.resource' /run/demo/gpu.json > "$report/guest-gpu.resource"
@@ -172,6 +173,6 @@ run ferry vfio restore
 run ferry status
 expect_equal "no vGPU is left" "" "$(vgpus)"
 expect_equal "every function is on the driver it had" "$(cat /run/demo/before)" "$(snapshot)"
-evidence "drivers and overrides" "$(snapshot)"
+keep "drivers and overrides" "$(snapshot)"
 expect "no record is left" bash -c "! ls /run/ferry/moves/* 2> /dev/null"
 echo yes > "$report/restored"
