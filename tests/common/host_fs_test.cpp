@@ -86,7 +86,10 @@ TEST_F(HostFsTest, TellsDirectoriesFromLinksToThem) {
 }
 
 TEST_F(HostFsTest, NeverCreatesAnAttribute) {
-  EXPECT_EQ(host_.write_attribute("sys/none", "1").error().code, std::errc::no_such_file_or_directory);
+  tree_.directory("sys");
+  const auto written = host_.write_attribute("sys/none", "1");
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, std::errc::no_such_file_or_directory);
   EXPECT_FALSE(host_.exists("sys/none"));
 }
 
