@@ -44,6 +44,7 @@ ExitStatus plugin_verb(const Session& session, const std::filesystem::path& kube
   const StopOnSignal stop;
   PluginOptions options;
   options.kubelet_directory = kubelet_directory.relative_path();
+  options.rules.accelerators = session.rules;
   if (auto served = run_plugin(*session.host, options, stop.token()); !served)
     return complain(served.error());
   return ExitStatus::done;

@@ -87,11 +87,13 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
       return fail(Errc::not_found, fmt::format("there is no IOMMU group {} on this host", group),
                   "`ferry status` lists the groups of the accelerators");
     }
-    const std::size_t before = out.request.accelerators.size();
+    bool any = false;
     for (const PciAddress& address : members->second) {
-      if (rules.match(*inventory.find(address))) add(out.request.accelerators, address);
+      if (!rules.match(*inventory.find(address))) continue;
+      add(out.request.accelerators, address);
+      any = true;
     }
-    if (out.request.accelerators.size() == before) {
+    if (!any) {
       return fail(Errc::usage,
                   fmt::format("group {} has no accelerator: {}", group, members->second.front().text()),
                   "`ferry status` lists the groups of the accelerators");

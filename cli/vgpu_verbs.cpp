@@ -18,6 +18,15 @@ namespace {
 
 using nlohmann::json;
 
+Result<ProfileFile> read_profiles_of(const ProfileOptions& options) {
+  auto file = read_profile_file(options.file);
+  if (!file && file.error().hint.empty()) {
+    file.error().hint =
+        "-f takes a profile file or a ConfigMap; `ferry vgpu validate` checks one without the host";
+  }
+  return file;
+}
+
 Result<Profile> chosen_profile(const ProfileOptions& options) {
   std::optional<std::string> name = options.name;
   if (options.node) {
@@ -29,7 +38,7 @@ Result<Profile> chosen_profile(const ProfileOptions& options) {
     name = *labelled;
     spdlog::info("node {}: profile {}", node->name, *name);
   }
-  auto file = read_profile_file(options.file);
+  auto file = read_profiles_of(options);
   if (!file) return fail(std::move(file).error());
   return select_profile(*file, name);
 }
@@ -198,7 +207,7 @@ ExitStatus vgpu_types_verb(const Session& session) {
 }
 
 ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& options) {
-  auto file = read_profile_file(options.file);
+  auto file = read_profiles_of(options);
   if (!file) return complain(file.error());
   if (options.name) {
     if (auto profile = select_profile(*file, options.name); !profile) return complain(profile.error());

@@ -16,8 +16,10 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Levenshtein distance in two rows.
+// Edits between two words, where two letters that changed places are one edit: it is how fingers slip. Three
+// rows.
 std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> previous(b.size() + 1);
   std::vector<std::size_t> current(b.size() + 1);
   std::iota(previous.begin(), previous.end(), std::size_t{0});
@@ -26,7 +28,11 @@ std::size_t distance(std::string_view a, std::string_view b) {
     for (std::size_t j = 0; j < b.size(); ++j) {
       const std::size_t replaced = previous[j] + (a[i] == b[j] ? 0U : 1U);
       current[j + 1] = std::min({replaced, previous[j + 1] + 1, current[j] + 1});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+        current[j + 1] = std::min(current[j + 1], before[j - 1] + 1);
+      }
     }
+    std::swap(before, previous);
     std::swap(previous, current);
   }
   return previous[b.size()];

@@ -60,7 +60,7 @@ TEST_P(BadInputTest, GetsOneClearLineAndWhatToDo) {
   kernel_.file("malformed.yaml", "version: v1\nvgpu-configs:\n  one: [\n");
   kernel_.file("v2.yaml", "version: v2\nvgpu-configs:\n  one:\n  - devices: all\n    vgpu-devices: {}\n");
   kernel_.file("typo.yaml", "version: v1\nvgpu-configs:\n  one:\n  - device: all\n    vgpu-devices: {}\n");
-  kernel_.file("node.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: {a: b}}\n");
+  kernel_.file("node.yaml", "apiVersion: v1\nkind: Node\nmetadata: {name: node-1, labels: {a: b}}\n");
   const auto result = ferry(GetParam().arguments);
   EXPECT_EQ(result.status, GetParam().status) << result.err;
   EXPECT_THAT(result.err, StartsWith("ferry: "));
@@ -113,11 +113,11 @@ INSTANTIATE_TEST_SUITE_P(
                  "nvidia.com/vgpu.config",
                  ""},
         BadInput{"KubeletsDirectoryMissing", {"plugin"}, 2, "var/lib/kubelet/device-plugins", ""},
-        BadInput{"SelftestKernelMissing",
-                 {"selftest", "--device", "0000:65:00.0", "--kernel", "@none", "--initrd", "@none"},
-                 2,
-                 "none",
-                 ""}),
+        BadInput{"SelftestOfAGpuThatIsNotBound",
+                 {"selftest", "--device", "0000:65:00.0", "--kernel", "@good.yaml", "--initrd", "@good.yaml"},
+                 4,
+                 "0000:65:00.0 is on driver nouveau",
+                 "ferry vfio bind --device 0000:65:00.0"}),
     [](const auto& row) { return row.param.name; });
 
 TEST_F(CommandLine, SaysThatAHostHasNoIommu) {

@@ -132,10 +132,11 @@ INSTANTIATE_TEST_SUITE_P(
                      {.all = false, .devices = {}, .groups = {8}, .with = {}},
                      "group 8 has no accelerator: 0000:0b:00.0",
                      "ferry status"},
-        BadSelection{"UnknownWith",
-                     {.all = false, .devices = {"0000:65:00.0"}, .groups = {}, .with = {"0000:77:00.0"}},
-                     "--with: there is no PCI function 0000:77:00.0 on this host",
-                     "ferry status"}),
+        BadSelection{
+            "UnknownWith",
+            {.all = false, .devices = {"0000:65:00.0"}, .groups = {}, .with = {"0000:77:00.0"}},
+            "--with: there is no PCI function 0000:77:00.0 on this host; did you mean '0000:0a:00.0'?",
+            "ferry status"}),
     [](const auto& row) { return row.param.name; });
 
 }  // namespace

@@ -376,7 +376,8 @@ void FakeKernel::detach(const std::string& address) {
   const auto group = group_of(address);
   // The group's node goes with its last vfio member.
   for (const auto& [other, function] : functions_) {
-    if (group_of(other) == group && !driver_of(other).empty() && loaded_driver(driver_of(other))->vfio) return;
+    if (group_of(other) == group && !driver_of(other).empty() && loaded_driver(driver_of(other))->vfio)
+      return;
   }
   remove(fs::path("dev/vfio") / std::to_string(*group));
   remove(fs::path("sys/class/vfio") / std::to_string(*group));

@@ -117,8 +117,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   bool matches(const std::string& driver, const std::string& address) const;
   std::optional<unsigned> group_of(const std::string& address) const;
   void put_driver(const FakeDriver& driver);
-  /// A loaded driver: this process's own books, or, after a child changed the tree and died, a module whose driver
-  /// directory is there. nullptr when not loaded.
+  /// A loaded driver: this process's own books, or, after a child changed the tree and died, a module whose
+  /// driver directory is there. nullptr when not loaded.
   const FakeDriver* loaded_driver(const std::string& name) const;
   std::vector<const FakeDriver*> loaded_drivers() const;
   bool stuck_device(const std::string& path, const std::string& value) const;

@@ -44,7 +44,9 @@ struct KernelEffect {
 };
 
 /// What gtest prints of a failing row.
-inline void PrintTo(const KernelEffect& effect, std::ostream* out) { *out << effect.name; }
+inline void PrintTo(const KernelEffect& effect, std::ostream* out) {
+  *out << effect.name;
+}
 
 /// The machine that a table runs on.
 struct EffectHost {
