@@ -57,7 +57,7 @@ TEST_F(ConsoleSocketTest, LosesNothingThatWasSaidBeforeWeListened) {
 }
 
 TEST_F(ConsoleSocketTest, WaitsForAVmThatComesLater) {
-  std::jthread vm([this] { say(connect(), "GUEST-READY\n"); });
+  const std::jthread vm([this] { say(connect(), "GUEST-READY\n"); });
   must(socket_.read_until_ready(console_, in(20s)));
   EXPECT_TRUE(console_.ready());
 }

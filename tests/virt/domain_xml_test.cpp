@@ -168,11 +168,13 @@ TEST(DomainXmlWriter, WritesAThrowAwayVmThatManagesNothing) {
       <source>
         <address domain="0x0000" bus="0x65" slot="0x1f" function="0x7"/>
       </source>
+      <rom bar="off"/>
     </hostdev>
     <hostdev mode="subsystem" type="pci" managed="no">
       <source>
         <address domain="0x10000" bus="0x01" slot="0x00" function="0x0"/>
       </source>
+      <rom bar="off"/>
     </hostdev>
     <hostdev mode="subsystem" type="mdev" managed="no" model="vfio-pci">
       <source>
