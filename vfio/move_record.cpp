@@ -74,7 +74,14 @@ Result<> write(HostFs& host, std::uint32_t group, const std::map<PciAddress, Pri
   }
   const json record = {
       {"version", kVersionOfFormat}, {"ferry", kVersion}, {"boot_id", *boot}, {"devices", devices}};
-  return host.write_file(file_of(group), record.dump(2) + "\n");
+  try {
+    return host.write_file(file_of(group), record.dump(2) + "\n");
+  } catch (const json::exception&) {
+    // An override may be any bytes, JSON only text; what is not recorded exactly could not be restored.
+    return fail(Errc::malformed_host,
+                fmt::format("record what group {} had: a driver_override there is no text in UTF-8", group),
+                "clear it: echo > driver_override");
+  }
 }
 
 // A record file's content; no members when it is of another boot or not there.

@@ -44,6 +44,17 @@ TEST(MoveRecord, GoesWithItsLastMember) {
   EXPECT_FALSE(kernel.exists("run/ferry/moves/5.json"));
 }
 
+TEST(MoveRecord, RefusesAnOverrideThatItCouldNotGiveBack) {
+  FakeKernel kernel;
+  PriorState odd = kStub;
+  odd.driver_override = "\xff";
+  const auto written = write_record(kernel, 5, {{at("0000:01:00.0"), odd}});
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, Errc::malformed_host);
+  EXPECT_THAT(written.error().message, HasSubstr("group 5"));
+  EXPECT_FALSE(kernel.exists("run/ferry/moves/5.json"));
+}
+
 class MalformedRecord : public testing::TestWithParam<const char*> {};
 
 TEST_P(MalformedRecord, IsAnErrorThatNamesTheFileAndLosesNothing) {
