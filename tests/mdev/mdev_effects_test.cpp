@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernel answers to the writes that making and removing mediated devices is made of.
-// On the real kernel {vgpu_gpu} is a GPU that offers the types of t4_types() and carries no vGPU.
+// On the real kernel {vgpu} is a GPU that offers the types of t4_types() and carries no vGPU.
 #include <cerrno>
 #include <memory>
 
@@ -17,7 +17,7 @@ using test::FakeMdev;
 using test::KernelEffect;
 using Kind = EffectFact::Kind;
 
-const std::string kGpu = "sys/bus/pci/devices/{vgpu_gpu}";
+const std::string kGpu = "sys/bus/pci/devices/{vgpu}";
 const std::string kTypes = kGpu + "/mdev_supported_types";
 const std::string kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
 const std::string kB = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11";
@@ -145,7 +145,7 @@ TEST_P(MdevEffects, Holds) {
   kernel.add_function(
       {.address = "0000:05:00.0", .ids = "10de:1eb8", .class_code = 0x030200, .driver = "nvidia"});
   mdev.add_parent("0000:05:00.0");
-  check_effect({.host = &kernel, .writer = &kernel, .names = {{"vgpu_gpu", "0000:05:00.0"}}}, GetParam());
+  check_effect({.host = &kernel, .writer = &kernel, .names = {{"vgpu", "0000:05:00.0"}}}, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Creating, MdevEffects, testing::ValuesIn(effects()),

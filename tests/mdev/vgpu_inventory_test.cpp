@@ -68,6 +68,7 @@ TEST_F(VgpuScan, NumbersDisplayFunctionsOfTheVendorByAddressWhateverTheirDriver)
   add_t4("0000:05:00.0");
   const VgpuInventory seen = read();
   std::vector<std::string> labels;
+  labels.reserve(seen.gpus.size());
   for (const VgpuGpu& gpu : seen.gpus) labels.push_back(gpu.label());
   EXPECT_THAT(labels, ElementsAre("GPU 0 (0000:05:00.0)", "GPU 1 (0000:17:00.0)", "GPU 2 (0000:65:00.0)",
                                   "GPU 3 (10000:01:00.0)"));
@@ -173,6 +174,7 @@ TEST_F(VgpuScan, AsksAboutAVgpuByItsNodes) {
   const UseQuestion question = use_question(read().gpus.at(0).devices.at(0));
   EXPECT_EQ(question.device, kA);
   std::vector<std::string> names;
+  names.reserve(question.nodes.size());
   for (const DeviceNode& node : question.nodes) names.push_back(node.name);
   EXPECT_THAT(names, ElementsAre("/dev/vfio/100", "/dev/vfio/devices/vfio100"));
 }

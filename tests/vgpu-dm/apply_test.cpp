@@ -33,8 +33,9 @@ std::string remove(const std::string& address, const std::string& uuid) {
 
 class Apply : public testing::Test {
  protected:
-  std::vector<Kind> kinds(const VgpuOutcome& outcome) {
+  static std::vector<Kind> kinds(const VgpuOutcome& outcome) {
     std::vector<Kind> out;
+    out.reserve(outcome.gpus.size());
     for (const GpuOutcome& gpu : outcome.gpus) out.push_back(gpu.kind);
     return out;
   }

@@ -27,6 +27,7 @@ class ProfilePlan : public testing::Test {
   GpuPlan first(const Profile& wanted) { return plan_profile(wanted, node.view()).gpus.at(0); }
   static std::vector<std::string> steps(const GpuPlan& plan) {
     std::vector<std::string> out;
+    out.reserve(plan.steps.size());
     for (const VgpuStep& step : plan.steps) out.push_back(step.text());
     return out;
   }
@@ -35,6 +36,7 @@ class ProfilePlan : public testing::Test {
   }
   static std::vector<std::string> kept(const GpuPlan& plan) {
     std::vector<std::string> out;
+    out.reserve(plan.kept.size());
     for (const VgpuId& id : plan.kept) out.push_back(id.text);
     return out;
   }

@@ -73,6 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 std::vector<VgpuType> offered(const std::vector<std::string>& names) {
   std::vector<VgpuType> out;
+  out.reserve(names.size());
   for (const std::string& name : names) {
     out.push_back({.id = "nvidia-" + std::to_string(out.size()),
                    .name = "NVIDIA " + name,
