@@ -38,7 +38,7 @@ struct OpenedDevice {
 struct DirectoryEntry {
   std::string name;
   bool is_directory = false;  ///< a directory itself: a link to one is not
-  auto operator<=>(const DirectoryEntry&) const = default;
+  auto operator<=>(const DirectoryEntry&) const = default;  // NOLINT(readability-implicit-bool-conversion)
 };
 
 class HostFs {
