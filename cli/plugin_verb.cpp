@@ -27,7 +27,7 @@ class StopOnSignal {
   StopOnSignal(StopOnSignal&&) = delete;
   StopOnSignal& operator=(StopOnSignal&&) = delete;
   ~StopOnSignal() {
-    ::pthread_kill(waiter_.native_handle(), SIGTERM);
+    ::pthread_kill(waiter_.native_handle(), SIGINT);  // what it waits for: it does not end the thread
     waiter_.join();
   }
   std::stop_token token() const { return source_.get_token(); }

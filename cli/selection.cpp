@@ -23,6 +23,7 @@ Result<PciAddress> existing(const std::string& text, const Inventory& inventory)
   if (!address) return address;
   if (inventory.find(*address) != nullptr) return address;
   std::vector<std::string> known;
+  known.reserve(inventory.functions.size());
   for (const auto& [other, function] : inventory.functions) known.push_back(other.text());
   return fail(Errc::not_found,
               fmt::format("there is no PCI function {} on this host{}", address->text(),
@@ -35,7 +36,7 @@ Result<PciAddress> accelerator_of(const PciAddress& address, const Inventory& in
                                   const AcceleratorRules& rules) {
   const PciFunction& function = *inventory.find(address);
   if (rules.match(function)) return address;
-  if (function.is_virtual_function()) {
+  if (function.physical_function) {
     return fail(
         Errc::usage,
         fmt::format("{} is a virtual function of {}", address.text(), function.physical_function->text()),

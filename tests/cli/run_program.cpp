@@ -27,6 +27,7 @@ ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user
   std::vector<std::string> words = {FERRY_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
 
