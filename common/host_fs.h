@@ -37,7 +37,7 @@ struct OpenedDevice {
 /// A name in a directory.
 struct DirectoryEntry {
   std::string name;
-  bool is_directory = false;  ///< a directory itself: a link to one is not
+  bool is_directory = false;                                ///< a directory itself: a link to one is not
   auto operator<=>(const DirectoryEntry&) const = default;  // NOLINT(readability-implicit-bool-conversion)
 };
 

@@ -52,7 +52,9 @@ struct Scene {
   std::size_t change = 0;  ///< counted from 1
 };
 
-void PrintTo(const Scene& scene, std::ostream* out) { *out << "change " << scene.change; }
+void PrintTo(const Scene& scene, std::ostream* out) {
+  *out << "change " << scene.change;
+}
 
 std::string name_of(const testing::TestParamInfo<Scene>& info) {
   return std::string(info.param.direction == Direction::to_vfio ? "Bind" : "Unbind") + "Change" +
