@@ -54,7 +54,8 @@ void print(const Session& session, const json& document, const std::string& text
       out = text;
       break;
     case OutputFormat::json:
-      out = document.dump(2) + "\n";
+      // Names of processes are bytes of their own choosing.
+      out = document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
       break;
     case OutputFormat::yaml: {
       YAML::Emitter emitter;

@@ -37,8 +37,11 @@ Result<Seen> see(const Session& session) {
     for (const VgpuDevice& device : gpu.devices) questions.push_back(use_question(device));
   }
   auto use = session.probe->look(questions);
-  if (!use) return fail(std::move(use).error());
-  seen.use = std::move(*use);
+  if (use) {
+    seen.use = std::move(*use);
+  } else {
+    seen.use.unknown.push_back(use.error().message);  // a captured machine has no processes
+  }
   return seen;
 }
 

@@ -138,11 +138,7 @@ ExitStatus preview(const MoveContext& context, const Session& session, const Sel
   Report report(session, selection.left_alone);
   for (const Refusal& refusal : preview->plan.refusals) report.refuse(refusal);
   for (const Move& move : preview->plan.moves) {
-    std::vector<PciAddress> devices;
-    for (const Member& member : move.members) {
-      if (member.role == MemberRole::accelerator) devices.push_back(member.address);
-    }
-    report.add(move.steps.empty() ? "already so" : "would move", devices, move.groups,
+    report.add(move.steps.empty() ? "already so" : "would move", move.devices, move.groups,
                move_lines(move, true, session.explain), to_json(move));
   }
   report.note(preview->notes);
@@ -220,6 +216,7 @@ ExitStatus restore_verb(const Session& session) {
     if (!record) return fail(std::move(record).error());
     Selection selection;
     selection.request.accelerators = recorded_accelerators(*inventory, session.rules, *record);
+    selection.request.recorded_only = true;
     return selection;
   });
 }

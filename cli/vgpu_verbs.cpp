@@ -88,7 +88,7 @@ ExitStatus show(const Session& session, const VgpuPlan& plan) {
   ExitStatus status = ExitStatus::done;
   for (const GpuPlan& gpu : plan.gpus) {
     const bool refused = gpu.refusal.has_value();
-    const char* what = !gpu.matched        ? "left alone: no item of the profile matches it"
+    const char* what = !gpu.matched        ? "left alone: not asked for"
                        : refused           ? "refused"
                        : gpu.steps.empty() ? "already so"
                                            : "would change";
@@ -268,11 +268,16 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!removal) return complain(removal.error());
   auto on = host_of(session);
   if (!on) return complain(on.error());
-  if (session.dry_run) {
-    auto view = look(*on);
-    if (!view) return complain(view.error());
-    return show(session, plan_removal(*removal, *view));
+  auto view = look(*on);
+  if (!view) return complain(view.error());
+  for (const PciAddress& gpu : removal->gpus) {
+    if (view->inventory.find(gpu) == nullptr) {
+      return complain(Error{.code = make_error_code(Errc::not_found),
+                            .message = fmt::format("there is no GPU {} on this host", gpu.text()),
+                            .hint = "`ferry vgpu types` lists the GPUs"});
+    }
   }
+  if (session.dry_run) return show(session, plan_removal(*removal, *view));
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());
   auto outcome = remove_vgpus(*on, *removal, log_step);

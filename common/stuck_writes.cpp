@@ -102,7 +102,9 @@ Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, st
                                  {"value", write.value},
                                  {"kernel_state", write.kernel_state}};
   const auto path = std::filesystem::path(kDirectory) / (std::to_string(pid) + ".json");
-  if (auto written = host.write_file(path, record.dump(2) + "\n"); !written)
+  if (auto written =
+          host.write_file(path, record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+      !written)
     return fail(std::move(written).error());
   return write;
 }

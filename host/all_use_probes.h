@@ -11,12 +11,16 @@ namespace ferry {
 
 /// Asks several probes and tells what any of them found. A VM that an earlier one found (by the node that its
 /// process has open) is not told again by a later one (by its configuration). An error of one is an error.
+/// Nodes that a driver makes without telling sysfs are added to the questions here.
 class CombinedUseProbe final : public UseProbe {
  public:
-  explicit CombinedUseProbe(std::vector<std::unique_ptr<UseProbe>> probes) : probes_(std::move(probes)) {}
-  Result<UseReport> look(std::span<const UseQuestion> questions) override;
+  /// `host` must outlive this.
+  CombinedUseProbe(const HostFs& host, std::vector<std::unique_ptr<UseProbe>> probes)
+      : host_(&host), probes_(std::move(probes)) {}
+  Result<UseReport> look(std::span<const UseQuestion> asked) override;
 
  private:
+  const HostFs* host_;
   std::vector<std::unique_ptr<UseProbe>> probes_;
 };
 

@@ -133,8 +133,9 @@ Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
                 "the host's /proc must be mounted at the host's root");
   }
   if (blocked > 0) {
-    report.unknown.push_back(fmt::format("{} {} could not be looked into: not permitted", blocked,
-                                         blocked == 1 ? "process" : "processes"));
+    report.blind = fmt::format("{} {} could not be looked into: not permitted", blocked,
+                               blocked == 1 ? "process" : "processes");
+    report.unknown.push_back(report.blind);
   }
   return report;
 }

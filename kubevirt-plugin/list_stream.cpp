@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "deviceplugin.pb.h"
+#include "kubevirt-plugin/rpc_ops.h"
 #include "kubevirt-plugin/rpc_queue.h"
 
 namespace ferry {
@@ -29,9 +30,7 @@ ListStream::~ListStream() {
 }
 
 void ListStream::start(AllocationCore& core, const std::string& resource, std::function<void()> closed) {
-  grpc_op op{};
-  op.op = GRPC_OP_RECV_CLOSE_ON_SERVER;
-  op.data.recv_close_on_server.cancelled = &cancelled_;
+  const grpc_op op = recv_close_op(&cancelled_);
   RpcQueue::start(call_, {&op, 1}, [self = shared_from_this(), closed = std::move(closed)](bool /*ok*/) {
     {
       const std::scoped_lock lock(self->mutex_);
@@ -63,10 +62,7 @@ void ListStream::pump() {
   if (list == nullptr) return;
 
   const std::shared_ptr<grpc_byte_buffer> wire = to_wire(message_of(*list));
-  std::array<grpc_op, 2> ops{};
-  ops[0].op = GRPC_OP_SEND_MESSAGE;
-  ops[0].data.send_message.send_message = wire.get();
-  ops[1].op = GRPC_OP_SEND_INITIAL_METADATA;
+  const std::array ops = {send_message_op(wire.get()), send_metadata_op()};
   sending_ = true;
   RpcQueue::start(call_, std::span(ops).first(std::exchange(greeted_, true) ? 1 : 2),
                   [self = shared_from_this(), wire](bool ok) { self->sent(ok); });
@@ -92,11 +88,7 @@ void ListStream::finish() {
 void ListStream::send_status(grpc_status_code status, const std::string& message) {
   over_ = true;
   const auto text = std::make_shared<grpc_slice>(to_slice(message));
-  std::array<grpc_op, 2> ops{};
-  ops[0].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
-  ops[0].data.send_status_from_server.status = status;
-  ops[0].data.send_status_from_server.status_details = text.get();
-  ops[1].op = GRPC_OP_SEND_INITIAL_METADATA;
+  const std::array ops = {send_status_op(status, text.get()), send_metadata_op()};
   RpcQueue::start(call_, std::span(ops).first(std::exchange(greeted_, true) ? 1 : 2),
                   [self = shared_from_this(), text](bool /*ok*/) { grpc_slice_unref(*text); });
 }

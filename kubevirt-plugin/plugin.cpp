@@ -152,7 +152,7 @@ class Plugin {
 
 }  // namespace
 
-Result<> run_plugin(HostFs& host, const PluginOptions& options, std::stop_token stop) {
+Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop) {
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
   return Plugin(host, options, **loop).run(stop);

@@ -28,6 +28,6 @@ struct PluginOptions {
 /// for ever. Errors: Errc::not_found when the kubelet's directory does not exist, or goes away while running;
 /// what the operating system said when a socket cannot be made in it. Nothing on the host is changed but our
 /// sockets and the offered file.
-Result<> run_plugin(HostFs& host, const PluginOptions& options, std::stop_token stop);
+Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry

@@ -10,6 +10,7 @@
 
 #include "deviceplugin.pb.h"
 #include "kubevirt-plugin/resource_server.h"
+#include "kubevirt-plugin/rpc_ops.h"
 #include "kubevirt-plugin/rpc_queue.h"
 
 namespace ferry {
@@ -26,10 +27,7 @@ grpc_channel* open_channel(UniqueFd connection) {
   auto* const credentials = grpc_insecure_credentials_create();
   std::string key = GRPC_ARG_DEFAULT_AUTHORITY;
   std::string value = "localhost";
-  grpc_arg authority{};
-  authority.type = GRPC_ARG_STRING;
-  authority.key = key.data();
-  authority.value.string = value.data();
+  grpc_arg authority = string_arg(key.data(), value.data());
   const grpc_channel_args args{.num_args = 1, .args = &authority};
   auto* const channel = grpc_channel_create_from_fd("kubelet.sock", connection.release(), credentials, &args);
   grpc_channel_credentials_release(credentials);
@@ -94,19 +92,12 @@ struct RegisterCall::State {
 RegisterCall::RegisterCall(RpcQueue& queue, UniqueFd connection, const std::string& endpoint,
                            const std::string& resource, Done done)
     : state_(std::make_shared<State>(queue, std::move(connection), request_of(endpoint, resource))) {
-  std::array<grpc_op, 6> ops{};
-  ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-  ops[1].op = GRPC_OP_SEND_MESSAGE;
-  ops[1].data.send_message.send_message = state_->request.get();
-  ops[2].op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
-  ops[3].op = GRPC_OP_RECV_INITIAL_METADATA;
-  ops[3].data.recv_initial_metadata.recv_initial_metadata = &state_->initial;
-  ops[4].op = GRPC_OP_RECV_MESSAGE;
-  ops[4].data.recv_message.recv_message = &state_->response;
-  ops[5].op = GRPC_OP_RECV_STATUS_ON_CLIENT;
-  ops[5].data.recv_status_on_client.trailing_metadata = &state_->trailing;
-  ops[5].data.recv_status_on_client.status = &state_->status;
-  ops[5].data.recv_status_on_client.status_details = &state_->message;
+  const std::array ops = {send_metadata_op(),
+                          send_message_op(state_->request.get()),
+                          send_close_op(),
+                          recv_metadata_op(&state_->initial),
+                          recv_message_op(&state_->response),
+                          recv_status_op(&state_->trailing, &state_->status, &state_->message)};
   RpcQueue::start(state_->call, ops,
                   [state = state_, done = std::move(done)](bool /*ok*/) { done(state->result()); });
 }

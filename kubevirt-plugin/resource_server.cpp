@@ -16,6 +16,7 @@
 
 #include "deviceplugin.pb.h"
 #include "kubevirt-plugin/list_stream.h"
+#include "kubevirt-plugin/rpc_ops.h"
 #include "kubevirt-plugin/rpc_queue.h"
 
 namespace ferry {
@@ -72,15 +73,9 @@ void send(grpc_call* call, Answer what) {
   };
   const auto sent = std::make_shared<Sent>(Sent{.answer = std::move(what), .message = grpc_empty_slice()});
   sent->message = to_slice(sent->answer.message);
-  std::array<grpc_op, 4> ops{};
-  ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-  ops[1].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
-  ops[1].data.recv_close_on_server.cancelled = &sent->cancelled;
-  ops[2].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
-  ops[2].data.send_status_from_server.status = sent->answer.status;
-  ops[2].data.send_status_from_server.status_details = &sent->message;
-  ops[3].op = GRPC_OP_SEND_MESSAGE;
-  ops[3].data.send_message.send_message = sent->answer.wire.get();
+  const std::array ops = {send_metadata_op(), recv_close_op(&sent->cancelled),
+                          send_status_op(sent->answer.status, &sent->message),
+                          send_message_op(sent->answer.wire.get())};
   const std::size_t count = sent->answer.wire ? ops.size() : ops.size() - 1;
   RpcQueue::start(call, std::span(ops).first(count), [call, sent](bool /*ok*/) {
     grpc_slice_unref(sent->message);
@@ -151,8 +146,8 @@ class ResourceServer::Impl {
 
  private:
   struct Method {
-    const char* path;
-    void (Impl::*serve)(Incoming&);
+    const char* path = nullptr;
+    void (Impl::*serve)(Incoming&) = nullptr;
     void* handle = nullptr;
   };
 
@@ -178,6 +173,7 @@ class ResourceServer::Impl {
     }
   }
 
+  // NOLINTBEGIN(readability-convert-member-functions-to-static): entries of one table of methods
   void options(Incoming& incoming) {
     v1beta1::DevicePluginOptions options;
     options.set_pre_start_required(false);
@@ -186,6 +182,7 @@ class ResourceServer::Impl {
   }
 
   void pre_start(Incoming& incoming) { send(incoming.call, answer(v1beta1::PreStartContainerResponse())); }
+  // NOLINTEND(readability-convert-member-functions-to-static)
 
   void prefer(Incoming& incoming) {
     send(incoming.call, guarded([&] {

@@ -13,13 +13,14 @@ namespace {
 
 using Done = std::function<void(bool)>;
 
+grpc_completion_queue* make_queue() {
+  grpc_init();
+  return grpc_completion_queue_create_for_next(nullptr);
+}
+
 }  // namespace
 
-RpcQueue::RpcQueue() {
-  grpc_init();
-  queue_ = grpc_completion_queue_create_for_next(nullptr);
-  thread_ = std::thread([this] { serve(); });
-}
+RpcQueue::RpcQueue() : queue_(make_queue()), thread_([this] { serve(); }) {}
 
 RpcQueue::~RpcQueue() {
   grpc_completion_queue_shutdown(queue_);

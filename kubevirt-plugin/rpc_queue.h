@@ -37,7 +37,7 @@ class RpcQueue {
  private:
   void serve();
 
-  grpc_completion_queue* queue_;
+  grpc_completion_queue* const queue_;
   std::thread thread_;
 };
 

@@ -112,7 +112,7 @@ void add_function(const HostFs& host, const OfferRules& rules, const Inventory& 
   OfferedDevice device{.id = id,
                        .kind = DeviceKind::pci_function,
                        .model = function.ids(),
-                       .driver = *function.driver,
+                       .driver = function.driver.value_or(""),
                        .iommu_group = *function.iommu_group,
                        .numa_node = function.numa_node,
                        .nodes = vfio_nodes(host, *function.iommu_group, members),

@@ -30,7 +30,7 @@ Result<Inventory> scan(const HostFs& host) {
     if (!address) continue;  // nothing the kernel puts there is named otherwise
     auto function = read_function(host, *address);
     if (!function) continue;  // gone since it was listed
-    if (function->iommu_group) inventory.groups[*function->iommu_group].push_back(*address);
+    if (const auto group = function->iommu_group) inventory.groups[*group].push_back(*address);
     inventory.functions.emplace(*address, std::move(*function));
   }
   // sysfs lists by text, and a five-digit domain sorts before "0000" there.

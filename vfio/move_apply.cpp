@@ -92,6 +92,23 @@ Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps)
   return {};
 }
 
+// Goes on after an error, save one that hangs; the first error is the one that is told, with how many there
+// were.
+Result<> perform_each(const MoveContext& context, const std::vector<Step>& steps) {
+  std::optional<Error> first;
+  std::size_t failures = 0;
+  for (const Step& step : steps) {
+    auto done = perform(context, step);
+    if (done) continue;
+    ++failures;
+    if (!first || done.error().code == Errc::stuck) first = std::move(done).error().during(step.text());
+    if (first->code == Errc::stuck) break;
+  }
+  if (!first) return {};
+  if (failures > 1) first->message += fmt::format(" (and {} more failed)", failures - 1);
+  return fail(std::move(*first));
+}
+
 Result<> record_before(const MoveContext& context, const Inventory& inventory, const Move& move) {
   std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
   for (const Member& member : move.members) {
@@ -134,10 +151,10 @@ Result<> verify(const MoveContext& context, const Move& move, Direction directio
         return fail(Errc::failed, fmt::format("{} is bound, but /{} is not there", function->address.text(),
                                               node.string()));
       }
-    } else if (member.driver_before != member.driver_after && on_vfio_driver(*function)) {
-      return not_as_wanted(*function, member.driver_after.empty() ? "none" : member.driver_after);
-    } else if (member.driver_after != "the kernel's choice" &&
-               function->driver.value_or("") != member.driver_after) {
+      continue;
+    }
+    // Where the kernel chose, any choice is right: by an id given on its command line that is vfio-pci again.
+    if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after) {
       return not_as_wanted(*function, member.driver_after.empty() ? "none" : member.driver_after);
     }
   }
@@ -160,6 +177,16 @@ std::vector<std::string> undo(const MoveContext& context, const Move& move) {
   auto now = scan(*context.host);
   auto record = read_records(*context.host);
   if (!now || !record) return {now ? record.error().message : now.error().message};
+  // Part of the unit has been on vfio for a moment, and somebody may have taken it in that moment.
+  auto use = context.probe->look(use_questions(*context.host, *now, moving));
+  if (!use) return {use.error().message};
+  if (!use->blind.empty()) troubles.push_back(use->blind);
+  for (const PciAddress& address : moving) {
+    for (const Holder& holder : use->of(address.text())) {
+      troubles.push_back(fmt::format("{} is in use meanwhile: {}", address.text(), holder.text()));
+    }
+  }
+  if (!troubles.empty()) return troubles;
   for (const Step& step : plan_undo(*now, *record, moving)) {
     auto done = perform(context, step);
     if (!done) {
@@ -193,7 +220,10 @@ Result<> carry_out(const MoveContext& context, const Look& seen, const Move& mov
   if (direction == Direction::to_vfio) {
     if (auto recorded = record_before(context, seen.inventory, move); !recorded) return recorded;
   }
-  auto done = perform_all(context, move.steps);
+  // On the way back each function that gets its driver is one less in need: one failure does not stop the
+  // others.
+  auto done =
+      direction == Direction::to_vfio ? perform_all(context, move.steps) : perform_each(context, move.steps);
   if (done) done = verify(context, move, direction);
   if (!done) {
     // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
@@ -208,11 +238,11 @@ Result<> carry_out(const MoveContext& context, const Look& seen, const Move& mov
 }
 
 MoveResult refused(Refusal refusal) {
-  return {.status = MoveResult::Status::refused,
-          .devices = refusal.devices,
-          .move = {},
-          .refusal = std::move(refusal),
-          .error = {}};
+  MoveResult result;
+  result.status = MoveResult::Status::refused;
+  result.devices = refusal.devices;
+  result.refusal = std::move(refusal);
+  return result;
 }
 
 MoveResult failed(std::vector<PciAddress> devices, Move move, Error error) {
@@ -221,14 +251,6 @@ MoveResult failed(std::vector<PciAddress> devices, Move move, Error error) {
           .move = std::move(move),
           .refusal = {},
           .error = std::move(error)};
-}
-
-std::vector<PciAddress> asked_of(const Move& move) {
-  std::vector<PciAddress> out;
-  for (const Member& member : move.members) {
-    if (member.role == MemberRole::accelerator) out.push_back(member.address);
-  }
-  return out;
 }
 
 // Plans one unit again from a fresh look, and does it.
@@ -243,7 +265,8 @@ MoveResult apply_unit(const MoveContext& context, const MoveRequest& whole, std:
   Move move = std::move(now.moves.front());
 
   // Loading a module changes the host on its own: what it did, and what driver it brought, is looked at anew.
-  const bool loads = !move.steps.empty() && move.steps.front().kind == Step::Kind::load_module;
+  const bool loads = direction == Direction::to_vfio && !move.steps.empty() &&
+                     move.steps.front().kind == Step::Kind::load_module;
   if (loads) {
     for (const Step& step : move.steps) {
       if (step.kind != Step::Kind::load_module) break;
@@ -307,7 +330,7 @@ Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& r
   MoveOutcome outcome{.results = {}, .notes = std::move(preview->notes)};
   for (Refusal& refusal : preview->plan.refusals) outcome.results.push_back(refused(std::move(refusal)));
   for (const Move& move : preview->plan.moves) {
-    outcome.results.push_back(apply_unit(context, request, asked_of(move), direction));
+    outcome.results.push_back(apply_unit(context, request, move.devices, direction));
   }
   return outcome;
 }

@@ -140,6 +140,10 @@ void object_to_moving(const PciFunction& function, const UseReport& use, const s
     objections.add(fmt::format("an earlier write to {} has not returned from the kernel", name),
                    "see /run/ferry/stuck; if it never returns, only a reboot helps");
   }
+  if (!use.blind.empty()) {
+    objections.add(fmt::format("nobody can say whether {} is free: {}", name, use.blind),
+                   "run as root, in the host's PID namespace");
+  }
   for (const Holder& holder : use.of(name)) {
     objections.add(
         fmt::format("{} is in use: {}", name, holder.text()),
@@ -216,16 +220,23 @@ struct Home {
   PriorState prior;
 };
 
+// Neither where Ferry put it nor where it was: moved by somebody else meanwhile.
+bool in_other_hands(const Home& home) {
+  const PciFunction& function = *home.function;
+  return home.known && function.driver && function.driver != home.prior.driver && !on_vfio_driver(function);
+}
+
 // What way_back() found in somebody else's hands is left there and noted.
 std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& homes,
                            std::vector<std::string>& notes) {
+  std::vector<Step> steps;  // modules first: what fails there has moved nothing yet
   std::vector<Step> overrides;
   std::vector<Step> unbinds;
   std::vector<Step> binds;
   for (const Home& home : homes) {
     const PciFunction& function = *home.function;
     if (!home.known) {
-      if (!on_vfio_driver(function)) continue;
+      if (!function.driver || !on_vfio_driver(function)) continue;
       if (function.driver_override) {
         overrides.push_back(override_step(function, "", "no record of an earlier override: it is cleared"));
       }
@@ -240,7 +251,7 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
       continue;
     }
     const bool home_already = function.driver == home.prior.driver;
-    if (!home_already && function.driver && !on_vfio_driver(function)) {
+    if (in_other_hands(home)) {
       notes.push_back(fmt::format("{} was moved to {} by somebody else and is left there",
                                   function.address.text(), *function.driver));
       continue;
@@ -260,7 +271,7 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
       if (!inventory.drivers.contains(*home.prior.driver)) {
         std::string module = *home.prior.driver;
         std::replace(module.begin(), module.end(), '-', '_');
-        binds.push_back({.kind = Step::Kind::load_module,
+        steps.push_back({.kind = Step::Kind::load_module,
                          .address = {},
                          .value = std::move(module),
                          .why = "the driver it had before is no longer loaded"});
@@ -271,7 +282,7 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
                        .why = "the driver it had before"});
     }
   }
-  std::vector<Step> steps = std::move(overrides);
+  steps.insert(steps.end(), overrides.begin(), overrides.end());
   steps.insert(steps.end(), unbinds.begin(), unbinds.end());
   steps.insert(steps.end(), binds.begin(), binds.end());
   return steps;
@@ -354,7 +365,9 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
                    const UseReport& use, const VfioDriverTable& drivers, const std::set<std::string>& stuck) {
   MovePlan plan;
   for (const Unit& unit : units_of(inventory, request.accelerators)) {
-    Move move{.groups = groups_of(inventory, unit.functions), .members = {}, .steps = {}, .notes = {}};
+    Move move;
+    move.devices = unit.accelerators;
+    move.groups = groups_of(inventory, unit.functions);
     Objections objections;
     for (const PciAddress& address : unit.functions) {
       const PciFunction& function = *inventory.find(address);
@@ -405,7 +418,9 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
                      const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck) {
   MovePlan plan;
   for (const Unit& unit : units_of(inventory, request.accelerators)) {
-    Move move{.groups = groups_of(inventory, unit.functions), .members = {}, .steps = {}, .notes = {}};
+    Move move;
+    move.devices = unit.accelerators;
+    move.groups = groups_of(inventory, unit.functions);
     std::vector<Home> homes;
     for (const PciAddress& address : unit.functions) {
       const PciFunction& function = *inventory.find(address);
@@ -416,12 +431,13 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
       const Home home = home_of(function, record);
       // A foreign function moves back only if it was Ferry that took it along.
       if (home.known && !moves(member.role)) member.role = MemberRole::taken_along;
+      if (!home.known && request.recorded_only && moves(member.role)) member.role = MemberRole::bystander;
       if (moves(member.role)) {
         homes.push_back(home);
         if (home.known) {
-          member.driver_after = home.prior.driver.value_or("");
+          if (!in_other_hands(home)) member.driver_after = home.prior.driver.value_or("");
         } else if (on_vfio_driver(function)) {
-          member.driver_after = "the kernel's choice";
+          member.driver_after = kKernelsChoice;
         }
       }
       move.members.push_back(std::move(member));

@@ -30,6 +30,9 @@ enum class MemberRole {
 };
 std::string_view text(MemberRole role);
 
+/// Member::driver_after of a function that goes back with no record: nobody knows its earlier driver.
+inline constexpr const char* kKernelsChoice = "the kernel's choice";
+
 struct Member {
   PciAddress address;
   MemberRole role = MemberRole::in_the_way;
@@ -51,6 +54,7 @@ struct Step {
 
 /// A unit that moves.
 struct Move {
+  std::vector<PciAddress> devices;  ///< the accelerators asked for
   std::vector<std::uint32_t> groups;
   std::vector<Member> members;
   std::vector<Step> steps;         ///< empty: already so
@@ -77,7 +81,8 @@ struct MoveRequest {
   std::vector<PciAddress> accelerators;  ///< in the inventory, matching the rules, each once
   std::set<PciAddress> with;             ///< foreign members that may be moved too
   std::map<PciAddress, std::string>
-      untouchable;  ///< accelerators that must stay, and why ("carries 2 vGPUs")
+      untouchable;             ///< accelerators that must stay, and why ("carries 2 vGPUs")
+  bool recorded_only = false;  ///< going back: only what Ferry has a record of moving
 };
 
 /// The questions to put to a UseProbe before `addresses` may move: every device node below each function, and

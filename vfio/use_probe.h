@@ -45,6 +45,9 @@ struct Holder {
 struct UseReport {
   std::map<std::string, std::vector<Holder>> holders;  ///< by UseQuestion::device; absent or empty: free
   std::vector<std::string> unknown;  ///< what could not be asked, for people ("libvirt: no answer in 2 s")
+  /// The reason, when a holder may have gone unseen: that none is named then proves nothing, and nothing may
+  /// be taken away. Empty otherwise.
+  std::string blind = {};
 
   std::span<const Holder> of(const std::string& device) const;
 };

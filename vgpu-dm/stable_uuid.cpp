@@ -24,7 +24,7 @@ Result<std::string> node_identity(const HostFs& host) {
       id && id->size() == kLength && id->find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!good) {
     return fail(Errc::unsupported, id ? "/etc/machine-id holds no machine ID" : std::move(id).error().message,
-                "give the node's name, so that its vGPUs keep their UUIDs");
+                "`systemd-machine-id-setup` gives the host one: its vGPUs keep their UUIDs by it");
   }
   return *id;
 }

@@ -38,23 +38,25 @@ install_packages() {
     [ "$(id -u)" -eq 0 ] || die "these packages are missing, and only root can install them: ${missing[*]}"
     printf 'installing %s\n' "${missing[*]}"
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
-        >"${TMPDIR:-/tmp}/ferry-packages.log" 2>&1 ||
-        { tail -n 20 "${TMPDIR:-/tmp}/ferry-packages.log" >&2; die "apt-get install failed"; }
+    local log
+    log=$(mktemp)
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >"$log" 2>&1 ||
+        { tail -n 20 "$log" >&2; rm -f "$log"; die "apt-get install failed"; }
+    rm -f "$log"
 }
 
 # build PRESET [TARGET...]: configures when it must, builds what is out of date.
 build() {
     local preset=$1 folder=$root/build-$1
+    local log
+    log=$(mktemp)
     shift
     [ "$preset" = release ] && folder=$root/build
     mkdir -p "$CCACHE_DIR"
     if [ ! -f "$folder/build.ninja" ]; then
-        (cd "$root" && cmake --preset "$preset" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >"${TMPDIR:-/tmp}/ferry-cmake.log" 2>&1 ||
-            { cat "${TMPDIR:-/tmp}/ferry-cmake.log" >&2; die "cmake failed"; }
+        (cd "$root" && cmake --preset "$preset" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >"$log" 2>&1 ||
+            { cat "$log" >&2; rm -f "$log"; die "cmake failed"; }
     fi
-    local log
-    log=$(mktemp)
     if ! cmake --build "$folder" --parallel "$jobs" ${1:+--target "$@"} >"$log" 2>&1; then
         grep -vE '^\[[0-9]+/[0-9]+\] ' "$log" >&2
         rm -f "$log"

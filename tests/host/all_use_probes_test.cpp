@@ -34,7 +34,8 @@ Holder process(const std::string& name, int pid, const std::string& what) {
 Result<UseReport> combine(std::vector<Result<UseReport>> reports) {
   std::vector<std::unique_ptr<UseProbe>> probes;
   for (auto& report : reports) probes.push_back(std::make_unique<FixedProbe>(std::move(report)));
-  return CombinedUseProbe(std::move(probes)).look({});
+  const HostFs nowhere("/nonexistent");
+  return CombinedUseProbe(nowhere, std::move(probes)).look({});
 }
 
 TEST(CombinedUseProbe, TellsWhatAnyProbeFoundOrCouldNotAsk) {

@@ -69,6 +69,7 @@ class Kubelet {
   std::vector<Holding> holdings() const {
     const std::scoped_lock lock(mutex_);
     std::vector<Holding> held;
+    held.reserve(out_.size());
     for (const auto& id : out_)
       held.push_back({id.ends_with(".0") ? "nvidia.com/CARD" : "nvidia.com/AUDIO", {id}});
     return held;
@@ -112,7 +113,7 @@ TEST(AllocationCoreStress, NeverGivesAGroupToTwoPods) {
     }
   };
   const auto scanner = [&] {
-    std::mt19937 random(1);
+    std::mt19937 random(1);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same run each time is what is wanted
     while (!done) core.replace(machine(random() % (2 * kGroups)));
   };
   // Only tickets that were there before the list was read are settled.

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   ferry::HostFs host(argc > 1 ? argv[1] : "/");
   std::stop_source stop;
-  std::jthread waiting([&] {
+  const std::jthread waiting([&] {
     int signal = 0;
     sigwait(&signals, &signal);
     stop.request_stop();

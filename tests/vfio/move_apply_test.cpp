@@ -208,10 +208,86 @@ TEST_F(MoveApplyTest, LeavesWhatSomebodyElseMovedMeanwhile) {
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.1/driver_override", "pci-stub"));
   must(kernel_.write_attribute("sys/bus/pci/drivers/pci-stub/bind", "0000:65:00.1"));
   const auto back = apply(Direction::back);
+  EXPECT_EQ(back->results.at(0).status, Status::done);
   EXPECT_THAT(back->results.at(0).move.notes,
               ElementsAre(HasSubstr("0000:65:00.1 was moved to pci-stub by somebody")));
   EXPECT_EQ(kernel_.driver_of("0000:65:00.1"), "pci-stub");
   EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "nouveau");
+}
+
+TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
+  must(kernel_.load_module("vfio_pci"));
+  // Free at both looks before the writes; when the last bind has failed, a VM has the group.
+  class Newcomer final : public UseProbe {
+   public:
+    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
+      UseReport report;
+      if (++looks_ > 2) {
+        report.holders["0000:65:00.1"] = {{.kind = Holder::Kind::virtual_machine,
+                                           .name = "vm",
+                                           .pid = 5,
+                                           .what = "/dev/vfio/41",
+                                           .pod_uid = {}}};
+      }
+      return report;
+    }
+
+   private:
+    int looks_ = 0;
+  } newcomer;
+  auto ctx = context();
+  ctx.probe = &newcomer;
+  kernel_.forget_changes();
+  kernel_.fail_change(12, EBUSY);  // the last bind: a record, four overrides, three unbinds, four binds
+  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
+                                   Direction::to_vfio);
+  ASSERT_EQ(outcome->results.at(0).status, Status::failed);
+  EXPECT_THAT(outcome->results[0].error->message,
+              HasSubstr("0000:65:00.1 is in use meanwhile: VM vm (pid 5)"));
+  EXPECT_EQ(kernel_.driver_of("0000:65:00.1"), "vfio-pci");
+  EXPECT_TRUE(kernel_.exists("run/ferry/moves/41.json"));
+}
+
+TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
+  class Blind final : public UseProbe {
+   public:
+    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
+      UseReport report;
+      report.blind = "3 processes could not be looked into";
+      return report;
+    }
+  } blind;
+  auto ctx = context();
+  ctx.probe = &blind;
+  const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
+                                   Direction::to_vfio);
+  EXPECT_EQ(outcome->results.at(0).status, Status::refused);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(MoveApplyTest, RestoresOnlyWhatItMoved) {
+  must(kernel_.load_module("vfio_pci"));
+  must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "vfio-pci"));
+  must(kernel_.write_attribute("sys/bus/pci/drivers/nouveau/unbind", "0000:65:00.0"));
+  must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:65:00.0"));
+  ASSERT_EQ(apply(Direction::to_vfio)->results.at(0).status, Status::done);
+  MoveRequest request;
+  request.accelerators = {at("0000:65:00.0")};
+  request.recorded_only = true;
+  ASSERT_EQ(apply_moves(context(), request, Direction::back)->results.at(0).status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
+}
+
+TEST_F(MoveApplyTest, GivesTheOthersBackWhenOneDoesNotGo) {
+  ASSERT_TRUE(apply(Direction::to_vfio));
+  kernel_.forget_changes();
+  kernel_.fail_change(4 + 4 + 1, EIO);  // the first bind, after four overrides and four unbinds
+  ASSERT_EQ(apply(Direction::back)->results.at(0).status, Status::failed);
+  int with_driver = 0;
+  for (const std::string& driver : drivers()) with_driver += driver.empty() ? 0 : 1;
+  EXPECT_EQ(with_driver, 3) << "the port and two of the three that had one";
+  ASSERT_EQ(apply(Direction::back)->results.at(0).status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
 TEST_F(MoveApplyTest, HoldsARecordOfAnEarlierBootForVoidAndSaysSo) {

@@ -65,7 +65,8 @@ TEST(NodeIdentity, IsRefusedWhereTheHostHasNone) {
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, Errc::unsupported);
   EXPECT_EQ(missing.error().message, "open /etc/machine-id: No such file or directory");
-  EXPECT_EQ(missing.error().hint, "give the node's name, so that its vGPUs keep their UUIDs");
+  EXPECT_EQ(missing.error().hint,
+            "`systemd-machine-id-setup` gives the host one: its vGPUs keep their UUIDs by it");
   for (const char* text :
        {"", "uninitialized\n", "0123456789ABCDEF0123456789ABCDEF\n", "0123456789abcdef\n"}) {
     kernel.file("etc/machine-id", text);

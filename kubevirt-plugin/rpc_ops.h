@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// gRPC's operations by name. What is pointed to must live until the operation is done.
+#pragma once
+
+#include <grpc/grpc.h>
+
+namespace ferry {
+
+grpc_op send_metadata_op();
+grpc_op send_message_op(grpc_byte_buffer* message);
+
+// Of a server.
+grpc_op send_status_op(grpc_status_code status, grpc_slice* message);
+grpc_op recv_close_op(int* cancelled);
+
+// Of a client.
+grpc_op send_close_op();
+grpc_op recv_metadata_op(grpc_metadata_array* metadata);
+grpc_op recv_message_op(grpc_byte_buffer** message);
+grpc_op recv_status_op(grpc_metadata_array* metadata, grpc_status_code* status, grpc_slice* message);
+
+/// A channel's setting.
+grpc_arg string_arg(char* key, char* value);
+
+}  // namespace ferry
