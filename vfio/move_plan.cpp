@@ -253,7 +253,7 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
     const bool home_already = function.driver == home.prior.driver;
     if (in_other_hands(home)) {
       notes.push_back(fmt::format("{} was moved to {} by somebody else and is left there",
-                                  function.address.text(), *function.driver));
+                                  function.address.text(), function.driver.value_or("no driver")));
       continue;
     }
     if (function.driver_override != home.prior.driver_override) {

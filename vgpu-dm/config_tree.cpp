@@ -181,7 +181,7 @@ class Converter {
     return node;
   }
 
-  Result<> add_merged(ConfigNode value, int line, std::vector<ConfigNode>& merged) {
+  Result<> add_merged(ConfigNode value, int line, std::vector<ConfigNode>& merged) const {
     if (value.kind == ConfigNode::Kind::map) {
       merged.push_back(std::move(value));
       return {};
