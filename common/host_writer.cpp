@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/host_writer.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
@@ -10,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
+
+#include <spdlog/spdlog.h>
 
 #include "common/stuck_writes.h"
 
@@ -39,8 +42,8 @@ void reap(int pid) {
 
 }  // namespace
 
-SpawningWriter::SpawningWriter(HostFs& host, std::filesystem::path program)
-    : host_(&host), program_(std::move(program)) {}
+SpawningWriter::SpawningWriter(HostFs& host, std::filesystem::path program, std::chrono::milliseconds slow)
+    : host_(&host), program_(std::move(program)), slow_(slow) {}
 
 SpawningWriter::~SpawningWriter() {
   for (Child& child : idle_) {
@@ -98,13 +101,26 @@ Result<> SpawningWriter::act(const std::string& request, const std::string& what
 
   // A child that is gone is noticed by the missing answer.
   (void)::send(child->line.get(), request.data(), request.size(), MSG_NOSIGNAL);
-  if (wait_for_answer(child->line.get(), deadline) == Waited::late) {
+  const auto patience = std::min(slow_, deadline);
+  auto waited = wait_for_answer(child->line.get(), patience);
+  bool recorded = false;
+  if (waited == Waited::late && patience < deadline) {
+    recorded = record_stuck_write(*host_, child->pid, what, value).has_value();
+    waited = wait_for_answer(child->line.get(), deadline - patience);
+  }
+  if (waited == Waited::late) {
     auto stuck = record_stuck_write(*host_, child->pid, what, value);
     const std::string state = stuck ? stuck->kernel_state : "state unknown";
     return fail(Errc::stuck,
                 what + ": still in the kernel after " + std::to_string(deadline.count()) + " ms (process " +
                     std::to_string(child->pid) + ", " + state + ")",
                 "the device is left alone until the write returns; if it never does, only a reboot helps");
+  }
+  if (recorded) {
+    if (auto forgotten = forget_stuck_write(*host_, child->pid); !forgotten) {
+      // The child ends with this object, and with it the record's meaning.
+      spdlog::debug("{}", forgotten.error().message);
+    }
   }
   int number = 0;
   if (::recv(child->line.get(), &number, sizeof number, 0) != sizeof number) {

@@ -22,6 +22,10 @@ namespace ferry {
 /// Loading a big driver or resetting a GPU takes tens of seconds; nothing healthy takes longer than this.
 inline constexpr std::chrono::seconds kWriteDeadline{90};
 
+/// A write that takes longer than this is recorded until it returns: whoever waits for it may be killed
+/// first.
+inline constexpr std::chrono::seconds kSlowWrite{1};
+
 class HostWriter {
  public:
   HostWriter() = default;
@@ -44,11 +48,13 @@ class HostWriter {
 
 /// The real one. Its children are our own executable, started as `program host-act ROOT` when there is a
 /// write and no idle child, kept for the next write, and told to end with this object. One that does not
-/// answer by the deadline is never used again. Several threads may write at a time, each with a child of its
+/// answer by the deadline is never used again; one that takes longer than `slow` is recorded
+/// (stuck_writes.h) until it answers. Several threads may write at a time, each with a child of its
 /// own.
 class SpawningWriter final : public HostWriter {
  public:
-  explicit SpawningWriter(HostFs& host, std::filesystem::path program = "/proc/self/exe");
+  explicit SpawningWriter(HostFs& host, std::filesystem::path program = "/proc/self/exe",
+                          std::chrono::milliseconds slow = kSlowWrite);
   SpawningWriter(const SpawningWriter&) = delete;
   SpawningWriter& operator=(const SpawningWriter&) = delete;
   SpawningWriter(SpawningWriter&&) = delete;
@@ -69,6 +75,7 @@ class SpawningWriter final : public HostWriter {
 
   HostFs* host_;
   std::filesystem::path program_;
+  std::chrono::milliseconds slow_;
   std::mutex mutex_;
   std::vector<Child> idle_;
 };

@@ -16,6 +16,10 @@ std::filesystem::path proc(int pid, const char* file) {
   return std::filesystem::path("proc") / std::to_string(pid) / file;
 }
 
+std::filesystem::path record_of(int pid) {
+  return std::filesystem::path(kDirectory) / (std::to_string(pid) + ".json");
+}
+
 struct ProcessState {
   char state = '?';
   std::string start_time;  // clock ticks since boot: tells a process from a later one with its number
@@ -101,12 +105,15 @@ Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, st
                                  {"act", write.act},
                                  {"value", write.value},
                                  {"kernel_state", write.kernel_state}};
-  const auto path = std::filesystem::path(kDirectory) / (std::to_string(pid) + ".json");
-  if (auto written =
-          host.write_file(path, record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  if (auto written = host.write_file(
+          record_of(pid), record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
       !written)
     return fail(std::move(written).error());
   return write;
+}
+
+Result<> forget_stuck_write(HostFs& host, int pid) {
+  return host.remove_file(record_of(pid));
 }
 
 Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -133,6 +134,21 @@ TEST_F(StuckChildTest, IsReportedAndRecordedAfterTheDeadline) {
   EXPECT_THAT(written.error().message, HasSubstr("write /sys/unbind: still in the kernel after 200 ms"));
   EXPECT_EQ(record_.at("act"), "write /sys/unbind");
   EXPECT_EQ(record_.at("value"), "0000:65:00.0");
+}
+
+// Whoever waits may be killed long before the deadline: by then the record must be there.
+TEST_F(StuckChildTest, IsRecordedLongBeforeTheDeadlineAndForgottenWhenItReturns) {
+  SpawningWriter writer(host_, "/proc/self/exe", 1ms);
+  Result<> written = fail(Errc::failed, "not yet");
+  std::thread waiting([&] { written = writer.write("sys/unbind", "0000:65:00.0", kWriteDeadline); });
+  const auto records = [&] { return host_.list("run/ferry/stuck").value_or(std::vector<std::string>{}); };
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (records().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_THAT(records(), testing::SizeIs(1));
+  const UniqueFd reader = must(host_.open("sys/unbind", O_RDONLY));
+  waiting.join();
+  EXPECT_TRUE(written);
+  EXPECT_THAT(records(), testing::IsEmpty());
 }
 
 TEST_F(StuckChildTest, IsLeftBehindAliveAndItsWriteIsMadeOnce) {
