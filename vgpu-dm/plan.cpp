@@ -32,6 +32,12 @@ std::string holders_of(const VgpuDevice& device, const UseReport& use) {
 /// Why none of these may be removed; nothing when all may.
 std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& devices,
                             const UseReport& use, std::string hint) {
+  if (!use.blind.empty() && !devices.empty()) {
+    return Error{
+        .code = Errc::refused,
+        .message = fmt::format("{}: nobody can say whether its vGPUs are free: {}", gpu.label(), use.blind),
+        .hint = "run as root, in the host's PID namespace"};
+  }
   std::vector<std::string> reasons;
   for (const VgpuDevice* device : devices) {
     if (use.of(device->id.text).empty()) continue;
@@ -263,7 +269,7 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
   };
   std::vector<VgpuStep> steps;
   for (const VgpuDevice& device : now.devices) {
-    if (!has(before, device) && use.of(device.id.text).empty()) {
+    if (!has(before, device) && use.blind.empty() && use.of(device.id.text).empty()) {
       steps.push_back(removal_of(device, "it was not there before"));
     }
   }

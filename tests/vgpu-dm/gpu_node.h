@@ -50,6 +50,7 @@ class TableProbe final : public UseProbe {
  public:
   std::map<std::string, std::vector<Holder>> holders;
   std::vector<std::string> unknown;
+  std::string blind;
   std::optional<Error> error;
   int looks = 0;
   std::function<void(int)> before_look;  ///< what happens on the host meanwhile; the number of the look
@@ -58,7 +59,7 @@ class TableProbe final : public UseProbe {
     ++looks;
     if (before_look) before_look(looks);
     if (error) return fail(*error);
-    UseReport report{.holders = {}, .unknown = unknown};
+    UseReport report{.holders = {}, .unknown = unknown, .blind = blind};
     for (const UseQuestion& question : questions) {
       if (const auto found = holders.find(question.device); found != holders.end())
         report.holders.insert(*found);

@@ -280,6 +280,19 @@ TEST_F(ProfilePlan, NotesWhatCouldNotBeAsked) {
               ElementsAre("not all users are known: libvirt: no answer in 2 s"));
 }
 
+// Without the right to look into other processes, "no holder seen" says nothing.
+TEST_F(ProfilePlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
+  carry("nvidia-232", kA);
+  node.probe.blind = "2 processes cannot be looked into";
+  EXPECT_EQ(
+      refusal(first(on("[0]", "{}")), Errc::refused),
+      "GPU 0 (0000:05:00.0): nobody can say whether its vGPUs are free: 2 processes cannot be looked into");
+  EXPECT_FALSE(first(on("[0]", "{T4-4Q: 2}")).refusal) << "nothing has to go for that";
+  EXPECT_EQ(
+      refusal(plan_removal({.gpus = {}, .foreign = true}, node.view()).gpus.at(0), Errc::refused),
+      "GPU 0 (0000:05:00.0): nobody can say whether its vGPUs are free: 2 processes cannot be looked into");
+}
+
 TEST_F(ProfilePlan, FindsTypesByWhatTheirNamesMean) {
   node.mdev.add_parent(GpuNode::kSecond,
                        {{"nvidia-900", "NVIDIA RTX Pro 6000 Blackwell DC-2-48Q", 49152, 1}});
@@ -368,6 +381,16 @@ TEST_F(UndoPlan, LeavesWhatAVmHasTakenMeanwhile) {
   node.probe.hold(kA);
   const VgpuView view = node.view();
   EXPECT_THAT(plan_undo(before, view.inventory.gpus[0], view.use), IsEmpty());
+}
+
+TEST_F(UndoPlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
+  const VgpuGpu before = node.view().inventory.gpus.at(0);
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
+  const VgpuGpu now = node.view().inventory.gpus.at(0);
+  UseReport blind;
+  blind.blind = "1 process cannot be looked into";
+  EXPECT_EQ(plan_undo(before, now, {}).size(), 1U);
+  EXPECT_THAT(plan_undo(before, now, blind), IsEmpty());
 }
 
 TEST_F(UndoPlan, IsEmptyWhereNothingChanged) {
