@@ -65,7 +65,10 @@ class KubeletTransport::Impl {
       auto& endpoint = endpoints_.emplace_back(name, endpoint_name(resource->name));
       endpoint.server = std::make_unique<ResourceServer>(
           queue_, core_, name, [this, name](int change) { post(name, &Impl::stream_changed, change); });
-      if (auto opened = open_socket(endpoint, SocketFile::Rival::replace); !opened) return opened;
+      if (auto opened = open_socket(endpoint, SocketFile::Rival::replace); !opened) {
+        endpoints_.pop_back();  // not offered, so the next call tries again
+        return opened;
+      }
       attempt(endpoint);
     }
     return {};

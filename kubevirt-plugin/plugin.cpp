@@ -26,6 +26,8 @@ namespace {
 
 // Moving one group makes a handful of events; one scan for all of them.
 constexpr auto kSettle = std::chrono::milliseconds(50);
+// After a scan or a socket that failed, when no news of the host brings the next try sooner.
+constexpr auto kAfterFailure = std::chrono::seconds(10);
 
 /// The process: what is scanned goes into the core, and what the core says into the offered file.
 class Plugin {
@@ -114,12 +116,18 @@ class Plugin {
   }
 
   void scan_soon() {
-    if (std::exchange(scan_waits_, true)) return;
-    loop_.at(EventLoop::Clock::now() + kSettle, [this] {
+    if (!std::exchange(scan_waits_, true)) scan_in(kSettle);
+  }
+
+  void scan_in(EventLoop::Clock::duration pause) {
+    loop_.cancel(scan_timer_);
+    scan_timer_ = loop_.at(EventLoop::Clock::now() + pause, [this] {
       scan_waits_ = false;
       auto done = scan();
       if (done) done = transport_->offer_resources();
-      if (!done) spdlog::error("{}", done.error().message);
+      if (done) return;
+      spdlog::error("{}", done.error().message);
+      scan_in(kAfterFailure);
     });
   }
 
@@ -143,6 +151,7 @@ class Plugin {
   std::vector<NotOffered> not_offered_;
   std::set<std::string> warned_;
   bool scan_waits_ = false;
+  EventLoop::Timer scan_timer_;
   bool publish_waits_ = false;
   std::optional<Uevents> uevents_;
   std::optional<DirectoryWatch> nodes_;

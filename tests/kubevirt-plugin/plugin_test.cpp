@@ -279,6 +279,22 @@ TEST_F(PluginTest, ListsWhatComesAndGoes) {
   EXPECT_EQ(registrations(kGpu), 1U) << "the list changed over the stream that was there";
 }
 
+// A socket that could not be made when a device came is made when the next news of the host comes.
+TEST_F(PluginTest, OffersAResourceWhoseSocketCouldNotBeMadeAtFirst) {
+  add_gpu("0000:01:00.0", 10);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  kernel.directory(options.kubelet_directory / "kubevirt-GH100_H100_SXM5_80GB.sock");
+  add_gpu("0000:81:00.0", 30, "10de:2330");
+  ASSERT_TRUE(offered_becomes([](const nlohmann::json& file) {
+    return file.contains("resources") && file.dump().find("GH100") != std::string::npos;
+  }));
+  EXPECT_EQ(registrations(kH100), 0U);
+  fs::remove(directory() / "kubevirt-GH100_H100_SXM5_80GB.sock");
+  kernel.file("dev/vfio/news", "");
+  EXPECT_TRUE(allocatable(kH100, 1));
+}
+
 TEST_F(PluginTest, RegistersAgainWithARestartedKubelet) {
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16, "10de:2330");
