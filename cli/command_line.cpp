@@ -73,9 +73,18 @@ class CommandTree {
   }
 
   void add_selection(CLI::App* verb) {
-    verb->add_flag("--all", selection_.all, "every accelerator that offers and carries no vGPUs");
+    verb->add_flag("--all", selection_.all,
+                   "every accelerator that offers and carries no vGPUs; --vendor to --numa narrow it");
     verb->add_option("--device", selection_.devices, "accelerator, as 0000:3b:00.0; may be repeated");
     verb->add_option("--group", selection_.groups, "IOMMU group; may be repeated");
+    verb->add_option("--vendor", selection_.filter.vendors,
+                     "accelerators of this vendor, as 10de or nvidia; may be repeated");
+    verb->add_option("--class", selection_.filter.classes,
+                     "accelerators of this class, as 0302, vga, 3d or nvswitch; may be repeated");
+    verb->add_option("--model", selection_.filter.models,
+                     "accelerators of this model, as '*H100*' or 10de:2330; may be repeated");
+    verb->add_option("--numa", selection_.filter.numa_nodes,
+                     "accelerators on this NUMA node; may be repeated");
     verb->add_option("--with", selection_.with, "also move this foreign member of a group; may be repeated");
   }
   void add_vfio(CLI::App& app) {

@@ -31,11 +31,15 @@ Result<PciAddress> existing(const std::string& text, const Inventory& inventory)
               "`ferry status` lists the accelerators");
 }
 
-// The accelerator itself, or the one that this function is a companion of.
+// The accelerator itself, or the one that this function is a companion of. Naming one that counts on request
+// is the request: `rules` are then those that count it.
 Result<PciAddress> accelerator_of(const PciAddress& address, const Inventory& inventory,
-                                  const AcceleratorRules& rules) {
+                                  AcceleratorRules& rules) {
   const PciFunction& function = *inventory.find(address);
-  if (rules.match(function)) return address;
+  if (auto asked = rules.asking_for(function.pci_class()); asked.match(function)) {
+    rules = std::move(asked);
+    return address;
+  }
   if (function.physical_function) {
     return fail(
         Errc::usage,
@@ -58,16 +62,26 @@ void add(std::vector<PciAddress>& into, const PciAddress& address) {
 }  // namespace
 
 Result<Selection> select(const SelectionOptions& options, const Inventory& inventory,
-                         const AcceleratorRules& rules, const VgpuInventory& vgpus, Direction direction) {
+                         const AcceleratorRules& rules, const VgpuInventory& vgpus, DeviceNames& names,
+                         Direction direction) {
   Selection out;
-  if (options.all == (!options.devices.empty() || !options.groups.empty())) {
-    return fail(Errc::usage, options.all ? "--all goes without --device and --group" : "no device is named",
-                "name accelerators with --device ADDRESS or --group N, or take --all");
+  const bool named = !options.devices.empty() || !options.groups.empty();
+  const std::string wide = options.all ? "--all" : options.filter.first();
+  if (named == !wide.empty()) {
+    return fail(
+        Errc::usage, named ? wide + " goes without --device and --group" : "no device is named",
+        "name accelerators with --device ADDRESS or --group N, or choose among all of them with --vendor, "
+        "--class, --model or --numa, or take --all");
   }
-  if (options.all) {
+  const auto filter = AcceleratorFilter::parse(options.filter);
+  if (!filter) return fail(filter.error());
+  out.rules = filter->asked(rules);
+  if (!named) {
+    const auto chosen = filter->choose(inventory, out.rules, names);
+    if (!chosen) return fail(chosen.error());
     const auto kept =
         direction == Direction::to_vfio ? kept_for_vgpus(vgpus) : std::map<PciAddress, std::string>{};
-    for (const PciAddress& address : accelerators(inventory, rules)) {
+    for (const PciAddress& address : *chosen) {
       if (const auto found = kept.find(address); found != kept.end()) {
         out.left_alone.insert(*found);
       } else if (direction == Direction::to_vfio || on_vfio_driver(*inventory.find(address))) {
@@ -78,7 +92,7 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
   for (const std::string& text : options.devices) {
     auto address = existing(text, inventory);
     if (!address) return fail(std::move(address).error());
-    auto accelerator = accelerator_of(*address, inventory, rules);
+    auto accelerator = accelerator_of(*address, inventory, out.rules);
     if (!accelerator) return fail(std::move(accelerator).error());
     add(out.request.accelerators, *accelerator);
   }
@@ -89,15 +103,21 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
                   "`ferry status` lists the groups of the accelerators");
     }
     bool any = false;
+    std::string hint = "`ferry status` lists the groups of the accelerators";
     for (const PciAddress& address : members->second) {
-      if (!rules.match(*inventory.find(address))) continue;
-      add(out.request.accelerators, address);
-      any = true;
+      const PciFunction& function = *inventory.find(address);
+      if (rules.match(function)) {
+        add(out.request.accelerators, address);
+        any = true;
+      } else if (rules.asking_for_all().match(function)) {
+        hint =
+            fmt::format("{} is only taken when it is asked for: --device {}", address.text(), address.text());
+      }
     }
     if (!any) {
       return fail(Errc::usage,
                   fmt::format("group {} has no accelerator: {}", group, members->second.front().text()),
-                  "`ferry status` lists the groups of the accelerators");
+                  std::move(hint));
     }
   }
   for (const std::string& text : options.with) {
@@ -105,12 +125,17 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
     if (!address) return fail(std::move(address).error().during("--with"));
     out.request.with.insert(*address);
   }
+  out.request.untouchable = carriers_of_vgpus(vgpus);
+  return out;
+}
+
+std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& vgpus) {
+  std::map<PciAddress, std::string> out;
   for (const VgpuGpu& gpu : vgpus.gpus) {
-    if (!gpu.devices.empty()) {
-      out.request.untouchable[gpu.address()] =
-          fmt::format("carries {} vGPU{}; `ferry vgpu delete --device {}` takes them away",
-                      gpu.devices.size(), gpu.devices.size() == 1 ? "" : "s", gpu.address().text());
-    }
+    if (gpu.devices.empty()) continue;
+    out[gpu.address()] =
+        fmt::format("carries {} vGPU{}; `ferry vgpu delete --device {}` takes them away", gpu.devices.size(),
+                    gpu.devices.size() == 1 ? "" : "s", gpu.address().text());
   }
   return out;
 }

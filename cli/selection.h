@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/accelerator_filter.h"
 #include "cli/session.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/move_apply.h"
@@ -19,20 +20,26 @@ struct SelectionOptions {
   std::vector<std::string> devices;  ///< PCI addresses; a companion stands for its accelerator
   std::vector<std::uint32_t> groups;
   std::vector<std::string> with;
+  FilterOptions filter = {};  ///< alone, or narrowing `all`
 };
 
 struct Selection {
   MoveRequest request;
-  std::map<PciAddress, std::string> left_alone;  ///< what --all leaves out, and why
+  AcceleratorRules rules;  ///< those of this command: with the classes on request that it asks for
+  std::map<PciAddress, std::string> left_alone;  ///< what --all or a filter would have but for vGPUs, and why
 };
 
-/// Exactly what is named, or with --all every accelerator that fits the direction: to vfio, all but those
-/// that carry or offer vGPUs; back, all that are on a vfio driver. Errc::usage or not_found name what is
-/// wrong.
+/// Exactly what is named, or with --all or a filter every accelerator that fits both it and the direction: to
+/// vfio, all but those that carry or offer vGPUs; back, all that are on a vfio driver. Errc::usage or
+/// not_found name what is wrong.
 Result<Selection> select(const SelectionOptions& options, const Inventory& inventory,
-                         const AcceleratorRules& rules, const VgpuInventory& vgpus, Direction direction);
+                         const AcceleratorRules& rules, const VgpuInventory& vgpus, DeviceNames& names,
+                         Direction direction);
 
-/// The accelerators of whose units Ferry has moved anything.
+/// Accelerators that carry vGPUs must stay, whatever is asked: each with the reason.
+std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& vgpus);
+
+/// The accelerators, by `rules`, of whose units Ferry has moved anything.
 std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const AcceleratorRules& rules,
                                               const MoveRecord& record);
 

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/accelerator_filter.h"
 #include "cli/document.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
-#include "kubevirt-plugin/device_names.h"
 #include "mdev/vgpu_inventory.h"
 
 namespace ferry {
@@ -88,7 +88,7 @@ ExitStatus status_verb(const Session& session) {
     if (!session.rules.match(function)) continue;
     const auto group = seen->inventory.group_of(function);
     const VgpuGpu* gpu = seen->vgpus.find(address);
-    const std::string model = names.find(function.vendor, function.device).value_or(function.ids());
+    const std::string model = model_of(function, names);
 
     json entry = to_json(function);
     entry["model"] = model;

@@ -172,28 +172,27 @@ ExitStatus apply(const MoveContext& context, const Session& session, const Selec
   return status;
 }
 
-MoveContext context_of(const Session& session) {
+MoveContext context_of(const Session& session, const AcceleratorRules& rules) {
   return {.host = session.host.get(),
           .writer = session.writer.get(),
           .probe = session.probe.get(),
-          .rules = session.rules,
+          .rules = rules,
           .on_step = [](const Step& step) { spdlog::info("{}", step.text()); }};
 }
 
 // `choose` is called once the lock is held, since what it chooses from may change until then.
 template <typename Choose>
 ExitStatus run(const Session& session, Direction direction, Choose choose) {
-  const MoveContext context = context_of(session);
   if (session.dry_run) {
     auto selection = choose();
     if (!selection) return complain(selection.error());
-    return preview(context, session, *selection, direction);
+    return preview(context_of(session, selection->rules), session, *selection, direction);
   }
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());
   auto selection = choose();
   if (!selection) return complain(selection.error());
-  return apply(context, session, *selection, direction);
+  return apply(context_of(session, selection->rules), session, *selection, direction);
 }
 
 }  // namespace
@@ -204,7 +203,8 @@ ExitStatus move_verb(const Session& session, const SelectionOptions& options, Di
     if (!inventory) return fail(std::move(inventory).error());
     auto vgpus = scan_vgpus(*session.host, *inventory, session.rules);
     if (!vgpus) return fail(std::move(vgpus).error());
-    return select(options, *inventory, session.rules, *vgpus, direction);
+    DeviceNames names(*session.host);
+    return select(options, *inventory, session.rules, *vgpus, names, direction);
   });
 }
 
@@ -215,7 +215,8 @@ ExitStatus restore_verb(const Session& session) {
     auto record = read_records(*session.host);
     if (!record) return fail(std::move(record).error());
     Selection selection;
-    selection.request.accelerators = recorded_accelerators(*inventory, session.rules, *record);
+    selection.rules = session.rules.asking_for_all();  // what was asked for once goes back unasked
+    selection.request.accelerators = recorded_accelerators(*inventory, selection.rules, *record);
     selection.request.recorded_only = true;
     return selection;
   });

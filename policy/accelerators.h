@@ -1,11 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <string_view>
+
 #include "vfio/inventory.h"
 
 namespace ferry {
 
-/// What counts as an accelerator unless a policy says otherwise: NVIDIA's display and 3D controllers.
+/// What counts as an accelerator unless a policy says otherwise: NVIDIA's display and 3D controllers, and on
+/// request its NVSwitches. Those join GPUs to each other and stay with the host unless all of it is given
+/// away.
 AcceleratorRules default_accelerator_rules();
+
+/// A vendor that users may call by a name.
+struct NamedVendor {
+  std::string_view name;
+  std::uint16_t id = 0;
+};
+std::span<const NamedVendor> named_vendors();
+
+/// A class that users may call by a word.
+struct NamedClass {
+  std::string_view name;
+  PciClass pci_class = PciClass::vga;
+};
+std::span<const NamedClass> named_classes();
 
 }  // namespace ferry

@@ -5,6 +5,19 @@
 
 namespace ferry {
 
+AcceleratorRules AcceleratorRules::asking_for(PciClass wanted) const {
+  AcceleratorRules rules = *this;
+  if (rules.on_request.erase(wanted) > 0) rules.classes.insert(wanted);
+  return rules;
+}
+
+AcceleratorRules AcceleratorRules::asking_for_all() const {
+  AcceleratorRules rules = *this;
+  rules.classes.merge(rules.on_request);
+  rules.on_request.clear();
+  return rules;
+}
+
 const PciFunction* Inventory::find(const PciAddress& address) const {
   const auto found = functions.find(address);
   return found == functions.end() ? nullptr : &found->second;

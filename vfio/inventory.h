@@ -21,12 +21,18 @@ namespace ferry {
 struct AcceleratorRules {
   std::set<std::uint16_t> vendors;
   std::set<PciClass> classes;
+  /// Classes of the same vendors that count only where a command asks for them.
+  std::set<PciClass> on_request = {};
 
   /// An endpoint of a named vendor and class that is no virtual function.
   bool match(const PciFunction& function) const {
     return vendors.contains(function.vendor) && classes.contains(function.pci_class()) &&
            !function.is_bridge() && !function.is_virtual_function();
   }
+  /// The rules of a command that asks for `wanted`: the same unless that is a class on request.
+  AcceleratorRules asking_for(PciClass wanted) const;
+  /// The rules of a command that asks for all that can be asked for.
+  AcceleratorRules asking_for_all() const;
 };
 
 struct Inventory {

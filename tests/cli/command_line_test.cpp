@@ -101,6 +101,18 @@ INSTANTIATE_TEST_SUITE_P(
                  2,
                  "there is no PCI function 0000:99:00.0",
                  "ferry status"},
+        BadInput{
+            "MalformedVendor", {"vfio", "plan", "--vendor", "nvida"}, 2, "did you mean 'nvidia'?", "10de"},
+        BadInput{"ModelThatIsNotHere",
+                 {"vfio", "bind", "--all", "--model", "*4091*"},
+                 2,
+                 "did you mean '*4090*'?",
+                 "AD102 [GeForce RTX 4090]"},
+        BadInput{"FilterBesideADevice",
+                 {"vfio", "unbind", "--device", "0000:65:00.0", "--class", "vga"},
+                 2,
+                 "--class goes without --device",
+                 "--device ADDRESS"},
         BadInput{"ProfileMissing", {"vgpu", "apply", "-f", "@none.yaml"}, 2, "none.yaml", ""},
         BadInput{"ProfileEmpty", {"vgpu", "apply", "-f", "@empty.yaml"}, 2, "empty.yaml", ""},
         BadInput{"ProfileMalformed", {"vgpu", "apply", "-f", "@malformed.yaml"}, 2, "malformed.yaml:", ""},
@@ -155,6 +167,24 @@ TEST_F(CommandLine, ShowsAHostWithoutChangingIt) {
   EXPECT_EQ(json["accelerators"][0]["address"], "0000:65:00.0");
   EXPECT_EQ(json["accelerators"][0]["iommu_group"], 41);
   EXPECT_EQ(json["accelerators"][0]["members"].size(), 4U);
+}
+
+TEST_F(CommandLine, RestoresAnNvSwitchThatWasTakenOnRequest) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function({.address = "0000:83:00.0",
+                        .ids = "10de:22a3",
+                        .class_code = 0x068000,
+                        .group = 83,
+                        .driver = "vfio-pci",
+                        .driver_override = "vfio-pci"});
+  ASSERT_TRUE(
+      write_record(kernel_, 83,
+                   {{test::at("0000:83:00.0"),
+                     {.ids = "10de:22a3", .driver = {}, .driver_override = {}, .role = "accelerator"}}}));
+  const auto result = ferry({"vfio", "restore", "--dry-run"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("0000:83:00.0  vfio-pci -> no driver (accelerator)"));
+  EXPECT_THAT(ferry({"vfio", "unbind", "--all", "--dry-run"}).out, HasSubstr("nothing to do"));
 }
 
 TEST_F(CommandLine, PlansWithReasonsAndWritesNothing) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "policy/accelerators.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry {
@@ -51,9 +52,10 @@ class SelectionTest : public testing::Test {
   Result<Selection> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
     const Inventory inventory = scan(kernel_).value();
     return select(options, inventory, test::gpu_rules(),
-                  scan_vgpus(kernel_, inventory, test::gpu_rules()).value(), direction);
+                  scan_vgpus(kernel_, inventory, test::gpu_rules()).value(), names_, direction);
   }
   FakeKernel kernel_;
+  DeviceNames names_{kernel_};
 };
 
 TEST_F(SelectionTest, AllLeavesOutWhatOffersVgpusAndSaysWhy) {
@@ -138,6 +140,268 @@ INSTANTIATE_TEST_SUITE_P(
             "--with: there is no PCI function 0000:77:00.0 on this host; did you mean '0000:0a:00.0'?",
             "ferry status"}),
     [](const auto& row) { return row.param.name; });
+
+/// Beside the others: two H100 on two NUMA nodes with an NVSwitch between them, and a GPU of another vendor.
+class FilteredSelection : public SelectionTest {
+ protected:
+  FilteredSelection() {
+    kernel_.add_function(
+        {.address = "0000:81:00.0", .ids = "10de:2330", .class_code = 0x030200, .group = 81, .numa_node = 0});
+    kernel_.add_function(
+        {.address = "0000:82:00.0", .ids = "10de:2330", .class_code = 0x030200, .group = 82, .numa_node = 1});
+    kernel_.add_function(
+        {.address = "0000:83:00.0", .ids = "10de:22a3", .class_code = 0x068000, .group = 83});
+    kernel_.add_function(
+        {.address = "0000:84:00.0", .ids = "1002:73bf", .class_code = 0x030001, .group = 84, .numa_node = 1});
+    rules_.vendors.insert(0x1002);
+  }
+  Result<Selection> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
+    const Inventory inventory = scan(kernel_).value();
+    return select(options, inventory, rules_, scan_vgpus(kernel_, inventory, rules_).value(), names_,
+                  direction);
+  }
+  AcceleratorRules rules_ = default_accelerator_rules();
+};
+
+struct Filtered {
+  std::string name;
+  FilterOptions filter;
+  std::vector<std::string> chosen;
+  std::vector<std::string> left_alone = {};
+};
+void PrintTo(const Filtered& row, std::ostream* out) {
+  *out << row.name;
+}
+
+class FilterTest : public FilteredSelection, public testing::WithParamInterface<Filtered> {};
+
+TEST_P(FilterTest, ChoosesAmongAllAcceleratorsAloneAndWithAll) {
+  for (const bool all : {false, true}) {
+    SelectionOptions options;
+    options.all = all;
+    options.filter = GetParam().filter;
+    const auto selection = choose(options);
+    ASSERT_TRUE(selection) << selection.error().message;
+    std::vector<std::string> chosen;
+    for (const PciAddress& address : selection->request.accelerators) chosen.push_back(address.text());
+    std::vector<std::string> left_alone;
+    for (const auto& [address, why] : selection->left_alone) left_alone.push_back(address.text());
+    EXPECT_EQ(chosen, GetParam().chosen) << "--all: " << all;
+    EXPECT_EQ(left_alone, GetParam().left_alone) << "--all: " << all;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, FilterTest,
+    testing::Values(
+        Filtered{"VendorInHex",
+                 {.vendors = {"10de"}, .classes = {}, .models = {}, .numa_nodes = {}},
+                 {"0000:65:00.0", "0000:81:00.0", "0000:82:00.0"},
+                 {"0000:0a:00.0"}},
+        Filtered{"VendorWithPrefix",
+                 {.vendors = {"0x1002"}, .classes = {}, .models = {}, .numa_nodes = {}},
+                 {"0000:84:00.0"}},
+        Filtered{"VendorByName",
+                 {.vendors = {"NVIDIA"}, .classes = {}, .models = {}, .numa_nodes = {}},
+                 {"0000:65:00.0", "0000:81:00.0", "0000:82:00.0"},
+                 {"0000:0a:00.0"}},
+        Filtered{"Class",
+                 {.vendors = {}, .classes = {"0302"}, .models = {}, .numa_nodes = {}},
+                 {"0000:81:00.0", "0000:82:00.0"},
+                 {"0000:0a:00.0"}},
+        Filtered{"ClassByWord",
+                 {.vendors = {}, .classes = {"vga"}, .models = {}, .numa_nodes = {}},
+                 {"0000:65:00.0", "0000:84:00.0"}},
+        Filtered{"ClassWithInterface",
+                 {.vendors = {}, .classes = {"0x030001"}, .models = {}, .numa_nodes = {}},
+                 {"0000:84:00.0"}},
+        Filtered{"NvSwitchOnRequest",
+                 {.vendors = {}, .classes = {"nvswitch"}, .models = {}, .numa_nodes = {}},
+                 {"0000:83:00.0"}},
+        Filtered{"NvSwitchByNumberAndVga",
+                 {.vendors = {}, .classes = {"0680", "vga"}, .models = {}, .numa_nodes = {}},
+                 {"0000:65:00.0", "0000:83:00.0", "0000:84:00.0"}},
+        Filtered{"ModelOfTheOneThatIsLeftAlone",
+                 {.vendors = {}, .classes = {}, .models = {"*tesla t4*"}, .numa_nodes = {}},
+                 {},
+                 {"0000:0a:00.0"}},
+        Filtered{"ModelByGlob",
+                 {.vendors = {}, .classes = {}, .models = {"*h100*"}, .numa_nodes = {}},
+                 {"0000:81:00.0", "0000:82:00.0"}},
+        Filtered{"ModelAsItIsShown",
+                 {.vendors = {}, .classes = {}, .models = {"AD102 [GeForce RTX 4090]"}, .numa_nodes = {}},
+                 {"0000:65:00.0"}},
+        Filtered{"ModelByIds",
+                 {.vendors = {}, .classes = {}, .models = {"10DE:2684"}, .numa_nodes = {}},
+                 {"0000:65:00.0"}},
+        Filtered{"ModelWithoutAName",
+                 {.vendors = {}, .classes = {}, .models = {"1002:*"}, .numa_nodes = {}},
+                 {"0000:84:00.0"}},
+        Filtered{"OneOrTheOther",
+                 {.vendors = {}, .classes = {}, .models = {"*4090*", "*H100*"}, .numa_nodes = {}},
+                 {"0000:65:00.0", "0000:81:00.0", "0000:82:00.0"}},
+        Filtered{"OneThatIsNotHereBesideOneThatIs",
+                 {.vendors = {}, .classes = {}, .models = {"*B200*", "*H100*"}, .numa_nodes = {}},
+                 {"0000:81:00.0", "0000:82:00.0"}},
+        Filtered{"NumaNode",
+                 {.vendors = {}, .classes = {}, .models = {}, .numa_nodes = {"1"}},
+                 {"0000:82:00.0", "0000:84:00.0"}},
+        Filtered{"DifferentOnesMustAllHold",
+                 {.vendors = {"nvidia"}, .classes = {"3d"}, .models = {"*H100*"}, .numa_nodes = {"1"}},
+                 {"0000:82:00.0"}}),
+    [](const auto& row) { return row.param.name; });
+
+TEST_F(FilteredSelection, TheWayBackIsForWhatFitsAndIsOnVfio) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  for (const char* const address : {"0000:65:00.0", "0000:82:00.0"}) {
+    const std::string driver = kernel_.driver_of(address);
+    if (!driver.empty()) {
+      ASSERT_TRUE(kernel_.write("sys/bus/pci/drivers/" + driver + "/unbind", address));
+    }
+    ASSERT_TRUE(kernel_.write(sysfs_path(at(address)) / "driver_override", "vfio-pci"));
+    ASSERT_TRUE(kernel_.write("sys/bus/pci/drivers/vfio-pci/bind", address));
+  }
+  SelectionOptions options;
+  options.filter.models = {"*H100*"};
+  EXPECT_THAT(choose(options, Direction::back)->request.accelerators, ElementsAre(at("0000:82:00.0")));
+}
+
+TEST_F(FilteredSelection, NamingAnNvSwitchTakesItAndNothingElseDoes) {
+  SelectionOptions all;
+  all.all = true;
+  EXPECT_THAT(choose(all)->request.accelerators, testing::Not(testing::Contains(at("0000:83:00.0"))));
+  SelectionOptions device;
+  device.devices = {"0000:83:00.0"};
+  EXPECT_THAT(choose(device)->request.accelerators, ElementsAre(at("0000:83:00.0")));
+}
+
+TEST_F(FilteredSelection, WhatWasTakenOnRequestGoesBackUnasked) {
+  SelectionOptions options;
+  options.filter.classes = {"nvswitch"};
+  Selection selection = choose(options).value();
+  test::TableProbe probe;
+  const MoveContext context{
+      .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = selection.rules, .on_step = {}};
+  const auto there = apply_moves(context, selection.request, Direction::to_vfio);
+  ASSERT_TRUE(there) << there.error().message;
+  EXPECT_EQ(kernel_.driver_of("0000:83:00.0"), "vfio-pci");
+
+  selection.request = {};
+  selection.request.accelerators =
+      recorded_accelerators(scan(kernel_).value(), rules_.asking_for_all(), read_records(kernel_).value());
+  selection.request.recorded_only = true;
+  EXPECT_THAT(selection.request.accelerators, ElementsAre(at("0000:83:00.0")));
+  const auto back = apply_moves(context, selection.request, Direction::back);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(kernel_.driver_of("0000:83:00.0"), "");
+  EXPECT_EQ(kernel_.override_of("0000:83:00.0"), "");
+}
+
+struct BadFilter {
+  std::string name;
+  SelectionOptions options;
+  Errc code = Errc::usage;
+  std::string message;
+  std::string hint;
+};
+void PrintTo(const BadFilter& row, std::ostream* out) {
+  *out << row.name;
+}
+
+class WrongFilter : public FilteredSelection, public testing::WithParamInterface<BadFilter> {};
+
+TEST_P(WrongFilter, IsRefusedWithWhatToDo) {
+  const auto selection = choose(GetParam().options);
+  ASSERT_FALSE(selection);
+  EXPECT_EQ(selection.error().code, GetParam().code);
+  EXPECT_EQ(selection.error().message, GetParam().message);
+  EXPECT_THAT(selection.error().hint, HasSubstr(GetParam().hint));
+}
+
+SelectionOptions filtered(const FilterOptions& filter) {
+  SelectionOptions options;
+  options.filter = filter;
+  return options;
+}
+SelectionOptions vendor(const std::string& text) {
+  return filtered({.vendors = {text}, .classes = {}, .models = {}, .numa_nodes = {}});
+}
+SelectionOptions of_class(const std::string& text) {
+  return filtered({.vendors = {}, .classes = {text}, .models = {}, .numa_nodes = {}});
+}
+SelectionOptions model(const std::string& text) {
+  return filtered({.vendors = {}, .classes = {}, .models = {text}, .numa_nodes = {}});
+}
+SelectionOptions numa(const std::string& text) {
+  return filtered({.vendors = {}, .classes = {}, .models = {}, .numa_nodes = {text}});
+}
+SelectionOptions with_device(SelectionOptions options) {
+  options.devices = {"0000:65:00.0"};
+  return options;
+}
+SelectionOptions with_group(SelectionOptions options) {
+  options.groups = {41};
+  return options;
+}
+SelectionOptions group(std::uint32_t number) {
+  SelectionOptions options;
+  options.groups = {number};
+  return options;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, WrongFilter,
+    testing::Values(
+        BadFilter{"VendorBesideADevice", with_device(vendor("nvidia")), Errc::usage,
+                  "--vendor goes without --device and --group", "--vendor, --class, --model or --numa"},
+        BadFilter{"NumaBesideAGroup", with_group(numa("0")), Errc::usage,
+                  "--numa goes without --device and --group", "--device ADDRESS"},
+        BadFilter{"VendorMistyped", vendor("nvida"), Errc::usage,
+                  "--vendor: 'nvida' is no vendor; did you mean 'nvidia'?",
+                  "four hex digits, as in --vendor 10de"},
+        BadFilter{"VendorTooShort", vendor("10d"), Errc::usage, "--vendor: '10d' is no vendor", "nvidia"},
+        BadFilter{"VendorEmpty", vendor(""), Errc::usage, "--vendor: '' is no vendor", "--vendor 10de"},
+        BadFilter{"VendorWithASign", vendor("-10d"), Errc::usage, "--vendor: '-10d' is no vendor", "10de"},
+        BadFilter{"VendorIsOnlyThePrefix", vendor("0x"), Errc::usage, "--vendor: '0x' is no vendor", "10de"},
+        BadFilter{"ClassMistyped", of_class("nvswich"), Errc::usage,
+                  "--class: 'nvswich' is no class; did you mean 'nvswitch'?", "--class 0302"},
+        BadFilter{"ClassOfFiveDigits", of_class("03020"), Errc::usage, "--class: '03020' is no class",
+                  "four or six hex digits"},
+        BadFilter{"ModelEmpty", model(""), Errc::usage, "--model: '' is no model", "--model '*H100*'"},
+        BadFilter{"NumaNegative", numa("-1"), Errc::usage, "--numa: '-1' is no NUMA node", "--numa 1"},
+        BadFilter{"NumaWithATail", numa("1x"), Errc::usage, "--numa: '1x' is no NUMA node", "--numa 1"},
+        BadFilter{"NumaOutOfRange", numa("99999999999"), Errc::usage, "--numa: '99999999999' is no NUMA node",
+                  "--numa 1"},
+        BadFilter{"NoSuchVendor", vendor("8086"), Errc::not_found,
+                  "no accelerator on this host is of vendor '8086'", "of vendor 1002, 10de (nvidia)"},
+        BadFilter{"NoSuchClass", of_class("0200"), Errc::not_found,
+                  "no accelerator on this host is of class '0200'; did you mean '0300'?",
+                  "of class 0300 (vga), 0302 (3d)"},
+        BadFilter{"NoSuchModel", model("*h200*"), Errc::not_found,
+                  "no accelerator on this host is of model '*h200*'; did you mean '*H100*'?",
+                  "of model 1002:73bf, AD102 [GeForce RTX 4090], GH100 [H100 SXM5 80GB], TU104GL [Tesla T4]"},
+        BadFilter{"AnNvSwitchIsNoModelUnlessAskedFor", model("10de:22a3"), Errc::not_found,
+                  "no accelerator on this host is of model '10de:22a3'", "of model"},
+        BadFilter{"NoSuchNumaNode", numa("7"), Errc::not_found,
+                  "no accelerator on this host is of NUMA node '7'", "of NUMA node 0, 1, unknown"},
+        BadFilter{"NoneIsAllOfIt",
+                  filtered({.vendors = {"1002"}, .classes = {}, .models = {}, .numa_nodes = {"0"}}),
+                  Errc::not_found,
+                  "no accelerator on this host is of vendor '1002' and NUMA node '0' at once",
+                  "0000:84:00.0 is of vendor 1002, NUMA node 1"},
+        BadFilter{"GroupOfAnNvSwitch", group(83), Errc::usage, "group 83 has no accelerator: 0000:83:00.0",
+                  "--device 0000:83:00.0"}),
+    [](const auto& row) { return row.param.name; });
+
+TEST_F(SelectionTest, AFilterOnAHostWithoutAcceleratorsSaysSo) {
+  const FakeKernel bare;
+  const Inventory inventory = scan(bare).value();
+  const auto selection =
+      select(vendor("nvidia"), inventory, default_accelerator_rules(), {}, names_, Direction::to_vfio);
+  ASSERT_FALSE(selection);
+  EXPECT_EQ(selection.error().code, Errc::not_found);
+  EXPECT_EQ(selection.error().message, "there is no accelerator on this host");
+}
 
 }  // namespace
 }  // namespace ferry

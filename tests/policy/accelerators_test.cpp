@@ -22,6 +22,24 @@ void PrintTo(const Row& row, std::ostream* out) {
 
 class DefaultAccelerators : public testing::TestWithParam<Row> {};
 
+TEST(AcceleratorsOnRequest, AreNvSwitchesAndTheirsIsTheOnlyClassThatAskingAdds) {
+  PciFunction nvswitch;
+  nvswitch.vendor = 0x10de;
+  nvswitch.class_code = 0x068000;
+  const AcceleratorRules rules = default_accelerator_rules();
+  EXPECT_FALSE(rules.match(nvswitch));
+  EXPECT_TRUE(rules.asking_for(PciClass::bridge_other).match(nvswitch));
+  EXPECT_TRUE(rules.asking_for_all().match(nvswitch));
+  EXPECT_FALSE(rules.asking_for(PciClass::vga).match(nvswitch));
+
+  PciFunction audio;
+  audio.vendor = 0x10de;
+  audio.class_code = 0x040300;
+  EXPECT_FALSE(rules.asking_for(PciClass::audio).match(audio)) << "a class that nobody offers";
+  nvswitch.header = HeaderType::pci_bridge;
+  EXPECT_FALSE(rules.asking_for_all().match(nvswitch)) << "a bridge carries what is below it";
+}
+
 TEST_P(DefaultAccelerators, AreDisplayFunctionsOfTheVendor) {
   const Row& row = GetParam();
   PciFunction function;
