@@ -4,6 +4,7 @@
 
 #include "cli/accelerator_filter.h"
 #include "cli/document.h"
+#include "cli/facts_document.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "mdev/vgpu_inventory.h"
@@ -75,12 +76,34 @@ std::vector<Holder> holders_of(const Seen& seen, const PciFunction& function,
   return out;
 }
 
+// Whether the group could go to a VM now, by the kernel's rule, and whether `vfio bind` would move it if
+// nobody used it: that one also wants the whole card, and takes no other accelerator along unasked.
+void add_outlook(const Seen& seen, const AcceleratorRules& rules, const VfioDriverTable& drivers,
+                 const PciFunction& function, json& entry) {
+  const auto blockers = function.iommu_group ? viability_blockers(seen.inventory, *function.iommu_group)
+                                             : std::vector<PciAddress>{};
+  entry["group_viable"] = seen.inventory.has_iommu() && function.iommu_group && blockers.empty();
+  entry["group_blockers"] = to_json(blockers);
+  if (!seen.inventory.has_iommu()) {
+    entry["movable"] = false;
+    entry["movable_reasons"] = json::array({"this host has no active IOMMU"});
+    return;
+  }
+  MoveRequest request;
+  request.accelerators = {function.address};
+  request.untouchable = carriers_of_vgpus(seen.vgpus);
+  const MovePlan plan = plan_bind(seen.inventory, rules, request, UseReport{}, drivers, {});
+  entry["movable"] = plan.refusals.empty();
+  entry["movable_reasons"] = plan.refusals.empty() ? json::array() : json(plan.refusals.front().reasons);
+}
+
 }  // namespace
 
 ExitStatus status_verb(const Session& session) {
   auto seen = see(session);
   if (!seen) return complain(seen.error());
   DeviceNames names(*session.host);
+  const auto drivers = VfioDriverTable::read(*session.host);
 
   Table table({"ACCELERATOR", "MODEL", "GROUP", "DRIVER", "ALSO IN THE GROUP", "VGPUS", "USED BY"});
   json list = json::array();
@@ -101,6 +124,8 @@ ExitStatus status_verb(const Session& session) {
       others.push_back(
           fmt::format("{} {}", member.text(), other.is_bridge() ? "(bridge)" : driver_text(other)));
     }
+    add_outlook(*seen, session.rules, drivers, function, entry);
+    entry["facts"] = to_json(read_device_facts(*session.host, address));
     entry["vgpu_framework"] = gpu == nullptr ? "none" : std::string(text(gpu->framework));
     entry["vgpus"] = json::array();
     if (gpu != nullptr) {
@@ -128,6 +153,7 @@ ExitStatus status_verb(const Session& session) {
   print(session,
         {{"accelerators", list},
          {"iommu", seen->inventory.has_iommu()},
+         {"iommufd", has_iommufd(*session.host)},
          {"unknown", seen->use.unknown},
          {"notes", seen->vgpus.notes}},
         text);

@@ -102,8 +102,21 @@ class Report {
     results_.push_back(std::move(more));
   }
   void refuse(const Refusal& refusal) {
-    add("refused", refusal.devices, refusal.groups, refusal_lines(refusal),
-        {{"reasons", refusal.reasons}, {"hint", refusal.hint}});
+    // Beside our own reasons the kernel's view: it may well let a VM have a group that we do not move.
+    if (!inventory_) inventory_ = scan(*session_.host);
+    json more = {{"reasons", refusal.reasons},
+                 {"hint", refusal.hint},
+                 {"group_viable", nullptr},
+                 {"group_blockers", nullptr}};
+    if (*inventory_) {
+      std::vector<PciAddress> blockers;
+      for (const std::uint32_t group : refusal.groups) {
+        for (const PciAddress& address : viability_blockers(**inventory_, group)) blockers.push_back(address);
+      }
+      more["group_viable"] = !refusal.groups.empty() && blockers.empty();
+      more["group_blockers"] = ferry::to_json(blockers);
+    }
+    add("refused", refusal.devices, refusal.groups, refusal_lines(refusal), std::move(more));
   }
   void note(const std::vector<std::string>& notes) {
     for (const std::string& note : notes) {
@@ -124,6 +137,7 @@ class Report {
 
  private:
   const Session& session_;
+  std::optional<Result<Inventory>> inventory_;  ///< looked at once something is refused
   std::string text_;
   std::string tail_;
   json results_ = json::array();

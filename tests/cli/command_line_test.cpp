@@ -169,6 +169,67 @@ TEST_F(CommandLine, ShowsAHostWithoutChangingIt) {
   EXPECT_EQ(json["accelerators"][0]["members"].size(), 4U);
 }
 
+TEST_F(CommandLine, ShowsMachinesWhatAnAcceleratorTellsOfItself) {
+  const std::string gpu = "sys/devices/pci0000:00/0000:65:00.0/";
+  kernel_.file(gpu + "reset_method", "flr bus\n");
+  kernel_.file(gpu + "power_state", "D0\n");
+  kernel_.file(gpu + "resource", "0x0000000091000000 0x0000000091ffffff 0x0000000000040200\nrubbish\n");
+  kernel_.file(gpu + "resource1_resize", "0000000000000300\n");
+  kernel_.file("dev/iommu", "");
+  const auto json = nlohmann::json::parse(ferry({"status", "-o", "json"}).out);
+  EXPECT_EQ(json["iommufd"], true);
+  const auto& facts = json["accelerators"][0]["facts"];
+  EXPECT_EQ(facts["reset"], nlohmann::json::parse(R"({"methods":["flr","bus"],"offered":false})"));
+  EXPECT_EQ(facts["power"]["state"], "D0");
+  EXPECT_EQ(facts["power"]["d3cold_allowed"], nullptr) << "absent is null";
+  EXPECT_EQ(facts["link"]["max_speed"], nullptr);
+  EXPECT_EQ(facts["bars"], nlohmann::json::parse(R"([{"index":0,"kind":"memory","start":"0x91000000",
+      "size":16777216,"is_64bit":false,"prefetchable":false,"flags":"0x40200"}])"));
+  EXPECT_EQ(facts["resizable_bars"], nlohmann::json::parse(R"([{"index":1,"sizes_mib":[256,512]}])"));
+  EXPECT_EQ(facts["notes"], nlohmann::json::parse(R"(["resource: line 2 is no address range"])"));
+  EXPECT_THAT(ferry({"status", "-o", "yaml"}).out, HasSubstr("iommufd: true"));
+}
+
+TEST_F(CommandLine, ShowsMachinesTheKernelsRuleAndOurs) {
+  auto gpu = nlohmann::json::parse(ferry({"status", "-o", "json"}).out)["accelerators"][0];
+  EXPECT_EQ(gpu["group_viable"], false);
+  EXPECT_EQ(gpu["group_blockers"],
+            nlohmann::json::parse(R"(["0000:65:00.0","0000:65:00.1","0000:65:00.2"])"));
+  EXPECT_EQ(gpu["movable"], true);
+  EXPECT_THAT(gpu["movable_reasons"], IsEmpty());
+
+  kernel_.add_function(
+      {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
+  gpu = nlohmann::json::parse(ferry({"status", "-o", "json"}).out)["accelerators"][0];
+  EXPECT_EQ(gpu["movable"], false);
+  ASSERT_EQ(gpu["movable_reasons"].size(), 1U);
+  EXPECT_THAT(gpu["movable_reasons"][0].get<std::string>(), HasSubstr("0000:66:00.0 (144d:a80a"));
+  const auto plan = nlohmann::json::parse(ferry({"vfio", "plan", "--all", "-o", "json"}).out)["results"][0];
+  EXPECT_EQ(plan["group_viable"], false);
+  EXPECT_EQ(plan["group_blockers"].size(), 4U);
+}
+
+TEST_F(CommandLine, ShowsThatTheKernelAllowsWhatFerryDoesNot) {
+  // Two GPUs without drivers in one group: viable as it is, and still neither moves without the other.
+  kernel_.add_function({.address = "0000:70:00.0", .ids = "10de:2330", .class_code = 0x030200, .group = 70});
+  kernel_.add_function({.address = "0000:71:00.0", .ids = "10de:2330", .class_code = 0x030200, .group = 70});
+  const auto gpu = nlohmann::json::parse(ferry({"status", "-o", "json"}).out)["accelerators"][1];
+  EXPECT_EQ(gpu["address"], "0000:70:00.0");
+  EXPECT_EQ(gpu["group_viable"], true);
+  EXPECT_THAT(gpu["group_blockers"], IsEmpty());
+}
+
+TEST_F(CommandLine, ShowsThatNothingMovesWithoutAnIommu) {
+  FakeKernel bare;
+  bare.directory("proc/1/fd");
+  bare.add_function({.address = "0000:01:00.0"});
+  const auto status = run_ferry({"--host-root", bare.root().string(), "status", "-o", "json"});
+  const auto gpu = nlohmann::json::parse(status.out)["accelerators"][0];
+  EXPECT_EQ(gpu["group_viable"], false);
+  EXPECT_EQ(gpu["movable"], false);
+  EXPECT_THAT(gpu["movable_reasons"][0].get<std::string>(), HasSubstr("no active IOMMU"));
+}
+
 TEST_F(CommandLine, RestoresAnNvSwitchThatWasTakenOnRequest) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function({.address = "0000:83:00.0",
