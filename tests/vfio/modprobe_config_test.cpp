@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/modprobe_config.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+std::vector<std::string> parsed(std::string_view text) {
+  std::vector<std::string> out;
+  for (const ModprobeLine& line : parse_modprobe_config(text)) {
+    std::string joined = line.where + ":";
+    for (const std::string& word : line.words) joined += " " + word;
+    out.push_back(joined);
+  }
+  return out;
+}
+
+TEST(ModprobeConfig, IsReadByLine) {
+  EXPECT_THAT(parsed("# a comment\n\n  options\tvfio-pci  ids=1:2\nblacklist nouveau"),
+              ElementsAre("3: options vfio_pci ids=1:2", "4: blacklist nouveau"));
+  EXPECT_THAT(parsed("options vfio-pci \\\n  a=1 \\\n  b=2\nsoftdep x pre: y\n"),
+              ElementsAre("1: options vfio_pci a=1 b=2", "4: softdep x pre: y"));
+}
+
+TEST(ModprobeConfig, GivesSomeListOfAnyText) {
+  EXPECT_THAT(parsed(""), IsEmpty());
+  EXPECT_THAT(parsed("\n\n \t\n#"), IsEmpty());
+  EXPECT_THAT(parsed("\\"), IsEmpty());
+  EXPECT_THAT(parsed("options \\"), ElementsAre("1: options"));
+  EXPECT_THAT(parsed("\\\n\\\n\\\n"), IsEmpty());
+}
+
+TEST(ModprobeConfig, HidesALaterFileOfTheSameNameAndTellsWhatItCouldNotRead) {
+  const test::ScratchDirectory root;
+  root.file("etc/modprobe.d/a.conf", "blacklist one\n");
+  root.file("etc/modprobe.d/readme", "blacklist no\n");
+  root.file("lib/modprobe.d/a.conf", "blacklist hidden\n");
+  root.file("lib/modprobe.d/b.conf", "blacklist two\n");
+  root.directory("lib/modprobe.d/c.conf");
+  root.file("run/modprobe.d", "no directory");
+  const ModprobeConfig config = read_modprobe_config(HostFs(root.path()));
+  std::vector<std::string> wheres;
+  for (const ModprobeLine& line : config.lines) wheres.push_back(line.where);
+  EXPECT_THAT(wheres, ElementsAre("/etc/modprobe.d/a.conf:1", "/lib/modprobe.d/b.conf:1"));
+  EXPECT_THAT(config.troubles, SizeIs(2));
+}
+
+}  // namespace
+}  // namespace ferry

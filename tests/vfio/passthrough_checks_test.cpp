@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/passthrough_checks.h"
+
+#include <algorithm>
+#include <functional>
+#include <ostream>
+
+#include <gmock/gmock.h>
+
+#include "tests/vfio/doctor_machines.h"
+#include "tests/vfio/machines.h"
+#include "vfio/check_reading.h"
+
+namespace ferry {
+namespace {
+
+using test::FakeKernel;
+using test::kGpu;
+using test::of_gpu;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+std::vector<Check> checks_of(const FakeKernel& kernel) {
+  return passthrough_checks(kernel, scan(kernel).value(), test::gpu_rules());
+}
+
+const Check* find(const std::vector<Check>& checks, const std::string& id, const std::string& subject) {
+  const auto found = std::ranges::find_if(
+      checks, [&](const Check& check) { return check.id == id && check.subject == subject; });
+  return found == checks.end() ? nullptr : &*found;
+}
+
+/// A healthy host that something was done to, and the one check that must notice.
+struct Machine {
+  std::string name;
+  std::function<void(FakeKernel&)> spoil;
+  std::string id;
+  std::string subject;
+  Verdict verdict = Verdict::fail;
+  std::string found;
+  std::string fix;
+};
+void PrintTo(const Machine& row, std::ostream* out) {
+  *out << row.name;
+}
+
+void no_iommu(FakeKernel& kernel) {
+  kernel.remove("sys/class/iommu/dmar0");
+  kernel.remove("sys/kernel/iommu_groups/41");
+  kernel.remove(of_gpu("iommu_group"));
+}
+auto write(const std::string& path, const std::string& content) {
+  return [=](FakeKernel& kernel) { kernel.file(path, content); };
+}
+auto write_gpu(const std::string& attribute, const std::string& content) {
+  return write(of_gpu(attribute), content);
+}
+auto remove_gpu(const std::string& attribute) {
+  return [=](FakeKernel& kernel) { kernel.remove(of_gpu(attribute)); };
+}
+const std::string kModules = "lib/modules/" + std::string(test::kRelease);
+constexpr const char* kArmCpu = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x4e\n";
+
+void make_arm(FakeKernel& kernel) {
+  kernel.file("proc/cpuinfo", kArmCpu);
+  kernel.file("proc/cmdline", "console=ttyAMA0\n");
+  kernel.remove("sys/firmware/acpi/tables/DMAR");
+  kernel.file("sys/firmware/acpi/tables/IORT", "");
+  kernel.remove("sys/class/iommu/dmar0");
+  kernel.directory("sys/class/iommu/smmu3.0x0000000005000000");
+  kernel.file("proc/interrupts", "  33:   0  ITS-PCI-MSIX-0000:65:00.0  0 Edge  nvme0q0\n");
+}
+void give_framebuffer(FakeKernel& kernel) {
+  kernel.link("sys/class/graphics/fb0", "../../devices/pci0000:00/0000:65:00.0/graphics/fb0");
+  kernel.link(of_gpu("graphics/fb0/device"), "../../../0000:65:00.0");
+  kernel.file("sys/class/vtconsole/vtcon1/name", "(M) frame buffer device\n");
+  kernel.file("sys/class/vtconsole/vtcon1/bind", "1\n");
+}
+
+std::vector<Machine> machines() {
+  const std::string host = kHostSubject;
+  using enum Verdict;
+  return {
+      {"IntelWithoutTheParameter",
+       [](FakeKernel& kernel) {
+         no_iommu(kernel);
+         kernel.file("proc/cmdline", "quiet\n");
+       },
+       "iommu-active", host, fail, "0 IOMMUs in /sys/class/iommu, 0 groups", "boot with intel_iommu=on"},
+      {"IntelThatWasToldAndDidNot", no_iommu, "iommu-active", host, fail, "/proc/cmdline has intel_iommu=on",
+       "dmesg"},
+      {"IntelSwitchedOffLast",
+       [](FakeKernel& kernel) {
+         no_iommu(kernel);
+         kernel.file("proc/cmdline", "intel_iommu=on,sm_on intel_iommu=off\n");
+       },
+       "iommu-active", host, fail, "", "take intel_iommu=off out"},
+      {"SwitchedOffForAll",
+       [](FakeKernel& kernel) {
+         no_iommu(kernel);
+         kernel.file("proc/cmdline", "intel_iommu=on iommu=soft,off\n");
+       },
+       "iommu-active", host, fail, "", "take iommu=soft,off out"},
+      {"IntelOffInTheFirmware",
+       [](FakeKernel& kernel) {
+         no_iommu(kernel);
+         kernel.remove("sys/firmware/acpi/tables/DMAR");
+       },
+       "iommu-active", host, fail, "", "switch VT-d"},
+      {"AmdOffInTheFirmware",
+       [](FakeKernel& kernel) {
+         no_iommu(kernel);
+         kernel.file("proc/cpuinfo", "vendor_id\t: AuthenticAMD\n");
+         kernel.remove("sys/firmware/acpi/tables/DMAR");
+       },
+       "firmware-iommu-table", host, fail, "none of DMAR, IVRS, IORT, VIOT", "AMD-Vi"},
+      {"AmdAnnouncedAndNotTaken",
+       [](FakeKernel& kernel) {
+         no_iommu(kernel);
+         kernel.remove("sys/firmware/acpi/tables/DMAR");
+         kernel.file("sys/firmware/acpi/tables/IVRS", "");
+       },
+       "iommu-active", host, fail, "", "AMD-Vi"},
+      {"VirtualMachineWithoutAnIommu",
+       [](FakeKernel& kernel) {
+         no_iommu(kernel);
+         kernel.remove("sys/firmware/acpi/tables/DMAR");
+         kernel.file("proc/cpuinfo", "vendor_id\t: GenuineIntel\nflags\t: fpu hypervisor lm\n");
+       },
+       "iommu-active", host, fail, "", "its hypervisor has to give it an IOMMU"},
+      {"TableMissingButActive", [](FakeKernel& kernel) { kernel.remove("sys/firmware/acpi/tables/DMAR"); },
+       "firmware-iommu-table", host, pass, "active all the same", ""},
+      {"DeviceTree",
+       [](FakeKernel& kernel) {
+         kernel.remove("sys/firmware/acpi");
+         kernel.directory("sys/firmware/devicetree/base");
+       },
+       "firmware-iommu-table", host, unknown, "device tree", ""},
+      {"GroupsWithoutAnIommu", [](FakeKernel& kernel) { kernel.remove("sys/class/iommu/dmar0"); },
+       "iommu-active", host, unknown, "0 IOMMUs in /sys/class/iommu, 1 groups", "vfio-noiommu"},
+      {"ArmWithSmmu", make_arm, "iommu-active", host, pass, "1 IOMMUs in /sys/class/iommu", ""},
+      {"ArmInterrupts", make_arm, "interrupt-remapping", host, pass, "ITS-PCI-MSIX", ""},
+      {"ArmCoherencyNotSeenYet", make_arm, "cache-coherency", host, unknown, "no file says it", ""},
+      {"ArmSmmuOff",
+       [](FakeKernel& kernel) {
+         no_iommu(kernel);
+         make_arm(kernel);
+         kernel.remove("sys/class/iommu");
+       },
+       "iommu-active", host, fail, "", "SMMU"},
+      {"NoIommuMode", write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n"), "noiommu-mode",
+       host, fail, "enable_unsafe_noiommu_mode is Y", "write N"},
+      {"NoIommuModeAndTheGroup", write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n"),
+       "in-iommu-group", kGpu, unknown, "may be one without isolation", "noiommu-mode"},
+      {"VfioNotLoaded", [](FakeKernel& kernel) { kernel.remove("sys/module/vfio"); }, "noiommu-mode", host,
+       pass, "there is no", ""},
+      {"InterruptsNotRemapped", write("proc/interrupts", "  1:   9  IO-APIC    1-edge   IR-eye\n"),
+       "interrupt-remapping", host, unknown, "names no chip that remaps", "dmesg"},
+      {"UnsafeInterrupts", write("sys/module/iommufd/parameters/allow_unsafe_interrupts", "Y\n"),
+       "unsafe-interrupts", host, warn, "/sys/module/iommufd/parameters/allow_unsafe_interrupts is Y",
+       "allow_unsafe_interrupts"},
+      {"AcsOverride", write("proc/cmdline", "pcie_acs_override=downstream,multifunction\n"), "acs-override",
+       host, warn, "pcie_acs_override=downstream", "take it out"},
+      {"AcsRedirectionDisabled", write("proc/cmdline", "pci=noaer,disable_acs_redir=pci:8086:1234\n"),
+       "acs-override", host, warn, "disable_acs_redir", ""},
+      {"LockedDown", write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n"),
+       "kernel-lockdown", host, warn, "/sys/kernel/security/lockdown is integrity", "sign"},
+      {"NoLockdown",
+       [](FakeKernel& kernel) {
+         kernel.remove("sys/kernel/security/lockdown");
+         kernel.file("sys/kernel/security/lsm", "capability,apparmor");
+       },
+       "kernel-lockdown", host, pass, "cannot be locked down", ""},
+      {"SecurityfsNotMounted", [](FakeKernel& kernel) { kernel.remove("sys/kernel/security"); },
+       "kernel-lockdown", host, unknown, "not to be mounted", ""},
+      {"ModulesOfAnotherKernel", [](FakeKernel& kernel) { kernel.remove(kModules); }, "vfio-pci-available",
+       host, fail, "there is no /lib/modules/6.1.0-42-amd64", "reboot into the kernel that is installed"},
+      {"ModulesOfAnotherKernelAndVfioLoaded",
+       [](FakeKernel& kernel) {
+         kernel.remove(kModules);
+         kernel.add_driver({.name = "vfio-pci", .vfio = true});
+       },
+       "vfio-pci-available", host, warn, "/sys/bus/pci/drivers/vfio-pci is there", "reboot"},
+      {"VfioPciLoaded", [](FakeKernel& kernel) { kernel.add_driver({.name = "vfio-pci", .vfio = true}); },
+       "vfio-pci-available", host, pass, "/sys/bus/pci/drivers/vfio-pci", ""},
+      {"VfioPciBuiltIn", write(kModules + "/modules.builtin", "kernel/drivers/vfio/pci/vfio-pci.ko\n"),
+       "vfio-pci-available", host, pass, "modules.builtin", ""},
+      {"VfioPciPacked",
+       [](FakeKernel& kernel) {
+         kernel.file(kModules + "/modules.dep", "/" + kModules + "/kernel/vfio-pci.ko.zst: \n");
+         kernel.file(kModules + "/kernel/vfio-pci.ko.zst", "");
+       },
+       "vfio-pci-available", host, pass, "vfio-pci.ko.zst can be loaded", ""},
+      {"VfioPciNotInstalled", write(kModules + "/modules.dep", "kernel/fs/ext4.ko:\nkernel/x-vfio-pci.ko:\n"),
+       "vfio-pci-available", host, fail, "has no vfio-pci.ko", "install the package"},
+      {"VfioPciFileMissing",
+       [](FakeKernel& kernel) { kernel.remove(kModules + "/kernel/drivers/vfio/pci/vfio-pci.ko"); },
+       "vfio-pci-available", host, fail, "which is not there", "install"},
+      {"VfioBlocked", write("etc/modprobe.d/no.conf", "install vfio-pci /bin/false\n"), "vfio-not-blocked",
+       host, warn, "/etc/modprobe.d/no.conf:1: install vfio_pci /bin/false", "take the line out"},
+      {"IdsOnTheCommandLine", write("proc/cmdline", "vfio-pci.ids=10de:2684,10de:22ba\n"), "vfio-pci-ids",
+       host, warn, "/proc/cmdline: vfio-pci.ids=10de:2684", "initramfs"},
+      {"IdsInModprobe",
+       write("etc/modprobe.d/vfio.conf", "# ours\n\noptions vfio-pci disable_vga=1 \\\n ids=10de:2684\n"),
+       "vfio-pci-ids", host, warn, "/etc/modprobe.d/vfio.conf:3: ids=10de:2684", ""},
+      {"IdsInAHiddenFile",
+       [](FakeKernel& kernel) {
+         kernel.file("lib/modprobe.d/vfio.conf", "options vfio_pci ids=10de:2684\n");
+         kernel.file("etc/modprobe.d/vfio.conf", "");
+       },
+       "vfio-pci-ids", host, pass, "", ""},
+      {"DriverctlHasTheGpu", write("etc/driverctl.d/pci-0000:65:00.0", "vfio-pci\n"), "driverctl-overrides",
+       host, warn, "/etc/driverctl.d/pci-0000:65:00.0: vfio-pci", "one tool"},
+      {"DriverctlHasAnother", write("etc/driverctl.d/pci-0000:02:00.0", "pci-stub\n"), "driverctl-overrides",
+       host, pass, "has 1, none for", ""},
+      {"NoContainerNode", [](FakeKernel& kernel) { kernel.remove("dev/vfio/vfio"); }, "vfio-container-node",
+       host, fail, "neither /dev/vfio/vfio nor /dev/iommu", "mount the host's"},
+      {"ContainerNodeToCome",
+       [](FakeKernel& kernel) {
+         kernel.remove("dev/vfio");
+         kernel.remove("sys/module/vfio");
+       },
+       "vfio-container-node", host, unknown, "is not loaded", "modprobe vfio"},
+      {"ContainerNodeIsADirectory", [](FakeKernel& kernel) { kernel.directory("dev/iommu"); },
+       "vfio-container-node", host, fail, "/dev/iommu is a directory", "remove it"},
+      {"OffTheBus", write_gpu("config", std::string(64, '\xff')), "function-readable", kGpu, fail,
+       "off the bus", "cold start"},
+      {"AnotherUnreadable",
+       [](FakeKernel& kernel) {
+         kernel.add_function({.address = "0000:02:00.0", .ids = "10de:2204", .group = 42});
+         kernel.file("sys/devices/pci0000:00/0000:02:00.0/vendor", "?\n");
+       },
+       "pci-functions-readable", host, unknown, "0000:02:00.0: ", "root"},
+      {"NoAccelerator", [](FakeKernel& kernel) { kernel.remove_function(kGpu); }, "accelerators-present",
+       host, warn, "none of the functions", "lspci"},
+      {"NoGroup", remove_gpu("iommu_group"), "in-iommu-group", kGpu, fail, "there is no", "iommu-active"},
+      {"NoGroupAmongOthers",
+       [](FakeKernel& kernel) {
+         kernel.remove(of_gpu("iommu_group"));
+         kernel.add_function({.address = "0000:02:00.0", .ids = "10de:2204", .group = 42});
+       },
+       "in-iommu-group", kGpu, fail, "there is no", "another slot"},
+      {"NoGroupToJudge", remove_gpu("iommu_group"), "group-moves-whole", kGpu, unknown, "none to judge", ""},
+      {"SharedGroup",
+       [](FakeKernel& kernel) {
+         kernel.add_driver({.name = "nvme", .ids = {"class:0108"}});
+         kernel.add_function({.address = "0000:66:00.0",
+                              .ids = "144d:a80a",
+                              .class_code = 0x010802,
+                              .group = 41,
+                              .driver = "nvme"});
+       },
+       "group-moves-whole", kGpu, fail,
+       "/sys/kernel/iommu_groups/41: 0000:66:00.0 (144d:a80a, class 0108, driver nvme) shares the group",
+       "another slot, or ACS"},
+      {"SharedWithADriverlessDevice",
+       [](FakeKernel& kernel) {
+         kernel.add_function(
+             {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41});
+       },
+       "group-moves-whole", kGpu, pass, "0000:65:00.0 can move; 0000:66:00.0", ""},
+      {"TwoGpusInAGroup",
+       [](FakeKernel& kernel) {
+         kernel.add_function({.address = "0000:66:00.0", .group = 41, .driver = "nouveau"});
+       },
+       "group-moves-whole", kGpu, pass, "0000:65:00.0, 0000:66:00.0 can move", ""},
+      {"VirtualFunctionsOn", write_gpu("sriov_numvfs", "4\n"), "virtual-functions-off", kGpu, fail,
+       "sriov_numvfs is 4", "vGPUs"},
+      {"VirtualFunctionsAreNoMatterOfTheGroup", write_gpu("sriov_numvfs", "4\n"), "group-moves-whole", kGpu,
+       pass, "can move", ""},
+      {"BootDisplay", write_gpu("boot_vga", "1\n"), "boot-display", kGpu, warn, "boot_vga is 1", "primary"},
+      {"NoVgaDevice", remove_gpu("boot_vga"), "boot-display", kGpu, pass, "no VGA device", ""},
+      {"FirmwareFramebuffer",
+       write("proc/iomem", "4000000000-4401ffffff : PCI Bus\n  4000000000-40007fffff : BOOTFB\n"),
+       "firmware-framebuffer", kGpu, warn, "BOOTFB inside BAR 1", "Linux 6.0"},
+      {"FirmwareFramebufferOfA3dController",
+       [](FakeKernel& kernel) {
+         kernel.file(of_gpu("class"), "0x030200\n");
+         kernel.file("proc/iomem", "4000000000-40007fffff : efifb\n");
+       },
+       "firmware-framebuffer", kGpu, warn, "efifb inside BAR 1", "initcall_blacklist=sysfb_init"},
+      {"FirmwareFramebufferElsewhere", write("proc/iomem", "80000000-807fffff : BOOTFB\n"),
+       "firmware-framebuffer", kGpu, pass, "no firmware framebuffer", ""},
+      {"AddressesHidden",
+       write("proc/iomem", "00000000-00000000 : System RAM\n  00000000-00000000 : BOOTFB\n"),
+       "firmware-framebuffer", kGpu, unknown, "hides all addresses", "root"},
+      {"ConsoleOnTheGpu", give_framebuffer, "console-framebuffer", kGpu, warn,
+       "/sys/class/graphics/fb0 is this device's; /sys/class/vtconsole/vtcon1/bind is 1", "write 0 to"},
+      {"FramebufferWithoutConsole",
+       [](FakeKernel& kernel) {
+         give_framebuffer(kernel);
+         kernel.file("sys/class/vtconsole/vtcon1/bind", "0\n");
+       },
+       "console-framebuffer", kGpu, pass, "no console draws", ""},
+      {"ConsoleOnAnother",
+       [](FakeKernel& kernel) {
+         give_framebuffer(kernel);
+         kernel.link(of_gpu("graphics/fb0/device"), "../../../efi-framebuffer.0");
+       },
+       "console-framebuffer", kGpu, pass, "is this device's", ""},
+      {"NoReset",
+       [](FakeKernel& kernel) {
+         kernel.remove(of_gpu("reset_method"));
+         kernel.remove(of_gpu("reset"));
+       },
+       "reset-method", kGpu, warn, "knows no way", "cold start"},
+      {"ResetSwitchedOff", write_gpu("reset_method", "\n"), "reset-method", kGpu, warn, "is empty",
+       "write `default`"},
+      {"ResetOfAnOldKernel", remove_gpu("reset_method"), "reset-method", kGpu, pass, "/reset is there", ""},
+      {"Asleep", write_gpu("power_state", "D3hot\n"), "power-state", kGpu, pass, "D3hot", ""},
+      {"WithoutPower", write_gpu("power_state", "D3cold\n"), "power-state", kGpu, warn, "D3cold",
+       "d3cold_allowed"},
+      {"PowerError", write_gpu("power_state", "error\n"), "power-state", kGpu, fail, "error", "cold start"},
+      {"PowerUnknownToTheKernel", write_gpu("power_state", "unknown\n"), "power-state", kGpu, unknown,
+       "says 'unknown'", ""},
+      {"PowerOfAnOldKernel", remove_gpu("power_state"), "power-state", kGpu, unknown, "there is no", ""},
+      {"Bar1OfZeros",
+       write_gpu("resource",
+                 "0x00000000f6000000 0x00000000f6ffffff 0x0000000000040200\n0x0 0x0 0x0\n0x0 0x0 0x0\n"
+                 "0x0000004400000000 0x0000004401ffffff 0x000000000014220c\n0x0 0x0 0x0\n"),
+       "bars-assigned", kGpu, fail, "no address for BAR 1 (64-bit)", "Above 4G Decoding"},
+      {"Bar1WithoutAddress",
+       write_gpu("resource",
+                 "0xf6000000 0xf6ffffff 0x40200\n0x0 0x3ffffffff 0x2014220c\n0x0 0x0 0x0\n"
+                 "0x4400000000 0x4401ffffff 0x14220c\n"),
+       "bars-assigned", kGpu, fail, "no address for BAR 1", "Above 4G Decoding"},
+      {"NoPortsAreNoMatter",
+       write_gpu("resource",
+                 "0xf6000000 0xf6ffffff 0x40200\n0x4000000000 0x43ffffffff 0x14220c\n0x0 0x0 0x0\n"
+                 "0x4400000000 0x4401ffffff 0x14220c\n0x0 0x0 0x0\n0x0 0x7f 0x20040101\n"),
+       "bars-assigned", kGpu, pass, "4 BARs", ""},
+      {"SlowLink", write_gpu("current_link_speed", "2.5 GT/s PCIe\n"), "pcie-link", kGpu, warn,
+       "2.5 GT/s PCIe x16 of 16.0 GT/s PCIe x16", "under load"},
+      {"NarrowLink", write_gpu("current_link_width", "8\n"), "pcie-link", kGpu, warn, "x8 of", "more lanes"},
+      {"LinkUnknown", write_gpu("current_link_speed", "Unknown\n"), "pcie-link", kGpu, unknown,
+       "do not all say", ""},
+      {"NoNode", write_gpu("numa_node", "-1\n"), "numa-node", kGpu, unknown,
+       "/sys/devices/system/node/online", ""},
+      {"NoNodeOfOne",
+       [](FakeKernel& kernel) {
+         kernel.file(of_gpu("numa_node"), "-1\n");
+         kernel.file("sys/devices/system/node/online", "0\n");
+       },
+       "numa-node", kGpu, pass, "only one", ""},
+  };
+}
+
+class PassthroughMachine : public testing::TestWithParam<Machine> {};
+
+TEST_P(PassthroughMachine, IsJudged) {
+  FakeKernel kernel;
+  test::build_healthy(kernel);
+  GetParam().spoil(kernel);
+  const auto checks = checks_of(kernel);
+  const Check* check = find(checks, GetParam().id, GetParam().subject);
+  ASSERT_NE(check, nullptr);
+  EXPECT_EQ(text(check->verdict), text(GetParam().verdict)) << check->found;
+  EXPECT_THAT(check->found, HasSubstr(GetParam().found));
+  EXPECT_THAT(check->fix, HasSubstr(GetParam().fix));
+  EXPECT_THAT(kernel.changes(), IsEmpty());
+}
+INSTANTIATE_TEST_SUITE_P(Table, PassthroughMachine, testing::ValuesIn(machines()),
+                         [](const auto& row) { return row.param.name; });
+
+TEST(PassthroughChecks, PassOnAHealthyHostAndSayWhereTheyLooked) {
+  FakeKernel kernel;
+  test::build_healthy(kernel);
+  const auto checks = checks_of(kernel);
+  EXPECT_EQ(checks.size(), 26U);
+  for (const Check& check : checks) {
+    EXPECT_EQ(text(check.verdict), "pass") << check.id << ": " << check.found;
+    EXPECT_THAT(check.found, HasSubstr("/")) << check.id;
+    EXPECT_THAT(check.why, Not(IsEmpty())) << check.id;
+    EXPECT_THAT(check.fix, IsEmpty()) << check.id;
+  }
+}
+
+TEST(PassthroughChecks, ComeHostFirstThenByAccelerator) {
+  FakeKernel kernel;
+  test::build_healthy(kernel);
+  kernel.add_function({.address = "0000:0a:00.0", .group = 7, .driver = "nouveau"});
+  std::vector<std::string> subjects;
+  for (const Check& check : checks_of(kernel)) {
+    if (subjects.empty() || subjects.back() != check.subject) subjects.push_back(check.subject);
+  }
+  EXPECT_THAT(subjects, testing::ElementsAre("host", "0000:0a:00.0", kGpu));
+}
+
+TEST(PassthroughChecks, NameEachCheckOnceASubject) {
+  FakeKernel kernel;
+  test::build_healthy(kernel);
+  make_arm(kernel);
+  std::set<std::pair<std::string, std::string>> seen;
+  for (const Check& check : checks_of(kernel)) {
+    EXPECT_TRUE(seen.emplace(check.id, check.subject).second) << check.id;
+    EXPECT_EQ(check.id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-"), std::string::npos)
+        << check.id;
+  }
+}
+
+TEST(PassthroughChecks, SeeCoherencyByADeviceThatVfioHasTaken) {
+  FakeKernel kernel;
+  test::build_healthy(kernel);
+  make_arm(kernel);
+  kernel.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel.add_function(
+      {.address = "0000:0a:00.0", .group = 7, .driver = "vfio-pci", .driver_override = "vfio-pci"});
+  const auto checks = checks_of(kernel);
+  EXPECT_EQ(find(checks, "cache-coherency", kHostSubject)->verdict, Verdict::pass);
+}
+
+TEST(PassthroughChecks, AnswerOnAHostThatShowsNothing) {
+  FakeKernel kernel;
+  for (const Check& check : checks_of(kernel)) EXPECT_THAT(check.found, Not(IsEmpty())) << check.id;
+}
+
+/// What a file or directory that a check reads is replaced by.
+struct Garbage {
+  const char* name;
+  void (*put)(const FakeKernel&, const std::string&);
+};
+void put_file(const FakeKernel& kernel, const std::string& path, const std::string& content) {
+  kernel.remove(path);  // it may be a link or a directory
+  kernel.file(path, content);
+}
+const std::vector<Garbage> kGarbage = {
+    {"empty", [](const FakeKernel& kernel, const std::string& path) { put_file(kernel, path, ""); }},
+    {"binary",
+     [](const FakeKernel& kernel, const std::string& path) {
+       put_file(kernel, path, std::string("\0\xff\x01\x80[Y]\x7f", 8));
+     }},
+    {"huge",
+     [](const FakeKernel& kernel, const std::string& path) {
+       // Lists may be long: more than any.
+       const bool list = path.starts_with("proc/") || path.starts_with("lib/");
+       put_file(kernel, path, std::string(list ? kListBytes + 1 : kAttributeBytes + 1, '7'));
+     }},
+    {"directory",
+     [](const FakeKernel& kernel, const std::string& path) {
+       kernel.remove(path);
+       kernel.directory(path + "/inside");
+     }},
+};
+
+/// Something that a check reads. What garbage makes no garbage of (an empty command line is one) is named.
+struct Input {
+  std::string path;
+  std::string id;  ///< empty: only explains, and decides nothing
+  std::string subject = kHostSubject;
+  std::set<std::string> sensible = {};
+};
+void PrintTo(const Input& row, std::ostream* out) {
+  *out << row.path;
+}
+
+std::vector<Input> inputs() {
+  const std::set<std::string> directory = {"directory"};
+  return {
+      {"proc/cmdline", "acs-override", kHostSubject, {"empty"}},
+      {"proc/cmdline", "vfio-pci-ids", kHostSubject, {"empty"}},
+      {"proc/cpuinfo", ""},
+      {"proc/interrupts", "interrupt-remapping"},
+      {"proc/iomem", "firmware-framebuffer", kGpu},
+      {"proc/sys/kernel/osrelease", "vfio-pci-available"},
+      {kModules, "vfio-pci-available", kHostSubject, directory},
+      {kModules + "/modules.dep", "vfio-pci-available", kHostSubject},
+      {kModules + "/modules.builtin", "vfio-pci-available", kHostSubject, {"empty"}},
+      {"sys/firmware/acpi/tables", "firmware-iommu-table", kHostSubject, directory},
+      {"sys/class/iommu", "iommu-active", kHostSubject, directory},
+      {"sys/kernel/iommu_groups", "iommu-active", kHostSubject, directory},
+      {"sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "noiommu-mode"},
+      {"sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "unsafe-interrupts"},
+      {"sys/kernel/security/lockdown", "kernel-lockdown"},
+      {"etc/modprobe.d", "vfio-pci-ids", kHostSubject, directory},
+      {"etc/modprobe.d/blacklist.conf", "vfio-pci-ids", kHostSubject, {"empty"}},
+      {"etc/modprobe.d/blacklist.conf", "vfio-not-blocked", kHostSubject, {"empty"}},
+      {"etc/driverctl.d", "driverctl-overrides", kHostSubject, directory},
+      {"etc/driverctl.d/pci-0000:65:00.0", "driverctl-overrides", kHostSubject, {"empty"}},
+      {"dev/vfio", "vfio-container-node", kHostSubject, directory},
+      {"sys/class/graphics", "console-framebuffer", kGpu, directory},
+      {"sys/class/graphics/fb0/device", "console-framebuffer", kGpu},
+      {"sys/class/vtconsole", "console-framebuffer", kGpu},
+      {"sys/class/vtconsole/vtcon1/name", "console-framebuffer", kGpu, {"empty", "huge"}},
+      {"sys/class/vtconsole/vtcon1/bind", "console-framebuffer", kGpu},
+      {of_gpu("iommu_group"), "in-iommu-group", kGpu},
+      {of_gpu("sriov_numvfs"), "virtual-functions-off", kGpu},
+      {of_gpu("boot_vga"), "boot-display", kGpu},
+      {of_gpu("resource"), "bars-assigned", kGpu},
+      {of_gpu("resource"), "firmware-framebuffer", kGpu},
+      {of_gpu("reset_method"), "reset-method", kGpu, {"empty"}},
+      {of_gpu("power_state"), "power-state", kGpu},
+      {of_gpu("current_link_speed"), "pcie-link", kGpu},
+      {of_gpu("max_link_speed"), "pcie-link", kGpu},
+      {of_gpu("current_link_width"), "pcie-link", kGpu},
+      {of_gpu("max_link_width"), "pcie-link", kGpu},
+      {of_gpu("numa_node"), "numa-node", kGpu},
+      {"sys/devices/system/node/online", ""},
+      {of_gpu("config"), ""},
+      {of_gpu("vendor"), ""},
+      {of_gpu("class"), ""},
+      {of_gpu("driver"), ""},
+  };
+}
+
+class MalformedInput : public testing::TestWithParam<Input> {};
+
+TEST_P(MalformedInput, IsUnknownAndNeverACrash) {
+  const Input& input = GetParam();
+  for (const Garbage& garbage : kGarbage) {
+    FakeKernel kernel;
+    test::build_healthy(kernel);
+    give_framebuffer(kernel);
+    garbage.put(kernel, input.path);
+    const auto checks = checks_of(kernel);
+    EXPECT_THAT(checks, Not(IsEmpty()));
+    if (input.id.empty() || input.sensible.contains(garbage.name)) continue;
+    const Check* check = find(checks, input.id, input.subject);
+    ASSERT_NE(check, nullptr) << garbage.name;
+    EXPECT_EQ(text(check->verdict), "unknown") << garbage.name << ": " << check->found;
+    EXPECT_THAT(check->found, Not(IsEmpty())) << garbage.name;
+    EXPECT_LT(check->found.size(), 1000U) << garbage.name;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Table, MalformedInput, testing::ValuesIn(inputs()), [](const auto& row) {
+  std::string name = row.param.path + "_" + row.param.id;
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace ferry

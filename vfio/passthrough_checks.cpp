@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/passthrough_checks.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "vfio/passthrough_check_parts.h"
+
+namespace ferry {
+namespace {
+
+Check accelerators_check(const std::vector<PciAddress>& accelerators) {
+  Check check{.id = "accelerators-present",
+              .subject = kHostSubject,
+              .why = "without one there is nothing to give to a VM"};
+  if (accelerators.empty()) {
+    return std::move(check).warned(
+        "none of the functions in /sys/bus/pci/devices is an accelerator",
+        "see whether `lspci` has the card; one that is missing there was not found "
+        "by the firmware");
+  }
+  return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices", accelerators.size()));
+}
+
+// An accelerator that cannot be read has a check of its own, unless it cannot even be told for one.
+Check functions_check(const Inventory& inventory, const AcceleratorRules& rules) {
+  Check check{.id = "pci-functions-readable",
+              .subject = kHostSubject,
+              .why = "what cannot be read may be an accelerator, or stand in the way of one"};
+  std::vector<std::string> problems;
+  for (const auto& [address, function] : inventory.functions) {
+    if (function.problem && !rules.match(function)) {
+      problems.push_back(fmt::format("{}: {}", address.text(), function.problem->message));
+    }
+  }
+  if (problems.empty()) {
+    return std::move(check).passed(
+        fmt::format("/sys/bus/pci/devices has {} functions", inventory.functions.size()));
+  }
+  constexpr std::size_t kMostNamed = 3;
+  std::string text = fmt::format("{} cannot be read", problems.size());
+  for (std::size_t i = 0; i < std::min(problems.size(), kMostNamed); ++i) text += "; " + problems[i];
+  return std::move(check).unknown(std::move(text), "run as root; a device off the bus needs a cold start");
+}
+
+void append(std::vector<Check>& to, std::vector<Check> more) {
+  std::ranges::move(more, std::back_inserter(to));
+}
+
+}  // namespace
+
+std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
+                                      const AcceleratorRules& rules) {
+  std::vector<PciAddress> accelerators;
+  for (const auto& [address, function] : inventory.functions) {
+    if (rules.match(function)) accelerators.push_back(address);
+  }
+  const auto command_line = KernelCommandLine::read(host);
+  std::vector<Check> out = checks::of_isolation(host, inventory, rules, command_line);
+  append(out, checks::of_vfio_setup(host, inventory, accelerators, command_line));
+  out.push_back(functions_check(inventory, rules));
+  out.push_back(accelerators_check(accelerators));
+  const std::vector<Check> of_groups = checks::of_groups(host, inventory, rules, accelerators);
+  for (const PciAddress& address : accelerators) {
+    const PciFunction& function = *inventory.find(address);
+    const DeviceFacts facts = read_device_facts(host, address);
+    std::ranges::copy_if(of_groups, std::back_inserter(out),
+                         [&](const Check& check) { return check.subject == address.text(); });
+    append(out, checks::of_display(host, function, facts));
+    append(out, checks::of_condition(host, function, facts));
+  }
+  return out;
+}
+
+}  // namespace ferry
