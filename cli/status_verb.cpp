@@ -125,7 +125,10 @@ ExitStatus status_verb(const Session& session) {
           fmt::format("{} {}", member.text(), other.is_bridge() ? "(bridge)" : driver_text(other)));
     }
     add_outlook(*seen, session.rules, drivers, function, entry);
-    entry["facts"] = to_json(read_device_facts(*session.host, address));
+    // The table does not show them, and reading them wakes a GPU that sleeps.
+    if (session.output != OutputFormat::table) {
+      entry["facts"] = to_json(read_device_facts(*session.host, address));
+    }
     entry["vgpu_framework"] = gpu == nullptr ? "none" : std::string(text(gpu->framework));
     entry["vgpus"] = json::array();
     if (gpu != nullptr) {

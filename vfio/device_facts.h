@@ -18,8 +18,8 @@
 namespace ferry {
 
 struct ResetFacts {
-  /// What the kernel tries, in that order ("flr", "pm", "bus"). Empty: it has no way, or was told to use
-  /// none. Absent: a kernel before 5.15 does not say.
+  /// What the kernel tries, in that order ("flr", "pm", "bus"). Empty: it was told to use none. Absent: the
+  /// function had no way when it was found, or the kernel is older than 5.15 and does not say.
   std::optional<std::vector<std::string>> methods;
   /// Whether the file `reset` is there, which it is when some method works.
   std::optional<bool> offered;

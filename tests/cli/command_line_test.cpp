@@ -210,13 +210,20 @@ TEST_F(CommandLine, ShowsMachinesTheKernelsRuleAndOurs) {
 }
 
 TEST_F(CommandLine, ShowsThatTheKernelAllowsWhatFerryDoesNot) {
-  // Two GPUs without drivers in one group: viable as it is, and still neither moves without the other.
-  kernel_.add_function({.address = "0000:70:00.0", .ids = "10de:2330", .class_code = 0x030200, .group = 70});
-  kernel_.add_function({.address = "0000:71:00.0", .ids = "10de:2330", .class_code = 0x030200, .group = 70});
+  // Nothing in the group has a driver, so the kernel has no objection; that the GPU has VFs is ours.
+  kernel_.add_function({.address = "0000:70:00.0",
+                        .ids = "10de:2330",
+                        .class_code = 0x030200,
+                        .group = 70,
+                        .totalvfs = 16,
+                        .numvfs = 2});
   const auto gpu = nlohmann::json::parse(ferry({"status", "-o", "json"}).out)["accelerators"][1];
   EXPECT_EQ(gpu["address"], "0000:70:00.0");
   EXPECT_EQ(gpu["group_viable"], true);
   EXPECT_THAT(gpu["group_blockers"], IsEmpty());
+  EXPECT_EQ(gpu["movable"], false);
+  EXPECT_EQ(gpu["movable_reasons"],
+            nlohmann::json::parse(R"(["0000:70:00.0 has 2 virtual functions enabled"])"));
 }
 
 TEST_F(CommandLine, ShowsThatNothingMovesWithoutAnIommu) {
