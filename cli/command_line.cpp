@@ -51,6 +51,7 @@ class CommandTree {
 
     add_verb(app, "status", "every accelerator, its group and the other members, its driver, who uses it",
              status_verb);
+    add_doctor(app);
     add_vfio(app);
     add_vgpu(app);
     add_plugin(app);
@@ -70,6 +71,13 @@ class CommandTree {
     verb->add_flag("--dry-run", globals_.dry_run, "say what would be written, write nothing");
     verb->add_flag("--explain", globals_.explain, "print the reason of each write");
     return verb;
+  }
+
+  void add_doctor(CLI::App& app) {
+    CLI::App* doctor =
+        add_verb(app, "doctor", "what keeps this host from giving GPUs to VMs, and what to change",
+                 [this](const Session& session) { return doctor_verb(session, doctor_); });
+    doctor->add_option("--for", doctor_.purposes, "what to check for: passthrough")->capture_default_str();
   }
 
   void add_selection(CLI::App* verb) {
@@ -173,6 +181,7 @@ class CommandTree {
 
   Globals& globals_;
   Verb& verb_;
+  DoctorOptions doctor_;
   SelectionOptions selection_;
   ProfileOptions profile_;
   RemovalOptions removal_;

@@ -18,6 +18,13 @@ namespace ferry {
 /// `status`: every accelerator, its group and the other members, its driver, who uses it.
 ExitStatus status_verb(const Session& session);
 
+/// What `doctor` is to look for.
+struct DoctorOptions {
+  std::string purposes = "passthrough";  ///< words between commas
+};
+/// `doctor`: what keeps this host from a purpose, and what to change. Failed when any check fails.
+ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);
+
 /// `vfio plan` (a dry run of bind), `bind`, `unbind`.
 ExitStatus move_verb(const Session& session, const SelectionOptions& options, Direction direction);
 /// `vfio restore`: everything Ferry has moved goes back.

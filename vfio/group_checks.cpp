@@ -98,7 +98,7 @@ std::vector<Check> group_checks(const Inventory& inventory, const AcceleratorRul
   std::vector<Check> out;
   // Virtual functions have a check of their own, and one trouble is enough of one kind.
   Inventory without_vfs = inventory;
-  for (auto& [address, function] : without_vfs.functions) function.sriov_numvfs = 0;
+  for (auto& entry : without_vfs.functions) entry.second.sriov_numvfs = 0;
   MoveRequest request;
   for (const PciAddress& address : accelerators) {
     const PciFunction& function = *inventory.find(address);

@@ -30,9 +30,10 @@ Check functions_check(const Inventory& inventory, const AcceleratorRules& rules)
               .subject = kHostSubject,
               .why = "what cannot be read may be an accelerator, or stand in the way of one"};
   std::vector<std::string> problems;
-  for (const auto& [address, function] : inventory.functions) {
+  for (const auto& entry : inventory.functions) {
+    const PciFunction& function = entry.second;
     if (function.problem && !rules.match(function)) {
-      problems.push_back(fmt::format("{}: {}", address.text(), function.problem->message));
+      problems.push_back(fmt::format("{}: {}", function.address.text(), function.problem->message));
     }
   }
   if (problems.empty()) {

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/document.h"
+#include "cli/verbs.h"
+#include "common/suggest.h"
+#include "kubevirt-plugin/device_names.h"
+#include "vfio/passthrough_checks.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+using ChecksOf = std::vector<Check> (*)(const HostFs&, const Inventory&, const AcceleratorRules&);
+
+struct Purpose {
+  const char* name;
+  ChecksOf checks;
+};
+// What --for takes, in the order in which checks are printed.
+constexpr std::array<Purpose, 1> kPurposes = {{{.name = "passthrough", .checks = passthrough_checks}}};
+
+Result<std::set<std::string>> parse_purposes(const std::string& words) {
+  std::vector<std::string> known;
+  for (const Purpose& purpose : kPurposes) known.emplace_back(purpose.name);
+  std::set<std::string> asked;
+  std::size_t start = 0;
+  for (;;) {
+    const std::size_t end = std::min(words.find(',', start), words.size());
+    const std::string word = words.substr(start, end - start);
+    if (std::ranges::find(known, word) == known.end()) {
+      return fail(Errc::usage,
+                  fmt::format("--for: there are no checks for '{}'{}", word, did_you_mean(word, known)),
+                  fmt::format("--for takes {}; several with commas between", join(known, ", ")));
+    }
+    asked.insert(word);
+    if (end == words.size()) return asked;
+    start = end + 1;
+  }
+}
+
+json to_json(const Check& check) {
+  return {{"id", check.id},
+          {"subject", check.subject},
+          {"verdict", text(check.verdict)},
+          {"found", check.found},
+          {"why", check.why},
+          {"fix", check.fix.empty() ? json(nullptr) : json(check.fix)}};
+}
+
+// A pass is one line; what is not says why it matters and what to do, each on a line of its own.
+std::string lines_of(const Check& check, std::size_t id_width) {
+  std::string out =
+      fmt::format("  {:<7}  {:<{}}  {}\n", text(check.verdict), check.id, id_width, check.found);
+  if (check.verdict == Verdict::pass) return out;
+  constexpr const char* kIndent = "           ";  // below the id
+  out += fmt::format("{}why: {}\n", kIndent, check.why);
+  if (!check.fix.empty()) out += fmt::format("{}fix: {}\n", kIndent, check.fix);
+  return out;
+}
+
+// "0000:65:00.0 AD102 [GeForce RTX 4090]"
+std::string heading(const Check& check, const Inventory& inventory, DeviceNames& names) {
+  const auto address = PciAddress::parse(check.subject);
+  const PciFunction* function = address ? inventory.find(*address) : nullptr;
+  if (function == nullptr) return check.subject;
+  return fmt::format("{} {}", check.subject,
+                     names.find(function->vendor, function->device).value_or(function->ids()));
+}
+
+std::string text_of(const std::vector<Check>& checks, const Inventory& inventory, DeviceNames names) {
+  std::size_t id_width = 0;
+  for (const Check& check : checks) id_width = std::max(id_width, check.id.size());
+  std::string out;
+  std::string subject;
+  for (const Check& check : checks) {
+    if (check.subject != subject) out += heading(check, inventory, names) + "\n";
+    subject = check.subject;
+    out += lines_of(check, id_width);
+  }
+  return out;
+}
+
+}  // namespace
+
+ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
+  const auto purposes = parse_purposes(options.purposes);
+  if (!purposes) return complain(purposes.error());
+  const auto inventory = scan(*session.host);
+  if (!inventory) return complain(inventory.error());
+  std::vector<Check> checks;
+  for (const Purpose& purpose : kPurposes) {
+    if (!purposes->contains(purpose.name)) continue;
+    const auto more = purpose.checks(*session.host, *inventory, session.rules);
+    checks.insert(checks.end(), more.begin(), more.end());
+  }
+  std::map<Verdict, int> counts;
+  json list = json::array();
+  for (const Check& check : checks) {
+    ++counts[check.verdict];
+    list.push_back(to_json(check));
+  }
+  const int passed = counts[Verdict::pass];
+  const int warnings = counts[Verdict::warn];
+  const int failed = counts[Verdict::fail];
+  const int unknown = counts[Verdict::unknown];
+  print(
+      session,
+      {{"for", *purposes},
+       {"checks", list},
+       {"summary", {{"passed", passed}, {"warnings", warnings}, {"failed", failed}, {"unknown", unknown}}}},
+      text_of(checks, *inventory, DeviceNames(*session.host)) +
+          fmt::format("{} passed, {} warnings, {} failed, {} unknown\n", passed, warnings, failed, unknown));
+  return failed > 0 ? ExitStatus::failed : ExitStatus::done;
+}
+
+}  // namespace ferry

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ferry doctor` as a user meets it: exit status, what is printed, the shape of the document.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_program.h"
+#include "tests/vfio/doctor_machines.h"
+
+namespace ferry {
+namespace {
+
+using test::FakeKernel;
+using test::of_gpu;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+using testing::UnorderedElementsAre;
+
+class Doctor : public testing::Test {
+ protected:
+  Doctor() { test::build_healthy(kernel_); }
+  test::ProgramResult doctor(std::vector<std::string> arguments = {}) const {
+    arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string(), "doctor"});
+    return test::run_ferry(arguments);
+  }
+  FakeKernel kernel_;
+};
+
+TEST_F(Doctor, ExitsWith0OnAHealthyHostAndSumsUp) {
+  const auto result = doctor();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out,
+              StartsWith("host\n  pass     firmware-iommu-table    /sys/firmware/acpi/tables has DMAR\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("\n0000:65:00.0 AD102 [GeForce RTX 4090]\n  pass     function-readable "));
+  EXPECT_THAT(result.out, testing::EndsWith("\n26 passed, 0 warnings, 0 failed, 0 unknown\n"));
+  EXPECT_THAT(result.out, Not(HasSubstr("why: ")));
+  EXPECT_FALSE(kernel_.exists("run/ferry"));
+}
+
+TEST_F(Doctor, ExitsWith0OnWarningsAndOnWhatIsUnknown) {
+  kernel_.file(of_gpu("boot_vga"), "1\n");
+  kernel_.file(of_gpu("power_state"), "?\n");
+  const auto result = doctor({"--for", "passthrough"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("  warn     boot-display "));
+  EXPECT_THAT(result.out, HasSubstr("  unknown  power-state "));
+  EXPECT_THAT(result.out, testing::EndsWith("\n24 passed, 1 warnings, 0 failed, 1 unknown\n"));
+}
+
+TEST_F(Doctor, ExitsWith1WhenACheckFailsAndShowsTheFix) {
+  kernel_.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+  const auto result = doctor();
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, HasSubstr("  fail     noiommu-mode "));
+  EXPECT_THAT(result.out, HasSubstr("\n           fix: write N to it"));
+}
+
+TEST_F(Doctor, PrintsTheSameForMachines) {
+  kernel_.file(of_gpu("sriov_numvfs"), "2\n");
+  const auto result = doctor({"-o", "json"});
+  EXPECT_EQ(result.status, 1);
+  const auto document = nlohmann::json::parse(result.out);
+  EXPECT_EQ(document["for"], nlohmann::json::array({"passthrough"}));
+  EXPECT_EQ(document["summary"],
+            (nlohmann::json{{"passed", 25}, {"warnings", 0}, {"failed", 1}, {"unknown", 0}}));
+  ASSERT_EQ(document["checks"].size(), 26U);
+  for (const auto& check : document["checks"]) {
+    std::vector<std::string> keys;
+    for (const auto& item : check.items()) keys.push_back(item.key());
+    EXPECT_THAT(keys, UnorderedElementsAre("id", "subject", "verdict", "found", "why", "fix"));
+    const bool failed = check["id"] == "virtual-functions-off";
+    EXPECT_EQ(check["verdict"], failed ? "fail" : "pass") << check["id"];
+    EXPECT_EQ(check["fix"].is_null(), !failed) << check["id"];
+  }
+  EXPECT_EQ(document["checks"][0]["subject"], "host");
+  EXPECT_EQ(document["checks"][25]["subject"], "0000:65:00.0");
+  EXPECT_THAT(doctor({"-o", "yaml"}).out, HasSubstr("verdict: \"fail\""));
+}
+
+TEST_F(Doctor, RefusesAPurposeThatItDoesNotKnow) {
+  for (const char* purpose : {"passthrugh", "passthrough,passtrough", "Passthrougth"}) {
+    const auto result = doctor({"--for", purpose});
+    EXPECT_EQ(result.status, 2) << purpose;
+    EXPECT_THAT(result.err, HasSubstr("did you mean 'passthrough'?")) << purpose;
+    EXPECT_THAT(result.err, HasSubstr("hint: --for takes passthrough")) << purpose;
+    EXPECT_THAT(result.out, IsEmpty()) << purpose;
+  }
+  for (const char* purpose : {"", "kata", "passthrough,", ","}) {
+    const auto result = doctor({std::string("--for=") + purpose});
+    EXPECT_EQ(result.status, 2) << purpose;
+    EXPECT_THAT(result.err, HasSubstr("hint: ")) << purpose;
+  }
+}
+
+TEST_F(Doctor, FailsWhereThereIsNoHost) {
+  const auto result = test::run_ferry({"--host-root", (kernel_.root() / "none").string(), "doctor"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("scan PCI functions"));
+}
+
+}  // namespace
+}  // namespace ferry
