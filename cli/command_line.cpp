@@ -107,9 +107,13 @@ class CommandTree {
       verb_ = [this](const Session& session) { return move_verb(session, selection_, Direction::to_vfio); };
     });
     add_selection(plan);
-    add_selection(add_changing_verb(*vfio, "bind", "move groups to vfio", [this](const Session& session) {
+    CLI::App* bind = add_changing_verb(*vfio, "bind", "move groups to vfio", [this](const Session& session) {
       return move_verb(session, selection_, Direction::to_vfio);
-    }));
+    });
+    add_selection(bind);
+    for (CLI::App* verb : {plan, bind}) {
+      verb->add_flag("--force", selection_.force, "also what only a screen depends on; never what is in use");
+    }
     add_selection(add_changing_verb(
         *vfio, "unbind", "give groups back to the host",
         [this](const Session& session) { return move_verb(session, selection_, Direction::back); }));

@@ -120,6 +120,7 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
                   std::move(hint));
     }
   }
+  out.request.force = options.force;
   for (const std::string& text : options.with) {
     auto address = existing(text, inventory);
     if (!address) return fail(std::move(address).error().during("--with"));

@@ -20,6 +20,7 @@ struct SelectionOptions {
   std::vector<std::string> devices;  ///< PCI addresses; a companion stands for its accelerator
   std::vector<std::uint32_t> groups;
   std::vector<std::string> with;
+  bool force = false;  ///< see MoveRequest::force
   FilterOptions filter = {};  ///< alone, or narrowing `all`
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "host/all_use_probes.h"
+#include "host/nvidia_unbind_lock.h"
 #include "policy/accelerators.h"
 
 namespace ferry {
@@ -15,8 +16,9 @@ Session open_session(const std::filesystem::path& host_root) {
   Session session;
   session.host = std::make_unique<HostFs>(host_root);
   session.writer = std::make_unique<SpawningWriter>(*session.host);
-  session.probe = all_use_probes(*session.host);
   session.rules = default_accelerator_rules();
+  session.probe = all_use_probes(*session.host, session.rules);
+  session.driver_lock = std::make_unique<NvidiaUnbindLock>(*session.host, *session.writer);
   return session;
 }
 

@@ -11,6 +11,7 @@
 #include "common/host_writer.h"
 #include "common/node_lock.h"
 #include "common/result.h"
+#include "vfio/fence.h"
 #include "vfio/inventory.h"
 #include "vfio/use_probe.h"
 
@@ -22,6 +23,7 @@ struct Session {
   std::unique_ptr<HostFs> host;
   std::unique_ptr<HostWriter> writer;
   std::unique_ptr<UseProbe> probe;
+  std::unique_ptr<DriverLock> driver_lock;
   AcceleratorRules rules;
   OutputFormat output = OutputFormat::table;
   bool dry_run = false;

@@ -191,7 +191,8 @@ MoveContext context_of(const Session& session, const AcceleratorRules& rules) {
           .writer = session.writer.get(),
           .probe = session.probe.get(),
           .rules = rules,
-          .on_step = [](const Step& step) { spdlog::info("{}", step.text()); }};
+          .on_step = [](const Step& step) { spdlog::info("{}", step.text()); },
+          .driver_lock = session.driver_lock.get()};
 }
 
 // `choose` is called once the lock is held, since what it chooses from may change until then.

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <charconv>
 
+#include "host/fabric_use_probe.h"
 #include "host/libvirt_use_probe.h"
 #include "host/mount_use_probe.h"
+#include "host/network_use_probe.h"
 #include "host/proc_use_probe.h"
+#include "host/screen_use_probe.h"
 
 namespace ferry {
 namespace {
@@ -58,10 +61,13 @@ Result<UseReport> CombinedUseProbe::look(std::span<const UseQuestion> asked) {
   return all;
 }
 
-std::unique_ptr<UseProbe> all_use_probes(const HostFs& host) {
+std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules) {
   std::vector<std::unique_ptr<UseProbe>> probes;
   probes.push_back(std::make_unique<ProcUseProbe>(host));
   probes.push_back(std::make_unique<MountUseProbe>(host));
+  probes.push_back(std::make_unique<NetworkUseProbe>(host));
+  probes.push_back(std::make_unique<ScreenUseProbe>(host));
+  probes.push_back(std::make_unique<FabricUseProbe>(host, rules));
   probes.push_back(std::make_unique<LibvirtUseProbe>(
       host, VirtHelper{.program = virt_program(), .host_root = host.root()}));
   return std::make_unique<CombinedUseProbe>(host, std::move(probes));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/host_fs.h"
+#include "vfio/inventory.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {
@@ -24,7 +25,8 @@ class CombinedUseProbe final : public UseProbe {
   std::vector<std::unique_ptr<UseProbe>> probes_;
 };
 
-/// Every probe there is, for this host: /proc, mounts, libvirt. `host` must outlive it.
-std::unique_ptr<UseProbe> all_use_probes(const HostFs& host);
+/// Every probe there is, for this host: /proc, mounts, network links, screens, the NVLink fabric (whose
+/// switches `rules` takes on request), libvirt. `host` must outlive it.
+std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules);
 
 }  // namespace ferry

@@ -114,12 +114,15 @@ Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
 
   const auto names = host_->list("proc");
   if (!names) return fail(Error(names.error()).during("look who uses the devices"));
+  // We hold groups open ourselves while we move them. Absent in another PID namespace: there nobody is us.
+  const std::string ourselves = host_->link_name("proc/self").value_or("");
   std::size_t seen = 0;
   std::size_t blocked = 0;
   for (const std::string& name : *names) {
     const auto pid = pid_of(name);
     if (!pid) continue;
     ++seen;
+    if (name == ourselves) continue;
     Look process(*host_, fs::path("proc") / name, asked);
     process.at_descriptors();
     process.at_mappings();

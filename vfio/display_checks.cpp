@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ABI: Documentation/ABI/testing/sysfs-bus-pci (boot_vga); Documentation/fb/fbcon.rst (vtconsole);
 // sys/class/graphics: drivers/video/fbdev/core/fbsysfs.c.
-#include <algorithm>
-#include <array>
-
 #include <fmt/format.h>
 
 #include "vfio/check_reading.h"
+#include "vfio/firmware_framebuffer.h"
 #include "vfio/memory_map.h"
 #include "vfio/passthrough_check_parts.h"
 
@@ -35,13 +33,6 @@ Check boot_display_check(const HostFs& host, const PciFunction& function) {
   return std::move(check).unknown(fmt::format("/{} says '{}'", path.string(), shown(*text)));
 }
 
-// The names under which drivers of a framebuffer that the firmware set up claim its memory.
-bool is_firmware_framebuffer(const std::string& name) {
-  constexpr std::array<std::string_view, 7> kNames = {"BOOTFB",    "efifb",  "simplefb", "vesafb",
-                                                      "simpledrm", "efidrm", "vesadrm"};
-  return std::ranges::find(kNames, name) != kNames.end();
-}
-
 Check firmware_framebuffer_check(const HostFs& host, const PciFunction& function, const DeviceFacts& facts) {
   constexpr const char* kPath = "proc/iomem";
   Check check{.id = "firmware-framebuffer",
@@ -61,20 +52,13 @@ Check firmware_framebuffer_check(const HostFs& host, const PciFunction& function
     return std::move(check).unknown(
         fmt::format("/{}/resource has no BAR", sysfs_path(function.address).string()), "see bars-assigned");
   }
-  for (const MemoryClaim& claim : map.claims) {
-    if (!is_firmware_framebuffer(claim.name)) continue;
-    for (const Bar& bar : *facts.bars) {
-      // A size that runs past the last address is cut there rather than wrapped.
-      const std::uint64_t last =
-          bar.size - 1 > UINT64_MAX - bar.start ? UINT64_MAX : bar.start + bar.size - 1;
-      if (!bar.is_memory() || claim.start < bar.start || claim.end > last) continue;
-      return std::move(check).warned(
-          fmt::format("/{} has {} inside BAR {}", kPath, claim.name, bar.index),
-          function.pci_class() == PciClass::vga
-              ? "Linux 6.0 and newer lets go of it when vfio-pci takes the device; before, boot with "
-                "video=efifb:off"
-              : "boot with initcall_blacklist=sysfb_init: vfio-pci lets go of it for VGA devices only");
-    }
+  if (const auto found = firmware_framebuffer(map, *facts.bars)) {
+    return std::move(check).warned(
+        fmt::format("/{} has {} inside BAR {}", kPath, found->name, found->bar),
+        function.pci_class() == PciClass::vga
+            ? "Linux 6.0 and newer lets go of it when vfio-pci takes the device; before, boot with "
+              "video=efifb:off"
+            : "boot with initcall_blacklist=sysfb_init: vfio-pci lets go of it for VGA devices only");
   }
   if (map.claims.empty() || map.malformed > 0) {
     return std::move(check).unknown(

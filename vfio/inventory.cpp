@@ -34,18 +34,17 @@ bool on_vfio_driver(const PciFunction& function) {
   return function.driver && (*function.driver == "vfio-pci" || !function.vfio_devices.empty());
 }
 
-Result<Inventory> scan(const HostFs& host) {
-  Inventory inventory;
-  auto names = host.list("sys/bus/pci/devices");
-  if (!names) return fail(std::move(names).error().during("scan PCI functions"));
-  for (const std::string& name : *names) {
-    const auto address = PciAddress::parse(name);
-    if (!address) continue;  // nothing the kernel puts there is named otherwise
-    auto function = read_function(host, *address);
-    if (!function) continue;  // gone since it was listed
-    if (const auto group = function->iommu_group) inventory.groups[*group].push_back(*address);
-    inventory.functions.emplace(*address, std::move(*function));
-  }
+namespace {
+
+// What vanished since it was named is left out.
+void read_into(const HostFs& host, const PciAddress& address, Inventory& inventory) {
+  auto function = read_function(host, address);
+  if (!function) return;
+  if (const auto group = function->iommu_group) inventory.groups[*group].push_back(address);
+  inventory.functions.emplace(address, std::move(*function));
+}
+
+void read_host_facts(const HostFs& host, Inventory& inventory) {
   // sysfs lists by text, and a five-digit domain sorts before "0000" there.
   for (auto& [group, members] : inventory.groups) std::sort(members.begin(), members.end());
   if (auto drivers = host.list("sys/bus/pci/drivers")) {
@@ -53,6 +52,38 @@ Result<Inventory> scan(const HostFs& host) {
   }
   inventory.unsafe_noiommu =
       host.read_attribute("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").value_or("N") == "Y";
+}
+
+}  // namespace
+
+Result<Inventory> scan(const HostFs& host) {
+  Inventory inventory;
+  auto names = host.list("sys/bus/pci/devices");
+  if (!names) return fail(std::move(names).error().during("scan PCI functions"));
+  for (const std::string& name : *names) {
+    // Nothing that the kernel puts there is named otherwise.
+    if (const auto address = PciAddress::parse(name)) read_into(host, *address, inventory);
+  }
+  read_host_facts(host, inventory);
+  return inventory;
+}
+
+Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
+                               const std::vector<PciAddress>& functions) {
+  std::set<PciAddress> wanted(functions.begin(), functions.end());
+  for (const std::uint32_t group : groups) {
+    auto names = host.list("sys/kernel/iommu_groups/" + std::to_string(group) + "/devices");
+    if (!names) {
+      if (is_gone(names.error())) continue;
+      return fail(std::move(names).error());
+    }
+    for (const std::string& name : *names) {
+      if (const auto address = PciAddress::parse(name)) wanted.insert(*address);
+    }
+  }
+  Inventory inventory;
+  for (const PciAddress& address : wanted) read_into(host, address, inventory);
+  read_host_facts(host, inventory);
   return inventory;
 }
 

@@ -55,6 +55,10 @@ struct Inventory {
 /// meanwhile is left out. Errors: the bus itself cannot be listed (no sysfs at this root).
 Result<Inventory> scan(const HostFs& host);
 
+/// The same for the members of some groups and for `functions` alone: what one unit's move is read back by.
+Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
+                               const std::vector<PciAddress>& functions);
+
 /// Whether this driver is a vfio driver for `function`: vfio-pci, or one under which the function has a
 /// vfio-dev entry (any variant driver, kernel 6.1 and newer).
 bool on_vfio_driver(const PciFunction& function);

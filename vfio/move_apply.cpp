@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/move_apply.h"
 
-#include <fmt/format.h>
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "common/stuck_writes.h"
+#include "vfio/unit_move.h"
 
 namespace ferry {
 namespace {
@@ -17,22 +24,27 @@ struct Look {
   std::set<std::string> stuck;
 };
 
+Error gone(const PciAddress& device) {
+  return {.code = make_error_code(Errc::not_found),
+          .message = "there is no PCI function " + device.text() + " any more",
+          .hint = {}};
+}
+
+// `accelerators` that are gone are passed over.
 Result<Look> look(const MoveContext& context, const std::vector<PciAddress>& accelerators) {
   Look out;
   auto inventory = scan(*context.host);
   if (!inventory) return fail(std::move(inventory).error());
   out.inventory = std::move(*inventory);
-  for (const PciAddress& address : accelerators) {
-    if (out.inventory.find(address) == nullptr) {
-      return fail(Errc::not_found, "there is no PCI function " + address.text() + " any more");
-    }
-  }
   out.drivers = VfioDriverTable::read(*context.host);
   auto record = read_records(*context.host);
   if (!record) return fail(std::move(record).error());
   out.record = std::move(*record);
 
-  const auto members = concerned(out.inventory, accelerators);
+  std::vector<PciAddress> there;
+  std::ranges::copy_if(accelerators, std::back_inserter(there),
+                       [&](const PciAddress& device) { return out.inventory.find(device) != nullptr; });
+  const auto members = concerned(out.inventory, there);
   auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
   if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
   out.use = std::move(*use);
@@ -63,178 +75,23 @@ Result<> require_iommu(const Inventory& inventory) {
               "switch on VT-d or AMD-Vi in the firmware and, on Intel, boot with intel_iommu=on");
 }
 
-Result<> perform(const MoveContext& context, const Step& step) {
-  if (context.on_step) context.on_step(step);
-  HostWriter& writer = *context.writer;
-  const std::filesystem::path bus = "sys/bus/pci";
-  const std::string address = step.address.text();
-  switch (step.kind) {
-    case Step::Kind::load_module:
-      return writer.load_module(step.value);
-    case Step::Kind::set_override:
-      // The kernel clears on one newline; an empty write would never reach it.
-      return writer.write(sysfs_path(step.address) / "driver_override",
-                          step.value.empty() ? "\n" : step.value);
-    case Step::Kind::unbind:
-      return writer.write(bus / "drivers" / step.value / "unbind", address);
-    case Step::Kind::bind:
-      return writer.write(bus / "drivers" / step.value / "bind", address);
-    case Step::Kind::probe:
-      return writer.write(bus / "drivers_probe", address);
-  }
-  return {};
-}
-
-Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps) {
-  for (const Step& step : steps) {
-    if (auto done = perform(context, step); !done) return fail(std::move(done).error().during(step.text()));
-  }
-  return {};
-}
-
-// Goes on after an error, save one that hangs; the first error is the one that is told, with how many there
-// were.
-Result<> perform_each(const MoveContext& context, const std::vector<Step>& steps) {
-  std::optional<Error> first;
-  std::size_t failures = 0;
-  for (const Step& step : steps) {
-    auto done = perform(context, step);
-    if (done) continue;
-    ++failures;
-    if (!first || done.error().code == Errc::stuck) first = std::move(done).error().during(step.text());
-    if (first->code == Errc::stuck) break;
-  }
-  if (!first) return {};
-  if (failures > 1) first->message += fmt::format(" (and {} more failed)", failures - 1);
-  return fail(std::move(*first));
-}
-
-Result<> record_before(const MoveContext& context, const Inventory& inventory, const Move& move) {
-  std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
-  for (const Member& member : move.members) {
-    const PciFunction& function = *inventory.find(member.address);
-    const bool moves = member.role == MemberRole::accelerator || member.role == MemberRole::companion ||
-                       member.role == MemberRole::taken_along;
-    if (!moves || !function.iommu_group) continue;
-    // On vfio before we came: what it had earlier is not known, and "vfio-pci" is no way back.
-    if (on_vfio_driver(function)) continue;
-    by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
-                                                       .driver = function.driver,
-                                                       .driver_override = function.driver_override,
-                                                       .role = std::string(text(member.role))};
-  }
-  for (const auto& [group, members] : by_group) {
-    if (auto written = write_record(*context.host, group, members); !written) return written;
-  }
-  return {};
-}
-
-Result<> not_as_wanted(const PciFunction& function, const std::string& wanted) {
-  return fail(Errc::failed, fmt::format("{} is on {} after the move, not on {}", function.address.text(),
-                                        function.driver.value_or("no driver"), wanted));
-}
-
-// A write that succeeded proves nothing: drivers_probe reports success when nothing bound.
-Result<> verify(const MoveContext& context, const Move& move, Direction direction) {
-  auto now = scan(*context.host);
-  if (!now) return fail(std::move(now).error().during("read back"));
-  for (const Member& member : move.members) {
-    const PciFunction* function = now->find(member.address);
-    if (function == nullptr) {
-      return fail(Errc::failed, fmt::format("{} vanished during the move", member.address.text()));
-    }
-    if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
-    if (direction == Direction::to_vfio) {
-      if (!on_vfio_driver(*function)) return not_as_wanted(*function, member.driver_after);
-      const auto node = std::filesystem::path("dev/vfio") / std::to_string(function->iommu_group.value_or(0));
-      if (!context.host->exists(node)) {
-        return fail(Errc::failed, fmt::format("{} is bound, but /{} is not there", function->address.text(),
-                                              node.string()));
-      }
-      continue;
-    }
-    // Where the kernel chose, any choice is right: by an id given on its command line that is vfio-pci again.
-    if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after) {
-      return not_as_wanted(*function, member.driver_after.empty() ? "none" : member.driver_after);
-    }
+// The first look: what is asked for must be there, and must be possible on this host.
+Result<Look> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
+  auto seen = look(context, request.accelerators);
+  if (!seen) return seen;
+  for (const PciAddress& device : request.accelerators) {
+    if (seen->inventory.find(device) == nullptr) return fail(gone(device));
   }
   if (direction == Direction::to_vfio) {
-    for (const std::uint32_t group : move.groups) {
-      if (const auto blockers = viability_blockers(*now, group); !blockers.empty()) {
-        return fail(Errc::failed,
-                    fmt::format("group {} is still blocked by {}", group, blockers.front().text()));
-      }
-    }
+    if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
   }
-  return {};
+  return seen;
 }
 
-// Takes a unit back to what the record says and goes on after an error: each function given back is one less
-// in need.
-std::vector<std::string> undo(const MoveContext& context, const Move& move) {
-  std::vector<std::string> troubles;
-  const auto moving = move.moving();
-  auto now = scan(*context.host);
-  auto record = read_records(*context.host);
-  if (!now || !record) return {now ? record.error().message : now.error().message};
-  // Part of the unit has been on vfio for a moment, and somebody may have taken it in that moment.
-  auto use = context.probe->look(use_questions(*context.host, *now, moving));
-  if (!use) return {use.error().message};
-  if (!use->blind.empty()) troubles.push_back(use->blind);
-  for (const PciAddress& address : moving) {
-    for (const Holder& holder : use->of(address.text())) {
-      troubles.push_back(fmt::format("{} is in use meanwhile: {}", address.text(), holder.text()));
-    }
-  }
-  if (!troubles.empty()) return troubles;
-  for (const Step& step : plan_undo(*now, *record, moving)) {
-    auto done = perform(context, step);
-    if (!done) {
-      const bool stuck = done.error().code == Errc::stuck;
-      troubles.push_back(std::move(done).error().during(step.text()).message);
-      if (stuck) return troubles;
-    }
-  }
-  auto after = scan(*context.host);
-  if (!after) return {after.error().message};
-  if (troubles.empty() && plan_undo(*after, *record, moving).empty()) {
-    if (auto forgotten = forget(*context.host, moving); !forgotten)
-      troubles.push_back(forgotten.error().message);
-  }
-  return troubles;
-}
-
-Error after_undo(Error error, const std::vector<std::string>& troubles) {
-  if (troubles.empty()) {
-    error.message += "; everything written to this group was taken back";
-    return error;
-  }
-  error.message += "; taking it back failed too";
-  for (const std::string& trouble : troubles) error.message += ": " + trouble;
-  if (error.hint.empty())
-    error.hint = "run the same command again, or `ferry vfio unbind`: the record is kept";
-  return error;
-}
-
-Result<> carry_out(const MoveContext& context, const Look& seen, const Move& move, Direction direction) {
-  if (direction == Direction::to_vfio) {
-    if (auto recorded = record_before(context, seen.inventory, move); !recorded) return recorded;
-  }
-  // On the way back each function that gets its driver is one less in need: one failure does not stop the
-  // others.
-  auto done =
-      direction == Direction::to_vfio ? perform_all(context, move.steps) : perform_each(context, move.steps);
-  if (done) done = verify(context, move, direction);
-  if (!done) {
-    // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
-    // it.
-    if (done.error().code == Errc::stuck) return done;
-    if (direction == Direction::to_vfio)
-      return fail(after_undo(std::move(done).error(), undo(context, move)));
-    return done;
-  }
-  if (direction == Direction::back) return forget(*context.host, move.moving());
-  return {};
+std::vector<std::string> notes_of(const Look& seen) {
+  std::vector<std::string> notes = seen.use.unknown;
+  notes.insert(notes.end(), seen.record.notes.begin(), seen.record.notes.end());
+  return notes;
 }
 
 MoveResult refused(Refusal refusal) {
@@ -253,85 +110,226 @@ MoveResult failed(std::vector<PciAddress> devices, Move move, Error error) {
           .error = std::move(error)};
 }
 
-// Plans one unit again from a fresh look, and does it.
-MoveResult apply_unit(const MoveContext& context, const MoveRequest& whole, std::vector<PciAddress> devices,
-                      Direction direction) {
-  MoveRequest request = whole;
-  request.accelerators = devices;
-  auto seen = look(context, devices);
-  if (!seen) return failed(std::move(devices), {}, std::move(seen).error());
-  MovePlan now = plan(context, *seen, request, direction);
-  if (!now.refusals.empty()) return refused(std::move(now.refusals.front()));
-  Move move = std::move(now.moves.front());
+MoveResult already(const MoveContext& context, Move move, Direction direction) {
+  MoveResult result;
+  result.status = MoveResult::Status::already;
+  result.devices = move.devices;
+  // Killed between its record and its first write, an earlier run leaves a record of what never moved.
+  if (direction == Direction::back) {
+    if (auto forgotten = forget(*context.host, move.moving()); !forgotten) {
+      return failed(std::move(result.devices), std::move(move), std::move(forgotten).error());
+    }
+  }
+  result.move = std::move(move);
+  return result;
+}
 
-  // Loading a module changes the host on its own: what it did, and what driver it brought, is looked at anew.
-  const bool loads = direction == Direction::to_vfio && !move.steps.empty() &&
-                     move.steps.front().kind == Step::Kind::load_module;
-  if (loads) {
-    for (const Step& step : move.steps) {
-      if (step.kind != Step::Kind::load_module) break;
-      if (auto done = perform(context, step); !done) {
-        return failed(std::move(devices), std::move(move), std::move(done).error().during(step.text()));
+bool is_load(const Step& step) {
+  return step.kind == Step::Kind::load_module;
+}
+
+/// Probes and callers are asked and told by one thread at a time.
+class OneAtATime final : public UseProbe {
+ public:
+  explicit OneAtATime(const MoveContext& context) : probe_(context.probe), on_step_(context.on_step) {}
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    const std::lock_guard lock(mutex_);
+    return probe_->look(questions);
+  }
+  MoveContext around(MoveContext context) {
+    context.probe = this;
+    if (on_step_) {
+      context.on_step = [this](const Step& step) {
+        const std::lock_guard lock(mutex_);
+        on_step_(step);
+      };
+    }
+    return context;
+  }
+
+ private:
+  UseProbe* probe_;
+  std::function<void(const Step&)> on_step_;
+  std::mutex mutex_;
+};
+
+// Calls job(0) .. job(count - 1), several at a time: most of a move is waiting for drivers.
+template <typename Job>
+void side_by_side(std::size_t count, const Job& job) {
+  constexpr std::size_t kMost = 16;
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&] {
+    for (std::size_t i = next++; i < count; i = next++) job(i);
+  };
+  std::vector<std::jthread> threads;
+  try {
+    while (threads.size() + 1 < std::min(count, kMost)) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads to be had: those there are do it all.
+  }
+  work();
+}
+
+/// The units on their way from the first plan to their results.
+class Apply {
+ public:
+  Apply(const MoveContext& context, const MoveRequest& request, Direction direction)
+      : context_(context), request_(request), direction_(direction) {}
+
+  /// Takes what a plan found.
+  void begin(MovePlan plan) {
+    for (Refusal& refusal : plan.refusals) results_.push_back(refused(std::move(refusal)));
+    for (Move& move : plan.moves) {
+      if (move.steps.empty()) {
+        results_.push_back(already(context_, std::move(move), direction_));
+      } else {
+        moves_.push_back(std::move(move));
       }
     }
-    seen = look(context, devices);
-    if (!seen) return failed(std::move(devices), std::move(move), std::move(seen).error());
-    now = plan(context, *seen, request, direction);
-    if (!now.refusals.empty()) return refused(std::move(now.refusals.front()));
-    move = std::move(now.moves.front());
-    if (!move.steps.empty() && move.steps.front().kind == Step::Kind::load_module) {
+  }
+  bool anything_left() const { return !moves_.empty(); }
+
+  /// A driver is there before anything else is touched: what fails here has changed nothing of a unit. Going
+  /// back it is one step of many, since a function without its driver keeps no other from its own.
+  void load_modules() {
+    if (direction_ == Direction::back) return;
+    std::map<std::string, std::optional<Error>> loaded;
+    each_unit([&](Move& move) -> std::optional<MoveResult> {
+      for (const Step& step : move.steps) {
+        if (!is_load(step)) break;
+        auto known = loaded.find(step.value);
+        if (known == loaded.end()) {
+          auto done = perform(context_, step);
+          known = loaded.emplace(step.value, done ? std::nullopt : std::optional(done.error())).first;
+        }
+        if (known->second) {
+          return failed(move.devices, std::move(move), Error(*known->second).during(step.text()));
+        }
+      }
+      return std::nullopt;
+    });
+  }
+
+  void close_fences(const Inventory& inventory) {
+    each_unit([&](Move& move) -> std::optional<MoveResult> {
+      Fence fence(*context_.host, context_.driver_lock);
+      if (auto closed = fence.close(inventory, move); !closed) {
+        if (closed.error().code != Errc::refused) {
+          return failed(move.devices, std::move(move), std::move(closed).error());
+        }
+        return refused({.devices = move.devices,
+                        .groups = move.groups,
+                        .reasons = {closed.error().message},
+                        .hint = closed.error().hint});
+      }
+      fences_.push_back(std::move(fence));
+      return std::nullopt;
+    });
+  }
+
+  /// A loaded module or somebody else may have changed the host, and a VM may have started: each unit is
+  /// planned once more from what is seen behind the fence.
+  void plan_again() {
+    auto seen = look(context_, devices());
+    if (!seen) {
+      each_unit([&](Move& move) -> std::optional<MoveResult> {
+        return failed(move.devices, std::move(move), seen.error());
+      });
+      return;
+    }
+    seen_ = std::move(*seen);
+    each_unit([&](Move& move) -> std::optional<MoveResult> {
+      for (const PciAddress& device : move.devices) {
+        if (seen_.inventory.find(device) == nullptr)
+          return failed(move.devices, std::move(move), gone(device));
+      }
+      return std::nullopt;
+    });
+    MoveRequest request = request_;
+    request.accelerators = devices();
+    moves_.clear();
+    begin(plan(context_, seen_, request, direction_));
+    if (direction_ == Direction::back) return;
+    each_unit([&](Move& move) -> std::optional<MoveResult> {
+      if (!is_load(move.steps.front())) return std::nullopt;
       const std::string module = move.steps.front().value;
-      return failed(std::move(devices), std::move(move),
+      return failed(move.devices, std::move(move),
                     {.code = make_error_code(Errc::failed),
                      .message = "module " + module + " is loaded but brought no PCI driver",
                      .hint = {}});
-    }
+    });
   }
-  if (move.steps.empty()) {
-    // Killed between its record and its first write, an earlier run leaves a record of what never moved.
-    if (direction == Direction::back) {
-      if (auto forgotten = forget(*context.host, move.moving()); !forgotten) {
-        return failed(std::move(devices), std::move(move), std::move(forgotten).error());
+
+  std::vector<MoveResult> carry_out_all() {
+    std::vector<MoveResult> done(moves_.size());
+    side_by_side(moves_.size(), [&](std::size_t i) {
+      Move& move = moves_[i];
+      auto moved = carry_out(context_, seen_.inventory, move, direction_);
+      if (moved) {
+        done[i] = {.status = MoveResult::Status::done,
+                   .devices = move.devices,
+                   .move = std::move(move),
+                   .refusal = {},
+                   .error = {}};
+      } else {
+        done[i] = failed(move.devices, std::move(move), std::move(moved).error());
+      }
+    });
+    std::move(done.begin(), done.end(), std::back_inserter(results_));
+    return std::move(results_);
+  }
+
+ private:
+  /// Calls f for each unit that is still to move; one that it gives a result for is no longer.
+  template <typename F>
+  void each_unit(const F& f) {
+    std::vector<Move> left;
+    for (Move& move : moves_) {
+      if (auto result = f(move)) {
+        results_.push_back(std::move(*result));
+      } else {
+        left.push_back(std::move(move));
       }
     }
-    return {.status = MoveResult::Status::already,
-            .devices = std::move(devices),
-            .move = std::move(move),
-            .refusal = {},
-            .error = {}};
+    moves_ = std::move(left);
   }
-  if (auto done = carry_out(context, *seen, move, direction); !done) {
-    return failed(std::move(devices), std::move(move), std::move(done).error());
+
+  std::vector<PciAddress> devices() const {
+    std::vector<PciAddress> out;
+    for (const Move& move : moves_) out.insert(out.end(), move.devices.begin(), move.devices.end());
+    return out;
   }
-  return {.status = MoveResult::Status::done,
-          .devices = std::move(devices),
-          .move = std::move(move),
-          .refusal = {},
-          .error = {}};
-}
+
+  const MoveContext& context_;
+  const MoveRequest& request_;
+  const Direction direction_;
+  std::vector<MoveResult> results_;
+  std::vector<Move> moves_;
+  std::vector<Fence> fences_;  // until all is done
+  Look seen_;
+};
 
 }  // namespace
 
 Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
                                   Direction direction) {
-  auto seen = look(context, request.accelerators);
+  auto seen = look_at_all(context, request, direction);
   if (!seen) return fail(std::move(seen).error());
-  if (direction == Direction::to_vfio) {
-    if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
-  }
-  MovePreview preview{.plan = plan(context, *seen, request, direction), .notes = seen->use.unknown};
-  preview.notes.insert(preview.notes.end(), seen->record.notes.begin(), seen->record.notes.end());
-  return preview;
+  return MovePreview{.plan = plan(context, *seen, request, direction), .notes = notes_of(*seen)};
 }
 
-Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction) {
-  auto preview = preview_moves(context, request, direction);
-  if (!preview) return fail(std::move(preview).error());
-  MoveOutcome outcome{.results = {}, .notes = std::move(preview->notes)};
-  for (Refusal& refusal : preview->plan.refusals) outcome.results.push_back(refused(std::move(refusal)));
-  for (const Move& move : preview->plan.moves) {
-    outcome.results.push_back(apply_unit(context, request, move.devices, direction));
-  }
+Result<MoveOutcome> apply_moves(const MoveContext& given, const MoveRequest& request, Direction direction) {
+  OneAtATime shared(given);
+  const MoveContext context = shared.around(given);
+  auto seen = look_at_all(context, request, direction);
+  if (!seen) return fail(std::move(seen).error());
+  MoveOutcome outcome{.results = {}, .notes = notes_of(*seen)};
+  Apply apply(context, request, direction);
+  apply.begin(plan(context, *seen, request, direction));
+  apply.load_modules();
+  apply.close_fences(seen->inventory);
+  if (apply.anything_left()) apply.plan_again();
+  outcome.results = apply.carry_out_all();
   return outcome;
 }
 

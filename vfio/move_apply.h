@@ -10,6 +10,7 @@
 #include "common/host_fs.h"
 #include "common/host_writer.h"
 #include "common/result.h"
+#include "vfio/fence.h"
 #include "vfio/move_plan.h"
 #include "vfio/use_probe.h"
 
@@ -26,8 +27,9 @@ struct MoveContext {
   HostWriter* writer = nullptr;
   UseProbe* probe = nullptr;
   AcceleratorRules rules;
-  /// Called before each write, for progress; may be empty.
+  /// Called before each write, for progress, by one thread at a time; may be empty.
   std::function<void(const Step&)> on_step;
+  DriverLock* driver_lock = nullptr;  ///< nullptr: no driver of this host has a lock against unbinding
 };
 
 struct MovePreview {
@@ -60,10 +62,9 @@ struct MoveOutcome {
 Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
                                   Direction direction);
 
-/// Does it, unit by unit: one unit's failure never stops another's. Each unit is planned again from a fresh
-/// scan and a fresh look at its users right before its first write. A write that the kernel keeps ends its
-/// unit as `failed` with Errc::stuck: nothing more is written there, not even the way back. Errors as for
-/// preview_moves().
+/// Does it: modules, fences, one more look at the users, then the units side by side. One unit's failure
+/// never stops another's, and a write that the kernel keeps ends its own unit alone, as `failed` with
+/// Errc::stuck: nothing more is written there, not even the way back. Errors as for preview_moves().
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction);
 
 }  // namespace ferry

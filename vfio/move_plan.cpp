@@ -130,8 +130,8 @@ void object_to_member(const AcceleratorRules& rules, const PciFunction& function
   }
 }
 
-void object_to_moving(const PciFunction& function, const UseReport& use, const std::set<std::string>& stuck,
-                      Objections& objections) {
+void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
+                      const std::set<std::string>& stuck, Objections& objections) {
   const std::string name = function.address.text();
   if (function.problem) {
     objections.add(fmt::format("{} cannot be read: {}", name, function.problem->message));
@@ -145,9 +145,8 @@ void object_to_moving(const PciFunction& function, const UseReport& use, const s
                    "run as root, in the host's PID namespace");
   }
   for (const Holder& holder : use.of(name)) {
-    objections.add(
-        fmt::format("{} is in use: {}", name, holder.text()),
-        holder.kind == Holder::Kind::virtual_machine ? "stop the VM first" : "end what holds it first");
+    if (request.force && holder.only_a_screen()) continue;
+    objections.add(fmt::format("{} is in use: {}", name, holder.text()), std::string(holder.remedy()));
   }
 }
 
@@ -390,7 +389,7 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
     if (!move.steps.empty()) {
       for (const PciAddress& address : move.moving()) {
         const PciFunction& function = *inventory.find(address);
-        object_to_moving(function, use, stuck, objections);
+        object_to_moving(function, request, use, stuck, objections);
         if (!function.iommu_group) {
           objections.add(fmt::format("{} is in no IOMMU group", address.text()),
                          "switch the IOMMU on in the firmware and, on Intel, boot with intel_iommu=on");
@@ -446,7 +445,7 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
     Objections objections;
     if (!move.steps.empty()) {
       for (const PciAddress& address : move.moving()) {
-        object_to_moving(*inventory.find(address), use, stuck, objections);
+        object_to_moving(*inventory.find(address), request, use, stuck, objections);
       }
     }
     if (objections.any()) {

@@ -83,6 +83,7 @@ struct MoveRequest {
   std::map<PciAddress, std::string>
       untouchable;             ///< accelerators that must stay, and why ("carries 2 vGPUs")
   bool recorded_only = false;  ///< going back: only what Ferry has a record of moving
+  bool force = false;          ///< move it though a screen depends on it (Holder::only_a_screen)
 };
 
 /// The questions to put to a UseProbe before `addresses` may move: every device node below each function, and

@@ -9,21 +9,51 @@ std::string Holder::text() const {
   std::string who;
   switch (kind) {
     case Kind::process:
-      who = fmt::format("process {}", name);
+      who = "process " + name;
       break;
     case Kind::virtual_machine:
-      who = fmt::format("VM {}", name);
+      who = "VM " + name;
       break;
     case Kind::pod:
-      who = fmt::format("pod {}", name);
+      who = "pod " + name;
       break;
     case Kind::mount:
-      who = fmt::format("the file system mounted at {}", name);
+      who = "the file system mounted at " + name;
+      break;
+    case Kind::network_link:
+      return fmt::format("network link {} is up", name);
+    case Kind::boot_display:
+      return "the host's boot display";
+    case Kind::framebuffer:
+      return fmt::format("the firmware's framebuffer {} lies in its memory", name);
+    case Kind::fabric:
+      who = "fabric manager " + name;
       break;
   }
   if (pid) who += fmt::format(" (pid {})", *pid);
   if (!pod_uid.empty()) who += fmt::format(" in pod {}", pod_uid);
   return fmt::format("{} holds {}", who, what);
+}
+
+std::string_view Holder::remedy() const {
+  switch (kind) {
+    case Kind::process:
+      return "end what holds it first";
+    case Kind::virtual_machine:
+      return "stop the VM first";
+    case Kind::pod:
+      return "delete the pod first";
+    case Kind::mount:
+      return "unmount it first";
+    case Kind::network_link:
+      return "take the link down first (ip link set dev NAME down), if nothing needs it";
+    case Kind::boot_display:
+    case Kind::framebuffer:
+      return "--force moves it all the same: the screen then shows nothing more";
+    case Kind::fabric:
+      return "move its switches too (--class nvswitch), or stop the fabric manager";
+  }
+  return {};
 }
 
 std::span<const Holder> UseReport::of(const std::string& device) const {

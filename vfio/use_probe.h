@@ -28,17 +28,30 @@ struct UseQuestion {
   std::vector<DeviceNode> nodes;
 };
 
-/// One who holds a device.
+/// One who holds a device, or what of the host depends on it.
 struct Holder {
-  enum class Kind { process, virtual_machine, pod, mount };
+  enum class Kind {
+    process,
+    virtual_machine,
+    pod,
+    mount,         ///< a file system on it is mounted
+    network_link,  ///< a network link of it is up
+    boot_display,  ///< the firmware's screen
+    framebuffer,   ///< the firmware's framebuffer lies in its memory
+    fabric,        ///< part of an NVLink fabric whose manager is active
+  };
   Kind kind = Kind::process;
-  std::string name;        ///< command name, or the VM's; of a mounted file system its mount point
+  std::string name;        ///< command name, or the VM's; a mount point, a link's or framebuffer's name
   std::optional<int> pid;  ///< absent when only libvirt or the kubelet knows
-  std::string what;        ///< the node or claim through which it holds
+  std::string what;        ///< the node or claim through which it holds; empty where `name` says all
   std::string pod_uid;     ///< empty when in no pod
 
   /// "VM demo-gpu (pid 412) holds /dev/vfio/12"
   std::string text() const;
+  /// What to do about it: "stop the VM first".
+  std::string_view remedy() const;
+  /// Whether moving the device away harms nobody's work but a screen: what --force may override.
+  bool only_a_screen() const { return kind == Kind::boot_display || kind == Kind::framebuffer; }
   auto operator<=>(const Holder&) const = default;
 };
 

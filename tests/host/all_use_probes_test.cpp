@@ -92,7 +92,7 @@ TEST(AllUseProbes, AskProcMountsAndLibvirt) {
   const std::vector<UseQuestion> questions = {
       {.device = "a", .nodes = {{.name = "/dev/n", .number = {.major = 1, .minor = 3}}}},
       {.device = "b", .nodes = {{.name = "/dev/sdb1", .number = {.major = 8, .minor = 17}, .block = true}}}};
-  const UseReport report = must(all_use_probes(host)->look(questions));
+  const UseReport report = must(all_use_probes(host, {})->look(questions));
   ASSERT_EQ(report.of("a").size(), 1U);
   EXPECT_EQ(report.of("a")[0].text(), "process holder (pid 12) holds /dev/n");
   ASSERT_EQ(report.of("b").size(), 1U);

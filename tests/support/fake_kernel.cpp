@@ -7,6 +7,7 @@
 #include <ostream>
 #include <sstream>
 #include <sys/utsname.h>
+#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -183,6 +184,10 @@ void FakeKernel::on_write(std::string pattern, Effect effect) {
   effects_.emplace_back(std::move(pattern), std::move(effect));
 }
 
+void FakeKernel::take_time(std::string pattern, std::chrono::milliseconds how_long) {
+  slow_.emplace_back(std::move(pattern), how_long);
+}
+
 std::vector<std::string> FakeKernel::writes() const {
   std::vector<std::string> out;
   for (const HostChange& change : changes_) {
@@ -211,6 +216,10 @@ void FakeKernel::hang_change(std::size_t n) {
   fault_at_ = counted_ + n;
 }
 
+void FakeKernel::hang_write(const HostChange& change) {
+  hanging_ = change;
+}
+
 void FakeKernel::die_at_change(std::size_t n) {
   fault_ = Fault::die;
   fault_at_ = counted_ + n;
@@ -229,6 +238,11 @@ bool FakeKernel::stuck_device(const std::string& path, const std::string& value)
 
 int FakeKernel::next_change(const std::string& path, const std::string& value, bool& stuck) {
   ++counted_;
+  if (hanging_ == HostChange{.path = path, .value = value}) {
+    hanging_.reset();
+    fault_ = Fault::hang;
+    fault_at_ = counted_;
+  }
   if (fault_ != Fault::none && counted_ == fault_at_) {
     const Fault fault = std::exchange(fault_, Fault::none);
     if (fault == Fault::die) ::_exit(EXIT_SUCCESS);
@@ -249,6 +263,10 @@ int FakeKernel::next_change(const std::string& path, const std::string& value, b
 
 Result<> FakeKernel::write(const fs::path& relative, std::string_view value,
                            std::chrono::milliseconds /*deadline*/) {
+  for (const auto& [pattern, how_long] : slow_) {
+    if (match(pattern, relative.string())) std::this_thread::sleep_for(how_long);
+  }
+  const std::lock_guard lock(mutex_);
   bool stuck = false;
   const std::string what = "write /" + relative.string();
   // Like the real one: a path that is not there is not a change.
@@ -287,6 +305,7 @@ Result<> FakeKernel::react(const fs::path& relative, std::string_view value) {
 }
 
 Result<> FakeKernel::load_module(std::string_view name, std::chrono::milliseconds /*deadline*/) {
+  const std::lock_guard lock(mutex_);
   bool stuck = false;
   const std::string what = "load module " + std::string(name);
   if (const int error = next_change("module", std::string(name), stuck); error != 0) {
@@ -300,6 +319,7 @@ Result<> FakeKernel::load_module(std::string_view name, std::chrono::millisecond
 }
 
 Result<> FakeKernel::write_file(const fs::path& relative, std::string_view content, mode_t mode) {
+  const std::lock_guard lock(mutex_);
   bool stuck = false;
   if (const int error = next_change(relative.string(), std::string(content), stuck); error != 0) {
     return fail(error_from_errno(error, "write /" + relative.string()));
@@ -308,6 +328,7 @@ Result<> FakeKernel::write_file(const fs::path& relative, std::string_view conte
 }
 
 Result<> FakeKernel::remove_file(const fs::path& relative) {
+  const std::lock_guard lock(mutex_);
   bool stuck = false;
   if (const int error = next_change("remove " + relative.string(), "", stuck); error != 0) {
     return fail(error_from_errno(error, "remove /" + relative.string()));

@@ -6,8 +6,10 @@
 // recorded, and any one of them can be made to fail, to hang or to be the moment of death.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -78,6 +80,11 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   /// keeps what is written to it, as a file would; one that is not there is ENOENT, whatever its effect.
   void on_write(std::string pattern, Effect effect);
 
+  /// What is written to `pattern` returns only after `how_long`, as from a driver that takes its time; other
+  /// writes go on meanwhile.
+  void take_time(std::string pattern, std::chrono::milliseconds how_long);
+
+  // Several threads may write at a time.
   Result<> write_attribute(const std::filesystem::path& relative, std::string_view value) override;
   Result<> write(const std::filesystem::path& relative, std::string_view value,
                  std::chrono::milliseconds deadline = kWriteDeadline) override;
@@ -99,6 +106,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   /// The change never returns: Errc::stuck. So do all later ones that name the same device, until
   /// release_stuck().
   void hang_change(std::size_t n);
+  void hang_write(const HostChange& change);  ///< the same, by what is written where
   /// The process ends right before the change, as by SIGKILL. For use in a forked child.
   void die_at_change(std::size_t n);
   void release_stuck();
@@ -123,15 +131,18 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::vector<const FakeDriver*> loaded_drivers() const;
   bool stuck_device(const std::string& path, const std::string& value) const;
 
+  mutable std::recursive_mutex mutex_;  // of all below; effects may ask the kernel again
   std::map<std::string, FakeDriver> drivers_;
   std::map<std::string, FakeDriver> modules_;  // by module name
   std::map<std::string, FakeFunction> functions_;
   std::vector<std::pair<std::string, Effect>> effects_;
+  std::vector<std::pair<std::string, std::chrono::milliseconds>> slow_;
   std::set<unsigned> owned_groups_;
   std::vector<HostChange> changes_;
   std::set<std::string> stuck_;
   Fault fault_ = Fault::none;
   std::size_t fault_at_ = 0;
+  std::optional<HostChange> hanging_;
   std::size_t counted_ = 0;
   int fault_errno_ = 0;
   int next_vfio_ = 0;

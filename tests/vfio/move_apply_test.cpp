@@ -119,7 +119,7 @@ TEST_F(MoveApplyTest, LooksAgainRightBeforeTheFirstWrite) {
   const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
                                    Direction::to_vfio);
   EXPECT_EQ(outcome->results.at(0).status, Status::refused);
-  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  EXPECT_THAT(kernel_.writes(), IsEmpty());
 }
 
 TEST_F(MoveApplyTest, RefusesToTakeBackWhatAVmUses) {

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVIDIA's driver answers whether a GPU may be unbound: proc/driver/nvidia/gpus/ADDRESS/unbindLock.
+// ABI: kernel-open/nvidia/nv-procfs.c of NVIDIA's open module, 595.45: a write of 1 always succeeds, and the
+// lock is held only if 1 is read back; it is refused while anybody has the GPU open. 0 gives it back. The
+// file goes with the binding.
+#pragma once
+
+#include "common/host_fs.h"
+#include "common/host_writer.h"
+#include "vfio/fence.h"
+
+namespace ferry {
+
+class NvidiaUnbindLock final : public DriverLock {
+ public:
+  /// Both must outlive this.
+  NvidiaUnbindLock(const HostFs& host, HostWriter& writer) : host_(&host), writer_(&writer) {}
+  Result<bool> take(const PciAddress& device) override;
+  Result<> release(const PciAddress& device) override;
+
+ private:
+  const HostFs* host_;
+  HostWriter* writer_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/fabric_use_probe.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_kernel.h"
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class FabricUseProbeTest : public testing::Test {
+ protected:
+  FabricUseProbeTest() {
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:2330", "10de:22a3"}});
+    kernel_.add_function({.address = "0000:1b:00.0",
+                          .ids = "10de:2330",
+                          .class_code = 0x030200,
+                          .group = 1,
+                          .driver = "nvidia"});
+  }
+  void add_switch(const std::string& driver) {
+    kernel_.add_function({.address = "0000:05:00.0",
+                          .ids = "10de:22a3",
+                          .class_code = 0x068000,
+                          .group = 2,
+                          .driver = driver});
+  }
+  void run(const std::string& name) { kernel_.file("proc/812/comm", name + "\n"); }
+  std::vector<std::string> holders() {
+    const AcceleratorRules rules{
+        .vendors = {0x10de}, .classes = {PciClass::display_3d}, .on_request = {PciClass::bridge_other}};
+    const std::vector<UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}},
+                                                {.device = "0000:05:00.0", .nodes = {}}};
+    const UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
+    EXPECT_THAT(report.of("0000:05:00.0"), IsEmpty()) << "a switch is held by its descriptors, not by this";
+    std::vector<std::string> out;
+    for (const Holder& holder : report.of("0000:1b:00.0")) out.push_back(holder.text());
+    return out;
+  }
+  test::FakeKernel kernel_;
+};
+
+TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseManagerRuns) {
+  add_switch("nvidia");
+  run("nv-fabricmanage");
+  EXPECT_THAT(holders(),
+              ElementsAre("fabric manager nv-fabricmanager (pid 812) holds the NVLink fabric (1 switch)"));
+}
+
+TEST_F(FabricUseProbeTest, FindsNothingWithoutTheManager) {
+  add_switch("nvidia");
+  run("nv-hostengine");
+  EXPECT_THAT(holders(), IsEmpty());
+}
+
+TEST_F(FabricUseProbeTest, FindsNothingWithoutSwitchesOfTheHost) {
+  run("nv-fabricmanage");
+  EXPECT_THAT(holders(), IsEmpty());
+  add_switch("vfio-pci");
+  EXPECT_THAT(holders(), IsEmpty()) << "the switches are a service VM's";
+}
+
+}  // namespace
+}  // namespace ferry

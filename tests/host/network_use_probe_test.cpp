@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/network_use_probe.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+std::vector<std::string> links_up(const std::string& flags) {
+  const test::ScratchDirectory tree;
+  tree.file("sys/bus/pci/devices/0000:02:00.0/net/enp2s0/flags", flags);
+  const HostFs host(tree.path());
+  const std::vector<UseQuestion> questions = {{.device = "0000:02:00.0", .nodes = {}},
+                                              {.device = "0000:03:00.0", .nodes = {}}};
+  const UseReport report = test::must(NetworkUseProbe(host).look(questions));
+  EXPECT_THAT(report.of("0000:03:00.0"), IsEmpty());
+  std::vector<std::string> out;
+  for (const Holder& holder : report.of("0000:02:00.0")) out.push_back(holder.text());
+  return out;
+}
+
+TEST(NetworkUseProbe, FindsALinkThatIsUp) {
+  EXPECT_THAT(links_up("0x1003\n"), ElementsAre("network link enp2s0 is up"));
+}
+
+TEST(NetworkUseProbe, LetsALinkThatIsDownGo) {
+  EXPECT_THAT(links_up("0x1002\n"), IsEmpty());
+}
+
+TEST(NetworkUseProbe, TakesWhatItCannotReadForUp) {
+  for (const char* flags : {"", "up\n", "0x\n", "\xff\xfe"}) EXPECT_EQ(links_up(flags).size(), 1U) << flags;
+}
+
+}  // namespace
+}  // namespace ferry

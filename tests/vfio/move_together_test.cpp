@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several groups in one command, fences, screens, and hosts that change between the look and the write.
+#include <chrono>
+#include <functional>
+#include <set>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+using test::at;
+using test::FakeKernel;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Status = MoveResult::Status;
+
+/// Free unless told; calls `meanwhile` right before its second answer.
+class SecondLook final : public UseProbe {
+ public:
+  std::function<void()> meanwhile;
+  std::vector<Holder> always;
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    if (++looks_ == 2 && meanwhile) meanwhile();
+    UseReport report;
+    for (const UseQuestion& question : questions) report.holders[question.device] = always;
+    return report;
+  }
+
+ private:
+  int looks_ = 0;
+};
+
+/// A driver's lock: which devices are held, and by how much was written before and after.
+class BookedLock final : public DriverLock {
+ public:
+  explicit BookedLock(const FakeKernel& kernel) : kernel_(kernel) {}
+  std::set<PciAddress> refuses;
+  std::vector<std::string> events;
+  Result<bool> take(const PciAddress& device) override {
+    events.push_back(fmt::format("take {} after {} writes", device.text(), kernel_.writes().size()));
+    if (refuses.contains(device))
+      return fail(Errc::refused, device.text() + " is in use: its driver says so");
+    return true;
+  }
+  Result<> release(const PciAddress& device) override {
+    events.push_back(fmt::format("release {} after {} writes", device.text(), kernel_.writes().size()));
+    return {};
+  }
+
+ private:
+  const FakeKernel& kernel_;
+};
+
+class MovingTogether : public testing::Test {
+ protected:
+  MovingTogether() {
+    test::add_host_drivers(kernel_);
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  }
+  /// GPUs 0000:01:00.0 .. 0000:08:00.0, each in a group of its own.
+  void add_gpus(unsigned count) {
+    for (unsigned i = 1; i <= count; ++i) {
+      const std::string address = fmt::format("0000:{:02x}:00.0", i);
+      kernel_.add_function({.address = address, .group = 20 + i, .driver = "nouveau"});
+      request_.accelerators.push_back(at(address));
+    }
+  }
+  MoveOutcome apply(Direction direction = Direction::to_vfio) {
+    const MoveContext context{.host = &kernel_,
+                              .writer = &kernel_,
+                              .probe = &probe_,
+                              .rules = test::gpu_rules(),
+                              .on_step = {},
+                              .driver_lock = &lock_};
+    return apply_moves(context, request_, direction).value();
+  }
+  FakeKernel kernel_;
+  SecondLook probe_;
+  BookedLock lock_{kernel_};
+  MoveRequest request_;
+};
+
+std::vector<Status> statuses(const MoveOutcome& outcome) {
+  std::vector<Status> out;
+  for (const MoveResult& result : outcome.results) out.push_back(result.status);
+  return out;
+}
+
+TEST_F(MovingTogether, TakesAsLongAsTheSlowestGroup) {
+  add_gpus(8);
+  kernel_.take_time("sys/bus/pci/drivers/nouveau/unbind", 1000ms);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto outcome = apply();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
+  EXPECT_EQ(statuses(outcome), std::vector<Status>(8, Status::done));
+}
+
+TEST_F(MovingTogether, MovesMoreGroupsThanItHasThreads) {
+  add_gpus(40);
+  EXPECT_EQ(statuses(apply()), std::vector<Status>(40, Status::done));
+  EXPECT_EQ(statuses(apply(Direction::back)), std::vector<Status>(40, Status::done));
+  EXPECT_THAT(kernel_.list("run/ferry/moves").value(), IsEmpty());
+}
+
+TEST_F(MovingTogether, EndsOneGroupThatHangsAndMovesTheOthers) {
+  add_gpus(3);
+  kernel_.hang_write({.path = "sys/bus/pci/drivers/nouveau/unbind", .value = "0000:02:00.0"});
+  const auto outcome = apply();
+  ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::done, Status::failed, Status::done}));
+  EXPECT_EQ(outcome.results[1].error.value().code, Errc::stuck);
+}
+
+TEST_F(MovingTogether, FailsAGroupWhoseGpuWasUnpluggedMeanwhile) {
+  add_gpus(3);
+  probe_.meanwhile = [this] { kernel_.remove_function("0000:02:00.0"); };
+  const auto outcome = apply();
+  ASSERT_EQ(outcome.results.size(), 3U);
+  std::vector<std::string> done;
+  for (const MoveResult& result : outcome.results) {
+    if (result.status == Status::done) done.push_back(result.devices.at(0).text());
+    if (result.error) {
+      EXPECT_THAT(result.error->message, HasSubstr("0000:02:00.0"));
+    }
+  }
+  EXPECT_THAT(done, ElementsAre("0000:01:00.0", "0000:03:00.0"));
+}
+
+TEST_F(MovingTogether, FencesBeforeTheLastLookAndTheFirstWriteAndLetsGoAfterTheLast) {
+  add_gpus(1);
+  std::size_t events_at_look = 0;
+  probe_.meanwhile = [&] { events_at_look = lock_.events.size(); };
+  ASSERT_EQ(statuses(apply()), std::vector<Status>{Status::done});
+  EXPECT_EQ(events_at_look, 1U) << "the look that counts is behind the fence";
+  EXPECT_THAT(lock_.events,
+              ElementsAre("take 0000:01:00.0 after 0 writes",
+                          fmt::format("release 0000:01:00.0 after {} writes", kernel_.writes().size())));
+}
+
+TEST_F(MovingTogether, RefusesWhatTheDriverRefusesAndWritesNothingThere) {
+  add_gpus(2);
+  lock_.refuses = {at("0000:01:00.0")};
+  const auto outcome = apply();
+  ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::refused, Status::done}));
+  EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre(HasSubstr("its driver says so")));
+  EXPECT_EQ(kernel_.driver_of("0000:01:00.0"), "nouveau");
+  EXPECT_EQ(kernel_.override_of("0000:01:00.0"), "");
+  EXPECT_FALSE(kernel_.exists("run/ferry/moves/21.json"));
+}
+
+TEST_F(MovingTogether, LetsTheDriversLockGoWhenTheMoveIsCalledOff) {
+  add_gpus(1);
+  probe_.meanwhile = [this] {
+    probe_.always = {{.name = "late", .pid = 5, .what = "/dev/dri/card0", .pod_uid = {}}};
+  };
+  ASSERT_EQ(statuses(apply()), std::vector<Status>{Status::refused});
+  EXPECT_THAT(lock_.events, Contains("release 0000:01:00.0 after 0 writes"));
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(MovingTogether, TakesNoLockForWhatIsNotUnbound) {
+  add_gpus(1);
+  apply();
+  lock_.events.clear();
+  EXPECT_EQ(statuses(apply()), std::vector<Status>{Status::already});
+  EXPECT_EQ(statuses(apply(Direction::back)), std::vector<Status>{Status::done});
+  EXPECT_THAT(lock_.events, IsEmpty()) << "a vfio group is fenced by its node";
+}
+
+TEST_F(MovingTogether, MovesAScreenOnlyWhenForced) {
+  add_gpus(1);
+  probe_.always = {
+      {.kind = Holder::Kind::boot_display, .name = "boot_vga", .pid = {}, .what = {}, .pod_uid = {}}};
+  const auto outcome = apply();
+  ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::refused});
+  EXPECT_THAT(outcome.results[0].refusal.hint, HasSubstr("--force"));
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  request_.force = true;
+  EXPECT_EQ(statuses(apply()), std::vector<Status>{Status::done});
+}
+
+// Each other kind of holder stands, forced or not.
+class ForcedAgainst : public MovingTogether, public testing::WithParamInterface<Holder::Kind> {};
+
+TEST_P(ForcedAgainst, AHolderThatIsNoScreenIsRefusedAllTheSame) {
+  add_gpus(1);
+  request_.force = true;
+  probe_.always = {{.kind = GetParam(), .name = "x", .pid = {}, .what = "it", .pod_uid = {}}};
+  const auto outcome = apply();
+  ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::refused});
+  EXPECT_FALSE(outcome.results[0].refusal.hint.empty());
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ForcedAgainst,
+                         testing::Values(Holder::Kind::process, Holder::Kind::virtual_machine,
+                                         Holder::Kind::pod, Holder::Kind::mount, Holder::Kind::network_link,
+                                         Holder::Kind::fabric));
+
+}  // namespace
+}  // namespace ferry

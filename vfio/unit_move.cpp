@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/unit_move.h"
+
+#include <fmt/format.h>
+
+#include "vfio/use_probe.h"
+
+namespace ferry {
+namespace {
+
+Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps) {
+  for (const Step& step : steps) {
+    if (auto done = perform(context, step); !done) return fail(std::move(done).error().during(step.text()));
+  }
+  return {};
+}
+
+// Goes on after an error, save one that hangs; the first error is the one that is told, with how many there
+// were.
+Result<> perform_each(const MoveContext& context, const std::vector<Step>& steps) {
+  std::optional<Error> first;
+  std::size_t failures = 0;
+  for (const Step& step : steps) {
+    auto done = perform(context, step);
+    if (done) continue;
+    ++failures;
+    if (!first || done.error().code == Errc::stuck) first = std::move(done).error().during(step.text());
+    if (first->code == Errc::stuck) break;
+  }
+  if (!first) return {};
+  if (failures > 1) first->message += fmt::format(" (and {} more failed)", failures - 1);
+  return fail(std::move(*first));
+}
+
+Result<> record_before(const MoveContext& context, const Inventory& inventory, const Move& move) {
+  std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
+  for (const Member& member : move.members) {
+    const PciFunction& function = *inventory.find(member.address);
+    const bool moves = member.role == MemberRole::accelerator || member.role == MemberRole::companion ||
+                       member.role == MemberRole::taken_along;
+    if (!moves || !function.iommu_group) continue;
+    // On vfio before we came: what it had earlier is not known, and "vfio-pci" is no way back.
+    if (on_vfio_driver(function)) continue;
+    by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
+                                                       .driver = function.driver,
+                                                       .driver_override = function.driver_override,
+                                                       .role = std::string(text(member.role))};
+  }
+  for (const auto& [group, members] : by_group) {
+    if (auto written = write_record(*context.host, group, members); !written) return written;
+  }
+  return {};
+}
+
+Result<> not_as_wanted(const PciFunction& function, const std::string& wanted) {
+  return fail(Errc::failed, fmt::format("{} is on {} after the move, not on {}", function.address.text(),
+                                        function.driver.value_or("no driver"), wanted));
+}
+
+std::vector<PciAddress> all_members(const Move& move) {
+  std::vector<PciAddress> out;
+  out.reserve(move.members.size());
+  for (const Member& member : move.members) out.push_back(member.address);
+  return out;
+}
+
+Result<Inventory> scan_unit(const MoveContext& context, const Move& move) {
+  return scan_members(*context.host, move.groups, all_members(move));
+}
+
+// A write that succeeded proves nothing: drivers_probe reports success when nothing bound.
+Result<> verify(const MoveContext& context, const Move& move, Direction direction) {
+  auto now = scan_unit(context, move);
+  if (!now) return fail(std::move(now).error().during("read back"));
+  for (const Member& member : move.members) {
+    const PciFunction* function = now->find(member.address);
+    if (function == nullptr) {
+      return fail(Errc::failed, fmt::format("{} vanished during the move", member.address.text()));
+    }
+    if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
+    if (direction == Direction::to_vfio) {
+      if (!on_vfio_driver(*function)) return not_as_wanted(*function, member.driver_after);
+      const auto node = std::filesystem::path("dev/vfio") / std::to_string(function->iommu_group.value_or(0));
+      if (!context.host->exists(node)) {
+        return fail(Errc::failed, fmt::format("{} is bound, but /{} is not there", function->address.text(),
+                                              node.string()));
+      }
+      continue;
+    }
+    // Where the kernel chose, any choice is right: by an id given on its command line that is vfio-pci again.
+    if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after) {
+      return not_as_wanted(*function, member.driver_after.empty() ? "none" : member.driver_after);
+    }
+  }
+  if (direction == Direction::to_vfio) {
+    for (const std::uint32_t group : move.groups) {
+      if (const auto blockers = viability_blockers(*now, group); !blockers.empty()) {
+        return fail(Errc::failed,
+                    fmt::format("group {} is still blocked by {}", group, blockers.front().text()));
+      }
+    }
+  }
+  return {};
+}
+
+// Takes a unit back to what the record says and goes on after an error: each function given back is one less
+// in need.
+std::vector<std::string> undo(const MoveContext& context, const Move& move) {
+  std::vector<std::string> troubles;
+  const auto moving = move.moving();
+  auto now = scan_unit(context, move);
+  auto record = read_records(*context.host);
+  if (!now || !record) return {now ? record.error().message : now.error().message};
+  // Part of the unit has been on vfio for a moment, and somebody may have taken it in that moment.
+  auto use = context.probe->look(use_questions(*context.host, *now, moving));
+  if (!use) return {use.error().message};
+  if (!use->blind.empty()) troubles.push_back(use->blind);
+  for (const PciAddress& address : moving) {
+    for (const Holder& holder : use->of(address.text())) {
+      if (holder.only_a_screen()) continue;  // it was moved in spite of that
+      troubles.push_back(fmt::format("{} is in use meanwhile: {}", address.text(), holder.text()));
+    }
+  }
+  if (!troubles.empty()) return troubles;
+  for (const Step& step : plan_undo(*now, *record, moving)) {
+    auto done = perform(context, step);
+    if (!done) {
+      const bool stuck = done.error().code == Errc::stuck;
+      troubles.push_back(std::move(done).error().during(step.text()).message);
+      if (stuck) return troubles;
+    }
+  }
+  auto after = scan_unit(context, move);
+  if (!after) return {after.error().message};
+  if (troubles.empty() && plan_undo(*after, *record, moving).empty()) {
+    if (auto forgotten = forget(*context.host, moving); !forgotten)
+      troubles.push_back(forgotten.error().message);
+  }
+  return troubles;
+}
+
+Error after_undo(Error error, const std::vector<std::string>& troubles) {
+  if (troubles.empty()) {
+    error.message += "; everything written to this group was taken back";
+    return error;
+  }
+  error.message += "; taking it back failed too";
+  for (const std::string& trouble : troubles) error.message += ": " + trouble;
+  if (error.hint.empty())
+    error.hint = "run the same command again, or `ferry vfio unbind`: the record is kept";
+  return error;
+}
+
+}  // namespace
+
+Result<> perform(const MoveContext& context, const Step& step) {
+  if (context.on_step) context.on_step(step);
+  HostWriter& writer = *context.writer;
+  const std::filesystem::path bus = "sys/bus/pci";
+  const std::string address = step.address.text();
+  switch (step.kind) {
+    case Step::Kind::load_module:
+      return writer.load_module(step.value);
+    case Step::Kind::set_override:
+      // The kernel clears on one newline; an empty write would never reach it.
+      return writer.write(sysfs_path(step.address) / "driver_override",
+                          step.value.empty() ? "\n" : step.value);
+    case Step::Kind::unbind:
+      return writer.write(bus / "drivers" / step.value / "unbind", address);
+    case Step::Kind::bind:
+      return writer.write(bus / "drivers" / step.value / "bind", address);
+    case Step::Kind::probe:
+      return writer.write(bus / "drivers_probe", address);
+  }
+  return {};
+}
+
+Result<> carry_out(const MoveContext& context, const Inventory& before, const Move& move,
+                   Direction direction) {
+  if (direction == Direction::to_vfio) {
+    if (auto recorded = record_before(context, before, move); !recorded) return recorded;
+  }
+  // On the way back each function that gets its driver is one less in need: one failure does not stop the
+  // others.
+  auto done =
+      direction == Direction::to_vfio ? perform_all(context, move.steps) : perform_each(context, move.steps);
+  if (done) done = verify(context, move, direction);
+  if (!done) {
+    // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
+    // it.
+    if (done.error().code == Errc::stuck) return done;
+    if (direction == Direction::to_vfio)
+      return fail(after_undo(std::move(done).error(), undo(context, move)));
+    return done;
+  }
+  if (direction == Direction::back) return forget(*context.host, move.moving());
+  return {};
+}
+
+}  // namespace ferry

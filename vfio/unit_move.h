@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// One unit's move carried out: record, write, read back, and the way back when something fails. Several units
+// may be moved side by side, each by a thread of its own.
+#pragma once
+
+#include "common/result.h"
+#include "vfio/inventory.h"
+#include "vfio/move_apply.h"
+#include "vfio/move_plan.h"
+
+namespace ferry {
+
+/// One step, told to `context.on_step` first. The kernel's errno is the error's code.
+Result<> perform(const MoveContext& context, const Step& step);
+
+/// Does `move`, planned from `before`. On an error in the direction of vfio, what was written is taken back
+/// as far as the error says; on the way back each step is tried, since every function given back is one less
+/// in need. Errc::stuck: nothing more is written to this unit, not even the way back.
+Result<> carry_out(const MoveContext& context, const Inventory& before, const Move& move,
+                   Direction direction);
+
+}  // namespace ferry
