@@ -29,6 +29,7 @@ constexpr std::array<Purpose, 1> kPurposes = {{{.name = "passthrough", .checks =
 
 Result<std::set<std::string>> parse_purposes(const std::string& words) {
   std::vector<std::string> known;
+  known.reserve(kPurposes.size());
   for (const Purpose& purpose : kPurposes) known.emplace_back(purpose.name);
   std::set<std::string> asked;
   std::size_t start = 0;

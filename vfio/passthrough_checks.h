@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Can this host give its accelerators to VMs whole, and if not, what would have to be changed where?
 //
-// Looks only: nothing is written, no module loaded, no device opened. Whether there is an IOMMU is sysfs's to
-// say; the kernel's command line only explains why there is none.
+// Looks only: nothing is written, no module loaded, no device node opened; reading the link of a function
+// that sleeps wakes it for a moment. Whether there is an IOMMU is sysfs's to say; the kernel's command line
+// only explains why there is none.
 #pragma once
 
 #include <vector>
