@@ -20,7 +20,6 @@ using test::of_gpu;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-using testing::StartsWith;
 
 std::vector<Check> checks_of(const FakeKernel& kernel) {
   return passthrough_checks(kernel, scan(kernel).value(), test::gpu_rules());
@@ -412,7 +411,7 @@ TEST(PassthroughChecks, SeeCoherencyByADeviceThatVfioHasTaken) {
 }
 
 TEST(PassthroughChecks, AnswerOnAHostThatShowsNothing) {
-  FakeKernel kernel;
+  const FakeKernel kernel;
   for (const Check& check : checks_of(kernel)) EXPECT_THAT(check.found, Not(IsEmpty())) << check.id;
 }
 
