@@ -138,20 +138,21 @@ Result<Test> parse_numa_node(const std::string& text) {
 }
 
 struct Kind {
-  const char* option;
-  const char* what;
-  std::vector<std::string> FilterOptions::*given;
-  Result<Test> (*parse)(const std::string&);
-  std::string (*is)(const Candidate&);
+  const char* option = nullptr;
+  const char* what = nullptr;
+  std::vector<std::string> FilterOptions::*given = nullptr;
+  Result<Test> (*parse)(const std::string&) = nullptr;
+  std::string (*is)(const Candidate&) = nullptr;
+  bool globs = false;
 };
 constexpr std::array kKinds = {
     Kind{"--vendor", "vendor", &FilterOptions::vendors, parse_vendor, vendor_of},
     Kind{"--class", "class", &FilterOptions::classes, parse_class, class_of},
-    Kind{"--model", "model", &FilterOptions::models, parse_model, model_of_candidate},
+    Kind{"--model", "model", &FilterOptions::models, parse_model, model_of_candidate, true},
     Kind{"--numa", "NUMA node", &FilterOptions::numa_nodes, parse_numa_node, numa_node_of}};
 
 // What a mistyped value may have meant: what there is, and each word of it, since a glob names a part.
-std::string meant(const std::string& given, const std::vector<std::string>& there) {
+std::string meant(const std::string& given, const std::vector<std::string>& there, bool globs) {
   constexpr const char* kStars = "*";
   constexpr const char* kBetween = " []()/";
   std::vector<std::string> candidates = there;
@@ -167,7 +168,11 @@ std::string meant(const std::string& given, const std::vector<std::string>& ther
   const auto last = given.find_last_not_of(kStars);
   const std::string word = suggest(given.substr(first, last - first + 1), candidates);
   if (word.empty()) return {};
-  return fmt::format("; did you mean '{}{}{}'?", given.substr(0, first), word, given.substr(last + 1));
+  // A part that is given as if it were the whole lacks its stars.
+  const bool part = globs && std::ranges::find(there, word) == there.end();
+  const bool bare = part && first == 0 && last + 1 == given.size();
+  return bare ? fmt::format("; did you mean '*{}*'?", word)
+              : fmt::format("; did you mean '{}{}{}'?", given.substr(0, first), word, given.substr(last + 1));
 }
 
 std::string quoted(const std::vector<std::string>& values) {
@@ -177,7 +182,7 @@ std::string quoted(const std::vector<std::string>& values) {
 }  // namespace
 
 std::string FilterOptions::first() const {
-  const auto found =
+  const auto* const found =
       std::ranges::find_if(kKinds, [&](const Kind& kind) { return !(this->*kind.given).empty(); });
   return found == kKinds.end() ? "" : found->option;
 }
@@ -193,7 +198,11 @@ bool AcceleratorFilter::Criterion::holds(const Candidate& candidate) const {
 Result<AcceleratorFilter> AcceleratorFilter::parse(const FilterOptions& options) {
   AcceleratorFilter filter;
   for (const Kind& kind : kKinds) {
-    Criterion criterion{.what = kind.what, .given = options.*kind.given, .alternatives = {}, .is = kind.is};
+    Criterion criterion{.what = kind.what,
+                        .given = options.*kind.given,
+                        .alternatives = {},
+                        .is = kind.is,
+                        .globs = kind.globs};
     for (const std::string& text : criterion.given) {
       auto test = kind.parse(text);
       if (!test) return fail(std::move(test).error());
@@ -243,19 +252,21 @@ Error AcceleratorFilter::nothing_is(const Criterion& criterion, const std::vecto
   for (const Candidate& candidate : there) is.insert(criterion.is(candidate));
   const std::vector<std::string> known(is.begin(), is.end());
   return {.code = make_error_code(Errc::not_found),
-          .message = fmt::format("no accelerator on this host is of {} {}{}", criterion.what,
-                                 quoted(criterion.given),
-                                 criterion.given.size() == 1 ? meant(criterion.given.front(), known) : ""),
+          .message = fmt::format(
+              "no accelerator on this host is of {} {}{}", criterion.what, quoted(criterion.given),
+              criterion.given.size() == 1 ? meant(criterion.given.front(), known, criterion.globs) : ""),
           .hint = fmt::format("those here are of {} {}", criterion.what, fmt::join(known, ", "))};
 }
 
 // Each criterion holds of some accelerator, all of them of none.
 Error AcceleratorFilter::nothing_is_all(const std::vector<Candidate>& there) const {
   std::vector<std::string> wanted;
+  wanted.reserve(criteria_.size());
   for (const Criterion& c : criteria_) wanted.push_back(fmt::format("{} {}", c.what, quoted(c.given)));
   std::vector<std::string> known;
   for (const Candidate& candidate : there) {
     std::vector<std::string> is;
+    is.reserve(criteria_.size());
     for (const Criterion& c : criteria_) is.push_back(fmt::format("{} {}", c.what, c.is(candidate)));
     known.push_back(fmt::format("{} is of {}", candidate.function->address.text(), fmt::join(is, ", ")));
   }

@@ -54,6 +54,7 @@ class AcceleratorFilter {
     std::vector<std::string> given;                 ///< as typed
     std::vector<Test> alternatives;                 ///< one for each of them
     std::string (*is)(const Candidate&) = nullptr;  ///< what a candidate is in this respect
+    bool globs = false;                             ///< values may have stars
 
     bool holds(const Candidate& candidate) const;
   };

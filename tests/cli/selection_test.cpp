@@ -380,6 +380,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadFilter{"NoSuchModel", model("*h200*"), Errc::not_found,
                   "no accelerator on this host is of model '*h200*'; did you mean '*H100*'?",
                   "of model 1002:73bf, AD102 [GeForce RTX 4090], GH100 [H100 SXM5 80GB], TU104GL [Tesla T4]"},
+        BadFilter{"PartOfAModelWithoutStars", model("gh100"), Errc::not_found,
+                  "no accelerator on this host is of model 'gh100'; did you mean '*GH100*'?", "of model"},
         BadFilter{"AnNvSwitchIsNoModelUnlessAskedFor", model("10de:22a3"), Errc::not_found,
                   "no accelerator on this host is of model '10de:22a3'", "of model"},
         BadFilter{"NoSuchNumaNode", numa("7"), Errc::not_found,
