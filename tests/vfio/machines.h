@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <sys/utsname.h>
 #include <vector>
 
 #include "tests/support/fake_kernel.h"
@@ -52,6 +53,14 @@ inline void add_four_function_card(FakeKernel& kernel) {
                        .group = 41,
                        .driver = "xhci_hcd"});
   kernel.add_function({.address = "0000:65:00.3", .ids = "10de:1ad7", .class_code = 0x0c8000, .group = 41});
+}
+
+/// Puts a line into the running kernel's modules.alias: "PATTERN MODULE".
+inline void add_alias(FakeKernel& kernel, const std::string& alias) {
+  utsname system{};
+  ::uname(&system);
+  const auto path = std::filesystem::path("lib/modules") / system.release / "modules.alias";
+  kernel.file(path, kernel.read_file(path).value() + "alias " + alias + "\n");
 }
 
 /// Answers from a table; asked about something else, it is free.
