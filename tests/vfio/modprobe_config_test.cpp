@@ -47,6 +47,7 @@ TEST(ModprobeConfig, HidesALaterFileOfTheSameNameAndTellsWhatItCouldNotRead) {
   root.file("run/modprobe.d", "no directory");
   const ModprobeConfig config = read_modprobe_config(HostFs(root.path()));
   std::vector<std::string> wheres;
+  wheres.reserve(config.lines.size());
   for (const ModprobeLine& line : config.lines) wheres.push_back(line.where);
   EXPECT_THAT(wheres, ElementsAre("/etc/modprobe.d/a.conf:1", "/lib/modprobe.d/b.conf:1"));
   EXPECT_THAT(config.troubles, SizeIs(2));
