@@ -17,7 +17,7 @@ bool is_firmware_framebuffer(const std::string& name) {
 bool holds(const Bar& bar, const MemoryClaim& claim) {
   // A size that runs past the last address is cut there rather than wrapped.
   const std::uint64_t last = bar.size - 1 > UINT64_MAX - bar.start ? UINT64_MAX : bar.start + bar.size - 1;
-  return bar.is_memory() && claim.start >= bar.start && claim.end <= last;
+  return bar.is_memory() && bar.is_assigned() && claim.start >= bar.start && claim.end <= last;
 }
 
 }  // namespace

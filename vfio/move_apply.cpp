@@ -102,12 +102,12 @@ MoveResult refused(Refusal refusal) {
   return result;
 }
 
-MoveResult failed(std::vector<PciAddress> devices, Move move, Error error) {
-  return {.status = MoveResult::Status::failed,
-          .devices = std::move(devices),
-          .move = std::move(move),
-          .refusal = {},
-          .error = std::move(error)};
+MoveResult failed(Move move, Error error) {
+  MoveResult result;
+  result.devices = move.devices;
+  result.move = std::move(move);
+  result.error = std::move(error);
+  return result;
 }
 
 MoveResult already(const MoveContext& context, Move move, Direction direction) {
@@ -117,7 +117,7 @@ MoveResult already(const MoveContext& context, Move move, Direction direction) {
   // Killed between its record and its first write, an earlier run leaves a record of what never moved.
   if (direction == Direction::back) {
     if (auto forgotten = forget(*context.host, move.moving()); !forgotten) {
-      return failed(std::move(result.devices), std::move(move), std::move(forgotten).error());
+      return failed(std::move(move), std::move(forgotten).error());
     }
   }
   result.move = std::move(move);
@@ -203,7 +203,7 @@ class Apply {
           known = loaded.emplace(step.value, done ? std::nullopt : std::optional(done.error())).first;
         }
         if (known->second) {
-          return failed(move.devices, std::move(move), Error(*known->second).during(step.text()));
+          return failed(std::move(move), Error(*known->second).during(step.text()));
         }
       }
       return std::nullopt;
@@ -215,7 +215,7 @@ class Apply {
       Fence fence(*context_.host, context_.driver_lock);
       if (auto closed = fence.close(inventory, move); !closed) {
         if (closed.error().code != Errc::refused) {
-          return failed(move.devices, std::move(move), std::move(closed).error());
+          return failed(std::move(move), std::move(closed).error());
         }
         return refused({.devices = move.devices,
                         .groups = move.groups,
@@ -232,16 +232,14 @@ class Apply {
   void plan_again() {
     auto seen = look(context_, devices());
     if (!seen) {
-      each_unit([&](Move& move) -> std::optional<MoveResult> {
-        return failed(move.devices, std::move(move), seen.error());
-      });
+      each_unit(
+          [&](Move& move) -> std::optional<MoveResult> { return failed(std::move(move), seen.error()); });
       return;
     }
     seen_ = std::move(*seen);
     each_unit([&](Move& move) -> std::optional<MoveResult> {
       for (const PciAddress& device : move.devices) {
-        if (seen_.inventory.find(device) == nullptr)
-          return failed(move.devices, std::move(move), gone(device));
+        if (seen_.inventory.find(device) == nullptr) return failed(std::move(move), gone(device));
       }
       return std::nullopt;
     });
@@ -253,10 +251,9 @@ class Apply {
     each_unit([&](Move& move) -> std::optional<MoveResult> {
       if (!is_load(move.steps.front())) return std::nullopt;
       const std::string module = move.steps.front().value;
-      return failed(move.devices, std::move(move),
-                    {.code = make_error_code(Errc::failed),
-                     .message = "module " + module + " is loaded but brought no PCI driver",
-                     .hint = {}});
+      return failed(std::move(move), {.code = make_error_code(Errc::failed),
+                                      .message = "module " + module + " is loaded but brought no PCI driver",
+                                      .hint = {}});
     });
   }
 
@@ -272,7 +269,7 @@ class Apply {
                    .refusal = {},
                    .error = {}};
       } else {
-        done[i] = failed(move.devices, std::move(move), std::move(moved).error());
+        done[i] = failed(std::move(move), std::move(moved).error());
       }
     });
     std::move(done.begin(), done.end(), std::back_inserter(results_));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <ostream>
 #include <sstream>
@@ -295,7 +296,12 @@ Result<> FakeKernel::react(const fs::path& relative, std::string_view value) {
   if (text.ends_with('\n')) text.pop_back();
   for (const auto& [pattern, effect] : effects_) {
     if (const auto names = match(pattern, relative.string())) {
-      const int error = effect(*names, text);
+      int error = EIO;
+      try {
+        error = effect(*names, text);
+      } catch (const std::exception&) {
+        // The tree is not one that a kernel would make: a test of strange hosts has changed it.
+      }
       if (error != 0) return fail(error_from_errno(error, "write /" + relative.string()));
       return {};
     }
@@ -338,8 +344,11 @@ Result<> FakeKernel::remove_file(const fs::path& relative) {
 
 std::optional<unsigned> FakeKernel::group_of(const std::string& address) const {
   const auto name = link_name(device_path(address) / "iommu_group");
-  if (!name) return std::nullopt;
-  return static_cast<unsigned>(std::stoul(*name));
+  unsigned group = 0;
+  if (!name || std::from_chars(name->data(), name->data() + name->size(), group).ec != std::errc()) {
+    return std::nullopt;
+  }
+  return group;
 }
 
 const FakeDriver* FakeKernel::loaded_driver(const std::string& name) const {
@@ -389,7 +398,8 @@ int FakeKernel::attach(const std::string& driver, const std::string& address) {
 
 void FakeKernel::detach(const std::string& address) {
   const std::string driver = driver_of(address);
-  const bool vfio = loaded_driver(driver)->vfio;
+  const FakeDriver* known = loaded_driver(driver);
+  const bool vfio = known != nullptr && known->vfio;
   remove(device_path(address) / "driver");
   remove(driver_path(driver) / address);
   if (!vfio) return;
@@ -397,9 +407,10 @@ void FakeKernel::detach(const std::string& address) {
   const auto group = group_of(address);
   // The group's node goes with its last vfio member.
   for (const auto& [other, function] : functions_) {
-    if (group_of(other) == group && !driver_of(other).empty() && loaded_driver(driver_of(other))->vfio)
-      return;
+    const FakeDriver* taken = loaded_driver(driver_of(other));
+    if (group_of(other) == group && taken != nullptr && taken->vfio) return;
   }
+  if (!group) return;
   remove(fs::path("dev/vfio") / std::to_string(*group));
   remove(fs::path("sys/class/vfio") / std::to_string(*group));
 }

@@ -115,6 +115,7 @@ TEST_F(MovingTogether, EndsOneGroupThatHangsAndMovesTheOthers) {
   const auto outcome = apply();
   ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::done, Status::failed, Status::done}));
   EXPECT_EQ(outcome.results[1].error.value().code, Errc::stuck);
+  EXPECT_THAT(outcome.results[1].devices, ElementsAre(at("0000:02:00.0")));
 }
 
 TEST_F(MovingTogether, FailsAGroupWhoseGpuWasUnpluggedMeanwhile) {
