@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,18 +19,22 @@ std::string content(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-}  // namespace
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> out;
+  out.reserve(words.size() + 1);
+  for (std::string& word : words) out.push_back(word.data());
+  out.push_back(nullptr);
+  return out;
+}
 
-ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user) {
+/// `words` are argv, from argv[0] on.
+ProgramResult run(std::vector<std::string> words, std::optional<std::vector<std::string>> environment,
+                  unsigned user) {
   const ScratchDirectory scratch;
   const auto out = scratch.path() / "out";
   const auto err = scratch.path() / "err";
-  std::vector<std::string> words = {FERRY_PROGRAM};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const auto argv = pointers(words);
+  const auto envp = environment ? pointers(*environment) : std::vector<char*>();
 
   const pid_t child = ::fork();
   if (child == 0) {
@@ -39,7 +44,7 @@ ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user
     if (null < 0 || o < 0 || e < 0 || ::dup2(null, 0) < 0 || ::dup2(o, 1) < 0 || ::dup2(e, 2) < 0)
       ::_exit(126);
     if (user != 0 && ::setuid(user) != 0) ::_exit(126);
-    ::execv(argv[0], argv.data());
+    ::execve(FERRY_PROGRAM, argv.data(), environment ? envp.data() : environ);
     ::_exit(127);
   }
   ProgramResult result;
@@ -49,6 +54,21 @@ ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user
   result.out = content(out);
   result.err = content(err);
   return result;
+}
+
+}  // namespace
+
+ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user) {
+  std::vector<std::string> words = {FERRY_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return run(std::move(words), std::nullopt, user);
+}
+
+ProgramResult run_ferry_as(const std::string& name, const std::vector<std::string>& arguments,
+                           const std::vector<std::string>& environment) {
+  std::vector<std::string> words = {name};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return run(std::move(words), environment, 0);
 }
 
 }  // namespace ferry::test

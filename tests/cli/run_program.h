@@ -15,4 +15,8 @@ struct ProgramResult {
 /// Runs `ferry` with these arguments to its end, as `user` if one is given (a number; needs root).
 ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user = 0);
 
+/// Runs it under another name, with `environment` ("NAME=value") alone.
+ProgramResult run_ferry_as(const std::string& name, const std::vector<std::string>& arguments,
+                           const std::vector<std::string>& environment = {});
+
 }  // namespace ferry::test

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/replaced_programs.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/verbs.h"
+#include "common/log.h"
+#include "common/version.h"
+
+namespace ferry {
+namespace {
+
+constexpr int kFailed = 1;
+
+/// Flags and environment of `vfio-manage` of NVIDIA's k8s-driver-manager v0.12.0.
+class VfioManage {
+ public:
+  explicit VfioManage(CLI::App& app) {
+    app.require_subcommand(1);
+    add(app, "bind", "move GPUs to vfio, each with its whole IOMMU group", Direction::to_vfio,
+        "--bind-nvswitches");
+    add(app, "unbind", "give GPUs back to the drivers they had", Direction::back, "--unbind-nvswitches");
+  }
+
+  ExitStatus run() const {
+    if (all_ == !device_.empty()) {
+      return complain({.code = make_error_code(Errc::usage),
+                       .message = all_ ? "--all and --device-id exclude each other" : "no device is named",
+                       .hint = "give either --all or --device-id ADDRESS"});
+    }
+    const Session session = open_session(host_root_);
+    SelectionOptions options;
+    options.all = all_;
+    if (!device_.empty()) options.devices = {device_};
+    if (all_ && switches_) options.filter.classes = {"vga", "3d", "nvswitch"};
+    return move_verb(session, options, direction_);
+  }
+
+ private:
+  void add(CLI::App& app, const std::string& name, const std::string& description, Direction direction,
+           const std::string& switches) {
+    CLI::App* command = app.add_subcommand(name, description);
+    command->add_flag("-a,--all", all_, "every GPU");
+    command->add_option("-d,--device-id", device_, "one GPU, as 0000:3b:00.0");
+    command->add_option("--host-root", host_root_, "where the host's / is mounted")
+        ->envname("HOST_ROOT")
+        ->capture_default_str();
+    command->add_flag(switches, switches_, "NVSwitches too")->envname("BIND_NVSWITCHES");
+    command->callback([this, direction] { direction_ = direction; });
+  }
+
+  bool all_ = false;
+  bool switches_ = false;
+  std::string device_;
+  std::string host_root_ = "/";
+  Direction direction_ = Direction::to_vfio;
+};
+
+int vfio_manage(int argc, char** argv) {
+  CLI::App app("Moves GPUs to vfio and back: ferry, under the name of the program it replaces.",
+               "vfio-manage");
+  app.set_version_flag("--version", std::string("ferry ") + kVersion);
+  const VfioManage program(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help_or_version) {
+    return app.exit(help_or_version);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "vfio-manage: {}\nhint: `vfio-manage --help` lists what there is\n", error.what());
+    return kFailed;
+  }
+  return program.run() == ExitStatus::done ? 0 : kFailed;
+}
+
+// Its flags and environment say how to drain the node and unload a driver, of which nothing is done here: so
+// they are taken as they are.
+int driver_manager(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "uninstall_driver" || command == "preflight_check") {
+    fmt::print(
+        stderr,
+        "driver-manager: {} is not needed: ferry moves a GPU that nobody uses whether or not a driver is "
+        "installed, and refuses one that is in use, naming who uses it\n",
+        command);
+    return 0;
+  }
+  fmt::print(stderr, "driver-manager: there is no command '{}'\nhint: uninstall_driver, preflight_check\n",
+             command);
+  return kFailed;
+}
+
+}  // namespace
+
+std::optional<int> run_replaced_program(std::string_view name, int argc, char** argv) {
+  static const std::map<std::string, int (*)(int, char**)> kPrograms = {
+      {"vfio-manage", vfio_manage},
+      {"driver-manager", driver_manager},
+  };
+  const auto found = kPrograms.find(std::filesystem::path(name).filename().string());
+  if (found == kPrograms.end()) return std::nullopt;
+  if (auto log = set_up_log("warn", LogFormat::text); !log) return static_cast<int>(complain(log.error()));
+  return found->second(argc, argv);
+}
+
+}  // namespace ferry
