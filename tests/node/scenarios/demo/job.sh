@@ -82,7 +82,7 @@ done
 for name in gpu-a gpu-b; do
   expect "the group's node" test -c "/dev/vfio/$(group $name)"
 done
-for name in gpu-c display-c gpu-d disk; do
+for name in board-display gpu-c display-c gpu-d disk; do
   was=$(grep "^$(dev $name) " /run/demo/before)
   expect_equal "$name was not written to" "$was" "$(snapshot | grep "^$(dev $name) ")"
   evidence "$(dev $name)" "$was"
