@@ -102,26 +102,28 @@ MoveResult refused(Refusal refusal) {
   return result;
 }
 
-MoveResult failed(Move move, Error error) {
+MoveResult result_of(MoveResult::Status status, Move move) {
   MoveResult result;
+  result.status = status;
   result.devices = move.devices;
   result.move = std::move(move);
+  return result;
+}
+
+MoveResult failed(Move move, Error error) {
+  MoveResult result = result_of(MoveResult::Status::failed, std::move(move));
   result.error = std::move(error);
   return result;
 }
 
 MoveResult already(const MoveContext& context, Move move, Direction direction) {
-  MoveResult result;
-  result.status = MoveResult::Status::already;
-  result.devices = move.devices;
   // Killed between its record and its first write, an earlier run leaves a record of what never moved.
   if (direction == Direction::back) {
     if (auto forgotten = forget(*context.host, move.moving()); !forgotten) {
       return failed(std::move(move), std::move(forgotten).error());
     }
   }
-  result.move = std::move(move);
-  return result;
+  return result_of(MoveResult::Status::already, std::move(move));
 }
 
 bool is_load(const Step& step) {
@@ -263,11 +265,7 @@ class Apply {
       Move& move = moves_[i];
       auto moved = carry_out(context_, seen_.inventory, move, direction_);
       if (moved) {
-        done[i] = {.status = MoveResult::Status::done,
-                   .devices = move.devices,
-                   .move = std::move(move),
-                   .refusal = {},
-                   .error = {}};
+        done[i] = result_of(MoveResult::Status::done, std::move(move));
       } else {
         done[i] = failed(std::move(move), std::move(moved).error());
       }
@@ -315,14 +313,14 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
   return MovePreview{.plan = plan(context, *seen, request, direction), .notes = notes_of(*seen)};
 }
 
-Result<MoveOutcome> apply_moves(const MoveContext& given, const MoveRequest& request, Direction direction) {
-  OneAtATime shared(given);
-  const MoveContext context = shared.around(given);
-  auto seen = look_at_all(context, request, direction);
+Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction) {
+  OneAtATime shared(context);
+  const MoveContext guarded = shared.around(context);
+  auto seen = look_at_all(guarded, request, direction);
   if (!seen) return fail(std::move(seen).error());
   MoveOutcome outcome{.results = {}, .notes = notes_of(*seen)};
-  Apply apply(context, request, direction);
-  apply.begin(plan(context, *seen, request, direction));
+  Apply apply(guarded, request, direction);
+  apply.begin(plan(guarded, *seen, request, direction));
   apply.load_modules();
   apply.close_fences(seen->inventory);
   if (apply.anything_left()) apply.plan_again();
