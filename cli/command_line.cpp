@@ -52,6 +52,7 @@ class CommandTree {
     add_verb(app, "status", "every accelerator, its group and the other members, its driver, who uses it",
              status_verb);
     add_doctor(app);
+    add_apply(app);
     add_vfio(app);
     add_vgpu(app);
     add_plugin(app);
@@ -119,6 +120,15 @@ class CommandTree {
         [this](const Session& session) { return move_verb(session, selection_, Direction::back); }));
     add_changing_verb(*vfio, "restore", "give everything back that was moved, each to the driver it had",
                       restore_verb);
+  }
+
+  void add_apply(CLI::App& app) {
+    CLI::App* apply =
+        add_changing_verb(app, "apply", "make the whole node what a policy says",
+                          [this](const Session& session) { return apply_verb(session, profile_); });
+    apply->add_option("-f,--file", profile_.file, "policy, vGPU profile or ConfigMap; - is standard input")
+        ->required();
+    apply->add_option("-c,--config", profile_.name, "name of the policy; not needed where there is only one");
   }
 
   void add_profile(CLI::App* verb) {

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
+#include "cli/shown.h"
+
 namespace ferry {
 namespace {
 
@@ -46,6 +48,11 @@ void emit(YAML::Emitter& out, const json& value) {
 }
 
 }  // namespace
+
+ExitStatus print(const Session& session, const Shown& shown) {
+  print(session, shown.document, shown.text);
+  return shown.status;
+}
 
 void print(const Session& session, const json& document, const std::string& text) {
   std::string out;

@@ -130,17 +130,6 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
   return out;
 }
 
-std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& vgpus) {
-  std::map<PciAddress, std::string> out;
-  for (const VgpuGpu& gpu : vgpus.gpus) {
-    if (gpu.devices.empty()) continue;
-    out[gpu.address()] =
-        fmt::format("carries {} vGPU{}; `ferry vgpu delete --device {}` takes them away", gpu.devices.size(),
-                    gpu.devices.size() == 1 ? "" : "s", gpu.address().text());
-  }
-  return out;
-}
-
 std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const AcceleratorRules& rules,
                                               const MoveRecord& record) {
   std::vector<PciAddress> out;

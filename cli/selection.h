@@ -20,7 +20,7 @@ struct SelectionOptions {
   std::vector<std::string> devices;  ///< PCI addresses; a companion stands for its accelerator
   std::vector<std::uint32_t> groups;
   std::vector<std::string> with;
-  bool force = false;  ///< see MoveRequest::force
+  bool force = false;         ///< see MoveRequest::force
   FilterOptions filter = {};  ///< alone, or narrowing `all`
 };
 
@@ -36,9 +36,6 @@ struct Selection {
 Result<Selection> select(const SelectionOptions& options, const Inventory& inventory,
                          const AcceleratorRules& rules, const VgpuInventory& vgpus, DeviceNames& names,
                          Direction direction);
-
-/// Accelerators that carry vGPUs must stay, whatever is asked: each with the reason.
-std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& vgpus);
 
 /// The accelerators, by `rules`, of whose units Ferry has moved anything.
 std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const AcceleratorRules& rules,

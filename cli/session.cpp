@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include "host/all_use_probes.h"
 #include "host/nvidia_unbind_lock.h"
@@ -20,6 +21,15 @@ Session open_session(const std::filesystem::path& host_root) {
   session.probe = all_use_probes(*session.host, session.rules);
   session.driver_lock = std::make_unique<NvidiaUnbindLock>(*session.host, *session.writer);
   return session;
+}
+
+MoveContext move_context(const Session& session, const AcceleratorRules& rules) {
+  return {.host = session.host.get(),
+          .writer = session.writer.get(),
+          .probe = session.probe.get(),
+          .rules = rules,
+          .on_step = [](const Step& step) { spdlog::info("{}", step.text()); },
+          .driver_lock = session.driver_lock.get()};
 }
 
 Result<NodeLock> begin_change(const Session& session) {

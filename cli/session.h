@@ -13,6 +13,7 @@
 #include "common/result.h"
 #include "vfio/fence.h"
 #include "vfio/inventory.h"
+#include "vfio/move_apply.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {
@@ -32,6 +33,9 @@ struct Session {
 
 /// The real thing, for a host mounted at `host_root`.
 Session open_session(const std::filesystem::path& host_root);
+
+/// What moving needs, with the rules of a command (Selection::rules). `session` must outlive it.
+MoveContext move_context(const Session& session, const AcceleratorRules& rules);
 
 /// For verbs that change the host: we must be root (where the host is this one), and nobody else may be
 /// changing it. The verb keeps the lock until it ends.

@@ -30,7 +30,7 @@ ExitStatus move_verb(const Session& session, const SelectionOptions& options, Di
 /// `vfio restore`: everything Ferry has moved goes back.
 ExitStatus restore_verb(const Session& session);
 
-/// Where `vgpu` verbs find their profile.
+/// Where verbs find their profile or policy.
 struct ProfileOptions {
   std::filesystem::path file;                 ///< a profile file or a ConfigMap; "-" is stdin
   std::optional<std::string> name;            ///< -c
@@ -48,6 +48,9 @@ struct RemovalOptions {
   bool foreign = false;
 };
 ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options);
+
+/// `apply`: the whole node by a policy, v2 or v1.
+ExitStatus apply_verb(const Session& session, const ProfileOptions& options);
 
 /// `plugin`: serves the kubelet until SIGTERM or SIGINT.
 ExitStatus plugin_verb(const Session& session, const std::filesystem::path& kubelet_directory);

@@ -6,6 +6,7 @@
 #include "cli/document.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
+#include "cli/vgpu_report.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/apply.h"
@@ -51,95 +52,6 @@ Result<VgpuHost> host_of(const Session& session) {
                   .uses = *session.probe,
                   .rules = session.rules,
                   .node = *node};
-}
-
-json to_json(const std::vector<TypeCount>& counts) {
-  json out = json::object();
-  for (const TypeCount& count : counts) out[count.type] = count.count;
-  return out;
-}
-
-json to_json(const VgpuStep& step) {
-  return {{"text", step.text()},          {"kind", step.kind == VgpuStep::Kind::create ? "create" : "remove"},
-          {"id", step.id.text},           {"type", step.short_name},
-          {"parent", step.parent.text()}, {"why", step.why}};
-}
-
-std::string step_lines(const std::vector<VgpuStep>& steps, bool explain) {
-  std::string out;
-  for (const VgpuStep& step : steps)
-    out += "  " + step.text() + (explain ? "  because " + step.why : "") + "\n";
-  return out;
-}
-
-std::string error_lines(const Error& error) {
-  return "  " + error.message + "\n" + (error.hint.empty() ? "" : "  hint: " + error.hint + "\n");
-}
-
-std::string note_lines(const std::vector<std::string>& notes, const char* indent) {
-  std::string out;
-  for (const std::string& note : notes) out += indent + ("note: " + note) + "\n";
-  return out;
-}
-
-ExitStatus show(const Session& session, const VgpuPlan& plan) {
-  std::string out;
-  json gpus = json::array();
-  ExitStatus status = ExitStatus::done;
-  for (const GpuPlan& gpu : plan.gpus) {
-    const bool refused = gpu.refusal.has_value();
-    const char* what = !gpu.matched        ? "left alone: not asked for"
-                       : refused           ? "refused"
-                       : gpu.steps.empty() ? "already so"
-                                           : "would change";
-    out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(gpu.steps, session.explain);
-    if (refused) {
-      out += error_lines(*gpu.refusal);
-      status = worse(status, exit_status_of(*gpu.refusal));
-    }
-    out += note_lines(gpu.notes, "  ");
-    json steps = json::array();
-    for (const VgpuStep& step : gpu.steps) steps.push_back(to_json(step));
-    gpus.push_back({{"index", gpu.index},
-                    {"address", gpu.gpu.text()},
-                    {"status", what},
-                    {"wanted", to_json(gpu.wanted)},
-                    {"found", to_json(gpu.found)},
-                    {"steps", steps},
-                    {"refusal", refused ? ferry::to_json(*gpu.refusal) : json(nullptr)},
-                    {"notes", gpu.notes}});
-  }
-  print(session, {{"dry_run", true}, {"gpus", gpus}, {"notes", plan.notes}},
-        out + note_lines(plan.notes, ""));
-  return status;
-}
-
-ExitStatus show(const Session& session, const VgpuOutcome& outcome) {
-  std::string out;
-  json gpus = json::array();
-  for (const GpuOutcome& gpu : outcome.gpus) {
-    out += fmt::format("GPU {} ({}): {}\n", gpu.index, gpu.gpu.text(), text(gpu.kind)) +
-           step_lines(gpu.done, session.explain);
-    if (gpu.error) out += error_lines(*gpu.error);
-    json undo = json::array();
-    for (const Error& error : gpu.undo_errors) {
-      out += "  not put back: " + error.message + "\n";
-      undo.push_back(ferry::to_json(error));
-    }
-    out += note_lines(gpu.notes, "  ");
-    json steps = json::array();
-    for (const VgpuStep& step : gpu.done) steps.push_back(to_json(step));
-    gpus.push_back({{"index", gpu.index},
-                    {"address", gpu.gpu.text()},
-                    {"status", text(gpu.kind)},
-                    {"steps", steps},
-                    {"error", gpu.error ? ferry::to_json(*gpu.error) : json(nullptr)},
-                    {"undo_errors", undo},
-                    {"notes", gpu.notes}});
-  }
-  print(session, {{"dry_run", false}, {"gpus", gpus}, {"notes", outcome.notes}},
-        out + note_lines(outcome.notes, ""));
-  return outcome.status();
 }
 
 void log_step(const VgpuStep& step, const Result<>& result) {
@@ -227,13 +139,13 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   if (session.dry_run) {
     auto view = look(*on);
     if (!view) return complain(view.error());
-    return show(session, plan_profile(*profile, *view));
+    return print(session, show_vgpus(session, plan_profile(*profile, *view)));
   }
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());
   auto outcome = apply_profile(*on, *profile, log_step);
   if (!outcome) return complain(outcome.error());
-  return show(session, *outcome);
+  return print(session, show_vgpus(session, *outcome));
 }
 
 ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options) {
@@ -277,12 +189,12 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
                             .hint = "`ferry vgpu types` lists the GPUs"});
     }
   }
-  if (session.dry_run) return show(session, plan_removal(*removal, *view));
+  if (session.dry_run) return print(session, show_vgpus(session, plan_removal(*removal, *view)));
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());
   auto outcome = remove_vgpus(*on, *removal, log_step);
   if (!outcome) return complain(outcome.error());
-  return show(session, *outcome);
+  return print(session, show_vgpus(session, *outcome));
 }
 
 }  // namespace ferry

@@ -125,6 +125,17 @@ std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory)
   return out;
 }
 
+std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory) {
+  std::map<PciAddress, std::string> out;
+  for (const VgpuGpu& gpu : inventory.gpus) {
+    if (gpu.devices.empty()) continue;
+    out[gpu.address()] =
+        fmt::format("carries {} vGPU{}; `ferry vgpu delete --device {}` takes them away", gpu.devices.size(),
+                    gpu.devices.size() == 1 ? "" : "s", gpu.address().text());
+  }
+  return out;
+}
+
 UseQuestion use_question(const VgpuDevice& device) {
   return {.device = device.id.text, .nodes = device.nodes};
 }

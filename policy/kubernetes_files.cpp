@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "common/suggest.h"
+#include "policy/policy_yaml.h"
 #include "vgpu-dm/profile_yaml.h"
 
 namespace ferry {
@@ -70,6 +71,22 @@ Result<std::string> text_of(const ConfigText& file, const ConfigMember& member) 
   return member.value.text;
 }
 
+// The text of a configuration file, or the one that a ConfigMap carries.
+Result<ConfigText> read_carried_text(const std::filesystem::path& path) {
+  auto file = read_config_text(path);
+  if (!file) return fail(std::move(file).error());
+  auto root = parse_config(*file);
+  if (!root) return fail(std::move(root).error());
+  // A profile or policy file knows no key `kind`; every Kubernetes object has it.
+  if (root->kind != Kind::map || root->find("kind") == nullptr) return file;
+  if (kind_of(*root) != "ConfigMap") {
+    return refuse(*file, root->find("kind")->key.line,
+                  fmt::format("kind: expected a ConfigMap or a profile file, found {}",
+                              value_at(*root, "kind")->described()));
+  }
+  return text_in(*file, *root);
+}
+
 }  // namespace
 
 Result<NodeObject> read_node_object(const std::filesystem::path& path) {
@@ -123,20 +140,15 @@ Result<std::string> profile_name(const NodeObject& node, const std::optional<std
 }
 
 Result<ProfileFile> read_profile_file(const std::filesystem::path& path) {
-  auto file = read_config_text(path);
-  if (!file) return fail(std::move(file).error());
-  auto root = parse_config(*file);
-  if (!root) return fail(std::move(root).error());
-  // A profile file knows no key `kind`; every Kubernetes object has it.
-  if (root->kind != Kind::map || root->find("kind") == nullptr) return read_profiles(*file);
-  if (kind_of(*root) != "ConfigMap") {
-    return refuse(*file, root->find("kind")->key.line,
-                  fmt::format("kind: expected a ConfigMap or a profile file, found {}",
-                              value_at(*root, "kind")->described()));
-  }
-  auto text = text_in(*file, *root);
+  auto text = read_carried_text(path);
   if (!text) return fail(std::move(text).error());
   return read_profiles(*text);
+}
+
+Result<PolicyFile> read_policy_file(const std::filesystem::path& path) {
+  auto text = read_carried_text(path);
+  if (!text) return fail(std::move(text).error());
+  return read_policies(*text);
 }
 
 }  // namespace ferry

@@ -3,7 +3,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
 
-// A file that is read as a Node object and as one that holds profiles.
+// A file that is read as a Node object, and as one that holds profiles or policies.
 void ferry::fuzz::one_input(std::string_view text) {
   static const test::ScratchDirectory tree;
   static const std::filesystem::path path = tree.path() / "object.yaml";
@@ -13,6 +13,7 @@ void ferry::fuzz::one_input(std::string_view text) {
     require(error.message.find("object.yaml") != std::string::npos, "a refusal says where");
   };
   if (const auto profiles = read_profile_file(path); !profiles) says_where(profiles.error());
+  if (const auto policies = read_policy_file(path); !policies) says_where(policies.error());
   const auto node = read_node_object(path);
   if (!node) return says_where(node.error());
   const auto name = profile_name(*node, std::nullopt);

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "cli/document.h"
+#include "cli/move_report.h"
+#include "cli/verbs.h"
+#include "cli/vgpu_report.h"
+#include "host/node_apply.h"
+#include "policy/kubernetes_files.h"
+#include "policy/policy_yaml.h"
+#include "vgpu-dm/stable_uuid.h"
+
+namespace ferry {
+namespace {
+
+Result<Policy> chosen_policy(const ProfileOptions& options) {
+  auto file = read_policy_file(options.file);
+  if (!file) return fail(std::move(file).error());
+  return select_policy(*file, options.name);
+}
+
+Result<NodeHost> host_of(const Session& session) {
+  auto node = node_identity(*session.host);
+  if (!node) return fail(std::move(node).error());
+  return NodeHost{.moves = move_context(session, session.rules),
+                  .vgpus = {.host = *session.host,
+                            .writer = *session.writer,
+                            .uses = *session.probe,
+                            .rules = session.rules,
+                            .node = *node}};
+}
+
+// A stage that has nothing to say is passed over.
+void add(Shown& all, const char* key, const char* heading, bool anything, Shown stage) {
+  all.status = worse(all.status, stage.status);
+  if (anything) all.text += fmt::format("{}:\n{}", heading, stage.text);
+  all.document[key] = std::move(stage.document);
+}
+
+template <typename Moves>
+bool any(const Moves& moves) {
+  if constexpr (std::is_same_v<Moves, MovePreview>) {
+    return !moves.plan.moves.empty() || !moves.plan.refusals.empty();
+  } else {
+    return !moves.results.empty();
+  }
+}
+
+template <typename Node>
+Shown show(const Session& session, const Policy& policy, const Node& node) {
+  Shown all;
+  all.document = {{"policy", policy.name}, {"dry_run", session.dry_run}};
+  add(all, "given_back", "back to the host", any(node.given_back),
+      show_moves(session, node.given_back, {}, Direction::back));
+  add(all, "vgpus", "vGPUs", !node.vgpus.gpus.empty(), show_vgpus(session, node.vgpus));
+  add(all, "given_away", "to vfio", any(node.given_away),
+      show_moves(session, node.given_away, {}, Direction::to_vfio));
+  if (all.text.empty()) all.text = "nothing to do: there are no GPUs on this host\n";
+  return all;
+}
+
+}  // namespace
+
+ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
+  const auto policy = chosen_policy(options);
+  if (!policy) return complain(policy.error());
+  const auto host = host_of(session);
+  if (!host) return complain(host.error());
+  if (session.dry_run) {
+    const auto preview = preview_policy(*host, *policy);
+    if (!preview) return complain(preview.error());
+    return print(session, show(session, *policy, *preview));
+  }
+  auto lock = begin_change(session);
+  if (!lock) return complain(lock.error());
+  const auto outcome = apply_policy(*host, *policy);
+  if (!outcome) return complain(outcome.error());
+  return print(session, show(session, *policy, *outcome));
+}
+
+}  // namespace ferry

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is printed about moves.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "cli/session.h"
+#include "cli/shown.h"
+#include "vfio/move_apply.h"
+
+namespace ferry {
+
+/// `left_alone`: accelerators that were not asked for, and why.
+Shown show_moves(const Session& session, const MovePreview& preview,
+                 const std::map<PciAddress, std::string>& left_alone, Direction direction);
+Shown show_moves(const Session& session, const MoveOutcome& outcome,
+                 const std::map<PciAddress, std::string>& left_alone, Direction direction);
+
+}  // namespace ferry

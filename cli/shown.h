@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/session.h"
+#include "common/exit_status.h"
+
+namespace ferry {
+
+/// What a verb has to say, in both forms, and how it ends.
+struct Shown {
+  nlohmann::json document;
+  std::string text;  ///< for people, whole lines
+  ExitStatus status = ExitStatus::done;
+};
+
+/// Prints the form that is asked for; gives the status.
+ExitStatus print(const Session& session, const Shown& shown);
+
+}  // namespace ferry

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/vgpu_report.h"
+
+#include <fmt/format.h>
+
+#include "cli/document.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const VgpuStep& step) {
+  return {{"text", step.text()},          {"kind", step.kind == VgpuStep::Kind::create ? "create" : "remove"},
+          {"id", step.id.text},           {"type", step.short_name},
+          {"parent", step.parent.text()}, {"why", step.why}};
+}
+
+std::string step_lines(const std::vector<VgpuStep>& steps, bool explain) {
+  std::string out;
+  for (const VgpuStep& step : steps)
+    out += "  " + step.text() + (explain ? "  because " + step.why : "") + "\n";
+  return out;
+}
+
+std::string error_lines(const Error& error) {
+  return "  " + error.message + "\n" + (error.hint.empty() ? "" : "  hint: " + error.hint + "\n");
+}
+
+}  // namespace
+
+json to_json(const std::vector<TypeCount>& counts) {
+  json out = json::object();
+  for (const TypeCount& count : counts) out[count.type] = count.count;
+  return out;
+}
+
+std::string note_lines(const std::vector<std::string>& notes, const char* indent) {
+  std::string out;
+  for (const std::string& note : notes) out += indent + ("note: " + note) + "\n";
+  return out;
+}
+
+Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
+  std::string out;
+  json gpus = json::array();
+  ExitStatus status = ExitStatus::done;
+  for (const GpuPlan& gpu : plan.gpus) {
+    const bool refused = gpu.refusal.has_value();
+    const char* what = !gpu.matched        ? "left alone: not asked for"
+                       : refused           ? "refused"
+                       : gpu.steps.empty() ? "already so"
+                                           : "would change";
+    out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(gpu.steps, session.explain);
+    if (refused) {
+      out += error_lines(*gpu.refusal);
+      status = worse(status, exit_status_of(*gpu.refusal));
+    }
+    out += note_lines(gpu.notes, "  ");
+    json steps = json::array();
+    for (const VgpuStep& step : gpu.steps) steps.push_back(to_json(step));
+    gpus.push_back({{"index", gpu.index},
+                    {"address", gpu.gpu.text()},
+                    {"status", what},
+                    {"wanted", to_json(gpu.wanted)},
+                    {"found", to_json(gpu.found)},
+                    {"steps", steps},
+                    {"refusal", refused ? ferry::to_json(*gpu.refusal) : json(nullptr)},
+                    {"notes", gpu.notes}});
+  }
+  return {.document = {{"dry_run", true}, {"gpus", gpus}, {"notes", plan.notes}},
+          .text = out + note_lines(plan.notes, ""),
+          .status = status};
+}
+
+Shown show_vgpus(const Session& session, const VgpuOutcome& outcome) {
+  std::string out;
+  json gpus = json::array();
+  for (const GpuOutcome& gpu : outcome.gpus) {
+    out += fmt::format("GPU {} ({}): {}\n", gpu.index, gpu.gpu.text(), text(gpu.kind)) +
+           step_lines(gpu.done, session.explain);
+    if (gpu.error) out += error_lines(*gpu.error);
+    json undo = json::array();
+    for (const Error& error : gpu.undo_errors) {
+      out += "  not put back: " + error.message + "\n";
+      undo.push_back(ferry::to_json(error));
+    }
+    out += note_lines(gpu.notes, "  ");
+    json steps = json::array();
+    for (const VgpuStep& step : gpu.done) steps.push_back(to_json(step));
+    gpus.push_back({{"index", gpu.index},
+                    {"address", gpu.gpu.text()},
+                    {"status", text(gpu.kind)},
+                    {"steps", steps},
+                    {"error", gpu.error ? ferry::to_json(*gpu.error) : json(nullptr)},
+                    {"undo_errors", undo},
+                    {"notes", gpu.notes}});
+  }
+  return {.document = {{"dry_run", false}, {"gpus", gpus}, {"notes", outcome.notes}},
+          .text = out + note_lines(outcome.notes, ""),
+          .status = outcome.status()};
+}
+
+}  // namespace ferry

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is printed about vGPUs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/session.h"
+#include "cli/shown.h"
+#include "vgpu-dm/apply.h"
+#include "vgpu-dm/plan.h"
+
+namespace ferry {
+
+Shown show_vgpus(const Session& session, const VgpuPlan& plan);
+Shown show_vgpus(const Session& session, const VgpuOutcome& outcome);
+
+/// {"T4-4Q": 2}
+nlohmann::json to_json(const std::vector<TypeCount>& counts);
+/// A line for each note, after `indent`.
+std::string note_lines(const std::vector<std::string>& notes, const char* indent);
+
+}  // namespace ferry

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/node_apply.h"
+
+#include <algorithm>
+
+#include "mdev/vgpu_inventory.h"
+#include "vfio/move_record.h"
+
+namespace ferry {
+namespace {
+
+struct Seen {
+  Inventory inventory;
+  VgpuInventory vgpus;
+  WantedState wanted;
+};
+
+Result<Seen> see(const NodeHost& host, const Policy& policy) {
+  auto inventory = scan(*host.moves.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  auto vgpus = scan_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  if (!vgpus) return fail(std::move(vgpus).error());
+  WantedState wanted = wanted_state(policy, *vgpus);
+  return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .wanted = std::move(wanted)};
+}
+
+// On vfio, or left half-way by a run that was killed: the record says so.
+Result<MoveRequest> to_give_back(const NodeHost& host, const Seen& seen) {
+  auto record = read_records(*host.moves.host);
+  if (!record) return fail(std::move(record).error());
+  MoveRequest request;
+  for (const auto& [address, mode] : seen.wanted.modes) {
+    const PciFunction* gpu = seen.inventory.find(address);
+    if (mode == Mode::passthrough || gpu == nullptr || !host.moves.rules.match(*gpu)) continue;
+    if (on_vfio_driver(*gpu) || record->members.contains(address)) request.accelerators.push_back(address);
+  }
+  return request;
+}
+
+MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
+  MoveRequest request;
+  request.untouchable = carriers_of_vgpus(seen.vgpus);
+  for (const auto& [address, mode] : seen.wanted.modes) {
+    const PciFunction* gpu = seen.inventory.find(address);
+    if (mode == Mode::passthrough && gpu != nullptr && host.moves.rules.match(*gpu))
+      request.accelerators.push_back(address);
+  }
+  return request;
+}
+
+// Nobody is asked who uses nothing, and a host without an IOMMU may well give nothing away.
+Result<MoveOutcome> move(const NodeHost& host, const MoveRequest& request, Direction direction) {
+  if (request.accelerators.empty()) return MoveOutcome{};
+  return apply_moves(host.moves, request, direction);
+}
+Result<MovePreview> preview(const NodeHost& host, const MoveRequest& request, Direction direction) {
+  if (request.accelerators.empty()) return MovePreview{};
+  return preview_moves(host.moves, request, direction);
+}
+
+// A GPU that could not be given back carries nothing, and has been told about already.
+Profile without_those_still_away(Seen seen, const MoveOutcome& given_back) {
+  for (const MoveResult& result : given_back.results) {
+    if (result.status == MoveResult::Status::done || result.status == MoveResult::Status::already) continue;
+    for (const PciAddress& device : result.devices) {
+      const VgpuGpu* gpu = seen.vgpus.find(device);
+      std::erase_if(seen.wanted.vgpus.items,
+                    [&](const ProfileItem& item) { return gpu != nullptr && item.matches(*gpu); });
+    }
+  }
+  return std::move(seen.wanted.vgpus);
+}
+
+bool contains(const std::vector<PciAddress>& addresses, const PciAddress& address) {
+  return std::ranges::find(addresses, address) != addresses.end();
+}
+
+}  // namespace
+
+Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
+  auto seen = see(host, policy);
+  if (!seen) return fail(std::move(seen).error());
+  const auto back = to_give_back(host, *seen);
+  if (!back) return fail(Error(back.error()));
+  auto given_back = preview(host, *back, Direction::back);
+  if (!given_back) return fail(std::move(given_back).error());
+
+  auto view = look(host.vgpus);
+  if (!view) return fail(std::move(view).error());
+  VgpuPlan vgpus = plan_profile(seen->wanted.vgpus, *view);
+  MoveRequest away = to_give_away(host, *seen);
+  for (GpuPlan& gpu : vgpus.gpus) {
+    if (contains(back->accelerators, gpu.gpu)) {
+      gpu.refusal.reset();
+      gpu.notes = {"its vGPUs are planned once it is back on its own driver"};
+    }
+    if (!gpu.refusal) away.untouchable.erase(gpu.gpu);  // by then they are gone
+  }
+  auto given_away = preview(host, away, Direction::to_vfio);
+  if (!given_away) return fail(std::move(given_away).error());
+  return NodePreview{
+      .given_back = std::move(*given_back), .vgpus = std::move(vgpus), .given_away = std::move(*given_away)};
+}
+
+Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy) {
+  auto seen = see(host, policy);
+  if (!seen) return fail(std::move(seen).error());
+  const auto back = to_give_back(host, *seen);
+  if (!back) return fail(Error(back.error()));
+  auto given_back = move(host, *back, Direction::back);
+  if (!given_back) return fail(std::move(given_back).error());
+
+  auto vgpus = apply_profile(host.vgpus, without_those_still_away(std::move(*seen), *given_back));
+  if (!vgpus) return fail(std::move(vgpus).error());
+
+  seen = see(host, policy);
+  if (!seen) return fail(std::move(seen).error());
+  auto given_away = move(host, to_give_away(host, *seen), Direction::to_vfio);
+  if (!given_away) return fail(std::move(given_away).error());
+  return NodeOutcome{
+      .given_back = std::move(*given_back), .vgpus = std::move(*vgpus), .given_away = std::move(*given_away)};
+}
+
+}  // namespace ferry

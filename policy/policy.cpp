@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/policy.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ferry {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Mode>, 3> kModes = {
+    {{"host", Mode::host}, {"passthrough", Mode::passthrough}, {"vgpu", Mode::vgpu}}};
+
+}  // namespace
+
+std::string_view text(Mode mode) {
+  return std::ranges::find(kModes, mode, &std::pair<std::string_view, Mode>::second)->first;
+}
+
+std::optional<Mode> parse_mode(std::string_view word) {
+  const auto* const found = std::ranges::find(kModes, word, &std::pair<std::string_view, Mode>::first);
+  if (found == kModes.end()) return std::nullopt;
+  return found->second;
+}
+
+const PolicyItem* Policy::item_for(const VgpuGpu& gpu) const {
+  const auto last = std::find_if(items.rbegin(), items.rend(),
+                                 [&](const PolicyItem& item) { return item.gpus.matches(gpu); });
+  return last == items.rend() ? nullptr : &*last;
+}
+
+WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory) {
+  WantedState out;
+  out.vgpus.name = policy.name;
+  out.vgpus.place = policy.place;
+  for (const VgpuGpu& gpu : inventory.gpus) {
+    const PolicyItem* item = policy.item_for(gpu);
+    if (item == nullptr) continue;
+    out.modes.emplace(gpu.address(), item->mode);
+    ProfileItem carried;
+    carried.indices = {gpu.index};
+    carried.place = item->gpus.place;
+    if (item->mode == Mode::vgpu) carried.vgpus = item->gpus.vgpus;
+    out.vgpus.items.push_back(std::move(carried));
+  }
+  return out;
+}
+
+}  // namespace ferry

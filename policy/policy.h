@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each GPU of a node shall be: plain values; the file is read by policy_yaml.h.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mdev/vgpu.h"
+#include "vgpu-dm/profile.h"
+
+namespace ferry {
+
+enum class Mode {
+  host,         ///< on its own driver, without vGPUs
+  passthrough,  ///< whole, on a vfio driver
+  vgpu,         ///< on its own driver, divided
+};
+std::string_view text(Mode mode);
+/// "host", "passthrough", "vgpu"; absent for another word.
+std::optional<Mode> parse_mode(std::string_view word);
+
+struct PolicyItem {
+  ProfileItem gpus;  ///< which, and with Mode::vgpu what they carry
+  Mode mode = Mode::host;
+};
+
+struct Policy {
+  std::string name;
+  std::vector<PolicyItem> items;  ///< at least one. Where several match a GPU, the last one holds
+  std::string place;              ///< "policy.yaml:3"
+
+  /// The item that holds for a GPU; nullptr: none matches, and the GPU is left as it is.
+  const PolicyItem* item_for(const VgpuGpu& gpu) const;
+};
+
+struct PolicyFile {
+  std::string file;
+  std::vector<Policy> policies;  ///< in order of the file
+};
+
+/// A policy in terms of one host.
+struct WantedState {
+  std::map<PciAddress, Mode> modes;  ///< GPUs that no item matches are not in it
+  /// What the GPUs shall carry: nothing those that are given away or left to the host.
+  Profile vgpus;
+};
+WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory);
+
+}  // namespace ferry

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/policy_yaml.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/suggest.h"
+#include "vgpu-dm/item_reader.h"
+#include "vgpu-dm/profile_yaml.h"
+
+namespace ferry {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+constexpr const char* kVersion = "v2";
+constexpr const char* kPolicies = "policies";
+constexpr const char* kMode = "mode";
+
+Result<Mode> read_mode(const ItemReader& reader, const ConfigNode& item, const std::string& path) {
+  const ConfigMember* mode = item.find(kMode);
+  const std::string key = path + "." + kMode;
+  if (mode == nullptr) return reader.refuse(item, key, "the key is missing", "host, passthrough or vgpu");
+  if (mode->value.is_string()) {
+    if (const auto known = parse_mode(mode->value.text)) return *known;
+  }
+  return reader.refuse(
+      mode->value, key,
+      fmt::format("expected host, passthrough or vgpu, found {}{}", mode->value.described(),
+                  did_you_mean(mode->value.text, std::vector<std::string>{"host", "passthrough", "vgpu"})));
+}
+
+Result<PolicyItem> read_item(const ItemReader& reader, const NamedItems::Item& item) {
+  constexpr const char* kVgpus = ItemReader::kVgpus;
+  const auto& [node, path] = item;
+  if (node->kind != Kind::map) {
+    return reader.refuse(*node, path,
+                         fmt::format("expected a map with {} and {}, found {}", ItemReader::kDevices, kMode,
+                                     node->described()));
+  }
+  if (auto r = reader.check_keys(*node, path, {ItemReader::kFilter, ItemReader::kDevices, kMode, kVgpus}); !r)
+    return fail(std::move(r).error());
+  auto gpus = reader.read_selection(*node, path);
+  if (!gpus) return fail(std::move(gpus).error());
+  auto mode = read_mode(reader, *node, path);
+  if (!mode) return fail(std::move(mode).error());
+
+  const ConfigMember* vgpus = node->find(kVgpus);
+  const std::string key = path + "." + kVgpus;
+  if (*mode == Mode::vgpu && vgpus == nullptr) {
+    return reader.refuse(*node, key, "the key is missing", "mode vgpu needs it: {\"L40S-12Q\": 4}, say");
+  }
+  if (*mode != Mode::vgpu && vgpus != nullptr) {
+    return reader.refuse(vgpus->key, key, fmt::format("goes with mode vgpu, not with {}", text(*mode)));
+  }
+  if (vgpus != nullptr) {
+    if (auto r = reader.read_vgpus(vgpus->value, key, *gpus); !r) return fail(std::move(r).error());
+  }
+  return PolicyItem{.gpus = std::move(*gpus), .mode = *mode};
+}
+
+Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
+  const ItemReader reader(source);
+  auto lists = reader.read_lists(root, kVersion, kPolicies);
+  if (!lists) return fail(std::move(lists).error());
+  PolicyFile out{.file = source.file, .policies = {}};
+  for (NamedItems& list : *lists) {
+    Policy policy{.name = std::move(list.name), .items = {}, .place = std::move(list.place)};
+    for (const NamedItems::Item& item : list.items) {
+      auto read = read_item(reader, item);
+      if (!read) return fail(std::move(read).error());
+      policy.items.push_back(std::move(*read));
+    }
+    out.policies.push_back(std::move(policy));
+  }
+  return out;
+}
+
+Policy policy_of(const Profile& profile) {
+  Policy out{.name = profile.name, .items = {}, .place = profile.place};
+  out.items.reserve(profile.items.size());
+  for (const ProfileItem& item : profile.items) out.items.push_back({.gpus = item, .mode = Mode::vgpu});
+  return out;
+}
+
+}  // namespace
+
+Result<PolicyFile> read_policies(const ConfigText& source) {
+  auto root = parse_config(source);
+  if (!root) return fail(std::move(root).error());
+  const ConfigMember* version = root->find("version");
+  if (version == nullptr || !version->value.is_string() || version->value.text == kVersion) {
+    return read_v2(source, *root);
+  }
+  if (version->value.text != "v1") {
+    return ItemReader(source).refuse(
+        version->value, "version",
+        "expected v2, or v1 for a vGPU profile, found " + version->value.described());
+  }
+  auto profiles = read_profiles(source);
+  if (!profiles) return fail(std::move(profiles).error());
+  PolicyFile out{.file = source.file, .policies = {}};
+  for (const Profile& profile : profiles->profiles) out.policies.push_back(policy_of(profile));
+  return out;
+}
+
+Result<Policy> select_policy(const PolicyFile& file, const std::optional<std::string>& name) {
+  std::vector<std::string> names;
+  names.reserve(file.policies.size());
+  for (const Policy& policy : file.policies) names.push_back(policy.name);
+  if (names.empty()) {
+    return fail(Errc::invalid_config, file.file + ": holds no policies",
+                fmt::format("it needs 'version: {}' and at least one entry under {}", kVersion, kPolicies));
+  }
+  if (!name && names.size() > 1) {
+    return fail(Errc::invalid_config,
+                fmt::format("{}: holds {} policies, and none was chosen", file.file, names.size()),
+                fmt::format("choose one of: {}", fmt::join(names, ", ")));
+  }
+  const auto found = name ? std::ranges::find(names, *name) : names.begin();
+  if (found == names.end()) {
+    return fail(Errc::invalid_config,
+                fmt::format("{}: holds no policy '{}'{}", file.file, *name, did_you_mean(*name, names)),
+                fmt::format("it holds: {}", fmt::join(names, ", ")));
+  }
+  return file.policies[static_cast<std::size_t>(found - names.begin())];
+}
+
+}  // namespace ferry

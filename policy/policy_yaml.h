@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our policy file, version v2, read strictly: what a profile of NVIDIA's (v1) says, with a mode for each
+// item.
+//
+//   version: v2
+//   policies:
+//     NAME:
+//     - devices: all                    # or a list of GPU numbers
+//       mode: passthrough               # host, passthrough or vgpu
+//     - devices: [0]
+//       device-filter: "0x26B910DE"     # optional; or a list
+//       mode: vgpu
+//       vgpu-devices: {"L40S-12Q": 4}   # with mode vgpu, and only there
+//
+// Of several items that match a GPU the last one holds, as in v1. A GPU that none matches is left as it is.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "common/result.h"
+#include "policy/policy.h"
+#include "vgpu-dm/config_tree.h"
+
+namespace ferry {
+
+/// Reads all policies of a text. A v1 profile is a policy in which every item has the mode vgpu. Any fault is
+/// Errc::invalid_config, "file:line: key: what".
+Result<PolicyFile> read_policies(const ConfigText& source);
+
+/// The named policy; without a name the only one. Errc::invalid_config lists the names there are.
+Result<Policy> select_policy(const PolicyFile& file, const std::optional<std::string>& name);
+
+}  // namespace ferry

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/node_apply.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "policy/policy_yaml.h"
+#include "tests/support/fake_mdev.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using Status = MoveResult::Status;
+
+Policy policy(const std::string& items) {
+  const auto file = read_policies({.file = "p.yaml",
+                                   .text = "version: v2\npolicies:\n  a:\n" + items,
+                                   .first_line = 1,
+                                   .one_line = false});
+  if (!file) throw std::logic_error(file.error().message);
+  return select_policy(*file, {}).value();
+}
+
+/// Free, unless a device is named.
+class SomeHolder final : public UseProbe {
+ public:
+  std::string held;
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    UseReport report;
+    for (const UseQuestion& question : questions) {
+      if (question.device != held) continue;
+      report.holders[held] = {{.kind = Holder::Kind::virtual_machine,
+                               .name = "tenant",
+                               .pid = 412,
+                               .what = "its group",
+                               .pod_uid = {}}};
+    }
+    return report;
+  }
+};
+
+/// Three T4s, each in a group of its own, on the driver that divides them.
+class NodeApplyTest : public testing::Test {
+ protected:
+  static constexpr const char* kFirst = "0000:05:00.0";
+  static constexpr const char* kSecond = "0000:06:00.0";
+  static constexpr const char* kThird = "0000:07:00.0";
+
+  NodeApplyTest() {
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
+    unsigned group = 5;
+    for (const char* address : {kFirst, kSecond, kThird}) {
+      kernel_.add_function({.address = address,
+                            .ids = "10de:1eb8",
+                            .subsystem_ids = "10de:12a2",
+                            .class_code = 0x030200,
+                            .group = group++,
+                            .driver = "nvidia"});
+      mdev_.add_parent(address);
+    }
+  }
+  NodeHost host() {
+    const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::display_3d}};
+    return {.moves = {.host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = rules, .on_step = {}},
+            .vgpus = {.host = kernel_, .writer = kernel_, .uses = probe_, .rules = rules, .node = "node-a"}};
+  }
+  NodeOutcome apply(const std::string& items) { return apply_policy(host(), policy(items)).value(); }
+  /// "nvidia" or "vfio-pci", and how many vGPUs.
+  std::vector<std::string> state() const {
+    std::vector<std::string> out;
+    for (const char* address : {kFirst, kSecond, kThird}) {
+      out.push_back(kernel_.driver_of(address) + " " + std::to_string(mdev_.devices_on(address).size()));
+    }
+    return out;
+  }
+
+  test::FakeKernel kernel_;
+  test::FakeMdev mdev_{kernel_};
+  SomeHolder probe_;
+};
+
+constexpr const char* kMixed =
+    "  - {devices: all, mode: passthrough}\n"
+    "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 3}}\n"
+    "  - {devices: [2], mode: host}\n";
+constexpr const char* kOther =
+    "  - {devices: [0], mode: vgpu, vgpu-devices: {T4-8Q: 1}}\n"
+    "  - {devices: [1, 2], mode: passthrough}\n";
+
+TEST_F(NodeApplyTest, MakesEachGpuWhatThePolicySays) {
+  apply(kMixed);
+  EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "nvidia 3", "nvidia 0"));
+  apply(kOther);
+  EXPECT_THAT(state(), ElementsAre("nvidia 1", "vfio-pci 0", "vfio-pci 0"));
+  apply("  - {devices: all, mode: host}\n");
+  EXPECT_THAT(state(), ElementsAre("nvidia 0", "nvidia 0", "nvidia 0"));
+}
+
+TEST_F(NodeApplyTest, WritesNothingTheSecondTime) {
+  apply(kMixed);
+  kernel_.forget_changes();
+  const NodeOutcome again = apply(kMixed);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  ASSERT_THAT(again.given_away.results, SizeIs(1));
+  EXPECT_EQ(again.given_away.results[0].status, Status::already);
+  EXPECT_THAT(again.given_back.results, IsEmpty());
+}
+
+TEST_F(NodeApplyTest, LeavesAGpuThatNoItemIsFor) {
+  apply(kMixed);
+  apply("  - {devices: [2], mode: passthrough}\n");
+  EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "nvidia 3", "vfio-pci 0"));
+}
+
+TEST_F(NodeApplyTest, RefusesAGpuWhoseVgpuAVmHasAndDoesTheOthers) {
+  apply(kMixed);
+  probe_.held = mdev_.devices_on(kSecond).front().substr(6);  // "T4-4Q UUID"
+  const NodeOutcome outcome = apply(kOther);
+  EXPECT_THAT(state(), ElementsAre("nvidia 1", "nvidia 3", "vfio-pci 0"));
+  EXPECT_EQ(outcome.vgpus.status(), ExitStatus::refused);
+  ASSERT_THAT(outcome.given_away.results, SizeIs(2));
+  EXPECT_EQ(outcome.given_away.results[0].status, Status::refused);
+  EXPECT_THAT(outcome.given_away.results[0].refusal.reasons, ElementsAre(HasSubstr("carries 3 vGPUs")));
+}
+
+TEST_F(NodeApplyTest, RefusesToTakeAGpuFromAVm) {
+  apply(kMixed);
+  probe_.held = kFirst;
+  const NodeOutcome outcome = apply(kOther);
+  EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "vfio-pci 0", "vfio-pci 0"));
+  ASSERT_THAT(outcome.given_back.results, SizeIs(1));
+  EXPECT_EQ(outcome.given_back.results[0].status, Status::refused);
+}
+
+TEST_F(NodeApplyTest, SaysBeforehandWhatItWouldDoAndWritesNothing) {
+  apply(kMixed);
+  kernel_.forget_changes();
+  const auto preview = preview_policy(host(), policy(kOther)).value();
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  EXPECT_THAT(preview.given_back.plan.moves, SizeIs(1));
+  EXPECT_THAT(preview.given_away.plan.moves, SizeIs(2)) << "the vGPUs are gone by then";
+  ASSERT_THAT(preview.vgpus.gpus, SizeIs(3));
+  EXPECT_FALSE(preview.vgpus.gpus[0].refusal);
+  EXPECT_THAT(preview.vgpus.gpus[0].notes, ElementsAre(HasSubstr("once it is back")));
+  EXPECT_THAT(preview.vgpus.gpus[1].steps, SizeIs(3));
+}
+
+// From any point of a run that was killed the next one gets there.
+TEST_F(NodeApplyTest, GetsThereAfterDeathAtAnyChange) {
+  std::size_t changes = 0;
+  {
+    apply(kMixed);
+    kernel_.forget_changes();
+    apply(kOther);
+    changes = kernel_.changes().size();
+    apply(kMixed);
+  }
+  ASSERT_GT(changes, 10U);
+  for (std::size_t n = 1; n <= changes; ++n) {
+    SCOPED_TRACE(n);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      kernel_.die_at_change(n);
+      (void)apply_policy(host(), policy(kOther));
+      ::_exit(EXIT_FAILURE);  // it should have died
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+    apply(kOther);
+    EXPECT_THAT(state(), ElementsAre("nvidia 1", "vfio-pci 0", "vfio-pci 0"));
+    apply(kMixed);
+    EXPECT_THAT(state(), ElementsAre("vfio-pci 0", "nvidia 3", "nvidia 0"));
+  }
+}
+
+}  // namespace
+}  // namespace ferry

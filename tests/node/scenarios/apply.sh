@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
+cat > /run/policy.yaml <<'YAML'
+version: v2
+policies:
+  mixed:
+  - {devices: [0, 1], mode: passthrough}
+  - {devices: [3], mode: vgpu, vgpu-devices: {T4-4Q: 2}}
+  swapped:
+  - {devices: [0], mode: host}
+  - {devices: [3], mode: passthrough}
+  host:
+  - {devices: all, mode: host}
+YAML
+
+vgpu_count() { find /sys/bus/mdev/devices -mindepth 1 2> /dev/null | wc -l; }
+
+before=$(driver gpu-a)
+expect_equal "driver of gpu-a at first" bochs-drm "$before"
+
+step "the policy holds"
+expect_status "the dry run" 0 ferry apply -f /run/policy.yaml -c mixed --dry-run
+expect_equal "a dry run moves nothing" bochs-drm "$(driver gpu-a)"
+expect_status "apply" 0 ferry apply -f /run/policy.yaml -c mixed
+for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do
+  expect_equal "driver of $name" vfio-pci "$(driver "$name")"
+done
+expect_equal "driver of gpu-d" nvidia "$(driver gpu-d)"
+expect_equal "vGPUs" 2 "$(vgpu_count)"
+expect_equal "a GPU that no item is for" "" "$(driver gpu-c)"
+
+step "a second run changes nothing"
+devices=$(find /sys/bus/mdev/devices/ -mindepth 1 -printf '%f %i\n' | sort)
+expect_status "apply again" 0 ferry apply -f /run/policy.yaml -c mixed
+expect_equal "the same vGPUs" "$devices" "$(find /sys/bus/mdev/devices/ -mindepth 1 -printf '%f %i\n' | sort)"
+
+step "another policy"
+expect_status "apply swapped" 0 ferry apply -f /run/policy.yaml -c swapped
+expect_equal "driver of gpu-a" bochs-drm "$(driver gpu-a)"
+expect_equal "driver of gpu-a-audio" snd_hda_intel "$(driver gpu-a-audio)"
+expect_equal "driver of gpu-b" vfio-pci "$(driver gpu-b)"
+expect_equal "driver of gpu-d" vfio-pci "$(driver gpu-d)"
+expect_equal "vGPUs" 0 "$(vgpu_count)"
+
+step "everything to the host"
+expect_status "apply host" 0 ferry apply -f /run/policy.yaml -c host
+for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-d; do
+  expect_equal "driver of $name" "$(planned "$name" driver)" "$(driver "$name")"
+done
+expect "no record is left" test -z "$(ls /run/ferry/moves)"

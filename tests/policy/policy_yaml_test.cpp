@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/policy_yaml.h"
+
+#include <ostream>
+
+#include <gmock/gmock.h>
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+Result<PolicyFile> read(const std::string& text) {
+  return read_policies({.file = "p.yaml", .text = text, .first_line = 1, .one_line = false});
+}
+
+constexpr const char* kMixed =
+    "version: v2\n"
+    "policies:\n"
+    "  mixed:\n"
+    "  - devices: all\n"
+    "    mode: passthrough\n"
+    "  - devices: [0]\n"
+    "    device-filter: \"0x1EB810DE\"\n"
+    "    mode: vgpu\n"
+    "    vgpu-devices: {T4-4Q: 2}\n"
+    "  - devices: [2]\n"
+    "    mode: host\n"
+    "  other: [{devices: [], mode: host}]\n";
+
+VgpuGpu gpu(unsigned index, std::uint16_t device) {
+  VgpuGpu out;
+  out.index = index;
+  out.function.vendor = 0x10de;
+  out.function.device = device;
+  out.function.address = PciAddress::parse("0000:0" + std::to_string(index) + ":00.0").value();
+  return out;
+}
+
+TEST(PolicyFile, GivesItsPoliciesInOrder) {
+  const auto file = read(kMixed);
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_THAT(file->policies, SizeIs(2));
+  const Policy& mixed = file->policies[0];
+  EXPECT_EQ(mixed.name, "mixed");
+  EXPECT_EQ(mixed.place, "p.yaml:3");
+  ASSERT_THAT(mixed.items, SizeIs(3));
+  EXPECT_EQ(mixed.items[0].mode, Mode::passthrough);
+  EXPECT_TRUE(mixed.items[0].gpus.all_devices);
+  EXPECT_THAT(mixed.items[0].gpus.vgpus, IsEmpty());
+  EXPECT_EQ(mixed.items[1].mode, Mode::vgpu);
+  EXPECT_EQ(mixed.items[1].gpus.place, "p.yaml:6");
+  ASSERT_THAT(mixed.items[1].gpus.vgpus, SizeIs(1));
+  EXPECT_EQ(mixed.items[1].gpus.vgpus[0].count, 2U);
+  EXPECT_THAT(mixed.items[1].gpus.filters, SizeIs(1));
+  EXPECT_EQ(mixed.items[2].mode, Mode::host);
+}
+
+TEST(PolicyFile, TakesAProfileOfNvidias) {
+  const auto file = read("version: v1\nvgpu-configs:\n  q:\n  - {devices: all, vgpu-devices: {T4-4Q: 4}}\n");
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_THAT(file->policies, SizeIs(1));
+  EXPECT_EQ(file->policies[0].items.at(0).mode, Mode::vgpu);
+  EXPECT_EQ(file->policies[0].items[0].gpus.vgpus.at(0).count, 4U);
+}
+
+TEST(PolicyFile, MayHoldNone) {
+  for (const char* text : {"", "{}", "version: v2\n"})
+    EXPECT_THAT(read(text).value().policies, IsEmpty()) << text;
+}
+
+TEST(Policy, LetsTheLastMatchDecideAndLeavesTheRestAlone) {
+  const Policy mixed = select_policy(read(kMixed).value(), "mixed").value();
+  EXPECT_EQ(mixed.item_for(gpu(0, 0x1eb8))->mode, Mode::vgpu);
+  EXPECT_EQ(mixed.item_for(gpu(0, 0x2684))->mode, Mode::passthrough) << "the filter does not fit";
+  EXPECT_EQ(mixed.item_for(gpu(1, 0x1eb8))->mode, Mode::passthrough);
+  EXPECT_EQ(mixed.item_for(gpu(2, 0x1eb8))->mode, Mode::host);
+  const Policy other = select_policy(read(kMixed).value(), "other").value();
+  EXPECT_EQ(other.item_for(gpu(0, 0x1eb8)), nullptr);
+}
+
+TEST(Policy, InTermsOfAHostNamesEachGpu) {
+  VgpuInventory inventory;
+  for (unsigned i = 0; i < 4; ++i) inventory.gpus.push_back(gpu(i, 0x1eb8));
+  Policy policy = select_policy(read(kMixed).value(), "mixed").value();
+  policy.items[0].gpus.all_devices = false;
+  policy.items[0].gpus.indices = {1};
+  const WantedState wanted = wanted_state(policy, inventory);
+  EXPECT_THAT(wanted.modes, SizeIs(3)) << "GPU 3 is nobody's";
+  EXPECT_EQ(wanted.modes.at(inventory.gpus[0].address()), Mode::vgpu);
+  EXPECT_EQ(wanted.vgpus.item_for(inventory.gpus[0])->vgpus.at(0).count, 2U);
+  EXPECT_THAT(wanted.vgpus.item_for(inventory.gpus[1])->vgpus, IsEmpty());
+  EXPECT_THAT(wanted.vgpus.item_for(inventory.gpus[2])->vgpus, IsEmpty());
+  EXPECT_EQ(wanted.vgpus.item_for(inventory.gpus[3]), nullptr);
+}
+
+TEST(Policy, IsChosenByName) {
+  const PolicyFile file = read(kMixed).value();
+  EXPECT_EQ(select_policy(file, "other")->name, "other");
+  EXPECT_EQ(select_policy(file, std::nullopt).error().message,
+            "p.yaml: holds 2 policies, and none was chosen");
+  EXPECT_EQ(select_policy(file, "mixde").error().message,
+            "p.yaml: holds no policy 'mixde'; did you mean 'mixed'?");
+  EXPECT_EQ(select_policy(read("version: v2\n").value(), std::nullopt).error().message,
+            "p.yaml: holds no policies");
+}
+
+struct BadPolicy {
+  const char* text;
+  const char* message;
+};
+void PrintTo(const BadPolicy& row, std::ostream* out) {
+  *out << row.text;
+}
+
+class BadPolicyFile : public testing::TestWithParam<BadPolicy> {};
+
+TEST_P(BadPolicyFile, IsRefusedWithPlaceKeyAndReason) {
+  const auto file = read(GetParam().text);
+  ASSERT_FALSE(file);
+  EXPECT_EQ(file.error().code, Errc::invalid_config);
+  EXPECT_EQ(file.error().message, GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BadPolicyFile,
+    testing::Values(
+        BadPolicy{"version: v3\n",
+                  "p.yaml:1: version: expected v2, or v1 for a vGPU profile, found the string 'v3'"},
+        BadPolicy{"version: 2\n", "p.yaml:1: version: only v2 is known here, found 2"},
+        BadPolicy{"policies: {}\n", "p.yaml:1: version: the key is missing"},
+        BadPolicy{"- version: v2\n", "p.yaml:1: expected a map with version and policies, found a list"},
+        BadPolicy{"version: v2\npolices: {}\n", "p.yaml:2: polices: unknown key; did you mean 'policies'?"},
+        BadPolicy{"version: v2\nvgpu-configs: {}\n", "p.yaml:2: vgpu-configs: unknown key"},
+        BadPolicy{"version: v2\npolicies: []\n",
+                  "p.yaml:2: policies: expected at least one named configuration, found a list"},
+        BadPolicy{"version: v2\npolicies: {}\n",
+                  "p.yaml:2: policies: expected at least one named configuration, found none"},
+        BadPolicy{"version: v2\npolicies:\n  a: []\n",
+                  "p.yaml:3: policies.a: expected a list of at least one item, found an empty one"},
+        BadPolicy{"version: v2\npolicies:\n  a: [all]\n",
+                  "p.yaml:3: policies.a[0]: expected a map with devices and mode, found the string 'all'"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - mode: host\n",
+                  "p.yaml:4: policies.a[0].devices: the key is missing"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - devices: all\n",
+                  "p.yaml:4: policies.a[0].mode: the key is missing"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: passthroug}\n",
+                  "p.yaml:4: policies.a[0].mode: expected host, passthrough or vgpu, found the string "
+                  "'passthroug'; "
+                  "did you mean 'passthrough'?"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: [host]}\n",
+                  "p.yaml:4: policies.a[0].mode: expected host, passthrough or vgpu, found a list"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu}\n",
+                  "p.yaml:4: policies.a[0].vgpu-devices: the key is missing"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: host, vgpu-devices: {}}\n",
+                  "p.yaml:4: policies.a[0].vgpu-devices: goes with mode vgpu, not with host"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: host, with: []}\n",
+                  "p.yaml:4: policies.a[0].with: unknown key"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: 0}}\n",
+                  "p.yaml:4: policies.a[0].vgpu-devices.T4-4Q: the count must be above 0, found 0"},
+        BadPolicy{"version: v1\nvgpu-configs:\n  a:\n  - {devices: all, mode: host, vgpu-devices: {}}\n",
+                  "p.yaml:4: vgpu-configs.a[0].mode: unknown key"}));
+
+}  // namespace
+}  // namespace ferry

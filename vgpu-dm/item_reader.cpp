@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/item_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/suggest.h"
+
+namespace ferry {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+constexpr const char* kVersion = "version";
+constexpr std::int64_t kMostVgpus = 65536;  // far above any GPU; keeps sums small
+
+// Only the form that every reader takes for the same number: 010 is 8 for some, 0x10 and 1_0 are strings.
+std::optional<std::int64_t> read_integer(const ConfigNode& node) {
+  if (node.kind != Kind::scalar || node.quoted) return std::nullopt;
+  const std::string_view text = node.text;
+  const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
+  if (digits.empty() || (digits.size() > 1 && digits.front() == '0')) return std::nullopt;
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+tl::unexpected<Error> ItemReader::refuse(const ConfigNode& at, const std::string& key,
+                                         const std::string& what, std::string hint) const {
+  const std::string where = key.empty() ? place(at) : place(at) + ": " + key;
+  return fail(Errc::invalid_config, where + ": " + what, std::move(hint));
+}
+
+// Gives the error of a part its place.
+tl::unexpected<Error> ItemReader::refuse(const ConfigNode& at, const std::string& key, Error error) const {
+  return refuse(at, key, error.message, std::move(error.hint));
+}
+
+Result<> ItemReader::check_keys(const ConfigNode& map, const std::string& path,
+                                const std::vector<std::string>& known) const {
+  for (const ConfigMember& member : map.members) {
+    const std::string& key = member.key.text;
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    return refuse(member.key, path.empty() ? key : path + "." + key, "unknown key" + did_you_mean(key, known),
+                  fmt::format("known here: {}", fmt::join(known, ", ")));
+  }
+  return {};
+}
+
+Result<> ItemReader::check_version(const ConfigNode& root, const std::string& version) const {
+  const ConfigMember* found = root.find(kVersion);
+  if (found == nullptr) {
+    return refuse(root, kVersion, "the key is missing",
+                  fmt::format("begin the file with 'version: {}'", version));
+  }
+  if (!found->value.is_string() || found->value.text != version) {
+    return refuse(found->value, kVersion,
+                  fmt::format("only {} is known here, found {}", version, found->value.described()));
+  }
+  return {};
+}
+
+Result<std::vector<NamedItems>> ItemReader::read_lists(const ConfigNode& root, const std::string& version,
+                                                       const std::string& key) const {
+  std::vector<NamedItems> out;
+  if (root.kind == Kind::null) return out;
+  if (root.kind != Kind::map) {
+    return refuse(root, "",
+                  fmt::format("expected a map with {} and {}, found {}", kVersion, key, root.described()));
+  }
+  if (root.members.empty()) return out;
+  if (auto r = check_version(root, version); !r) return fail(std::move(r).error());
+  if (auto r = check_keys(root, "", {kVersion, key}); !r) return fail(std::move(r).error());
+
+  const ConfigMember* lists = root.find(key);
+  if (lists == nullptr) return out;
+  if (lists->value.kind != Kind::map || lists->value.members.empty()) {
+    return refuse(lists->key, key,
+                  fmt::format("expected at least one named configuration, found {}",
+                              lists->value.kind == Kind::map ? "none" : lists->value.described()));
+  }
+  for (const ConfigMember& member : lists->value.members) {
+    const std::string path = fmt::format("{}.{}", key, member.key.text);
+    if (!member.key.is_string() || member.key.text.empty()) {
+      return refuse(member.key, path, "YAML readers do not agree on what this name is",
+                    fmt::format("put it in quotes: \"{}\"", member.key.text));
+    }
+    if (member.value.kind != Kind::list || member.value.items.empty()) {
+      return refuse(member.key, path,
+                    fmt::format("expected a list of at least one item, found {}",
+                                member.value.kind == Kind::list ? "an empty one" : member.value.described()));
+    }
+    NamedItems list{.name = member.key.text, .place = place(member.key), .items = {}};
+    for (std::size_t i = 0; i < member.value.items.size(); ++i) {
+      list.items.push_back({.node = &member.value.items[i], .path = fmt::format("{}[{}]", path, i)});
+    }
+    out.push_back(std::move(list));
+  }
+  return out;
+}
+
+Result<ProfileItem> ItemReader::read_selection(const ConfigNode& item, const std::string& path) const {
+  const ConfigMember* devices = item.find(kDevices);
+  if (devices == nullptr) return refuse(item, path + "." + kDevices, "the key is missing");
+  ProfileItem out;
+  out.place = place(item);
+  if (const ConfigMember* filter = item.find(kFilter)) {
+    if (auto r = read_filters(filter->value, path + "." + kFilter, out); !r)
+      return fail(std::move(r).error());
+  }
+  if (auto r = read_devices(devices->value, path + "." + kDevices, out); !r)
+    return fail(std::move(r).error());
+  return out;
+}
+
+// Absent, null, "" and [] are filters that every GPU passes.
+Result<> ItemReader::read_filters(const ConfigNode& node, const std::string& path, ProfileItem& item) const {
+  if (node.kind == Kind::null || (node.kind == Kind::scalar && node.quoted && node.text.empty())) return {};
+  if (node.kind == Kind::scalar) return read_filter(node, path, item);
+  if (node.kind != Kind::list) {
+    return refuse(node, path, fmt::format("expected a string or a list of them, found {}", node.described()));
+  }
+  for (const ConfigNode& element : node.items) {
+    if (auto r = read_filter(element, path, item); !r) return r;
+  }
+  return {};
+}
+
+Result<> ItemReader::read_filter(const ConfigNode& node, const std::string& path, ProfileItem& item) const {
+  if (!node.is_string()) {
+    return refuse(node, path, fmt::format("expected a string, found {}", node.described()),
+                  node.kind == Kind::scalar ? fmt::format("put it in quotes: \"{}\"", node.text) : "");
+  }
+  auto filter = DeviceFilter::parse(node.text);
+  if (!filter) return refuse(node, path, std::move(filter).error());
+  item.filters.push_back(*filter);
+  return {};
+}
+
+Result<> ItemReader::read_devices(const ConfigNode& node, const std::string& path, ProfileItem& item) const {
+  if (node.kind == Kind::scalar && node.is_string() && node.text == "all") {
+    item.all_devices = true;
+    return {};
+  }
+  if (node.kind != Kind::list) {
+    return refuse(node, path,
+                  fmt::format("expected 'all' or a list of GPU numbers, found {}", node.described()),
+                  node.kind == Kind::scalar && !node.is_string() ? fmt::format("write [{}]", node.text) : "");
+  }
+  for (const ConfigNode& element : node.items) {
+    const auto index = read_integer(element);
+    if (!index) {
+      return refuse(
+          element, path,
+          fmt::format("expected a plain whole number such as 0 or 12, found {}", element.described()));
+    }
+    item.indices.push_back(*index);
+  }
+  return {};
+}
+
+Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path, ProfileItem& item) const {
+  if (node.kind == Kind::null) return {};
+  if (node.kind != Kind::map) {
+    return refuse(node, path,
+                  fmt::format("expected a map from type name to count, found {}", node.described()),
+                  "write {} for no vGPUs at all");
+  }
+  std::unordered_map<std::string, std::string> meanings;  // the driver's name, and the name written
+  for (const ConfigMember& member : node.members) {
+    const std::string key = path + "." + member.key.text;
+    auto type = VgpuTypeName::parse(member.key.text);
+    if (!type) return refuse(member.key, path, std::move(type).error());
+    auto count = read_count(member.value, key);
+    if (!count) return fail(std::move(count).error());
+    if (!item.vgpus.empty() && item.vgpus.front().type.is_mig_backed() != type->is_mig_backed()) {
+      return refuse(member.key, key,
+                    fmt::format("a GPU cannot carry it beside {}: one is MIG-backed, the other time-sliced",
+                                item.vgpus.front().type.text()),
+                    "give each kind an item of its own, for other GPUs");
+    }
+    if (const auto [other, fresh] = meanings.emplace(type->driver_short_name(), member.key.text); !fresh) {
+      return refuse(member.key, key, fmt::format("means the same type as {}", other->second),
+                    "keep one of them, with the sum of the counts");
+    }
+    item.vgpus.push_back(
+        {.type = std::move(*type), .count = *count, .place = place(member.key)});
+  }
+  return {};
+}
+
+Result<std::uint32_t> ItemReader::read_count(const ConfigNode& node, const std::string& key) const {
+  const auto number = read_integer(node);
+  if (!number) {
+    return refuse(
+        node, key,
+        fmt::format("the count must be a plain whole number such as 4, found {}", node.described()));
+  }
+  if (*number <= 0) {
+    return refuse(node, key, fmt::format("the count must be above 0, found {}", *number),
+                  "leave the type out for none of it");
+  }
+  if (*number > kMostVgpus) {
+    return refuse(node, key, fmt::format("no GPU carries {} vGPUs", *number));
+  }
+  return static_cast<std::uint32_t>(*number);
+}
+
+}  // namespace ferry

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts that a profile's item and a policy's item share: which GPUs, and which vGPUs on them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "vgpu-dm/config_tree.h"
+#include "vgpu-dm/profile.h"
+
+namespace ferry {
+
+/// One NAME of a file and its items: nodes of the document, each with its path for messages.
+struct NamedItems {
+  struct Item {
+    const ConfigNode* node = nullptr;
+    std::string path;  ///< "policies.NAME[0]"
+  };
+  std::string name;
+  std::string place;
+  std::vector<Item> items;
+};
+
+/// Reads parts of a file strictly. Every fault is Errc::invalid_config, "file:line: key: what".
+class ItemReader {
+ public:
+  static constexpr const char* kFilter = "device-filter";
+  static constexpr const char* kDevices = "devices";
+  static constexpr const char* kVgpus = "vgpu-devices";
+
+  /// `source` must outlive this.
+  explicit ItemReader(const ConfigText& source) : source_(&source) {}
+
+  /// The refusal of what stands at a node; `key` is its path, empty for the document.
+  tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, const std::string& what,
+                               std::string hint = {}) const;
+  /// Refuses keys that are not `known`, with the one that was probably meant.
+  Result<> check_keys(const ConfigNode& map, const std::string& path,
+                      const std::vector<std::string>& known) const;
+  std::string place(const ConfigNode& node) const { return source_->place(node.line); }
+
+  /// A document of the form {version: VERSION, KEY: {NAME: [ITEM, ...], ...}}, checked down to the items, of
+  /// which each list has at least one. None for an empty document or one with only a version.
+  Result<std::vector<NamedItems>> read_lists(const ConfigNode& root, const std::string& version,
+                                             const std::string& key) const;
+
+  /// `devices`, and `device-filter` where there is one; without vGPUs.
+  Result<ProfileItem> read_selection(const ConfigNode& item, const std::string& path) const;
+  /// `vgpu-devices`: its value's map goes into `item`.
+  Result<> read_vgpus(const ConfigNode& value, const std::string& path, ProfileItem& item) const;
+
+ private:
+  Result<> check_version(const ConfigNode& root, const std::string& version) const;
+  tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, Error error) const;
+  Result<> read_filters(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
+  Result<> read_filter(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
+  Result<> read_devices(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
+  Result<std::uint32_t> read_count(const ConfigNode& node, const std::string& key) const;
+
+  const ConfigText* source_;
+};
+
+}  // namespace ferry
