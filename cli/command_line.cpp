@@ -101,7 +101,7 @@ class CommandTree {
     vfio->require_subcommand(1);
     vfio->fallthrough();
     CLI::App* plan = add_verb(*vfio, "plan", "what bind would do; writes nothing",
-                              [this](const Session&) { return ExitStatus::done; });
+                              [](const Session&) { return ExitStatus::done; });
     plan->add_flag("--explain", globals_.explain, "print the reason of each write");
     plan->callback([this] {
       globals_.dry_run = true;

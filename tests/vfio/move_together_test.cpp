@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several groups in one command, fences, screens, and hosts that change between the look and the write.
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <set>
@@ -88,8 +89,8 @@ class MovingTogether : public testing::Test {
 };
 
 std::vector<Status> statuses(const MoveOutcome& outcome) {
-  std::vector<Status> out;
-  for (const MoveResult& result : outcome.results) out.push_back(result.status);
+  std::vector<Status> out(outcome.results.size());
+  std::ranges::transform(outcome.results, out.begin(), &MoveResult::status);
   return out;
 }
 
@@ -126,8 +127,8 @@ TEST_F(MovingTogether, FailsAGroupWhoseGpuWasUnpluggedMeanwhile) {
   std::vector<std::string> done;
   for (const MoveResult& result : outcome.results) {
     if (result.status == Status::done) done.push_back(result.devices.at(0).text());
-    if (result.error) {
-      EXPECT_THAT(result.error->message, HasSubstr("0000:02:00.0"));
+    if (const auto& error = result.error) {
+      EXPECT_THAT(error->message, HasSubstr("0000:02:00.0"));
     }
   }
   EXPECT_THAT(done, ElementsAre("0000:01:00.0", "0000:03:00.0"));
