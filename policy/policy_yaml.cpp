@@ -114,12 +114,13 @@ Result<Policy> select_policy(const PolicyFile& file, const std::optional<std::st
     return fail(Errc::invalid_config, file.file + ": holds no policies",
                 fmt::format("it needs 'version: {}' and at least one entry under {}", kVersion, kPolicies));
   }
-  if (!name && names.size() > 1) {
+  if (!name) {
+    if (names.size() == 1) return file.policies.front();
     return fail(Errc::invalid_config,
                 fmt::format("{}: holds {} policies, and none was chosen", file.file, names.size()),
                 fmt::format("choose one of: {}", fmt::join(names, ", ")));
   }
-  const auto found = name ? std::ranges::find(names, *name) : names.begin();
+  const auto found = std::ranges::find(names, *name);
   if (found == names.end()) {
     return fail(Errc::invalid_config,
                 fmt::format("{}: holds no policy '{}'{}", file.file, *name, did_you_mean(*name, names)),
