@@ -10,6 +10,7 @@
 
 namespace ferry {
 
+class ClientCall;
 class RpcQueue;
 
 /// One call of v1beta1.Registration/Register.
@@ -30,8 +31,7 @@ class RegisterCall {
   ~RegisterCall();
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<ClientCall> call_;
 };
 
 }  // namespace ferry

@@ -68,5 +68,13 @@ grpc_arg string_arg(char* key, char* value) {
   return arg;
 }
 
+grpc_arg integer_arg(char* key, int value) {
+  grpc_arg arg{};
+  arg.type = GRPC_ARG_INTEGER;
+  arg.key = key;
+  arg.value.integer = value;
+  return arg;
+}
+
 }  // namespace ferry
 // NOLINTEND(cppcoreguidelines-pro-type-union-access)

@@ -21,5 +21,6 @@ grpc_op recv_status_op(grpc_metadata_array* metadata, grpc_status_code* status, 
 
 /// A channel's setting.
 grpc_arg string_arg(char* key, char* value);
+grpc_arg integer_arg(char* key, int value);
 
 }  // namespace ferry

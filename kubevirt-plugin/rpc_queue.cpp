@@ -58,15 +58,19 @@ WireMessage to_wire(const google::protobuf::MessageLite& message) {
   return wire;
 }
 
-bool from_wire(grpc_byte_buffer* wire, google::protobuf::MessageLite& message) {
+std::optional<std::string> bytes_of(grpc_byte_buffer* wire) {
   grpc_byte_buffer_reader reader;
-  if (wire == nullptr || grpc_byte_buffer_reader_init(&reader, wire) == 0) return false;
+  if (wire == nullptr || grpc_byte_buffer_reader_init(&reader, wire) == 0) return std::nullopt;
   const grpc_slice slice = grpc_byte_buffer_reader_readall(&reader);
   grpc_byte_buffer_reader_destroy(&reader);
-  const bool read =
-      message.ParseFromArray(GRPC_SLICE_START_PTR(slice), static_cast<int>(GRPC_SLICE_LENGTH(slice)));
+  std::string bytes(reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice));
   grpc_slice_unref(slice);
-  return read;
+  return bytes;
+}
+
+bool from_wire(grpc_byte_buffer* wire, google::protobuf::MessageLite& message) {
+  const auto bytes = bytes_of(wire);
+  return bytes && message.ParseFromString(*bytes);
 }
 
 grpc_slice to_slice(const std::string& text) {

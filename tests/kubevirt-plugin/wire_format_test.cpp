@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes that every kubelet of today speaks, against our own description of them.
-#include <string>
 #include <string_view>
 
 #include <gtest/gtest.h>
 
 #include "deviceplugin.pb.h"
+#include "tests/kubevirt-plugin/hex.h"
 
 namespace {
 
-std::string bytes(std::string_view hex) {
-  std::string out;
-  std::string digits;
-  for (const char c : hex) {
-    if (c == ' ') continue;
-    digits += c;
-    if (digits.size() == 2) {
-      out += static_cast<char>(std::stoi(digits, nullptr, 16));
-      digits.clear();
-    }
-  }
-  return out;
-}
+using ferry::test::bytes;
 
 template <typename Message>
 void expect_bytes(const Message& message, std::string_view hex) {

@@ -30,9 +30,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kUsage = R"(kubelet-standin: the kubelet's device manager without Kubernetes
 
-  kubelet-standin serve --dir DIR [--state FILE] [--refuse-second]
-      Listens on DIR/kubelet.sock until SIGTERM; prints "ready" when it does. --state keeps FILE up to date with
-      what `resources` prints. --refuse-second: refuses a resource whose stream is alive.
+  kubelet-standin serve --dir DIR [--pod-resources PODS] [--state FILE] [--refuse-second]
+      Listens on DIR/kubelet.sock until SIGTERM; prints "ready" when it does. --pod-resources: also lists on
+      PODS/kubelet.sock what has been allocated, each allocation a pod. --state keeps FILE up to date with what
+      `resources` prints. --refuse-second: refuses a resource whose stream is alive.
   The others talk to it and print JSON; exit 0, or 1 when it was refused, did not come true, or nobody serves DIR:
   kubelet-standin resources --dir DIR
       {RESOURCE: {"capacity", "allocatable", "endpoint", "connected", "lists", "allocated": [ID],
@@ -219,10 +220,11 @@ int serve(const fs::path& directory, const fs::path& state, standin::Options opt
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
+  const fs::path pods = options.pod_resources;
   Service service(directory, std::move(options), state);
   if (!service.start()) {
     std::cerr << "kubelet-standin: cannot listen on " << directory / "kubelet.sock"
-              << "\n";
+              << (pods.empty() ? "" : " or " + (pods / "kubelet.sock").string()) << "\n";
     return 1;
   }
   const auto control = control_path(directory);
@@ -252,6 +254,7 @@ int serve(const fs::path& directory, const fs::path& state, standin::Options opt
   fs::remove(control);
   std::error_code ignored;
   fs::remove(directory / "kubelet.sock", ignored);
+  if (!pods.empty()) fs::remove(pods / "kubelet.sock", ignored);
   // Commands may still wait in their threads: as a killed kubelet would, it just ends.
   ::_exit(0);
 }
@@ -307,6 +310,8 @@ int run(const std::vector<std::string>& arguments) {
       directory = arguments[++i];
     } else if (arguments[i] == "--state" && more) {
       state = arguments[++i];
+    } else if (arguments[i] == "--pod-resources" && more) {
+      options.pod_resources = fs::absolute(arguments[++i]).lexically_normal();
     } else if (arguments[i] == "--refuse-second") {
       options.refuse_second_registration = true;
     } else if (arguments[i].starts_with("--")) {

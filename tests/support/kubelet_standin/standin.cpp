@@ -13,6 +13,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "deviceplugin.grpc.pb.h"
+#include "podresources.grpc.pb.h"
 
 namespace standin {
 namespace {
@@ -61,6 +62,18 @@ struct Plugin {
   std::thread reader;
 };
 
+/// A server with one service on `directory`/kubelet.sock; nullptr when it cannot listen.
+std::unique_ptr<grpc::Server> serve(grpc::Service& service, const fs::path& directory) {
+  std::error_code ignored;
+  fs::remove(directory / "kubelet.sock", ignored);
+  grpc::ServerBuilder builder;
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.AddListeningPort("unix:" + (directory / "kubelet.sock").string(),
+                           grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  return builder.BuildAndStart();
+}
+
 std::unique_ptr<grpc::ClientContext> limited() {
   auto context = std::make_unique<grpc::ClientContext>();
   context->set_deadline(std::chrono::system_clock::now() + kCallLimit);
@@ -104,20 +117,21 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
     for (const auto& entry : fs::directory_iterator(directory_, ignored)) {
       if (entry.is_socket(ignored)) fs::remove(entry.path(), ignored);
     }
-    grpc::ServerBuilder builder;
-    builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-    builder.AddListeningPort("unix:" + (directory_ / "kubelet.sock").string(),
-                             grpc::InsecureServerCredentials());
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
+    server_ = serve(*this, directory_);
+    if (!options_.pod_resources.empty()) {
+      fs::create_directories(options_.pod_resources, ignored);
+      pods_server_ = serve(lister_, options_.pod_resources);
+      if (!pods_server_) return false;
+    }
     return server_ != nullptr;
   }
 
   void stop() {
-    if (server_) {
-      server_->Shutdown(std::chrono::system_clock::now());
-      server_->Wait();
-      server_.reset();
+    for (auto* const server : {&server_, &pods_server_}) {
+      if (!*server) continue;
+      (*server)->Shutdown(std::chrono::system_clock::now());
+      (*server)->Wait();
+      server->reset();
     }
     std::map<std::string, std::shared_ptr<Plugin>> plugins;
     std::vector<std::shared_ptr<Plugin>> dropped;
@@ -229,6 +243,7 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
     {
       const std::scoped_lock lock(mutex_);
       resources_[resource].allocated.insert(ids.begin(), ids.end());
+      pods_.push_back({.name = "pod-" + std::to_string(++last_pod_), .resource = resource, .ids = ids});
       changed_.notify_all();
     }
     return read(response.container_responses(0), ids);
@@ -259,10 +274,47 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
     const std::scoped_lock lock(mutex_);
     for (auto& [name, resource] : resources_)
       for (const auto& id : ids) resource.allocated.erase(id);
+    std::erase_if(pods_, [&](const Pod& pod) {
+      return std::find_first_of(pod.ids.begin(), pod.ids.end(), ids.begin(), ids.end()) != pod.ids.end();
+    });
+    changed_.notify_all();
+  }
+
+  void remember(Pod pod) {
+    const std::scoped_lock lock(mutex_);
+    resources_[pod.resource].allocated.insert(pod.ids.begin(), pod.ids.end());
+    pods_.push_back(std::move(pod));
     changed_.notify_all();
   }
 
  private:
+  /// The same books, by pod.
+  class Lister final : public v1::PodResourcesLister::Service {
+   public:
+    explicit Lister(const Impl& kubelet) : kubelet_(kubelet) {}
+    grpc::Status List(grpc::ServerContext* /*context*/, const v1::ListPodResourcesRequest* /*request*/,
+                      v1::ListPodResourcesResponse* response) override {
+      const std::scoped_lock lock(kubelet_.mutex_);
+      for (const auto& pod : kubelet_.pods_) {
+        auto& listed = *response->add_pod_resources();
+        listed.set_name(pod.name);
+        listed.set_namespace_("default");
+        auto& container = *listed.add_containers();
+        container.set_name("compute");
+        // As kubelets may: an entry for each device.
+        for (const auto& id : pod.ids) {
+          auto& devices = *container.add_devices();
+          devices.set_resource_name(pod.resource);
+          devices.add_device_ids(id);
+        }
+      }
+      return grpc::Status::OK;
+    }
+
+   private:
+    const Impl& kubelet_;
+  };
+
   static Answer read(const v1beta1::ContainerAllocateResponse& container,
                      const std::vector<std::string>& ids) {
     Answer answer;
@@ -375,11 +427,15 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
 
   const fs::path directory_;
   const Options options_;
+  Lister lister_{*this};
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::Server> pods_server_;
 
   mutable std::recursive_mutex mutex_;  // conditions look at more than they are given
   mutable std::condition_variable_any changed_;
   Resources resources_;
+  std::vector<Pod> pods_;
+  int last_pod_ = 0;
   std::vector<Registration> registrations_;
   std::map<std::string, std::shared_ptr<Plugin>> plugins_;
   std::vector<std::shared_ptr<Plugin>> dropped_;
@@ -416,6 +472,9 @@ Answer Kubelet::allocate(const std::string& resource, const std::vector<std::str
 Answer Kubelet::prefer(const std::string& resource, const std::vector<std::string>& available,
                        const std::vector<std::string>& must_include, int size) {
   return impl_->prefer(resource, available, must_include, size);
+}
+void Kubelet::remember(Pod pod) {
+  impl_->remember(std::move(pod));
 }
 void Kubelet::release(const std::vector<std::string>& ids) {
   impl_->release(ids);

@@ -4,7 +4,8 @@
 //
 // It does what a kubelet does: removes the sockets it finds when it starts, checks a registration, dials back
 // inside Register, asks for the options, reads one ListAndWatch stream and never reconnects, takes each
-// message as the whole list, marks all Unhealthy when the stream ends, gives a device out once.
+// message as the whole list, marks all Unhealthy when the stream ends, gives a device out once. Each
+// allocation is a pod of its own; what all of them have is listed on the pod resources socket.
 #pragma once
 
 #include <chrono>
@@ -70,12 +71,21 @@ struct Answer {
   bool ok() const { return status == 0; }
 };
 
+/// A container as List tells it.
+struct Pod {
+  std::string name;
+  std::string resource;
+  std::vector<std::string> ids;
+};
+
 struct Options {
   /// As kubelets of 2026 do: the same resource from the same socket is refused while its stream is alive.
   /// Without it the later registration takes over, as in older ones.
   bool refuse_second_registration = false;
   /// How long the dial back may take.
   std::chrono::milliseconds dial_limit = std::chrono::seconds(10);
+  /// Where pods' resources are listed: the directory of another kubelet.sock. Empty: nowhere.
+  std::filesystem::path pod_resources = {};
   /// Called inside Register before anything is checked.
   std::function<void()> on_register = {};
 };
@@ -90,7 +100,8 @@ class Kubelet {
   /// As stop().
   ~Kubelet();
 
-  /// Removes every socket in the directory and listens on kubelet.sock. False: it cannot listen.
+  /// Removes every socket in the directory and listens on kubelet.sock, and on that of the pod resources.
+  /// False: it cannot listen.
   bool start();
   /// Ends all connections, and kubelet.sock with them.
   void stop();
@@ -112,7 +123,9 @@ class Kubelet {
   /// What the plugin prefers, unfiltered.
   Answer prefer(const std::string& resource, const std::vector<std::string>& available,
                 const std::vector<std::string>& must_include, int size);
-  /// The container is gone. The plugin is not told: there is no such call.
+  /// A pod of namespace "default" that was given these before this kubelet started: from its checkpoint.
+  void remember(Pod pod);
+  /// The containers that had these are gone. The plugin is not told: there is no such call.
   void release(const std::vector<std::string>& ids);
 
  private:
