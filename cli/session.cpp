@@ -9,6 +9,7 @@
 
 #include "host/all_use_probes.h"
 #include "host/nvidia_unbind_lock.h"
+#include "kubevirt-plugin/pod_resources.h"
 #include "policy/accelerators.h"
 
 namespace ferry {
@@ -18,7 +19,8 @@ Session open_session(const std::filesystem::path& host_root) {
   session.host = std::make_unique<HostFs>(host_root);
   session.writer = std::make_unique<SpawningWriter>(*session.host);
   session.rules = default_accelerator_rules();
-  session.probe = all_use_probes(*session.host, session.rules);
+  session.probe = all_use_probes(*session.host, session.rules,
+                                 [host = session.host.get()] { return list_pod_devices(*host); });
   session.driver_lock = std::make_unique<NvidiaUnbindLock>(*session.host, *session.writer);
   return session;
 }

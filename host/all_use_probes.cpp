@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "host/fabric_use_probe.h"
 #include "host/libvirt_use_probe.h"
@@ -61,7 +62,8 @@ Result<UseReport> CombinedUseProbe::look(std::span<const UseQuestion> asked) {
   return all;
 }
 
-std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules) {
+std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules,
+                                         ListPodDevices pods) {
   std::vector<std::unique_ptr<UseProbe>> probes;
   probes.push_back(std::make_unique<ProcUseProbe>(host));
   probes.push_back(std::make_unique<MountUseProbe>(host));
@@ -70,6 +72,7 @@ std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRu
   probes.push_back(std::make_unique<FabricUseProbe>(host, rules));
   probes.push_back(std::make_unique<LibvirtUseProbe>(
       host, VirtHelper{.program = virt_program(), .host_root = host.root()}));
+  probes.push_back(std::make_unique<PodUseProbe>(host, std::move(pods)));
   return std::make_unique<CombinedUseProbe>(host, std::move(probes));
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/host_fs.h"
+#include "host/pod_use_probe.h"
 #include "vfio/inventory.h"
 #include "vfio/use_probe.h"
 
@@ -26,7 +27,9 @@ class CombinedUseProbe final : public UseProbe {
 };
 
 /// Every probe there is, for this host: /proc, mounts, network links, screens, the NVLink fabric (whose
-/// switches `rules` takes on request), libvirt. `host` must outlive it.
-std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules);
+/// switches `rules` takes on request), libvirt, and the kubelet, which is asked through `pods`. `host` must
+/// outlive it.
+std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules,
+                                         ListPodDevices pods);
 
 }  // namespace ferry

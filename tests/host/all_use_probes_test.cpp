@@ -82,7 +82,7 @@ TEST(CombinedUseProbe, FailsWhenAProbeCanSayNothingAtAll) {
   EXPECT_EQ(all.error().message, "/proc shows no process");
 }
 
-TEST(AllUseProbes, AskProcMountsAndLibvirt) {
+TEST(AllUseProbes, AskProcMountsLibvirtAndTheKubelet) {
   const test::ScratchDirectory tree;
   tree.file("proc/1/mountinfo", "22 1 8:17 / /media/disk rw - ext4 /dev/sdb1 rw\n");
   tree.file("proc/12/comm", "holder\n");
@@ -92,12 +92,13 @@ TEST(AllUseProbes, AskProcMountsAndLibvirt) {
   const std::vector<UseQuestion> questions = {
       {.device = "a", .nodes = {{.name = "/dev/n", .number = {.major = 1, .minor = 3}}}},
       {.device = "b", .nodes = {{.name = "/dev/sdb1", .number = {.major = 8, .minor = 17}, .block = true}}}};
-  const UseReport report = must(all_use_probes(host, {})->look(questions));
+  const auto no_kubelet_answers = [] { return fail(Errc::unreachable, "no answer"); };
+  const UseReport report = must(all_use_probes(host, {}, no_kubelet_answers)->look(questions));
   ASSERT_EQ(report.of("a").size(), 1U);
   EXPECT_EQ(report.of("a")[0].text(), "process holder (pid 12) holds /dev/n");
   ASSERT_EQ(report.of("b").size(), 1U);
   EXPECT_EQ(report.of("b")[0].text(), "the file system mounted at /media/disk holds /dev/sdb1");
-  EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("libvirt: ")));
+  EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("libvirt: "), "pod resources: no answer"));
 }
 
 }  // namespace

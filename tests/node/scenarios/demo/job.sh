@@ -113,7 +113,7 @@ expect_status "another profile differs" 3 ferry vgpu assert -f $here/vgpu-config
 step "the kubelet is offered GPUs and vGPUs"
 plugins=/var/lib/kubelet/device-plugins
 mkdir -p $plugins
-kubelet-standin serve --dir $plugins > /run/demo/standin.log 2>&1 &
+kubelet-standin serve --dir $plugins --pod-resources /var/lib/kubelet/pod-resources > /run/demo/standin.log 2>&1 &
 wait_for "[[ -S $plugins/kubelet.sock ]]" 30 || fail "the kubelet's stand-in does not start: $(cat /run/demo/standin.log)"
 echo "\$ ferry plugin &"
 ferry plugin > /run/demo/plugin.log 2>&1 &
@@ -133,6 +133,13 @@ expect_equal "environment of the GPU" "$(dev gpu-a)" "$(jq -r '.envs.PCI_RESOURC
 uuid=$(jq -r '.envs["MDEV_PCI_RESOURCE_NVIDIA_COM_GRID_T4-4Q"]' /run/demo/vgpu.json)
 expect "environment of the vGPU" test -e "/sys/bus/mdev/devices/$uuid"
 expect_equal "nodes of the GPU" "/dev/vfio/vfio /dev/vfio/$(group gpu-a)" "$(jq -r '[.devices[].host_path] | join(" ")' /run/demo/gpu.json)"
+
+step "a GPU that a pod was given is not taken away, though no VM has it yet"
+expect_status "unbind between Allocate and the VM's start" 4 run ferry vfio unbind --device "$(dev gpu-a)"
+expect_match "the refusal names the pod" "pod default/pod-1 holds nvidia.com/AD102_GEFORCE_RTX_4090" "$REPLY"
+expect_status "nor is a vGPU" 4 run ferry vgpu delete --all
+expect "the vGPU is there" test -e "/sys/bus/mdev/devices/$uuid"
+expect_driver gpu-a vfio-pci
 
 step "two VMs start from what Allocate answered, and say what they see"
 mkdir -p /run/dbus /run/libvirt
@@ -163,6 +170,7 @@ expect "the vGPU is there" test -e "/sys/bus/mdev/devices/$uuid"
 run ferry status
 stop_virt_launcher gpu
 stop_virt_launcher vgpu
+kubelet-standin release --dir $plugins "$(dev gpu-a)" "$uuid" > /run/demo/released.json
 
 step "everything is put back"
 kill -TERM $plugin
