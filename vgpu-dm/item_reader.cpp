@@ -190,8 +190,7 @@ Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path,
       return refuse(member.key, key, fmt::format("means the same type as {}", other->second),
                     "keep one of them, with the sum of the counts");
     }
-    item.vgpus.push_back(
-        {.type = std::move(*type), .count = *count, .place = place(member.key)});
+    item.vgpus.push_back({.type = std::move(*type), .count = *count, .place = place(member.key)});
   }
   return {};
 }
