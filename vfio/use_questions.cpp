@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device nodes lead to a function: those below its directory in sysfs, and its group's.
+// Which device nodes lead to a function: those below its directory in sysfs, what lies on its disks, and its
+// group's.
 #include <algorithm>
 #include <charconv>
 
@@ -30,31 +31,68 @@ void add_node(const HostFs& host, const std::filesystem::path& directory, const 
   if (!text) return;
   const auto number = parse_number(*text);
   if (!number) return;
-  // .../host6/target6:0:0/6:0:0:0/block/sdb, and sdb1 below it.
-  const bool block = std::ranges::find(directory, "block") != directory.end();
-  nodes.push_back({.name = name, .number = *number, .block = block});
+  // The path does not tell: .../6:0:0:0/block/sdb, but .../nvme/nvme0/nvme0n1.
+  const bool block = host.link_name(directory / "subsystem").value_or("") == "block";
+  const auto known = [&](const DeviceNode& node) { return node.number == *number && node.block == block; };
+  if (std::ranges::none_of(nodes, known)) nodes.push_back({.name = name, .number = *number, .block = block});
+}
+
+std::string node_name(const HostFs& host, const std::filesystem::path& directory) {
+  const auto uevent = host.read_attribute(directory / "uevent").value_or("");
+  constexpr std::string_view kName = "DEVNAME=";
+  const auto at = uevent.find(kName);
+  if (at == std::string::npos) return "/dev/" + directory.filename().string();
+  return "/dev/" + uevent.substr(at + kName.size(), uevent.find('\n', at) - at - kName.size());
+}
+
+// nvme0n1 of nvme0c1n1: a disk that is reached over several controllers is one of the NVMe subsystem, and
+// below each controller lies a path to it, which has no node (drivers/nvme/host/multipath.c).
+std::string head_of_nvme_path(const std::string& name) {
+  const std::string_view text = name;
+  const auto number = [&](std::size_t& at) {
+    const std::size_t begin = at;
+    while (at < text.size() && text[at] >= '0' && text[at] <= '9') ++at;
+    return at > begin;
+  };
+  constexpr std::string_view kNvme = "nvme";
+  if (!text.starts_with(kNvme)) return {};
+  std::size_t at = kNvme.size();
+  if (!number(at) || at >= text.size() || text[at] != 'c') return {};
+  const std::size_t controller = at++;
+  if (!number(at) || at >= text.size() || text[at] != 'n') return {};
+  const std::size_t disk = at++;
+  if (!number(at) || at != text.size()) return {};
+  return name.substr(0, controller) + name.substr(disk);
+}
+
+void collect_nodes(const HostFs& host, const std::filesystem::path& directory, int depth,
+                   std::vector<DeviceNode>& nodes);
+
+void collect_disk(const HostFs& host, const std::string& name, int depth, std::vector<DeviceNode>& nodes) {
+  if (depth > 0) collect_nodes(host, std::filesystem::path("sys/class/block") / name, depth - 1, nodes);
 }
 
 // Walks down from a function's own directory: .../drm/card0/dev, .../sound/card1/pcmC1D3p/dev,
 // .../usb3/3-1/... Links lead out of it (driver, subsystem, physfn) and other PCI functions are not part of
-// it.
+// it. A disk's holders are: what lies on it (device mapper, md) is in use when the disk is not.
 void collect_nodes(const HostFs& host, const std::filesystem::path& directory, int depth,
                    std::vector<DeviceNode>& nodes) {
   const auto entries = host.entries(directory);
   if (!entries) return;
   for (const auto& [name, is_directory] : *entries) {
     if (name == "dev") {
-      const auto uevent = host.read_attribute(directory / "uevent").value_or("");
-      constexpr std::string_view kName = "DEVNAME=";
-      const auto at = uevent.find(kName);
-      const std::string node =
-          at == std::string::npos
-              ? directory.filename().string()
-              : uevent.substr(at + kName.size(), uevent.find('\n', at) - at - kName.size());
-      add_node(host, directory, "/dev/" + node, nodes);
+      add_node(host, directory, node_name(host, directory), nodes);
       continue;
     }
     if (depth == 0 || !is_directory || PciAddress::parse(name)) continue;
+    if (const std::string head = head_of_nvme_path(name); !head.empty()) {
+      collect_disk(host, head, depth, nodes);
+    } else if (name == "holders") {
+      for (const std::string& holder : host.list(directory / name).value_or(std::vector<std::string>{})) {
+        collect_disk(host, holder, depth, nodes);
+      }
+      continue;
+    }
     collect_nodes(host, directory / name, depth - 1, nodes);
   }
 }

@@ -29,6 +29,8 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
   kernel.file(dir + "/drm/card1/uevent", "MAJOR=226\nMINOR=1\nDEVNAME=dri/card1\nDEVTYPE=drm_minor\n");
   kernel.file(dir + "/usb3/3-1/3-1:1.0/host6/target6/6:0/block/sdb/dev", "8:16\n");
   kernel.file(dir + "/usb3/3-1/3-1:1.0/host6/target6/6:0/block/sdb/uevent", "DEVNAME=sdb\n");
+  kernel.link(dir + "/usb3/3-1/3-1:1.0/host6/target6/6:0/block/sdb/subsystem",
+              "../../../../../../../../../../../class/block");
   kernel.file(dir + "/broken/dev", "x\n");
   kernel.link(dir + "/loop", ".");
   kernel.file(dir + "/0000:03:00.0/drm/card2/dev", "226:2\n");  // another function below: not this one's
@@ -39,6 +41,56 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
   EXPECT_EQ(questions[0].device, "0000:01:00.0");
   EXPECT_THAT(nodes(questions[0]), testing::ElementsAre("/dev/vfio/9 244:9"));
   EXPECT_THAT(nodes(questions[1]), testing::ElementsAre("/dev/dri/card1 226:1", "/dev/sdb block 8:16"));
+}
+
+/// A disk in sysfs; returns its directory.
+std::string add_disk(FakeKernel& kernel, const std::string& parent, const std::string& name,
+                     const std::string& number) {
+  const std::string dir = parent + "/" + name;
+  kernel.file(dir + "/dev", number + "\n");
+  kernel.file(dir + "/uevent", "DEVNAME=" + name + "\n");
+  kernel.link(dir + "/subsystem", "/sys/class/block");
+  kernel.link("sys/class/block/" + name, "../../" + dir.substr(std::string("sys/").size()));
+  return dir;
+}
+
+std::vector<std::string> nodes_of_disk_controller(const FakeKernel& kernel) {
+  const auto questions = use_questions(kernel, scan(kernel).value(), {at("0000:02:00.0")});
+  return nodes(questions.at(0));
+}
+
+TEST(UseQuestions, KnowANamespaceOfAnNvmeControllerForADisk) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:02:00.0", .group = 10});
+  const std::string controller = "sys/devices/pci0000:00/0000:02:00.0/nvme/nvme0";
+  kernel.file(controller + "/dev", "240:0\n");
+  const std::string disk = add_disk(kernel, controller, "nvme0n1", "259:0");
+  add_disk(kernel, disk, "nvme0n1p1", "259:1");
+  EXPECT_THAT(
+      nodes_of_disk_controller(kernel),
+      testing::ElementsAre("/dev/nvme0 240:0", "/dev/nvme0n1 block 259:0", "/dev/nvme0n1p1 block 259:1"));
+}
+
+TEST(UseQuestions, FollowThePathToADiskThatHasSeveral) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:02:00.0", .group = 10});
+  kernel.file("sys/devices/pci0000:00/0000:02:00.0/nvme/nvme1/nvme0c1n2/size", "8\n");
+  const std::string subsystem = "sys/devices/virtual/nvme-subsystem/nvme-subsys0";
+  add_disk(kernel, add_disk(kernel, subsystem, "nvme0n2", "259:2"), "nvme0n2p1", "259:3");
+  EXPECT_THAT(nodes_of_disk_controller(kernel),
+              testing::ElementsAre("/dev/nvme0n2 block 259:2", "/dev/nvme0n2p1 block 259:3"));
+}
+
+TEST(UseQuestions, FollowWhatLiesOnADisk) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:02:00.0", .group = 10});
+  const std::string disk = add_disk(kernel, "sys/devices/pci0000:00/0000:02:00.0/host6/block", "sdb", "8:16");
+  const std::string volume = add_disk(kernel, "sys/devices/virtual/block", "dm-0", "253:0");
+  add_disk(kernel, "sys/devices/virtual/block", "dm-1", "253:1");
+  kernel.link(disk + "/holders/dm-0", "/" + volume);
+  kernel.link(volume + "/holders/dm-1", "/sys/devices/virtual/block/dm-1");
+  EXPECT_THAT(nodes_of_disk_controller(kernel),
+              testing::ElementsAre("/dev/sdb block 8:16", "/dev/dm-0 block 253:0", "/dev/dm-1 block 253:1"));
 }
 
 }  // namespace
