@@ -65,7 +65,8 @@ Result<UseReport> MountUseProbe::look(std::span<const UseQuestion> questions) {
   if (!asked) return report;
   const auto mountinfo = host_->read_file("proc/1/mountinfo");
   if (!mountinfo) {
-    report.unknown.push_back("mounted file systems: " + mountinfo.error().message);
+    report.blind = "mounted file systems: " + mountinfo.error().message;
+    report.unknown.push_back(report.blind);
     return report;
   }
   const auto mounts = parse(*mountinfo);

@@ -7,7 +7,8 @@
 namespace ferry {
 
 /// Finds file systems mounted from block devices behind a device (a disk at a GPU's USB port): no process has
-/// those open. The host's own mounts, as its process 1 sees them. Never an error.
+/// those open. The host's own mounts, as its process 1 sees them; blind where those cannot be read. Never an
+/// error.
 /// ABI: proc(5), /proc/PID/mountinfo.
 class MountUseProbe final : public UseProbe {
  public:

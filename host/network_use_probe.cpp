@@ -21,18 +21,37 @@ bool is_up(const HostFs& host, const std::filesystem::path& link) {
   return (flags & kIffUp) != 0;
 }
 
+// net/enp2s0 of a network card; virtio3/net/eth0, usb3/3-1/3-1:1.0/net/enx... further down of a virtual one
+// and of a USB adapter at a GPU's port. Links lead out of the function's directory.
+void collect_links(const HostFs& host, const std::filesystem::path& directory, int depth,
+                   std::vector<std::filesystem::path>& links) {
+  for (const auto& [name, is_directory] : host.entries(directory).value_or(std::vector<DirectoryEntry>{})) {
+    if (!is_directory) continue;
+    if (directory.filename() == "net") {
+      links.push_back(directory / name);
+    } else if (depth > 0) {
+      collect_links(host, directory / name, depth - 1, links);
+    }
+  }
+}
+
 }  // namespace
 
 Result<UseReport> NetworkUseProbe::look(std::span<const UseQuestion> questions) {
+  constexpr int kDeepest = 8;  // an adapter behind two hubs: usb3/3-1/3-1.4/3-1.4.2/3-1.4.2:1.0/net
   UseReport report;
   for (const UseQuestion& question : questions) {
     const auto address = PciAddress::parse(question.device);
     if (!address) continue;
-    const auto links = sysfs_path(*address) / "net";
-    for (const std::string& name : host_->list(links).value_or(std::vector<std::string>{})) {
-      if (!is_up(*host_, links / name)) continue;
-      report.holders[question.device].push_back(
-          {.kind = Holder::Kind::network_link, .name = name, .pid = {}, .what = {}, .pod_uid = {}});
+    std::vector<std::filesystem::path> links;
+    collect_links(*host_, sysfs_path(*address), kDeepest, links);
+    for (const std::filesystem::path& link : links) {
+      if (!is_up(*host_, link)) continue;
+      report.holders[question.device].push_back({.kind = Holder::Kind::network_link,
+                                                 .name = link.filename().string(),
+                                                 .pid = {},
+                                                 .what = {},
+                                                 .pod_uid = {}});
     }
   }
   return report;

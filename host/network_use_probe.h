@@ -6,8 +6,8 @@
 
 namespace ferry {
 
-/// Finds network links that a device carries and that are up (IFF_UP in sysfs net/NAME/flags, include/uapi/
-/// linux/if.h): moving it would cut them.
+/// Finds network links that a device carries, itself or on what hangs on it (USB), and that are up (IFF_UP in
+/// sysfs net/NAME/flags, include/uapi/linux/if.h): moving it would cut them.
 class NetworkUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.

@@ -65,6 +65,7 @@ TEST_F(MountUseProbeTest, SaysWhenMountsCannotBeRead) {
   const UseReport report = must(MountUseProbe(host_).look(questions));
   EXPECT_THAT(report.unknown,
               ElementsAre(HasSubstr("mounted file systems: open /proc/1/mountinfo: No such file")));
+  EXPECT_EQ(report.blind, report.unknown[0]);
 }
 
 TEST_F(MountUseProbeTest, ReadsNothingWhereNoBlockDeviceIsAskedAbout) {

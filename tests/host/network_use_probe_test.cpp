@@ -12,9 +12,9 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<std::string> links_up(const std::string& flags) {
+std::vector<std::string> links_up(const std::string& flags, const std::string& where = "net") {
   const test::ScratchDirectory tree;
-  tree.file("sys/bus/pci/devices/0000:02:00.0/net/enp2s0/flags", flags);
+  tree.file("sys/bus/pci/devices/0000:02:00.0/" + where + "/enp2s0/flags", flags);
   const HostFs host(tree.path());
   const std::vector<UseQuestion> questions = {{.device = "0000:02:00.0", .nodes = {}},
                                               {.device = "0000:03:00.0", .nodes = {}}};
@@ -27,6 +27,13 @@ std::vector<std::string> links_up(const std::string& flags) {
 
 TEST(NetworkUseProbe, FindsALinkThatIsUp) {
   EXPECT_THAT(links_up("0x1003\n"), ElementsAre("network link enp2s0 is up"));
+}
+
+TEST(NetworkUseProbe, FindsALinkBelowADeviceOfTheFunction) {
+  for (const char* where :
+       {"virtio3/net", "usb3/3-1/3-1:1.0/net", "usb3/3-1/3-1.4/3-1.4.2/3-1.4.2:1.0/net"}) {
+    EXPECT_THAT(links_up("0x1003\n", where), ElementsAre("network link enp2s0 is up")) << where;
+  }
 }
 
 TEST(NetworkUseProbe, LetsALinkThatIsDownGo) {
