@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/pci_function.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -85,7 +86,8 @@ Result<HeaderType> read_header_type(const HostFs& host, const std::filesystem::p
     return fail(Errc::malformed_host,
                 fmt::format("/{}/config: only {} bytes", path.string(), config->size()));
   }
-  if ((*config)[0] == '\xff' && (*config)[1] == '\xff') {
+  // A virtual function has no vendor and device there, but a header type (SR-IOV 1.1, 3.4.1).
+  if ((*config)[0] == '\xff' && (*config)[1] == '\xff' && (*config)[kHeaderTypeOffset] == '\xff') {
     return fail(Errc::malformed_host,
                 fmt::format("/{}/config: reads all ones; the device is off the bus", path.string()));
   }
@@ -97,7 +99,7 @@ Result<HeaderType> read_header_type(const HostFs& host, const std::filesystem::p
 }
 
 // Names in the function's own directory tell of three things at no further read.
-void read_directory(const HostFs& host, const std::filesystem::path& path, PciFunction& function,
+void read_directory(const HostFs& host, const std::filesystem::path& path, bool locked, PciFunction& function,
                     Reader& reader) {
   constexpr std::string_view kConsumer = "consumer:pci:";
   auto names = host.list(path);
@@ -118,7 +120,7 @@ void read_directory(const HostFs& host, const std::filesystem::path& path, PciFu
   }
   if (sriov) {
     reader.required("sriov_totalvfs", function.sriov_totalvfs);
-    reader.required("sriov_numvfs", function.sriov_numvfs);
+    if (!locked) reader.required("sriov_numvfs", function.sriov_numvfs);
   }
 }
 
@@ -133,6 +135,14 @@ std::filesystem::path sysfs_path(const PciAddress& address) {
 }
 
 Result<PciFunction> read_function(const HostFs& host, const PciAddress& address) {
+  return read_function(host, address, stuck_writes(host).value_or(std::vector<StuckWrite>{}));
+}
+
+Result<PciFunction> read_function(const HostFs& host, const PciAddress& address,
+                                  const std::vector<StuckWrite>& stuck) {
+  // A driver that hangs keeps the device's lock, and what is read under that lock hangs with it.
+  const bool locked =
+      std::ranges::any_of(stuck, [&](const StuckWrite& write) { return concerns(write, address.text()); });
   PciFunction function;
   function.address = address;
   const auto path = sysfs_path(address);
@@ -150,9 +160,11 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
     reader.note(std::move(header).error());
   }
   reader.optional_link("driver", function.driver);
-  if (auto text = host.read_attribute(path / "driver_override");
-      text && *text != "(null)" && !text->empty()) {
-    function.driver_override = *text;
+  if (!locked) {
+    if (auto text = host.read_attribute(path / "driver_override");
+        text && *text != "(null)" && !text->empty()) {
+      function.driver_override = *text;
+    }
   }
   std::optional<std::string> group;
   reader.optional_link("iommu_group", group);
@@ -170,7 +182,7 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   if (physical) {
     if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
   }
-  read_directory(host, path, function, reader);
+  read_directory(host, path, locked, function, reader);
 
   // Hot-unplugged while being read: not a faulty device, but none.
   if (function.problem && !host.exists(path)) {

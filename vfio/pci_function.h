@@ -10,6 +10,7 @@
 
 #include "common/host_fs.h"
 #include "common/result.h"
+#include "common/stuck_writes.h"
 #include "vfio/pci_address.h"
 
 namespace ferry {
@@ -67,6 +68,11 @@ struct PciFunction {
 /// Reads one function. Errc::not_found when there is no such function (or it vanished while being read);
 /// anything else unreadable is its `problem`.
 Result<PciFunction> read_function(const HostFs& host, const PciAddress& address);
+/// The same for a caller that knows the writes that hang (stuck_writes()). Of a function that one of them
+/// concerns, driver_override and sriov_numvfs are not read and stay absent: the kernel (pci-sysfs.c, iov.c)
+/// reads both under the lock that a hanging driver keeps.
+Result<PciFunction> read_function(const HostFs& host, const PciAddress& address,
+                                  const std::vector<StuckWrite>& stuck);
 
 /// sys/bus/pci/devices/ADDRESS
 std::filesystem::path sysfs_path(const PciAddress& address);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry {
@@ -61,6 +62,33 @@ TEST(Inventory, GoesOnAfterAnUnreadableFunction) {
               HasSubstr("vendor: 'garbage' is not a number"));
   EXPECT_FALSE(inventory.find(at("0000:02:00.0"))->problem);
   EXPECT_THAT(inventory.find(at("0000:03:00.0"))->problem->message, HasSubstr("off the bus"));
+}
+
+TEST(Inventory, KnowsAVirtualFunctionFromADeviceOffTheBus) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:01:00.0", .group = 1});
+  kernel.add_function({.address = "0000:01:00.1", .group = 2});
+  std::string config(64, '\0');  // a virtual function's: no vendor, no device, an ordinary header
+  config.replace(0, 4, 4, '\xff');
+  kernel.file("sys/devices/pci0000:00/0000:01:00.1/config", config);
+  EXPECT_FALSE(scan(kernel).value().find(at("0000:01:00.1"))->problem);
+}
+
+TEST(Inventory, ReadsNothingUnderTheLockOfADeviceThatAWriteHangsIn) {
+  FakeKernel kernel;
+  for (const char* address : {"0000:01:00.0", "0000:02:00.0"}) {
+    kernel.add_function(
+        {.address = address, .group = 1, .driver_override = "vfio-pci", .totalvfs = 8, .numvfs = 4});
+  }
+  kernel.file("proc/77/stat", "77 (exe) D 1 77 77 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4466 0\n");
+  test::must(record_stuck_write(kernel, 77, "write /sys/bus/pci/drivers/nouveau/unbind", "0000:01:00.0"));
+  for (const Inventory& seen : {scan(kernel).value(), scan_members(kernel, {1}, {}).value()}) {
+    EXPECT_EQ(seen.find(at("0000:01:00.0"))->driver_override, std::nullopt);
+    EXPECT_EQ(seen.find(at("0000:01:00.0"))->sriov_numvfs, 0U);
+    EXPECT_FALSE(seen.find(at("0000:01:00.0"))->problem);
+    EXPECT_EQ(seen.find(at("0000:02:00.0"))->driver_override, "vfio-pci");
+    EXPECT_EQ(seen.find(at("0000:02:00.0"))->sriov_numvfs, 4U);
+  }
 }
 
 TEST(Inventory, LeavesOutWhatVanishedWhileBeingListed) {
