@@ -187,6 +187,17 @@ to_vfio() { # NAME: binds it to vfio-pci by hand, where the rig and not Ferry is
   expect_equal "$1" vfio-pci "$(driver "$1")"
 }
 
+snapshot() { # [ADDRESS]: for every function a line with its driver and one with its override, which a move has to give
+  # back; without the override of ADDRESS: reading it hangs while the function's driver does
+  (
+    cd /sys/bus/pci/devices
+    overrides=()
+    for one in *; do [[ $one == "${1-}" ]] || overrides+=("./$one/driver_override"); done
+    { stat -c %N ./*/driver 2> /dev/null || :; grep . "${overrides[@]}"; } |
+      sed -E "s|^'?./([^/]*)/driver' -> '.*/([^/]*)'$|\1 driver \2|; s|^./([^/]*)/driver_override:|\1 driver_override |" | sort
+  )
+}
+
 as_guest_line() { # NAME: the IDs that this run gives it, as a guest prints them
   echo "vendor=$(planned "$1" vendor) device=$(planned "$1" device) class=$(planned "$1" class)" \
     "subsystem_vendor=$(planned "$1" subsystem_vendor) subsystem_device=$(planned "$1" subsystem_device)"

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from .scenario import Table
 
 # The kernel module of a driver where it is not named like the driver. nvidia is the test module's own.
-DRIVER_MODULES = {"bochs-drm": "bochs", "nvidia": "ferry_testgpu", "virtio-pci": "virtio_pci"}
+DRIVER_MODULES = {"bochs-drm": "bochs", "nvidia": "ferry_testgpu", "virtio-pci": "virtio_pci", "xhci_hcd": "xhci_pci"}
 
 # Emulated devices that a scenario may use, and whether QEMU lets them be plugged while the machine runs.
 MODELS = {
     "VGA": False, "ati-vga": True, "bochs-display": True, "cirrus-vga": False, "e1000e": True, "edu": True,
-    "ich9-intel-hda": True, "nvme": True, "pci-testdev": True, "secondary-vga": True, "virtio-gpu-pci": True,
-    "virtio-net-pci": True, "virtio-rng-pci": True,
+    "ich9-intel-hda": True, "nvme": True, "pci-testdev": True, "qemu-xhci": True, "secondary-vga": True,
+    "virtio-gpu-pci": True, "virtio-net-pci": True, "virtio-rng-pci": True,
 }
 
 FIRST_PORT_SLOT = 0x10
@@ -31,6 +31,7 @@ class Device:
     name: str
     model: str  # QEMU's
     options: dict[str, str | int | bool]  # QEMU properties
+    disk_mib: int  # of the disk behind it, empty at the first boot; 0: it has none
     function_of: str  # the device whose slot it shares as the next function; empty: a slot of its own
     behind: str  # the PCI bridge, shared by all that name it; empty: a root port of its own
     id: str  # "VVVV:DDDD" that the node sees; empty: what the emulated device says
@@ -55,7 +56,7 @@ def parse_device(name: str, row: "Table") -> Device:
         if not isinstance(value, (str, int)):
             raise row.error(f"options.{key}", "must be text, a whole number, true or false")
     device = Device(
-        name=name, model=row.take_choice("model", list(MODELS)), options=options,
+        name=name, model=row.take_choice("model", list(MODELS)), options=options, disk_mib=row.take("disk_mib", int, 0),
         function_of=row.take("function_of", str, ""), behind=row.take("behind", str, ""),
         id=text("id", r"[0-9a-f]{4}:[0-9a-f]{4}", "10de:2684"), pci_class=text("class", r"[0-9a-f]{6}", "030000"),
         subsystem=text("subsystem", r"[0-9a-f]{4}:([0-9a-f]{4}|random)", "10de:1a2b or 10de:random"),
@@ -70,6 +71,8 @@ def parse_device(name: str, row: "Table") -> Device:
     if not device.plugged and (device.behind or not MODELS[device.model]):
         what = "a device behind a bridge" if device.behind else f"a {device.model}"
         raise row.error("plugged", f"{what} cannot be plugged later")
+    if not 0 <= device.disk_mib <= 1024:
+        raise row.error("disk_mib", f"must be 0 to 1024, not {device.disk_mib}")
     if device.vgpu and not device.id:
         raise row.error("vgpu", 'the test module needs "id", "class" and "subsystem" of a vGPU parent')
     return device
@@ -140,10 +143,26 @@ class Topology:
         bus = device.behind or f"port-{port_of(device, self._devices)}"
         first = any(other.function_of == name for other in self._devices.values())
         return {"driver": device.model, "id": name, "bus": bus, "addr": self._place[name],
-                **({"multifunction": True} if first else {}), **device.options}
+                **({"multifunction": True} if first else {}),
+                **({"drive": f"disk-{name}"} if device.disk_mib and "subsys" not in device.options else {}),
+                **device.options}
 
-    def qemu_arguments(self) -> list[str]:
+    def make_disks(self, folder: pathlib.Path) -> None:
+        """The empty files behind the devices' disks: sparse, one a device, named like it."""
+        for device in self._devices.values():
+            if device.disk_mib:
+                with open(folder / device.name, "wb") as disk:
+                    disk.truncate(device.disk_mib << 20)
+
+    def qemu_arguments(self, disks: pathlib.Path) -> list[str]:
         arguments = []
+        for device in self._devices.values():
+            if device.disk_mib:
+                arguments += ["-drive", f"if=none,id=disk-{device.name},format=raw,file={disks / device.name}"]
+        # An NVMe controller with virtual functions is part of a subsystem, which is no PCI device.
+        for subsystem in dict.fromkeys(device.options.get("subsys") for device in self._devices.values()):
+            if subsystem:
+                arguments += ["-device", f"nvme-subsys,id={subsystem}"]
         for number, (name, address) in enumerate(self._ports.items(), 1):
             arguments += ["-device", f"pcie-root-port,id=port-{name},bus=pcie.0,addr={address},chassis={number},"
                                      f"slot={number},multifunction=on"]
@@ -152,6 +171,8 @@ class Topology:
         for device in self._devices.values():
             if device.plugged:
                 arguments += ["-device", _as_option(self.properties(device.name))]
+                if device.disk_mib and "subsys" in device.options:  # the disk is the subsystem's then
+                    arguments += ["-device", f"nvme-ns,bus={device.name},drive=disk-{device.name}"]
         return arguments
 
     def table(self) -> str:

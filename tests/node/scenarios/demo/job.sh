@@ -22,12 +22,6 @@ seen() { # PATH: what is there, read by this shell, kept as evidence
   REPLY=$text
 }
 
-snapshot() { # two lines for every function, its driver and its override: the state that has to come back
-  cd /sys/bus/pci/devices || return
-  { stat -c %N ./*/driver 2> /dev/null; grep . ./*/driver_override; } |
-    sed -E "s|^'?./([^/]*)/driver' -> '.*/([^/]*)'$|\1 driver \2|; s|^./([^/]*)/driver_override:|\1 driver_override |" | sort
-}
-
 expect_driver() { # NAME DRIVER
   seen "/sys/bus/pci/devices/$(dev "$1")/driver"
   expect_equal "driver of $1" "$2" "$REPLY"
