@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
+
+refused() { # WHAT REGEX ARGUMENT...: ferry refuses for this reason and writes nothing
+  local what=$1 reason=$2 before
+  shift 2
+  before=$(snapshot)
+  expect_status "$what" 4 ferry "$@"
+  expect_match "$what" "$reason" "$REPLY"
+  expect_equal "$what: drivers and overrides" "$before" "$(snapshot)"
+  expect_equal "$what: records" "" "$(ls /run/ferry/moves 2> /dev/null || :)"
+  evidence "$what" "$(grep -E "$reason" <<< "$REPLY")"
+}
+
+moved() { # ARGUMENT...: ferry moves all that it is asked for
+  expect_status "ferry $*" 0 ferry "$@"
+}
+
+on_vfio() { # NAME...
+  local name
+  for name in "$@"; do
+    expect_equal "driver of $name" vfio-pci "$(driver "$name")"
+    expect "the node of its group" test -c "/dev/vfio/$(group "$name")"
+  done
+}
+
+disk_of() { # SERIAL: the disk's node, once it is there
+  wait_for "lsblk -dno PATH,SERIAL | grep -qE ' $1 *\$'" 60
+  lsblk -dno PATH,SERIAL | sed -nE "s/ +$1 *\$//p"
+}
+
+bridge_of() { # NAME: the address of the bridge above it
+  basename "$(dirname "$(realpath "/sys/bus/pci/devices/$(dev "$1")")")"
+}
+
+step "a bridge's driver blocks its group"
+refused "shpchp on the bridge" "blocked by the driver of bridge $(bridge_of left) .*shpchp" \
+  vfio bind --device "$(dev left)" --device "$(dev right)"
+for name in left guest-gpu; do bridge_of "$name" > /sys/bus/pci/drivers/shpchp/unbind; done
+snapshot > /run/start
+
+step "of two GPUs in a group one is not moved alone"
+refused "the other GPU" "$(dev right) .*another accelerator of the same group" vfio bind --device "$(dev left)"
+moved vfio bind --device "$(dev left)" --device "$(dev right)"
+on_vfio left right
+moved vfio unbind --device "$(dev left)" --device "$(dev right)"
+expect_equal "all as before" "$(< /run/start)" "$(snapshot)"
+
+step "a mounted file system keeps its group"
+gpu=$(dev guest-gpu)
+with=(--with "$(dev disk)" --with "$(dev shared-disk)" --with "$(dev nic)")
+modprobe virtio_net
+refused "strangers in the group" "$(dev disk) .*driver nvme.* shares the group" vfio bind --device "$gpu"
+mkdir -p "/run/the data"
+for name in disk shared-disk; do
+  disk=$(disk_of $name)
+  mkfs.minix "$disk"
+  mount "$disk" "/run/the data"
+  echo "written before" > "/run/the data/file"
+  evidence "$name" "$disk $(realpath "/sys/class/block/${disk##*/}")"
+  refused "a mounted file system on $name" "$(dev $name) is in use: the file system mounted at /run/the data" \
+    vfio bind --device "$gpu" "${with[@]}"
+  umount "/run/the data"
+done
+
+step "a network link that is up keeps its group"
+expect "the link comes" wait_for "[[ -e /sys/class/net/eth0 ]]" 60
+ip link set dev eth0 up
+refused "a link that is up" "$(dev nic) is in use: network link eth0 is up" vfio bind --device "$gpu" "${with[@]}"
+
+step "with the disk unmounted and the link down the group moves and comes back"
+ip link set dev eth0 down
+moved vfio bind --device "$gpu" "${with[@]}"
+on_vfio guest-gpu disk shared-disk nic
+expect_equal "disks that the host still has" "" "$(ls /sys/class/nvme)"
+moved vfio unbind --device "$gpu"
+expect_equal "all as before" "$(< /run/start)" "$(snapshot)"
+for name in disk shared-disk; do
+  mount "$(disk_of $name)" "/run/the data"
+  expect_equal "what is on $name" "written before" "$(< "/run/the data/file")"
+  umount "/run/the data"
+done
+
+step "a physical function stays while it has virtual functions"
+pf=/sys/bus/pci/devices/$(dev sriov)
+modprobe pci-pf-stub
+echo pci-pf-stub > "$pf/driver_override"
+dev sriov > /sys/bus/pci/drivers_probe
+echo 0 > "$pf/sriov_drivers_autoprobe"
+echo 4 > "$pf/sriov_numvfs"
+refused "four virtual functions" "$(dev sriov) has 4 virtual functions enabled" vfio bind --device "$(dev sriov)"
+expect "the virtual functions are there" test -e "$pf/virtfn3"
+echo 0 > "$pf/sriov_numvfs"
+snapshot > /run/with-stub
+moved vfio bind --device "$(dev sriov)"
+on_vfio sriov
+moved vfio unbind --device "$(dev sriov)"
+expect_equal "driver and the administrator's override" "$(< /run/with-stub)" "$(snapshot)"
+
+step "the boot display goes only by force"
+expect_equal "boot_vga" 1 "$(attribute screen boot_vga)"
+refused "the firmware's screen" "$(dev screen) is in use: the host's boot display" vfio bind --device "$(dev screen)"
+moved vfio bind --force --device "$(dev screen)"
+on_vfio screen screen-audio
+moved vfio unbind --device "$(dev screen)"
+expect_equal "all as before" "$(< /run/with-stub)" "$(snapshot)"
+ok
