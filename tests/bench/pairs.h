@@ -14,6 +14,10 @@ struct Contest {
   std::function<void()> ours;
   std::function<void()> theirs;
   double bound = 2.0;  ///< ours may take so many times as long
+  /// Where the work is the kernel's and other processes': the time on the wall counts, not our processor's.
+  bool waits = false;
+  int passes = 8;                      ///< of each side, in one pair
+  std::function<void()> between = {};  ///< after each pass, not counted: puts back what it did; may be empty
 };
 
 /// Runs five interleaved pairs, prints the times and the best ratio of a pair, and returns main's exit

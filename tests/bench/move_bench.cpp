@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much a move costs beyond its writes: apply_moves() with all that it looks at, records and reads back,
+// against the same writes of the same values in the same order and nothing else. Runs on a real kernel, as
+// root, and leaves each function on the driver that it had.
+// usage: move_bench [--tight] ADDRESS...: accelerators that are not on vfio
+#include <cstdlib>
+#include <exception>
+#include <fcntl.h>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "common/host_writer.h"
+#include "host/all_use_probes.h"
+#include "host/nvidia_unbind_lock.h"
+#include "policy/accelerators.h"
+#include "tests/bench/pairs.h"
+#include "tests/support/must.h"
+#include "vfio/move_apply.h"
+
+namespace ferry::test {
+namespace {
+
+struct Write {
+  std::string path;
+  std::string value;
+};
+
+Write write_of(const Step& step) {
+  const std::string address = step.address.text();
+  const auto driver = [&](const char* file) {
+    return Write{.path = fmt::format("/sys/bus/pci/drivers/{}/{}", step.value, file), .value = address};
+  };
+  switch (step.kind) {
+    case Step::Kind::set_override:
+      return {.path = fmt::format("/sys/bus/pci/devices/{}/driver_override", address),
+              .value = step.value.empty() ? "\n" : step.value};
+    case Step::Kind::unbind:
+      return driver("unbind");
+    case Step::Kind::bind:
+      return driver("bind");
+    case Step::Kind::load_module:
+    case Step::Kind::probe:
+      break;
+  }
+  throw std::runtime_error("not a plain write: " + step.text() + "; is vfio-pci loaded?");
+}
+
+void write_all(const std::vector<Write>& writes) {
+  for (const Write& write : writes) {
+    const int fd = ::open(write.path.c_str(), O_WRONLY | O_CLOEXEC);
+    const auto length = static_cast<ssize_t>(write.value.size());
+    if (fd < 0 || ::write(fd, write.value.data(), write.value.size()) != length)
+      throw std::runtime_error("cannot write " + write.path);
+    ::close(fd);
+  }
+}
+
+/// The accelerators and what moves them.
+class Node {
+ public:
+  explicit Node(std::span<char*> addresses) {
+    for (const char* address : addresses) request_.accelerators.push_back(must(PciAddress::parse(address)));
+  }
+  /// What `ferry vfio` does between its lock and its report, with a writer of its own.
+  void apply(Direction direction) {
+    SpawningWriter writer(host_);
+    NvidiaUnbindLock lock(host_, writer);
+    for (const MoveResult& result : must(apply_moves(context(&writer, &lock), request_, direction)).results) {
+      if (result.status != MoveResult::Status::done)
+        throw std::runtime_error(result.error ? result.error->message : "a group was not moved");
+    }
+  }
+  std::vector<Write> writes(Direction direction) {
+    std::vector<Write> out;
+    const auto preview = must(preview_moves(context(nullptr, nullptr), request_, direction));
+    if (!preview.plan.refusals.empty())
+      throw std::runtime_error(preview.plan.refusals.front().reasons.front());
+    for (const Move& move : preview.plan.moves) {
+      for (const Step& step : move.steps) out.push_back(write_of(step));
+    }
+    return out;
+  }
+  std::size_t functions() { return concerned(must(scan(host_)), request_.accelerators).size(); }
+
+ private:
+  MoveContext context(HostWriter* writer, DriverLock* lock) {
+    return {.host = &host_,
+            .writer = writer,
+            .probe = probe_.get(),
+            .rules = default_accelerator_rules(),
+            .on_step = {},
+            .driver_lock = lock};
+  }
+  HostFs host_;
+  // All but the kubelet, of which the node has none.
+  std::unique_ptr<UseProbe> probe_ =
+      all_use_probes(host_, default_accelerator_rules(),
+                     []() -> Result<std::vector<PodDevice>> { return std::vector<PodDevice>{}; });
+  MoveRequest request_;
+};
+
+int run(int argc, char** argv) {
+  const std::span<char*> arguments(argv, static_cast<std::size_t>(argc));
+  const bool tight = argc > 1 && std::string_view(arguments[1]) == "--tight";
+  Node node(arguments.subspan(tight ? 2 : 1));
+  const std::size_t functions = node.functions();
+  const auto to_vfio = node.writes(Direction::to_vfio);
+  node.apply(Direction::to_vfio);
+  const auto back = node.writes(Direction::back);
+  node.apply(Direction::back);
+
+  Contest contest{.name = fmt::format("moving {} functions to vfio-pci", functions),
+                  .baseline = fmt::format("their {} writes alone", to_vfio.size()),
+                  .ours = [&] { node.apply(Direction::to_vfio); },
+                  .theirs = [&] { write_all(to_vfio); },
+                  .bound = 1.5,
+                  .waits = true,
+                  .passes = 1,
+                  .between = [&] { write_all(back); }};
+  const int there = run_contest(contest, argc, argv);
+  write_all(to_vfio);
+  contest.name = fmt::format("moving {} functions back", functions);
+  contest.baseline = fmt::format("their {} writes alone", back.size());
+  contest.ours = [&] { node.apply(Direction::back); };
+  contest.theirs = [&] { write_all(back); };
+  contest.between = [&] { node.apply(Direction::to_vfio); };
+  const int again = run_contest(contest, argc, argv);
+  node.apply(Direction::back);
+  return there == EXIT_SUCCESS ? again : there;
+}
+
+}  // namespace
+}  // namespace ferry::test
+
+int main(int argc, char** argv) {
+  if (argc > 1 && argv[1] == ferry::kHostActVerb) return ferry::host_act_main(argc, argv);
+  try {
+    return ferry::test::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "move_bench: {}\n", error.what());
+    return EXIT_FAILURE;
+  }
+}
