@@ -11,6 +11,7 @@ using test::FakeKernel;
 
 std::vector<std::string> nodes(const UseQuestion& question) {
   std::vector<std::string> out;
+  out.reserve(question.nodes.size());
   for (const DeviceNode& node : question.nodes) {
     out.push_back(node.name + (node.block ? " block " : " ") + std::to_string(node.number.major) + ":" +
                   std::to_string(node.number.minor));
@@ -46,7 +47,7 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
 /// A disk in sysfs; returns its directory.
 std::string add_disk(FakeKernel& kernel, const std::string& parent, const std::string& name,
                      const std::string& number) {
-  const std::string dir = parent + "/" + name;
+  std::string dir = parent + "/" + name;
   kernel.file(dir + "/dev", number + "\n");
   kernel.file(dir + "/uevent", "DEVNAME=" + name + "\n");
   kernel.link(dir + "/subsystem", "/sys/class/block");
