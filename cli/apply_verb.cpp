@@ -56,6 +56,12 @@ Shown show(const Session& session, const Policy& policy, const Node& node) {
   add(all, "vgpus", "vGPUs", !node.vgpus.gpus.empty(), show_vgpus(session, node.vgpus));
   add(all, "given_away", "to vfio", any(node.given_away),
       show_moves(session, node.given_away, {}, Direction::to_vfio));
+  if constexpr (std::is_same_v<Node, NodeOutcome>) {
+    if (node.error) {
+      all.status = worse(all.status, complain(*node.error));
+      all.document["error"] = ferry::to_json(*node.error);
+    }
+  }
   if (all.text.empty()) all.text = "nothing to do: there are no GPUs on this host\n";
   return all;
 }

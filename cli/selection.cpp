@@ -62,8 +62,8 @@ void add(std::vector<PciAddress>& into, const PciAddress& address) {
 }  // namespace
 
 Result<Selection> select(const SelectionOptions& options, const Inventory& inventory,
-                         const AcceleratorRules& rules, const VgpuInventory& vgpus, DeviceNames& names,
-                         Direction direction) {
+                         const AcceleratorRules& rules, const VgpuInventory& vgpus, const MoveRecord& record,
+                         DeviceNames& names, Direction direction) {
   Selection out;
   const bool named = !options.devices.empty() || !options.groups.empty();
   const std::string wide = options.all ? "--all" : options.filter.first();
@@ -81,10 +81,15 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
     if (!chosen) return fail(chosen.error());
     const auto kept =
         direction == Direction::to_vfio ? kept_for_vgpus(vgpus) : std::map<PciAddress, std::string>{};
+    const auto half_way = recorded_accelerators(inventory, out.rules, record);
+    const auto can_go_back = [&](const PciAddress& address) {
+      return on_vfio_driver(*inventory.find(address)) ||
+             std::find(half_way.begin(), half_way.end(), address) != half_way.end();
+    };
     for (const PciAddress& address : *chosen) {
       if (const auto found = kept.find(address); found != kept.end()) {
         out.left_alone.insert(*found);
-      } else if (direction == Direction::to_vfio || on_vfio_driver(*inventory.find(address))) {
+      } else if (direction == Direction::to_vfio || can_go_back(address)) {
         out.request.accelerators.push_back(address);
       }
     }

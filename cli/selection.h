@@ -31,11 +31,11 @@ struct Selection {
 };
 
 /// Exactly what is named, or with --all or a filter every accelerator that fits both it and the direction: to
-/// vfio, all but those that carry or offer vGPUs; back, all that are on a vfio driver. Errc::usage or
-/// not_found name what is wrong.
+/// vfio, all but those that carry or offer vGPUs; back, all that are on a vfio driver or, as `record` says,
+/// were left half-way. Errc::usage or not_found name what is wrong.
 Result<Selection> select(const SelectionOptions& options, const Inventory& inventory,
-                         const AcceleratorRules& rules, const VgpuInventory& vgpus, DeviceNames& names,
-                         Direction direction);
+                         const AcceleratorRules& rules, const VgpuInventory& vgpus, const MoveRecord& record,
+                         DeviceNames& names, Direction direction);
 
 /// The accelerators, by `rules`, of whose units Ferry has moved anything.
 std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const AcceleratorRules& rules,

@@ -43,8 +43,10 @@ ExitStatus move_verb(const Session& session, const SelectionOptions& options, Di
     if (!inventory) return fail(std::move(inventory).error());
     auto vgpus = scan_vgpus(*session.host, *inventory, session.rules);
     if (!vgpus) return fail(std::move(vgpus).error());
+    auto record = read_records(*session.host);
+    if (!record) return fail(std::move(record).error());
     DeviceNames names(*session.host);
-    return select(options, *inventory, session.rules, *vgpus, names, direction);
+    return select(options, *inventory, session.rules, *vgpus, *record, names, direction);
   });
 }
 

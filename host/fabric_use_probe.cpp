@@ -9,12 +9,14 @@
 namespace ferry {
 namespace {
 
+bool is_switch_of_the_host(const PciFunction& function, const AcceleratorRules& rules) {
+  return rules.on_request.contains(function.pci_class()) && rules.vendors.contains(function.vendor) &&
+         !function.is_bridge() && function.driver && !on_vfio_driver(function);
+}
+
 std::size_t switches_on_the_host(const Inventory& inventory, const AcceleratorRules& rules) {
-  return static_cast<std::size_t>(std::ranges::count_if(inventory.functions, [&](const auto& entry) {
-    const PciFunction& function = entry.second;
-    return rules.on_request.contains(function.pci_class()) && rules.vendors.contains(function.vendor) &&
-           !function.is_bridge() && function.driver && !on_vfio_driver(function);
-  }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      inventory.functions, [&](const auto& entry) { return is_switch_of_the_host(entry.second, rules); }));
 }
 
 // proc/PID/comm holds the first 15 characters of the name.
@@ -42,7 +44,8 @@ Result<UseReport> FabricUseProbe::look(std::span<const UseQuestion> questions) {
   for (const UseQuestion& question : questions) {
     const auto address = PciAddress::parse(question.device);
     const PciFunction* function = address ? inventory->find(*address) : nullptr;
-    if (function == nullptr || !rules_.match(*function) || on_vfio_driver(*function)) continue;
+    if (function == nullptr || on_vfio_driver(*function)) continue;
+    if (!rules_.match(*function) && !is_switch_of_the_host(*function, rules_)) continue;
     report.holders[question.device].push_back(
         {.kind = Holder::Kind::fabric,
          .name = "nv-fabricmanager",

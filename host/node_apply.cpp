@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "mdev/vgpu_inventory.h"
 #include "vfio/move_record.h"
 
@@ -14,6 +16,27 @@ struct Seen {
   VgpuInventory vgpus;
   WantedState wanted;
 };
+
+bool is_away(const WantedState& wanted, const PciAddress& gpu) {
+  return wanted.modes.at(gpu) == Mode::passthrough;
+}
+
+// What cannot hold, whatever is done: nothing is begun then.
+Result<> check_possible(const Seen& seen) {
+  bool any_away = false;
+  for (const auto& [gpu, mode] : seen.wanted.modes) {
+    if (mode != Mode::passthrough || seen.inventory.find(gpu) == nullptr) continue;
+    any_away = true;
+    for (const PciAddress& other : concerned(seen.inventory, {gpu})) {
+      if (!seen.wanted.modes.contains(other) || is_away(seen.wanted, other)) continue;
+      return fail(Errc::refused,
+                  fmt::format("{} shall be given away and {} shall not, and they share an IOMMU group",
+                              gpu.text(), other.text()),
+                  "give both one mode, or the card another slot");
+    }
+  }
+  return any_away ? require_iommu(seen.inventory) : Result<>();
+}
 
 Result<Seen> see(const NodeHost& host, const Policy& policy) {
   auto inventory = scan(*host.moves.host);
@@ -80,6 +103,7 @@ bool contains(const std::vector<PciAddress>& addresses, const PciAddress& addres
 Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
   auto seen = see(host, policy);
   if (!seen) return fail(std::move(seen).error());
+  if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(host, *seen);
   if (!back) return fail(Error(back.error()));
   auto given_back = preview(host, *back, Direction::back);
@@ -105,20 +129,34 @@ Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
 Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy) {
   auto seen = see(host, policy);
   if (!seen) return fail(std::move(seen).error());
+  if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(host, *seen);
   if (!back) return fail(Error(back.error()));
+  NodeOutcome outcome;
   auto given_back = move(host, *back, Direction::back);
   if (!given_back) return fail(std::move(given_back).error());
+  outcome.given_back = std::move(*given_back);
 
-  auto vgpus = apply_profile(host.vgpus, without_those_still_away(std::move(*seen), *given_back));
-  if (!vgpus) return fail(std::move(vgpus).error());
+  const Profile carried = without_those_still_away(std::move(*seen), outcome.given_back);
+  auto vgpus = apply_profile(host.vgpus, carried);
+  if (!vgpus) {
+    outcome.error = std::move(vgpus).error().during("vGPUs");
+    return outcome;
+  }
+  outcome.vgpus = std::move(*vgpus);
 
   seen = see(host, policy);
-  if (!seen) return fail(std::move(seen).error());
+  if (!seen) {
+    outcome.error = std::move(seen).error();
+    return outcome;
+  }
   auto given_away = move(host, to_give_away(host, *seen), Direction::to_vfio);
-  if (!given_away) return fail(std::move(given_away).error());
-  return NodeOutcome{
-      .given_back = std::move(*given_back), .vgpus = std::move(*vgpus), .given_away = std::move(*given_away)};
+  if (given_away) {
+    outcome.given_away = std::move(*given_away);
+  } else {
+    outcome.error = std::move(given_away).error();
+  }
+  return outcome;
 }
 
 }  // namespace ferry

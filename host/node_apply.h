@@ -7,7 +7,7 @@
 // are left as they are.
 #pragma once
 
-#include <vector>
+#include <optional>
 
 #include "common/exit_status.h"
 #include "common/result.h"
@@ -33,13 +33,15 @@ struct NodeOutcome {
   MoveOutcome given_back;
   VgpuOutcome vgpus;
   MoveOutcome given_away;
+  std::optional<Error> error;  ///< a stage could not be begun: it and those after it have done nothing
 };
 
 /// What would be done as the host is now; writes nothing. Errors: the host cannot be read, has no IOMMU where
-/// GPUs shall be given away, or nobody could be asked who uses them.
+/// GPUs shall be given away, nobody could be asked who uses them; or Errc::refused: the policy wants GPUs of
+/// one IOMMU group in two places.
 Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy);
 
-/// Does it. Errors: as above, at whatever stage; what the stages before it have done stays.
+/// Does it. Errors as above, with nothing done; what goes wrong later is NodeOutcome::error.
 Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy);
 
 }  // namespace ferry

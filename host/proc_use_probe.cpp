@@ -114,6 +114,14 @@ Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
 
   const auto names = host_->list("proc");
   if (!names) return fail(Error(names.error()).during("look who uses the devices"));
+  // ABI: include/linux/proc_ns.h, PROC_PID_INIT_INO. In a namespace of its own the most of the host is
+  // unseen.
+  constexpr std::string_view kHostsNamespace = "pid:[4026531836]";
+  const auto space = host_->link_target("proc/1/ns/pid");
+  if (space && *space != kHostsNamespace) {
+    report.blind = "/proc shows the processes of a container alone";
+    report.unknown.push_back(report.blind);
+  }
   // We hold groups open ourselves while we move them. Absent in another PID namespace: there nobody is us.
   const std::string ourselves = host_->link_name("proc/self").value_or("");
   std::size_t seen = 0;

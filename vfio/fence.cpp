@@ -46,9 +46,14 @@ Result<> Fence::hold_group(std::uint32_t group) {
     groups_.emplace(group, std::move(*held));
     return {};
   }
-  if (held.error().code != std::errc::device_or_resource_busy) return {};  // no such node: no fence to be had
-  return fail(Errc::refused, "somebody has opened /" + node + " since its users were looked for",
-              "stop the VM first");
+  if (is_gone(held.error())) return {};  // a host without group nodes
+  if (held.error().code == std::errc::device_or_resource_busy) {
+    return fail(Errc::refused, "somebody has opened /" + node + " since its users were looked for",
+                "stop the VM first");
+  }
+  auto error = std::move(held).error().during("keep VMs from group " + std::to_string(group));
+  error.hint = "a container needs the host's /dev/vfio, and leave to open it";
+  return fail(std::move(error));
 }
 
 Result<> Fence::hold_driver(const PciAddress& device) {

@@ -49,6 +49,8 @@ class Fence {
   /// Fences every function that `move` unbinds. Errc::refused, with nothing held, when somebody has one of
   /// them at this moment.
   Result<> close(const Inventory& inventory, const Move& move);
+  /// Leaves drivers' locks as they are for good: a driver that has not returned is asked nothing more.
+  void abandon_locks() { locked_.clear(); }
 
  private:
   Result<> hold_group(std::uint32_t group);

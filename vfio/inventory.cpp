@@ -30,6 +30,16 @@ std::vector<PciAddress> Inventory::group_of(const PciFunction& function) const {
   return {function.address};
 }
 
+Result<> require_iommu(const Inventory& inventory) {
+  if (inventory.has_iommu()) return {};
+  if (inventory.unsafe_noiommu) {
+    return fail(Errc::unsupported, "vfio runs in its no-IOMMU mode, which isolates nothing",
+                "unset enable_unsafe_noiommu_mode and switch the IOMMU on");
+  }
+  return fail(Errc::unsupported, "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
+              "switch on VT-d or AMD-Vi in the firmware and, on Intel, boot with intel_iommu=on");
+}
+
 bool on_vfio_driver(const PciFunction& function) {
   return function.driver && (*function.driver == "vfio-pci" || !function.vfio_devices.empty());
 }

@@ -59,6 +59,9 @@ Result<Inventory> scan(const HostFs& host);
 Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                const std::vector<PciAddress>& functions);
 
+/// Errc::unsupported, with what to do, on a host that cannot give anything to a VM.
+Result<> require_iommu(const Inventory& inventory);
+
 /// Whether this driver is a vfio driver for `function`: vfio-pci, or one under which the function has a
 /// vfio-dev entry (any variant driver, kernel 6.1 and newer).
 bool on_vfio_driver(const PciFunction& function);

@@ -65,16 +65,6 @@ MovePlan plan(const MoveContext& context, const Look& seen, const MoveRequest& r
              : plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
 }
 
-Result<> require_iommu(const Inventory& inventory) {
-  if (inventory.has_iommu()) return {};
-  if (inventory.unsafe_noiommu) {
-    return fail(Errc::unsupported, "vfio runs in its no-IOMMU mode, which isolates nothing",
-                "unset enable_unsafe_noiommu_mode and switch the IOMMU on");
-  }
-  return fail(Errc::unsupported, "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
-              "switch on VT-d or AMD-Vi in the firmware and, on Intel, boot with intel_iommu=on");
-}
-
 // The first look: what is asked for must be there, and must be possible on this host.
 Result<Look> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
   auto seen = look(context, request.accelerators);

@@ -142,7 +142,7 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
   }
   if (!use.blind.empty()) {
     objections.add(fmt::format("nobody can say whether {} is free: {}", name, use.blind),
-                   "run as root, in the host's PID namespace");
+                   "run as root in the host's PID namespace, with the capabilities that SECURITY.md names");
   }
   for (const Holder& holder : use.of(name)) {
     if (request.force && holder.only_a_screen()) continue;
@@ -444,8 +444,13 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
     move.steps = way_back(inventory, homes, move.notes);
     Objections objections;
     if (!move.steps.empty()) {
+      // An override alone takes nothing from anybody: a bind that was killed early leaves just that to undo.
+      static const UseReport kNobody;
+      const bool harmless = std::all_of(move.steps.begin(), move.steps.end(), [](const Step& step) {
+        return step.kind == Step::Kind::set_override;
+      });
       for (const PciAddress& address : move.moving()) {
-        object_to_moving(*inventory.find(address), request, use, stuck, objections);
+        object_to_moving(*inventory.find(address), request, harmless ? kNobody : use, stuck, objections);
       }
     }
     if (objections.any()) {
@@ -457,16 +462,16 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
   return plan;
 }
 
-std::vector<Step> plan_undo(const Inventory& inventory, const MoveRecord& record,
-                            const std::vector<PciAddress>& only) {
+Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only) {
   std::vector<Home> homes;
   for (const PciAddress& address : only) {
     const PciFunction* function = inventory.find(address);
     if (function == nullptr) continue;
     if (const Home home = home_of(*function, record); home.known) homes.push_back(home);
   }
-  std::vector<std::string> notes;
-  return way_back(inventory, homes, notes);
+  Undo undo;
+  undo.steps = way_back(inventory, homes, undo.notes);
+  return undo;
 }
 
 }  // namespace ferry

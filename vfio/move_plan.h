@@ -103,9 +103,12 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
 MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                      const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck);
 
+struct Undo {
+  std::vector<Step> steps;
+  std::vector<std::string> notes;  ///< what is left where somebody else has put it
+};
 /// The way back after a failure: every function of `only` that the record knows, whatever state it is in.
-std::vector<Step> plan_undo(const Inventory& inventory, const MoveRecord& record,
-                            const std::vector<PciAddress>& only);
+Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only);
 
 /// The kernel's own rule for whether VFIO may own a group, from drivers alone: the members that block it.
 /// Every member is driverless, on a vfio driver, or on a driver that manages DMA itself (pcieport, pci-stub).

@@ -129,14 +129,15 @@ Result<MoveRecord> read_records(const HostFs& host) {
   return all;
 }
 
-Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members) {
+Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members,
+                      const std::set<PciAddress>& fresh) {
   auto known = read_one(host, file_of(group));
   if (!known) return fail(std::move(known).error());
   const auto before = known->members;
   for (const auto& [address, prior] : members) {
     const auto found = known->members.find(address);
     // Another card at the same address is not the one that was recorded.
-    if (found == known->members.end() || found->second.ids != prior.ids) {
+    if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
       known->members.insert_or_assign(address, prior);
     }
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,11 @@ struct MoveRecord {
 /// error, since going on without it would lose a driver for good.
 Result<MoveRecord> read_records(const HostFs& host);
 
-/// Writes the record of `group`: what it holds already for an address stays (the first look is the true one).
-Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members);
+/// Writes the record of `group`. What a record holds already for an address stays: the first look is the true
+/// one. But what is recorded for one of `fresh` is overwritten: it shows no trace of Ferry any more, so
+/// somebody has brought it back by other means, and what it has now is what it shall have again.
+Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members,
+                      const std::set<PciAddress>& fresh = {});
 
 /// Takes addresses out of whatever records hold them; a file goes with its last one.
 Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "vfio/fence.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {
@@ -34,6 +35,7 @@ Result<> perform_each(const MoveContext& context, const std::vector<Step>& steps
 
 Result<> record_before(const MoveContext& context, const Inventory& inventory, const Move& move) {
   std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
+  std::set<PciAddress> fresh;
   for (const Member& member : move.members) {
     const PciFunction& function = *inventory.find(member.address);
     const bool moves = member.role == MemberRole::accelerator || member.role == MemberRole::companion ||
@@ -41,13 +43,15 @@ Result<> record_before(const MoveContext& context, const Inventory& inventory, c
     if (!moves || !function.iommu_group) continue;
     // On vfio before we came: what it had earlier is not known, and "vfio-pci" is no way back.
     if (on_vfio_driver(function)) continue;
+    // A run of ours that was killed has left an override or no driver; this one is at home.
+    if (function.driver && function.driver_override != member.driver_after) fresh.insert(member.address);
     by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
                                                        .driver = function.driver,
                                                        .driver_override = function.driver_override,
                                                        .role = std::string(text(member.role))};
   }
   for (const auto& [group, members] : by_group) {
-    if (auto written = write_record(*context.host, group, members); !written) return written;
+    if (auto written = write_record(*context.host, group, members, fresh); !written) return written;
   }
   return {};
 }
@@ -87,7 +91,14 @@ Result<> verify(const MoveContext& context, const Move& move, Direction directio
       }
       continue;
     }
-    // Where the kernel chose, any choice is right: by an id given on its command line that is vfio-pci again.
+    // Where the kernel chose, any choice is right but the one that it was taken from.
+    if (member.driver_after == kKernelsChoice && on_vfio_driver(*function)) {
+      return fail(
+          Errc::failed,
+          fmt::format("the kernel has given {} to {} again", function->address.text(),
+                      function->driver.value_or("vfio")),
+          "an ids= option of vfio-pci names it (/etc/modprobe.d, kernel command line): `ferry doctor` looks");
+    }
     if (member.driver_after != kKernelsChoice && function->driver.value_or("") != member.driver_after) {
       return not_as_wanted(*function, member.driver_after.empty() ? "none" : member.driver_after);
     }
@@ -103,17 +114,15 @@ Result<> verify(const MoveContext& context, const Move& move, Direction directio
   return {};
 }
 
-// Takes a unit back to what the record says and goes on after an error: each function given back is one less
-// in need.
-std::vector<std::string> undo(const MoveContext& context, const Move& move) {
-  std::vector<std::string> troubles;
-  const auto moving = move.moving();
-  auto now = scan_unit(context, move);
-  auto record = read_records(*context.host);
-  if (!now || !record) return {now ? record.error().message : now.error().message};
-  // Part of the unit has been on vfio for a moment, and somebody may have taken it in that moment.
-  auto use = context.probe->look(use_questions(*context.host, *now, moving));
+// Who keeps a unit from being taken back. Part of it has been on vfio for a moment, and somebody may have
+// taken it in that moment.
+std::vector<std::string> against_undo(const MoveContext& context, const Inventory& now, const Move& undoing,
+                                      Fence& fence) {
+  if (auto closed = fence.close(now, undoing); !closed) return {closed.error().message};
+  const auto moving = undoing.moving();
+  auto use = context.probe->look(use_questions(*context.host, now, moving));
   if (!use) return {use.error().message};
+  std::vector<std::string> troubles;
   if (!use->blind.empty()) troubles.push_back(use->blind);
   for (const PciAddress& address : moving) {
     for (const Holder& holder : use->of(address.text())) {
@@ -121,18 +130,38 @@ std::vector<std::string> undo(const MoveContext& context, const Move& move) {
       troubles.push_back(fmt::format("{} is in use meanwhile: {}", address.text(), holder.text()));
     }
   }
+  return troubles;
+}
+
+// Takes a unit back to what the record says and goes on after an error: each function given back is one less
+// in need.
+std::vector<std::string> undo(const MoveContext& context, const Move& move) {
+  const auto moving = move.moving();
+  auto now = scan_unit(context, move);
+  auto record = read_records(*context.host);
+  if (!now || !record) return {now ? record.error().message : now.error().message};
+  Move undoing = move;
+  undoing.steps = plan_undo(*now, *record, moving).steps;
+  Fence fence(*context.host, context.driver_lock);
+  std::vector<std::string> troubles = against_undo(context, *now, undoing, fence);
   if (!troubles.empty()) return troubles;
-  for (const Step& step : plan_undo(*now, *record, moving)) {
+  for (const Step& step : undoing.steps) {
     auto done = perform(context, step);
     if (!done) {
       const bool stuck = done.error().code == Errc::stuck;
       troubles.push_back(std::move(done).error().during(step.text()).message);
-      if (stuck) return troubles;
+      if (!stuck) continue;
+      fence.abandon_locks();
+      return troubles;
     }
   }
   auto after = scan_unit(context, move);
   if (!after) return {after.error().message};
-  if (troubles.empty() && plan_undo(*after, *record, moving).empty()) {
+  const Undo left = plan_undo(*after, *record, moving);
+  if (!troubles.empty()) return troubles;
+  troubles = left.notes;
+  for (const Step& step : left.steps) troubles.push_back("still to do: " + step.text());
+  if (troubles.empty()) {
     if (auto forgotten = forget(*context.host, moving); !forgotten)
       troubles.push_back(forgotten.error().message);
   }

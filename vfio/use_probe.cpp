@@ -49,9 +49,9 @@ std::string_view Holder::remedy() const {
       return "take the link down first (ip link set dev NAME down), if nothing needs it";
     case Kind::boot_display:
     case Kind::framebuffer:
-      return "--force moves it all the same: the screen then shows nothing more";
+      return "`ferry vfio bind --force` moves it all the same: the screen then shows nothing more";
     case Kind::fabric:
-      return "move its switches too (--class nvswitch), or stop the fabric manager";
+      return "stop the fabric manager first, with everything that uses the fabric";
   }
   return {};
 }

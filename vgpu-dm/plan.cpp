@@ -36,7 +36,7 @@ std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevi
     return Error{
         .code = Errc::refused,
         .message = fmt::format("{}: nobody can say whether its vGPUs are free: {}", gpu.label(), use.blind),
-        .hint = "run as root, in the host's PID namespace"};
+        .hint = "run as root in the host's PID namespace, with the capabilities that SECURITY.md names"};
   }
   std::vector<std::string> reasons;
   for (const VgpuDevice* device : devices) {

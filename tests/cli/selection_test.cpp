@@ -52,7 +52,8 @@ class SelectionTest : public testing::Test {
   Result<Selection> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
     const Inventory inventory = scan(kernel_).value();
     return select(options, inventory, test::gpu_rules(),
-                  scan_vgpus(kernel_, inventory, test::gpu_rules()).value(), names_, direction);
+                  scan_vgpus(kernel_, inventory, test::gpu_rules()).value(), read_records(kernel_).value(),
+                  names_, direction);
   }
   FakeKernel kernel_;
   DeviceNames names_{kernel_};
@@ -76,10 +77,20 @@ TEST_F(SelectionTest, ACompanionStandsForItsAcceleratorAndEachCountsOnce) {
   EXPECT_THAT(selection->request.accelerators, ElementsAre(at("0000:65:00.0")));
 }
 
-TEST_F(SelectionTest, AllTheWayBackMeansWhatIsOnVfio) {
-  EXPECT_THAT(
-      choose({.all = true, .devices = {}, .groups = {}, .with = {}}, Direction::back)->request.accelerators,
-      testing::IsEmpty());
+TEST_F(SelectionTest, AllTheWayBackMeansWhatIsOnVfioOrWasLeftHalfWay) {
+  const SelectionOptions all{.all = true, .devices = {}, .groups = {}, .with = {}};
+  EXPECT_THAT(choose(all, Direction::back)->request.accelerators, testing::IsEmpty());
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function({.address = "0000:0e:00.0", .group = 40, .driver = "vfio-pci"});
+  EXPECT_THAT(choose(all, Direction::back)->request.accelerators, ElementsAre(at("0000:0e:00.0")));
+  // Killed between unbinding and binding: no driver any more, but a record.
+  kernel_.add_function({.address = "0000:0f:00.0", .group = 61});
+  ASSERT_TRUE(write_record(
+      kernel_, 61,
+      {{at("0000:0f:00.0"),
+        {.ids = "10de:2684", .driver = "nouveau", .driver_override = {}, .role = "accelerator"}}}));
+  EXPECT_THAT(choose(all, Direction::back)->request.accelerators,
+              ElementsAre(at("0000:0e:00.0"), at("0000:0f:00.0")));
 }
 
 struct BadSelection {
@@ -157,8 +168,8 @@ class FilteredSelection : public SelectionTest {
   }
   Result<Selection> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
     const Inventory inventory = scan(kernel_).value();
-    return select(options, inventory, rules_, scan_vgpus(kernel_, inventory, rules_).value(), names_,
-                  direction);
+    return select(options, inventory, rules_, scan_vgpus(kernel_, inventory, rules_).value(),
+                  read_records(kernel_).value(), names_, direction);
   }
   AcceleratorRules rules_ = default_accelerator_rules();
 };
@@ -399,7 +410,7 @@ TEST_F(SelectionTest, AFilterOnAHostWithoutAcceleratorsSaysSo) {
   const FakeKernel bare;
   const Inventory inventory = scan(bare).value();
   const auto selection =
-      select(vendor("nvidia"), inventory, default_accelerator_rules(), {}, names_, Direction::to_vfio);
+      select(vendor("nvidia"), inventory, default_accelerator_rules(), {}, {}, names_, Direction::to_vfio);
   ASSERT_FALSE(selection);
   EXPECT_EQ(selection.error().code, Errc::not_found);
   EXPECT_EQ(selection.error().message, "there is no accelerator on this host");

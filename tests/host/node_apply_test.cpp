@@ -138,6 +138,34 @@ TEST_F(NodeApplyTest, RefusesToTakeAGpuFromAVm) {
   EXPECT_EQ(outcome.given_back.results[0].status, Status::refused);
 }
 
+TEST_F(NodeApplyTest, RefusesTwoPlacesForOneGroupAndWritesNothing) {
+  kernel_.add_function({.address = "0000:08:00.0",
+                        .ids = "10de:1eb8",
+                        .class_code = 0x030200,
+                        .group = 5,
+                        .driver = "nvidia"});
+  const auto outcome = apply_policy(host(), policy("  - {devices: all, mode: passthrough}\n"
+                                                   "  - {devices: [3], mode: host}\n"));
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, Errc::refused);
+  EXPECT_THAT(outcome.error().message,
+              HasSubstr("0000:05:00.0 shall be given away and 0000:08:00.0 shall not"));
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(NodeApplyTest, TakesNoVgpuAwayWhereNothingCanBeGivenAway) {
+  apply("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n");
+  kernel_.remove("sys/kernel/iommu_groups");
+  for (const char* address : {kFirst, kSecond, kThird}) {
+    kernel_.remove(std::string("sys/devices/pci0000:00/") + address + "/iommu_group");
+  }
+  kernel_.forget_changes();
+  const auto outcome = apply_policy(host(), policy("  - {devices: all, mode: passthrough}\n"));
+  ASSERT_FALSE(outcome);
+  EXPECT_EQ(outcome.error().code, Errc::unsupported);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
 TEST_F(NodeApplyTest, SaysBeforehandWhatItWouldDoAndWritesNothing) {
   apply(kMixed);
   kernel_.forget_changes();

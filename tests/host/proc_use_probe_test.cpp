@@ -120,6 +120,14 @@ TEST_F(ProcUseProbeTest, FailsWhereNoProcessIsVisible) {
   EXPECT_EQ(missing.error().code, std::errc::no_such_file_or_directory);
 }
 
+TEST_F(ProcUseProbeTest, IsBlindInAContainersProc) {
+  tree_.link("proc/1/ns/pid", "pid:[4026532188]");
+  const UseReport report = look({ask("gpu", "/dev/n", kNull)});
+  EXPECT_EQ(report.blind, "/proc shows the processes of a container alone");
+  tree_.link("proc/1/ns/pid", "pid:[4026531836]");
+  EXPECT_EQ(look({ask("gpu", "/dev/n", kNull)}).blind, "");
+}
+
 TEST_F(ProcUseProbeTest, NeedsNoProcForDevicesWithoutNodes) {
   tree_.remove("proc");
   EXPECT_THAT(look({{.device = "0000:01:00.0", .nodes = {}}}).holders, IsEmpty());

@@ -161,7 +161,8 @@ TEST_F(MoveApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
   const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
                                    Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
-  EXPECT_THAT(outcome->results[0].error.value().message, HasSubstr("0000:65:00.0 is on no driver after the move"));
+  EXPECT_THAT(outcome->results[0].error.value().message,
+              HasSubstr("0000:65:00.0 is on no driver after the move"));
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 

@@ -166,6 +166,38 @@ TEST_F(MovingTogether, LetsTheDriversLockGoWhenTheMoveIsCalledOff) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
+TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {
+  add_gpus(1);
+  kernel_.add_driver({.name = "nova_core"});
+  kernel_.fail_change(4, EIO);
+  // In the moment without a driver somebody else's takes it.
+  int looks = 0;
+  class Thief final : public UseProbe {
+   public:
+    Thief(FakeKernel& kernel, int& looks) : kernel_(kernel), looks_(looks) {}
+    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
+      if (++looks_ == 3) {  // the look before the way back
+        kernel_.link("sys/devices/pci0000:00/0000:01:00.0/driver", "../../../bus/pci/drivers/nova_core");
+      }
+      return UseReport{};
+    }
+
+   private:
+    FakeKernel& kernel_;
+    int& looks_;
+  } thief(kernel_, looks);
+  const MoveContext context{.host = &kernel_,
+                            .writer = &kernel_,
+                            .probe = &thief,
+                            .rules = test::gpu_rules(),
+                            .on_step = {},
+                            .driver_lock = &lock_};
+  const auto outcome = apply_moves(context, request_, Direction::to_vfio).value();
+  ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::failed});
+  EXPECT_THAT(outcome.results[0].error.value().message, testing::Not(HasSubstr("was taken back")));
+  EXPECT_THAT(outcome.results[0].error.value().message, HasSubstr("taking it back failed too"));
+}
+
 TEST_F(MovingTogether, TakesNoLockForWhatIsNotUnbound) {
   add_gpus(1);
   apply();
