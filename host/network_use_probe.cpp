@@ -38,7 +38,7 @@ void collect_links(const HostFs& host, const std::filesystem::path& directory, i
 }  // namespace
 
 Result<UseReport> NetworkUseProbe::look(std::span<const UseQuestion> questions) {
-  constexpr int kDeepest = 8;  // an adapter behind two hubs: usb3/3-1/3-1.4/3-1.4.2/3-1.4.2:1.0/net
+  constexpr int kDeepest = 16;  // behind five hubs: usb3/3-1/3-1.1/.../3-1.1.1.1.1.1:1.0/net
   UseReport report;
   for (const UseQuestion& question : questions) {
     const auto address = PciAddress::parse(question.device);

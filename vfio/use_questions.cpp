@@ -101,8 +101,9 @@ void collect_nodes(const HostFs& host, const std::filesystem::path& directory, i
 
 std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inventory,
                                        const std::vector<PciAddress>& addresses) {
-  constexpr int kDeepest =
-      8;  // a disk behind a GPU's USB controller: usb3/3-1/3-1:1.0/host6/target/lun/block/sdb
+  // A partition of a disk behind five USB hubs:
+  // usb3/3-1/3-1.1/.../3-1.1.1.1.1.1:1.0/host6/target/lun/block/sdb/sdb1.
+  constexpr int kDeepest = 16;
   std::vector<UseQuestion> questions;
   for (const PciAddress& address : addresses) {
     const PciFunction* function = inventory.find(address);

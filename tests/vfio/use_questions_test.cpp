@@ -30,6 +30,12 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
   kernel.file(dir + "/drm/card1/uevent", "MAJOR=226\nMINOR=1\nDEVNAME=dri/card1\nDEVTYPE=drm_minor\n");
   kernel.file(dir + "/usb3/3-1/3-1:1.0/host6/target6/6:0/block/sdb/dev", "8:16\n");
   kernel.file(dir + "/usb3/3-1/3-1:1.0/host6/target6/6:0/block/sdb/uevent", "DEVNAME=sdb\n");
+  // A partition, behind as many hubs as USB allows.
+  const std::string stick =
+      dir + "/usb3/3-1/3-1.1/3-1.1.1/3-1.1.1.1/3-1.1.1.1.1/3-1.1.1.1.1:1.0/host7/target7/7:0/block/sdc/sdc1";
+  kernel.file(stick + "/dev", "8:33\n");
+  kernel.file(stick + "/uevent", "DEVNAME=sdc1\n");
+  kernel.link(stick + "/subsystem", "/sys/class/block");
   kernel.link(dir + "/usb3/3-1/3-1:1.0/host6/target6/6:0/block/sdb/subsystem",
               "../../../../../../../../../../../class/block");
   kernel.file(dir + "/broken/dev", "x\n");
@@ -41,7 +47,9 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
   ASSERT_EQ(questions.size(), 2U);
   EXPECT_EQ(questions[0].device, "0000:01:00.0");
   EXPECT_THAT(nodes(questions[0]), testing::ElementsAre("/dev/vfio/9 244:9"));
-  EXPECT_THAT(nodes(questions[1]), testing::ElementsAre("/dev/dri/card1 226:1", "/dev/sdb block 8:16"));
+  EXPECT_THAT(
+      nodes(questions[1]),
+      testing::UnorderedElementsAre("/dev/dri/card1 226:1", "/dev/sdb block 8:16", "/dev/sdc1 block 8:33"));
 }
 
 /// A disk in sysfs; returns its directory.
