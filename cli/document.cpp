@@ -85,7 +85,8 @@ json to_json(const Holder& holder) {
           {"name", holder.name},
           {"pid", holder.pid ? json(*holder.pid) : json(nullptr)},
           {"what", holder.what},
-          {"pod_uid", holder.pod_uid.empty() ? json(nullptr) : json(holder.pod_uid)}};
+          {"pod_uid", holder.pod_uid.empty() ? json(nullptr) : json(holder.pod_uid)},
+          {"service", holder.service.empty() ? json(nullptr) : json(holder.service)}};
 }
 
 json to_json(const Error& error) {
@@ -94,7 +95,8 @@ json to_json(const Error& error) {
 
 json to_json(const Step& step) {
   json out = {{"text", step.text()}, {"why", step.why}};
-  if (step.kind != Step::Kind::load_module) out["address"] = step.address.text();
+  if (step.of_a_service()) out["service"] = step.value;
+  if (step.of_a_function()) out["address"] = step.address.text();
   return out;
 }
 

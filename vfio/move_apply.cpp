@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/stuck_writes.h"
+#include "vfio/stopped_services.h"
 #include "vfio/unit_move.h"
 
 namespace ferry {
@@ -60,9 +61,11 @@ Result<Look> look(const MoveContext& context, const std::vector<PciAddress>& acc
 }
 
 MovePlan plan(const MoveContext& context, const Look& seen, const MoveRequest& request, Direction direction) {
-  return direction == Direction::to_vfio
-             ? plan_bind(seen.inventory, context.rules, request, seen.use, seen.drivers, seen.stuck)
-             : plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
+  if (direction == Direction::back)
+    return plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
+  MoveRequest possible = request;
+  if (context.releaser == nullptr) possible.release.clear();
+  return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.stuck);
 }
 
 // The first look: what is asked for must be there, and must be possible on this host.
@@ -165,8 +168,9 @@ void side_by_side(std::size_t count, const Job& job) {
 /// The units on their way from the first plan to their results.
 class Apply {
  public:
-  Apply(const MoveContext& context, const MoveRequest& request, Direction direction)
-      : context_(context), request_(request), direction_(direction) {}
+  Apply(const MoveContext& context, const MoveRequest& request, Direction direction,
+        StoppedServices& services)
+      : context_(context), request_(request), direction_(direction), services_(services) {}
 
   /// Takes what a plan found.
   void begin(MovePlan plan) {
@@ -181,6 +185,19 @@ class Apply {
   }
   bool anything_left() const { return !moves_.empty(); }
 
+  void stop_services() {
+    each_unit([&](Move& move) -> std::optional<MoveResult> {
+      for (const Step& step : move.steps) {
+        if (step.kind != Step::Kind::stop_service) break;
+        if (auto stopped = services_.stop(step.value); !stopped) {
+          return failed(std::move(move), std::move(stopped).error().during(step.text()));
+        }
+        for (const PciAddress& device : move.devices) released_[device].insert(step.value);
+      }
+      return std::nullopt;
+    });
+  }
+
   /// A driver is there before anything else is touched: what fails here has changed nothing of a unit. Going
   /// back it is one step of many, since a function without its driver keeps no other from its own.
   void load_modules() {
@@ -188,6 +205,7 @@ class Apply {
     std::map<std::string, std::optional<Error>> loaded;
     each_unit([&](Move& move) -> std::optional<MoveResult> {
       for (const Step& step : move.steps) {
+        if (step.of_a_service()) continue;
         if (!is_load(step)) break;
         auto known = loaded.find(step.value);
         if (known == loaded.end()) {
@@ -241,7 +259,16 @@ class Apply {
     begin(plan(context_, seen_, request, direction_));
     if (direction_ == Direction::back) return;
     each_unit([&](Move& move) -> std::optional<MoveResult> {
-      if (!is_load(move.steps.front())) return std::nullopt;
+      if (const Step& first = move.steps.front(); first.kind == Step::Kind::stop_service) {
+        return refused({.devices = move.devices,
+                        .groups = move.groups,
+                        .reasons = {first.value + " holds a device of the group although it was to let go"},
+                        .hint = "find out what starts it meanwhile, or stop it first"});
+      }
+      if (!is_load(move.steps.front())) {
+        tell_released(move);
+        return std::nullopt;
+      }
       const std::string module = move.steps.front().value;
       return failed(std::move(move), {.code = make_error_code(Errc::failed),
                                       .message = "module " + module + " is loaded but brought no PCI driver",
@@ -279,6 +306,16 @@ class Apply {
     moves_ = std::move(left);
   }
 
+  // The plan that is carried out knows nothing of what no longer stands in the way.
+  void tell_released(Move& move) const {
+    std::set<std::string> services;
+    for (const PciAddress& device : move.devices) {
+      if (const auto found = released_.find(device); found != released_.end())
+        services.insert(found->second.begin(), found->second.end());
+    }
+    release_around(move, services);
+  }
+
   std::vector<PciAddress> devices() const {
     std::vector<PciAddress> out;
     for (const Move& move : moves_) out.insert(out.end(), move.devices.begin(), move.devices.end());
@@ -288,11 +325,28 @@ class Apply {
   const MoveContext& context_;
   const MoveRequest& request_;
   const Direction direction_;
+  StoppedServices& services_;
+  std::map<PciAddress, std::set<std::string>> released_;  // by accelerator
   std::vector<MoveResult> results_;
   std::vector<Move> moves_;
   std::vector<Fence> fences_;  // until all is done
   Look seen_;
 };
+
+Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& request, Direction direction,
+                             StoppedServices& services) {
+  auto seen = look_at_all(context, request, direction);
+  if (!seen) return fail(std::move(seen).error());
+  MoveOutcome outcome{.results = {}, .notes = notes_of(*seen)};
+  Apply apply(context, request, direction, services);
+  apply.begin(plan(context, *seen, request, direction));
+  apply.stop_services();
+  apply.load_modules();
+  apply.close_fences(seen->inventory);
+  if (apply.anything_left()) apply.plan_again();
+  outcome.results = apply.carry_out_all();
+  return outcome;
+}
 
 }  // namespace
 
@@ -300,21 +354,26 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
                                   Direction direction) {
   auto seen = look_at_all(context, request, direction);
   if (!seen) return fail(std::move(seen).error());
-  return MovePreview{.plan = plan(context, *seen, request, direction), .notes = notes_of(*seen)};
+  auto stopped = notes_on_stopped_services(*context.host);
+  if (!stopped) return fail(std::move(stopped).error());
+  MovePreview preview{.plan = plan(context, *seen, request, direction), .notes = notes_of(*seen)};
+  preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
+  return preview;
 }
 
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction) {
   OneAtATime shared(context);
   const MoveContext guarded = shared.around(context);
-  auto seen = look_at_all(guarded, request, direction);
-  if (!seen) return fail(std::move(seen).error());
-  MoveOutcome outcome{.results = {}, .notes = notes_of(*seen)};
-  Apply apply(guarded, request, direction);
-  apply.begin(plan(guarded, *seen, request, direction));
-  apply.load_modules();
-  apply.close_fences(seen->inventory);
-  if (apply.anything_left()) apply.plan_again();
-  outcome.results = apply.carry_out_all();
+  StoppedServices services(guarded);
+  if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  auto outcome = move_all(guarded, request, direction, services);
+  auto restart = services.start_all();
+  if (outcome) {
+    std::ranges::move(restart.notes, std::back_inserter(outcome->notes));
+    outcome->errors = std::move(restart.errors);
+  } else {
+    for (const Error& error : restart.errors) outcome.error().message += "; " + error.message;
+  }
   return outcome;
 }
 

@@ -12,6 +12,7 @@
 #include "common/result.h"
 #include "vfio/fence.h"
 #include "vfio/move_plan.h"
+#include "vfio/release.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {
@@ -30,6 +31,7 @@ struct MoveContext {
   /// Called before each write, for progress, by one thread at a time; may be empty.
   std::function<void(const Step&)> on_step;
   DriverLock* driver_lock = nullptr;  ///< nullptr: no driver of this host has a lock against unbinding
+  Releaser* releaser = nullptr;       ///< nullptr: no service is stopped, whatever MoveRequest::release says
 };
 
 struct MovePreview {
@@ -55,6 +57,7 @@ struct MoveResult {
 struct MoveOutcome {
   std::vector<MoveResult> results;
   std::vector<std::string> notes;
+  std::vector<Error> errors = {};  ///< of no unit: a service that does not start again
 };
 
 /// The plan as it stands now; writes nothing. Errors: the host cannot be scanned or has no IOMMU
@@ -62,9 +65,10 @@ struct MoveOutcome {
 Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
                                   Direction direction);
 
-/// Does it: modules, fences, one more look at the users, then the units side by side. One unit's failure
-/// never stops another's, and a write that the kernel keeps ends its own unit alone, as `failed` with
-/// Errc::stuck: nothing more is written there, not even the way back. Errors as for preview_moves().
+/// Does it: services stopped, modules, fences, one more look at the users, then the units side by side. One
+/// unit's failure never stops another's, and a write that the kernel keeps ends its own unit alone, as
+/// `failed` with Errc::stuck: nothing more is written there, not even the way back. Services are started
+/// again in any case, also those that a killed run has left stopped. Errors as for preview_moves().
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction);
 
 }  // namespace ferry

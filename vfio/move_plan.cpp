@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "vfio/release.h"
+
 namespace ferry {
 namespace {
 
@@ -130,8 +132,17 @@ void object_to_member(const AcceleratorRules& rules, const PciFunction& function
   }
 }
 
+std::string remedy_of(const Holder& holder, bool could_be_released) {
+  if (!could_be_released || holder.service.empty() || runs_others(holder.service))
+    return std::string(holder.remedy());
+  return fmt::format("stop it first, or let it be stopped for the move: --release {}", holder.service);
+}
+
+// A service that only has to let go for a while is what stands in the way, but no objection: it goes into
+// `released`, where that is given.
 void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
-                      const std::set<std::string>& stuck, Objections& objections) {
+                      const std::set<std::string>& stuck, Objections& objections,
+                      std::set<std::string>* released) {
   const std::string name = function.address.text();
   if (function.problem) {
     objections.add(fmt::format("{} cannot be read: {}", name, function.problem->message));
@@ -146,7 +157,12 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
   }
   for (const Holder& holder : use.of(name)) {
     if (request.force && holder.only_a_screen()) continue;
-    objections.add(fmt::format("{} is in use: {}", name, holder.text()), std::string(holder.remedy()));
+    if (released != nullptr && may_release(holder, request.release)) {
+      released->insert(holder.service);
+      continue;
+    }
+    objections.add(fmt::format("{} is in use: {}", name, holder.text()),
+                   remedy_of(holder, released != nullptr));
   }
 }
 
@@ -328,6 +344,10 @@ std::string Step::text() const {
       return "bind " + address.text() + " to " + value;
     case Kind::probe:
       return "let the kernel choose a driver for " + address.text();
+    case Kind::stop_service:
+      return "stop " + value;
+    case Kind::start_service:
+      return "start " + value;
   }
   return {};
 }
@@ -360,6 +380,28 @@ std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint
   return out;
 }
 
+// Around all other steps: what the service keeps open must be closed before the first look that counts, and
+// nothing that happens in between may leave it down.
+void release_around(Move& move, const std::set<std::string>& services) {
+  std::vector<Step> out;
+  out.reserve(move.steps.size() + 2 * services.size());
+  for (const std::string& service : services) {
+    out.push_back({.kind = Step::Kind::stop_service,
+                   .address = {},
+                   .value = service,
+                   .why = "it holds a device and is on the release list; once for all groups that need it"});
+  }
+  out.insert(out.end(), move.steps.begin(), move.steps.end());
+  for (const std::string& service : services) {
+    out.push_back(
+        {.kind = Step::Kind::start_service,
+         .address = {},
+         .value = service,
+         .why = "it serves the host's other devices; once all groups have moved, whatever becomes of them"});
+  }
+  move.steps = std::move(out);
+}
+
 MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                    const UseReport& use, const VfioDriverTable& drivers, const std::set<std::string>& stuck) {
   MovePlan plan;
@@ -387,9 +429,10 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
     if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers);
     // What is on vfio already stays there whoever uses it: that is what it is there for.
     if (!move.steps.empty()) {
+      std::set<std::string> released;
       for (const PciAddress& address : move.moving()) {
         const PciFunction& function = *inventory.find(address);
-        object_to_moving(function, request, use, stuck, objections);
+        object_to_moving(function, request, use, stuck, objections, &released);
         if (!function.iommu_group) {
           objections.add(fmt::format("{} is in no IOMMU group", address.text()),
                          "switch the IOMMU on in the firmware and, on Intel, boot with intel_iommu=on");
@@ -403,6 +446,7 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
           objections.add(fmt::format("{} {}", address.text(), kept->second));
         }
       }
+      release_around(move, released);
     }
     if (objections.any()) {
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
@@ -450,7 +494,8 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
         return step.kind == Step::Kind::set_override;
       });
       for (const PciAddress& address : move.moving()) {
-        object_to_moving(*inventory.find(address), request, harmless ? kNobody : use, stuck, objections);
+        object_to_moving(*inventory.find(address), request, harmless ? kNobody : use, stuck, objections,
+                         nullptr);
       }
     }
     if (objections.any()) {

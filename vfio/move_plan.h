@@ -40,15 +40,18 @@ struct Member {
   std::string driver_after;   ///< empty: none; the same as before for what is left alone
 };
 
-/// One write. `value` is a module, an override ("" clears it) or a driver, by kind.
+/// One write, or one order to the host's service manager. `value` is a module, an override ("" clears it), a
+/// driver or a service, by kind.
 struct Step {
-  enum class Kind { load_module, set_override, unbind, bind, probe };
+  enum class Kind { stop_service, load_module, set_override, unbind, bind, probe, start_service };
   Kind kind = Kind::bind;
-  PciAddress address;  ///< of no meaning for load_module
+  PciAddress address;  ///< of no meaning without of_a_function()
   std::string value;
   std::string why;
   /// "unbind 0000:01:00.1 from snd_hda_intel"
   std::string text() const;
+  bool of_a_service() const { return kind == Kind::stop_service || kind == Kind::start_service; }
+  bool of_a_function() const { return kind != Kind::load_module && !of_a_service(); }
   bool operator==(const Step&) const = default;
 };
 
@@ -84,6 +87,9 @@ struct MoveRequest {
       untouchable;             ///< accelerators that must stay, and why ("carries 2 vGPUs")
   bool recorded_only = false;  ///< going back: only what Ferry has a record of moving
   bool force = false;          ///< move it though a screen depends on it (Holder::only_a_screen)
+  /// Services that are stopped for the move to vfio when nothing else holds the device (vfio/release.h), and
+  /// started again after it.
+  std::set<std::string> release = {};
 };
 
 /// The questions to put to a UseProbe before `addresses` may move: every device node below each function, and
@@ -102,6 +108,9 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
 /// natural drivers. What somebody else moved meanwhile is left alone and noted.
 MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                      const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck);
+
+/// Puts the steps that stop `services` before all others of `move`, and those that start them behind.
+void release_around(Move& move, const std::set<std::string>& services);
 
 struct Undo {
   std::vector<Step> steps;

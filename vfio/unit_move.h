@@ -10,7 +10,8 @@
 
 namespace ferry {
 
-/// One step, told to `context.on_step` first. The kernel's errno is the error's code.
+/// One write, told to `context.on_step` first. The kernel's errno is the error's code. Steps of services are
+/// passed over.
 Result<> perform(const MoveContext& context, const Step& step);
 
 /// Does `move`, planned from `before`. On an error in the direction of vfio, what was written is taken back

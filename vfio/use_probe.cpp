@@ -32,6 +32,7 @@ std::string Holder::text() const {
   }
   if (pid) who += fmt::format(" (pid {})", *pid);
   if (!pod_uid.empty()) who += fmt::format(" in pod {}", pod_uid);
+  if (!service.empty()) who += " of " + service;
   return fmt::format("{} holds {}", who, what);
 }
 

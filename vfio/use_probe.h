@@ -45,8 +45,11 @@ struct Holder {
   std::optional<int> pid;  ///< absent when only libvirt or the kubelet knows
   std::string what;        ///< the node or claim through which it holds; empty where `name` says all
   std::string pod_uid;     ///< empty when in no pod
+  /// "nvidia-persistenced.service": the service of the host that a process belongs to, if it may be stopped
+  /// by that name without ending a VM or a container. Empty otherwise.
+  std::string service = {};
 
-  /// "VM demo-gpu (pid 412) holds /dev/vfio/12"
+  /// "VM demo-gpu (pid 412) holds /dev/vfio/12", "process dcgm (pid 5) of dcgm.service holds /dev/nvidia0"
   std::string text() const;
   /// What to do about it: "stop the VM first".
   std::string_view remedy() const;

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/fuzz.h"
+#include "tests/support/scratch_directory.h"
+#include "vfio/release.h"
+#include "vfio/service_record.h"
+
+void ferry::fuzz::one_input(std::string_view text) {
+  static const test::ScratchDirectory tree;
+  static HostFs host(tree.path());
+  tree.file("proc/sys/kernel/random/boot_id", "b\n");
+  tree.file("run/ferry/stopped-services.json", text);
+  const auto record = read_service_record(host);
+  if (!record)
+    return require(record.error().code == Errc::malformed_host, "what cannot be read is said to be");
+  for (const auto& [unit, state] : record->services)
+    require(!runs_others(unit), "nothing is started that is never stopped");
+  require(write_service_record(host, record->services).has_value(), "what was read can be written");
+  const auto again = read_service_record(host);
+  require(again && again->services == record->services, "a record reads back as itself");
+}

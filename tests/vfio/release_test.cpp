@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which names a release list may have, and what they stand for.
+#include "vfio/release.h"
+
+#include <ostream>
+
+#include <gmock/gmock.h>
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+TEST(ReleaseList, IsPersistencedUnlessMoreIsNamed) {
+  EXPECT_THAT(release_list({}).value(), ElementsAre("nvidia-persistenced.service"));
+  EXPECT_THAT(release_list({"nvidia-dcgm", "a@1.service"}).value(),
+              UnorderedElementsAre("nvidia-persistenced.service", "nvidia-dcgm.service", "a@1.service"));
+}
+
+TEST(ReleaseList, IsEmptiedByNone) {
+  EXPECT_THAT(release_list({"none"}).value(), IsEmpty());
+  EXPECT_THAT(release_list({"nvidia-dcgm", "none"}).value(), ElementsAre("nvidia-dcgm.service"));
+}
+
+TEST(ReleaseList, KnowsTheServicesOfDcgmsProgram) {
+  EXPECT_THAT(services_named("nv-hostengine").value(), ElementsAre("nvidia-dcgm.service", "dcgm.service"));
+}
+
+class NeverReleased : public testing::TestWithParam<const char*> {};
+
+TEST_P(NeverReleased, IsAUsageErrorThatSaysWhy) {
+  for (const std::string& name : {std::string(GetParam()), GetParam() + std::string(".service")}) {
+    const auto list = release_list({name});
+    ASSERT_FALSE(list) << name;
+    EXPECT_EQ(list.error().code, Errc::usage);
+    EXPECT_THAT(list.error().message, HasSubstr("it runs VMs or containers"));
+    EXPECT_FALSE(list.error().hint.empty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Names, NeverReleased,
+                         testing::Values("libvirtd", "libvirt-guests", "virtqemud", "virtlogd", "qemu-kvm",
+                                         "qemu", "containerd", "crio", "docker", "kubelet", "k3s-agent",
+                                         "rke2-server", "podman", "lxd", "incus", "systemd-machined",
+                                         "systemd-nspawn@a", "snap.microk8s.daemon-kubelite"));
+
+class NoName : public testing::TestWithParam<std::string> {};
+
+TEST_P(NoName, IsAUsageErrorThatSaysWhatWouldBe) {
+  const auto list = release_list({GetParam()});
+  ASSERT_FALSE(list);
+  EXPECT_EQ(list.error().code, Errc::usage);
+  EXPECT_THAT(list.error().message, HasSubstr("is not the name of a service"));
+  EXPECT_THAT(list.error().hint, HasSubstr("--release nvidia-dcgm"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Names, NoName,
+                         testing::Values("", ".service", "a b", "../a", "a/b.service", "a\n", "-\xc3\xa4",
+                                         "None!", "nvidia.socket", "system.slice", "a.scope",
+                                         std::string(300, 'a')));
+
+TEST(MayRelease, IsForProcessesOfListedServicesAlone) {
+  const std::set<std::string> list = {"a.service", "docker.service", ""};
+  const Holder process{.name = "a", .pid = 5, .what = {}, .pod_uid = {}, .service = "a.service"};
+  EXPECT_TRUE(may_release(process, list));
+  EXPECT_FALSE(may_release(process, {}));
+
+  Holder other = process;
+  other.service = "b.service";
+  EXPECT_FALSE(may_release(other, list));
+  other.service = "";
+  EXPECT_FALSE(may_release(other, list));
+  other.service = "docker.service";
+  EXPECT_FALSE(may_release(other, list)) << "whatever list it is on";
+
+  Holder in_a_pod = process;
+  in_a_pod.pod_uid = "0f2c1d3e-1111-2222-3333-444455556666";
+  EXPECT_FALSE(may_release(in_a_pod, list));
+  for (const auto kind :
+       {Holder::Kind::virtual_machine, Holder::Kind::pod, Holder::Kind::mount, Holder::Kind::network_link,
+        Holder::Kind::boot_display, Holder::Kind::framebuffer, Holder::Kind::fabric}) {
+    Holder another_kind = process;
+    another_kind.kind = kind;
+    EXPECT_FALSE(may_release(another_kind, list));
+  }
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/service_record.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_kernel.h"
+
+namespace ferry {
+namespace {
+
+using test::FakeKernel;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr const char* kFile = "run/ferry/stopped-services.json";
+const std::map<std::string, StoppedService> kTwo = {
+    {"a.service", StoppedService::to_start}, {R"(b\x2d@1.service)", StoppedService::waits_for_a_device}};
+
+TEST(ServiceRecord, ReadsBackAsItself) {
+  FakeKernel kernel;
+  EXPECT_THAT(read_service_record(kernel).value().services, IsEmpty());
+  ASSERT_TRUE(write_service_record(kernel, kTwo));
+  EXPECT_EQ(read_service_record(kernel).value().services, kTwo);
+}
+
+TEST(ServiceRecord, GoesWithItsLastService) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_service_record(kernel, kTwo));
+  ASSERT_TRUE(write_service_record(kernel, {}));
+  EXPECT_FALSE(kernel.exists(kFile));
+}
+
+TEST(ServiceRecord, OfAnEarlierBootIsVoid) {
+  FakeKernel kernel;
+  ASSERT_TRUE(write_service_record(kernel, kTwo));
+  const auto left_over = kernel.read_file(kFile).value();
+  kernel.new_boot();
+  kernel.file(kFile, left_over);
+  const auto record = read_service_record(kernel).value();
+  EXPECT_THAT(record.services, IsEmpty());
+  EXPECT_THAT(record.notes, SizeIs(1));
+}
+
+class MalformedServiceRecord : public testing::TestWithParam<const char*> {};
+
+TEST_P(MalformedServiceRecord, IsAnErrorThatNamesTheFile) {
+  const FakeKernel kernel;
+  kernel.file("proc/sys/kernel/random/boot_id", "b\n");
+  kernel.file(kFile, GetParam());
+  const auto record = read_service_record(kernel);
+  ASSERT_FALSE(record);
+  EXPECT_EQ(record.error().code, Errc::malformed_host);
+  EXPECT_THAT(record.error().message, HasSubstr("stopped-services.json"));
+  EXPECT_THAT(record.error().hint, HasSubstr("remove it"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, MalformedServiceRecord,
+    testing::Values("", "{", "[]", "null", R"({"version":2,"boot_id":"b","services":{}})",
+                    R"({"version":"1","boot_id":"b","services":{}})", R"({"version":1,"services":{}})",
+                    R"({"version":1,"boot_id":"b"})",
+                    R"({"version":1,"boot_id":"b","services":["a.service"]})",
+                    R"({"version":1,"boot_id":"b","services":{"a.service":1}})",
+                    R"({"version":1,"boot_id":"b","services":{"a.service":"stopped"}})",
+                    R"({"version":1,"boot_id":"b","services":{"a":"to start"}})",
+                    R"({"version":1,"boot_id":"b","services":{"a b.service":"to start"}})",
+                    R"({"version":1,"boot_id":"b","services":{"docker.service":"to start"}})"));
+
+}  // namespace
+}  // namespace ferry

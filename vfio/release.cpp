@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/release.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kService = ".service";
+constexpr std::string_view kNone = "none";
+
+// Unit names: systemd.unit(5).
+bool is_unit_letter(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+         std::string_view(":-_.\\@").find(c) != std::string_view::npos;
+}
+
+// Units of other kinds hold nothing open.
+bool of_another_kind(std::string_view name) {
+  constexpr std::array kKinds = {".socket", ".target", ".slice", ".scope",     ".mount",
+                                 ".device", ".swap",   ".path",  ".automount", ".timer"};
+  return std::ranges::any_of(kKinds, [&](std::string_view kind) { return name.ends_with(kind); });
+}
+
+}  // namespace
+
+std::set<std::string> default_release() {
+  return {"nvidia-persistenced.service"};
+}
+
+bool runs_others(std::string_view unit) {
+  if (unit.ends_with(kService)) unit.remove_suffix(kService.size());
+  // Stopping libvirt-guests shuts every VM down; without virtlogd a VM's console stands still.
+  constexpr std::array kBeginnings = {"libvirt",
+                                      "qemu",
+                                      "virtqemu",
+                                      "virtlog",
+                                      "virtlock",
+                                      "virtproxy",
+                                      "virtlxc",
+                                      "virtxen",
+                                      "virtvbox",
+                                      "virtvz",
+                                      "kvm",
+                                      "xen",
+                                      "containerd",
+                                      "crio",
+                                      "cri-o",
+                                      "cri-docker",
+                                      "docker",
+                                      "podman",
+                                      "kubelet",
+                                      "k3s",
+                                      "rke2",
+                                      "k0s",
+                                      "microk8s",
+                                      "snap.microk8s",
+                                      "lxc",
+                                      "lxd",
+                                      "incus",
+                                      "machines",
+                                      "systemd-machined",
+                                      "systemd-nspawn"};
+  return std::ranges::any_of(kBeginnings, [&](std::string_view begin) { return unit.starts_with(begin); });
+}
+
+Result<std::vector<std::string>> services_named(std::string_view name) {
+  // DCGM's service has had two names; who knows only its process would name that.
+  if (name == "nv-hostengine") return std::vector<std::string>{"nvidia-dcgm.service", "dcgm.service"};
+  constexpr std::size_t kLongest = 255;
+  std::string unit(name);
+  if (!unit.ends_with(kService)) unit += kService;
+  if (unit.size() == kService.size() || unit.size() > kLongest ||
+      !std::ranges::all_of(unit, is_unit_letter) || of_another_kind(name)) {
+    return fail(Errc::usage, fmt::format("'{}' is not the name of a service", name),
+                "name a systemd service as `systemctl` does: --release nvidia-dcgm");
+  }
+  if (runs_others(unit)) {
+    return fail(Errc::usage, fmt::format("{} is never stopped: it runs VMs or containers", unit),
+                "stop the VM or delete the pod that has the device");
+  }
+  return std::vector{std::move(unit)};
+}
+
+Result<std::set<std::string>> release_list(const std::vector<std::string>& names) {
+  const bool none = std::ranges::find(names, kNone) != names.end();
+  std::set<std::string> out = none ? std::set<std::string>{} : default_release();
+  for (const std::string& name : names) {
+    if (name == kNone) continue;
+    auto units = services_named(name);
+    if (!units) return fail(std::move(units).error());
+    out.insert(units->begin(), units->end());
+  }
+  return out;
+}
+
+bool may_release(const Holder& holder, const std::set<std::string>& list) {
+  return holder.kind == Holder::Kind::process && holder.pod_uid.empty() && !holder.service.empty() &&
+         list.contains(holder.service) && !runs_others(holder.service);
+}
+
+}  // namespace ferry
