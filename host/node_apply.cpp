@@ -7,6 +7,7 @@
 
 #include "mdev/vgpu_inventory.h"
 #include "vfio/move_record.h"
+#include "vfio/release.h"
 
 namespace ferry {
 namespace {
@@ -63,6 +64,7 @@ Result<MoveRequest> to_give_back(const NodeHost& host, const Seen& seen) {
 MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
   MoveRequest request;
   request.untouchable = carriers_of_vgpus(seen.vgpus);
+  request.release = default_release();
   for (const auto& [address, mode] : seen.wanted.modes) {
     const PciFunction* gpu = seen.inventory.find(address);
     if (mode == Mode::passthrough && gpu != nullptr && host.moves.rules.match(*gpu))

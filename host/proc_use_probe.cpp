@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -100,6 +101,30 @@ class Look {
   bool blocked_ = false;
 };
 
+// Stopping a service ends every process in its group, and some run VMs or pods there.
+bool runs_a_vm_or_pod(const HostFs& host, const std::vector<int>& pids, const std::string& service) {
+  return std::ranges::any_of(pids, [&](int pid) {
+    const auto directory = fs::path("proc") / std::to_string(pid);
+    const auto cgroup = host.read_file(directory / "cgroup");
+    // One that ended meanwhile is no VM any more; one that cannot be looked at may be.
+    if (!cgroup) return !is_gone(cgroup.error()) && cgroup.error().code != std::errc::no_such_process;
+    if (cgroup->find(service) == std::string::npos) return false;
+    return !pod_uid(*cgroup).empty() || vm_name(host.read_file(directory / "cmdline").value_or(""));
+  });
+}
+
+void keep_only_harmless_services(const HostFs& host, const std::vector<int>& pids, UseReport& report) {
+  std::map<std::string, bool> harmless;
+  for (auto& [device, holders] : report.holders) {
+    for (Holder& holder : holders) {
+      if (holder.service.empty()) continue;
+      const auto [known, added] = harmless.try_emplace(holder.service, false);
+      if (added) known->second = !runs_a_vm_or_pod(host, pids, holder.service);
+      if (!known->second) holder.service.clear();
+    }
+  }
+}
+
 }  // namespace
 
 Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
@@ -124,12 +149,12 @@ Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
   }
   // We hold groups open ourselves while we move them. Absent in another PID namespace: there nobody is us.
   const std::string ourselves = host_->link_name("proc/self").value_or("");
-  std::size_t seen = 0;
+  std::vector<int> pids;
   std::size_t blocked = 0;
   for (const std::string& name : *names) {
     const auto pid = pid_of(name);
     if (!pid) continue;
-    ++seen;
+    pids.push_back(*pid);
     if (name == ourselves) continue;
     Look process(*host_, fs::path("proc") / name, asked);
     process.at_descriptors();
@@ -139,10 +164,11 @@ Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
       report.holders[device].push_back(describe_process(*host_, *pid, node));
     }
   }
-  if (seen == 0) {
+  if (pids.empty()) {
     return fail(Errc::unsupported, "look who uses the devices: /proc shows no process",
                 "the host's /proc must be mounted at the host's root");
   }
+  keep_only_harmless_services(*host_, pids, report);
   if (blocked > 0) {
     report.blind = fmt::format("{} {} could not be looked into: not permitted", blocked,
                                blocked == 1 ? "process" : "processes");

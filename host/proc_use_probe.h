@@ -9,8 +9,9 @@ namespace ferry {
 /// Finds the processes that have a device node open, or mapped into memory although closed, by walking the
 /// host's /proc: all processes, in containers too, nodes compared by number. Opens no device. Needs the
 /// host's process namespace; a process that cannot be looked into is told in UseReport::unknown, one that
-/// ends meanwhile holds nothing any more. Errors: /proc cannot be listed, or shows no process at all. ABI:
-/// proc(5): fd, maps, map_files, comm, cmdline, cgroup.
+/// ends meanwhile holds nothing any more. A holder's
+/// service is told only if no process of that service is a VM or in a pod. Errors: /proc cannot be listed, or
+/// shows no process at all. ABI: proc(5): fd, maps, map_files, comm, cmdline, cgroup.
 class ProcUseProbe final : public UseProbe {
  public:
   explicit ProcUseProbe(const HostFs& host) : host_(&host) {}

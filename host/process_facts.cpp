@@ -38,6 +38,48 @@ std::string guest_of(std::string_view option) {
   return words.front().find('=') == std::string::npos ? words.front() : "";
 }
 
+/// A line of proc/PID/cgroup: "ID:CONTROLLERS:/PATH" (cgroups(7)).
+struct Hierarchy {
+  bool of_systemd = false;  ///< cgroup v2's, or v1's that systemd keeps its units in
+  std::string_view path;
+};
+
+std::optional<Hierarchy> hierarchy_of(std::string_view line) {
+  const auto first = line.find(':');
+  if (first == std::string_view::npos) return {};
+  const auto second = line.find(':', first + 1);
+  if (second == std::string_view::npos) return {};
+  const auto controllers = line.substr(first + 1, second - first - 1);
+  return Hierarchy{.of_systemd = controllers.empty() || controllers == "name=systemd",
+                   .path = line.substr(second + 1)};
+}
+
+bool is_at_or_above(std::string_view group, std::string_view other) {
+  return other.starts_with(group) && (other.size() == group.size() || other[group.size()] == '/');
+}
+
+bool is_service_name(std::string_view name) {
+  constexpr std::string_view kLetters =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ:-_.\\@";
+  constexpr std::string_view kService = ".service";
+  return name.size() > kService.size() && name.ends_with(kService) &&
+         name.find_first_not_of(kLetters) == std::string_view::npos;
+}
+
+// "/system.slice/system-a.slice/a@1.service": the service, when all above it are the system's slices.
+std::string_view service_at(std::string_view path) {
+  constexpr std::string_view kSlice = "/system.slice/";
+  if (!path.starts_with(kSlice)) return {};
+  path.remove_prefix(kSlice.size());
+  for (auto end = path.find('/'); end != std::string_view::npos; end = path.find('/')) {
+    const auto slice = path.substr(0, end);
+    if (!slice.starts_with("system-") || !slice.ends_with(".slice")) return {};
+    path.remove_prefix(end + 1);
+  }
+  if (path.starts_with('_')) path.remove_prefix(1);
+  return is_service_name(path) ? path : std::string_view{};
+}
+
 bool is_uid_letter(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == '-' || c == '_';
 }
@@ -62,7 +104,7 @@ std::string pod_uid(std::string_view cgroup) {
   if (cgroup.find("kubepods") == std::string_view::npos) return "";
   for (auto at = cgroup.find(kPod); at != std::string_view::npos; at = cgroup.find(kPod, at + 1)) {
     const std::string_view rest = cgroup.substr(at + kPod.size());
-    const auto end = std::ranges::find_if_not(rest, is_uid_letter);
+    const auto* const end = std::ranges::find_if_not(rest, is_uid_letter);
     std::string uid(rest.begin(), end);
     constexpr std::size_t kDashed = 36;
     constexpr std::size_t kPlain = 32;
@@ -73,15 +115,35 @@ std::string pod_uid(std::string_view cgroup) {
   return "";
 }
 
+std::string service_of(std::string_view cgroup) {
+  std::vector<Hierarchy> hierarchies;
+  std::string_view own;
+  for (const std::string_view line : split(cgroup, '\n')) {
+    const auto hierarchy = hierarchy_of(line);
+    if (!hierarchy) return "";
+    hierarchies.push_back(*hierarchy);
+    if (!hierarchy->of_systemd || hierarchy->path == "/") continue;
+    if (!own.empty() && own != hierarchy->path) return "";
+    own = hierarchy->path;
+  }
+  // Container engines of v1 put processes into groups of their own in some hierarchies only.
+  const bool agree = std::ranges::all_of(hierarchies, [&](const Hierarchy& hierarchy) {
+    return hierarchy.path == "/" || is_at_or_above(hierarchy.path, own);
+  });
+  return agree ? std::string(service_at(own)) : "";
+}
+
 Holder describe_process(const HostFs& host, int pid, std::string what) {
   const auto directory = std::filesystem::path("proc") / std::to_string(pid);
   const std::string comm = host.read_attribute(directory / "comm").value_or("?");
   const auto vm = vm_name(host.read_file(directory / "cmdline").value_or(""));
+  const std::string cgroup = host.read_file(directory / "cgroup").value_or("");
   return {.kind = vm ? Holder::Kind::virtual_machine : Holder::Kind::process,
           .name = vm && !vm->empty() ? *vm : comm,
           .pid = pid,
           .what = std::move(what),
-          .pod_uid = pod_uid(host.read_file(directory / "cgroup").value_or(""))};
+          .pod_uid = pod_uid(cgroup),
+          .service = vm ? "" : service_of(cgroup)};
 }
 
 }  // namespace ferry

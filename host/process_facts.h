@@ -23,4 +23,11 @@ std::optional<std::string> vm_name(std::string_view cmdline);
 /// is none's. Static pods have 32 hexadecimal digits without dashes.
 std::string pod_uid(std::string_view cgroup);
 
+/// The service of the host's systemd whose control group (proc/PID/cgroup) this is:
+/// "0::/system.slice/nvidia-persistenced.service". "" when it is none's, when it lies deeper than a service's
+/// own group (who divides its group may run anything there), or when another hierarchy of cgroup v1 says
+/// otherwise. Seen from a cgroup namespace that is not the host's it is always "". Escaped as in systemd's
+/// cg_escape(): one leading '_' is not part of the name.
+std::string service_of(std::string_view cgroup);
+
 }  // namespace ferry

@@ -31,9 +31,17 @@ Policy policy(const std::string& items) {
 class SomeHolder final : public UseProbe {
  public:
   std::string held;
+  std::string held_by_service;
   Result<UseReport> look(std::span<const UseQuestion> questions) override {
     UseReport report;
     for (const UseQuestion& question : questions) {
+      if (question.device == held_by_service) {
+        report.holders[held_by_service] = {{.name = "nvidia-persiste",
+                                            .pid = 77,
+                                            .what = "/dev/nvidia0",
+                                            .pod_uid = {},
+                                            .service = "nvidia-persistenced.service"}};
+      }
       if (question.device != held) continue;
       report.holders[held] = {{.kind = Holder::Kind::virtual_machine,
                                .name = "tenant",
@@ -100,6 +108,23 @@ TEST_F(NodeApplyTest, MakesEachGpuWhatThePolicySays) {
   EXPECT_THAT(state(), ElementsAre("nvidia 1", "vfio-pci 0", "vfio-pci 0"));
   apply("  - {devices: all, mode: host}\n");
   EXPECT_THAT(state(), ElementsAre("nvidia 0", "nvidia 0", "nvidia 0"));
+}
+
+// A plan stops and starts nothing.
+class NoService final : public Releaser {
+ public:
+  Result<> stop(const std::string& unit) override { return fail(Errc::failed, "stop " + unit); }
+  Result<> start(const std::string& unit) override { return fail(Errc::failed, "start " + unit); }
+};
+
+TEST_F(NodeApplyTest, ReleasesWhatIsReleasedUnasked) {
+  probe_.held_by_service = kFirst;
+  NoService services;
+  NodeHost with_services = host();
+  with_services.moves.releaser = &services;
+  const auto preview = preview_policy(with_services, policy(kMixed)).value();
+  ASSERT_THAT(preview.given_away.plan.moves, SizeIs(1));
+  EXPECT_EQ(preview.given_away.plan.moves[0].steps.front().text(), "stop nvidia-persistenced.service");
 }
 
 TEST_F(NodeApplyTest, WritesNothingTheSecondTime) {

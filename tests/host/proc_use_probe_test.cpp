@@ -60,6 +60,26 @@ class ProcUseProbeTest : public testing::Test {
   HostFs host_{tree_.path()};
 };
 
+// Stopping the service would end them, though it is not they that hold this device.
+TEST_F(ProcUseProbeTest, TellsNoServiceThatAlsoRunsAVmOrAPod) {
+  const auto in_service = [&](int pid, const std::string& comm, const std::vector<std::string>& opened,
+                              const std::string& below = "") {
+    process(pid, comm, opened);
+    tree_.file("proc/" + std::to_string(pid) + "/cgroup", "0::/system.slice/a.service" + below + "\n");
+  };
+  const auto service = [&] { return look({ask("gpu", "/dev/null", kNull)}).holders["gpu"].at(0).service; };
+  in_service(20, "manager", {"/dev/null"});
+  EXPECT_EQ(service(), "a.service");
+  in_service(21, "helper", {});
+  EXPECT_EQ(service(), "a.service");
+  in_service(21, "qemu-system-x86_64", {});
+  EXPECT_EQ(service(), "");
+  in_service(21, "qemu-system-x86_64", {}, "/machine");
+  EXPECT_EQ(service(), "");
+  in_service(21, "pause", {}, "/kubepods/pod0123456789abcdef0123456789abcdef/x");
+  EXPECT_EQ(service(), "");
+}
+
 TEST_F(ProcUseProbeTest, NamesWhoeverHasANodeOpenWhateverItsPath) {
   process(12, "dcgm", {"/dev/zero", "/dev/null"});
   process(13, "other", {"/dev/zero", "/etc/hostname", "/dev/full"});

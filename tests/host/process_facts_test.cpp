@@ -80,6 +80,84 @@ INSTANTIATE_TEST_SUITE_P(
         PodRow{"TooShort", "0::/kubepods/pod0f2c1d3e-1111/x\n", ""}, PodRow{"Empty", "", ""}),
     [](const auto& row) { return row.param.name; });
 
+struct ServiceRow {
+  const char* name;
+  std::string cgroup;
+  const char* service;
+};
+void PrintTo(const ServiceRow& row, std::ostream* out) {
+  *out << row.name;
+}
+class ServiceOf : public testing::TestWithParam<ServiceRow> {};
+
+TEST_P(ServiceOf, IsReadFromTheControlGroup) {
+  EXPECT_EQ(service_of(GetParam().cgroup), GetParam().service);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, ServiceOf,
+    testing::Values(
+        ServiceRow{"Unified", "0::/system.slice/nvidia-persistenced.service\n",
+                   "nvidia-persistenced.service"},
+        ServiceRow{"NoNewline", "0::/system.slice/a.service", "a.service"},
+        ServiceRow{"Instance", "0::/system.slice/system-a.slice/a@1.service\n", "a@1.service"},
+        ServiceRow{"InstanceInDeeperSlices", "0::/system.slice/system-a.slice/system-a-b.slice/a@1.service\n",
+                   "a@1.service"},
+        ServiceRow{"EscapedByHex", "0::/system.slice/a\\x2db.service\n", "a\\x2db.service"},
+        ServiceRow{"EscapedByUnderscore", "0::/system.slice/_cpu.service\n", "cpu.service"},
+        ServiceRow{"UnderscoreOfItsOwn", "0::/system.slice/__a.service\n", "_a.service"},
+        ServiceRow{"Hybrid",
+                   "2:cpu,cpuacct:/system.slice/a.service\n1:name=systemd:/system.slice/a.service\n"
+                   "0::/system.slice/a.service\n",
+                   "a.service"},
+        ServiceRow{"Legacy", "9:pids:/system.slice\n2:cpu:/\n1:name=systemd:/system.slice/a.service\n0::/\n",
+                   "a.service"},
+        ServiceRow{"ContainerInOneHierarchy",
+                   "3:devices:/docker/0123\n1:name=systemd:/system.slice/a.service\n", ""},
+        ServiceRow{"HierarchiesDisagree",
+                   "1:name=systemd:/system.slice/a.service\n0::/system.slice/b.service\n", ""},
+        ServiceRow{"ScopeOfAContainer", "0::/system.slice/docker-0123.scope\n", ""},
+        ServiceRow{"BelowAService", "0::/system.slice/a.service/payload\n", ""},
+        ServiceRow{"ServiceBelowAService", "0::/system.slice/a.service/b.service\n", ""},
+        ServiceRow{
+            "PodBelowAService",
+            "0::/system.slice/containerd.service/kubepods-pod0f2c1d3e_1111_2222_3333_444455556666.slice:x\n",
+            ""},
+        ServiceRow{"Pod", "0::/kubepods.slice/kubepods-burstable.slice/a.service\n", ""},
+        ServiceRow{"Machine", "0::/machine.slice/a.service\n", ""},
+        ServiceRow{"MachineInTheSystemSlice", "0::/system.slice/machine.slice/a.service\n", ""},
+        ServiceRow{"UsersService", "0::/user.slice/user-0.slice/user@0.service/app.slice/a.service\n", ""},
+        ServiceRow{"AnotherNamespace", "0::/../../system.slice/a.service\n", ""},
+        ServiceRow{"SliceThatBeginsAlike", "0::/system.slice2/a.service\n", ""},
+        ServiceRow{"Removed", "0::/system.slice/a.service (deleted)\n", ""},
+        ServiceRow{"NoName", "0::/system.slice/.service\n", ""},
+        ServiceRow{"OnlyAnUnderscore", "0::/system.slice/_.service\n", ""},
+        ServiceRow{"EmptyPart", "0::/system.slice//a.service\n", ""},
+        ServiceRow{"TrailingSlash", "0::/system.slice/a.service/\n", ""},
+        ServiceRow{"NoLetterOfAUnit", "0::/system.slice/a b.service\n", ""},
+        ServiceRow{"Socket", "0::/system.slice/a.socket\n", ""},
+        ServiceRow{"Slice", "0::/system.slice\n", ""},
+        ServiceRow{"Relative", "0::system.slice/a.service\n", ""}, ServiceRow{"Root", "0::/\n", ""},
+        ServiceRow{"NoPath", "0::\n", ""}, ServiceRow{"NoColon", "a.service\n", ""},
+        ServiceRow{"OneColon", "0:/system.slice/a.service\n", ""},
+        ServiceRow{"OneLineIsMalformed", "0::/system.slice/a.service\nx\n", ""},
+        ServiceRow{"ANul", std::string("0::/system.slice/a\0.service\n", 30), ""},
+        ServiceRow{"Empty", "", ""}),
+    [](const auto& row) { return row.param.name; });
+
+TEST(ProcessFacts, TellTheServiceOfAProcessAndNoneOfAVm) {
+  const test::ScratchDirectory tree;
+  tree.file("proc/7/comm", "nvidia-persiste\n");
+  tree.file("proc/7/cmdline", "/usr/bin/nvidia-persistenced");
+  tree.file("proc/7/cgroup", "0::/system.slice/nvidia-persistenced.service\n");
+  tree.file("proc/8/comm", "qemu-system-x86\n");
+  tree.file("proc/8/cmdline", "qemu-system-x86_64");
+  tree.file("proc/8/cgroup", "0::/system.slice/nvidia-persistenced.service\n");
+  const HostFs host(tree.path());
+  EXPECT_EQ(describe_process(host, 7, "/dev/nvidia0").service, "nvidia-persistenced.service");
+  EXPECT_EQ(describe_process(host, 8, "/dev/nvidia0").service, "");
+}
+
 TEST(ProcessFacts, DescribeAVmInAPod) {
   const test::ScratchDirectory tree;
   tree.file("proc/412/comm", "qemu-system-x86\n");
