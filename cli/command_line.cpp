@@ -114,6 +114,10 @@ class CommandTree {
     add_selection(bind);
     for (CLI::App* verb : {plan, bind}) {
       verb->add_flag("--force", selection_.force, "also what only a screen depends on; never what is in use");
+      verb->add_option(
+          "--release", selection_.release,
+          "host service that may be stopped for the move, beside nvidia-persistenced; none: not even "
+          "that; may be repeated");
     }
     add_selection(add_changing_verb(
         *vfio, "unbind", "give groups back to the host",

@@ -122,13 +122,19 @@ class Report {
       notes_.push_back(note);
     }
   }
+  void fail(const Error& error) {
+    tail_ += fmt::format("failed: {}\n", error.message);
+    if (!error.hint.empty()) tail_ += "hint: " + error.hint + "\n";
+    errors_.push_back(ferry::to_json(error));
+  }
   Shown shown(Direction direction, ExitStatus status) {
     if (results_.empty()) text_ += "nothing to do\n";
     return {.document = {{"direction", direction == Direction::to_vfio ? "to_vfio" : "back"},
                          {"dry_run", session_.dry_run},
                          {"results", results_},
                          {"left_alone", left_alone_},
-                         {"notes", notes_}},
+                         {"notes", notes_},
+                         {"errors", errors_}},
             .text = text_ + tail_,
             .status = status};
   }
@@ -141,6 +147,7 @@ class Report {
   json results_ = json::array();
   json left_alone_ = json::array();
   json notes_ = json::array();
+  json errors_ = json::array();
 };
 
 }  // namespace
@@ -177,6 +184,10 @@ Shown show_moves(const Session& session, const MoveOutcome& outcome,
     report.add(text(result.status), result.devices, result.move.groups, lines, std::move(more));
   }
   report.note(outcome.notes);
+  for (const Error& error : outcome.errors) {
+    status = worse(status, ExitStatus::failed);
+    report.fail(error);
+  }
   return report.shown(direction, status);
 }
 

@@ -126,6 +126,9 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
     }
   }
   out.request.force = options.force;
+  auto release = release_list(options.release);
+  if (!release) return fail(std::move(release).error().during("--release"));
+  out.request.release = std::move(*release);
   for (const std::string& text : options.with) {
     auto address = existing(text, inventory);
     if (!address) return fail(std::move(address).error().during("--with"));

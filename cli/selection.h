@@ -20,8 +20,9 @@ struct SelectionOptions {
   std::vector<std::string> devices;  ///< PCI addresses; a companion stands for its accelerator
   std::vector<std::uint32_t> groups;
   std::vector<std::string> with;
-  bool force = false;         ///< see MoveRequest::force
-  FilterOptions filter = {};  ///< alone, or narrowing `all`
+  bool force = false;                     ///< see MoveRequest::force
+  std::vector<std::string> release = {};  ///< names beside the default, or "none": see release_list()
+  FilterOptions filter = {};              ///< alone, or narrowing `all`
 };
 
 struct Selection {

@@ -9,6 +9,7 @@
 
 #include "host/all_use_probes.h"
 #include "host/nvidia_unbind_lock.h"
+#include "host/systemd_services.h"
 #include "kubevirt-plugin/pod_resources.h"
 #include "policy/accelerators.h"
 
@@ -22,6 +23,7 @@ Session open_session(const std::filesystem::path& host_root) {
   session.probe = all_use_probes(*session.host, session.rules,
                                  [host = session.host.get()] { return list_pod_devices(*host); });
   session.driver_lock = std::make_unique<NvidiaUnbindLock>(*session.host, *session.writer);
+  session.releaser = systemd_services(*session.host);
   return session;
 }
 
@@ -31,7 +33,8 @@ MoveContext move_context(const Session& session, const AcceleratorRules& rules) 
           .probe = session.probe.get(),
           .rules = rules,
           .on_step = [](const Step& step) { spdlog::info("{}", step.text()); },
-          .driver_lock = session.driver_lock.get()};
+          .driver_lock = session.driver_lock.get(),
+          .releaser = session.releaser.get()};
 }
 
 Result<NodeLock> begin_change(const Session& session) {

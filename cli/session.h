@@ -14,6 +14,7 @@
 #include "vfio/fence.h"
 #include "vfio/inventory.h"
 #include "vfio/move_apply.h"
+#include "vfio/release.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {
@@ -25,6 +26,7 @@ struct Session {
   std::unique_ptr<HostWriter> writer;
   std::unique_ptr<UseProbe> probe;
   std::unique_ptr<DriverLock> driver_lock;
+  std::unique_ptr<Releaser> releaser;  ///< nullptr: no systemd below the host's root
   AcceleratorRules rules;
   OutputFormat output = OutputFormat::table;
   bool dry_run = false;

@@ -113,6 +113,26 @@ INSTANTIATE_TEST_SUITE_P(
                  2,
                  "--class goes without --device",
                  "--device ADDRESS"},
+        BadInput{"ReleaseOfWhatRunsVms",
+                 {"vfio", "bind", "--all", "--release", "nvidia-dcgm", "--release", "libvirtd"},
+                 2,
+                 "--release: libvirtd.service is never stopped: it runs VMs or containers",
+                 "stop the VM or delete the pod"},
+        BadInput{"ReleaseOfWhatRunsContainers",
+                 {"vfio", "plan", "--all", "--release", "docker.service"},
+                 2,
+                 "docker.service is never stopped",
+                 "stop the VM or delete the pod"},
+        BadInput{"ReleaseOfNoService",
+                 {"vfio", "bind", "--all", "--release", "docker.socket"},
+                 2,
+                 "'docker.socket' is not the name of a service",
+                 "--release nvidia-dcgm"},
+        BadInput{"ReleaseOnTheWayBack",
+                 {"vfio", "unbind", "--all", "--release", "nvidia-dcgm"},
+                 2,
+                 "--release",
+                 "ferry vfio unbind --help"},
         BadInput{"ProfileMissing", {"vgpu", "apply", "-f", "@none.yaml"}, 2, "none.yaml", ""},
         BadInput{"ProfileEmpty", {"vgpu", "apply", "-f", "@empty.yaml"}, 2, "empty.yaml", ""},
         BadInput{"ProfileMalformed", {"vgpu", "apply", "-f", "@malformed.yaml"}, 2, "malformed.yaml:", ""},
@@ -131,6 +151,35 @@ INSTANTIATE_TEST_SUITE_P(
                  "0000:65:00.0 is on driver nouveau",
                  "ferry vfio bind --device 0000:65:00.0"}),
     [](const auto& row) { return row.param.name; });
+
+TEST_F(CommandLine, PlansToReleaseWhatIsListedAndRefusesTheRest) {
+  kernel_.file("run/systemd/private", "");  // that it is there is enough to plan
+  kernel_.file("sys/bus/pci/devices/0000:65:00.0/drm/card0/dev", "1:3\n");
+  kernel_.file("proc/77/comm", "nvidia-persiste\n");
+  kernel_.file("proc/77/cmdline", "nvidia-persistenced");
+  kernel_.file("proc/77/cgroup", "0::/system.slice/nvidia-persistenced.service\n");
+  kernel_.file("proc/77/maps", "");
+  kernel_.link("proc/77/fd/3", "/dev/null");  // a device with that number
+  const auto plan = ferry({"-o", "json", "vfio", "plan", "--device", "0000:65:00.0"});
+  ASSERT_EQ(plan.status, 0) << plan.out << plan.err;
+  const auto steps = nlohmann::json::parse(plan.out).at("results").at(0).at("steps");
+  EXPECT_EQ(steps.front().at("text"), "stop nvidia-persistenced.service");
+  EXPECT_EQ(steps.front().at("service"), "nvidia-persistenced.service");
+  EXPECT_FALSE(steps.front().contains("address"));
+  EXPECT_EQ(steps.back().at("text"), "start nvidia-persistenced.service");
+
+  const auto explained = ferry({"vfio", "plan", "--explain", "--device", "0000:65:00.0"});
+  EXPECT_THAT(explained.out, HasSubstr("stop nvidia-persistenced.service  because it holds a device"));
+
+  const auto refused = ferry({"vfio", "plan", "--device", "0000:65:00.0", "--release", "none"});
+  EXPECT_EQ(refused.status, 4);
+  EXPECT_THAT(refused.out,
+              HasSubstr("process nvidia-persiste (pid 77) of nvidia-persistenced.service holds"));
+  EXPECT_THAT(refused.out, HasSubstr("--release nvidia-persistenced.service"));
+
+  kernel_.file("proc/77/cgroup", "0::/user.slice/user-0.slice/session-1.scope\n");
+  EXPECT_EQ(ferry({"vfio", "plan", "--device", "0000:65:00.0"}).status, 4);
+}
 
 TEST_F(CommandLine, SaysThatAHostHasNoIommu) {
   FakeKernel bare;
