@@ -23,7 +23,8 @@ Result<UseReport> ScreenUseProbe::look(std::span<const UseQuestion> questions) {
     if (!ranges) continue;
     if (!map) {
       map = parse_memory_map(host_->read_file("proc/iomem").value_or(""));
-      if (map->hidden()) report.unknown.emplace_back("firmware framebuffers: /proc/iomem hides all addresses");
+      if (map->hidden())
+        report.unknown.emplace_back("firmware framebuffers: /proc/iomem hides all addresses");
     }
     if (const auto found = firmware_framebuffer(*map, parse_pci_resources(*ranges).bars)) {
       holders.push_back(
