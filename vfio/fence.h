@@ -49,13 +49,14 @@ class Fence {
   /// Fences every function that `move` unbinds. Errc::refused, with nothing held, when somebody has one of
   /// them at this moment.
   Result<> close(const Inventory& inventory, const Move& move);
+  /// Lets go of everything now.
+  void open();
   /// Leaves drivers' locks as they are for good: a driver that has not returned is asked nothing more.
   void abandon_locks() { locked_.clear(); }
 
  private:
   Result<> hold_group(std::uint32_t group);
   Result<> hold_driver(const PciAddress& device);
-  void open();
 
   const HostFs* host_;
   DriverLock* lock_;

@@ -184,6 +184,8 @@ class Apply {
     }
   }
   bool anything_left() const { return !moves_.empty(); }
+  /// The one behind the fence; empty when nothing was left to look for.
+  const Look& last_look() const { return seen_; }
 
   void stop_services() {
     each_unit([&](Move& move) -> std::optional<MoveResult> {
@@ -232,7 +234,7 @@ class Apply {
                         .reasons = {closed.error().message},
                         .hint = closed.error().hint});
       }
-      fences_.push_back(std::move(fence));
+      fences_.emplace(move.devices.front(), std::move(fence));
       return std::nullopt;
     });
   }
@@ -257,6 +259,7 @@ class Apply {
     request.accelerators = devices();
     moves_.clear();
     begin(plan(context_, seen_, request, direction_));
+    open_fences_of_others();
     if (direction_ == Direction::back) return;
     each_unit([&](Move& move) -> std::optional<MoveResult> {
       if (const Step& first = move.steps.front(); first.kind == Step::Kind::stop_service) {
@@ -281,6 +284,7 @@ class Apply {
     side_by_side(moves_.size(), [&](std::size_t i) {
       Move& move = moves_[i];
       auto moved = carry_out(context_, seen_.inventory, move, direction_);
+      open_fences_of(move, !moved && moved.error().code == Errc::stuck);
       if (moved) {
         done[i] = result_of(MoveResult::Status::done, std::move(move));
       } else {
@@ -316,6 +320,23 @@ class Apply {
     release_around(move, services);
   }
 
+  // Each fence is one unit's, so units that end side by side do not meet here.
+  void open_fences_of(const Move& move, bool stuck) {
+    for (const PciAddress& device : move.devices) {
+      const auto fence = fences_.find(device);
+      if (fence == fences_.end()) continue;
+      if (stuck) fence->second.abandon_locks();
+      fence->second.open();
+    }
+  }
+
+  // A VM that a unit was refused for must not find its group held.
+  void open_fences_of_others() {
+    const auto left = devices();
+    std::erase_if(fences_,
+                  [&](const auto& fence) { return std::ranges::find(left, fence.first) == left.end(); });
+  }
+
   std::vector<PciAddress> devices() const {
     std::vector<PciAddress> out;
     for (const Move& move : moves_) out.insert(out.end(), move.devices.begin(), move.devices.end());
@@ -329,7 +350,7 @@ class Apply {
   std::map<PciAddress, std::set<std::string>> released_;  // by accelerator
   std::vector<MoveResult> results_;
   std::vector<Move> moves_;
-  std::vector<Fence> fences_;  // until all is done
+  std::map<PciAddress, Fence> fences_;  // by a unit's first device
   Look seen_;
 };
 
@@ -344,6 +365,10 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
   apply.load_modules();
   apply.close_fences(seen->inventory);
   if (apply.anything_left()) apply.plan_again();
+  for (std::string& note : notes_of(apply.last_look())) {
+    if (std::ranges::find(outcome.notes, note) == outcome.notes.end())
+      outcome.notes.push_back(std::move(note));
+  }
   outcome.results = apply.carry_out_all();
   return outcome;
 }

@@ -198,6 +198,47 @@ TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {
   EXPECT_THAT(outcome.results[0].error.value().message, HasSubstr("taking it back failed too"));
 }
 
+// What one unit is refused for must not find its group held until the others are done.
+TEST_F(MovingTogether, LetsARefusedUnitGoBeforeTheOthersMove) {
+  add_gpus(2);
+  class LateVm final : public UseProbe {
+   public:
+    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
+      UseReport report;
+      report.unknown = {++looks_ == 1 ? "libvirt: slow" : "libvirt: gone"};
+      if (looks_ > 1) {
+        report.holders["0000:02:00.0"] = {{.kind = Holder::Kind::virtual_machine,
+                                           .name = "late",
+                                           .pid = 5,
+                                           .what = "its group",
+                                           .pod_uid = {}}};
+      }
+      return report;
+    }
+
+   private:
+    int looks_ = 0;
+  } probe;
+  const MoveContext context{.host = &kernel_,
+                            .writer = &kernel_,
+                            .probe = &probe,
+                            .rules = test::gpu_rules(),
+                            .on_step = {},
+                            .driver_lock = &lock_};
+  const auto outcome = apply_moves(context, request_, Direction::to_vfio).value();
+  ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::refused, Status::done}));
+  EXPECT_THAT(lock_.events, Contains("release 0000:02:00.0 after 0 writes"));
+  EXPECT_THAT(outcome.notes, ElementsAre("libvirt: slow", "libvirt: gone"));
+}
+
+// Asked to give its lock back, a driver that has not returned might keep that write too.
+TEST_F(MovingTogether, AsksADriverThatHangsNothingMore) {
+  add_gpus(1);
+  kernel_.hang_write({.path = "sys/bus/pci/drivers/nouveau/unbind", .value = "0000:01:00.0"});
+  ASSERT_EQ(statuses(apply()), std::vector<Status>{Status::failed});
+  EXPECT_THAT(lock_.events, ElementsAre("take 0000:01:00.0 after 0 writes"));
+}
+
 TEST_F(MovingTogether, TakesNoLockForWhatIsNotUnbound) {
   add_gpus(1);
   apply();
