@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
         ServiceRow{"NoPath", "0::\n", ""}, ServiceRow{"NoColon", "a.service\n", ""},
         ServiceRow{"OneColon", "0:/system.slice/a.service\n", ""},
         ServiceRow{"OneLineIsMalformed", "0::/system.slice/a.service\nx\n", ""},
-        ServiceRow{"ANul", std::string("0::/system.slice/a\0.service\n", 30), ""},
+        ServiceRow{"ANul", std::string("0::/system.slice/a\0.service\n", 28), ""},
         ServiceRow{"Empty", "", ""}),
     [](const auto& row) { return row.param.name; });
 
@@ -161,7 +161,7 @@ TEST(ProcessFacts, TellTheServiceOfAProcessAndNoneOfAVm) {
 TEST(ProcessFacts, DescribeAVmInAPod) {
   const test::ScratchDirectory tree;
   tree.file("proc/412/comm", "qemu-system-x86\n");
-  tree.file("proc/412/cmdline", std::string("/usr/bin/qemu-system-x86_64\0-name\0guest=default_a\0", 51));
+  tree.file("proc/412/cmdline", std::string("/usr/bin/qemu-system-x86_64\0-name\0guest=default_a\0", 50));
   tree.file("proc/412/cgroup", "0::/kubepods/pod0f2c1d3e-1111-2222-3333-444455556666/x\n");
   const Holder holder = describe_process(HostFs(tree.path()), 412, "/dev/vfio/12");
   EXPECT_EQ(holder.kind, Holder::Kind::virtual_machine);
