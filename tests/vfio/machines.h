@@ -20,6 +20,11 @@ inline PciAddress at(const std::string& text) {
   return PciAddress::parse(text).value();
 }
 
+/// What a failed unit says.
+inline Error error_of(const MoveResult& result) {
+  return result.error ? *result.error : Error{.code = {}, .message = "(no error)", .hint = {}};
+}
+
 /// Drivers that hosts load at boot.
 inline void add_host_drivers(FakeKernel& kernel) {
   kernel.add_driver({.name = "nouveau", .ids = {"10de:2684", "10de:1db6"}});

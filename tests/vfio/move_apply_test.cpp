@@ -161,7 +161,7 @@ TEST_F(MoveApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
   const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
                                    Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
-  EXPECT_THAT(outcome->results[0].error.value().message,
+  EXPECT_THAT(test::error_of(outcome->results[0]).message,
               HasSubstr("0000:65:00.0 is on no driver after the move"));
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
@@ -175,9 +175,9 @@ TEST_F(MoveApplyTest, TakesEverythingBackWhenTheLastBindIsRefused) {
   kernel_.fail_change(changes - 1, EBUSY);  // the module was loaded before: one change less
   const auto outcome = apply(Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
-  EXPECT_EQ(outcome->results[0].error.value().code, std::errc::device_or_resource_busy);
+  EXPECT_EQ(test::error_of(outcome->results[0]).code, std::errc::device_or_resource_busy);
   EXPECT_THAT(
-      outcome->results[0].error.value().message,
+      test::error_of(outcome->results[0]).message,
       HasSubstr("bind 0000:65:00.0 to vfio-pci: write /sys/bus/pci/drivers/vfio-pci/bind: Device or resource "
                 "busy; everything written to this group was taken back"));
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
@@ -243,7 +243,7 @@ TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
   const auto outcome = apply_moves(ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}},
                                    Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
-  EXPECT_THAT(outcome->results[0].error.value().message,
+  EXPECT_THAT(test::error_of(outcome->results[0]).message,
               HasSubstr("0000:65:00.1 is in use meanwhile: VM vm (pid 5)"));
   EXPECT_EQ(kernel_.driver_of("0000:65:00.1"), "vfio-pci");
   EXPECT_TRUE(kernel_.exists("run/ferry/moves/41.json"));

@@ -115,7 +115,7 @@ TEST_F(MovingTogether, EndsOneGroupThatHangsAndMovesTheOthers) {
   kernel_.hang_write({.path = "sys/bus/pci/drivers/nouveau/unbind", .value = "0000:02:00.0"});
   const auto outcome = apply();
   ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::done, Status::failed, Status::done}));
-  EXPECT_EQ(outcome.results[1].error.value().code, Errc::stuck);
+  EXPECT_EQ(test::error_of(outcome.results[1]).code, Errc::stuck);
   EXPECT_THAT(outcome.results[1].devices, ElementsAre(at("0000:02:00.0")));
 }
 
@@ -193,7 +193,7 @@ TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {
                             .driver_lock = &lock_};
   const auto outcome = apply_moves(context, request_, Direction::to_vfio).value();
   ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::failed});
-  const std::string message = outcome.results[0].error.value().message;
+  const std::string message = test::error_of(outcome.results[0]).message;
   EXPECT_THAT(message, testing::Not(HasSubstr("was taken back")));
   EXPECT_THAT(message, HasSubstr("still to do: bind 0000:01:00.0 to nouveau"));
 }
