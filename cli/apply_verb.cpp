@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -47,6 +49,21 @@ bool any(const Moves& moves) {
   }
 }
 
+bool writes(const MovePreview& moves) {
+  return std::ranges::any_of(moves.plan.moves, [](const Move& move) { return !move.steps.empty(); });
+}
+bool writes(const MoveOutcome& moves) {
+  return std::ranges::any_of(
+      moves.results, [](const MoveResult& result) { return result.status == MoveResult::Status::done; });
+}
+// What failed has its own status, the worst of all.
+bool writes(const NodePreview& node) {
+  return writes(node.given_back) || !node.vgpus.writes_nothing() || writes(node.given_away);
+}
+bool writes(const NodeOutcome& node) {
+  return writes(node.given_back) || node.vgpus.wrote() || writes(node.given_away);
+}
+
 template <typename Node>
 Shown show(const Session& session, const Policy& policy, const Node& node) {
   Shown all;
@@ -62,6 +79,7 @@ Shown show(const Session& session, const Policy& policy, const Node& node) {
       all.document["error"] = ferry::to_json(*node.error);
     }
   }
+  if (writes(node)) all.status = once_written(all.status);
   if (all.text.empty()) all.text = "nothing to do: there are no GPUs on this host\n";
   return all;
 }

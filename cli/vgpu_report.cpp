@@ -70,7 +70,7 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
   }
   return {.document = {{"dry_run", true}, {"gpus", gpus}, {"notes", plan.notes}},
           .text = out + note_lines(plan.notes, ""),
-          .status = status};
+          .status = plan.writes_nothing() ? status : once_written(status)};
 }
 
 Shown show_vgpus(const Session& session, const VgpuOutcome& outcome) {

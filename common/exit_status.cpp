@@ -23,4 +23,8 @@ ExitStatus worse(ExitStatus a, ExitStatus b) noexcept {
   return ExitStatus::done;
 }
 
+ExitStatus once_written(ExitStatus status) noexcept {
+  return status == ExitStatus::usage ? ExitStatus::refused : status;
+}
+
 }  // namespace ferry

@@ -17,8 +17,12 @@ enum class ExitStatus {
 /// The one table from error codes to exit statuses; whatever is not named there is `failed`.
 ExitStatus exit_status_of(const Error& error) noexcept;
 
-/// Of several devices the worst counts: failed, then refused, then differs. `usage` never meets the others:
-/// it is found before anything is tried.
+/// Of several devices the worst counts: failed, then refused, then differs. `usage` comes after refused: see
+/// once_written().
 ExitStatus worse(ExitStatus a, ExitStatus b) noexcept;
+
+/// The status of a command that has written something: `usage` is told only where nothing was, so what one
+/// device cannot have while another got it counts as refused.
+ExitStatus once_written(ExitStatus status) noexcept;
 
 }  // namespace ferry

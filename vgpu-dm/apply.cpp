@@ -247,6 +247,10 @@ std::string_view text(GpuOutcome::Kind kind) {
   return "unknown";
 }
 
+bool VgpuOutcome::wrote() const {
+  return std::any_of(gpus.begin(), gpus.end(), [](const GpuOutcome& gpu) { return !gpu.done.empty(); });
+}
+
 ExitStatus VgpuOutcome::status() const {
   ExitStatus status = ExitStatus::done;
   for (const GpuOutcome& gpu : gpus) {
@@ -256,7 +260,7 @@ ExitStatus VgpuOutcome::status() const {
       status = worse(status, exit_status_of(*gpu.error));
     }
   }
-  return status;
+  return wrote() ? once_written(status) : status;
 }
 
 Result<VgpuView> look(const VgpuHost& on) {

@@ -55,7 +55,8 @@ std::string_view text(GpuOutcome::Kind kind);
 struct VgpuOutcome {
   std::vector<GpuOutcome> gpus;
   std::vector<std::string> notes;
-  ExitStatus status() const;  ///< the worst of all
+  bool wrote() const;         ///< whether any write succeeded
+  ExitStatus status() const;  ///< the worst of all; `usage` only if nothing was written
 };
 
 /// Called after each write with its result, in order: for logs and progress.

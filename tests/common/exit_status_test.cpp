@@ -34,6 +34,14 @@ TEST(ExitStatus, OfSeveralDevicesTheWorstCounts) {
   }
 }
 
+TEST(ExitStatus, IsUsageOnlyWhereNothingWasWritten) {
+  EXPECT_EQ(once_written(ExitStatus::usage), ExitStatus::refused);
+  for (const ExitStatus status :
+       {ExitStatus::done, ExitStatus::failed, ExitStatus::differs, ExitStatus::refused}) {
+    EXPECT_EQ(once_written(status), status);
+  }
+}
+
 TEST(ExitStatus, HasTheNumbersThatScriptsCompareWith) {
   EXPECT_EQ(static_cast<int>(ExitStatus::done), 0);
   EXPECT_EQ(static_cast<int>(ExitStatus::failed), 1);

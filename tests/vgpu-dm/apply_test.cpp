@@ -113,6 +113,17 @@ TEST_F(Apply, SaysThatAConfigurationAsksTheImpossible) {
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
+TEST_F(Apply, SaysRefusedWhereOneGpuCannotHaveItAndAnotherGotIt) {
+  const VgpuOutcome outcome =
+      node.apply(profile("  - {devices: [0], vgpu-devices: {T4-8Q: 3}}\n"
+                         "  - {devices: [1], vgpu-devices: {T4-8Q: 1}}\n"));
+  EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::changed, Kind::left_alone));
+  EXPECT_EQ(test::code_of(outcome.gpus[0].error), Errc::invalid_config);
+  EXPECT_EQ(outcome.status(), ExitStatus::refused);
+  // The second time nothing is written, and the file is all that is wrong.
+  EXPECT_EQ(node.apply(on("[0]", "{T4-8Q: 3}")).status(), ExitStatus::usage);
+}
+
 TEST_F(Apply, GoesBackWhenTheDriverHasLessRoomThanItSaid) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
   const std::string before = node.state();
