@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/boot_id.h"
+#include "common/pid_namespace.h"
 
 namespace ferry {
 namespace {
@@ -16,8 +17,14 @@ std::filesystem::path proc(int pid, const char* file) {
   return std::filesystem::path("proc") / std::to_string(pid) / file;
 }
 
-std::filesystem::path record_of(int pid) {
-  return std::filesystem::path(kDirectory) / (std::to_string(pid) + ".json");
+// "700.json"; a number of another PID namespace than the host's may be there twice: "27-4026532188.json".
+std::filesystem::path record_of(const HostFs& host, int pid) {
+  std::string name = std::to_string(pid);
+  if (const auto space = own_pid_namespace(host); space && *space != kHostsPidNamespace) {
+    const auto open = space->find('[') + 1;
+    name += "-" + space->substr(open, space->find(']') - open);
+  }
+  return std::filesystem::path(kDirectory) / (name + ".json");
 }
 
 struct ProcessState {
@@ -47,7 +54,20 @@ struct Record {
   bool live = false;
 };
 
-Record parse(const HostFs& host, const std::string& text, const std::string& boot) {
+// What a record is judged by.
+struct Present {
+  std::string boot;
+  Result<std::string> pid_namespace;  // of /proc
+};
+
+// Of a process that /proc does not show under its number nobody can say that it has ended.
+bool has_ended(const HostFs& host, int pid, const nlohmann::json& record, const Present& now) {
+  if (!now.pid_namespace || record.value("pid_namespace", "") != *now.pid_namespace) return false;
+  const auto process = process_state(host, pid);
+  return !process || process->state == 'Z' || process->start_time != record.value("start_time", "");
+}
+
+Record parse(const HostFs& host, const std::string& text, const Present& now) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) return {};
   try {
@@ -55,9 +75,7 @@ Record parse(const HostFs& host, const std::string& text, const std::string& boo
                          .act = json.at("act").get<std::string>(),
                          .value = json.at("value").get<std::string>(),
                          .kernel_state = json.value("kernel_state", "")}};
-    const auto process = process_state(host, out.write.pid);
-    out.live = json.value("boot_id", "") == boot && process && process->state != 'Z' &&
-               process->start_time == json.value("start_time", "");
+    out.live = json.value("boot_id", "") == now.boot && !has_ended(host, out.write.pid, json, now);
     return out;
   } catch (const nlohmann::json::exception&) {
     return {};  // not ours, or half a file of an old version: it cannot name a live write
@@ -72,11 +90,11 @@ Result<> for_each_record(const HostFs& host, F f) {
     if (is_gone(names.error())) return {};
     return fail(std::move(names).error());
   }
-  const std::string boot = boot_id(host).value_or("");
+  const Present now{.boot = boot_id(host).value_or(""), .pid_namespace = pid_namespace_of_proc(host)};
   for (const std::string& name : *names) {
     if (!name.ends_with(".json") || name.starts_with('.')) continue;
     const auto path = std::filesystem::path(kDirectory) / name;
-    if (const auto text = host.read_file(path)) f(path, parse(host, *text, boot));
+    if (const auto text = host.read_file(path)) f(path, parse(host, *text, now));
   }
   return {};
 }
@@ -100,20 +118,21 @@ Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, st
   }
   const nlohmann::json record = {{"version", 1},
                                  {"pid", pid},
+                                 {"pid_namespace", own_pid_namespace(host).value_or("")},
                                  {"start_time", process.start_time},
                                  {"boot_id", boot_id(host).value_or("")},
                                  {"act", write.act},
                                  {"value", write.value},
                                  {"kernel_state", write.kernel_state}};
   if (auto written = host.write_file(
-          record_of(pid), record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+          record_of(host, pid), record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
       !written)
     return fail(std::move(written).error());
   return write;
 }
 
 Result<> forget_stuck_write(HostFs& host, int pid) {
-  return host.remove_file(record_of(pid));
+  return host.remove_file(record_of(host, pid));
 }
 
 Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host) {

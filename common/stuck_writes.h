@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes that the kernel keeps, in run/ferry/stuck/<pid>.json. A device named in one is left alone until the
-// write returns (its record, or its process, is gone then) or the host reboots.
+// write returns (its record, or its process, is gone then) or the host reboots. Where /proc is not of the PID
+// namespace that the process was started in, as between containers, only the record or a reboot tells.
 #pragma once
 
 #include <string>
@@ -18,14 +19,15 @@ struct StuckWrite {
   std::string kernel_state;  ///< the process's state and the kernel function it sleeps in, for people
 };
 
-/// Records a child whose write has not returned. `act` and `value` as above; the rest is read from /proc.
-/// Clears away the records of writes that have ended.
+/// Records a child whose write has not returned, by the number that it has for us. `act` and `value` as
+/// above; the rest is read from /proc. Clears away the records of writes that have ended.
 Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, std::string value);
 
 /// Takes the record of a child away: its write has returned. That there was none is no error.
 Result<> forget_stuck_write(HostFs& host, int pid);
 
-/// Those still in the kernel. A record of another boot, or whose process has ended, is void and passed over.
+/// Those still in the kernel. A record of another boot, or whose process is seen to have ended, is void and
+/// passed over.
 Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host);
 
 /// Whether this write concerns `device` (a PCI address or mdev UUID): its path or value names it.

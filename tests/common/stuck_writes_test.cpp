@@ -16,7 +16,20 @@ using testing::IsEmpty;
 
 class StuckWritesTest : public testing::Test {
  protected:
-  StuckWritesTest() { boot("11111111-0000-4000-8000-000000000000"); }
+  StuckWritesTest() {
+    boot("11111111-0000-4000-8000-000000000000");
+    start_in("pid:[4026531836]");
+    proc_of("pid:[4026531836]");
+  }
+  /// The PID namespace that we and our children are in, and the one that /proc shows.
+  void start_in(const std::string& space) {
+    tree_.remove("proc/self");
+    tree_.link("proc/self/ns/pid", space);
+  }
+  void proc_of(const std::string& space) {
+    tree_.remove("proc/1");
+    tree_.link("proc/1/ns/pid", space);
+  }
   void boot(const std::string& id) { tree_.file("proc/sys/kernel/random/boot_id", id + "\n"); }
   // Field 2 is the name, which may hold spaces and brackets; 22 is the start time.
   void process(int pid, char state, const std::string& start_time, const std::string& name = "ferry") {
@@ -84,6 +97,59 @@ TEST_F(StuckWritesTest, IsOverAfterAReboot) {
   EXPECT_THAT(pids(), IsEmpty());
 }
 
+TEST_F(StuckWritesTest, OfAnotherPidNamespaceIsOverOnlyAfterAReboot) {
+  start_in("pid:[4026532188]");
+  record(27);
+  EXPECT_THAT(pids(), ElementsAre(27)) << "the host's /proc shows it under a number that nobody knows";
+  process(27, 'S', "99", "kworker/3:1");
+  EXPECT_THAT(pids(), ElementsAre(27)) << "this is another process";
+  proc_of("pid:[4026532200]");
+  EXPECT_THAT(pids(), ElementsAre(27)) << "and so it is in another container's /proc";
+  boot("22222222-0000-4000-8000-000000000000");
+  EXPECT_THAT(pids(), IsEmpty());
+}
+
+TEST_F(StuckWritesTest, OfTheHostIsNotOverForAContainer) {
+  process(700, 'D', "4242");
+  record(700);
+  tree_.remove("proc/700");
+  start_in("pid:[4026532188]");
+  proc_of("pid:[4026532188]");
+  EXPECT_THAT(pids(), ElementsAre(700));
+  proc_of("pid:[4026531836]");
+  EXPECT_THAT(pids(), IsEmpty()) << "the host's /proc, mounted there, knows better";
+}
+
+TEST_F(StuckWritesTest, IsOverWhenAContainersOwnProcessHasEnded) {
+  start_in("pid:[4026532188]");
+  proc_of("pid:[4026532188]");
+  process(27, 'D', "4242");
+  record(27);
+  EXPECT_THAT(pids(), ElementsAre(27));
+  tree_.remove("proc/27");
+  EXPECT_THAT(pids(), IsEmpty());
+}
+
+TEST_F(StuckWritesTest, IsNotOverWhereNobodyMaySeeWhoseProcItIs) {
+  process(700, 'D', "4242");
+  record(700);
+  tree_.remove("proc/700");
+  tree_.remove("proc/1");
+  EXPECT_THAT(pids(), ElementsAre(700));
+}
+
+TEST_F(StuckWritesTest, OfTwoPidNamespacesMayHaveOneNumber) {
+  for (const char* space : {"pid:[4026531836]", "pid:[4026532188]", "pid:[4026532200]"}) {
+    start_in(space);
+    process(27, 'D', "4242");
+    record(27);
+  }
+  EXPECT_THAT(host_.list("run/ferry/stuck").value(),
+              ElementsAre("27-4026532188.json", "27-4026532200.json", "27.json"));
+  must(forget_stuck_write(host_, 27));
+  EXPECT_THAT(host_.list("run/ferry/stuck").value(), ElementsAre("27-4026532188.json", "27.json"));
+}
+
 TEST_F(StuckWritesTest, ClearsAwayOnlyThoseThatAreOver) {
   process(700, 'D', "4242");
   process(701, 'D', "4250");
@@ -111,7 +177,10 @@ INSTANTIATE_TEST_SUITE_P(
         R"({"version":1,"pid":"700","act":"a","value":"v","boot_id":"b","start_time":"4242"})",
         R"({"version":1,"pid":700,"act":7,"value":"v","boot_id":"b","start_time":"4242"})",
         R"({"version":1,"pid":700,"act":"a","value":"v","boot_id":7,"start_time":"4242"})",
-        R"({"version":1,"pid":700,"act":"a","value":"v","boot_id":"11111111-0000-4000-8000-000000000000"})"));
+        R"({"version":1,"pid":700,"act":"a","value":"v","boot_id":"11111111-0000-4000-8000-000000000000",
+            "start_time":"4242","pid_namespace":7})",
+        R"({"version":1,"pid":700,"act":"a","value":"v","boot_id":"11111111-0000-4000-8000-000000000000",
+            "pid_namespace":"pid:[4026531836]"})"));
 
 TEST(StuckWrite, ConcernsTheDeviceThatItsPathOrValueNames) {
   const StuckWrite by_value{.pid = 1,
