@@ -9,6 +9,7 @@
 
 #include "cli/document.h"
 #include "cli/verbs.h"
+#include "common/counted.h"
 #include "common/suggest.h"
 #include "kubevirt-plugin/device_names.h"
 #include "vfio/passthrough_checks.h"
@@ -102,23 +103,23 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     const auto more = purpose.checks(*session.host, *inventory, session.rules);
     checks.insert(checks.end(), more.begin(), more.end());
   }
-  std::map<Verdict, int> counts;
+  std::map<Verdict, std::size_t> counts;
   json list = json::array();
   for (const Check& check : checks) {
     ++counts[check.verdict];
     list.push_back(to_json(check));
   }
-  const int passed = counts[Verdict::pass];
-  const int warnings = counts[Verdict::warn];
-  const int failed = counts[Verdict::fail];
-  const int unknown = counts[Verdict::unknown];
-  print(
-      session,
-      {{"for", *purposes},
-       {"checks", list},
-       {"summary", {{"passed", passed}, {"warnings", warnings}, {"failed", failed}, {"unknown", unknown}}}},
-      text_of(checks, *inventory, DeviceNames(*session.host)) +
-          fmt::format("{} passed, {} warnings, {} failed, {} unknown\n", passed, warnings, failed, unknown));
+  const std::size_t passed = counts[Verdict::pass];
+  const std::size_t warnings = counts[Verdict::warn];
+  const std::size_t failed = counts[Verdict::fail];
+  const std::size_t unknown = counts[Verdict::unknown];
+  print(session,
+        {{"for", *purposes},
+         {"checks", list},
+         {"summary", {{"passed", passed}, {"warnings", warnings}, {"failed", failed}, {"unknown", unknown}}}},
+        text_of(checks, *inventory, DeviceNames(*session.host)) +
+            fmt::format("{} passed, {}, {} failed, {} unknown\n", passed, counted(warnings, "warning"),
+                        failed, unknown));
   return failed > 0 ? ExitStatus::failed : ExitStatus::done;
 }
 

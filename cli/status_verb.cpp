@@ -84,9 +84,9 @@ void add_outlook(const Seen& seen, const AcceleratorRules& rules, const VfioDriv
                                              : std::vector<PciAddress>{};
   entry["group_viable"] = seen.inventory.has_iommu() && function.iommu_group && blockers.empty();
   entry["group_blockers"] = to_json(blockers);
-  if (!seen.inventory.has_iommu()) {
+  if (const auto iommu = require_iommu(seen.inventory); !iommu) {
     entry["movable"] = false;
-    entry["movable_reasons"] = json::array({"this host has no active IOMMU"});
+    entry["movable_reasons"] = json::array({iommu.error().message});
     return;
   }
   MoveRequest request;
@@ -150,7 +150,10 @@ ExitStatus status_verb(const Session& session) {
                driver_text(function), join(others, "\n"), vgpu_text(gpu), join(users, "\n")});
   }
   std::string text = list.empty() ? "no accelerators on this host\n" : table.text();
-  if (!seen->inventory.has_iommu()) text += "no active IOMMU: nothing here can be given to a VM\n";
+  if (const auto iommu = require_iommu(seen->inventory); !iommu) {
+    text += fmt::format("nothing here can be given to a VM: {}\nhint: {}\n", iommu.error().message,
+                        iommu.error().hint);
+  }
   for (const std::string& note : seen->use.unknown) text += "note: " + note + "\n";
   for (const std::string& note : seen->vgpus.notes) text += "note: " + note + "\n";
   print(session,

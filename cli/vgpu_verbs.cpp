@@ -7,6 +7,7 @@
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "cli/vgpu_report.h"
+#include "common/counted.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/apply.h"
@@ -126,8 +127,7 @@ ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& opti
   }
   const auto names = file->names();
   print(session, {{"file", options.file.string()}, {"profiles", names}},
-        fmt::format("{}: valid, {} profile{}\n", options.file.string(), names.size(),
-                    names.size() == 1 ? "" : "s"));
+        fmt::format("{}: valid, {}\n", options.file.string(), counted(names.size(), "profile")));
   return ExitStatus::done;
 }
 

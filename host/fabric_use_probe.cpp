@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
+
 namespace ferry {
 namespace {
 
@@ -50,7 +52,7 @@ Result<UseReport> FabricUseProbe::look(std::span<const UseQuestion> questions) {
         {.kind = Holder::Kind::fabric,
          .name = "nv-fabricmanager",
          .pid = pid,
-         .what = fmt::format("the NVLink fabric ({} {})", switches, switches == 1 ? "switch" : "switches"),
+         .what = fmt::format("the NVLink fabric ({})", counted(switches, "switch", "switches")),
          .pod_uid = {}});
   }
   return report;

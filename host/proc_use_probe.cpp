@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
 #include "host/process_facts.h"
 
 namespace ferry {
@@ -170,8 +171,7 @@ Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
   }
   keep_only_harmless_services(*host_, pids, report);
   if (blocked > 0) {
-    report.blind = fmt::format("{} {} could not be looked into: not permitted", blocked,
-                               blocked == 1 ? "process" : "processes");
+    report.blind = counted(blocked, "process", "processes") + " could not be looked into: not permitted";
     report.unknown.push_back(report.blind);
   }
   return report;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
 #include "mdev/mdev_bus.h"
 
 namespace ferry {
@@ -113,13 +114,11 @@ std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory)
   std::map<PciAddress, std::string> out;
   for (const VgpuGpu& gpu : inventory.gpus) {
     if (!gpu.devices.empty()) {
-      out[gpu.address()] =
-          fmt::format("it carries {} vGPU{}", gpu.devices.size(), gpu.devices.size() == 1 ? "" : "s");
+      out[gpu.address()] = "it carries " + counted(gpu.devices.size(), "vGPU");
     } else if (gpu.framework != VgpuFramework::none) {
       out[gpu.address()] = "its driver offers vGPU types";
     } else if (gpu.function.sriov_numvfs > 0) {
-      out[gpu.address()] = fmt::format("it has {} virtual function{}", gpu.function.sriov_numvfs,
-                                       gpu.function.sriov_numvfs == 1 ? "" : "s");
+      out[gpu.address()] = "it has " + counted(gpu.function.sriov_numvfs, "virtual function");
     }
   }
   return out;
@@ -129,9 +128,9 @@ std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& invento
   std::map<PciAddress, std::string> out;
   for (const VgpuGpu& gpu : inventory.gpus) {
     if (gpu.devices.empty()) continue;
-    out[gpu.address()] =
-        fmt::format("carries {} vGPU{}; `ferry vgpu delete --device {}` takes them away", gpu.devices.size(),
-                    gpu.devices.size() == 1 ? "" : "s", gpu.address().text());
+    out[gpu.address()] = fmt::format("carries {}; `ferry vgpu delete --device {}` takes {} away",
+                                     counted(gpu.devices.size(), "vGPU"), gpu.address().text(),
+                                     gpu.devices.size() == 1 ? "it" : "them");
   }
   return out;
 }

@@ -5,13 +5,16 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
+
 namespace ferry {
 
 Result<std::string> read_text(const HostFs& host, const std::filesystem::path& path, std::size_t most) {
   auto content = host.read_attribute(path);
   if (!content) return content;
   if (content->size() > most) {
-    return fail(Errc::malformed_host, fmt::format("/{}: {} bytes", path.string(), content->size()));
+    return fail(Errc::malformed_host,
+                fmt::format("/{}: {}", path.string(), counted(content->size(), "byte")));
   }
   const auto is_control = [](char c) {
     const auto byte = static_cast<unsigned char>(c);

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
 #include "vfio/check_reading.h"
 #include "vfio/passthrough_check_parts.h"
 
@@ -128,7 +129,8 @@ Check bars_check(const HostFs& host, const PciFunction& function, const DeviceFa
   if (!trouble.empty()) return std::move(check).unknown(trouble);
   if (!config) return std::move(check).unknown(config.error().message, "run as root");
   if (facts.bars->empty()) return std::move(check).unknown(fmt::format("{} lists no BAR", path));
-  return std::move(check).passed(fmt::format("{} has addresses for {} BARs", path, facts.bars->size()));
+  return std::move(check).passed(
+      fmt::format("{} has addresses for {}", path, counted(facts.bars->size(), "BAR")));
 }
 
 // The number that "16.0 GT/s PCIe" begins with, in tenths.

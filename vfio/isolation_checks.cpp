@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
 #include "vfio/check_reading.h"
 #include "vfio/passthrough_check_parts.h"
 
@@ -176,7 +177,8 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
   if (!state.groups) return std::move(check).unknown(state.groups.error().message, "run as root");
   const std::size_t units = state.units->size();
   const std::size_t groups = state.groups->size();
-  std::string found = fmt::format("{} IOMMUs in /{}, {} groups in /{}", units, kUnits, groups, kGroups) +
+  std::string found = fmt::format("{} in /{}, {} in /{}", counted(units, "IOMMU"), kUnits,
+                                  counted(groups, "group"), kGroups) +
                       command_line_note(command_line);
   if (units > 0 && groups > 0) return std::move(check).passed(std::move(found));
   if (groups > 0) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
 #include "vfio/release.h"
 
 namespace ferry {
@@ -438,9 +439,9 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
                          "switch the IOMMU on in the firmware and, on Intel, boot with intel_iommu=on");
         }
         if (function.sriov_numvfs > 0) {
-          objections.add(
-              fmt::format("{} has {} virtual functions enabled", address.text(), function.sriov_numvfs),
-              "disable them first: a physical function with VFs cannot be given to a VM");
+          objections.add(fmt::format("{} has {} enabled", address.text(),
+                                     counted(function.sriov_numvfs, "virtual function")),
+                         "disable them first: a physical function with VFs cannot be given to a VM");
         }
         if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end()) {
           objections.add(fmt::format("{} {}", address.text(), kept->second));

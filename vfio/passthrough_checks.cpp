@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
 #include "vfio/passthrough_check_parts.h"
 
 namespace ferry {
@@ -37,8 +38,8 @@ Check functions_check(const Inventory& inventory, const AcceleratorRules& rules)
     }
   }
   if (problems.empty()) {
-    return std::move(check).passed(
-        fmt::format("/sys/bus/pci/devices has {} functions", inventory.functions.size()));
+    return std::move(check).passed("/sys/bus/pci/devices has " +
+                                   counted(inventory.functions.size(), "function"));
   }
   constexpr std::size_t kMostNamed = 3;
   std::string text = fmt::format("{} cannot be read", problems.size());

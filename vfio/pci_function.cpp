@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
+
 namespace ferry {
 namespace {
 
@@ -84,7 +86,7 @@ Result<HeaderType> read_header_type(const HostFs& host, const std::filesystem::p
   constexpr std::size_t kHeaderTypeOffset = 0x0e;
   if (config->size() <= kHeaderTypeOffset) {
     return fail(Errc::malformed_host,
-                fmt::format("/{}/config: only {} bytes", path.string(), config->size()));
+                fmt::format("/{}/config: only {}", path.string(), counted(config->size(), "byte")));
   }
   // A virtual function has no vendor and device there, but a header type (SR-IOV 1.1, 3.4.1).
   if ((*config)[0] == '\xff' && (*config)[1] == '\xff' && (*config)[kHeaderTypeOffset] == '\xff') {

@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
+
 namespace ferry {
 namespace {
 
@@ -101,14 +103,15 @@ Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
                                        want->missing(), want->type->short_name));
     } else if (carried > *limit) {
       const std::uint32_t beside = carried - want->missing();
-      room.lacking = Error{.code = Errc::invalid_config,
-                           .message = fmt::format(
-                               "{}: {}: no room for {} x {}: {} fit{}", want->entry->place, gpu.label(),
-                               want->entry->count, want->entry->type.text(), *limit,
-                               beside > want->kept.size()
-                                   ? fmt::format(", and {} others are asked for", beside - want->kept.size())
-                                   : ""),
-                           .hint = "'ferry vgpu types' shows what each GPU can carry"};
+      room.lacking = Error{
+          .code = Errc::invalid_config,
+          .message = fmt::format("{}: {}: no room for {} x {}: {} fit{}", want->entry->place, gpu.label(),
+                                 want->entry->count, want->entry->type.text(), *limit,
+                                 beside > want->kept.size()
+                                     ? fmt::format(", and {} asked for", counted(beside - want->kept.size(),
+                                                                                 "other is", "others are"))
+                                     : ""),
+          .hint = "'ferry vgpu types' shows what each GPU can carry"};
       return room;
     }
   }

@@ -284,6 +284,18 @@ TEST_F(CommandLine, ShowsThatNothingMovesWithoutAnIommu) {
   EXPECT_EQ(gpu["group_viable"], false);
   EXPECT_EQ(gpu["movable"], false);
   EXPECT_THAT(gpu["movable_reasons"][0].get<std::string>(), HasSubstr("no active IOMMU"));
+  const auto table = run_ferry({"--host-root", bare.root().string(), "status"});
+  EXPECT_THAT(table.out, HasSubstr("nothing here can be given to a VM: this host has no active IOMMU"));
+}
+
+TEST_F(CommandLine, ShowsThatNothingMovesInVfiosNoIommuMode) {
+  kernel_.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+  const auto gpu = nlohmann::json::parse(ferry({"status", "-o", "json"}).out)["accelerators"][0];
+  EXPECT_THAT(gpu["movable_reasons"][0].get<std::string>(), HasSubstr("no-IOMMU mode"));
+  const auto table = ferry({"status"});
+  EXPECT_THAT(table.out,
+              HasSubstr("VM: vfio runs in its no-IOMMU mode, which isolates nothing\nhint: unset"));
+  EXPECT_THAT(table.out, testing::Not(HasSubstr("no active IOMMU")));
 }
 
 TEST_F(CommandLine, RestoresAnNvSwitchThatWasTakenOnRequest) {

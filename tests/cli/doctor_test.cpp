@@ -46,7 +46,7 @@ TEST_F(Doctor, ExitsWith0OnWarningsAndOnWhatIsUnknown) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("  warn     boot-display "));
   EXPECT_THAT(result.out, HasSubstr("  unknown  power-state "));
-  EXPECT_THAT(result.out, testing::EndsWith("\n24 passed, 1 warnings, 0 failed, 1 unknown\n"));
+  EXPECT_THAT(result.out, testing::EndsWith("\n24 passed, 1 warning, 0 failed, 1 unknown\n"));
 }
 
 TEST_F(Doctor, ExitsWith1WhenACheckFailsAndShowsTheFix) {

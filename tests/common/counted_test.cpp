@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/counted.h"
+
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+TEST(Counted, SaysOneAsOneAndEverythingElseAsMany) {
+  EXPECT_EQ(counted(0, "warning"), "0 warnings");
+  EXPECT_EQ(counted(1, "warning"), "1 warning");
+  EXPECT_EQ(counted(2, "warning"), "2 warnings");
+  EXPECT_EQ(counted(1, "switch", "switches"), "1 switch");
+  EXPECT_EQ(counted(0, "switch", "switches"), "0 switches");
+}
+
+}  // namespace
+}  // namespace ferry
