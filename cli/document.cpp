@@ -95,7 +95,20 @@ json to_json(const Error& error) {
 
 json to_json(const Step& step) {
   json out = {{"text", step.text()}, {"why", step.why}};
-  if (step.of_a_service()) out["service"] = step.value;
+  if (step.of_a_holder()) {
+    constexpr auto kKey = [](Releasable::Kind kind) {
+      switch (kind) {
+        case Releasable::Kind::persistence:
+          return "address";
+        case Releasable::Kind::module:
+          return "module";
+        case Releasable::Kind::service:
+          break;
+      }
+      return "service";
+    };
+    out[kKey(step.holder.kind)] = step.holder.name;
+  }
   if (step.of_a_function()) out["address"] = step.address.text();
   return out;
 }

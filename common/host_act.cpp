@@ -2,11 +2,13 @@
 // The child's side of the host writer.
 #include <array>
 #include <cerrno>
+#include <fcntl.h>
 #include <libkmod.h>
 #include <memory>
 #include <span>
 #include <string>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -47,8 +49,15 @@ int load_module(const std::string& root, const std::string& name) {
   return failure < 0 ? -failure : failure;
 }
 
+// delete_module(2), for which glibc has no function.
+int unload_module(const std::string& name) {
+  if (::syscall(SYS_delete_module, name.c_str(), O_NONBLOCK) == 0 || errno == ENOENT) return 0;
+  return errno;
+}
+
 int perform(HostFs& host, const std::string& root, std::string_view request) {
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
+  if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
   const auto end = request.find('\0');
   if (!request.starts_with('w') || end == std::string_view::npos) return EINVAL;
   return errno_of(host.write_attribute(request.substr(1, end - 1), request.substr(end + 1)));

@@ -148,4 +148,8 @@ Result<> SpawningWriter::load_module(std::string_view name, std::chrono::millise
   return act("m" + std::string(name), "load module " + std::string(name), {}, deadline);
 }
 
+Result<> SpawningWriter::unload_module(std::string_view name, std::chrono::milliseconds deadline) {
+  return act("u" + std::string(name), "unload module " + std::string(name), std::string(name), deadline);
+}
+
 }  // namespace ferry

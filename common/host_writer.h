@@ -44,6 +44,11 @@ class HostWriter {
   /// already or built in is success. Errors as above; ENOENT when there is no such module.
   virtual Result<> load_module(std::string_view name,
                                std::chrono::milliseconds deadline = kWriteDeadline) = 0;
+
+  /// Unloads a module (underscores, no suffix), at once or not at all. One that is not loaded is success.
+  /// EAGAIN while it is in use; EBUSY when it is on its way in or out, or cannot be unloaded.
+  virtual Result<> unload_module(std::string_view name,
+                                 std::chrono::milliseconds deadline = kWriteDeadline) = 0;
 };
 
 /// The real one. Its children are our own executable, started as `program host-act ROOT` when there is a
@@ -63,6 +68,7 @@ class SpawningWriter final : public HostWriter {
   Result<> write(const std::filesystem::path& relative, std::string_view value,
                  std::chrono::milliseconds deadline) override;
   Result<> load_module(std::string_view name, std::chrono::milliseconds deadline) override;
+  Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline) override;
 
  private:
   struct Child {
@@ -84,8 +90,8 @@ class SpawningWriter final : public HostWriter {
 inline constexpr std::string_view kHostActVerb = "host-act";
 
 /// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
-/// path, a NUL and the value; or "m" and a module's name. The answer is the errno as an int, 0 for done.
-/// Ends, with 0, when the other end closes; 2 when called wrongly.
+/// path, a NUL and the value; "m" or "u" and the name of a module to load or unload. The answer is the errno
+/// as an int, 0 for done. Ends, with 0, when the other end closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv);
 
 }  // namespace ferry

@@ -14,8 +14,8 @@ namespace ferry {
 
 struct StuckWrite {
   int pid = 0;
-  std::string act;           ///< what was being done: "write sys/bus/pci/drivers/x/unbind", "load module x"
-  std::string value;         ///< the value of a write, often a PCI address; empty for modules
+  std::string act;    ///< what was being done: "write sys/bus/pci/drivers/x/unbind", "load module x"
+  std::string value;  ///< of a write, often a PCI address; a module that goes; empty for one that comes
   std::string kernel_state;  ///< the process's state and the kernel function it sleeps in, for people
 };
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "host/console_use_probe.h"
 #include "host/fabric_use_probe.h"
 #include "host/libvirt_use_probe.h"
 #include "host/mount_use_probe.h"
@@ -69,6 +70,7 @@ std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRu
   probes.push_back(std::make_unique<MountUseProbe>(host));
   probes.push_back(std::make_unique<NetworkUseProbe>(host));
   probes.push_back(std::make_unique<ScreenUseProbe>(host));
+  probes.push_back(std::make_unique<ConsoleUseProbe>(host));
   probes.push_back(std::make_unique<FabricUseProbe>(host, rules));
   probes.push_back(std::make_unique<LibvirtUseProbe>(
       host, VirtHelper{.program = virt_program(), .host_root = host.root()}));

@@ -26,9 +26,9 @@ class CombinedUseProbe final : public UseProbe {
   std::vector<std::unique_ptr<UseProbe>> probes_;
 };
 
-/// Every probe there is, for this host: /proc, mounts, network links, screens, the NVLink fabric (whose
-/// switches `rules` takes on request), libvirt, and the kubelet, which is asked through `pods`. `host` must
-/// outlive it.
+/// Every probe there is, for this host: /proc, mounts, network links, screens, nvidia_drm's console, the
+/// NVLink fabric (whose switches `rules` takes on request), libvirt, and the kubelet, which is asked through
+/// `pods`. `host` must outlive it.
 std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules,
                                          ListPodDevices pods);
 

@@ -64,7 +64,10 @@ MovePlan plan(const MoveContext& context, const Look& seen, const MoveRequest& r
   if (direction == Direction::back)
     return plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
   MoveRequest possible = request;
-  if (context.releaser == nullptr) possible.release.clear();
+  // A module needs no service manager to go.
+  if (context.releaser == nullptr)
+    std::erase_if(possible.release, [](const std::string& name) { return name != kConsoleModule; });
+  possible.persistence_by_gpu = context.persistence != nullptr;
   return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.stuck);
 }
 
@@ -187,17 +190,12 @@ class Apply {
   /// The one behind the fence; empty when nothing was left to look for.
   const Look& last_look() const { return seen_; }
 
-  void stop_services() {
-    each_unit([&](Move& move) -> std::optional<MoveResult> {
-      for (const Step& step : move.steps) {
-        if (step.kind != Step::Kind::stop_service) break;
-        if (auto stopped = services_.stop(step.value); !stopped) {
-          return failed(std::move(move), std::move(stopped).error().during(step.text()));
-        }
-        for (const PciAddress& device : move.devices) released_[device].insert(step.value);
-      }
-      return std::nullopt;
-    });
+  /// In the order of Releasable for all units together: what one of them waits for may hold another's device.
+  void let_go(const Inventory& inventory) {
+    stop_all(Releasable::Kind::persistence);
+    stop_what_holds_on(inventory);
+    stop_all(Releasable::Kind::service);
+    stop_all(Releasable::Kind::module);
   }
 
   /// A driver is there before anything else is touched: what fails here has changed nothing of a unit. Going
@@ -207,7 +205,7 @@ class Apply {
     std::map<std::string, std::optional<Error>> loaded;
     each_unit([&](Move& move) -> std::optional<MoveResult> {
       for (const Step& step : move.steps) {
-        if (step.of_a_service()) continue;
+        if (step.of_a_holder()) continue;
         if (!is_load(step)) break;
         auto known = loaded.find(step.value);
         if (known == loaded.end()) {
@@ -262,10 +260,12 @@ class Apply {
     open_fences_of_others();
     if (direction_ == Direction::back) return;
     each_unit([&](Move& move) -> std::optional<MoveResult> {
-      if (const Step& first = move.steps.front(); first.kind == Step::Kind::stop_service) {
+      if (const Step& first = move.steps.front(); first.kind == Step::Kind::let_go) {
+        const std::string who =
+            first.holder.kind == Releasable::Kind::persistence ? kPersistenced : first.holder.name;
         return refused({.devices = move.devices,
                         .groups = move.groups,
-                        .reasons = {first.value + " holds a device of the group although it was to let go"},
+                        .reasons = {who + " holds a device of the group although it was to let go"},
                         .hint = "find out what starts it meanwhile, or stop it first"});
       }
       if (!is_load(move.steps.front())) {
@@ -296,6 +296,59 @@ class Apply {
   }
 
  private:
+  void stop_all(Releasable::Kind kind) {
+    each_unit([&](Move& move) -> std::optional<MoveResult> {
+      for (const Step& step : move.steps) {
+        if (step.kind != Step::Kind::let_go) break;
+        if (step.holder.kind != kind) continue;
+        auto stopped = services_.stop(step.holder);
+        // A GPU that the daemon cannot be asked for is seen to hold on: its whole service stops then.
+        const bool other_way =
+            kind == Releasable::Kind::persistence && !stopped && stopped.error().code != Errc::stuck;
+        if (!stopped && !other_way) {
+          return failed(std::move(move), std::move(stopped).error().during(step.text()));
+        }
+        if (stopped) note_released(move, step.holder);
+      }
+      return std::nullopt;
+    });
+  }
+
+  // That the tool of a driver succeeded proves nothing.
+  void stop_what_holds_on(const Inventory& inventory) {
+    std::vector<PciAddress> asked;
+    for (const Move& move : moves_) {
+      for (const Step& step : move.steps) {
+        if (step.kind == Step::Kind::let_go && step.holder.kind == Releasable::Kind::persistence)
+          asked.push_back(PciAddress::parse(step.holder.name).value());
+      }
+    }
+    if (asked.empty()) return;
+    const auto use = context_.probe->look(use_questions(*context_.host, inventory, asked));
+    const auto holds_on = [&](const PciAddress& gpu) {
+      return !use || std::ranges::any_of(use->of(gpu.text()), [](const Holder& holder) {
+        return holder.service == kPersistenced;
+      });
+    };
+    if (std::ranges::none_of(asked, holds_on)) return;
+    const Releasable service{.kind = Releasable::Kind::service, .name = kPersistenced};
+    each_unit([&](Move& move) -> std::optional<MoveResult> {
+      const auto moving = move.moving();
+      if (std::ranges::none_of(moving, [&](const PciAddress& address) {
+            return std::ranges::find(asked, address) != asked.end() && holds_on(address);
+          }))
+        return std::nullopt;
+      if (auto stopped = services_.stop(service); !stopped)
+        return failed(std::move(move), std::move(stopped).error().during(service.letting_go()));
+      note_released(move, service);
+      return std::nullopt;
+    });
+  }
+
+  void note_released(const Move& move, const Releasable& holder) {
+    for (const PciAddress& device : move.devices) released_[device].insert(holder);
+  }
+
   /// Calls f for each unit that is still to move; one that it gives a result for is no longer.
   template <typename F>
   void each_unit(const F& f) {
@@ -312,12 +365,12 @@ class Apply {
 
   // The plan that is carried out knows nothing of what no longer stands in the way.
   void tell_released(Move& move) const {
-    std::set<std::string> services;
+    std::set<Releasable> holders;
     for (const PciAddress& device : move.devices) {
       if (const auto found = released_.find(device); found != released_.end())
-        services.insert(found->second.begin(), found->second.end());
+        holders.insert(found->second.begin(), found->second.end());
     }
-    release_around(move, services);
+    release_around(move, holders);
   }
 
   // Each fence is one unit's, so units that end side by side do not meet here.
@@ -347,7 +400,7 @@ class Apply {
   const MoveRequest& request_;
   const Direction direction_;
   StoppedServices& services_;
-  std::map<PciAddress, std::set<std::string>> released_;  // by accelerator
+  std::map<PciAddress, std::set<Releasable>> released_;  // by accelerator
   std::vector<MoveResult> results_;
   std::vector<Move> moves_;
   std::map<PciAddress, Fence> fences_;  // by a unit's first device
@@ -361,7 +414,7 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
   MoveOutcome outcome{.results = {}, .notes = notes_of(*seen)};
   Apply apply(context, request, direction, services);
   apply.begin(plan(context, *seen, request, direction));
-  apply.stop_services();
+  apply.let_go(seen->inventory);
   apply.load_modules();
   apply.close_fences(seen->inventory);
   if (apply.anything_left()) apply.plan_again();
@@ -384,6 +437,13 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
   MovePreview preview{.plan = plan(context, *seen, request, direction), .notes = notes_of(*seen)};
   preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
   return preview;
+}
+
+Result<MoveOutcome> start_what_was_stopped(const MoveContext& context) {
+  StoppedServices services(context);
+  if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  auto restart = services.start_all();
+  return MoveOutcome{.results = {}, .notes = std::move(restart.notes), .errors = std::move(restart.errors)};
 }
 
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction) {

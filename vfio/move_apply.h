@@ -32,6 +32,7 @@ struct MoveContext {
   std::function<void(const Step&)> on_step;
   DriverLock* driver_lock = nullptr;  ///< nullptr: no driver of this host has a lock against unbinding
   Releaser* releaser = nullptr;       ///< nullptr: no service is stopped, whatever MoveRequest::release says
+  PersistenceSwitch* persistence = nullptr;  ///< nullptr: nvidia-persistenced lets go of all GPUs or none
 };
 
 struct MovePreview {
@@ -65,10 +66,14 @@ struct MoveOutcome {
 Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
                                   Direction direction);
 
-/// Does it: services stopped, modules, fences, one more look at the users, then the units side by side. One
-/// unit's failure never stops another's, and a write that the kernel keeps ends its own unit alone, as
-/// `failed` with Errc::stuck: nothing more is written there, not even the way back. Services are started
-/// again in any case, also those that a killed run has left stopped. Errors as for preview_moves().
+/// Does it: holders on the release list let go, modules, fences, one more look at the users, then the units
+/// side by side. One unit's failure never stops another's, and a write that the kernel keeps ends its own
+/// unit alone, as `failed` with Errc::stuck: nothing more is written there, not even the way back. Who has
+/// let go takes hold again in any case, also after a run that was killed. Errors as for preview_moves().
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction);
+
+/// Only what a killed run has left stopped: it is started, where nothing is to move. `results` is empty.
+/// Errors as read_service_record().
+Result<MoveOutcome> start_what_was_stopped(const MoveContext& context);
 
 }  // namespace ferry

@@ -134,16 +134,28 @@ void object_to_member(const AcceleratorRules& rules, const PciFunction& function
 }
 
 std::string remedy_of(const Holder& holder, bool could_be_released) {
+  if (could_be_released && holder.kind == Holder::Kind::console) {
+    return fmt::format(
+        "if nothing needs its screen, let it be unloaded for the move: --release {0} (in a "
+        "policy: release: [{0}])",
+        holder.name);
+  }
   if (!could_be_released || holder.service.empty() || runs_others(holder.service))
     return std::string(holder.remedy());
-  return fmt::format("stop it first, or let it be stopped for the move: --release {}", holder.service);
+  return fmt::format(
+      "stop it first, or let it be stopped for the move: --release {0} (in a policy: release: [{0}])",
+      holder.service);
 }
 
-// A service that only has to let go for a while is what stands in the way, but no objection: it goes into
-// `released`, where that is given.
+/// Who has to let go of a unit for a while: what stands in the way, but no objection.
+struct Released {
+  std::map<Releasable, std::vector<PciAddress>> holders;  ///< and of which functions
+  std::map<std::string, std::set<std::string>> also;      ///< by module: the other devices it lets go of then
+};
+
+// Who holds the function may go into `released`, where that is given.
 void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
-                      const std::set<std::string>& stuck, Objections& objections,
-                      std::set<std::string>* released) {
+                      const std::set<std::string>& stuck, Objections& objections, Released* released) {
   const std::string name = function.address.text();
   if (function.problem) {
     objections.add(fmt::format("{} cannot be read: {}", name, function.problem->message));
@@ -158,8 +170,10 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
   }
   for (const Holder& holder : use.of(name)) {
     if (request.force && holder.only_a_screen()) continue;
-    if (released != nullptr && may_release(holder, request.release)) {
-      released->insert(holder.service);
+    if (const auto may = may_release(holder, request.release); released != nullptr && may) {
+      released->holders[*may].push_back(function.address);
+      if (may->kind == Releasable::Kind::module)
+        released->also[may->name].insert(holder.also.begin(), holder.also.end());
       continue;
     }
     objections.add(fmt::format("{} is in use: {}", name, holder.text()),
@@ -170,6 +184,64 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
 Step override_step(const PciFunction& function, const std::string& value, std::string why) {
   return {
       .kind = Step::Kind::set_override, .address = function.address, .value = value, .why = std::move(why)};
+}
+
+/// A unit on its way to be planned or refused.
+struct Candidate {
+  Unit unit;
+  Move move;
+  Objections objections;
+  Released released;
+};
+
+// A module lets go of all its devices or of none. A unit that is refused for that may keep another from
+// moving.
+void object_to_shared_modules(std::vector<Candidate>& candidates) {
+  for (bool settled = false; !settled;) {
+    settled = true;
+    std::set<std::string> moving;
+    for (const Candidate& candidate : candidates) {
+      if (candidate.objections.any()) continue;
+      for (const PciAddress& address : candidate.move.moving()) moving.insert(address.text());
+    }
+    for (Candidate& candidate : candidates) {
+      if (candidate.objections.any()) continue;
+      for (const auto& [module, devices] : candidate.released.also) {
+        for (const std::string& device : devices) {
+          if (moving.contains(device)) continue;
+          settled = false;
+          candidate.objections.add(
+              fmt::format("{} is not unloaded: it also serves {}, which does not move with this", module,
+                          device),
+              fmt::format("move all its GPUs together, or load it with fbdev=0 (options {} in "
+                          "/etc/modprobe.d)",
+                          module));
+        }
+      }
+    }
+  }
+}
+
+// nvidia-persistenced is asked for single GPUs where others are left to it. Where none is, its service is
+// stopped: that needs no tool of the driver's, lets go of what the daemon holds beside the GPUs too, and
+// there is nobody whom it would serve meanwhile.
+std::set<Releasable> asked_to_let_go(const Inventory& inventory, const AcceleratorRules& rules,
+                                     const MoveRequest& request, const Released& released) {
+  std::set<Releasable> out;
+  for (const auto& [holder, functions] : released.holders) {
+    const bool serves_others = std::ranges::any_of(inventory.functions, [&](const auto& entry) {
+      const auto& [address, function] = entry;
+      return rules.match(function) && function.driver == inventory.find(functions.front())->driver &&
+             std::ranges::find(request.accelerators, address) == request.accelerators.end();
+    });
+    if (holder.name != kPersistenced || !request.persistence_by_gpu || !serves_others) {
+      out.insert(holder);
+      continue;
+    }
+    for (const PciAddress& function : functions)
+      out.insert({.kind = Releasable::Kind::persistence, .name = function.text()});
+  }
+  return out;
 }
 
 // Companions before accelerators: a card's audio driver may sleep on the GPU's.
@@ -345,10 +417,10 @@ std::string Step::text() const {
       return "bind " + address.text() + " to " + value;
     case Kind::probe:
       return "let the kernel choose a driver for " + address.text();
-    case Kind::stop_service:
-      return "stop " + value;
-    case Kind::start_service:
-      return "start " + value;
+    case Kind::let_go:
+      return holder.letting_go();
+    case Kind::take_hold:
+      return holder.taking_hold();
   }
   return {};
 }
@@ -381,32 +453,36 @@ std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint
   return out;
 }
 
-// Around all other steps: what the service keeps open must be closed before the first look that counts, and
+// Around all other steps: what the holder keeps open must be closed before the first look that counts, and
 // nothing that happens in between may leave it down.
-void release_around(Move& move, const std::set<std::string>& services) {
+void release_around(Move& move, const std::set<Releasable>& holders) {
   std::vector<Step> out;
-  out.reserve(move.steps.size() + 2 * services.size());
-  for (const std::string& service : services) {
-    out.push_back({.kind = Step::Kind::stop_service,
+  out.reserve(move.steps.size() + 2 * holders.size());
+  for (const Releasable& holder : holders) {
+    out.push_back({.kind = Step::Kind::let_go,
                    .address = {},
-                   .value = service,
-                   .why = "it holds a device and is on the release list; once for all groups that need it"});
+                   .value = {},
+                   .why = "it holds a device and is on the release list; once for all groups that need it",
+                   .holder = holder});
   }
   out.insert(out.end(), move.steps.begin(), move.steps.end());
-  for (const std::string& service : services) {
-    out.push_back(
-        {.kind = Step::Kind::start_service,
-         .address = {},
-         .value = service,
-         .why = "it serves the host's other devices; once all groups have moved, whatever becomes of them"});
+  for (auto holder = holders.rbegin(); holder != holders.rend(); ++holder) {
+    const bool of_one = holder->kind == Releasable::Kind::persistence;
+    out.push_back({.kind = Step::Kind::take_hold,
+                   .address = {},
+                   .value = {},
+                   .why = of_one ? "once the GPU is back on the driver it had, by this command or a later one"
+                                 : "it serves the host's other devices; once all groups have moved, whatever "
+                                   "becomes of them",
+                   .holder = *holder});
   }
   move.steps = std::move(out);
 }
 
 MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                    const UseReport& use, const VfioDriverTable& drivers, const std::set<std::string>& stuck) {
-  MovePlan plan;
-  for (const Unit& unit : units_of(inventory, request.accelerators)) {
+  std::vector<Candidate> candidates;
+  for (Unit& unit : units_of(inventory, request.accelerators)) {
     Move move;
     move.devices = unit.accelerators;
     move.groups = groups_of(inventory, unit.functions);
@@ -428,9 +504,9 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
       move.members.push_back(std::move(member));
     }
     if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers);
+    Released released;
     // What is on vfio already stays there whoever uses it: that is what it is there for.
     if (!move.steps.empty()) {
-      std::set<std::string> released;
       for (const PciAddress& address : move.moving()) {
         const PciFunction& function = *inventory.find(address);
         object_to_moving(function, request, use, stuck, objections, &released);
@@ -447,13 +523,21 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
           objections.add(fmt::format("{} {}", address.text(), kept->second));
         }
       }
-      release_around(move, released);
     }
+    candidates.push_back({.unit = std::move(unit),
+                          .move = std::move(move),
+                          .objections = std::move(objections),
+                          .released = std::move(released)});
+  }
+  object_to_shared_modules(candidates);
+  MovePlan plan;
+  for (auto& [unit, move, objections, released] : candidates) {
     if (objections.any()) {
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
-    } else {
-      plan.moves.push_back(std::move(move));
+      continue;
     }
+    release_around(move, asked_to_let_go(inventory, rules, request, released));
+    plan.moves.push_back(std::move(move));
   }
   return plan;
 }

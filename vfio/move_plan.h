@@ -15,6 +15,7 @@
 #include "vfio/driver_choice.h"
 #include "vfio/inventory.h"
 #include "vfio/move_record.h"
+#include "vfio/release.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {
@@ -40,18 +41,19 @@ struct Member {
   std::string driver_after;   ///< empty: none; the same as before for what is left alone
 };
 
-/// One write, or one order to the host's service manager. `value` is a module, an override ("" clears it), a
-/// driver or a service, by kind.
+/// One write, or one order to what holds devices without using them. `value` is a module, an override (""
+/// clears it) or a driver, by kind.
 struct Step {
-  enum class Kind { stop_service, load_module, set_override, unbind, bind, probe, start_service };
+  enum class Kind { let_go, load_module, set_override, unbind, bind, probe, take_hold };
   Kind kind = Kind::bind;
   PciAddress address;  ///< of no meaning without of_a_function()
   std::string value;
   std::string why;
+  Releasable holder = {};  ///< who lets go or takes hold again; of no meaning for the other kinds
   /// "unbind 0000:01:00.1 from snd_hda_intel"
   std::string text() const;
-  bool of_a_service() const { return kind == Kind::stop_service || kind == Kind::start_service; }
-  bool of_a_function() const { return kind != Kind::load_module && !of_a_service(); }
+  bool of_a_holder() const { return kind == Kind::let_go || kind == Kind::take_hold; }
+  bool of_a_function() const { return kind != Kind::load_module && !of_a_holder(); }
   bool operator==(const Step&) const = default;
 };
 
@@ -87,9 +89,10 @@ struct MoveRequest {
       untouchable;             ///< accelerators that must stay, and why ("carries 2 vGPUs")
   bool recorded_only = false;  ///< going back: only what Ferry has a record of moving
   bool force = false;          ///< move it though a screen depends on it (Holder::only_a_screen)
-  /// Services that are stopped for the move to vfio when nothing else holds the device (vfio/release.h), and
-  /// started again after it.
+  /// Services and modules that let go for the move to vfio when nothing else holds the device
+  /// (release_list()), and take hold again after it.
   std::set<std::string> release = {};
+  bool persistence_by_gpu = false;  ///< nvidia-persistenced can be asked to let go of single GPUs
 };
 
 /// The questions to put to a UseProbe before `addresses` may move: every device node below each function, and
@@ -109,8 +112,9 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
 MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                      const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck);
 
-/// Puts the steps that stop `services` before all others of `move`, and those that start them behind.
-void release_around(Move& move, const std::set<std::string>& services);
+/// Puts the steps in which `holders` let go before all others of `move`, and those in which they take hold
+/// again behind.
+void release_around(Move& move, const std::set<Releasable>& holders);
 
 struct Undo {
   std::vector<Step> steps;

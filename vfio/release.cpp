@@ -28,8 +28,32 @@ bool of_another_kind(std::string_view name) {
 
 }  // namespace
 
+std::string Releasable::letting_go() const {
+  switch (kind) {
+    case Kind::persistence:
+      return "switch persistence of " + name + " off";
+    case Kind::service:
+      return "stop " + name;
+    case Kind::module:
+      return "unload module " + name;
+  }
+  return {};
+}
+
+std::string Releasable::taking_hold() const {
+  switch (kind) {
+    case Kind::persistence:
+      return "switch persistence of " + name + " on again";
+    case Kind::service:
+      return "start " + name;
+    case Kind::module:
+      return "load module " + name + " again";
+  }
+  return {};
+}
+
 std::set<std::string> default_release() {
-  return {"nvidia-persistenced.service"};
+  return {kPersistenced};
 }
 
 bool runs_others(std::string_view unit) {
@@ -71,13 +95,15 @@ bool runs_others(std::string_view unit) {
 Result<std::vector<std::string>> services_named(std::string_view name) {
   // DCGM's service has had two names; who knows only its process would name that.
   if (name == "nv-hostengine") return std::vector<std::string>{"nvidia-dcgm.service", "dcgm.service"};
+  // The kernel takes either spelling of a module's name and shows this one.
+  if (name == kConsoleModule || name == "nvidia-drm") return std::vector<std::string>{kConsoleModule};
   constexpr std::size_t kLongest = 255;
   std::string unit(name);
   if (!unit.ends_with(kService)) unit += kService;
   if (unit.size() == kService.size() || unit.size() > kLongest ||
       !std::ranges::all_of(unit, is_unit_letter) || of_another_kind(name)) {
     return fail(Errc::usage, fmt::format("'{}' is not the name of a service", name),
-                "name a systemd service as `systemctl` does: --release nvidia-dcgm");
+                "name a systemd service as `systemctl` does (nvidia-dcgm), or nvidia_drm for its console");
   }
   if (runs_others(unit)) {
     return fail(Errc::usage, fmt::format("{} is never stopped: it runs VMs or containers", unit),
@@ -98,9 +124,16 @@ Result<std::set<std::string>> release_list(const std::vector<std::string>& names
   return out;
 }
 
-bool may_release(const Holder& holder, const std::set<std::string>& list) {
-  return holder.kind == Holder::Kind::process && holder.pod_uid.empty() && !holder.service.empty() &&
-         list.contains(holder.service) && !runs_others(holder.service);
+std::optional<Releasable> may_release(const Holder& holder, const std::set<std::string>& list) {
+  if (holder.kind == Holder::Kind::console) {
+    if (holder.name != kConsoleModule || !list.contains(holder.name)) return std::nullopt;
+    return Releasable{.kind = Releasable::Kind::module, .name = holder.name};
+  }
+  if (holder.kind == Holder::Kind::process && holder.pod_uid.empty() && !holder.service.empty() &&
+      list.contains(holder.service) && !runs_others(holder.service)) {
+    return Releasable{.kind = Releasable::Kind::service, .name = holder.service};
+  }
+  return std::nullopt;
 }
 
 }  // namespace ferry

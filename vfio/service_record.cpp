@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/service_record.h"
 
+#include <array>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -22,6 +24,31 @@ tl::unexpected<Error> broken(const std::string& why) {
               "the file says which services to start again; mend it, or start them and remove it");
 }
 
+/// The file's maps from name to state. An earlier version knew services alone.
+struct Section {
+  const char* key;
+  Releasable::Kind kind;
+};
+constexpr std::array kSections = {Section{.key = "services", .kind = Releasable::Kind::service},
+                                  Section{.key = "modules", .kind = Releasable::Kind::module},
+                                  Section{.key = "gpus", .kind = Releasable::Kind::persistence}};
+
+// What stands in the file is started and loaded by root: nothing but what could have been written.
+bool could_be_ours(const Releasable& holder) {
+  switch (holder.kind) {
+    case Releasable::Kind::module:
+      return holder.name == kConsoleModule;
+    case Releasable::Kind::persistence: {
+      const auto gpu = PciAddress::parse(holder.name);
+      return gpu && gpu->text() == holder.name;
+    }
+    case Releasable::Kind::service:
+      break;
+  }
+  const auto named = services_named(holder.name);
+  return named && named->front() == holder.name && holder.name != kConsoleModule;
+}
+
 }  // namespace
 
 Result<ServiceRecord> read_service_record(const HostFs& host) {
@@ -40,12 +67,18 @@ Result<ServiceRecord> read_service_record(const HostFs& host) {
           fmt::format("/{} is of an earlier boot and void: systemd has started afresh", kFile));
       return out;
     }
-    for (const auto& [unit, state] : record.at("services").items()) {
-      // What stands here is started by root: nothing but what could have been written.
-      const auto named = services_named(unit);
-      if (!named || named->front() != unit) return broken("'" + unit + "' is not the name of a service");
-      if (state != kToStart && state != kWaits) return broken(unit + " is neither to be started nor waiting");
-      out.services[unit] = state == kWaits ? StoppedService::waits_for_a_device : StoppedService::to_start;
+    for (const auto& [key, kind] : kSections) {
+      const json section =
+          kind == Releasable::Kind::service ? record.at(key) : record.value(key, json::object());
+      if (!section.is_object()) return broken(fmt::format("'{}' is no map", key));
+      for (const auto& [name, state] : section.items()) {
+        const Releasable holder{.kind = kind, .name = name};
+        if (!could_be_ours(holder)) return broken(fmt::format("'{}' is no name for '{}'", name, key));
+        if (state != kToStart && state != kWaits)
+          return broken(name + " is neither to be started nor waiting");
+        out.services[holder] =
+            state == kWaits ? StoppedService::waits_for_a_device : StoppedService::to_start;
+      }
     }
     return out;
   } catch (const json::exception& error) {
@@ -53,15 +86,18 @@ Result<ServiceRecord> read_service_record(const HostFs& host) {
   }
 }
 
-Result<> write_service_record(HostFs& host, const std::map<std::string, StoppedService>& services) {
+Result<> write_service_record(HostFs& host, const std::map<Releasable, StoppedService>& services) {
   if (services.empty()) return host.remove_file(kFile);
   const auto boot = boot_id(host);
   if (!boot) return fail(Error(boot.error()).during("record which services are stopped"));
-  json units = json::object();
-  for (const auto& [unit, state] : services)
-    units[unit] = state == StoppedService::waits_for_a_device ? kWaits : kToStart;
-  const json record = {
-      {"version", kVersionOfFormat}, {"ferry", kVersion}, {"boot_id", *boot}, {"services", units}};
+  json record = {
+      {"version", kVersionOfFormat}, {"ferry", kVersion}, {"boot_id", *boot}, {"services", json::object()}};
+  for (const auto& [key, kind] : kSections) {
+    for (const auto& [holder, state] : services) {
+      if (holder.kind == kind)
+        record[key][holder.name] = state == StoppedService::waits_for_a_device ? kWaits : kToStart;
+    }
+  }
   return host.write_file(kFile, record.dump(2) + "\n");
 }
 

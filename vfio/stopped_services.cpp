@@ -7,20 +7,43 @@
 
 #include <fmt/format.h>
 
+#include "common/stuck_writes.h"
 #include "vfio/inventory.h"
 #include "vfio/release.h"
 
 namespace ferry {
 namespace {
 
-// A host that cannot be looked at counts as one with devices: a service that does not start is then told.
-bool devices_left(const MoveContext& context) {
-  const auto inventory = scan(*context.host);
-  if (!inventory) return true;
-  return std::ranges::any_of(inventory->functions, [&](const auto& entry) {
-    const PciFunction& function = entry.second;
-    return context.rules.match(function) && function.driver && !on_vfio_driver(function);
+constexpr const char* kNvidia = "nvidia";
+
+// Whether there is a device that `holder` would hold.
+bool device_left(const MoveContext& context, const Inventory& inventory, const Releasable& holder) {
+  return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
+    const auto& [address, function] = entry;
+    if (!function.driver || on_vfio_driver(function)) return false;
+    switch (holder.kind) {
+      case Releasable::Kind::service:
+        return context.rules.match(function);
+      case Releasable::Kind::module:
+        return function.driver == kNvidia;
+      case Releasable::Kind::persistence:
+        return address.text() == holder.name;
+    }
+    return true;
   });
+}
+
+std::string again(const Releasable& holder, bool by_us) {
+  const std::string_view when = by_us ? "" : " by an earlier run";
+  switch (holder.kind) {
+    case Releasable::Kind::persistence:
+      return fmt::format("persistence of {} was switched off{} and is on again", holder.name, when);
+    case Releasable::Kind::service:
+      return fmt::format("{} was stopped{} and is started again", holder.name, when);
+    case Releasable::Kind::module:
+      return fmt::format("module {} was unloaded{} and is loaded again", holder.name, when);
+  }
+  return {};
 }
 
 }  // namespace
@@ -33,51 +56,107 @@ Result<> StoppedServices::take_over() {
   return {};
 }
 
-void StoppedServices::tell(Step::Kind kind, const std::string& unit) const {
-  if (context_.on_step) context_.on_step({.kind = kind, .address = {}, .value = unit, .why = {}});
+void StoppedServices::tell(Step::Kind kind, const Releasable& holder) const {
+  if (context_.on_step)
+    context_.on_step({.kind = kind, .address = {}, .value = {}, .why = {}, .holder = holder});
 }
 
-Result<> StoppedServices::stop(const std::string& unit) {
-  if (const auto known = tried_.find(unit); known != tried_.end()) {
+Result<> StoppedServices::let_go(const Releasable& holder) const {
+  switch (holder.kind) {
+    case Releasable::Kind::persistence:
+      return context_.persistence->set(PciAddress::parse(holder.name).value(), false);
+    case Releasable::Kind::service:
+      return context_.releaser->stop(holder.name);
+    case Releasable::Kind::module:
+      return context_.writer->unload_module(holder.name);
+  }
+  return {};
+}
+
+Result<> StoppedServices::take_hold(const Releasable& holder) const {
+  switch (holder.kind) {
+    case Releasable::Kind::persistence:
+      return context_.persistence->set(PciAddress::parse(holder.name).value(), true);
+    case Releasable::Kind::service:
+      return context_.releaser->start(holder.name);
+    case Releasable::Kind::module:
+      return context_.writer->load_module(holder.name);
+  }
+  return {};
+}
+
+Result<> StoppedServices::record(std::map<Releasable, StoppedService> after) {
+  if (after == stopped_) return {};
+  if (auto written = write_service_record(*context_.host, after); !written) return written;
+  stopped_ = std::move(after);
+  return {};
+}
+
+Result<> StoppedServices::stop(const Releasable& holder) {
+  if (const auto known = tried_.find(holder); known != tried_.end()) {
     return known->second;
   }
   auto after = stopped_;
-  after[unit] = StoppedService::to_start;
-  Result<> done;
-  if (after != stopped_) done = write_service_record(*context_.host, after);
+  after[holder] = StoppedService::to_start;
+  Result<> done = record(std::move(after));
   if (done) {
-    stopped_ = std::move(after);
-    tell(Step::Kind::stop_service, unit);
-    done = context_.releaser->stop(unit);
+    tell(Step::Kind::let_go, holder);
+    done = let_go(holder);
+    // Whoever cannot switch it off cannot switch it on: the service that is stopped instead sees to it.
+    if (!done && done.error().code != Errc::stuck && holder.kind == Releasable::Kind::persistence) {
+      after = stopped_;
+      after.erase(holder);
+      if (auto written = record(std::move(after)); !written) done = written;
+    }
   }
-  tried_[unit] = done;
+  tried_[holder] = done;
   return done;
 }
 
 StoppedServices::Restart StoppedServices::start_all() {
   Restart out{.notes = std::exchange(notes_, {}), .errors = {}};
   if (stopped_.empty()) return out;
-  if (context_.releaser == nullptr) {
-    for (const auto& [unit, state] : stopped_)
-      out.notes.push_back(fmt::format("{} is stopped and no service manager is there to start it", unit));
-    return out;
-  }
-  const bool left = devices_left(context_);
-  std::map<std::string, StoppedService> after;
-  for (const auto& [unit, state] : stopped_) {
-    if (state == StoppedService::waits_for_a_device && !left) {
-      after[unit] = state;
+  // A host that cannot be looked at counts as one with devices: what does not start is then told.
+  const auto inventory = scan(*context_.host);
+  const auto stuck = stuck_writes(*context_.host);
+  std::map<Releasable, StoppedService> after;
+  // The other way round than they were asked to let go.
+  for (auto entry = stopped_.rbegin(); entry != stopped_.rend(); ++entry) {
+    const auto& [holder, state] = *entry;
+    const bool service = holder.kind == Releasable::Kind::service;
+    const bool left = !inventory || device_left(context_, *inventory, holder);
+    // A service may well run without a device; the others have nothing to hold.
+    if (!left && (!service || state == StoppedService::waits_for_a_device)) {
+      after[holder] = StoppedService::waits_for_a_device;
       continue;
     }
-    tell(Step::Kind::start_service, unit);
-    auto started = context_.releaser->start(unit);
+    const bool nobody = (service && context_.releaser == nullptr) ||
+                        (holder.kind == Releasable::Kind::persistence && context_.persistence == nullptr);
+    if (nobody) {
+      after[holder] = state;
+      out.notes.push_back(
+          service ? fmt::format("{} is stopped and no service manager is there to start it", holder.name)
+                  : fmt::format("persistence of {} is off and no nvidia-smi is there to "
+                                "switch it on",
+                                holder.name));
+      continue;
+    }
+    if (stuck && std::ranges::find(*stuck, holder.name, &StuckWrite::value) != stuck->end()) {
+      after[holder] = state;
+      out.notes.push_back(
+          fmt::format("{}: waits, since an earlier order about it has not returned "
+                      "(/run/ferry/stuck)",
+                      holder.taking_hold()));
+      continue;
+    }
+    tell(Step::Kind::take_hold, holder);
+    auto started = take_hold(holder);
     if (started) {
-      out.notes.push_back(fmt::format("{} was stopped{} and is started again", unit,
-                                      tried_.contains(unit) ? "" : " by an earlier run"));
+      out.notes.push_back(again(holder, tried_.contains(holder)));
       continue;
     }
-    after[unit] = left ? StoppedService::to_start : StoppedService::waits_for_a_device;
-    Error error = std::move(started).error().during("start " + unit);
+    after[holder] = left ? StoppedService::to_start : StoppedService::waits_for_a_device;
+    Error error = std::move(started).error().during(holder.taking_hold());
     if (left) {
       error.hint = "the next `ferry vfio bind` or `restore` tries again";
       out.errors.push_back(std::move(error));
@@ -85,11 +164,7 @@ StoppedServices::Restart StoppedServices::start_all() {
       out.notes.push_back(error.message + "; no accelerator is left to it, it is started with the next one");
     }
   }
-  if (after != stopped_) {
-    if (auto written = write_service_record(*context_.host, after); !written)
-      out.errors.push_back(std::move(written).error());
-  }
-  stopped_ = std::move(after);
+  if (auto written = record(std::move(after)); !written) out.errors.push_back(std::move(written).error());
   return out;
 }
 
@@ -97,10 +172,17 @@ Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host) {
   auto record = read_service_record(host);
   if (!record) return fail(std::move(record).error());
   std::vector<std::string> notes = std::move(record->notes);
-  for (const auto& [unit, state] : record->services) {
-    notes.push_back(state == StoppedService::to_start
-                        ? fmt::format("{} was stopped by an earlier run: the next one starts it", unit)
-                        : fmt::format("{} is started again with the next accelerator", unit));
+  for (const auto& [holder, state] : record->services) {
+    if (state == StoppedService::to_start) {
+      notes.push_back(
+          holder.kind == Releasable::Kind::service
+              ? fmt::format("{} was stopped by an earlier run: the next one starts it", holder.name)
+              : fmt::format("left by an earlier run to the next: {}", holder.taking_hold()));
+    } else {
+      notes.push_back(holder.kind == Releasable::Kind::service
+                          ? fmt::format("{} is started again with the next accelerator", holder.name)
+                          : fmt::format("once a GPU is back on its driver: {}", holder.taking_hold()));
+    }
   }
   return notes;
 }

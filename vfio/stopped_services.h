@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The services that are stopped while groups move: each once, recorded before, and started again whatever
-// becomes of the groups. What a killed run left stopped is taken over.
+// Who lets go of devices while groups move (services, nvidia_drm, nvidia-persistenced for one GPU): each is
+// asked once, recorded before, and takes hold again whatever becomes of the groups. What a killed run left is
+// taken over.
 #pragma once
 
 #include <map>
@@ -15,31 +16,35 @@ namespace ferry {
 
 class StoppedServices {
  public:
-  /// `context` must outlive this. Without a releaser nothing is stopped or started.
+  /// `context` must outlive this. Without its releaser no service is stopped or started.
   explicit StoppedServices(const MoveContext& context) : context_(context) {}
 
   /// Takes over what an earlier run left stopped. Errors as read_service_record().
   Result<> take_over();
 
-  /// Stops `unit`, or says again what came of it. On an error it may be stopped or not: it is started again
-  /// with the others.
-  Result<> stop(const std::string& unit);
+  /// Has `holder` let go, or says again what came of it. On an error it may have let go or not: it takes hold
+  /// again with the others. Only GPUs whose persistence could not be switched are nothing to switch back.
+  Result<> stop(const Releasable& holder);
 
   struct Restart {
     std::vector<std::string> notes;
     std::vector<Error> errors;  ///< services that do not start although devices are left, or the record
   };
-  /// Starts all. One that does not start although no accelerator is left on a driver of the host waits until
-  /// there is one again, since most find nothing to do without; that is a note.
+  /// Starts all. A service that does not start although no accelerator is left on a driver of the host waits
+  /// until there is one again, since most find nothing to do without; that is a note. A module waits for a
+  /// device of its driver, a GPU's persistence for that GPU.
   Restart start_all();
 
  private:
-  void tell(Step::Kind kind, const std::string& unit) const;
+  void tell(Step::Kind kind, const Releasable& holder) const;
+  Result<> let_go(const Releasable& holder) const;
+  Result<> take_hold(const Releasable& holder) const;
+  Result<> record(std::map<Releasable, StoppedService> after);
 
   const MoveContext& context_;
-  std::map<std::string, StoppedService> stopped_;  ///< as recorded
-  std::map<std::string, Result<>> tried_;          ///< by this run
-  std::vector<std::string> notes_;                 ///< of the record
+  std::map<Releasable, StoppedService> stopped_;  ///< as recorded
+  std::map<Releasable, Result<>> tried_;          ///< by this run
+  std::vector<std::string> notes_;                ///< of the record
 };
 
 /// For people: what an earlier run has left to be started. Errors as read_service_record().

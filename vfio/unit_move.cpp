@@ -183,7 +183,7 @@ Error after_undo(Error error, const std::vector<std::string>& troubles) {
 }  // namespace
 
 Result<> perform(const MoveContext& context, const Step& step) {
-  if (step.of_a_service()) return {};  // several units may share one: see StoppedServices
+  if (step.of_a_holder()) return {};  // several units may share one: see StoppedServices
   if (context.on_step) context.on_step(step);
   HostWriter& writer = *context.writer;
   const std::filesystem::path bus = "sys/bus/pci";
@@ -201,8 +201,8 @@ Result<> perform(const MoveContext& context, const Step& step) {
       return writer.write(bus / "drivers" / step.value / "bind", address);
     case Step::Kind::probe:
       return writer.write(bus / "drivers_probe", address);
-    case Step::Kind::stop_service:
-    case Step::Kind::start_service:
+    case Step::Kind::let_go:
+    case Step::Kind::take_hold:
       break;
   }
   return {};

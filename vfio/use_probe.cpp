@@ -29,6 +29,9 @@ std::string Holder::text() const {
     case Kind::fabric:
       who = "fabric manager " + name;
       break;
+    case Kind::console:
+      who = fmt::format("kernel module {} (its console)", name);
+      break;
   }
   if (pid) who += fmt::format(" (pid {})", *pid);
   if (!pod_uid.empty()) who += fmt::format(" in pod {}", pod_uid);
@@ -53,6 +56,8 @@ std::string_view Holder::remedy() const {
       return "`ferry vfio bind --force` moves it all the same: the screen then shows nothing more";
     case Kind::fabric:
       return "stop the fabric manager first, with everything that uses the fabric";
+    case Kind::console:
+      return "unload the module first (modprobe -r), if nothing needs its screen";
   }
   return {};
 }

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,15 +40,18 @@ struct Holder {
     boot_display,  ///< the firmware's screen
     framebuffer,   ///< the firmware's framebuffer lies in its memory
     fabric,        ///< part of an NVLink fabric whose manager is active
+    console,       ///< a kernel module shows a console of its own through it, without any process
   };
   Kind kind = Kind::process;
-  std::string name;        ///< command name, or the VM's; a mount point, a link's or framebuffer's name
+  std::string name;        ///< command name, or the VM's; a mount point, a link's, framebuffer's or module's
   std::optional<int> pid;  ///< absent when only libvirt or the kubelet knows
   std::string what;        ///< the node or claim through which it holds; empty where `name` says all
   std::string pod_uid;     ///< empty when in no pod
   /// "nvidia-persistenced.service": the service of the host that a process belongs to, if it may be stopped
   /// by that name without ending a VM or a container. Empty otherwise.
   std::string service = {};
+  /// Other devices that it holds as well and can only let go of together with this one (a module's).
+  std::set<std::string> also = {};
 
   /// "VM demo-gpu (pid 412) holds /dev/vfio/12", "process dcgm (pid 5) of dcgm.service holds /dev/nvidia0"
   std::string text() const;

@@ -44,10 +44,10 @@ Write write_of(const Step& step) {
       return driver("unbind");
     case Step::Kind::bind:
       return driver("bind");
-    case Step::Kind::stop_service:
+    case Step::Kind::let_go:
     case Step::Kind::load_module:
     case Step::Kind::probe:
-    case Step::Kind::start_service:
+    case Step::Kind::take_hold:
       break;
   }
   throw std::runtime_error("not a plain write: " + step.text() + "; is vfio-pci loaded?");

@@ -166,6 +166,14 @@ void FakeKernel::add_module(const FakeDriver& driver) {
   modules_[module_of(driver)] = driver;
 }
 
+void FakeKernel::add_plain_module(const std::string& name,
+                                  const std::map<std::string, std::string>& parameters) {
+  plain_modules_[name] = parameters;
+  directory(fs::path("sys/module") / name);
+  for (const auto& [key, value] : parameters)
+    file(fs::path("sys/module") / name / "parameters" / key, value + "\n");
+}
+
 void FakeKernel::new_boot() {
   static int boots = 1;
   file("proc/sys/kernel/random/boot_id", fmt::format("5a6b5d5e-0000-4000-8000-{:012}\n", ++boots));
@@ -252,7 +260,7 @@ int FakeKernel::next_change(const std::string& path, const std::string& value, b
       for (const auto& [address, function] : functions_) {
         if (value == address || path.find("/" + address + "/") != std::string::npos) stuck_.insert(address);
       }
-      if (path == "module") stuck_.insert(value);
+      if (path == "module" || path == "unload") stuck_.insert(value);
       stuck = true;
       return 0;
     }
@@ -260,6 +268,15 @@ int FakeKernel::next_change(const std::string& path, const std::string& value, b
   stuck = stuck_device(path, value);
   if (!stuck) changes_.push_back({.path = path, .value = value});
   return 0;
+}
+
+void FakeKernel::record_stuck(const std::string& what, std::string_view value) {
+  const int pid = next_pid_++;
+  file(fs::path("proc") / std::to_string(pid) / "stat",
+       fmt::format("{} (ferry) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0\n", pid));
+  file(fs::path("run/ferry/stuck") / (std::to_string(pid) + ".json"),
+       fmt::format(R"({{"version":1,"pid":{},"start_time":"4242","boot_id":"{}","act":"{}","value":"{}"}})",
+                   pid, read_attribute("proc/sys/kernel/random/boot_id").value_or(""), what, value));
 }
 
 Result<> FakeKernel::write(const fs::path& relative, std::string_view value,
@@ -276,12 +293,7 @@ Result<> FakeKernel::write(const fs::path& relative, std::string_view value,
     return fail(error_from_errno(error, what));
   }
   if (stuck) {
-    const int pid = next_pid_++;
-    file(fs::path("proc") / std::to_string(pid) / "stat",
-         fmt::format("{} (ferry) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0\n", pid));
-    file(fs::path("run/ferry/stuck") / (std::to_string(pid) + ".json"),
-         fmt::format(R"({{"version":1,"pid":{},"start_time":"4242","boot_id":"{}","act":"{}","value":"{}"}})",
-                     pid, read_attribute("proc/sys/kernel/random/boot_id").value_or(""), what, value));
+    record_stuck(what, value);
     return fail(Errc::stuck, what + ": still in the kernel");
   }
   return react(relative, value);
@@ -318,9 +330,31 @@ Result<> FakeKernel::load_module(std::string_view name, std::chrono::millisecond
     return fail(error_from_errno(error, what));
   }
   if (stuck) return fail(Errc::stuck, what + ": still in the kernel");
+  if (const auto plain = plain_modules_.find(std::string(name)); plain != plain_modules_.end()) {
+    add_plain_module(plain->first, std::map(plain->second));
+    return {};
+  }
   const auto found = modules_.find(std::string(name));
   if (found == modules_.end()) return fail(error_from_errno(ENOENT, what));
   put_driver(found->second);
+  return {};
+}
+
+Result<> FakeKernel::unload_module(std::string_view name, std::chrono::milliseconds /*deadline*/) {
+  const std::lock_guard lock(mutex_);
+  bool stuck = false;
+  const std::string what = "unload module " + std::string(name);
+  if (const int error = next_change("unload", std::string(name), stuck); error != 0) {
+    return fail(error_from_errno(error, what));
+  }
+  if (stuck) {
+    record_stuck(what, name);
+    return fail(Errc::stuck, what + ": still in the kernel");
+  }
+  if (modules_.contains(std::string(name))) throw std::logic_error("no effect is known of " + what);
+  const auto users = list(fs::path("sys/module") / name / "holders");
+  if (users && !users->empty()) return fail(error_from_errno(EAGAIN, what));
+  remove(fs::path("sys/module") / name);
   return {};
 }
 

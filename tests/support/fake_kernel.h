@@ -47,8 +47,8 @@ struct FakeDriver {
 
 /// One recorded change of the host.
 struct HostChange {
-  std::string
-      path;  ///< relative to the root; "module" for a loaded module, "remove" + path for a removed file
+  std::string path;   ///< relative to the root; "module" for a loaded module, "unload", "remove" + path for a
+                      ///< removed file
   std::string value;  ///< what was written; a file of ours: its whole content
   bool operator==(const HostChange&) const = default;
 };
@@ -64,7 +64,9 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   void remove_function(const std::string& address);  ///< hot-unplug
   void add_driver(const FakeDriver& driver);         ///< loaded
   void add_module(const FakeDriver& driver);         ///< comes with load_module()
-  void new_boot();                                   ///< another boot id; run/ is emptied
+  /// A module without a PCI driver, loaded, with its parameters; goes with unload_module(), and comes again.
+  void add_plain_module(const std::string& name, const std::map<std::string, std::string>& parameters);
+  void new_boot();  ///< another boot id; run/ is emptied
   using ScratchDirectory::directory;
   using ScratchDirectory::file;
   using ScratchDirectory::link;
@@ -89,6 +91,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   Result<> write(const std::filesystem::path& relative, std::string_view value,
                  std::chrono::milliseconds deadline = kWriteDeadline) override;
   Result<> load_module(std::string_view name, std::chrono::milliseconds deadline = kWriteDeadline) override;
+  Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline = kWriteDeadline) override;
   Result<> write_file(const std::filesystem::path& relative, std::string_view content,
                       mode_t mode = 0644) override;
   Result<> remove_file(const std::filesystem::path& relative) override;
@@ -114,6 +117,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
  private:
   enum class Fault { none, fail, hang, die };
   /// Counts a change and applies the fault that waits for it; 0 to go on.
+  void record_stuck(const std::string& what, std::string_view value);
   int next_change(const std::string& path, const std::string& value, bool& stuck);
   Result<> react(const std::filesystem::path& relative, std::string_view value);
   void register_pci_effects();
@@ -133,7 +137,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
 
   mutable std::recursive_mutex mutex_;  // of all below; effects may ask the kernel again
   std::map<std::string, FakeDriver> drivers_;
-  std::map<std::string, FakeDriver> modules_;  // by module name
+  std::map<std::string, FakeDriver> modules_;                                // by module name
+  std::map<std::string, std::map<std::string, std::string>> plain_modules_;  // and their parameters
   std::map<std::string, FakeFunction> functions_;
   std::vector<std::pair<std::string, Effect>> effects_;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> slow_;

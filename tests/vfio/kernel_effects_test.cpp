@@ -154,5 +154,34 @@ TEST_P(KernelEffects, Holds) {
 INSTANTIATE_TEST_SUITE_P(Binding, KernelEffects, testing::ValuesIn(effects()),
                          [](const auto& row) { return row.param.name; });
 
+// `leaf` is a module that nobody needs, `used` one that another module needs.
+void check_unloading(const HostFs& host, HostWriter& writer, const std::string& leaf,
+                     const std::string& used) {
+  ASSERT_TRUE(writer.load_module(leaf));
+  EXPECT_TRUE(host.exists("sys/module/" + leaf));
+  EXPECT_TRUE(writer.unload_module(leaf));
+  EXPECT_FALSE(host.exists("sys/module/" + leaf));
+  EXPECT_TRUE(writer.unload_module(leaf)) << "it is not loaded";
+  const auto kept = writer.unload_module(used);
+  ASSERT_FALSE(kept);
+  EXPECT_EQ(kept.error().code, std::errc::resource_unavailable_try_again);
+  EXPECT_TRUE(host.exists("sys/module/" + used));
+}
+
+TEST(ModuleEffects, UnloadingTakesAModuleThatNobodyNeeds) {
+  std::map<std::string, std::string> names;
+  if (test::real_machine(names)) {
+    HostFs host("/");
+    SpawningWriter writer(host);
+    check_unloading(host, writer, "dummy", "vfio");
+    return;
+  }
+  FakeKernel kernel;
+  kernel.add_plain_module("dummy", {});
+  kernel.add_plain_module("vfio", {});
+  kernel.directory("sys/module/vfio/holders/vfio_pci");
+  check_unloading(kernel, kernel, "dummy", "vfio");
+}
+
 }  // namespace
 }  // namespace ferry

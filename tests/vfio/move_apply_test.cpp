@@ -152,6 +152,9 @@ TEST_F(MoveApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
     Result<> load_module(std::string_view name, std::chrono::milliseconds d) override {
       return kernel_->load_module(name, d);
     }
+    Result<> unload_module(std::string_view name, std::chrono::milliseconds d) override {
+      return kernel_->unload_module(name, d);
+    }
 
    private:
     FakeKernel* kernel_;

@@ -181,6 +181,9 @@ TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {
     Result<> load_module(std::string_view name, std::chrono::milliseconds deadline) override {
       return kernel_.load_module(name, deadline);
     }
+    Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline) override {
+      return kernel_.unload_module(name, deadline);
+    }
 
    private:
     FakeKernel& kernel_;

@@ -29,6 +29,11 @@ TEST(ReleaseList, KnowsTheServicesOfDcgmsProgram) {
   EXPECT_THAT(services_named("nv-hostengine").value(), ElementsAre("nvidia-dcgm.service", "dcgm.service"));
 }
 
+TEST(ReleaseList, KnowsNvidiasConsoleByBothSpellings) {
+  for (const char* name : {"nvidia_drm", "nvidia-drm"})
+    EXPECT_THAT(release_list({"none", name}).value(), ElementsAre("nvidia_drm"));
+}
+
 class NeverReleased : public testing::TestWithParam<const char*> {};
 
 TEST_P(NeverReleased, IsAUsageErrorThatSaysWhy) {
@@ -54,7 +59,7 @@ TEST_P(NoName, IsAUsageErrorThatSaysWhatWouldBe) {
   ASSERT_FALSE(list);
   EXPECT_EQ(list.error().code, Errc::usage);
   EXPECT_THAT(list.error().message, HasSubstr("is not the name of a service"));
-  EXPECT_THAT(list.error().hint, HasSubstr("--release nvidia-dcgm"));
+  EXPECT_THAT(list.error().hint, HasSubstr("(nvidia-dcgm), or nvidia_drm"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Names, NoName,
@@ -79,13 +84,28 @@ TEST(MayRelease, IsForProcessesOfListedServicesAlone) {
   Holder in_a_pod = process;
   in_a_pod.pod_uid = "0f2c1d3e-1111-2222-3333-444455556666";
   EXPECT_FALSE(may_release(in_a_pod, list));
-  for (const auto kind :
-       {Holder::Kind::virtual_machine, Holder::Kind::pod, Holder::Kind::mount, Holder::Kind::network_link,
-        Holder::Kind::boot_display, Holder::Kind::framebuffer, Holder::Kind::fabric}) {
+  for (const auto kind : {Holder::Kind::console, Holder::Kind::virtual_machine, Holder::Kind::pod,
+                          Holder::Kind::mount, Holder::Kind::network_link, Holder::Kind::boot_display,
+                          Holder::Kind::framebuffer, Holder::Kind::fabric}) {
     Holder another_kind = process;
     another_kind.kind = kind;
     EXPECT_FALSE(may_release(another_kind, list));
   }
+}
+
+TEST(MayRelease, IsForTheConsoleOfTheListedModule) {
+  const Holder console{
+      .kind = Holder::Kind::console, .name = "nvidia_drm", .pid = {}, .what = {}, .pod_uid = {}};
+  const auto may = may_release(console, {"nvidia_drm"});
+  ASSERT_TRUE(may);
+  EXPECT_EQ(may->letting_go(), "unload module nvidia_drm");
+  EXPECT_FALSE(may_release(console, default_release())) << "only if somebody says so: a screen goes dark";
+  Holder process = console;
+  process.kind = Holder::Kind::process;
+  EXPECT_FALSE(may_release(process, {"nvidia_drm"})) << "what a process calls itself";
+  Holder other = console;
+  other.name = "amdgpu";
+  EXPECT_FALSE(may_release(other, {"nvidia_drm", "amdgpu"}));
 }
 
 }  // namespace

@@ -14,26 +14,30 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr const char* kFile = "run/ferry/stopped-services.json";
-const std::map<std::string, StoppedService> kTwo = {
-    {"a.service", StoppedService::to_start}, {R"(b\x2d@1.service)", StoppedService::waits_for_a_device}};
+using Kind = Releasable::Kind;
+const std::map<Releasable, StoppedService> kAll = {
+    {{.kind = Kind::service, .name = "a.service"}, StoppedService::to_start},
+    {{.kind = Kind::service, .name = R"(b\x2d@1.service)"}, StoppedService::waits_for_a_device},
+    {{.kind = Kind::module, .name = "nvidia_drm"}, StoppedService::to_start},
+    {{.kind = Kind::persistence, .name = "0000:01:00.0"}, StoppedService::waits_for_a_device}};
 
 TEST(ServiceRecord, ReadsBackAsItself) {
   FakeKernel kernel;
   EXPECT_THAT(read_service_record(kernel).value().services, IsEmpty());
-  ASSERT_TRUE(write_service_record(kernel, kTwo));
-  EXPECT_EQ(read_service_record(kernel).value().services, kTwo);
+  ASSERT_TRUE(write_service_record(kernel, kAll));
+  EXPECT_EQ(read_service_record(kernel).value().services, kAll);
 }
 
-TEST(ServiceRecord, GoesWithItsLastService) {
+TEST(ServiceRecord, GoesWithItsLastHolder) {
   FakeKernel kernel;
-  ASSERT_TRUE(write_service_record(kernel, kTwo));
+  ASSERT_TRUE(write_service_record(kernel, kAll));
   ASSERT_TRUE(write_service_record(kernel, {}));
   EXPECT_FALSE(kernel.exists(kFile));
 }
 
 TEST(ServiceRecord, OfAnEarlierBootIsVoid) {
   FakeKernel kernel;
-  ASSERT_TRUE(write_service_record(kernel, kTwo));
+  ASSERT_TRUE(write_service_record(kernel, kAll));
   const auto left_over = kernel.read_file(kFile).value();
   kernel.new_boot();
   kernel.file(kFile, left_over);
@@ -65,7 +69,22 @@ INSTANTIATE_TEST_SUITE_P(
                     R"({"version":1,"boot_id":"b","services":{"a.service":"stopped"}})",
                     R"({"version":1,"boot_id":"b","services":{"a":"to start"}})",
                     R"({"version":1,"boot_id":"b","services":{"a b.service":"to start"}})",
-                    R"({"version":1,"boot_id":"b","services":{"docker.service":"to start"}})"));
+                    R"({"version":1,"boot_id":"b","services":{"docker.service":"to start"}})",
+                    R"({"version":1,"boot_id":"b","services":{"nvidia_drm":"to start"}})",
+                    R"({"version":1,"boot_id":"b","services":{},"modules":["nvidia_drm"]})",
+                    R"({"version":1,"boot_id":"b","services":{},"modules":{"rootkit":"to start"}})",
+                    R"({"version":1,"boot_id":"b","services":{},"modules":{"nvidia_drm":"stuck"}})",
+                    R"({"version":1,"boot_id":"b","services":{},"gpus":{"1":"to start"}})",
+                    R"({"version":1,"boot_id":"b","services":{},"gpus":{"01:00.0":"to start"}})",
+                    R"({"version":1,"boot_id":"b","services":{},"gpus":{"0000:01:00.0":true}})"));
+
+// What a version wrote that knew services alone.
+TEST(ServiceRecord, MayHoldServicesAlone) {
+  const FakeKernel kernel;
+  kernel.file("proc/sys/kernel/random/boot_id", "b\n");
+  kernel.file(kFile, R"({"version":1,"boot_id":"b","services":{"a.service":"to start"}})");
+  EXPECT_THAT(read_service_record(kernel).value().services, SizeIs(1));
+}
 
 }  // namespace
 }  // namespace ferry

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves of GPUs that nvidia_drm holds for a console of its own: refused unless the module may be unloaded and
+// no GPU that stays needs it; loaded again for whatever GPU has not moved.
+#include <cerrno>
+#include <cstdlib>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using test::at;
+using test::FakeKernel;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Status = MoveResult::Status;
+
+constexpr const char* kFirst = "0000:01:00.0";
+constexpr const char* kSecond = "0000:02:00.0";
+constexpr const char* kModule = "sys/module/nvidia_drm";
+constexpr const char* kRecord = "run/ferry/stopped-services.json";
+
+/// While the module is loaded, it holds every GPU on driver nvidia.
+class ConsoleProbe final : public UseProbe {
+ public:
+  explicit ConsoleProbe(const FakeKernel& kernel) : kernel_(&kernel) {}
+  std::map<std::string, Holder> others;
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    UseReport report;
+    for (const UseQuestion& question : questions) {
+      auto& holders = report.holders[question.device];
+      if (const auto other = others.find(question.device); other != others.end())
+        holders.push_back(other->second);
+      if (!kernel_->exists(kModule) || kernel_->driver_of(question.device) != "nvidia") continue;
+      Holder console{
+          .kind = Holder::Kind::console, .name = "nvidia_drm", .pid = {}, .what = "/dev/fb0", .pod_uid = {}};
+      for (const char* gpu : {kFirst, kSecond}) {
+        if (gpu != question.device && kernel_->driver_of(gpu) == "nvidia") console.also.insert(gpu);
+      }
+      holders.push_back(console);
+    }
+    return report;
+  }
+
+ private:
+  const FakeKernel* kernel_;
+};
+
+/// Two GPUs, each in a group of its own, and no service manager.
+struct Host {
+  Host() {
+    kernel.add_driver({.name = "nvidia", .ids = {"10de:2684"}});
+    kernel.add_plain_module("nvidia_drm", {{"modeset", "Y"}, {"fbdev", "Y"}});
+    unsigned group = 21;
+    for (const char* address : {kFirst, kSecond}) {
+      kernel.add_function({.address = address, .group = group++, .driver = "nvidia"});
+      request.accelerators.push_back(at(address));
+    }
+  }
+  MoveContext context() {
+    return {.host = &kernel, .writer = &kernel, .probe = &probe, .rules = test::gpu_rules(), .on_step = {}};
+  }
+  MoveOutcome apply(Direction direction = Direction::to_vfio) {
+    return apply_moves(context(), request, direction).value();
+  }
+  /// Loaded again for the GPUs that are left, and nothing is owed.
+  void expect_settled() const {
+    const bool left = kernel.driver_of(kFirst) == "nvidia" || kernel.driver_of(kSecond) == "nvidia";
+    EXPECT_EQ(kernel.exists(kModule), left);
+    EXPECT_EQ(kernel.exists(kRecord), !left) << "it is owed to the first GPU that comes back";
+  }
+
+  FakeKernel kernel;
+  ConsoleProbe probe{kernel};
+  MoveRequest request{.accelerators = {}, .with = {}, .untouchable = {}, .release = {"nvidia_drm"}};
+};
+
+std::vector<Status> statuses(const MoveOutcome& outcome) {
+  std::vector<Status> out;
+  out.reserve(outcome.results.size());
+  for (const MoveResult& result : outcome.results) out.push_back(result.status);
+  return out;
+}
+
+std::vector<std::string> module_changes(const FakeKernel& kernel) {
+  std::vector<std::string> out;
+  for (const auto& change : kernel.changes()) {
+    if (change.value == "nvidia_drm") out.push_back(change.path);
+  }
+  return out;
+}
+
+TEST(MoveConsole, IsRefusedOffTheListWithTheFlagAsHint) {
+  Host host;
+  host.request.release = default_release();
+  const auto outcome = host.apply();
+  ASSERT_EQ(statuses(outcome), std::vector<Status>(2, Status::refused));
+  EXPECT_THAT(outcome.results[0].refusal.reasons,
+              ElementsAre("0000:01:00.0 is in use: kernel module nvidia_drm (its console) holds /dev/fb0"));
+  EXPECT_THAT(outcome.results[0].refusal.hint, HasSubstr("--release nvidia_drm"));
+  EXPECT_THAT(host.kernel.changes(), IsEmpty());
+}
+
+TEST(MoveConsole, IsNotForced) {
+  Host host;
+  host.request.release = {};
+  host.request.force = true;
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::refused));
+}
+
+TEST(MoveConsole, LetsGoOnceForAllGpusAndComesBackWithTheFirst) {
+  Host host;
+  const auto outcome = host.apply();
+  EXPECT_EQ(statuses(outcome), std::vector<Status>(2, Status::done));
+  EXPECT_EQ(outcome.results[0].move.steps.front().text(), "unload module nvidia_drm");
+  EXPECT_EQ(outcome.results[0].move.steps.back().text(), "load module nvidia_drm again");
+  EXPECT_THAT(module_changes(host.kernel), ElementsAre("unload"));
+  host.expect_settled();
+
+  host.kernel.forget_changes();
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::already));
+  EXPECT_THAT(host.kernel.changes(), IsEmpty());
+
+  host.request.accelerators.pop_back();
+  EXPECT_EQ(statuses(host.apply(Direction::back)), std::vector<Status>{Status::done});
+  EXPECT_THAT(module_changes(host.kernel), ElementsAre("module"));
+  host.expect_settled();
+}
+
+TEST(MoveConsole, IsRefusedWhileAnotherGpuNeedsIt) {
+  Host host;
+  host.request.accelerators.pop_back();
+  const auto outcome = host.apply();
+  ASSERT_EQ(statuses(outcome), std::vector<Status>{Status::refused});
+  EXPECT_THAT(outcome.results[0].refusal.reasons,
+              ElementsAre("nvidia_drm is not unloaded: it also serves 0000:02:00.0, which does not move with "
+                          "this"));
+  EXPECT_FALSE(outcome.results[0].refusal.hint.empty());
+  EXPECT_THAT(host.kernel.changes(), IsEmpty());
+}
+
+// That one GPU is refused refuses the other.
+TEST(MoveConsole, IsRefusedWithTheOtherGpuThatAVmHas) {
+  Host host;
+  host.probe.others[kSecond] = {
+      .kind = Holder::Kind::virtual_machine, .name = "tenant", .pid = 9, .what = "it", .pod_uid = {}};
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::refused));
+  EXPECT_THAT(host.kernel.changes(), IsEmpty());
+}
+
+TEST(MoveConsole, GoesForTheLastGpuThatIsLeft) {
+  Host host;
+  host.request.accelerators = {at(kSecond)};
+  host.kernel.remove_function(kFirst);
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::done});
+}
+
+TEST(MoveConsole, FailsBothWhenSomebodyUsesTheModule) {
+  Host host;
+  host.kernel.fail_change(2, EAGAIN);  // after the record
+  const auto outcome = host.apply();
+  ASSERT_EQ(statuses(outcome), std::vector<Status>(2, Status::failed));
+  EXPECT_THAT(test::error_of(outcome.results[0]).message, HasSubstr("unload module nvidia_drm"));
+  EXPECT_THAT(host.kernel.writes(), IsEmpty());
+  host.expect_settled();
+}
+
+TEST(MoveConsole, LeavesAModuleAloneThatDoesNotReturn) {
+  Host host;
+  host.kernel.hang_change(2);
+  const auto outcome = host.apply();
+  ASSERT_EQ(statuses(outcome), std::vector<Status>(2, Status::failed));
+  EXPECT_EQ(test::error_of(outcome.results[0]).code, Errc::stuck);
+  EXPECT_THAT(outcome.notes, Contains(HasSubstr("/run/ferry/stuck")));
+  EXPECT_THAT(module_changes(host.kernel), IsEmpty()) << "a second write would only queue behind it";
+  EXPECT_TRUE(host.kernel.exists(kRecord));
+  host.kernel.release_stuck();
+  EXPECT_THAT(test::must(start_what_was_stopped(host.context())).errors, IsEmpty());
+  host.expect_settled();
+}
+
+TEST(MoveConsole, ComesBackForAGpuThatCouldNotMove) {
+  Host host;
+  host.kernel.hang_write({.path = "sys/bus/pci/drivers/nvidia/unbind", .value = kSecond});
+  EXPECT_EQ(statuses(host.apply()), (std::vector<Status>{Status::done, Status::failed}));
+  EXPECT_THAT(module_changes(host.kernel), ElementsAre("unload", "module"));
+}
+
+std::size_t changes_of_an_undisturbed_run() {
+  Host host;
+  host.apply();
+  return host.kernel.changes().size();
+}
+
+TEST(MoveConsole, EveryChangeThatFailsLeavesTheModuleLoadedOrRecorded) {
+  const std::size_t count = changes_of_an_undisturbed_run();
+  ASSERT_GT(count, 8U);
+  for (std::size_t n = 1; n <= count; ++n) {
+    SCOPED_TRACE(n);
+    Host host;
+    host.kernel.fail_change(n, EIO);
+    host.apply();
+    EXPECT_TRUE(host.kernel.exists(kModule) || host.kernel.exists(kRecord));
+    EXPECT_THAT(statuses(host.apply()), testing::Each(testing::AnyOf(Status::done, Status::already)));
+    host.apply(Direction::back);
+    host.expect_settled();
+  }
+}
+
+TEST(MoveConsole, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunLoadsTheModule) {
+  const std::size_t count = changes_of_an_undisturbed_run();
+  for (const Direction next : {Direction::to_vfio, Direction::back}) {
+    for (std::size_t n = 1; n <= count; ++n) {
+      SCOPED_TRACE(n);
+      Host host;
+      const pid_t child = ::fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        host.kernel.die_at_change(n);
+        (void)host.apply();
+        ::_exit(EXIT_FAILURE);  // it should have died
+      }
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+      EXPECT_THAT(host.apply(next).errors, IsEmpty());
+      host.expect_settled();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry
