@@ -43,9 +43,9 @@ void add(Shown& all, const char* key, const char* heading, bool anything, Shown 
 template <typename Moves>
 bool any(const Moves& moves) {
   if constexpr (std::is_same_v<Moves, MovePreview>) {
-    return !moves.plan.moves.empty() || !moves.plan.refusals.empty();
+    return !moves.plan.moves.empty() || !moves.plan.refusals.empty() || !moves.notes.empty();
   } else {
-    return !moves.results.empty();
+    return !moves.results.empty() || !moves.notes.empty() || !moves.errors.empty();
   }
 }
 

@@ -116,8 +116,8 @@ class CommandTree {
       verb->add_flag("--force", selection_.force, "also what only a screen depends on; never what is in use");
       verb->add_option(
           "--release", selection_.release,
-          "host service that may be stopped for the move, beside nvidia-persistenced; none: not even "
-          "that; may be repeated");
+          "host service that may be stopped for the move, beside nvidia-persistenced, or nvidia_drm with "
+          "its console; none: not even persistenced; may be repeated");
     }
     add_selection(add_changing_verb(
         *vfio, "unbind", "give groups back to the host",

@@ -7,7 +7,7 @@
 
 #include "mdev/vgpu_inventory.h"
 #include "vfio/move_record.h"
-#include "vfio/release.h"
+#include "vfio/stopped_services.h"
 
 namespace ferry {
 namespace {
@@ -64,7 +64,7 @@ Result<MoveRequest> to_give_back(const NodeHost& host, const Seen& seen) {
 MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
   MoveRequest request;
   request.untouchable = carriers_of_vgpus(seen.vgpus);
-  request.release = default_release();
+  request.release = seen.wanted.release;
   for (const auto& [address, mode] : seen.wanted.modes) {
     const PciFunction* gpu = seen.inventory.find(address);
     if (mode == Mode::passthrough && gpu != nullptr && host.moves.rules.match(*gpu))
@@ -73,14 +73,18 @@ MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
   return request;
 }
 
-// Nobody is asked who uses nothing, and a host without an IOMMU may well give nothing away.
+// Nobody is asked who uses nothing, and a host without an IOMMU may well give nothing away. The last stage
+// still sees to what a killed run has left stopped; the first leaves it to the last.
 Result<MoveOutcome> move(const NodeHost& host, const MoveRequest& request, Direction direction) {
-  if (request.accelerators.empty()) return MoveOutcome{};
-  return apply_moves(host.moves, request, direction);
+  if (!request.accelerators.empty()) return apply_moves(host.moves, request, direction);
+  return direction == Direction::to_vfio ? start_what_was_stopped(host.moves) : MoveOutcome{};
 }
 Result<MovePreview> preview(const NodeHost& host, const MoveRequest& request, Direction direction) {
-  if (request.accelerators.empty()) return MovePreview{};
-  return preview_moves(host.moves, request, direction);
+  if (!request.accelerators.empty()) return preview_moves(host.moves, request, direction);
+  if (direction == Direction::back) return MovePreview{};
+  auto notes = notes_on_stopped_services(*host.moves.host);
+  if (!notes) return fail(std::move(notes).error());
+  return MovePreview{.plan = {}, .notes = std::move(*notes)};
 }
 
 // A GPU that could not be given back carries nothing, and has been told about already.

@@ -32,6 +32,7 @@ WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory) {
   WantedState out;
   out.vgpus.name = policy.name;
   out.vgpus.place = policy.place;
+  out.release = policy.release;
   for (const VgpuGpu& gpu : inventory.gpus) {
     const PolicyItem* item = policy.item_for(gpu);
     if (item == nullptr) continue;

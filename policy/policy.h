@@ -4,11 +4,13 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "mdev/vgpu.h"
+#include "vfio/release.h"
 #include "vgpu-dm/profile.h"
 
 namespace ferry {
@@ -31,6 +33,8 @@ struct Policy {
   std::string name;
   std::vector<PolicyItem> items;  ///< at least one. Where several match a GPU, the last one holds
   std::string place;              ///< "policy.yaml:3"
+  /// What may be asked to let go of GPUs that are given away (release_list()).
+  std::set<std::string> release = default_release();
 
   /// The item that holds for a GPU; nullptr: none matches, and the GPU is left as it is.
   const PolicyItem* item_for(const VgpuGpu& gpu) const;
@@ -46,6 +50,7 @@ struct WantedState {
   std::map<PciAddress, Mode> modes;  ///< GPUs that no item matches are not in it
   /// What the GPUs shall carry: nothing those that are given away or left to the host.
   Profile vgpus;
+  std::set<std::string> release;  ///< as in Policy
 };
 WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory);
 

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/suggest.h"
+#include "vfio/release.h"
 #include "vgpu-dm/item_reader.h"
 #include "vgpu-dm/profile_yaml.h"
 
@@ -17,6 +18,7 @@ using Kind = ConfigNode::Kind;
 
 constexpr const char* kVersion = "v2";
 constexpr const char* kPolicies = "policies";
+constexpr const char* kRelease = "release";
 constexpr const char* kMode = "mode";
 
 Result<Mode> read_mode(const ItemReader& reader, const ConfigNode& item, const std::string& path) {
@@ -61,13 +63,38 @@ Result<PolicyItem> read_item(const ItemReader& reader, const NamedItems::Item& i
   return PolicyItem{.gpus = std::move(*gpus), .mode = *mode};
 }
 
+// Beside the policies and not in one: what holds GPUs is the host's, whatever they shall be.
+Result<std::set<std::string>> read_release(const ItemReader& reader, const ConfigNode& root) {
+  const ConfigMember* list = root.find(kRelease);
+  if (list == nullptr) return default_release();
+  if (list->value.kind != Kind::list) {
+    return reader.refuse(list->value, kRelease,
+                         fmt::format("expected a list of services, found {}", list->value.described()),
+                         "write [nvidia-dcgm], or [none] for none at all");
+  }
+  std::vector<std::string> names;
+  for (const ConfigNode& name : list->value.items) {
+    const std::string key = fmt::format("{}[{}]", kRelease, names.size());
+    if (!name.is_string())
+      return reader.refuse(name, key,
+                           fmt::format("expected the name of a service, found {}", name.described()));
+    names.push_back(name.text);
+    if (auto known = release_list({name.text}); !known)
+      return reader.refuse(name, key, known.error().message, known.error().hint);
+  }
+  return release_list(names);
+}
+
 Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   const ItemReader reader(source);
-  auto lists = reader.read_lists(root, kVersion, kPolicies);
+  auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease});
   if (!lists) return fail(std::move(lists).error());
+  const auto release = read_release(reader, root);
+  if (!release) return fail(Error(release.error()));
   PolicyFile out{.file = source.file, .policies = {}};
   for (NamedItems& list : *lists) {
-    Policy policy{.name = std::move(list.name), .items = {}, .place = std::move(list.place)};
+    Policy policy{
+        .name = std::move(list.name), .items = {}, .place = std::move(list.place), .release = *release};
     for (const NamedItems::Item& item : list.items) {
       auto read = read_item(reader, item);
       if (!read) return fail(std::move(read).error());

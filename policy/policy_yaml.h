@@ -3,7 +3,9 @@
 // item.
 //
 //   version: v2
-//   policies:
+//   release: [nvidia-dcgm]              # optional; for all policies of the file: who may be asked to let go
+//   of GPUs policies:                           # that are given away, beside nvidia-persistenced; none: not
+//   even that
 //     NAME:
 //     - devices: all                    # or a list of GPU numbers
 //       mode: passthrough               # host, passthrough or vgpu

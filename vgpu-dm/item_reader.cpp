@@ -68,7 +68,8 @@ Result<> ItemReader::check_version(const ConfigNode& root, const std::string& ve
 }
 
 Result<std::vector<NamedItems>> ItemReader::read_lists(const ConfigNode& root, const std::string& version,
-                                                       const std::string& key) const {
+                                                       const std::string& key,
+                                                       const std::vector<std::string>& beside) const {
   std::vector<NamedItems> out;
   if (root.kind == Kind::null) return out;
   if (root.kind != Kind::map) {
@@ -77,7 +78,9 @@ Result<std::vector<NamedItems>> ItemReader::read_lists(const ConfigNode& root, c
   }
   if (root.members.empty()) return out;
   if (auto r = check_version(root, version); !r) return fail(std::move(r).error());
-  if (auto r = check_keys(root, "", {kVersion, key}); !r) return fail(std::move(r).error());
+  std::vector<std::string> known = {kVersion, key};
+  known.insert(known.end(), beside.begin(), beside.end());
+  if (auto r = check_keys(root, "", known); !r) return fail(std::move(r).error());
 
   const ConfigMember* lists = root.find(key);
   if (lists == nullptr) return out;

@@ -42,9 +42,11 @@ class ItemReader {
   std::string place(const ConfigNode& node) const { return source_->place(node.line); }
 
   /// A document of the form {version: VERSION, KEY: {NAME: [ITEM, ...], ...}}, checked down to the items, of
-  /// which each list has at least one. None for an empty document or one with only a version.
+  /// which each list has at least one. None for an empty document or one with only a version. Keys of
+  /// `beside` may stand there too and are the caller's to read.
   Result<std::vector<NamedItems>> read_lists(const ConfigNode& root, const std::string& version,
-                                             const std::string& key) const;
+                                             const std::string& key,
+                                             const std::vector<std::string>& beside = {}) const;
 
   /// `devices`, and `device-filter` where there is one; without vGPUs.
   Result<ProfileItem> read_selection(const ConfigNode& item, const std::string& path) const;

@@ -127,6 +127,58 @@ TEST_F(NodeApplyTest, ReleasesWhatIsReleasedUnasked) {
   EXPECT_EQ(preview.given_away.plan.moves[0].steps.front().text(), "stop nvidia-persistenced.service");
 }
 
+TEST_F(NodeApplyTest, ReleasesWhatThePolicySays) {
+  probe_.held_by_service = kFirst;
+  NoService services;
+  NodeHost with_services = host();
+  with_services.moves.releaser = &services;
+  Policy strict = policy(kMixed);
+  strict.release = {};
+  const auto preview = preview_policy(with_services, strict).value();
+  ASSERT_THAT(preview.given_away.plan.refusals, SizeIs(1));
+  EXPECT_THAT(preview.given_away.plan.refusals[0].hint,
+              HasSubstr("in a policy: release: [nvidia-persistenced.service]"));
+}
+
+/// Takes every order and keeps it.
+class Orders final : public Releaser {
+ public:
+  std::vector<std::string> told;
+  Result<> stop(const std::string& unit) override {
+    told.push_back("stop " + unit);
+    return {};
+  }
+  Result<> start(const std::string& unit) override {
+    told.push_back("start " + unit);
+    return {};
+  }
+};
+
+TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToMove) {
+  for (const char* items : {"  - {devices: all, mode: host}\n", kMixed}) {
+    kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
+    kernel_.file("run/ferry/stopped-services.json",
+                 R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
+    Orders services;
+    NodeHost with_services = host();
+    with_services.moves.releaser = &services;
+    const auto preview = preview_policy(with_services, policy(items)).value();
+    EXPECT_THAT(preview.given_away.notes, testing::Contains(HasSubstr("nvidia-dcgm.service was stopped")));
+    EXPECT_THAT(services.told, IsEmpty());
+
+    const auto outcome = apply_policy(with_services, policy(items)).value();
+    EXPECT_FALSE(outcome.error);
+    EXPECT_THAT(outcome.given_away.notes, testing::Contains(HasSubstr("is started again")));
+    EXPECT_THAT(services.told, ElementsAre("start nvidia-dcgm.service"));
+    EXPECT_FALSE(kernel_.exists("run/ferry/stopped-services.json"));
+
+    kernel_.forget_changes();
+    EXPECT_THAT(apply_policy(with_services, policy(items)).value().given_away.notes, IsEmpty());
+    EXPECT_THAT(kernel_.changes(), IsEmpty());
+    EXPECT_THAT(services.told, SizeIs(1));
+  }
+}
+
 TEST_F(NodeApplyTest, WritesNothingTheSecondTime) {
   apply(kMixed);
   kernel_.forget_changes();

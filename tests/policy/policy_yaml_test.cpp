@@ -107,6 +107,24 @@ TEST(Policy, IsChosenByName) {
             "p.yaml: holds no policies");
 }
 
+TEST(PolicyFile, MaySayWhoMayBeReleased) {
+  const std::string policies =
+      "policies:\n  a: [{devices: all, mode: passthrough}]\n  b: [{devices: all, mode: host}]\n";
+  EXPECT_THAT(read("version: v2\n" + policies)->policies.at(1).release,
+              ElementsAre("nvidia-persistenced.service"));
+  EXPECT_THAT(read("version: v2\nrelease: []\n" + policies)->policies.at(1).release,
+              ElementsAre("nvidia-persistenced.service"));
+  const auto file = read("version: v2\nrelease: [nvidia-dcgm, none, nvidia_drm]\n" + policies).value();
+  for (const Policy& policy : file.policies)
+    EXPECT_THAT(policy.release, ElementsAre("nvidia-dcgm.service", "nvidia_drm"));
+  EXPECT_THAT(wanted_state(file.policies[0], {}).release, ElementsAre("nvidia-dcgm.service", "nvidia_drm"));
+}
+
+TEST(PolicyFile, IsOfTheDefaultReleaseWhenItIsNvidias) {
+  const auto file = read("version: v1\nvgpu-configs:\n  q:\n  - {devices: all, vgpu-devices: {T4-4Q: 4}}\n");
+  EXPECT_EQ(file->policies.at(0).release, default_release());
+}
+
 struct BadPolicy {
   const char* text;
   const char* message;
@@ -133,6 +151,23 @@ INSTANTIATE_TEST_SUITE_P(
         BadPolicy{"policies: {}\n", "p.yaml:1: version: the key is missing"},
         BadPolicy{"- version: v2\n", "p.yaml:1: expected a map with version and policies, found a list"},
         BadPolicy{"version: v2\npolices: {}\n", "p.yaml:2: polices: unknown key; did you mean 'policies'?"},
+        BadPolicy{"version: v2\nrelease: nvidia-dcgm\n",
+                  "p.yaml:2: release: expected a list of services, found the string 'nvidia-dcgm'"},
+        BadPolicy{"version: v2\nrelease:\n", "p.yaml:2: release: expected a list of services, found nothing"},
+        BadPolicy{"version: v2\nrelease: {nvidia-dcgm: yes}\n",
+                  "p.yaml:2: release: expected a list of services, found a map"},
+        BadPolicy{"version: v2\nrelease:\n- nvidia-dcgm\n- [x]\n",
+                  "p.yaml:4: release[1]: expected the name of a service, found a list"},
+        BadPolicy{"version: v2\nrelease: [7]\n",
+                  "p.yaml:2: release[0]: expected the name of a service, found 7"},
+        BadPolicy{"version: v2\nrelease: [nvidia-dcgm,\n  a/b]\n",
+                  "p.yaml:3: release[1]: 'a/b' is not the name of a service"},
+        BadPolicy{"version: v2\nrelease: [containerd]\n",
+                  "p.yaml:2: release[0]: containerd.service is never stopped: it runs VMs or containers"},
+        BadPolicy{"version: v2\nrelaese: []\n", "p.yaml:2: relaese: unknown key; did you mean 'release'?"},
+        BadPolicy{"version: v1\nrelease: []\n", "p.yaml:2: release: unknown key"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: host, release: []}\n",
+                  "p.yaml:4: policies.a[0].release: unknown key"},
         BadPolicy{"version: v2\nvgpu-configs: {}\n", "p.yaml:2: vgpu-configs: unknown key"},
         BadPolicy{"version: v2\npolicies: []\n",
                   "p.yaml:2: policies: expected at least one named configuration, found a list"},
