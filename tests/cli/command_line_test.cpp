@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"vfio", "bind", "--all", "--release", "docker.socket"},
                  2,
                  "'docker.socket' is not the name of a service",
-                 "--release nvidia-dcgm"},
+                 "(nvidia-dcgm), or nvidia_drm"},
         BadInput{"ReleaseOnTheWayBack",
                  {"vfio", "unbind", "--all", "--release", "nvidia-dcgm"},
                  2,
