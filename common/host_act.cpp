@@ -2,6 +2,7 @@
 // The child's side of the host writer.
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <fcntl.h>
 #include <libkmod.h>
 #include <memory>
@@ -11,8 +12,10 @@
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+#include <vector>
 
 #include "common/host_writer.h"
+#include "common/spawn.h"
 
 namespace ferry {
 namespace {
@@ -55,8 +58,71 @@ int unload_module(const std::string& name) {
   return errno;
 }
 
+/// A program as it is to be started.
+struct Start {
+  int directory = -1;       ///< its root directory
+  bool other_root = false;  ///< whether that is not ours
+  std::vector<std::string> words;
+};
+
+// Of the process that becomes the program: what keeps it from that goes to `report` as an errno.
+[[noreturn]] void become(Start& start, int report) {
+  std::vector<char*> argv;
+  argv.reserve(start.words.size() + 1);
+  for (std::string& word : start.words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::string path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+  std::string language = "LC_ALL=C";
+  const std::array<char*, 3> environment = {path.data(), language.data(), nullptr};
+  // Our own input is the socket to who orders.
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing >= 0 && ::dup2(nothing, STDIN_FILENO) == STDIN_FILENO && ::fchdir(start.directory) == 0 &&
+      (!start.other_root || ::chroot(".") == 0)) {
+    ::execve(argv.front(), argv.data(), environment.data());
+  }
+  const int failure = errno;
+  const bool told = ::write(report, &failure, sizeof failure) == sizeof failure;
+  ::_exit(told ? EXIT_SUCCESS : EXIT_FAILURE);  // unless that is told, the status counts
+}
+
+// posix_spawn(3) knows no chroot; this process has one thread, so a fork of it may do anything.
+int run_program(const HostFs& host, std::string_view request) {
+  std::vector<std::string> parts(1);
+  for (const char c : request) {
+    if (c == '\0') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  if (parts.size() < 2) return EINVAL;
+  const std::string root = parts.front();
+  parts.erase(parts.begin());
+  const auto directory = host.open(root.empty() ? "." : root, O_PATH | O_DIRECTORY);
+  if (!directory) return errno_of(fail(Error(directory.error())));
+  Start start{.directory = directory->get(),
+              .other_root = host.root() != "/" || !root.empty(),
+              .words = std::move(parts)};
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
+  const UniqueFd reader(ends[0]);
+  UniqueFd writer(ends[1]);
+  const pid_t pid = ::fork();
+  if (pid < 0) return errno;
+  if (pid == 0) become(start, writer.get());
+  writer.reset();
+  int failure = 0;
+  ssize_t n = 0;
+  do {
+    n = ::read(reader.get(), &failure, sizeof failure);
+  } while (n < 0 && errno == EINTR);
+  const int status = reap(pid);
+  return n == sizeof failure ? failure : -status;
+}
+
 int perform(HostFs& host, const std::string& root, std::string_view request) {
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
+  if (request.starts_with('x')) return run_program(host, request.substr(1));
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
   const auto end = request.find('\0');
   if (!request.starts_with('w') || end == std::string_view::npos) return EINVAL;

@@ -4,16 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
+#include "common/spawn.h"
 #include "common/stuck_writes.h"
 
 namespace ferry {
@@ -31,12 +28,6 @@ Waited wait_for_answer(int fd, std::chrono::milliseconds deadline) {
     const int ready = ::poll(&watched, 1, static_cast<int>(left.count()) + 1);
     if (ready > 0) return Waited::answered;
     if (ready < 0 && errno != EINTR) return Waited::late;
-  }
-}
-
-void reap(int pid) {
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
 }
 
@@ -68,29 +59,11 @@ Result<SpawningWriter::Child> SpawningWriter::idle_child() {
   Child child{.pid = 0, .line = UniqueFd(ends[0])};
   const UniqueFd theirs(ends[1]);
 
-  // All our descriptors are close-on-exec; what others opened in this process (libraries) is closed here,
-  // since a child that hangs would keep it for ever.
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), STDIN_FILENO);
-  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSID);  // a Ctrl-C meant for us must not reach a write
-
-  std::string name = "ferry";
-  std::string verb(kHostActVerb);
-  std::string root = host_->root().string();
-  const std::array<char*, 4> argv = {name.data(), verb.data(), root.data(), nullptr};
-  const std::array<char*, 1> environment = {nullptr};
-  const int failure =
-      ::posix_spawn(&child.pid, program_.c_str(), &actions, &attributes, argv.data(), environment.data());
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::posix_spawnattr_destroy(&attributes);
-  if (failure != 0) return fail(error_from_errno(failure, "start " + program_.string()));
+  // With nothing else of ours: a child that hangs would keep it for ever.
+  auto started = spawn(program_, {"ferry", std::string(kHostActVerb), host_->root().string()},
+                       {.in = theirs.get(), .environment = false, .own_session = true});
+  if (!started) return fail(std::move(started).error());
+  child.pid = *started;
   return child;
 }
 
@@ -132,6 +105,7 @@ Result<> SpawningWriter::act(const std::string& request, const std::string& what
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(*child));
   }
+  if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
   if (number != 0) return fail(error_from_errno(number, what));
   return {};
 }
@@ -150,6 +124,21 @@ Result<> SpawningWriter::load_module(std::string_view name, std::chrono::millise
 
 Result<> SpawningWriter::unload_module(std::string_view name, std::chrono::milliseconds deadline) {
   return act("u" + std::string(name), "unload module " + std::string(name), std::string(name), deadline);
+}
+
+std::string HostCommand::text() const {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+Result<> SpawningWriter::run(const HostCommand& command, std::chrono::milliseconds deadline) {
+  std::string request = "x" + command.root.string();
+  for (const std::string& word : command.words) {
+    request += '\0';
+    request += word;
+  }
+  return act(request, "run " + command.text(), command.device, deadline);
 }
 
 }  // namespace ferry

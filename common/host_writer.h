@@ -26,6 +26,14 @@ inline constexpr std::chrono::seconds kWriteDeadline{90};
 /// first.
 inline constexpr std::chrono::seconds kSlowWrite{1};
 
+/// A program of the host, with its arguments.
+struct HostCommand {
+  std::filesystem::path root;  ///< below the host's root: the program's own root directory; empty: the host's
+  std::vector<std::string> words;  ///< its path there, and its arguments
+  std::string device;              ///< what it acts on: named by the record if it does not return
+  std::string text() const;        ///< "/usr/bin/nvidia-smi -i 0000:01:00.0 -pm 0"
+};
+
 class HostWriter {
  public:
   HostWriter() = default;
@@ -49,6 +57,11 @@ class HostWriter {
   /// EAGAIN while it is in use; EBUSY when it is on its way in or out, or cannot be unloaded.
   virtual Result<> unload_module(std::string_view name,
                                  std::chrono::milliseconds deadline = kWriteDeadline) = 0;
+
+  /// Runs a program that changes a device to its end: it inherits nothing, has no input, and what it prints
+  /// is thrown away. ENOENT: there is no such program; EPERM: it needs another root directory and we lack
+  /// CAP_SYS_CHROOT; Errc::failed: its exit status is not 0.
+  virtual Result<> run(const HostCommand& command, std::chrono::milliseconds deadline = kWriteDeadline) = 0;
 };
 
 /// The real one. Its children are our own executable, started as `program host-act ROOT` when there is a
@@ -69,6 +82,7 @@ class SpawningWriter final : public HostWriter {
                  std::chrono::milliseconds deadline) override;
   Result<> load_module(std::string_view name, std::chrono::milliseconds deadline) override;
   Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline) override;
+  Result<> run(const HostCommand& command, std::chrono::milliseconds deadline) override;
 
  private:
   struct Child {
@@ -90,8 +104,9 @@ class SpawningWriter final : public HostWriter {
 inline constexpr std::string_view kHostActVerb = "host-act";
 
 /// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
-/// path, a NUL and the value; "m" or "u" and the name of a module to load or unload. The answer is the errno
-/// as an int, 0 for done. Ends, with 0, when the other end closes; 2 when called wrongly.
+/// path, a NUL and the value; "m" or "u" and the name of a module to load or unload; "x", a root
+/// directory, and each word of a program after a NUL. The answer is the errno as an int, 0 for done, or a
+/// program's exit status, negated. Ends, with 0, when the other end closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv);
 
 }  // namespace ferry

@@ -6,12 +6,11 @@
 #include <csignal>
 #include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "common/spawn.h"
 #include "common/unique_fd.h"
 
 namespace ferry {
@@ -42,24 +41,12 @@ Result<Child> start(const std::filesystem::path& program, const std::vector<std:
   auto err = make_pipe();
   if (!err) return fail(std::move(err).error());
 
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, out->writer.get(), STDOUT_FILENO);
-  ::posix_spawn_file_actions_adddup2(&actions, err->writer.get(), STDERR_FILENO);
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-
-  std::string name = program.string();
-  std::vector<char*> argv = {name.data()};
-  argv.reserve(arguments.size() + 2);
-  for (const std::string& argument : arguments) {
-    argv.push_back(const_cast<char*>(argument.c_str()));  // NOLINT: posix_spawn's own type, never written to
-  }
-  argv.push_back(nullptr);
+  std::vector<std::string> words = {program.string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  auto pid = spawn(program, words, {.out = out->writer.get(), .err = err->writer.get()});
+  if (!pid) return fail(std::move(pid).error());
   Child child;
-  const int failure = ::posix_spawnp(&child.pid, name.c_str(), &actions, nullptr, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (failure != 0) return fail(error_from_errno(failure, "start " + name));
+  child.pid = *pid;
   child.out = std::move(out->reader);
   child.err = std::move(err->reader);
   return child;
@@ -89,13 +76,6 @@ bool collect(const Child& child, Clock::time_point until, HelperOutput& output) 
     if (watched[1].revents != 0 && !drain(watched[1].fd, output.err)) watched[1].fd = -1;
   }
   return true;
-}
-
-int reap(pid_t pid) {
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 }  // namespace

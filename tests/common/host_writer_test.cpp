@@ -65,6 +65,50 @@ TEST_F(HostWriterTest, SaysThatThereIsNoSuchModule) {
   EXPECT_THAT(loaded.error().message, HasSubstr("load module no_such_module_of_ours"));
 }
 
+/// Programs of this machine, whose root is the host's.
+class HostProgramTest : public testing::Test {
+ protected:
+  Result<> run(const std::string& script) {
+    return writer_.run(
+        {.root = {}, .words = {"/bin/sh", "-c", script, "sh", tree_.path().string()}, .device = "d"},
+        kWriteDeadline);
+  }
+  test::ScratchDirectory tree_;
+  HostFs host_{"/"};
+  SpawningWriter writer_{host_};
+};
+
+TEST_F(HostProgramTest, IsGivenItsWordsAndNothingOfOurs) {
+  ASSERT_TRUE(::setenv("FERRY_TEST_SECRET", "x", 1) == 0);
+  const auto done =
+      run("{ env | grep -c SECRET; ls /proc/self/fd | wc -l; readlink /proc/self/fd/0; pwd; } > \"$1/out\"");
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_EQ(HostFs(tree_.path()).read_file("out").value(), "0\n4\n/dev/null\n/\n")
+      << "0, 1, 2 and the list itself";
+}
+
+TEST_F(HostProgramTest, TellsItsStatusAndThatThereIsNone) {
+  EXPECT_EQ(run("exit 3").error().code, Errc::failed);
+  EXPECT_THAT(run("exit 3").error().message, HasSubstr("it ended with status 3"));
+  EXPECT_THAT(run("kill -9 $$").error().message, HasSubstr("it ended with status 137"));
+  const auto none = writer_.run({.root = {}, .words = {"/no/such/program"}, .device = "d"}, kWriteDeadline);
+  EXPECT_EQ(none.error().code, std::errc::no_such_file_or_directory);
+  EXPECT_EQ(
+      writer_.run({.root = "no/such/root", .words = {"/bin/sh"}, .device = {}}, kWriteDeadline).error().code,
+      std::errc::no_such_file_or_directory);
+}
+
+// Another root directory is entered before the program is looked for there.
+TEST_F(HostProgramTest, IsRunBelowItsRootDirectory) {
+  const HostFs other(tree_.path());
+  HostFs below(tree_.path());
+  SpawningWriter writer(below);
+  const auto none = writer.run({.root = {}, .words = {"/bin/sh"}, .device = {}}, kWriteDeadline);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code,
+            ::geteuid() == 0 ? std::errc::no_such_file_or_directory : std::errc::operation_not_permitted);
+}
+
 TEST_F(HostWriterTest, SaysWhenTheChildCannotBeStarted) {
   SpawningWriter writer(host_, tree_.path() / "no-program");
   const auto written = writer.write("sys/a", "1", kWriteDeadline);

@@ -358,6 +358,23 @@ Result<> FakeKernel::unload_module(std::string_view name, std::chrono::milliseco
   return {};
 }
 
+Result<> FakeKernel::run(const HostCommand& command, std::chrono::milliseconds /*deadline*/) {
+  const std::lock_guard lock(mutex_);
+  bool stuck = false;
+  const std::string what = "run " + command.text();
+  if (!programs_) return fail(error_from_errno(ENOENT, what));
+  if (const int error = next_change("run", command.text(), stuck); error != 0) {
+    return fail(error_from_errno(error, what));
+  }
+  if (stuck) {
+    record_stuck(what, command.device);
+    return fail(Errc::stuck, what + ": still in the kernel");
+  }
+  if (const int status = programs_(command); status != 0)
+    return fail(Errc::failed, what + ": it ended with status " + std::to_string(status));
+  return {};
+}
+
 Result<> FakeKernel::write_file(const fs::path& relative, std::string_view content, mode_t mode) {
   const std::lock_guard lock(mutex_);
   bool stuck = false;

@@ -92,6 +92,10 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
                  std::chrono::milliseconds deadline = kWriteDeadline) override;
   Result<> load_module(std::string_view name, std::chrono::milliseconds deadline = kWriteDeadline) override;
   Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline = kWriteDeadline) override;
+  /// Recorded as "run" and its words; ENOENT without on_run().
+  Result<> run(const HostCommand& command, std::chrono::milliseconds deadline = kWriteDeadline) override;
+  /// What programs do: the exit status.
+  void on_run(std::function<int(const HostCommand&)> effect) { programs_ = std::move(effect); }
   Result<> write_file(const std::filesystem::path& relative, std::string_view content,
                       mode_t mode = 0644) override;
   Result<> remove_file(const std::filesystem::path& relative) override;
@@ -142,6 +146,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::map<std::string, FakeFunction> functions_;
   std::vector<std::pair<std::string, Effect>> effects_;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> slow_;
+  std::function<int(const HostCommand&)> programs_;
   std::set<unsigned> owned_groups_;
   std::vector<HostChange> changes_;
   std::set<std::string> stuck_;

@@ -155,6 +155,9 @@ TEST_F(MoveApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
     Result<> unload_module(std::string_view name, std::chrono::milliseconds d) override {
       return kernel_->unload_module(name, d);
     }
+    Result<> run(const HostCommand& command, std::chrono::milliseconds d) override {
+      return kernel_->run(command, d);
+    }
 
    private:
     FakeKernel* kernel_;

@@ -184,6 +184,9 @@ TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {
     Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline) override {
       return kernel_.unload_module(name, deadline);
     }
+    Result<> run(const HostCommand& command, std::chrono::milliseconds deadline) override {
+      return kernel_.run(command, deadline);
+    }
 
    private:
     FakeKernel& kernel_;
