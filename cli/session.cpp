@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "host/all_use_probes.h"
+#include "host/nvidia_persistence.h"
 #include "host/nvidia_unbind_lock.h"
 #include "host/systemd_services.h"
 #include "kubevirt-plugin/pod_resources.h"
@@ -23,6 +24,7 @@ Session open_session(const std::filesystem::path& host_root) {
   session.probe = all_use_probes(*session.host, session.rules,
                                  [host = session.host.get()] { return list_pod_devices(*host); });
   session.driver_lock = std::make_unique<NvidiaUnbindLock>(*session.host, *session.writer);
+  session.persistence = nvidia_persistence(*session.host, *session.writer);
   session.releaser = systemd_services(*session.host);
   return session;
 }
@@ -34,7 +36,8 @@ MoveContext move_context(const Session& session, const AcceleratorRules& rules) 
           .rules = rules,
           .on_step = [](const Step& step) { spdlog::info("{}", step.text()); },
           .driver_lock = session.driver_lock.get(),
-          .releaser = session.releaser.get()};
+          .releaser = session.releaser.get(),
+          .persistence = session.persistence.get()};
 }
 
 Result<NodeLock> begin_change(const Session& session) {

@@ -26,7 +26,8 @@ struct Session {
   std::unique_ptr<HostWriter> writer;
   std::unique_ptr<UseProbe> probe;
   std::unique_ptr<DriverLock> driver_lock;
-  std::unique_ptr<Releaser> releaser;  ///< nullptr: no systemd below the host's root
+  std::unique_ptr<PersistenceSwitch> persistence;  ///< nullptr: no nvidia-smi below the host's root
+  std::unique_ptr<Releaser> releaser;              ///< nullptr: no systemd below the host's root
   AcceleratorRules rules;
   OutputFormat output = OutputFormat::table;
   bool dry_run = false;

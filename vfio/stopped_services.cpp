@@ -37,7 +37,8 @@ std::string again(const Releasable& holder, bool by_us) {
   const std::string_view when = by_us ? "" : " by an earlier run";
   switch (holder.kind) {
     case Releasable::Kind::persistence:
-      return fmt::format("persistence of {} was switched off{} and is on again", holder.name, when);
+      return fmt::format("persistence of {} was switched off{} and is left to nvidia-persistenced again",
+                         holder.name, when);
     case Releasable::Kind::service:
       return fmt::format("{} was stopped{} and is started again", holder.name, when);
     case Releasable::Kind::module:
@@ -141,7 +142,8 @@ StoppedServices::Restart StoppedServices::start_all() {
                                 holder.name));
       continue;
     }
-    if (stuck && std::ranges::find(*stuck, holder.name, &StuckWrite::value) != stuck->end()) {
+    const auto about_it = [&](const StuckWrite& write) { return concerns(write, holder.name); };
+    if (stuck && std::ranges::any_of(*stuck, about_it)) {
       after[holder] = state;
       out.notes.push_back(
           fmt::format("{}: waits, since an earlier order about it has not returned "

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moves that need nvidia-persistenced to let go of single GPUs, while it serves others.
+#include <cerrno>
+#include <cstdlib>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using test::at;
+using test::FakeKernel;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Status = MoveResult::Status;
+
+constexpr const char* kFirst = "0000:01:00.0";
+constexpr const char* kSecond = "0000:02:00.0";
+constexpr const char* kThird = "0000:03:00.0";
+constexpr const char* kRecord = "run/ferry/stopped-services.json";
+
+/// The daemon and its tool. Their state lies in the tree, so that it outlives a process: daemon/ADDRESS is
+/// whether the daemon wants that GPU, daemon/running whether it runs.
+class Daemon final : public Releaser, public PersistenceSwitch {
+ public:
+  explicit Daemon(FakeKernel& kernel) : kernel_(&kernel) { kernel.file("daemon/running", "1"); }
+  void add(const std::string& gpu) const { kernel_->file("daemon/" + gpu + "/wanted", "1"); }
+  bool wants(const std::string& gpu) const {
+    return kernel_->read_attribute("daemon/" + gpu + "/wanted").value_or("0") == "1";
+  }
+  bool runs() const { return kernel_->read_attribute("daemon/running").value() == "1"; }
+  bool holds(const std::string& gpu) const {
+    return runs() && (wants(gpu) || holds_on) && kernel_->driver_of(gpu) == "nvidia";
+  }
+  Result<> set(const PciAddress& gpu, bool on) override {
+    orders.push_back(gpu.text() + (on ? " on" : " off"));
+    if (tool_fails) return fail(Errc::failed, "nvidia-smi: it ended with status 9");
+    return write("daemon/" + gpu.text() + "/wanted", on);
+  }
+  Result<> stop(const std::string& unit) override {
+    orders.push_back("stop " + unit);
+    return write("daemon/running", false);
+  }
+  Result<> start(const std::string& unit) override {
+    orders.push_back("start " + unit);
+    return write("daemon/running", true);
+  }
+
+  bool tool_fails = false;
+  bool holds_on = false;  ///< whatever the tool says
+  std::vector<std::string> orders;
+
+ private:
+  Result<> write(const std::string& path, bool on) { return kernel_->write(path, on ? "1" : "0"); }
+
+  FakeKernel* kernel_;
+};
+
+class DaemonProbe final : public UseProbe {
+ public:
+  explicit DaemonProbe(const Daemon& daemon) : daemon_(&daemon) {}
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    UseReport report;
+    for (const UseQuestion& question : questions) {
+      if (!daemon_->holds(question.device)) continue;
+      report.holders[question.device] = {{.name = "nvidia-persiste",
+                                          .pid = 77,
+                                          .what = "/dev/nvidia0",
+                                          .pod_uid = {},
+                                          .service = kPersistenced}};
+    }
+    return report;
+  }
+
+ private:
+  const Daemon* daemon_;
+};
+
+/// Three GPUs, each in a group of its own, of which two shall move.
+struct Host {
+  Host() {
+    kernel.add_driver({.name = "nvidia", .ids = {"10de:2684"}});
+    unsigned group = 21;
+    for (const char* address : {kFirst, kSecond, kThird}) {
+      kernel.add_function({.address = address, .group = group++, .driver = "nvidia"});
+      daemon.add(address);
+    }
+  }
+  MoveContext context() {
+    return {.host = &kernel,
+            .writer = &kernel,
+            .probe = &probe,
+            .rules = test::gpu_rules(),
+            .on_step = {},
+            .releaser = &daemon,
+            .persistence = &daemon};
+  }
+  MoveOutcome apply(Direction direction = Direction::to_vfio) {
+    return test::must(apply_moves(context(), request, direction));
+  }
+  /// The daemon runs and wants every GPU that it could hold; what is owed is recorded.
+  void expect_settled() const {
+    EXPECT_TRUE(daemon.runs());
+    bool owed = false;
+    for (const char* gpu : {kFirst, kSecond, kThird}) {
+      EXPECT_TRUE(daemon.wants(gpu) || kernel.driver_of(gpu) == "vfio-pci") << gpu;
+      owed |= !daemon.wants(gpu);
+    }
+    EXPECT_EQ(kernel.exists(kRecord), owed);
+  }
+
+  FakeKernel kernel;
+  Daemon daemon{kernel};
+  DaemonProbe probe{daemon};
+  MoveRequest request{
+      .accelerators = {at(kFirst), at(kSecond)}, .with = {}, .untouchable = {}, .release = default_release()};
+};
+
+std::vector<Status> statuses(const MoveOutcome& outcome) {
+  std::vector<Status> out;
+  out.reserve(outcome.results.size());
+  for (const MoveResult& result : outcome.results) out.push_back(result.status);
+  return out;
+}
+
+TEST(MovePersistence, IsSwitchedForTheGpusThatMoveAndTheServiceRunsOn) {
+  Host host;
+  const auto outcome = host.apply();
+  EXPECT_EQ(statuses(outcome), std::vector<Status>(2, Status::done));
+  EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 off", "0000:02:00.0 off"));
+  EXPECT_EQ(outcome.results[0].move.steps.front().text(), "switch persistence of 0000:01:00.0 off");
+  EXPECT_TRUE(host.daemon.holds(kThird));
+  host.expect_settled();
+
+  host.kernel.forget_changes();
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::already));
+  EXPECT_THAT(host.kernel.changes(), IsEmpty());
+}
+
+TEST(MovePersistence, ComesBackWithItsGpu) {
+  Host host;
+  host.apply();
+  host.daemon.orders.clear();
+  host.request.accelerators = {at(kFirst)};
+  EXPECT_THAT(host.apply(Direction::back).errors, IsEmpty());
+  EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 on"));
+  EXPECT_TRUE(host.daemon.holds(kFirst));
+  host.expect_settled();
+}
+
+TEST(MovePersistence, StopsTheServiceWhenAllItsGpusMove) {
+  Host host;
+  host.request.accelerators.push_back(at(kThird));
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>(3, Status::done));
+  EXPECT_THAT(host.daemon.orders,
+              ElementsAre("stop nvidia-persistenced.service", "start nvidia-persistenced.service"));
+}
+
+TEST(MovePersistence, StopsTheServiceWhenTheToolFails) {
+  Host host;
+  host.daemon.tool_fails = true;
+  const auto outcome = host.apply();
+  EXPECT_EQ(statuses(outcome), std::vector<Status>(2, Status::done));
+  EXPECT_THAT(outcome.errors, IsEmpty());
+  EXPECT_THAT(host.daemon.orders,
+              ElementsAre("0000:01:00.0 off", "0000:02:00.0 off", "stop nvidia-persistenced.service",
+                          "start nvidia-persistenced.service"));
+  EXPECT_FALSE(host.kernel.exists(kRecord));
+}
+
+TEST(MovePersistence, StopsTheServiceThatHoldsOn) {
+  Host host;
+  host.daemon.holds_on = true;
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::done));
+  EXPECT_THAT(host.daemon.orders, Contains("stop nvidia-persistenced.service").Times(1));
+  EXPECT_TRUE(host.daemon.runs());
+}
+
+TEST(MovePersistence, IsLeftAloneByWhoMayReleaseNothing) {
+  Host host;
+  host.request.release = {};
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>(2, Status::refused));
+  EXPECT_THAT(host.daemon.orders, IsEmpty());
+}
+
+TEST(MovePersistence, FailsAGpuWhoseToolDoesNotReturnAndAsksNothingMore) {
+  Host host;
+  host.kernel.hang_change(2);  // after the record
+  const auto outcome = host.apply();
+  ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::failed, Status::done}));
+  EXPECT_EQ(test::error_of(outcome.results[0]).code, Errc::stuck);
+  EXPECT_EQ(host.kernel.driver_of(kFirst), "nvidia");
+  EXPECT_EQ(host.kernel.driver_of(kSecond), "vfio-pci");
+  EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 off", "0000:02:00.0 off"));
+  EXPECT_THAT(outcome.notes, Contains(testing::HasSubstr("/run/ferry/stuck")));
+  EXPECT_TRUE(host.kernel.exists(kRecord));
+  host.kernel.release_stuck();
+  EXPECT_THAT(host.apply().errors, IsEmpty());
+  host.expect_settled();
+}
+
+TEST(MovePersistence, IsSwitchedOnAgainForAGpuThatCouldNotMove) {
+  Host host;
+  host.request.accelerators = {at(kFirst)};
+  host.kernel.fail_change(3, EIO);  // record, switch, module
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::failed});
+  EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 off", "0000:01:00.0 on"));
+  EXPECT_TRUE(host.daemon.holds(kFirst));
+  host.expect_settled();
+}
+
+std::size_t changes_of_an_undisturbed_run() {
+  Host host;
+  host.apply();
+  return host.kernel.changes().size();
+}
+
+TEST(MovePersistence, EveryChangeThatFailsIsMadeGoodOrRecorded) {
+  const std::size_t count = changes_of_an_undisturbed_run();
+  ASSERT_GT(count, 8U);
+  for (std::size_t n = 1; n <= count; ++n) {
+    SCOPED_TRACE(n);
+    Host host;
+    host.kernel.fail_change(n, EIO);
+    host.apply();
+    host.apply();
+    host.apply(Direction::back);
+    host.expect_settled();
+    EXPECT_TRUE(host.daemon.holds(kFirst));
+  }
+}
+
+TEST(MovePersistence, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunMakesItGood) {
+  const std::size_t count = changes_of_an_undisturbed_run();
+  for (const Direction next : {Direction::to_vfio, Direction::back}) {
+    for (std::size_t n = 1; n <= count; ++n) {
+      SCOPED_TRACE(n);
+      Host host;
+      const pid_t child = ::fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        host.kernel.die_at_change(n);
+        (void)host.apply();
+        ::_exit(EXIT_FAILURE);  // it should have died
+      }
+      int status = 0;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+      EXPECT_THAT(host.apply(next).errors, IsEmpty());
+      host.expect_settled();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ferry
