@@ -93,9 +93,19 @@ Result<> StoppedServices::record(std::map<Releasable, StoppedService> after) {
   return {};
 }
 
+bool StoppedServices::is_stuck(const Releasable& holder) const {
+  const auto stuck = stuck_writes(*context_.host);
+  return stuck &&
+         std::ranges::any_of(*stuck, [&](const StuckWrite& write) { return concerns(write, holder.name); });
+}
+
 Result<> StoppedServices::stop(const Releasable& holder) {
   if (const auto known = tried_.find(holder); known != tried_.end()) {
     return known->second;
+  }
+  if (is_stuck(holder)) {
+    return fail(Errc::stuck, "an earlier order about it has not returned from the kernel",
+                "see /run/ferry/stuck; if it never returns, only a reboot helps");
   }
   auto after = stopped_;
   after[holder] = StoppedService::to_start;
@@ -119,7 +129,6 @@ StoppedServices::Restart StoppedServices::start_all() {
   if (stopped_.empty()) return out;
   // A host that cannot be looked at counts as one with devices: what does not start is then told.
   const auto inventory = scan(*context_.host);
-  const auto stuck = stuck_writes(*context_.host);
   std::map<Releasable, StoppedService> after;
   // The other way round than they were asked to let go.
   for (auto entry = stopped_.rbegin(); entry != stopped_.rend(); ++entry) {
@@ -142,8 +151,7 @@ StoppedServices::Restart StoppedServices::start_all() {
                                 holder.name));
       continue;
     }
-    const auto about_it = [&](const StuckWrite& write) { return concerns(write, holder.name); };
-    if (stuck && std::ranges::any_of(*stuck, about_it)) {
+    if (is_stuck(holder)) {
       after[holder] = state;
       out.notes.push_back(
           fmt::format("{}: waits, since an earlier order about it has not returned "

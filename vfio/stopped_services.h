@@ -40,6 +40,9 @@ class StoppedServices {
   Result<> let_go(const Releasable& holder) const;
   Result<> take_hold(const Releasable& holder) const;
   Result<> record(std::map<Releasable, StoppedService> after);
+  /// Whether an earlier order about it, of whatever run, has not returned: a second would only queue behind
+  /// it.
+  bool is_stuck(const Releasable& holder) const;
 
   const MoveContext& context_;
   std::map<Releasable, StoppedService> stopped_;  ///< as recorded

@@ -181,6 +181,11 @@ TEST(MoveConsole, LeavesAModuleAloneThatDoesNotReturn) {
   EXPECT_THAT(outcome.notes, Contains(HasSubstr("/run/ferry/stuck")));
   EXPECT_THAT(module_changes(host.kernel), IsEmpty()) << "a second write would only queue behind it";
   EXPECT_TRUE(host.kernel.exists(kRecord));
+
+  const auto again = host.apply();
+  EXPECT_EQ(test::error_of(again.results.at(0)).code, Errc::stuck);
+  EXPECT_THAT(test::must(host.kernel.list("run/ferry/stuck")), testing::SizeIs(1))
+      << "not by another run either";
   host.kernel.release_stuck();
   EXPECT_THAT(test::must(start_what_was_stopped(host.context())).errors, IsEmpty());
   host.expect_settled();
