@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/host_writer.h"
+#include "common/modprobe_directories.h"
 #include "common/spawn.h"
 
 namespace ferry {
@@ -29,9 +30,12 @@ int load_module(const std::string& root, const std::string& name) {
   utsname system{};
   if (::uname(&system) != 0) return errno;
   const std::string modules = (std::filesystem::path(root) / "lib/modules" / system.release).string();
-  const std::string etc = (std::filesystem::path(root) / "etc/modprobe.d").string();
-  const std::string lib = (std::filesystem::path(root) / "lib/modprobe.d").string();
-  const std::array<const char*, 3> configs = {etc.c_str(), lib.c_str(), nullptr};
+  std::vector<std::string> directories;
+  for (const char* directory : kModprobeDirectories)
+    directories.push_back((std::filesystem::path(root) / directory).string());
+  std::vector<const char*> configs;
+  for (const std::string& directory : directories) configs.push_back(directory.c_str());
+  configs.push_back(nullptr);
   const std::unique_ptr<kmod_ctx, kmod_ctx* (*)(kmod_ctx*)> context(
       ::kmod_new(modules.c_str(), configs.data()), ::kmod_unref);
   if (!context) return ENOMEM;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/modprobe_directories.h"
 #include "vfio/check_reading.h"
 
 namespace ferry {
@@ -33,8 +34,7 @@ std::vector<ModprobeLine> parse_modprobe_config(std::string_view text) {
 ModprobeConfig read_modprobe_config(const HostFs& host) {
   ModprobeConfig config;
   std::set<std::string> seen;
-  for (const std::filesystem::path directory :
-       {"etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "lib/modprobe.d"}) {
+  for (const std::filesystem::path directory : kModprobeDirectories) {
     const auto names = names_in(host, directory);
     if (!names) {
       config.troubles.push_back(names.error().message);

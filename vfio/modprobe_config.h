@@ -26,8 +26,7 @@ struct ModprobeConfig {
 /// left out; a backslash at its end joins a line to the next.
 std::vector<ModprobeLine> parse_modprobe_config(std::string_view text);
 
-/// All *.conf in etc/, run/, usr/local/lib/ and lib/modprobe.d; a name in an earlier directory hides the
-/// later.
+/// All *.conf in kModprobeDirectories; a name in an earlier directory hides the later.
 ModprobeConfig read_modprobe_config(const HostFs& host);
 
 }  // namespace ferry

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/stuck_writes.h"
+#include "vfio/driver_modules.h"
 #include "vfio/stopped_services.h"
 #include "vfio/unit_move.h"
 
@@ -41,6 +42,7 @@ Result<Look> look(const MoveContext& context, const std::vector<PciAddress>& acc
   auto record = read_records(*context.host);
   if (!record) return fail(std::move(record).error());
   out.record = std::move(*record);
+  find_lost_modules(*context.host, out.inventory, out.record);
 
   std::vector<PciAddress> there;
   std::ranges::copy_if(accelerators, std::back_inserter(there),

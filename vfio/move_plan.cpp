@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/counted.h"
+#include "vfio/driver_modules.h"
 #include "vfio/release.h"
 
 namespace ferry {
@@ -357,11 +358,9 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
     }
     if (home.prior.driver) {
       if (!inventory.drivers.contains(*home.prior.driver)) {
-        std::string module = *home.prior.driver;
-        std::replace(module.begin(), module.end(), '-', '_');
         steps.push_back({.kind = Step::Kind::load_module,
                          .address = {},
-                         .value = std::move(module),
+                         .value = home.prior.module.value_or(module_named_as(*home.prior.driver)),
                          .why = "the driver it had before is no longer loaded"});
       }
       binds.push_back({.kind = Step::Kind::bind,

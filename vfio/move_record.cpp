@@ -52,7 +52,8 @@ Result<OneRecord> parse(const std::string& text, const std::filesystem::path& pa
       out.members[*address] = {.ids = value.at("id").get<std::string>(),
                                .driver = text_or_null(value, "driver"),
                                .driver_override = text_or_null(value, "override"),
-                               .role = value.value("role", "")};
+                               .role = value.value("role", ""),
+                               .module = text_or_null(value, "module")};
     }
     return out;
   } catch (const json::exception& error) {
@@ -70,7 +71,8 @@ Result<> write(HostFs& host, std::uint32_t group, const std::map<PciAddress, Pri
                                {"driver", optional_text(prior.driver)},
                                {"override", optional_text(prior.driver_override)},
                                {"group", group},
-                               {"role", prior.role}};
+                               {"role", prior.role},
+                               {"module", optional_text(prior.module)}};
   }
   const json record = {
       {"version", kVersionOfFormat}, {"ferry", kVersion}, {"boot_id", *boot}, {"devices", devices}};

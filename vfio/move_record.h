@@ -23,6 +23,7 @@ struct PriorState {
   std::optional<std::string> driver;           ///< absent: none was bound
   std::optional<std::string> driver_override;  ///< absent: unset
   std::string role;                            ///< "accelerator", "companion": information
+  std::optional<std::string> module = {};      ///< that brought the driver; absent: built in, or not known
   bool operator==(const PriorState&) const = default;
 };
 

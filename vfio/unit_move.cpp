@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "vfio/driver_modules.h"
 #include "vfio/fence.h"
 #include "vfio/use_probe.h"
 
@@ -33,6 +34,10 @@ Result<> perform_each(const MoveContext& context, const std::vector<Step>& steps
   return fail(std::move(*first));
 }
 
+std::optional<std::string> module_of(const HostFs& host, const PciFunction& function) {
+  return function.driver ? module_of_driver(host, *function.driver) : std::nullopt;
+}
+
 Result<> record_before(const MoveContext& context, const Inventory& inventory, const Move& move) {
   std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
   std::set<PciAddress> fresh;
@@ -48,7 +53,8 @@ Result<> record_before(const MoveContext& context, const Inventory& inventory, c
     by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
                                                        .driver = function.driver,
                                                        .driver_override = function.driver_override,
-                                                       .role = std::string(text(member.role))};
+                                                       .role = std::string(text(member.role)),
+                                                       .module = module_of(*context.host, function)};
   }
   for (const auto& [group, members] : by_group) {
     if (auto written = write_record(*context.host, group, members, fresh); !written) return written;

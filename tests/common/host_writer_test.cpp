@@ -13,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "common/modprobe_directories.h"
 #include "common/node_lock.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -63,6 +64,16 @@ TEST_F(HostWriterTest, SaysThatThereIsNoSuchModule) {
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().code, std::errc::no_such_file_or_directory);
   EXPECT_THAT(loaded.error().message, HasSubstr("load module no_such_module_of_ours"));
+}
+
+TEST_F(HostWriterTest, LoadsModulesAsModprobesConfigurationSaysWhereverThatLies) {
+  for (const std::string directory : kModprobeDirectories) {
+    const std::string module = "ferry_test_" + directory.substr(0, directory.find('/'));
+    tree_.file(directory + "/ours.conf", "install " + module + " /bin/true\n");
+    const auto loaded = writer_.load_module(module, kWriteDeadline);
+    EXPECT_TRUE(loaded) << directory << ": " << (loaded ? "" : loaded.error().message);
+    tree_.remove(directory + "/ours.conf");
+  }
 }
 
 /// Programs of this machine, whose root is the host's.

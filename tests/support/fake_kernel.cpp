@@ -152,6 +152,7 @@ void FakeKernel::put_driver(const FakeDriver& driver) {
   directory(fs::path("sys/module") / module / "drivers");
   link(fs::path("sys/module") / module / "drivers" / ("pci:" + driver.name),
        fs::path("../../../bus/pci/drivers") / driver.name);
+  link(driver_path(driver.name) / "module", fs::path("../../../../module") / module);
   // A driver that comes takes what it matches and nobody has.
   for (const auto& [address, function] : functions_) {
     if (driver_of(address).empty() && matches(driver.name, address)) attach(driver.name, address);

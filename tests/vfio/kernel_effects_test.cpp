@@ -73,6 +73,8 @@ std::vector<KernelEffect> effects() {
        .before = {kOverride, kUnbindHost},
        .write = kBindVfio,
        .after = {{Kind::link_to, kGpu + "/driver", "vfio-pci"},
+                 // By this the way back finds the module of a driver that is unloaded meanwhile.
+                 {Kind::link_to, "sys/bus/pci/drivers/vfio-pci/module", "vfio_pci"},
                  {Kind::present, kVfio + "/{gpu}"},
                  {Kind::present, kGpu + "/vfio-dev"},
                  {Kind::present, "dev/vfio/{group}"},

@@ -43,13 +43,16 @@ TEST(ModprobeConfig, HidesALaterFileOfTheSameNameAndTellsWhatItCouldNotRead) {
   root.file("etc/modprobe.d/readme", "blacklist no\n");
   root.file("lib/modprobe.d/a.conf", "blacklist hidden\n");
   root.file("lib/modprobe.d/b.conf", "blacklist two\n");
+  root.file("usr/lib/modprobe.d/d.conf", "blacklist three\n");
+  root.file("usr/local/lib/modprobe.d/e.conf", "blacklist four\n");
   root.directory("lib/modprobe.d/c.conf");
   root.file("run/modprobe.d", "no directory");
   const ModprobeConfig config = read_modprobe_config(HostFs(root.path()));
   std::vector<std::string> wheres;
   wheres.reserve(config.lines.size());
   for (const ModprobeLine& line : config.lines) wheres.push_back(line.where);
-  EXPECT_THAT(wheres, ElementsAre("/etc/modprobe.d/a.conf:1", "/lib/modprobe.d/b.conf:1"));
+  EXPECT_THAT(wheres, ElementsAre("/etc/modprobe.d/a.conf:1", "/usr/local/lib/modprobe.d/e.conf:1",
+                                  "/usr/lib/modprobe.d/d.conf:1", "/lib/modprobe.d/b.conf:1"));
   EXPECT_THAT(config.troubles, SizeIs(2));
 }
 

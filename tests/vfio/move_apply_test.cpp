@@ -2,6 +2,7 @@
 #include "vfio/move_apply.h"
 
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
@@ -11,6 +12,7 @@ namespace {
 
 using test::at;
 using test::FakeKernel;
+using test::HostChange;
 using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -270,6 +272,55 @@ TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
                                    Direction::to_vfio);
   EXPECT_EQ(outcome->results.at(0).status, Status::refused);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+class UnloadedDriver : public MoveApplyTest {
+ protected:
+  /// A GPU that is on vfio while its driver, and the driver's module, were unloaded.
+  void unload_after_bind() {
+    kernel_.add_driver({.name = "bochs-drm", .module = "bochs", .ids = {"10de:1111"}});
+    kernel_.add_function({.address = "0000:01:00.0", .ids = "10de:1111", .group = 5, .driver = "bochs-drm"});
+    apply(Direction::to_vfio, {"0000:01:00.0"}).value();
+    kernel_.remove("sys/bus/pci/drivers/bochs-drm");
+    kernel_.remove("sys/module/bochs");
+    kernel_.add_module({.name = "bochs-drm", .module = "bochs", .ids = {"10de:1111"}});
+    kernel_.forget_changes();
+  }
+  /// As Ferry wrote it before it recorded modules.
+  void forget_the_module() {
+    auto record = nlohmann::json::parse(kernel_.read_file("run/ferry/moves/5.json").value());
+    ASSERT_EQ(record["devices"]["0000:01:00.0"].at("module"), "bochs");
+    record["devices"]["0000:01:00.0"].erase("module");
+    kernel_.file("run/ferry/moves/5.json", record.dump());
+  }
+  /// The module that the way back loads first, and the driver in the end.
+  std::vector<std::string> back() {
+    apply(Direction::back, {"0000:01:00.0"}).value();
+    const HostChange& first = kernel_.changes().at(0);
+    return {first.path == "module" ? first.value : "none", kernel_.driver_of("0000:01:00.0")};
+  }
+};
+
+TEST_F(UnloadedDriver, IsLoadedAgainByTheModuleThatWasRecorded) {
+  unload_after_bind();
+  EXPECT_THAT(back(), ElementsAre("bochs", "bochs-drm"));
+}
+
+TEST_F(UnloadedDriver, OfAnOlderRecordIsLoadedByTheOneModuleThatCouldBringIt) {
+  unload_after_bind();
+  forget_the_module();
+  // nouveau is for the card too, and loaded: it would have brought the driver.
+  test::add_alias(kernel_, "pci:v000010DEd00001111sv*sd*bc*sc*i* bochs");
+  EXPECT_THAT(back(), ElementsAre("bochs", "bochs-drm"));
+}
+
+TEST_F(UnloadedDriver, IsLoadedByItsOwnNameWhereNothingElseIsKnown) {
+  unload_after_bind();
+  forget_the_module();
+  test::add_alias(kernel_, "pci:v000010DEd00001111sv*sd*bc*sc*i* bochs");
+  test::add_alias(kernel_, "pci:v000010DEd00001111sv*sd*bc*sc*i* cirrus");
+  kernel_.add_module({.name = "bochs-drm", .module = "bochs_drm", .ids = {"10de:1111"}});
+  EXPECT_THAT(back(), ElementsAre("bochs_drm", "bochs-drm"));
 }
 
 TEST_F(MoveApplyTest, RestoresOnlyWhatItMoved) {

@@ -70,6 +70,15 @@ TEST(MoveRecord, RefusesAnOverrideThatItCouldNotGiveBack) {
   EXPECT_FALSE(kernel.exists("run/ferry/moves/5.json"));
 }
 
+TEST(MoveRecord, KnowsTheModuleThatBroughtTheDriver) {
+  FakeKernel kernel;
+  PriorState with_module = kNouveau;
+  with_module.module = "nouveau";
+  ASSERT_TRUE(write_record(kernel, 5, {{at("0000:01:00.0"), with_module}, {at("0000:01:00.1"), kStub}}));
+  EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")).module, "nouveau");
+  EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.1")).module, std::nullopt);
+}
+
 class MalformedRecord : public testing::TestWithParam<const char*> {};
 
 TEST_P(MalformedRecord, IsAnErrorThatNamesTheFileAndLosesNothing) {

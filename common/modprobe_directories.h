@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+
+namespace ferry {
+
+/// Where modprobe's configuration lies below the host's root; a file in an earlier one hides those of its
+/// name in later ones. ABI: modprobe.d(5). Hosts with one /usr have the last two in one place.
+inline constexpr std::array kModprobeDirectories = {
+    "etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"};
+
+}  // namespace ferry
