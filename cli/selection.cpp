@@ -100,6 +100,7 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
     auto accelerator = accelerator_of(*address, inventory, out.rules);
     if (!accelerator) return fail(std::move(accelerator).error());
     add(out.request.accelerators, *accelerator);
+    out.request.by_name.insert(*accelerator);
   }
   for (const std::uint32_t group : options.groups) {
     const auto members = inventory.groups.find(group);

@@ -73,17 +73,32 @@ MovePlan plan(const MoveContext& context, const Look& seen, const MoveRequest& r
   return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.stuck);
 }
 
-// The first look: what is asked for must be there, and must be possible on this host.
-Result<Look> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
+/// What the first look leaves of a request.
+struct FirstLook {
+  Look seen;
+  MoveRequest request;               ///< of what is there
+  std::vector<PciAddress> vanished;  ///< since they were chosen: each a failure of its own
+};
+
+// What is asked for by name must be there, and all must be possible on this host.
+Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
   auto seen = look(context, request.accelerators);
-  if (!seen) return seen;
-  for (const PciAddress& device : request.accelerators) {
-    if (seen->inventory.find(device) == nullptr) return fail(gone(device));
-  }
+  if (!seen) return fail(std::move(seen).error());
   if (direction == Direction::to_vfio) {
     if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());
   }
-  return seen;
+  FirstLook out{.seen = std::move(*seen), .request = request, .vanished = {}};
+  out.request.accelerators.clear();
+  for (const PciAddress& device : request.accelerators) {
+    if (out.seen.inventory.find(device) != nullptr) {
+      out.request.accelerators.push_back(device);
+    } else if (request.by_name.contains(device)) {
+      return fail(gone(device));
+    } else {
+      out.vanished.push_back(device);
+    }
+  }
+  return out;
 }
 
 std::vector<std::string> notes_of(const Look& seen) {
@@ -122,6 +137,13 @@ MoveResult already(const MoveContext& context, Move move, Direction direction) {
     }
   }
   return result_of(MoveResult::Status::already, std::move(move));
+}
+
+// Of what is no longer there nothing more is known.
+Move move_of(const PciAddress& device) {
+  Move move;
+  move.devices = {device};
+  return move;
 }
 
 bool is_load(const Step& step) {
@@ -177,6 +199,10 @@ class Apply {
         StoppedServices& services)
       : context_(context), request_(request), direction_(direction), services_(services) {}
 
+  /// Takes what went before the first plan was made.
+  void begin(const std::vector<PciAddress>& vanished) {
+    for (const PciAddress& device : vanished) results_.push_back(failed(move_of(device), gone(device)));
+  }
   /// Takes what a plan found.
   void begin(MovePlan plan) {
     for (Refusal& refusal : plan.refusals) results_.push_back(refused(std::move(refusal)));
@@ -411,14 +437,15 @@ class Apply {
 
 Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& request, Direction direction,
                              StoppedServices& services) {
-  auto seen = look_at_all(context, request, direction);
-  if (!seen) return fail(std::move(seen).error());
-  MoveOutcome outcome{.results = {}, .notes = notes_of(*seen)};
+  auto first = look_at_all(context, request, direction);
+  if (!first) return fail(std::move(first).error());
+  MoveOutcome outcome{.results = {}, .notes = notes_of(first->seen)};
   Apply apply(context, request, direction, services);
-  apply.begin(plan(context, *seen, request, direction));
-  apply.let_go(seen->inventory);
+  apply.begin(first->vanished);
+  apply.begin(plan(context, first->seen, first->request, direction));
+  apply.let_go(first->seen.inventory);
   apply.load_modules();
-  apply.close_fences(seen->inventory);
+  apply.close_fences(first->seen.inventory);
   if (apply.anything_left()) apply.plan_again();
   for (std::string& note : notes_of(apply.last_look())) {
     if (std::ranges::find(outcome.notes, note) == outcome.notes.end())
@@ -432,11 +459,16 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
 
 Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
                                   Direction direction) {
-  auto seen = look_at_all(context, request, direction);
-  if (!seen) return fail(std::move(seen).error());
+  auto first = look_at_all(context, request, direction);
+  if (!first) return fail(std::move(first).error());
   auto stopped = notes_on_stopped_services(*context.host);
   if (!stopped) return fail(std::move(stopped).error());
-  MovePreview preview{.plan = plan(context, *seen, request, direction), .notes = notes_of(*seen)};
+  MovePreview preview{.plan = plan(context, first->seen, first->request, direction),
+                      .notes = notes_of(first->seen)};
+  for (const PciAddress& device : first->vanished) {
+    preview.plan.refusals.push_back(
+        {.devices = {device}, .groups = {}, .reasons = {gone(device).message}, .hint = {}});
+  }
   preview.notes.insert(preview.notes.end(), stopped->begin(), stopped->end());
   return preview;
 }

@@ -62,7 +62,8 @@ struct MoveOutcome {
 };
 
 /// The plan as it stands now; writes nothing. Errors: the host cannot be scanned or has no IOMMU
-/// (Errc::unsupported), a record cannot be read, nobody could be asked who uses the devices.
+/// (Errc::unsupported), an accelerator that is asked for by name is gone (Errc::not_found), a record cannot
+/// be read, nobody could be asked who uses the devices.
 Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
                                   Direction direction);
 

@@ -83,8 +83,11 @@ struct MovePlan {
 
 /// What a caller asks for, and what is known beside the scan.
 struct MoveRequest {
-  std::vector<PciAddress> accelerators;  ///< in the inventory, matching the rules, each once
-  std::set<PciAddress> with;             ///< foreign members that may be moved too
+  /// In the inventory, each once: they match the rules, or are virtual functions of what does.
+  std::vector<PciAddress> accelerators;
+  /// Those of them that the user named: one that is gone is a mistake, where another is just no longer there.
+  std::set<PciAddress> by_name = {};
+  std::set<PciAddress> with;  ///< foreign members that may be moved too
   std::map<PciAddress, std::string>
       untouchable;             ///< accelerators that must stay, and why ("carries 2 vGPUs")
   bool recorded_only = false;  ///< going back: only what Ferry has a record of moving

@@ -63,12 +63,14 @@ TEST_F(SelectionTest, AllLeavesOutWhatOffersVgpusAndSaysWhy) {
   const auto selection = choose({.all = true, .devices = {}, .groups = {}, .with = {}});
   ASSERT_TRUE(selection);
   EXPECT_THAT(selection->request.accelerators, ElementsAre(at("0000:65:00.0")));
+  EXPECT_THAT(selection->request.by_name, testing::IsEmpty());
   EXPECT_THAT(selection->left_alone, ElementsAre(Pair(at("0000:0a:00.0"), HasSubstr("vGPU"))));
 }
 
 TEST_F(SelectionTest, NamingAGpuThatOffersVgpusTakesIt) {
   const auto selection = choose({.all = false, .devices = {"0000:0a:00.0"}, .groups = {}, .with = {}});
   EXPECT_THAT(selection->request.accelerators, ElementsAre(at("0000:0a:00.0")));
+  EXPECT_THAT(selection->request.by_name, ElementsAre(at("0000:0a:00.0")));
 }
 
 TEST_F(SelectionTest, ACompanionStandsForItsAcceleratorAndEachCountsOnce) {

@@ -274,6 +274,35 @@ TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
+// Between the choice and the first look; none of --all was named.
+TEST_F(MoveApplyTest, OneThatVanishedBeforeTheFirstLookFailsAloneUnlessItWasNamed) {
+  MoveRequest request;
+  request.accelerators = {at("0000:01:00.0"), at("0000:65:00.0")};
+  const auto preview = preview_moves(context(), request, Direction::to_vfio);
+  ASSERT_TRUE(preview) << preview.error().message;
+  EXPECT_EQ(preview->plan.moves.size(), 1U);
+  ASSERT_EQ(preview->plan.refusals.size(), 1U);
+  EXPECT_THAT(preview->plan.refusals[0].devices, ElementsAre(at("0000:01:00.0")));
+  EXPECT_THAT(preview->plan.refusals[0].reasons,
+              ElementsAre("there is no PCI function 0000:01:00.0 any more"));
+
+  request.by_name = {at("0000:01:00.0")};
+  const auto named = apply_moves(context(), request, Direction::to_vfio);
+  ASSERT_FALSE(named);
+  EXPECT_EQ(named.error().code, Errc::not_found);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+
+  request.by_name = {at("0000:65:00.0")};
+  const auto outcome = apply_moves(context(), request, Direction::to_vfio);
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  ASSERT_EQ(outcome->results.size(), 2U);
+  EXPECT_EQ(outcome->results[0].status, Status::failed);
+  EXPECT_THAT(outcome->results[0].devices, ElementsAre(at("0000:01:00.0")));
+  EXPECT_EQ(test::error_of(outcome->results[0]).code, Errc::not_found);
+  EXPECT_EQ(outcome->results[1].status, Status::done);
+  EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "vfio-pci");
+}
+
 class UnloadedDriver : public MoveApplyTest {
  protected:
   /// A GPU that is on vfio while its driver, and the driver's module, were unloaded.
