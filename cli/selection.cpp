@@ -31,8 +31,8 @@ Result<PciAddress> existing(const std::string& text, const Inventory& inventory)
               "`ferry status` lists the accelerators");
 }
 
-// The accelerator itself, or the one that this function is a companion of. Naming one that counts on request
-// is the request: `rules` are then those that count it.
+// The accelerator itself, a virtual function of one, or the one that this function is a companion of. Naming
+// one that counts on request is the request: `rules` are then those that count it.
 Result<PciAddress> accelerator_of(const PciAddress& address, const Inventory& inventory,
                                   AcceleratorRules& rules) {
   const PciFunction& function = *inventory.find(address);
@@ -40,11 +40,12 @@ Result<PciAddress> accelerator_of(const PciAddress& address, const Inventory& in
     rules = std::move(asked);
     return address;
   }
+  if (is_accelerators_vf(inventory, rules, function)) return address;
   if (function.physical_function) {
-    return fail(
-        Errc::usage,
-        fmt::format("{} is a virtual function of {}", address.text(), function.physical_function->text()),
-        "virtual functions carry vGPUs: see `ferry vgpu`");
+    return fail(Errc::usage,
+                fmt::format("{} is a virtual function of {}, which is no accelerator", address.text(),
+                            function.physical_function->text()),
+                "`ferry status` lists the accelerators");
   }
   for (const PciAddress& accelerator : accelerators(inventory, rules)) {
     if (accelerator.same_slot(address) && !function.is_bridge()) return accelerator;
@@ -115,7 +116,7 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
       if (rules.match(function)) {
         add(out.request.accelerators, address);
         any = true;
-      } else if (rules.asking_for_all().match(function)) {
+      } else if (rules.asking_for_all().match(function) || is_accelerators_vf(inventory, rules, function)) {
         hint =
             fmt::format("{} is only taken when it is asked for: --device {}", address.text(), address.text());
       }
@@ -148,6 +149,10 @@ std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const 
                     [&](const PciAddress& a) { return record.members.contains(a); })) {
       out.push_back(accelerator);
     }
+  }
+  for (const auto& [address, prior] : record.members) {
+    const PciFunction* function = inventory.find(address);
+    if (function != nullptr && is_accelerators_vf(inventory, rules, *function)) add(out, address);
   }
   return out;
 }

@@ -17,7 +17,8 @@ namespace ferry {
 /// As given on the command line.
 struct SelectionOptions {
   bool all = false;
-  std::vector<std::string> devices;  ///< PCI addresses; a companion stands for its accelerator
+  std::vector<std::string>
+      devices;  ///< PCI addresses; a companion stands for its accelerator, a VF for itself
   std::vector<std::uint32_t> groups;
   std::vector<std::string> with;
   bool force = false;                     ///< see MoveRequest::force
@@ -38,7 +39,8 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
                          const AcceleratorRules& rules, const VgpuInventory& vgpus, const MoveRecord& record,
                          DeviceNames& names, Direction direction);
 
-/// The accelerators, by `rules`, of whose units Ferry has moved anything.
+/// The accelerators, by `rules`, of whose units Ferry has moved anything, and the virtual functions of some
+/// that it has moved.
 std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const AcceleratorRules& rules,
                                               const MoveRecord& record);
 

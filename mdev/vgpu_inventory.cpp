@@ -127,10 +127,13 @@ std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory)
 std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory) {
   std::map<PciAddress, std::string> out;
   for (const VgpuGpu& gpu : inventory.gpus) {
-    if (gpu.devices.empty()) continue;
-    out[gpu.address()] = fmt::format("carries {}; `ferry vgpu delete --device {}` takes {} away",
-                                     counted(gpu.devices.size(), "vGPU"), gpu.address().text(),
-                                     gpu.devices.size() == 1 ? "it" : "them");
+    std::map<PciAddress, std::size_t> carried;
+    for (const VgpuDevice& device : gpu.devices) ++carried[device.parent];
+    if (!gpu.devices.empty()) carried[gpu.address()] = gpu.devices.size();  // with those on its VFs
+    for (const auto& [carrier, count] : carried) {
+      out[carrier] = fmt::format("carries {}; `ferry vgpu delete --device {}` takes {} away",
+                                 counted(count, "vGPU"), gpu.address().text(), count == 1 ? "it" : "them");
+    }
   }
   return out;
 }

@@ -20,7 +20,8 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
 /// its driver offers vGPU types, it has virtual functions, or it carries vGPUs.
 std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory);
 
-/// The GPUs that carry vGPUs and so must stay, whatever is asked: each with the reason, as a clause.
+/// The GPUs, and the virtual functions, that carry vGPUs and so must stay, whatever is asked: each with the
+/// reason, as a clause.
 std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory);
 
 /// What to ask a UseProbe about a vGPU: its group's node and its own VFIO device node, where they exist.

@@ -40,6 +40,13 @@ Result<> require_iommu(const Inventory& inventory) {
               "switch on VT-d or AMD-Vi in the firmware and, on Intel, boot with intel_iommu=on");
 }
 
+bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rules,
+                        const PciFunction& function) {
+  const PciFunction* physical =
+      function.physical_function ? inventory.find(*function.physical_function) : nullptr;
+  return physical != nullptr && rules.asking_for_all().match(*physical);
+}
+
 bool on_vfio_driver(const PciFunction& function) {
   return function.driver && (*function.driver == "vfio-pci" || !function.vfio_devices.empty());
 }

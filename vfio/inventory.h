@@ -62,6 +62,11 @@ Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32
 /// Errc::unsupported, with what to do, on a host that cannot give anything to a VM.
 Result<> require_iommu(const Inventory& inventory);
 
+/// Whether `function` is a virtual function of an accelerator by `rules`, those that count on request
+/// included.
+bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rules,
+                        const PciFunction& function);
+
 /// Whether this driver is a vfio driver for `function`: vfio-pci, or one under which the function has a
 /// vfio-dev entry (any variant driver, kernel 6.1 and newer).
 bool on_vfio_driver(const PciFunction& function);

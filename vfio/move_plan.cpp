@@ -13,8 +13,10 @@
 namespace ferry {
 namespace {
 
+// A virtual function moves alone, though it may look like one more function of its card.
 bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
   if (function.address == accelerator.address || function.is_bridge()) return false;
+  if (function.is_virtual_function() || accelerator.is_virtual_function()) return false;
   return function.address.same_slot(accelerator.address) ||
          std::find(accelerator.consumers.begin(), accelerator.consumers.end(), function.address) !=
              accelerator.consumers.end();
@@ -118,8 +120,34 @@ class Objections {
   Refusal refusal_;
 };
 
-void object_to_member(const AcceleratorRules& rules, const PciFunction& function, Objections& objections) {
-  if (rules.match(function)) {
+constexpr const char* kDisableThem =
+    "disable the virtual functions first: a physical function that has some does not change its driver";
+
+// The physical function of one that is asked for, or a virtual function of it, in one group with it.
+bool object_to_sriov_kin(const Inventory& inventory, const Unit& unit, const PciFunction& function,
+                         Objections& objections) {
+  for (const PciAddress& asked : unit.accelerators) {
+    if (inventory.find(asked)->physical_function == function.address) {
+      objections.add(
+          fmt::format("{} is the physical function of {} and shares its group", describe(function),
+                      asked.text()),
+          "ACS in the firmware, or another slot, may give each virtual function a group of its own");
+      return true;
+    }
+    if (function.physical_function == asked) {
+      objections.add(fmt::format("{} is a virtual function of {} and shares its group", describe(function),
+                                 asked.text()),
+                     kDisableThem);
+      return true;
+    }
+  }
+  return false;
+}
+
+void object_to_member(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
+                      const PciFunction& function, Objections& objections) {
+  if (object_to_sriov_kin(inventory, unit, function, objections)) return;
+  if (rules.match(function) || is_accelerators_vf(inventory, rules, function)) {
     objections.add(
         fmt::format("{} is another accelerator of the same group and was not asked for", describe(function)),
         fmt::format("name it too: --device {}", function.address.text()));
@@ -180,6 +208,14 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
     objections.add(fmt::format("{} is in use: {}", name, holder.text()),
                    remedy_of(holder, released != nullptr));
   }
+}
+
+// vfio-pci takes no physical function that has some, and takes them away, from VMs too, when it loses one.
+void object_to_virtual_functions(const PciFunction& function, Objections& objections) {
+  if (function.sriov_numvfs == 0) return;
+  objections.add(fmt::format("{} has {} enabled", function.address.text(),
+                             counted(function.sriov_numvfs, "virtual function")),
+                 kDisableThem);
 }
 
 Step override_step(const PciFunction& function, const std::string& value, std::string why) {
@@ -493,7 +529,7 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
                     .driver_before = function.driver.value_or(""),
                     .driver_after = function.driver.value_or("")};
       if (member.role == MemberRole::in_the_way) {
-        object_to_member(rules, function, objections);
+        object_to_member(inventory, unit, rules, function, objections);
       } else if (member.role == MemberRole::bystander && !function.driver) {
         move.notes.push_back(
             fmt::format("{} shares the group without a driver and is left alone", describe(function)));
@@ -513,11 +549,7 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
           objections.add(fmt::format("{} is in no IOMMU group", address.text()),
                          "switch the IOMMU on in the firmware and, on Intel, boot with intel_iommu=on");
         }
-        if (function.sriov_numvfs > 0) {
-          objections.add(fmt::format("{} has {} enabled", address.text(),
-                                     counted(function.sriov_numvfs, "virtual function")),
-                         "disable them first: a physical function with VFs cannot be given to a VM");
-        }
+        object_to_virtual_functions(function, objections);
         if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end()) {
           objections.add(fmt::format("{} {}", address.text(), kept->second));
         }
@@ -578,8 +610,9 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
         return step.kind == Step::Kind::set_override;
       });
       for (const PciAddress& address : move.moving()) {
-        object_to_moving(*inventory.find(address), request, harmless ? kNobody : use, stuck, objections,
-                         nullptr);
+        const PciFunction& function = *inventory.find(address);
+        object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, nullptr);
+        if (!harmless && on_vfio_driver(function)) object_to_virtual_functions(function, objections);
       }
     }
     if (objections.any()) {

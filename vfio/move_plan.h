@@ -22,7 +22,7 @@ namespace ferry {
 
 /// What a member of a unit is to the move.
 enum class MemberRole {
-  accelerator,  ///< asked for: moves
+  accelerator,  ///< asked for, a virtual function of one perhaps: moves
   companion,    ///< function of an asked accelerator's card, or linked to it: moves
   taken_along,  ///< foreign, named by --with: moves
   bridge,       ///< PCI bridge or port: left alone, never blocks

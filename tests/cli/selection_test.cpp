@@ -11,6 +11,7 @@ namespace {
 
 using test::at;
 using test::FakeKernel;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
@@ -36,6 +37,13 @@ class SelectionTest : public testing::Test {
                           .class_code = 0x030200,
                           .group = 9,
                           .physical_function = "0000:0a:00.0"});
+    kernel_.add_function(
+        {.address = "0000:0c:00.0", .ids = "15b3:101d", .class_code = 0x020000, .group = 10});
+    kernel_.add_function({.address = "0000:0c:00.1",
+                          .ids = "15b3:101e",
+                          .class_code = 0x020000,
+                          .group = 11,
+                          .physical_function = "0000:0c:00.0"});
     offer_vgpus();
   }
   // The GPU at 0a:00.0 as a parent of mediated devices.
@@ -71,6 +79,39 @@ TEST_F(SelectionTest, NamingAGpuThatOffersVgpusTakesIt) {
   const auto selection = choose({.all = false, .devices = {"0000:0a:00.0"}, .groups = {}, .with = {}});
   EXPECT_THAT(selection->request.accelerators, ElementsAre(at("0000:0a:00.0")));
   EXPECT_THAT(selection->request.by_name, ElementsAre(at("0000:0a:00.0")));
+}
+
+TEST_F(SelectionTest, NamingAVirtualFunctionTakesItAloneThoughAllPassesItOver) {
+  const auto selection = choose({.all = false, .devices = {"0000:0a:00.4"}, .groups = {}, .with = {}});
+  ASSERT_TRUE(selection) << selection.error().message;
+  EXPECT_THAT(selection->request.accelerators, ElementsAre(at("0000:0a:00.4")));
+  EXPECT_THAT(selection->request.untouchable, testing::IsEmpty());
+}
+
+TEST_F(SelectionTest, WhatIsRecordedOfAVirtualFunctionGoesBackWithoutItsPhysicalFunction) {
+  ASSERT_TRUE(
+      write_record(kernel_, 9,
+                   {{at("0000:0a:00.4"),
+                     {.ids = "10de:1eb8", .driver = {}, .driver_override = {}, .role = "accelerator"}}}));
+  EXPECT_THAT(recorded_accelerators(scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value()),
+              ElementsAre(at("0000:0a:00.4")));
+}
+
+TEST_F(SelectionTest, AVirtualFunctionThatCarriesAVgpuMustStay) {
+  const std::string vf = "sys/devices/pci0000:00/0000:0a:00.4";
+  const std::string id = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
+  kernel_.link("sys/class/mdev_bus/0000:0a:00.4", "../../devices/pci0000:00/0000:0a:00.4");
+  kernel_.file(vf + "/mdev_supported_types/nvidia-558/name", "NVIDIA A40-4Q\n");
+  kernel_.directory(vf + "/mdev_supported_types/nvidia-558/devices");
+  kernel_.directory(vf + "/" + id);
+  kernel_.link(vf + "/" + id + "/mdev_type", "../mdev_supported_types/nvidia-558");
+  kernel_.link("sys/bus/mdev/devices/" + id, "../../../devices/pci0000:00/0000:0a:00.4/" + id);
+  const auto selection = choose({.all = false, .devices = {"0000:0a:00.4"}, .groups = {}, .with = {}});
+  ASSERT_TRUE(selection) << selection.error().message;
+  EXPECT_THAT(
+      selection->request.untouchable,
+      Contains(Pair(at("0000:0a:00.4"), HasSubstr("carries 1 vGPU; `ferry vgpu delete --device 0000:0a:00.0` "
+                                                  "takes it away"))));
 }
 
 TEST_F(SelectionTest, ACompanionStandsForItsAcceleratorAndEachCountsOnce) {
@@ -135,10 +176,14 @@ INSTANTIATE_TEST_SUITE_P(
                      {.all = false, .devices = {"0000:0b:00.0"}, .groups = {}, .with = {}},
                      "0000:0b:00.0 is no accelerator (144d:a80a, class 0108, driver nvme)",
                      "ferry status"},
-        BadSelection{"VirtualFunction",
-                     {.all = false, .devices = {"0000:0a:00.4"}, .groups = {}, .with = {}},
-                     "0000:0a:00.4 is a virtual function of 0000:0a:00.0",
-                     "ferry vgpu"},
+        BadSelection{"VirtualFunctionOfANetworkCard",
+                     {.all = false, .devices = {"0000:0c:00.1"}, .groups = {}, .with = {}},
+                     "0000:0c:00.1 is a virtual function of 0000:0c:00.0, which is no accelerator",
+                     "ferry status"},
+        BadSelection{"GroupOfAVirtualFunction",
+                     {.all = false, .devices = {}, .groups = {9}, .with = {}},
+                     "group 9 has no accelerator: 0000:0a:00.4",
+                     "--device 0000:0a:00.4"},
         BadSelection{"UnknownGroup",
                      {.all = false, .devices = {}, .groups = {99}, .with = {}},
                      "there is no IOMMU group 99 on this host",

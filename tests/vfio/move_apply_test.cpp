@@ -274,6 +274,19 @@ TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
+TEST_F(MoveApplyTest, MovesAVirtualFunctionAndBringsItBackBesideItsPhysicalFunction) {
+  kernel_.add_function(
+      {.address = "0000:01:00.0", .group = 5, .driver = "nouveau", .totalvfs = 16, .numvfs = 1});
+  kernel_.add_function({.address = "0000:01:00.4", .group = 6, .physical_function = "0000:01:00.0"});
+  const auto moved = apply(Direction::to_vfio, {"0000:01:00.4"});
+  ASSERT_EQ(moved->results.at(0).status, Status::done) << test::error_of(moved->results[0]).message;
+  EXPECT_EQ(kernel_.driver_of("0000:01:00.4"), "vfio-pci");
+  EXPECT_EQ(kernel_.driver_of("0000:01:00.0"), "nouveau");
+  ASSERT_EQ(apply(Direction::back, {"0000:01:00.4"})->results.at(0).status, Status::done);
+  EXPECT_EQ(kernel_.driver_of("0000:01:00.4"), "");
+  EXPECT_EQ(kernel_.override_of("0000:01:00.4"), "");
+}
+
 // Between the choice and the first look; none of --all was named.
 TEST_F(MoveApplyTest, OneThatVanishedBeforeTheFirstLookFailsAloneUnlessItWasNamed) {
   MoveRequest request;

@@ -178,6 +178,61 @@ TEST_F(MovePlanTest, RefusesAPhysicalFunctionWithVirtualFunctions) {
   EXPECT_THAT(plan.refusals[0].reasons, ElementsAre("0000:01:00.0 has 4 virtual functions enabled"));
 }
 
+class VirtualFunctions : public MovePlanTest {
+ protected:
+  /// A GPU with two virtual functions in its own slot.
+  void add_gpu(unsigned own_group, unsigned first_group, unsigned second_group) {
+    kernel_.add_function(
+        {.address = "0000:01:00.0", .group = own_group, .driver = "nouveau", .totalvfs = 16, .numvfs = 2});
+    kernel_.add_function(
+        {.address = "0000:01:00.4", .group = first_group, .physical_function = "0000:01:00.0"});
+    kernel_.add_function(
+        {.address = "0000:01:00.5", .group = second_group, .physical_function = "0000:01:00.0"});
+  }
+};
+
+TEST_F(VirtualFunctions, MoveAloneByTheirOwnGroup) {
+  add_gpu(5, 6, 7);
+  const MovePlan plan = bind({"0000:01:00.4"});
+  EXPECT_THAT(plan.refusals, IsEmpty());
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_THAT(plan.moves[0].groups, ElementsAre(6));
+  EXPECT_THAT(texts(plan.moves[0].steps),
+              ElementsAre("load module vfio_pci", "set driver_override of 0000:01:00.4 to vfio-pci",
+                          "bind 0000:01:00.4 to vfio-pci"));
+  EXPECT_EQ(bind({"0000:01:00.4", "0000:01:00.5"}).moves.size(), 2U) << "each is a unit of its own";
+}
+
+TEST_F(VirtualFunctions, StayWhileTheirPhysicalFunctionSharesTheGroup) {
+  add_gpu(5, 5, 7);
+  const MovePlan plan = bind({"0000:01:00.4"});
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].reasons,
+              ElementsAre("0000:01:00.0 (10de:2684, class 0300, driver nouveau) is the physical function of "
+                          "0000:01:00.4 and shares its group"));
+}
+
+TEST_F(VirtualFunctions, AreNamedWhereTheyShareAGroup) {
+  kernel_.add_driver({.name = "nvidia-vf", .ids = {"10de:2684"}});
+  add_gpu(5, 6, 6);
+  ASSERT_TRUE(kernel_.write_attribute("sys/bus/pci/drivers/nvidia-vf/bind", "0000:01:00.5"));
+  const MovePlan plan = bind({"0000:01:00.4"});
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].hint, "name it too: --device 0000:01:00.5");
+}
+
+TEST_F(VirtualFunctions, KeepAPhysicalFunctionOnVfioFromGoingBack) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .totalvfs = 16});
+  // With the module's enable_sriov.
+  kernel_.file("sys/devices/pci0000:00/0000:01:00.0/sriov_numvfs", "2\n");
+  MoveRequest request;
+  request.accelerators = {at("0000:01:00.0")};
+  const MovePlan plan = plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, {}, stuck_);
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].reasons, ElementsAre("0000:01:00.0 has 2 virtual functions enabled"));
+}
+
 TEST_F(MovePlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
   kernel_.add_function({.address = "0000:01:00.0", .driver = "nouveau"});
   kernel_.add_function({.address = "0000:02:00.0", .group = 2, .driver = "nouveau"});

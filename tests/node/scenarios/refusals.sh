@@ -90,6 +90,16 @@ echo 0 > "$pf/sriov_drivers_autoprobe"
 echo 4 > "$pf/sriov_numvfs"
 refused "four virtual functions" "$(dev sriov) has 4 virtual functions enabled" vfio bind --device "$(dev sriov)"
 expect "the virtual functions are there" test -e "$pf/virtfn3"
+
+step "a virtual function moves alone, by its own group"
+vf=$(basename "$(realpath "$pf/virtfn0")")
+expect "it has no driver" test ! -e "/sys/bus/pci/devices/$vf/driver"
+moved vfio bind --device "$vf"
+expect_equal "its driver" vfio-pci "$(basename "$(realpath "/sys/bus/pci/devices/$vf/driver")")"
+expect_equal "driver of the physical function" pci-pf-stub "$(driver sriov)"
+moved vfio unbind --device "$vf"
+expect "it has no driver again" test ! -e "/sys/bus/pci/devices/$vf/driver"
+expect_equal "its override" "(null)" "$(cat "/sys/bus/pci/devices/$vf/driver_override")"
 echo 0 > "$pf/sriov_numvfs"
 snapshot > /run/with-stub
 moved vfio bind --device "$(dev sriov)"
