@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/result.h"
+
 namespace ferry {
 
 enum class Verdict {
@@ -39,6 +41,9 @@ struct Check {
   Check unknown(std::string reason, std::string cure = {}) && {
     return std::move(*this).answered(Verdict::unknown, std::move(reason), std::move(cure));
   }
+
+  /// What it asks about could not be read, as another user than root may not.
+  Check unreadable(const Error& error) && { return std::move(*this).unknown(error.message, "run as root"); }
 
   Check answered(Verdict answer, std::string what, std::string cure) && {
     verdict = answer;

@@ -127,7 +127,7 @@ Check bars_check(const HostFs& host, const PciFunction& function, const DeviceFa
                                    "the firmware setup and reboot");
   }
   if (!trouble.empty()) return std::move(check).unknown(trouble);
-  if (!config) return std::move(check).unknown(config.error().message, "run as root");
+  if (!config) return std::move(check).unreadable(config.error());
   if (facts.bars->empty()) return std::move(check).unknown(fmt::format("{} lists no BAR", path));
   return std::move(check).passed(
       fmt::format("{} has addresses for {}", path, counted(facts.bars->size(), "BAR")));

@@ -23,7 +23,7 @@ Check boot_display_check(const HostFs& host, const PciFunction& function) {
   if (!text && is_gone(text.error())) {
     return std::move(check).passed(fmt::format("there is no /{}: no VGA device", path.string()));
   }
-  if (!text) return std::move(check).unknown(text.error().message, "run as root");
+  if (!text) return std::move(check).unreadable(text.error());
   if (*text == "0") return std::move(check).passed(fmt::format("/{} is 0", path.string()));
   if (*text == "1") {
     return std::move(check).warned(
@@ -39,7 +39,7 @@ Check firmware_framebuffer_check(const HostFs& host, const PciFunction& function
               .subject = function.address.text(),
               .why = "a BAR that the firmware's framebuffer holds cannot be reserved for a VM"};
   const auto text = read_text(host, kPath, kListBytes);
-  if (!text) return std::move(check).unknown(text.error().message, "run as root");
+  if (!text) return std::move(check).unreadable(text.error());
   const MemoryMap map = parse_memory_map(*text);
   if (map.hidden()) {
     return std::move(check).unknown(fmt::format("/{} hides all addresses", kPath), "run as root");
@@ -118,7 +118,7 @@ Check console_check(const HostFs& host, const PciFunction& function) {
     return std::move(check).passed("no framebuffer in /sys/class/graphics is this device's");
   }
   const auto consoles = bound_consoles(host);
-  if (!consoles) return std::move(check).unknown(consoles.error().message, "run as root");
+  if (!consoles) return std::move(check).unreadable(consoles.error());
   const std::string found =
       fmt::format("/sys/class/graphics/{} is this device's", fmt::join(ours.names, ", "));
   if (consoles->empty()) return std::move(check).passed(found + "; no console draws on framebuffers");

@@ -34,7 +34,7 @@ Check in_group_check(const HostFs& host, const Inventory& inventory, const PciFu
               .why = "vfio-pci refuses (EINVAL) a device that no IOMMU handles"};
   const auto link = host.link_name(sysfs_path(function.address) / "iommu_group");
   if (!link) {
-    if (!is_gone(link.error())) return std::move(check).unknown(link.error().message, "run as root");
+    if (!is_gone(link.error())) return std::move(check).unreadable(link.error());
     return std::move(check).failed(
         fmt::format("there is no {}", path_text(function, "iommu_group")),
         inventory.groups.empty()
@@ -65,7 +65,7 @@ Check virtual_functions_check(const HostFs& host, const PciFunction& function) {
   if (!text && is_gone(text.error())) {
     return std::move(check).passed(fmt::format("there is no /{}: no SR-IOV", path.string()));
   }
-  if (!text) return std::move(check).unknown(text.error().message, "run as root");
+  if (!text) return std::move(check).unreadable(text.error());
   unsigned enabled = 0;
   const char* end = text->data() + text->size();
   if (std::from_chars(text->data(), end, enabled).ptr != end || text->empty()) {

@@ -90,7 +90,7 @@ Check firmware_table_check(const HostFs& host, const IommuState& state) {
               .subject = kHostSubject,
               .why = "the kernel finds an IOMMU only where the firmware announces one"};
   if (!state.tables && !is_gone(state.tables.error())) {
-    return std::move(check).unknown(state.tables.error().message, "run as root");
+    return std::move(check).unreadable(state.tables.error());
   }
   if (!state.tables) {
     const bool tree = host.exists("sys/firmware/devicetree/base");
@@ -173,8 +173,8 @@ Check iommu_check(const IommuState& state, const Result<KernelCommandLine>& comm
   Check check{.id = "iommu-active",
               .subject = kHostSubject,
               .why = "vfio takes a device only when an IOMMU keeps it to its VM's memory"};
-  if (!state.units) return std::move(check).unknown(state.units.error().message, "run as root");
-  if (!state.groups) return std::move(check).unknown(state.groups.error().message, "run as root");
+  if (!state.units) return std::move(check).unreadable(state.units.error());
+  if (!state.groups) return std::move(check).unreadable(state.groups.error());
   const std::size_t units = state.units->size();
   const std::size_t groups = state.groups->size();
   std::string found = fmt::format("{} in /{}, {} in /{}", counted(units, "IOMMU"), kUnits,
@@ -200,7 +200,7 @@ Check noiommu_check(const HostFs& host) {
   if (!on && is_gone(on.error())) {
     return std::move(check).passed(fmt::format("there is no /{}: vfio has no such mode now", kPath));
   }
-  if (!on) return std::move(check).unknown(on.error().message, "run as root");
+  if (!on) return std::move(check).unreadable(on.error());
   if (!*on) return std::move(check).passed(fmt::format("/{} is N", kPath));
   return std::move(check).failed(fmt::format("/{} is Y", kPath),
                                  fmt::format("write N to it, take the option out of /etc/modprobe.d and the "
@@ -227,7 +227,7 @@ Check remapping_check(const HostFs& host) {
                   "without it a guest can raise any interrupt of the host; vfio then refuses a VM's start "
                   "with EPERM"};
   const auto text = read_text(host, kPath, kListBytes);
-  if (!text) return std::move(check).unknown(text.error().message, "run as root");
+  if (!text) return std::move(check).unreadable(text.error());
   std::string_view rest = *text;
   while (!rest.empty()) {
     const auto chip = interrupt_chip(cut(rest, '\n'));
@@ -250,7 +250,7 @@ Check unsafe_interrupts_check(const HostFs& host) {
     const auto path = fmt::format("sys/module/{}/parameters/allow_unsafe_interrupts", module);
     const auto value = read_switch(host, path);
     if (!value && !is_gone(value.error())) {
-      return std::move(check).unknown(value.error().message, "run as root");
+      return std::move(check).unreadable(value.error());
     }
     if (value && *value) on.push_back("/" + path);
   }

@@ -22,7 +22,7 @@ Check lockdown_check(const HostFs& host) {
                   "a locked-down kernel loads signed modules only (EKEYREJECTED) and refuses raw access to "
                   "PCI config space and BARs; binding drivers stays allowed"};
   const auto text = read_text(host, kPath);
-  if (!text && !is_gone(text.error())) return std::move(check).unknown(text.error().message, "run as root");
+  if (!text && !is_gone(text.error())) return std::move(check).unreadable(text.error());
   if (!text) {
     // securityfs always has `lsm` once it is mounted.
     if (host.exists("sys/kernel/security/lsm")) {
@@ -127,9 +127,9 @@ Check nodes_check(const HostFs& host) {
               .subject = kHostSubject,
               .why = "a VM's process opens /dev/vfio/vfio or /dev/iommu before it gets any device"};
   const auto container = find_node(host, "dev/vfio", "vfio");
-  if (!container) return std::move(check).unknown(container.error().message, "run as root");
+  if (!container) return std::move(check).unreadable(container.error());
   const auto iommufd = find_node(host, "dev", "iommu");
-  if (!iommufd) return std::move(check).unknown(iommufd.error().message, "run as root");
+  if (!iommufd) return std::move(check).unreadable(iommufd.error());
   for (const auto& [node, name] :
        {std::pair(*container, "/dev/vfio/vfio"), std::pair(*iommufd, "/dev/iommu")}) {
     if (node == Node::directory) {
@@ -209,7 +209,7 @@ Check driverctl_check(const HostFs& host, const Inventory& inventory,
                   "driverctl sets these drivers at each boot; ferry recognises them and does not fight: what "
                   "it gives back gets the override it had"};
   const auto names = names_in(host, kPath);
-  if (!names) return std::move(check).unknown(names.error().message, "run as root");
+  if (!names) return std::move(check).unreadable(names.error());
   if (names->empty()) return std::move(check).passed(fmt::format("/{} has none", kPath));
   const auto units = concerned(inventory, accelerators);
   std::vector<std::string> ours;
@@ -218,7 +218,7 @@ Check driverctl_check(const HostFs& host, const Inventory& inventory,
     const auto address = PciAddress::parse(std::string_view(name).substr(kBus.size()));
     if (!address || std::ranges::find(units, *address) == units.end()) continue;
     const auto driver = read_text(host, std::filesystem::path(kPath) / name);
-    if (!driver) return std::move(check).unknown(driver.error().message, "run as root");
+    if (!driver) return std::move(check).unreadable(driver.error());
     ours.push_back(fmt::format("/{}/{}: {}", kPath, shown(name), shown(*driver)));
   }
   if (ours.empty()) {
