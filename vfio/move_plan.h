@@ -57,6 +57,9 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
+/// Sets a function's override; "" clears it.
+Step override_step(const PciFunction& function, const std::string& value, std::string why);
+
 /// A unit that moves.
 struct Move {
   std::vector<PciAddress> devices;  ///< the accelerators asked for

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/move_members.h"
+
+#include <algorithm>
+
+namespace ferry {
+namespace {
+
+// A virtual function moves alone, though it may look like one more function of its card.
+bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
+  if (function.address == accelerator.address || function.is_bridge()) return false;
+  if (function.is_virtual_function() || accelerator.is_virtual_function()) return false;
+  return function.address.same_slot(accelerator.address) ||
+         std::find(accelerator.consumers.begin(), accelerator.consumers.end(), function.address) !=
+             accelerator.consumers.end();
+}
+
+// The accelerator's group, its companions, and their groups.
+Unit unit_around(const Inventory& inventory, const PciFunction& accelerator) {
+  Unit unit{.accelerators = {accelerator.address}, .functions = {}};
+  const auto add_group_of = [&](const PciFunction& function) {
+    const auto members = inventory.group_of(function);
+    unit.functions.insert(members.begin(), members.end());
+  };
+  add_group_of(accelerator);
+  for (const auto& [address, function] : inventory.functions) {
+    if (is_companion(accelerator, function)) add_group_of(function);
+  }
+  return unit;
+}
+
+bool blocks_viability(const PciFunction& function) {
+  if (!function.driver || on_vfio_driver(function)) return false;
+  return *function.driver != "pcieport" && *function.driver != "pci-stub";
+}
+
+}  // namespace
+
+std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators) {
+  std::vector<Unit> units;
+  for (const PciAddress& address : accelerators) {
+    Unit unit = unit_around(inventory, *inventory.find(address));
+    for (auto other = units.begin(); other != units.end();) {
+      const bool shared = std::any_of(unit.functions.begin(), unit.functions.end(),
+                                      [&](const PciAddress& f) { return other->functions.contains(f); });
+      if (!shared) {
+        ++other;
+        continue;
+      }
+      unit.functions.merge(other->functions);
+      unit.accelerators.insert(unit.accelerators.end(), other->accelerators.begin(),
+                               other->accelerators.end());
+      other = units.erase(other);
+    }
+    std::sort(unit.accelerators.begin(), unit.accelerators.end());
+    units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<PciAddress>& functions) {
+  std::set<std::uint32_t> groups;
+  for (const PciAddress& address : functions) {
+    if (const auto group = inventory.find(address)->iommu_group) groups.insert(*group);
+  }
+  return {groups.begin(), groups.end()};
+}
+
+MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
+                   const AcceleratorRules& rules, const PciFunction& function) {
+  const auto asked = [&](const PciAddress& a) {
+    return std::find(unit.accelerators.begin(), unit.accelerators.end(), a) != unit.accelerators.end();
+  };
+  if (function.is_bridge()) return blocks_viability(function) ? MemberRole::in_the_way : MemberRole::bridge;
+  if (asked(function.address)) return MemberRole::accelerator;
+  const bool companion =
+      std::any_of(unit.accelerators.begin(), unit.accelerators.end(),
+                  [&](const PciAddress& a) { return is_companion(*inventory.find(a), function); });
+  if (companion && !rules.match(function)) return MemberRole::companion;
+  if (with.contains(function.address)) return MemberRole::taken_along;
+  return blocks_viability(function) ? MemberRole::in_the_way : MemberRole::bystander;
+}
+
+bool moves(MemberRole role) {
+  return role == MemberRole::accelerator || role == MemberRole::companion || role == MemberRole::taken_along;
+}
+
+std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators) {
+  std::set<PciAddress> all;
+  for (const Unit& unit : units_of(inventory, accelerators)) {
+    for (const PciAddress& address : unit.functions) {
+      if (!inventory.find(address)->is_bridge()) all.insert(address);
+    }
+  }
+  return {all.begin(), all.end()};
+}
+
+std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint32_t group) {
+  std::vector<PciAddress> out;
+  const auto found = inventory.groups.find(group);
+  if (found == inventory.groups.end()) return out;
+  for (const PciAddress& address : found->second) {
+    if (blocks_viability(*inventory.find(address))) out.push_back(address);
+  }
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which functions move together, and what each of them is to the move.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "vfio/inventory.h"
+#include "vfio/move_plan.h"
+
+namespace ferry {
+
+/// Functions that move together or not at all.
+struct Unit {
+  std::vector<PciAddress> accelerators;  ///< those asked for, in order of address
+  std::set<PciAddress> functions;        ///< every member of every group concerned
+};
+
+/// The units around `accelerators`, which the inventory has: each one's group, and those of its companions.
+/// Units that share a function are one.
+std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators);
+
+/// The IOMMU groups of `functions`, in order.
+std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<PciAddress>& functions);
+
+/// What `function` is to the move of `unit`. `with` names foreign members that may be moved too.
+MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<PciAddress>& with,
+                   const AcceleratorRules& rules, const PciFunction& function);
+
+/// Whether a member of this role changes its driver.
+bool moves(MemberRole role);
+
+}  // namespace ferry

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vfio/move_objections.h"
+
+#include <fmt/format.h>
+
+#include "common/counted.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kDisableThem =
+    "disable the virtual functions first: a physical function that has some does not change its driver";
+
+// The physical function of one that is asked for, or a virtual function of it, in one group with it.
+bool object_to_sriov_kin(const Inventory& inventory, const Unit& unit, const PciFunction& function,
+                         Objections& objections) {
+  for (const PciAddress& asked : unit.accelerators) {
+    if (inventory.find(asked)->physical_function == function.address) {
+      objections.add(
+          fmt::format("{} is the physical function of {} and shares its group", describe(function),
+                      asked.text()),
+          "ACS in the firmware, or another slot, may give each virtual function a group of its own");
+      return true;
+    }
+    if (function.physical_function == asked) {
+      objections.add(fmt::format("{} is a virtual function of {} and shares its group", describe(function),
+                                 asked.text()),
+                     kDisableThem);
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string remedy_of(const Holder& holder, bool could_be_released) {
+  if (could_be_released && holder.kind == Holder::Kind::console) {
+    return fmt::format(
+        "if nothing needs its screen, let it be unloaded for the move: --release {0} (in a "
+        "policy: release: [{0}])",
+        holder.name);
+  }
+  if (!could_be_released || holder.service.empty() || runs_others(holder.service))
+    return std::string(holder.remedy());
+  return fmt::format(
+      "stop it first, or let it be stopped for the move: --release {0} (in a policy: release: [{0}])",
+      holder.service);
+}
+
+}  // namespace
+
+std::string describe(const PciFunction& function) {
+  return fmt::format("{} ({}, class {:04x}, {})", function.address.text(), function.ids(),
+                     function.class_code >> 8U, function.driver ? "driver " + *function.driver : "no driver");
+}
+
+void object_to_member(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
+                      const PciFunction& function, Objections& objections) {
+  if (object_to_sriov_kin(inventory, unit, function, objections)) return;
+  if (rules.match(function) || is_accelerators_vf(inventory, rules, function)) {
+    objections.add(
+        fmt::format("{} is another accelerator of the same group and was not asked for", describe(function)),
+        fmt::format("name it too: --device {}", function.address.text()));
+  } else if (function.is_bridge() || function.pci_class() == PciClass::host_bridge) {
+    objections.add(fmt::format("the group is blocked by the driver of bridge {}", describe(function)));
+  } else {
+    objections.add(
+        fmt::format("{} shares the group and is not part of the card", describe(function)),
+        fmt::format("another slot, or ACS and SR-IOV in the firmware, may give the card a group of its own; "
+                    "--with {} moves that device too",
+                    function.address.text()));
+  }
+}
+
+void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
+                      const std::set<std::string>& stuck, Objections& objections, Released* released) {
+  const std::string name = function.address.text();
+  if (function.problem) {
+    objections.add(fmt::format("{} cannot be read: {}", name, function.problem->message));
+  }
+  if (stuck.contains(name)) {
+    objections.add(fmt::format("an earlier write to {} has not returned from the kernel", name),
+                   "see /run/ferry/stuck; if it never returns, only a reboot helps");
+  }
+  if (!use.blind.empty()) {
+    objections.add(fmt::format("nobody can say whether {} is free: {}", name, use.blind),
+                   "run as root in the host's PID namespace, with the capabilities that SECURITY.md names");
+  }
+  for (const Holder& holder : use.of(name)) {
+    if (request.force && holder.only_a_screen()) continue;
+    if (const auto may = may_release(holder, request.release); released != nullptr && may) {
+      released->holders[*may].push_back(function.address);
+      if (may->kind == Releasable::Kind::module)
+        released->also[may->name].insert(holder.also.begin(), holder.also.end());
+      continue;
+    }
+    objections.add(fmt::format("{} is in use: {}", name, holder.text()),
+                   remedy_of(holder, released != nullptr));
+  }
+}
+
+void object_to_virtual_functions(const PciFunction& function, Objections& objections) {
+  if (function.sriov_numvfs == 0) return;
+  objections.add(fmt::format("{} has {} enabled", function.address.text(),
+                             counted(function.sriov_numvfs, "virtual function")),
+                 kDisableThem);
+}
+
+}  // namespace ferry

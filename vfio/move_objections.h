@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a unit cannot move: who shares its groups, who uses its functions, what keeps them where they are.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "vfio/move_members.h"
+#include "vfio/release.h"
+
+namespace ferry {
+
+/// Gathers why a unit cannot move; the first hint counts.
+class Objections {
+ public:
+  void add(std::string reason, const std::string& hint = {}) {
+    refusal_.reasons.push_back(std::move(reason));
+    if (refusal_.hint.empty()) refusal_.hint = hint;
+  }
+  bool any() const { return !refusal_.reasons.empty(); }
+  Refusal refusal(const Unit& unit, std::vector<std::uint32_t> groups) && {
+    refusal_.devices = unit.accelerators;
+    refusal_.groups = std::move(groups);
+    return std::move(refusal_);
+  }
+
+ private:
+  Refusal refusal_;
+};
+
+/// Who has to let go of a unit for a while: what stands in the way, but no objection.
+struct Released {
+  std::map<Releasable, std::vector<PciAddress>> holders;  ///< and of which functions
+  std::map<std::string, std::set<std::string>> also;      ///< by module: the other devices it lets go of then
+};
+
+/// "0000:01:00.0 (10de:2684, class 0300, driver nouveau)"
+std::string describe(const PciFunction& function);
+
+/// Against a member that is in the way.
+void object_to_member(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
+                      const PciFunction& function, Objections& objections);
+
+/// Against moving `function`: it cannot be read, a write to it hangs (`stuck`), nobody can say who uses it,
+/// or somebody does. Who holds it and may let go goes into `released`, where that is given, and is no
+/// objection.
+void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
+                      const std::set<std::string>& stuck, Objections& objections, Released* released);
+
+/// Against moving a physical function that has virtual ones: vfio-pci takes none that has, and takes them
+/// away, from VMs too, when it loses one.
+void object_to_virtual_functions(const PciFunction& function, Objections& objections);
+
+}  // namespace ferry

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of a move to vfio.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "vfio/move_objections.h"
+#include "vfio/move_plan.h"
+
+namespace ferry {
+namespace {
+
+/// A unit on its way to be planned or refused.
+struct Candidate {
+  Unit unit;
+  Move move;
+  Objections objections;
+  Released released;
+};
+
+// A module lets go of all its devices or of none. A unit that is refused for that may keep another from
+// moving.
+void object_to_shared_modules(std::vector<Candidate>& candidates) {
+  for (bool settled = false; !settled;) {
+    settled = true;
+    std::set<std::string> moving;
+    for (const Candidate& candidate : candidates) {
+      if (candidate.objections.any()) continue;
+      for (const PciAddress& address : candidate.move.moving()) moving.insert(address.text());
+    }
+    for (Candidate& candidate : candidates) {
+      if (candidate.objections.any()) continue;
+      for (const auto& [module, devices] : candidate.released.also) {
+        for (const std::string& device : devices) {
+          if (moving.contains(device)) continue;
+          settled = false;
+          candidate.objections.add(
+              fmt::format("{} is not unloaded: it also serves {}, which does not move with this", module,
+                          device),
+              fmt::format("move all its GPUs together, or load it with fbdev=0 (options {} in "
+                          "/etc/modprobe.d)",
+                          module));
+        }
+      }
+    }
+  }
+}
+
+// nvidia-persistenced is asked for single GPUs where others are left to it. Where none is, its service is
+// stopped: that needs no tool of the driver's, lets go of what the daemon holds beside the GPUs too, and
+// there is nobody whom it would serve meanwhile.
+std::set<Releasable> asked_to_let_go(const Inventory& inventory, const AcceleratorRules& rules,
+                                     const MoveRequest& request, const Released& released) {
+  std::set<Releasable> out;
+  for (const auto& [holder, functions] : released.holders) {
+    const bool serves_others = std::ranges::any_of(inventory.functions, [&](const auto& entry) {
+      const auto& [address, function] = entry;
+      return rules.match(function) && function.driver == inventory.find(functions.front())->driver &&
+             std::ranges::find(request.accelerators, address) == request.accelerators.end();
+    });
+    if (holder.name != kPersistenced || !request.persistence_by_gpu || !serves_others) {
+      out.insert(holder);
+      continue;
+    }
+    for (const PciAddress& function : functions)
+      out.insert({.kind = Releasable::Kind::persistence, .name = function.text()});
+  }
+  return out;
+}
+
+// Companions before accelerators: a card's audio driver may sleep on the GPU's.
+std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::vector<Member>& members,
+                                         bool accelerators_first) {
+  std::vector<const PciFunction*> out;
+  const auto take = [&](bool accelerators) {
+    for (const Member& member : members) {
+      if (moves(member.role) && (member.role == MemberRole::accelerator) == accelerators) {
+        out.push_back(inventory.find(member.address));
+      }
+    }
+  };
+  take(accelerators_first);
+  take(!accelerators_first);
+  return out;
+}
+
+std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Member>& members,
+                                const VfioDriverTable& table) {
+  std::vector<const PciFunction*> functions;
+  for (const PciFunction* function : in_order(inventory, members, false)) {
+    if (!on_vfio_driver(*function)) functions.push_back(function);
+  }
+  std::vector<Step> steps;
+  std::set<std::string> loading;
+  for (const PciFunction* function : functions) {
+    const auto [module, driver] = table.choose(function->modalias);
+    if (!inventory.drivers.contains(driver) && loading.insert(module).second) {
+      steps.push_back(
+          {.kind = Step::Kind::load_module,
+           .address = {},
+           .value = module,
+           .why = "its driver is loaded before anything is unbound: a failure then changes nothing"});
+    }
+  }
+  for (const PciFunction* function : functions) {
+    const std::string driver = table.choose(function->modalias).driver;
+    if (function->driver_override != driver) {
+      steps.push_back(override_step(*function, driver, "so that no other driver takes it in between"));
+    }
+  }
+  for (const PciFunction* function : functions) {
+    if (function->driver) {
+      steps.push_back({.kind = Step::Kind::unbind,
+                       .address = function->address,
+                       .value = *function->driver,
+                       .why = "the host's driver lets go"});
+    }
+  }
+  for (const PciFunction* function : functions) {
+    steps.push_back({.kind = Step::Kind::bind,
+                     .address = function->address,
+                     .value = table.choose(function->modalias).driver,
+                     .why = "every member of the group must be on a vfio driver"});
+  }
+  return steps;
+}
+
+}  // namespace
+
+MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
+                   const UseReport& use, const VfioDriverTable& drivers, const std::set<std::string>& stuck) {
+  std::vector<Candidate> candidates;
+  for (Unit& unit : units_of(inventory, request.accelerators)) {
+    Move move;
+    move.devices = unit.accelerators;
+    move.groups = groups_of(inventory, unit.functions);
+    Objections objections;
+    for (const PciAddress& address : unit.functions) {
+      const PciFunction& function = *inventory.find(address);
+      Member member{.address = address,
+                    .role = role_in(inventory, unit, request.with, rules, function),
+                    .driver_before = function.driver.value_or(""),
+                    .driver_after = function.driver.value_or("")};
+      if (member.role == MemberRole::in_the_way) {
+        object_to_member(inventory, unit, rules, function, objections);
+      } else if (member.role == MemberRole::bystander && !function.driver) {
+        move.notes.push_back(
+            fmt::format("{} shares the group without a driver and is left alone", describe(function)));
+      } else if (moves(member.role) && !on_vfio_driver(function)) {
+        member.driver_after = drivers.choose(function.modalias).driver;
+      }
+      move.members.push_back(std::move(member));
+    }
+    if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers);
+    Released released;
+    // What is on vfio already stays there whoever uses it: that is what it is there for.
+    if (!move.steps.empty()) {
+      for (const PciAddress& address : move.moving()) {
+        const PciFunction& function = *inventory.find(address);
+        object_to_moving(function, request, use, stuck, objections, &released);
+        if (!function.iommu_group) {
+          objections.add(fmt::format("{} is in no IOMMU group", address.text()),
+                         "switch the IOMMU on in the firmware and, on Intel, boot with intel_iommu=on");
+        }
+        object_to_virtual_functions(function, objections);
+        if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end()) {
+          objections.add(fmt::format("{} {}", address.text(), kept->second));
+        }
+      }
+    }
+    candidates.push_back({.unit = std::move(unit),
+                          .move = std::move(move),
+                          .objections = std::move(objections),
+                          .released = std::move(released)});
+  }
+  object_to_shared_modules(candidates);
+  MovePlan plan;
+  for (auto& [unit, move, objections, released] : candidates) {
+    if (objections.any()) {
+      plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
+      continue;
+    }
+    release_around(move, asked_to_let_go(inventory, rules, request, released));
+    plan.moves.push_back(std::move(move));
+  }
+  return plan;
+}
+
+}  // namespace ferry

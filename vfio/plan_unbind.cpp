@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of the way back, asked for or after a failure.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "vfio/driver_modules.h"
+#include "vfio/move_objections.h"
+#include "vfio/move_plan.h"
+
+namespace ferry {
+namespace {
+
+/// Where a function goes back to. `known` is false when it was on vfio before Ferry: then "natural".
+struct Home {
+  const PciFunction* function = nullptr;
+  bool known = false;
+  PriorState prior;
+};
+
+// Neither where Ferry put it nor where it was: moved by somebody else meanwhile.
+bool in_other_hands(const Home& home) {
+  const PciFunction& function = *home.function;
+  return home.known && function.driver && function.driver != home.prior.driver && !on_vfio_driver(function);
+}
+
+// What way_back() found in somebody else's hands is left there and noted.
+std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& homes,
+                           std::vector<std::string>& notes) {
+  std::vector<Step> steps;  // modules first: what fails there has moved nothing yet
+  std::vector<Step> overrides;
+  std::vector<Step> unbinds;
+  std::vector<Step> binds;
+  for (const Home& home : homes) {
+    const PciFunction& function = *home.function;
+    if (!home.known) {
+      if (!function.driver || !on_vfio_driver(function)) continue;
+      if (function.driver_override) {
+        overrides.push_back(override_step(function, "", "no record of an earlier override: it is cleared"));
+      }
+      unbinds.push_back({.kind = Step::Kind::unbind,
+                         .address = function.address,
+                         .value = *function.driver,
+                         .why = "given back to the host"});
+      binds.push_back({.kind = Step::Kind::probe,
+                       .address = function.address,
+                       .value = {},
+                       .why = "no record of an earlier driver: the kernel chooses"});
+      continue;
+    }
+    const bool home_already = function.driver == home.prior.driver;
+    if (in_other_hands(home)) {
+      notes.push_back(fmt::format("{} was moved to {} by somebody else and is left there",
+                                  function.address.text(), function.driver.value_or("no driver")));
+      continue;
+    }
+    if (function.driver_override != home.prior.driver_override) {
+      overrides.push_back(
+          override_step(function, home.prior.driver_override.value_or(""), "the override it had before"));
+    }
+    if (home_already) continue;
+    if (function.driver) {
+      unbinds.push_back({.kind = Step::Kind::unbind,
+                         .address = function.address,
+                         .value = *function.driver,
+                         .why = "given back to the host"});
+    }
+    if (home.prior.driver) {
+      if (!inventory.drivers.contains(*home.prior.driver)) {
+        steps.push_back({.kind = Step::Kind::load_module,
+                         .address = {},
+                         .value = home.prior.module.value_or(module_named_as(*home.prior.driver)),
+                         .why = "the driver it had before is no longer loaded"});
+      }
+      binds.push_back({.kind = Step::Kind::bind,
+                       .address = function.address,
+                       .value = *home.prior.driver,
+                       .why = "the driver it had before"});
+    }
+  }
+  steps.insert(steps.end(), overrides.begin(), overrides.end());
+  steps.insert(steps.end(), unbinds.begin(), unbinds.end());
+  steps.insert(steps.end(), binds.begin(), binds.end());
+  return steps;
+}
+
+Home home_of(const PciFunction& function, const MoveRecord& record) {
+  const auto found = record.members.find(function.address);
+  if (found == record.members.end() || found->second.ids != function.ids()) {
+    return {.function = &function, .known = false, .prior = {}};
+  }
+  return {.function = &function, .known = true, .prior = found->second};
+}
+
+}  // namespace
+
+MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
+                     const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck) {
+  MovePlan plan;
+  for (const Unit& unit : units_of(inventory, request.accelerators)) {
+    Move move;
+    move.devices = unit.accelerators;
+    move.groups = groups_of(inventory, unit.functions);
+    std::vector<Home> homes;
+    for (const PciAddress& address : unit.functions) {
+      const PciFunction& function = *inventory.find(address);
+      Member member{.address = address,
+                    .role = role_in(inventory, unit, request.with, rules, function),
+                    .driver_before = function.driver.value_or(""),
+                    .driver_after = function.driver.value_or("")};
+      const Home home = home_of(function, record);
+      // A foreign function moves back only if it was Ferry that took it along.
+      if (home.known && !moves(member.role)) member.role = MemberRole::taken_along;
+      if (!home.known && request.recorded_only && moves(member.role)) member.role = MemberRole::bystander;
+      if (moves(member.role)) {
+        homes.push_back(home);
+        if (home.known) {
+          if (!in_other_hands(home)) member.driver_after = home.prior.driver.value_or("");
+        } else if (on_vfio_driver(function)) {
+          member.driver_after = kKernelsChoice;
+        }
+      }
+      move.members.push_back(std::move(member));
+    }
+    move.steps = way_back(inventory, homes, move.notes);
+    Objections objections;
+    if (!move.steps.empty()) {
+      // An override alone takes nothing from anybody: a bind that was killed early leaves just that to undo.
+      static const UseReport kNobody;
+      const bool harmless = std::all_of(move.steps.begin(), move.steps.end(), [](const Step& step) {
+        return step.kind == Step::Kind::set_override;
+      });
+      for (const PciAddress& address : move.moving()) {
+        const PciFunction& function = *inventory.find(address);
+        object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, nullptr);
+        if (!harmless && on_vfio_driver(function)) object_to_virtual_functions(function, objections);
+      }
+    }
+    if (objections.any()) {
+      plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
+    } else {
+      plan.moves.push_back(std::move(move));
+    }
+  }
+  return plan;
+}
+
+Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only) {
+  std::vector<Home> homes;
+  for (const PciAddress& address : only) {
+    const PciFunction* function = inventory.find(address);
+    if (function == nullptr) continue;
+    if (const Home home = home_of(*function, record); home.known) homes.push_back(home);
+  }
+  Undo undo;
+  undo.steps = way_back(inventory, homes, undo.notes);
+  return undo;
+}
+
+}  // namespace ferry
