@@ -53,12 +53,14 @@ std::set<Releasable> asked_to_let_go(const Inventory& inventory, const Accelerat
                                      const MoveRequest& request, const Released& released) {
   std::set<Releasable> out;
   for (const auto& [holder, functions] : released.holders) {
+    const auto is_gpu = [&](const PciAddress& address) { return rules.match(*inventory.find(address)); };
     const bool serves_others = std::ranges::any_of(inventory.functions, [&](const auto& entry) {
       const auto& [address, function] = entry;
-      return rules.match(function) && function.driver == inventory.find(functions.front())->driver &&
+      return is_gpu(address) && function.driver == inventory.find(functions.front())->driver &&
              std::ranges::find(request.accelerators, address) == request.accelerators.end();
     });
-    if (holder.name != kPersistenced || !request.persistence_by_gpu || !serves_others) {
+    if (holder.name != kPersistenced || !request.persistence_by_gpu || !serves_others ||
+        !std::ranges::all_of(functions, is_gpu)) {
       out.insert(holder);
       continue;
     }

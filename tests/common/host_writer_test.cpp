@@ -99,6 +99,7 @@ TEST_F(HostProgramTest, IsGivenItsWordsAndNothingOfOurs) {
 }
 
 TEST_F(HostProgramTest, TellsItsStatusAndThatThereIsNone) {
+  ASSERT_FALSE(run("exit 3"));
   EXPECT_EQ(run("exit 3").error().code, Errc::failed);
   EXPECT_THAT(run("exit 3").error().message, HasSubstr("it ended with status 3"));
   EXPECT_THAT(run("kill -9 $$").error().message, HasSubstr("it ended with status 137"));

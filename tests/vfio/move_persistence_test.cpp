@@ -162,6 +162,21 @@ TEST(MovePersistence, StopsTheServiceWhenAllItsGpusMove) {
               ElementsAre("stop nvidia-persistenced.service", "start nvidia-persistenced.service"));
 }
 
+// Its tool knows GPUs alone.
+TEST(MovePersistence, StopsTheServiceThatHoldsWhatIsNoGpu) {
+  Host host;
+  host.kernel.add_function({.address = "0000:01:00.1",
+                            .ids = "10de:22ba",
+                            .class_code = 0x040300,
+                            .group = 21,
+                            .driver = "nvidia"});
+  host.daemon.add("0000:01:00.1");
+  host.request.accelerators = {at(kFirst)};
+  EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::done});
+  EXPECT_THAT(host.daemon.orders,
+              ElementsAre("stop nvidia-persistenced.service", "start nvidia-persistenced.service"));
+}
+
 TEST(MovePersistence, StopsTheServiceWhenTheToolFails) {
   Host host;
   host.daemon.tool_fails = true;
