@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/move_plan.h"
 
+#include <ranges>
+
 #include "vfio/move_members.h"
 
 namespace ferry {
@@ -70,15 +72,15 @@ void release_around(Move& move, const std::set<Releasable>& holders) {
                    .holder = holder});
   }
   out.insert(out.end(), move.steps.begin(), move.steps.end());
-  for (auto holder = holders.rbegin(); holder != holders.rend(); ++holder) {
-    const bool of_one = holder->kind == Releasable::Kind::persistence;
+  for (const Releasable& holder : holders | std::views::reverse) {
+    const bool of_one = holder.kind == Releasable::Kind::persistence;
     out.push_back({.kind = Step::Kind::take_hold,
                    .address = {},
                    .value = {},
                    .why = of_one ? "once the GPU is back on the driver it had, by this command or a later one"
                                  : "it serves the host's other devices; once all groups have moved, whatever "
                                    "becomes of them",
-                   .holder = *holder});
+                   .holder = holder});
   }
   move.steps = std::move(out);
 }

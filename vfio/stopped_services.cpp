@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 #include <utility>
 
 #include <fmt/format.h>
@@ -131,8 +132,7 @@ StoppedServices::Restart StoppedServices::start_all() {
   const auto inventory = scan(*context_.host);
   std::map<Releasable, StoppedService> after;
   // The other way round than they were asked to let go.
-  for (auto entry = stopped_.rbegin(); entry != stopped_.rend(); ++entry) {
-    const auto& [holder, state] = *entry;
+  for (const auto& [holder, state] : stopped_ | std::views::reverse) {
     const bool service = holder.kind == Releasable::Kind::service;
     const bool left = !inventory || device_left(context_, *inventory, holder);
     // A service may well run without a device; the others have nothing to hold.
