@@ -8,6 +8,7 @@
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "mdev/vgpu_inventory.h"
+#include "vfio/driver_override.h"
 
 namespace ferry {
 namespace {
@@ -33,7 +34,11 @@ Result<Seen> see(const Session& session) {
   for (const auto& [address, function] : seen.inventory.functions) {
     if (session.rules.match(function)) asked.push_back(address);
   }
-  auto questions = use_questions(*session.host, seen.inventory, concerned(seen.inventory, asked));
+  const auto members = concerned(seen.inventory, asked);
+  // The table does not show them.
+  if (session.output != OutputFormat::table)
+    read_overrides(*session.host, *session.writer, members, seen.inventory);
+  auto questions = use_questions(*session.host, seen.inventory, members);
   for (const VgpuGpu& gpu : seen.vgpus.gpus) {
     for (const VgpuDevice& device : gpu.devices) questions.push_back(use_question(device));
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 #include <vector>
@@ -124,7 +125,16 @@ int run_program(const HostFs& host, std::string_view request) {
   return n == sizeof failure ? failure : -status;
 }
 
-int perform(HostFs& host, const std::string& root, std::string_view request) {
+int read_attribute(const HostFs& host, std::string_view path, std::string& into) {
+  auto text = host.read_attribute(path);
+  if (!text) return errno_of(fail(std::move(text).error()));
+  into = std::move(*text);
+  return 0;
+}
+
+// The errno; what was read is put into `read`.
+int perform(HostFs& host, const std::string& root, std::string_view request, std::string& read) {
+  if (request.starts_with('r')) return read_attribute(host, request.substr(1), read);
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
   if (request.starts_with('x')) return run_program(host, request.substr(1));
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
@@ -145,9 +155,15 @@ int host_act_main(int argc, char** argv) {
     const ssize_t n = ::recv(STDIN_FILENO, request.data(), request.size(), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return n == 0 ? 0 : 2;
-    const int outcome = perform(host, root, std::string_view(request).substr(0, static_cast<std::size_t>(n)));
+    std::string read;
+    int outcome = perform(host, root, std::string_view(request).substr(0, static_cast<std::size_t>(n)), read);
+    std::array<iovec, 2> parts = {iovec{.iov_base = &outcome, .iov_len = sizeof outcome},
+                                  iovec{.iov_base = read.data(), .iov_len = read.size()}};
+    msghdr answer{};
+    answer.msg_iov = parts.data();
+    answer.msg_iovlen = parts.size();
     // Nobody may be listening any more: a write that hung has returned at last.
-    if (::send(STDIN_FILENO, &outcome, sizeof outcome, MSG_NOSIGNAL) < 0) return 0;
+    if (::sendmsg(STDIN_FILENO, &answer, MSG_NOSIGNAL) < 0) return 0;
   }
 }
 

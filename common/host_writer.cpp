@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -15,6 +16,9 @@
 
 namespace ferry {
 namespace {
+
+// sysfs shows a page at most. ABI: Documentation/filesystems/sysfs.rst.
+constexpr std::size_t kLongestAttribute = 4096;
 
 enum class Waited { answered, late };
 
@@ -31,6 +35,12 @@ Waited wait_for_answer(int fd, std::chrono::milliseconds deadline) {
   }
 }
 
+// Of an act that gives nothing back.
+Result<> done(const Result<std::string>& answer) {
+  if (!answer) return fail(answer.error());
+  return {};
+}
+
 }  // namespace
 
 SpawningWriter::SpawningWriter(HostFs& host, std::filesystem::path program, std::chrono::milliseconds slow)
@@ -43,6 +53,19 @@ SpawningWriter::~SpawningWriter() {
   }
 }
 
+void SpawningWriter::prepare(std::size_t acts) {
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (idle_.size() >= acts) return;
+    }
+    auto child = start_child();
+    if (!child) return;  // the act that needs it says why
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(*child));
+  }
+}
+
 Result<SpawningWriter::Child> SpawningWriter::idle_child() {
   {
     const std::lock_guard lock(mutex_);
@@ -52,6 +75,10 @@ Result<SpawningWriter::Child> SpawningWriter::idle_child() {
       return child;
     }
   }
+  return start_child();
+}
+
+Result<SpawningWriter::Child> SpawningWriter::start_child() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return fail(error_from_errno(errno, "make a socket pair"));
@@ -67,8 +94,8 @@ Result<SpawningWriter::Child> SpawningWriter::idle_child() {
   return child;
 }
 
-Result<> SpawningWriter::act(const std::string& request, const std::string& what, const std::string& value,
-                             std::chrono::milliseconds deadline) {
+Result<std::string> SpawningWriter::act(const std::string& request, const std::string& what,
+                                        const std::string& value, std::chrono::milliseconds deadline) {
   auto child = idle_child();
   if (!child) return fail(std::move(child).error().during(what));
 
@@ -96,7 +123,11 @@ Result<> SpawningWriter::act(const std::string& request, const std::string& what
     }
   }
   int number = 0;
-  if (::recv(child->line.get(), &number, sizeof number, 0) != sizeof number) {
+  std::string read(kLongestAttribute, '\0');
+  std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
+                                iovec{.iov_base = read.data(), .iov_len = read.size()}};
+  const ssize_t size = ::readv(child->line.get(), parts.data(), static_cast<int>(parts.size()));
+  if (size < static_cast<ssize_t>(sizeof number)) {
     child->line.reset();
     reap(child->pid);
     return fail(Errc::failed, what + ": the writing process ended without an answer");
@@ -107,7 +138,8 @@ Result<> SpawningWriter::act(const std::string& request, const std::string& what
   }
   if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
   if (number != 0) return fail(error_from_errno(number, what));
-  return {};
+  read.resize(static_cast<std::size_t>(size) - sizeof number);
+  return read;
 }
 
 Result<> SpawningWriter::write(const std::filesystem::path& relative, std::string_view value,
@@ -115,15 +147,21 @@ Result<> SpawningWriter::write(const std::filesystem::path& relative, std::strin
   std::string request = "w" + relative.string();
   request += '\0';
   request += value;
-  return act(request, "write /" + relative.string(), std::string(value), deadline);
+  return done(act(request, "write /" + relative.string(), std::string(value), deadline));
 }
 
 Result<> SpawningWriter::load_module(std::string_view name, std::chrono::milliseconds deadline) {
-  return act("m" + std::string(name), "load module " + std::string(name), {}, deadline);
+  return done(act("m" + std::string(name), "load module " + std::string(name), {}, deadline));
+}
+
+Result<std::string> SpawningWriter::read(const std::filesystem::path& relative,
+                                         std::chrono::milliseconds deadline) {
+  return act("r" + relative.string(), "read /" + relative.string(), {}, deadline);
 }
 
 Result<> SpawningWriter::unload_module(std::string_view name, std::chrono::milliseconds deadline) {
-  return act("u" + std::string(name), "unload module " + std::string(name), std::string(name), deadline);
+  return done(
+      act("u" + std::string(name), "unload module " + std::string(name), std::string(name), deadline));
 }
 
 std::string HostCommand::text() const {
@@ -138,7 +176,7 @@ Result<> SpawningWriter::run(const HostCommand& command, std::chrono::millisecon
     request += '\0';
     request += word;
   }
-  return act(request, "run " + command.text(), command.device, deadline);
+  return done(act(request, "run " + command.text(), command.device, deadline));
 }
 
 }  // namespace ferry

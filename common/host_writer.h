@@ -22,7 +22,10 @@ namespace ferry {
 /// Loading a big driver or resetting a GPU takes tens of seconds; nothing healthy takes longer than this.
 inline constexpr std::chrono::seconds kWriteDeadline{90};
 
-/// A write that takes longer than this is recorded until it returns: whoever waits for it may be killed
+/// What a read waits for is another's act on the device, and whoever asks can do without the answer.
+inline constexpr std::chrono::seconds kReadDeadline{2};
+
+/// An act that takes longer than this is recorded until it returns: whoever waits for it may be killed
 /// first.
 inline constexpr std::chrono::seconds kSlowWrite{1};
 
@@ -62,13 +65,20 @@ class HostWriter {
   /// is thrown away. ENOENT: there is no such program; EPERM: it needs another root directory and we lack
   /// CAP_SYS_CHROOT; Errc::failed: its exit status is not 0.
   virtual Result<> run(const HostCommand& command, std::chrono::milliseconds deadline = kWriteDeadline) = 0;
+
+  /// Reads an attribute, less one trailing newline, that the kernel serves under a lock which a hanging
+  /// driver keeps. Errors as write().
+  virtual Result<std::string> read(const std::filesystem::path& relative,
+                                   std::chrono::milliseconds deadline = kReadDeadline) = 0;
+
+  /// Says that so many acts at a time are about to come, so that what they need may start meanwhile.
+  virtual void prepare(std::size_t /*acts*/) {}
 };
 
-/// The real one. Its children are our own executable, started as `program host-act ROOT` when there is a
-/// write and no idle child, kept for the next write, and told to end with this object. One that does not
-/// answer by the deadline is never used again; one that takes longer than `slow` is recorded
-/// (stuck_writes.h) until it answers. Several threads may write at a time, each with a child of its
-/// own.
+/// The real one. Its children are our own executable, started as `program host-act ROOT` by prepare() or when
+/// there is an act and no idle child, kept for the next one, and told to end with this object. One that does
+/// not answer by the deadline is never used again; one that takes longer than `slow` is recorded
+/// (stuck_writes.h) until it answers. Several threads may act at a time, each with a child of its own.
 class SpawningWriter final : public HostWriter {
  public:
   explicit SpawningWriter(HostFs& host, std::filesystem::path program = "/proc/self/exe",
@@ -83,15 +93,19 @@ class SpawningWriter final : public HostWriter {
   Result<> load_module(std::string_view name, std::chrono::milliseconds deadline) override;
   Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline) override;
   Result<> run(const HostCommand& command, std::chrono::milliseconds deadline) override;
+  Result<std::string> read(const std::filesystem::path& relative,
+                           std::chrono::milliseconds deadline) override;
+  void prepare(std::size_t acts) override;
 
  private:
   struct Child {
     int pid = 0;
-    UniqueFd line;  // a request out, an errno back
+    UniqueFd line;  // a request out, an errno and what was read back
   };
+  Result<Child> start_child();
   Result<Child> idle_child();
-  Result<> act(const std::string& request, const std::string& what, const std::string& value,
-               std::chrono::milliseconds deadline);
+  Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
+                          std::chrono::milliseconds deadline);
 
   HostFs* host_;
   std::filesystem::path program_;
@@ -104,9 +118,10 @@ class SpawningWriter final : public HostWriter {
 inline constexpr std::string_view kHostActVerb = "host-act";
 
 /// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
-/// path, a NUL and the value; "m" or "u" and the name of a module to load or unload; "x", a root
-/// directory, and each word of a program after a NUL. The answer is the errno as an int, 0 for done, or a
-/// program's exit status, negated. Ends, with 0, when the other end closes; 2 when called wrongly.
+/// path, a NUL and the value; "m" or "u" and the name of a module to load or unload; "r" and a path; or "x",
+/// a root directory, and each word of a program after a NUL. The answer is the errno as an int, 0 for done,
+/// or a program's exit status, negated; behind it what was read, an attribute's page at most. Ends, with 0,
+/// when the other end closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv);
 
 }  // namespace ferry

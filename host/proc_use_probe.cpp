@@ -3,13 +3,18 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/counted.h"
+#include "common/patient_caller.h"
 #include "host/process_facts.h"
 
 namespace ferry {
@@ -27,13 +32,6 @@ using AskedNodes =
 
 bool not_permitted(const Error& error) {
   return error.code == std::errc::permission_denied || error.code == std::errc::operation_not_permitted;
-}
-
-std::optional<int> pid_of(const std::string& name) {
-  int pid = 0;
-  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (failure != std::errc() || end != name.data() + name.size()) return {};
-  return pid;
 }
 
 // The names in map_files of what is mapped shared from a file, as device memory is: lines of proc/PID/maps
@@ -102,29 +100,136 @@ class Look {
   bool blocked_ = false;
 };
 
-// Stopping a service ends every process in its group, and some run VMs or pods there.
-bool runs_a_vm_or_pod(const HostFs& host, const std::vector<int>& pids, const std::string& service) {
-  return std::ranges::any_of(pids, [&](int pid) {
-    const auto directory = fs::path("proc") / std::to_string(pid);
-    const auto cgroup = host.read_file(directory / "cgroup");
-    // One that ended meanwhile is no VM any more; one that cannot be looked at may be.
-    if (!cgroup) return !is_gone(cgroup.error()) && cgroup.error().code != std::errc::no_such_process;
-    if (cgroup->find(service) == std::string::npos) return false;
-    return !pod_uid(*cgroup).empty() || vm_name(host.read_file(directory / "cmdline").value_or(""));
-  });
+/// What one process has of what is asked for.
+struct Seen {
+  std::map<std::string, std::vector<Holder>> holders;  ///< by device
+  bool blocked = false;                                ///< not all of it could be looked at
+};
+
+Seen look_into(const HostFs& host, int pid, const AskedNodes& asked) {
+  Look process(host, fs::path("proc") / std::to_string(pid), asked);
+  process.at_descriptors();
+  process.at_mappings();
+  Seen seen{.holders = {}, .blocked = process.blocked()};
+  for (const auto& [device, node] : process.found()) {
+    seen.holders[device].push_back(describe_process(host, pid, node));
+  }
+  return seen;
 }
 
-void keep_only_harmless_services(const HostFs& host, const std::vector<int>& pids, UseReport& report) {
-  std::map<std::string, bool> harmless;
-  for (auto& [device, holders] : report.holders) {
-    for (Holder& holder : holders) {
-      if (holder.service.empty()) continue;
-      const auto [known, added] = harmless.try_emplace(holder.service, false);
-      if (added) known->second = !runs_a_vm_or_pod(host, pids, holder.service);
-      if (!known->second) holder.service.clear();
+// Whether a process of this service is a VM or in a pod: stopping the service would end it.
+bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service) {
+  const auto directory = fs::path("proc") / std::to_string(pid);
+  const auto cgroup = host.read_file(directory / "cgroup");
+  // One that ended meanwhile is no VM any more; one that cannot be looked at may be.
+  if (!cgroup) return !is_gone(cgroup.error()) && cgroup.error().code != std::errc::no_such_process;
+  if (cgroup->find(service) == std::string::npos) return false;
+  return !pod_uid(*cgroup).empty() || vm_name(host.read_file(directory / "cmdline").value_or(""));
+}
+
+std::optional<int> pid_of(const std::string& name) {
+  int pid = 0;
+  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (failure != std::errc() || end != name.data() + name.size()) return {};
+  return pid;
+}
+
+/// All processes, one after the other. What is mapped and the command line are read under the lock of a
+/// process's memory, which one that hangs may keep; a signal ends that wait (fs/proc/task_mmu.c, since 5.3).
+class Walk {
+ public:
+  Walk(const fs::path& root, AskedNodes asked, std::chrono::milliseconds patience)
+      : host_(std::make_shared<const HostFs>(root)),
+        asked_(std::make_shared<const AskedNodes>(std::move(asked))),
+        caller_(patience) {}
+
+  Result<UseReport> look() {
+    if (auto listed = list(); !listed) return fail(std::move(listed).error());
+    // We hold groups open ourselves while we move them. Absent in another PID namespace: there nobody is us.
+    const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
+    for (const int pid : pids_) {
+      if (pid == ourselves) continue;
+      auto seen =
+          ask<Seen>(pid, [host = host_, asked = asked_, pid] { return look_into(*host, pid, *asked); });
+      if (!seen) continue;
+      if (seen->blocked) ++blocked_;
+      for (auto& [device, holders] : seen->holders) {
+        std::ranges::move(holders, std::back_inserter(report_.holders[device]));
+      }
+    }
+    keep_only_harmless_services();
+    tell_what_was_not_seen();
+    return std::move(report_);
+  }
+
+ private:
+  Result<> list() {
+    const auto names = host_->list("proc");
+    if (!names) return fail(Error(names.error()).during("look who uses the devices"));
+    for (const std::string& name : *names) {
+      if (const auto pid = pid_of(name)) pids_.push_back(*pid);
+    }
+    if (!pids_.empty()) return {};
+    return fail(Errc::unsupported, "look who uses the devices: /proc shows no process",
+                "the host's /proc must be mounted at the host's root");
+  }
+
+  // Each that does not answer costs the whole patience: behind a few of them nobody is asked any more.
+  template <typename T>
+  std::optional<T> ask(int pid, std::function<T()> question) {
+    constexpr std::size_t kEnough = 3;
+    if (silent_.contains(pid) || silent_.size() >= kEnough) return std::nullopt;
+    auto answer = caller_.call(std::move(question));
+    if (!answer) silent_.insert(pid);
+    return answer;
+  }
+
+  void keep_only_harmless_services() {
+    std::map<std::string, bool> harmless;
+    for (auto& [device, holders] : report_.holders) {
+      for (Holder& holder : holders) {
+        if (holder.service.empty()) continue;
+        const auto [known, added] = harmless.try_emplace(holder.service, false);
+        if (added) known->second = !runs_a_vm_or_pod(holder.service);
+        if (!known->second) holder.service.clear();
+      }
     }
   }
-}
+  bool runs_a_vm_or_pod(const std::string& service) {
+    return std::ranges::any_of(pids_, [&](int pid) {
+      return ask<bool>(pid, [host = host_, pid, service] { return is_vm_or_pod(*host, pid, service); })
+          .value_or(true);
+    });
+  }
+
+  void tell_what_was_not_seen() {
+    // ABI: include/linux/proc_ns.h, PROC_PID_INIT_INO. In a namespace of its own the most of the host is
+    // unseen.
+    constexpr std::string_view kHostsNamespace = "pid:[4026531836]";
+    const auto space = host_->link_target("proc/1/ns/pid");
+    if (space && *space != kHostsNamespace) blind("/proc shows the processes of a container alone");
+    if (!silent_.empty()) {
+      blind(fmt::format("process {} does not let itself be looked into: the kernel keeps who asks waiting",
+                        fmt::join(silent_, ", ")));
+    }
+    if (blocked_ > 0) {
+      blind(counted(blocked_, "process", "processes") + " could not be looked into: not permitted");
+    }
+  }
+  void blind(std::string why) {
+    report_.unknown.push_back(why);
+    if (report_.blind.empty()) report_.blind = std::move(why);
+  }
+
+  // Shared with what is still read for us when nobody waits for it any more.
+  std::shared_ptr<const HostFs> host_;
+  std::shared_ptr<const AskedNodes> asked_;
+  PatientCaller caller_;
+  std::vector<int> pids_;
+  std::set<int> silent_;
+  std::size_t blocked_ = 0;
+  UseReport report_;
+};
 
 }  // namespace
 
@@ -135,46 +240,8 @@ Result<UseReport> ProcUseProbe::look(std::span<const UseQuestion> questions) {
       asked.emplace(std::pair(node.number, node.block), Asked{.device = question.device, .node = node.name});
     }
   }
-  UseReport report;
-  if (asked.empty()) return report;
-
-  const auto names = host_->list("proc");
-  if (!names) return fail(Error(names.error()).during("look who uses the devices"));
-  // ABI: include/linux/proc_ns.h, PROC_PID_INIT_INO. In a namespace of its own the most of the host is
-  // unseen.
-  constexpr std::string_view kHostsNamespace = "pid:[4026531836]";
-  const auto space = host_->link_target("proc/1/ns/pid");
-  if (space && *space != kHostsNamespace) {
-    report.blind = "/proc shows the processes of a container alone";
-    report.unknown.push_back(report.blind);
-  }
-  // We hold groups open ourselves while we move them. Absent in another PID namespace: there nobody is us.
-  const std::string ourselves = host_->link_name("proc/self").value_or("");
-  std::vector<int> pids;
-  std::size_t blocked = 0;
-  for (const std::string& name : *names) {
-    const auto pid = pid_of(name);
-    if (!pid) continue;
-    pids.push_back(*pid);
-    if (name == ourselves) continue;
-    Look process(*host_, fs::path("proc") / name, asked);
-    process.at_descriptors();
-    process.at_mappings();
-    if (process.blocked()) ++blocked;
-    for (const auto& [device, node] : process.found()) {
-      report.holders[device].push_back(describe_process(*host_, *pid, node));
-    }
-  }
-  if (pids.empty()) {
-    return fail(Errc::unsupported, "look who uses the devices: /proc shows no process",
-                "the host's /proc must be mounted at the host's root");
-  }
-  keep_only_harmless_services(*host_, pids, report);
-  if (blocked > 0) {
-    report.blind = counted(blocked, "process", "processes") + " could not be looked into: not permitted";
-    report.unknown.push_back(report.blind);
-  }
-  return report;
+  if (asked.empty()) return UseReport{};
+  return Walk(host_->root(), std::move(asked), patience_).look();
 }
 
 }  // namespace ferry

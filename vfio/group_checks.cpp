@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ABI: Documentation/ABI/testing/sysfs-bus-pci, sysfs-kernel-iommu_groups; Documentation/driver-api/vfio.rst.
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
@@ -54,27 +53,24 @@ Check in_group_check(const HostFs& host, const Inventory& inventory, const PciFu
   return std::move(check).passed(fmt::format("group {} in {}", *link, path_text(function, "iommu_group")));
 }
 
-Check virtual_functions_check(const HostFs& host, const PciFunction& function) {
+Check virtual_functions_check(const PciFunction& function) {
   Check check{.id = "virtual-functions-off",
               .subject = function.address.text(),
               .why =
                   "vfio-pci refuses (EBUSY) a physical function whose virtual functions are enabled, and by "
                   "then the old driver is gone"};
-  const auto path = sysfs_path(function.address) / "sriov_numvfs";
-  const auto text = read_text(host, path);
-  if (!text && is_gone(text.error())) {
-    return std::move(check).passed(fmt::format("there is no /{}: no SR-IOV", path.string()));
+  const auto path = sysfs_path(function.address);
+  if (function.sriov_totalvfs == 0) {
+    return std::move(check).passed(fmt::format("/{} offers no SR-IOV", path.string()));
   }
-  if (!text) return std::move(check).unreadable(text.error());
-  unsigned enabled = 0;
-  const char* end = text->data() + text->size();
-  if (std::from_chars(text->data(), end, enabled).ptr != end || text->empty()) {
-    return std::move(check).unknown(fmt::format("/{} says '{}'", path.string(), shown(*text)));
+  if (function.sriov_numvfs == 0) {
+    return std::move(check).passed(fmt::format("/{} has no virtfn*", path.string()));
   }
-  if (enabled == 0) return std::move(check).passed(fmt::format("/{} is 0", path.string()));
-  return std::move(check).failed(
-      fmt::format("/{} is {}", path.string(), enabled),
-      "leave this GPU to vGPUs, or let its driver disable them: write 0 to that file when none is in use");
+  return std::move(check).failed(fmt::format("/{} has {} virtual function{} (virtfn*)", path.string(),
+                                             function.sriov_numvfs, function.sriov_numvfs == 1 ? "" : "s"),
+                                 "leave this GPU to vGPUs, or let its driver disable them: write 0 to "
+                                 "sriov_numvfs there when none is in "
+                                 "use");
 }
 
 Check undecided_group_check(const PciFunction& function) {
@@ -136,7 +132,7 @@ std::vector<Check> of_groups(const HostFs& host, const Inventory& inventory, con
     const PciFunction& function = *inventory.find(address);
     out.push_back(readable_check(function));
     out.push_back(in_group_check(host, inventory, function));
-    out.push_back(virtual_functions_check(host, function));
+    out.push_back(virtual_functions_check(function));
   }
   for (Check& check : group_checks(inventory, rules, accelerators)) out.push_back(std::move(check));
   return out;

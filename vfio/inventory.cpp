@@ -54,9 +54,8 @@ bool on_vfio_driver(const PciFunction& function) {
 namespace {
 
 // What vanished since it was named is left out.
-void read_into(const HostFs& host, const PciAddress& address, const std::vector<StuckWrite>& stuck,
-               Inventory& inventory) {
-  auto function = read_function(host, address, stuck);
+void read_into(const HostFs& host, const PciAddress& address, Inventory& inventory) {
+  auto function = read_function(host, address);
   if (!function) return;
   if (const auto group = function->iommu_group) inventory.groups[*group].push_back(address);
   inventory.functions.emplace(address, std::move(*function));
@@ -78,10 +77,9 @@ Result<Inventory> scan(const HostFs& host) {
   Inventory inventory;
   auto names = host.list("sys/bus/pci/devices");
   if (!names) return fail(std::move(names).error().during("scan PCI functions"));
-  const auto stuck = stuck_writes(host).value_or(std::vector<StuckWrite>{});
   for (const std::string& name : *names) {
     // Nothing that the kernel puts there is named otherwise.
-    if (const auto address = PciAddress::parse(name)) read_into(host, *address, stuck, inventory);
+    if (const auto address = PciAddress::parse(name)) read_into(host, *address, inventory);
   }
   read_host_facts(host, inventory);
   return inventory;
@@ -101,8 +99,7 @@ Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32
     }
   }
   Inventory inventory;
-  const auto stuck = stuck_writes(host).value_or(std::vector<StuckWrite>{});
-  for (const PciAddress& address : wanted) read_into(host, address, stuck, inventory);
+  for (const PciAddress& address : wanted) read_into(host, address, inventory);
   read_host_facts(host, inventory);
   return inventory;
 }

@@ -51,8 +51,9 @@ struct Inventory {
   bool has_iommu() const { return !groups.empty() && !unsafe_noiommu; }
 };
 
-/// Reads the host. One unreadable function never ends it: it carries its `problem`. One that vanishes
-/// meanwhile is left out. Errors: the bus itself cannot be listed (no sysfs at this root).
+/// Reads the host, driver_override apart (driver_override.h). One unreadable function never ends it: it
+/// carries its `problem`. One that vanishes meanwhile is left out. Errors: the bus itself cannot be listed
+/// (no sysfs at this root).
 Result<Inventory> scan(const HostFs& host);
 
 /// The same for the members of some groups and for `functions` alone: what one unit's move is read back by.

@@ -11,6 +11,7 @@
 
 #include "common/stuck_writes.h"
 #include "vfio/driver_modules.h"
+#include "vfio/driver_override.h"
 #include "vfio/stopped_services.h"
 #include "vfio/unit_move.h"
 
@@ -48,6 +49,7 @@ Result<Look> look(const MoveContext& context, const std::vector<PciAddress>& acc
   std::ranges::copy_if(accelerators, std::back_inserter(there),
                        [&](const PciAddress& device) { return out.inventory.find(device) != nullptr; });
   const auto members = concerned(out.inventory, there);
+  read_overrides(*context.host, *context.writer, members, out.inventory);
   auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
   if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
   out.use = std::move(*use);
@@ -437,6 +439,7 @@ class Apply {
 
 Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& request, Direction direction,
                              StoppedServices& services) {
+  context.writer->prepare(1);
   auto first = look_at_all(context, request, direction);
   if (!first) return fail(std::move(first).error());
   MoveOutcome outcome{.results = {}, .notes = notes_of(first->seen)};

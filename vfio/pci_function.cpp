@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/pci_function.h"
 
-#include <algorithm>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -100,10 +99,12 @@ Result<HeaderType> read_header_type(const HostFs& host, const std::filesystem::p
   return static_cast<HeaderType>(type);
 }
 
-// Names in the function's own directory tell of three things at no further read.
-void read_directory(const HostFs& host, const std::filesystem::path& path, bool locked, PciFunction& function,
+// Names in the function's own directory tell of four things at no further read. sriov_numvfs says what the
+// links to virtual functions say, but under the lock that a hanging driver keeps (drivers/pci/iov.c).
+void read_directory(const HostFs& host, const std::filesystem::path& path, PciFunction& function,
                     Reader& reader) {
   constexpr std::string_view kConsumer = "consumer:pci:";
+  constexpr std::string_view kVirtualFunction = "virtfn";
   auto names = host.list(path);
   if (!names) return reader.note(std::move(names).error());
   bool sriov = false;
@@ -114,16 +115,15 @@ void read_directory(const HostFs& host, const std::filesystem::path& path, bool 
       }
     } else if (name == "vfio-dev") {
       function.vfio_devices = host.list(path / name).value_or(std::vector<std::string>{});
+    } else if (name.starts_with(kVirtualFunction)) {
+      ++function.sriov_numvfs;
     } else if (name == "sriov_totalvfs") {
       sriov = true;
     } else if (name == "boot_vga") {
       function.boot_display = host.read_attribute(path / name).value_or("0") == "1";
     }
   }
-  if (sriov) {
-    reader.required("sriov_totalvfs", function.sriov_totalvfs);
-    if (!locked) reader.required("sriov_numvfs", function.sriov_numvfs);
-  }
+  if (sriov) reader.required("sriov_totalvfs", function.sriov_totalvfs);
 }
 
 }  // namespace
@@ -137,14 +137,6 @@ std::filesystem::path sysfs_path(const PciAddress& address) {
 }
 
 Result<PciFunction> read_function(const HostFs& host, const PciAddress& address) {
-  return read_function(host, address, stuck_writes(host).value_or(std::vector<StuckWrite>{}));
-}
-
-Result<PciFunction> read_function(const HostFs& host, const PciAddress& address,
-                                  const std::vector<StuckWrite>& stuck) {
-  // A driver that hangs keeps the device's lock, and what is read under that lock hangs with it.
-  const bool locked =
-      std::ranges::any_of(stuck, [&](const StuckWrite& write) { return concerns(write, address.text()); });
   PciFunction function;
   function.address = address;
   const auto path = sysfs_path(address);
@@ -162,12 +154,6 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address,
     reader.note(std::move(header).error());
   }
   reader.optional_link("driver", function.driver);
-  if (!locked) {
-    if (auto text = host.read_attribute(path / "driver_override");
-        text && *text != "(null)" && !text->empty()) {
-      function.driver_override = *text;
-    }
-  }
   std::optional<std::string> group;
   reader.optional_link("iommu_group", group);
   if (group) {
@@ -184,7 +170,7 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address,
   if (physical) {
     if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
   }
-  read_directory(host, path, locked, function, reader);
+  read_directory(host, path, function, reader);
 
   // Hot-unplugged while being read: not a faulty device, but none.
   if (function.problem && !host.exists(path)) {

@@ -10,7 +10,6 @@
 
 #include "common/host_fs.h"
 #include "common/result.h"
-#include "common/stuck_writes.h"
 #include "vfio/pci_address.h"
 
 namespace ferry {
@@ -42,13 +41,13 @@ struct PciFunction {
   HeaderType header = HeaderType::endpoint;
   std::string modalias;                         ///< "pci:v000010DEd...", empty if unreadable
   std::optional<std::string> driver;            ///< absent: no driver bound
-  std::optional<std::string> driver_override;   ///< absent: unset ("(null)")
+  std::optional<std::string> driver_override;   ///< absent: unset, or not read: see read_overrides()
   std::optional<std::uint32_t> iommu_group;     ///< absent: no IOMMU handles it. Not stable over reboots
   std::optional<int> numa_node;                 ///< absent: the kernel does not know (-1)
   std::optional<PciAddress> physical_function;  ///< set on a virtual function
   std::uint32_t sriov_totalvfs = 0;             ///< 0 where SR-IOV is not offered
-  std::uint32_t sriov_numvfs = 0;
-  bool boot_display = false;  ///< boot_vga reads 1
+  std::uint32_t sriov_numvfs = 0;               ///< the virtual functions that there are now
+  bool boot_display = false;                    ///< boot_vga reads 1
   std::vector<std::string>
       vfio_devices;  ///< names in vfio-dev/ ("vfio3"), kernel 6.1 and newer, while on a vfio driver
   std::vector<PciAddress>
@@ -65,14 +64,10 @@ struct PciFunction {
   std::string ids() const;
 };
 
-/// Reads one function. Errc::not_found when there is no such function (or it vanished while being read);
-/// anything else unreadable is its `problem`.
+/// Reads one function, and nothing that the kernel serves under the lock of a device: a driver that hangs
+/// keeps it, and the read would hang too. Errc::not_found when there is no such function (or it vanished
+/// while being read); anything else unreadable is its `problem`.
 Result<PciFunction> read_function(const HostFs& host, const PciAddress& address);
-/// The same for a caller that knows the writes that hang (stuck_writes()). Of a function that one of them
-/// concerns, driver_override and sriov_numvfs are not read and stay absent: the kernel (pci-sysfs.c, iov.c)
-/// reads both under the lock that a hanging driver keeps.
-Result<PciFunction> read_function(const HostFs& host, const PciAddress& address,
-                                  const std::vector<StuckWrite>& stuck);
 
 /// sys/bus/pci/devices/ADDRESS
 std::filesystem::path sysfs_path(const PciAddress& address);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "vfio/driver_modules.h"
+#include "vfio/driver_override.h"
 #include "vfio/fence.h"
 #include "vfio/use_probe.h"
 
@@ -78,6 +79,13 @@ Result<Inventory> scan_unit(const MoveContext& context, const Move& move) {
   return scan_members(*context.host, move.groups, all_members(move));
 }
 
+// The same with what a way back is planned from.
+Result<Inventory> scan_unit_to_undo(const MoveContext& context, const Move& move) {
+  auto now = scan_unit(context, move);
+  if (now) read_overrides(*context.host, *context.writer, move.moving(), *now);
+  return now;
+}
+
 // A write that succeeded proves nothing: drivers_probe reports success when nothing bound.
 Result<> verify(const MoveContext& context, const Move& move, Direction direction) {
   auto now = scan_unit(context, move);
@@ -143,7 +151,7 @@ std::vector<std::string> against_undo(const MoveContext& context, const Inventor
 // in need.
 std::vector<std::string> undo(const MoveContext& context, const Move& move) {
   const auto moving = move.moving();
-  auto now = scan_unit(context, move);
+  auto now = scan_unit_to_undo(context, move);
   auto record = read_records(*context.host);
   if (!now || !record) return {now ? record.error().message : now.error().message};
   Move undoing = move;
@@ -161,7 +169,7 @@ std::vector<std::string> undo(const MoveContext& context, const Move& move) {
       return troubles;
     }
   }
-  auto after = scan_unit(context, move);
+  auto after = scan_unit_to_undo(context, move);
   if (!after) return {after.error().message};
   const Undo left = plan_undo(*after, *record, moving);
   if (!troubles.empty()) return troubles;

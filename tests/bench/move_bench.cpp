@@ -80,7 +80,8 @@ class Node {
   }
   std::vector<Write> writes(Direction direction) {
     std::vector<Write> out;
-    const auto preview = must(preview_moves(context(nullptr, nullptr), request_, direction));
+    SpawningWriter reader(host_);
+    const auto preview = must(preview_moves(context(&reader, nullptr), request_, direction));
     if (!preview.plan.refusals.empty())
       throw std::runtime_error(preview.plan.refusals.front().reasons.front());
     for (const Move& move : preview.plan.moves) {

@@ -58,7 +58,7 @@ TEST_F(Doctor, ExitsWith1WhenACheckFailsAndShowsTheFix) {
 }
 
 TEST_F(Doctor, PrintsTheSameForMachines) {
-  kernel_.file(of_gpu("sriov_numvfs"), "2\n");
+  kernel_.file(of_gpu("virtfn0"), "");
   const auto result = doctor({"-o", "json"});
   EXPECT_EQ(result.status, 1);
   const auto document = nlohmann::json::parse(result.out);

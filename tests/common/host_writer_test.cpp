@@ -2,6 +2,7 @@
 // The real writer, with the real child: this executable itself (tests/support/test_main.cpp).
 #include "common/host_writer.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <map>
 #include <optional>
@@ -57,6 +58,43 @@ TEST_F(HostWriterTest, NeverCreatesAnAttribute) {
   EXPECT_EQ(written.error().code, std::errc::no_such_file_or_directory);
   EXPECT_FALSE(host_.exists("sys/none"));
   EXPECT_EQ(writer_.write("sys", "1", kWriteDeadline).error().code, std::errc::is_a_directory);
+}
+
+TEST_F(HostWriterTest, ReadsAnAttribute) {
+  tree_.file("sys/driver_override", "vfio-pci\n");
+  tree_.file("sys/empty", "");
+  EXPECT_EQ(writer_.read("sys/driver_override", 10s).value(), "vfio-pci");
+  EXPECT_EQ(writer_.read("sys/empty", 10s).value(), "");
+  const auto none = writer_.read("sys/none", 10s);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, std::errc::no_such_file_or_directory);
+  EXPECT_THAT(none.error().message, HasSubstr("read /sys/none"));
+}
+
+TEST_F(HostWriterTest, ReadsAPageOfALongerAttribute) {
+  tree_.file("sys/long", std::string(100'000, 'x'));
+  EXPECT_EQ(writer_.read("sys/long", 10s).value(), std::string(4096, 'x'));
+}
+
+TEST_F(HostWriterTest, StartsItsChildrenBeforeTheyAreNeeded) {
+  const HostFs real("/");
+  const auto children = [&] {
+    const std::string list = must(real.read_attribute("proc/thread-self/children"));
+    return std::count(list.begin(), list.end(), ' ');
+  };
+  const auto before = children();
+  writer_.prepare(2);
+  writer_.prepare(1);
+  EXPECT_EQ(children(), before + 2);
+  tree_.file("sys/a", "");
+  ASSERT_TRUE(writer_.write("sys/a", "1", kWriteDeadline));
+  EXPECT_EQ(children(), before + 2);
+}
+
+TEST_F(HostWriterTest, LeavesItToTheWriteToSayThatNoChildCanBeStarted) {
+  SpawningWriter writer(host_, tree_.path() / "no-program");
+  writer.prepare(2);
+  EXPECT_THAT(writer.write("sys/a", "1", kWriteDeadline).error().message, HasSubstr("start "));
 }
 
 TEST_F(HostWriterTest, SaysThatThereIsNoSuchModule) {
@@ -205,6 +243,18 @@ TEST_F(StuckChildTest, IsRecordedLongBeforeTheDeadlineAndForgottenWhenItReturns)
   waiting.join();
   EXPECT_TRUE(written);
   EXPECT_THAT(records(), testing::IsEmpty());
+}
+
+TEST_F(StuckChildTest, MayBeOneThatReads) {
+  SpawningWriter writer(host_, "/proc/self/exe", 1ms);
+  const auto read = writer.read("sys/unbind", 50ms);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Errc::stuck);
+  EXPECT_THAT(read.error().message, HasSubstr("read /sys/unbind: still in the kernel"));
+  EXPECT_THAT(must(host_.list("run/ferry/stuck")), testing::SizeIs(1));
+  // Lets it return.
+  const UniqueFd end = must(host_.open("sys/unbind", O_RDWR));
+  EXPECT_EQ(::write(end.get(), "\n", 1), 1);
 }
 
 TEST_F(StuckChildTest, IsLeftBehindAliveAndItsWriteIsMadeOnce) {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/proc_use_probe.h"
 
+#include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +62,36 @@ class ProcUseProbeTest : public testing::Test {
   test::ScratchDirectory tree_;
   HostFs host_{tree_.path()};
 };
+
+// A FIFO nobody writes to keeps its reader as the lock of a process's memory does.
+TEST_F(ProcUseProbeTest, IsBlindForAProcessThatKeepsItWaitingAndSeesTheOthers) {
+  process(20, "first", {"/dev/null"});
+  process(30, "hangs", {});
+  process(40, "last", {"/dev/null"});
+  tree_.remove("proc/30/maps");
+  ASSERT_EQ(::mkfifo((tree_.path() / "proc/30/maps").c_str(), 0600), 0);
+  const auto report = must(
+      ProcUseProbe(host_, std::chrono::milliseconds(100)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
+  EXPECT_EQ(report.blind, "process 30 does not let itself be looked into: the kernel keeps who asks waiting");
+  EXPECT_THAT(texts(report.of("gpu")), ElementsAre(HasSubstr("20"), HasSubstr("40")));
+  const UniqueFd writer = must(host_.open("proc/30/maps", O_RDWR | O_NONBLOCK));
+}
+
+TEST_F(ProcUseProbeTest, AsksNobodyBehindSomeThatDoNotAnswer) {
+  constexpr std::array kHanging = {20, 30, 40, 50};
+  for (const int pid : kHanging) {
+    process(pid, "hangs", {});
+    const std::string maps = "proc/" + std::to_string(pid) + "/maps";
+    tree_.remove(maps);
+    ASSERT_EQ(::mkfifo((tree_.path() / maps).c_str(), 0600), 0);
+  }
+  const auto report = must(
+      ProcUseProbe(host_, std::chrono::milliseconds(10)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
+  EXPECT_THAT(report.blind, HasSubstr("process 20, 30, 40 does not"));
+  for (const int pid : kHanging) {
+    const UniqueFd writer = must(host_.open("proc/" + std::to_string(pid) + "/maps", O_RDWR | O_NONBLOCK));
+  }
+}
 
 // Stopping the service would end them, though it is not they that hold this device.
 TEST_F(ProcUseProbeTest, TellsNoServiceThatAlsoRunsAVmOrAPod) {

@@ -117,6 +117,7 @@ void FakeKernel::add_function(const FakeFunction& f) {
   if (f.totalvfs) {
     file(dir / "sriov_totalvfs", fmt::format("{}\n", *f.totalvfs));
     file(dir / "sriov_numvfs", fmt::format("{}\n", f.numvfs));
+    for (unsigned i = 0; i < f.numvfs; ++i) link(dir / fmt::format("virtfn{}", i), fmt::format("../vf{}", i));
   }
   if (!f.physical_function.empty()) link(dir / "physfn", fs::path("..") / f.physical_function);
   for (const std::string& consumer : f.consumers) {
@@ -298,6 +299,14 @@ Result<> FakeKernel::write(const fs::path& relative, std::string_view value,
     return fail(Errc::stuck, what + ": still in the kernel");
   }
   return react(relative, value);
+}
+
+Result<std::string> FakeKernel::read(const fs::path& relative, std::chrono::milliseconds /*deadline*/) {
+  const std::lock_guard lock(mutex_);
+  if (stuck_device(relative.string(), {})) {
+    return fail(Errc::stuck, "read /" + relative.string() + ": still in the kernel");
+  }
+  return read_attribute(relative);
 }
 
 Result<> FakeKernel::write_attribute(const fs::path& relative, std::string_view value) {

@@ -96,6 +96,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   Result<> run(const HostCommand& command, std::chrono::milliseconds deadline = kWriteDeadline) override;
   /// What programs do: the exit status.
   void on_run(std::function<int(const HostCommand&)> effect) { programs_ = std::move(effect); }
+  Result<std::string> read(const std::filesystem::path& relative,
+                           std::chrono::milliseconds deadline = kReadDeadline) override;
   Result<> write_file(const std::filesystem::path& relative, std::string_view content,
                       mode_t mode = 0644) override;
   Result<> remove_file(const std::filesystem::path& relative) override;
@@ -114,6 +116,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   /// release_stuck().
   void hang_change(std::size_t n);
   void hang_write(const HostChange& change);  ///< the same, by what is written where
+  /// A driver outside our books hangs: what the kernel serves under the device's lock cannot be had.
+  void hang_device(const std::string& address) { stuck_.insert(address); }
   /// The process ends right before the change, as by SIGKILL. For use in a forked child.
   void die_at_change(std::size_t n);
   void release_stuck();

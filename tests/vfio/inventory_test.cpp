@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/inventory.h"
 
+#include <sys/stat.h>
+
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
@@ -75,20 +77,19 @@ TEST(Inventory, KnowsAVirtualFunctionFromADeviceOffTheBus) {
   EXPECT_FALSE(scan(kernel).value().find(at("0000:01:00.1"))->problem);
 }
 
-TEST(Inventory, ReadsNothingUnderTheLockOfADeviceThatAWriteHangsIn) {
+// The kernel serves these under the lock that a hanging driver keeps; a FIFO keeps its reader just as long.
+TEST(Inventory, ReadsNothingUnderTheLockOfADevice) {
   FakeKernel kernel;
-  for (const char* address : {"0000:01:00.0", "0000:02:00.0"}) {
-    kernel.add_function(
-        {.address = address, .group = 1, .driver_override = "vfio-pci", .totalvfs = 8, .numvfs = 4});
+  kernel.add_function({.address = "0000:01:00.0", .group = 1, .totalvfs = 8, .numvfs = 4});
+  for (const char* attribute : {"driver_override", "sriov_numvfs"}) {
+    const auto path = std::filesystem::path("sys/devices/pci0000:00/0000:01:00.0") / attribute;
+    kernel.remove(path);
+    ASSERT_EQ(::mkfifo((kernel.root() / path).c_str(), 0600), 0);
   }
-  kernel.file("proc/77/stat", "77 (exe) D 1 77 77 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4466 0\n");
-  test::must(record_stuck_write(kernel, 77, "write /sys/bus/pci/drivers/nouveau/unbind", "0000:01:00.0"));
   for (const Inventory& seen : {scan(kernel).value(), scan_members(kernel, {1}, {}).value()}) {
-    EXPECT_EQ(seen.find(at("0000:01:00.0"))->driver_override, std::nullopt);
-    EXPECT_EQ(seen.find(at("0000:01:00.0"))->sriov_numvfs, 0U);
-    EXPECT_FALSE(seen.find(at("0000:01:00.0"))->problem);
-    EXPECT_EQ(seen.find(at("0000:02:00.0"))->driver_override, "vfio-pci");
-    EXPECT_EQ(seen.find(at("0000:02:00.0"))->sriov_numvfs, 4U);
+    const PciFunction& function = *seen.find(at("0000:01:00.0"));
+    EXPECT_EQ(function.sriov_numvfs, 4U);
+    EXPECT_FALSE(function.problem);
   }
 }
 

@@ -160,6 +160,9 @@ TEST_F(MoveApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
     Result<> run(const HostCommand& command, std::chrono::milliseconds d) override {
       return kernel_->run(command, d);
     }
+    Result<std::string> read(const std::filesystem::path& path, std::chrono::milliseconds d) override {
+      return kernel_->read(path, d);
+    }
 
    private:
     FakeKernel* kernel_;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vfio/machines.h"
+#include "vfio/driver_override.h"
 
 namespace ferry {
 namespace {
@@ -23,8 +24,9 @@ class MovePlanTest : public testing::Test {
     for (const auto& device : devices) request.accelerators.push_back(at(device));
     for (const auto& device : with) request.with.insert(at(device));
     request.untouchable = untouchable_;
-    return plan_bind(scan(kernel_).value(), test::gpu_rules(), request, use_, VfioDriverTable::read(kernel_),
-                     stuck_);
+    Inventory inventory = scan(kernel_).value();
+    read_overrides(kernel_, kernel_, concerned(inventory, request.accelerators), inventory);
+    return plan_bind(inventory, test::gpu_rules(), request, use_, VfioDriverTable::read(kernel_), stuck_);
   }
   static std::vector<std::string> texts(const std::vector<Step>& steps) {
     std::vector<std::string> out;

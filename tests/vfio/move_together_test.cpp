@@ -187,6 +187,9 @@ TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {
     Result<> run(const HostCommand& command, std::chrono::milliseconds deadline) override {
       return kernel_.run(command, deadline);
     }
+    Result<std::string> read(const std::filesystem::path& path, std::chrono::milliseconds deadline) override {
+      return kernel_.read(path, deadline);
+    }
 
    private:
     FakeKernel& kernel_;

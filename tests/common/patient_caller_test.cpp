@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/patient_caller.h"
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include <gmock/gmock.h>
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(PatientCaller, GivesWhatTheJobReturns) {
+  PatientCaller caller(20s);
+  EXPECT_EQ(caller.call<int>([] { return 7; }), 7);
+  EXPECT_EQ(caller.call<std::string>([] { return std::string("again"); }), "again");
+}
+
+TEST(PatientCaller, RunsItsJobsOnOneThread) {
+  PatientCaller caller(20s);
+  const std::function<std::thread::id()> who = [] { return std::this_thread::get_id(); };
+  const auto first = caller.call(who);
+  EXPECT_EQ(caller.call(who), first);
+  EXPECT_NE(first, std::this_thread::get_id());
+}
+
+TEST(PatientCaller, LeavesALateJobBehindAndTakesTheNext) {
+  auto let_go = std::make_shared<std::promise<void>>();
+  auto ended = std::make_shared<std::promise<void>>();
+  {
+    PatientCaller caller(20ms);
+    const auto late = caller.call<int>([let_go, ended] {
+      let_go->get_future().wait();
+      ended->set_value();
+      return 1;
+    });
+    EXPECT_EQ(late, std::nullopt);
+    EXPECT_EQ(PatientCaller(20s).call<int>([] { return 2; }), 2);
+    EXPECT_EQ(caller.call<int>([] { return 3; }).value_or(3), 3)
+        << "late or not, it is the next one's answer";
+  }
+  let_go->set_value();
+  EXPECT_EQ(ended->get_future().wait_for(20s), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace ferry
