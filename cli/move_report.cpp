@@ -127,10 +127,12 @@ class Report {
     if (!error.hint.empty()) tail_ += "hint: " + error.hint + "\n";
     errors_.push_back(ferry::to_json(error));
   }
+  void took(std::chrono::nanoseconds applied) { applied_ = std::chrono::duration<double>(applied).count(); }
   Shown shown(Direction direction, ExitStatus status) {
     if (results_.empty()) text_ += "nothing to do\n";
     return {.document = {{"direction", direction == Direction::to_vfio ? "to_vfio" : "back"},
                          {"dry_run", session_.dry_run},
+                         {"applied_seconds", applied_},
                          {"results", results_},
                          {"left_alone", left_alone_},
                          {"notes", notes_},
@@ -148,6 +150,7 @@ class Report {
   json left_alone_ = json::array();
   json notes_ = json::array();
   json errors_ = json::array();
+  double applied_ = 0;
 };
 
 }  // namespace
@@ -184,6 +187,7 @@ Shown show_moves(const Session& session, const MoveOutcome& outcome,
     report.add(text(result.status), result.devices, result.move.groups, lines, std::move(more));
   }
   report.note(outcome.notes);
+  report.took(outcome.applied);
   for (const Error& error : outcome.errors) {
     status = worse(status, ExitStatus::failed);
     report.fail(error);

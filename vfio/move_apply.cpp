@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <iterator>
 #include <mutex>
 #include <system_error>
@@ -177,17 +178,18 @@ class OneAtATime final : public UseProbe {
   std::mutex mutex_;
 };
 
+constexpr std::size_t kMostSideBySide = 16;
+
 // Calls job(0) .. job(count - 1), several at a time: most of a move is waiting for drivers.
 template <typename Job>
 void side_by_side(std::size_t count, const Job& job) {
-  constexpr std::size_t kMost = 16;
   std::atomic<std::size_t> next = 0;
   const auto work = [&] {
     for (std::size_t i = next++; i < count; i = next++) job(i);
   };
   std::vector<std::jthread> threads;
   try {
-    while (threads.size() + 1 < std::min(count, kMost)) threads.emplace_back(work);
+    while (threads.size() + 1 < std::min(count, kMostSideBySide)) threads.emplace_back(work);
   } catch (const std::system_error&) {
     // No more threads to be had: those there are do it all.
   }
@@ -217,6 +219,7 @@ class Apply {
     }
   }
   bool anything_left() const { return !moves_.empty(); }
+  std::size_t side_by_side_at_most() const { return std::min(moves_.size(), kMostSideBySide); }
   /// The one behind the fence; empty when nothing was left to look for.
   const Look& last_look() const { return seen_; }
 
@@ -449,12 +452,15 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
   apply.let_go(first->seen.inventory);
   apply.load_modules();
   apply.close_fences(first->seen.inventory);
+  context.writer->prepare(apply.side_by_side_at_most());  // they start while we look
   if (apply.anything_left()) apply.plan_again();
   for (std::string& note : notes_of(apply.last_look())) {
     if (std::ranges::find(outcome.notes, note) == outcome.notes.end())
       outcome.notes.push_back(std::move(note));
   }
+  const auto begin = std::chrono::steady_clock::now();
   outcome.results = apply.carry_out_all();
+  outcome.applied = std::chrono::steady_clock::now() - begin;
   return outcome;
 }
 

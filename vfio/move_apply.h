@@ -2,6 +2,7 @@
 // Carries move plans out: look, record, write, read back, and the way back when something fails.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -59,6 +60,8 @@ struct MoveOutcome {
   std::vector<MoveResult> results;
   std::vector<std::string> notes;
   std::vector<Error> errors = {};  ///< of no unit: a service that does not start again
+  /// How long the units took, from the first record to the last one read back. All looks come before.
+  std::chrono::nanoseconds applied{};
 };
 
 /// The plan as it stands now; writes nothing. Errors: the host cannot be scanned or has no IOMMU

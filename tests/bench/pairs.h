@@ -3,6 +3,7 @@
 // machine in the same moment.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -13,6 +14,8 @@ struct Contest {
   std::string baseline;  ///< what it is held against, in words
   std::function<void()> ours;
   std::function<void()> theirs;
+  /// Of a pass of ours, where only a part of it counts and it measures that itself; empty: all of it counts.
+  std::function<std::chrono::nanoseconds()> ours_took = {};
   double bound = 2.0;  ///< ours may take so many times as long
   /// Where the work is the kernel's and other processes': the time on the wall counts, not our processor's.
   bool waits = false;
