@@ -112,7 +112,9 @@ ExitStatus status_verb(const Session& session) {
 
   Table table({"ACCELERATOR", "MODEL", "GROUP", "DRIVER", "ALSO IN THE GROUP", "VGPUS", "USED BY"});
   json list = json::array();
-  for (const auto& [address, function] : seen->inventory.functions) {
+  for (const auto& known : seen->inventory.functions) {
+    const PciAddress& address = known.first;
+    const PciFunction& function = known.second;
     if (!session.rules.match(function)) continue;
     const auto group = seen->inventory.group_of(function);
     const VgpuGpu* gpu = seen->vgpus.find(address);

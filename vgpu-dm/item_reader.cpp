@@ -48,7 +48,8 @@ Result<> ItemReader::check_keys(const ConfigNode& map, const std::string& path,
   for (const ConfigMember& member : map.members) {
     const std::string& key = member.key.text;
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    return refuse(member.key, path.empty() ? key : path + "." + key, "unknown key" + did_you_mean(key, known),
+    return refuse(member.key, path.empty() ? key : fmt::format("{}.{}", path, key),
+                  "unknown key" + did_you_mean(key, known),
                   fmt::format("known here: {}", fmt::join(known, ", ")));
   }
   return {};

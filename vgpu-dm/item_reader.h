@@ -51,7 +51,7 @@ class ItemReader {
   /// `devices`, and `device-filter` where there is one; without vGPUs.
   Result<ProfileItem> read_selection(const ConfigNode& item, const std::string& path) const;
   /// `vgpu-devices`: its value's map goes into `item`.
-  Result<> read_vgpus(const ConfigNode& value, const std::string& path, ProfileItem& item) const;
+  Result<> read_vgpus(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
 
  private:
   Result<> check_version(const ConfigNode& root, const std::string& version) const;

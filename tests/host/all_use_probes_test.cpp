@@ -12,7 +12,6 @@ namespace {
 using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 /// Says always the same.
 class FixedProbe final : public UseProbe {
@@ -33,6 +32,7 @@ Holder process(const std::string& name, int pid, const std::string& what) {
 
 Result<UseReport> combine(std::vector<Result<UseReport>> reports) {
   std::vector<std::unique_ptr<UseProbe>> probes;
+  probes.reserve(reports.size());
   for (auto& report : reports) probes.push_back(std::make_unique<FixedProbe>(std::move(report)));
   const HostFs nowhere("/nonexistent");
   return CombinedUseProbe(nowhere, std::move(probes)).look({});

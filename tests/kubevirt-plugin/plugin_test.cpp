@@ -28,7 +28,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
-using testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
 constexpr auto kPatience = 20s;
@@ -48,7 +47,7 @@ class PluginTest : public testing::Test {
     kernel.file("dev/vfio/vfio", "");
     kernel.directory(options.kubelet_directory);
   }
-  ~PluginTest() override { EXPECT_TRUE(stop()); }
+  void TearDown() override { EXPECT_TRUE(stop()); }
 
   void add_gpu(const std::string& address, unsigned group, const std::string& ids = "10de:2684",
                int numa = -1) {
@@ -413,7 +412,7 @@ TEST_F(PluginTest, YieldsItsSocketToASuccessorAndLeavesItThere) {
 
   PluginOptions successor_options = options;
   successor_options.offered_file = "run/ferry/successor.json";
-  std::jthread successor(
+  const std::jthread successor(
       [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, successor_options, token)); });
   ASSERT_TRUE(offered_becomes([&](const auto&) { return kernel.exists(successor_options.offered_file); }));
   struct stat theirs {};

@@ -95,9 +95,10 @@ TEST_F(MdevBusRead, SaysWhichCountIsNoNumberAndKeepsTheOtherTypes) {
   kernel.file(kTypes + "nvidia-232/available_instances", "many\n");
   const VgpuParent gpu = parent();
   ASSERT_TRUE(gpu.problem);
-  EXPECT_EQ(gpu.problem->code, Errc::malformed_host);
+  const Error problem = gpu.problem.value_or(Error{});
+  EXPECT_EQ(problem.code, Errc::malformed_host);
   EXPECT_EQ(
-      gpu.problem->message,
+      problem.message,
       "/sys/bus/pci/devices/0000:05:00.0/mdev_supported_types/nvidia-232/available_instances: 'many' is "
       "not a number");
   EXPECT_EQ(gpu.types.size(), test::t4_types().size() - 1);

@@ -52,7 +52,7 @@ TEST(VfioDriverTable, PassesOverLinesThatAreNoAlias) {
 }
 
 TEST(VfioDriverTable, AsksTheLoadedModuleForItsDriversName) {
-  test::FakeKernel kernel;
+  const test::FakeKernel kernel;
   kernel.directory("sys/module/vfio_pci/drivers/pci:renamed-vfio");
   EXPECT_EQ(VfioDriverTable::read(kernel).choose(kGpu), (VfioDriver{"vfio_pci", "renamed-vfio"}));
 }

@@ -13,7 +13,6 @@ namespace ferry {
 namespace {
 
 using test::EffectFact;
-using test::EffectHost;
 using test::EffectWrite;
 using test::FakeKernel;
 using test::KernelEffect;

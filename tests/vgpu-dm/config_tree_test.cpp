@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tests/support/scratch_directory.h"
@@ -132,7 +133,7 @@ std::string doublings(int levels) {
   std::string text = "a0: &a0 [x, x]\n";
   for (int i = 1; i <= levels; ++i) {
     const std::string below = "*a" + std::to_string(i - 1);
-    text += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + below + ", " + below + "]\n";
+    text += fmt::format("a{}: &a{} [{}, {}]\n", i, i, below, below);
   }
   return text;
 }

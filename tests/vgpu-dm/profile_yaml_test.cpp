@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vgpu-dm/profile_yaml.h"
 
+#include <array>
 #include <ostream>
 
 #include <gmock/gmock.h>
@@ -141,7 +142,7 @@ constexpr const char* kName =
 constexpr const char* kFilterForm =
     "write 0xDDDDVVVV or 0xDDDDVVVV:0xSSSSWWWW: device and vendor ID, then the board's subsystem IDs";
 
-constexpr Bad kTopRows[] = {
+constexpr auto kTopRows = std::to_array<Bad>({
     {"NotAMap", "- a\n", "p.yaml:1: expected a map with version and vgpu-configs, found a list", ""},
     {"AWord", "hello\n", "p.yaml:1: expected a map with version and vgpu-configs, found the string 'hello'",
      ""},
@@ -177,10 +178,10 @@ constexpr Bad kTopRows[] = {
      "p.yaml:3: vgpu-configs.a: expected a list of at least one item, found an empty one", ""},
     {"MergedUnknownKey", "version: v1\nvgpu-configs:\n  a:\n  - <<: {mig-enabled: true}\n    devices: all\n",
      "p.yaml:4: vgpu-configs.a[0].mig-enabled: unknown key", kItem},
-};
+});
 
 // The lines of profile "a", from line 4 on.
-constexpr Bad kItemRows[] = {
+constexpr auto kItemRows = std::to_array<Bad>({
     {"ConfigIsNull", "", "p.yaml:3: vgpu-configs.a: expected a list of at least one item, found nothing", ""},
     {"ConfigIsAMap", "    devices: all\n",
      "p.yaml:3: vgpu-configs.a: expected a list of at least one item, found a map", ""},
@@ -240,10 +241,10 @@ constexpr Bad kItemRows[] = {
      "  - devices: all\n"
      "    vgpu-devices:\n      T4-4Q: 1\n      T4-4Q: 1\n",
      "p.yaml:7: T4-4Q: the key stands twice, first at p.yaml:6", ""},
-};
+});
 
 // The value of vgpu-devices on line 5, and the end of the message.
-constexpr Bad kVgpuRows[] = {
+constexpr auto kVgpuRows = std::to_array<Bad>({
     {"VgpusAreAList", "[T4-4Q]", ": expected a map from type name to count, found a list",
      "write {} for no vGPUs at all"},
     {"VgpusAreAWord", "T4-4Q", ": expected a map from type name to count, found the string 'T4-4Q'",
@@ -279,7 +280,7 @@ constexpr Bad kVgpuRows[] = {
      "give each kind an item of its own, for other GPUs"},
     {"TwoNamesOfOneType", "{DC-2-48Q: 1, DC-2-48QGFX: 1}", ".DC-2-48QGFX: means the same type as DC-2-48Q",
      "keep one of them, with the sum of the counts"},
-};
+});
 
 void expect_refusal(const std::string& text, const std::string& message, const char* hint) {
   const auto file = read(text);

@@ -54,13 +54,13 @@ TEST(StableUuid, ShowsWhoseAVgpuIs) {
 }
 
 TEST(NodeIdentity, IsTheMachineId) {
-  test::FakeKernel kernel;
+  const test::FakeKernel kernel;
   kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
   EXPECT_EQ(node_identity(kernel).value(), "0123456789abcdef0123456789abcdef");
 }
 
 TEST(NodeIdentity, IsRefusedWhereTheHostHasNone) {
-  test::FakeKernel kernel;
+  const test::FakeKernel kernel;
   const auto missing = node_identity(kernel);
   ASSERT_FALSE(missing);
   EXPECT_EQ(missing.error().code, Errc::unsupported);

@@ -15,6 +15,7 @@ using testing::IsEmpty;
 
 std::vector<std::string> texts(const std::vector<PciAddress>& addresses) {
   std::vector<std::string> out;
+  out.reserve(addresses.size());
   for (const PciAddress& address : addresses) out.push_back(address.text());
   return out;
 }

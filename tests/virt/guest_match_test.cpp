@@ -26,9 +26,9 @@ std::vector<std::string> seen(const std::vector<ExpectedDevice>& expected,
 }
 
 TEST(GuestMatch, NeedsEachOfTheFourIds) {
-  for (auto PciIds::*field :
+  for (auto PciIds::*const field :
        {&PciIds::vendor, &PciIds::device, &PciIds::subsystem_vendor, &PciIds::subsystem_device}) {
-    PciIds other = kGpu;
+    PciIds other = kGpu;  // NOLINT(misc-const-correctness): it is changed through the member pointer
     other.*field = static_cast<std::uint16_t>(other.*field + 1);
     EXPECT_THAT(seen({{.device = "a", .ids = kGpu}}, {at(1, other)}), ElementsAre("a unseen"));
   }

@@ -67,8 +67,9 @@ fs::path control_path(const fs::path& directory) {
 std::optional<sockaddr_un> address_of(const fs::path& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.string().size() >= sizeof(address.sun_path)) return std::nullopt;
-  std::strcpy(address.sun_path, path.c_str());
+  const std::string& name = path.native();
+  if (name.size() >= sizeof(address.sun_path)) return std::nullopt;
+  name.copy(static_cast<char*>(address.sun_path), name.size());
   return address;
 }
 
@@ -237,7 +238,7 @@ int serve(const fs::path& directory, const fs::path& state, standin::Options opt
     return 1;
   }
   std::atomic<bool> over = false;
-  std::thread accepting([&] {
+  const std::thread accepting([&] {
     while (true) {
       const int connection = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
       if (connection < 0) return;
