@@ -30,6 +30,7 @@ class MovePlanTest : public testing::Test {
   }
   static std::vector<std::string> texts(const std::vector<Step>& steps) {
     std::vector<std::string> out;
+    out.reserve(steps.size());
     for (const Step& step : steps) out.push_back(step.text());
     return out;
   }
@@ -227,7 +228,8 @@ TEST_F(VirtualFunctions, KeepAPhysicalFunctionOnVfioFromGoingBack) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .totalvfs = 16});
   // With the module's enable_sriov.
-  kernel_.file("sys/devices/pci0000:00/0000:01:00.0/sriov_numvfs", "2\n");
+  kernel_.file("sys/devices/pci0000:00/0000:01:00.0/virtfn0", "");
+  kernel_.file("sys/devices/pci0000:00/0000:01:00.0/virtfn1", "");
   MoveRequest request;
   request.accelerators = {at("0000:01:00.0")};
   const MovePlan plan = plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, {}, stuck_);
@@ -246,6 +248,7 @@ TEST_F(MovePlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
   const MovePlan plan = bind({"0000:01:00.0", "0000:02:00.0", "0000:03:00.0", "0000:04:00.0"});
   EXPECT_THAT(plan.moves, IsEmpty());
   std::vector<std::string> reasons;
+  reasons.reserve(plan.refusals.size());
   for (const Refusal& refusal : plan.refusals) reasons.push_back(refusal.reasons.at(0));
   EXPECT_THAT(reasons, ElementsAre("0000:01:00.0 is in no IOMMU group",
                                    "an earlier write to 0000:02:00.0 has not returned from the kernel",
@@ -255,7 +258,7 @@ TEST_F(MovePlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
 TEST_F(MovePlanTest, GivesEachMemberTheDriverOfItsOwnIds) {
   test::add_four_function_card(kernel_);
   kernel_.add_driver({.name = "gpu_variant", .vfio = true});
-  MoveRequest request{.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}};
+  const MoveRequest request{.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}};
   const auto table = VfioDriverTable::parse("alias vfio_pci:v000010DEd00002684sv*sd*bc*sc*i* gpu_variant\n");
   const MovePlan plan = plan_bind(scan(kernel_).value(), test::gpu_rules(), request, use_, table, {});
   std::map<std::string, std::string> drivers;

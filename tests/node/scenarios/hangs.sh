@@ -158,6 +158,24 @@ expect_status "all back" 0 ferry vfio restore
 expect_equal "as before" "$(< /run/left)" "$(snapshot)"
 expect_equal "records" "" "$(recorded)"
 
+step "a driver that hangs in another program's unbind, which no record names, costs its own group alone"
+dev stubborn > $faults/hang_remove
+dev stubborn > /sys/bus/pci/drivers/nvidia/unbind &
+hung=$!
+expect "it hangs" wait_for "grep -qs '^State:.D' /proc/$hung/status" 60
+expect_status "looking is not kept up" 0 timeout 60 ferry status
+expect_status "nor in all detail" 0 timeout 60 ferry status -o json
+problem=$(jq -r ".accelerators[] | select(.address == \"$(dev stubborn)\") | .problem.message" <<< "$REPLY")
+expect_match "the one that hangs" "read /sys/bus/pci/devices/$(dev stubborn)/driver_override: still in the kernel" "$problem"
+expect_status "another group is served" 4 timeout 60 ferry vfio bind --device "$(dev stubborn)" --device "$(dev lone)"
+expect_match "and this one left alone" "$(dev stubborn) .*: refused" "$REPLY"
+on vfio-pci lone
+released
+wait
+dev stubborn > /sys/bus/pci/drivers/nvidia/bind
+expect_status "back" 0 ferry vfio unbind --device "$(dev lone)"
+expect_equal "as before" "$(< /run/left)" "$(snapshot)"
+
 step "two ferries at once end with each group whole"
 start one vfio bind --all
 one=$pid
