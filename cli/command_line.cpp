@@ -166,6 +166,10 @@ class CommandTree {
     add_profile_of_node(
         add_verb(*vgpu, "assert", "does the host agree with a profile? 3 if not",
                  [this](const Session& session) { return vgpu_assert_verb(session, profile_); }));
+    add_verb(*vgpu, "export", "what the host carries as a profile that apply and assert take back",
+             [this](const Session& session) { return vgpu_export_verb(session, export_name_); })
+        ->add_option("-c,--config", export_name_, "what to call the configuration")
+        ->capture_default_str();
     CLI::App* remove = add_changing_verb(*vgpu, "delete", "take vGPUs away", [this](const Session& session) {
       return vgpu_delete_verb(session, removal_);
     });
@@ -202,6 +206,7 @@ class CommandTree {
   DoctorOptions doctor_;
   SelectionOptions selection_;
   ProfileOptions profile_;
+  std::string export_name_ = "current";
   RemovalOptions removal_;
   SelftestOptions selftest_;
   std::filesystem::path kubelet_directory_ = "/var/lib/kubelet/device-plugins";

@@ -8,6 +8,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "cli/shown.h"
+#include "vgpu-dm/config_tree.h"
 
 namespace ferry {
 namespace {
@@ -19,7 +20,8 @@ void emit(YAML::Emitter& out, const json& value) {
     case json::value_t::object:
       out << YAML::BeginMap;
       for (const auto& [key, item] : value.items()) {
-        out << YAML::Key << key << YAML::Value;
+        // A profile's name may be "no" or "010"; our own keys are words.
+        out << YAML::Key << (is_plain_string(key) ? YAML::Auto : YAML::DoubleQuoted) << key << YAML::Value;
         emit(out, item);
       }
       out << YAML::EndMap;
@@ -71,7 +73,7 @@ void print(const Session& session, const json& document, const std::string& text
       break;
     }
   }
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  static_cast<void>(std::fwrite(out.data(), 1, out.size(), stdout));
 }
 
 json to_json(const std::vector<PciAddress>& addresses) {
@@ -131,6 +133,7 @@ json to_json(const PciFunction& function) {
 
 std::string join(const std::vector<PciAddress>& addresses) {
   std::vector<std::string> parts;
+  parts.reserve(addresses.size());
   for (const PciAddress& address : addresses) parts.push_back(address.text());
   return join(parts, ", ");
 }

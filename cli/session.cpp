@@ -40,6 +40,12 @@ MoveContext move_context(const Session& session, const AcceleratorRules& rules) 
           .persistence = session.persistence.get()};
 }
 
+Result<VgpuInventory> read_vgpus(const Session& session) {
+  auto inventory = scan(*session.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  return scan_vgpus(*session.host, *inventory, session.rules);
+}
+
 Result<NodeLock> begin_change(const Session& session) {
   if (::geteuid() != 0 && session.host->root() == "/") {
     return fail(Errc::failed, "this changes the host and needs root",

@@ -11,6 +11,7 @@
 #include "common/host_writer.h"
 #include "common/node_lock.h"
 #include "common/result.h"
+#include "mdev/vgpu_inventory.h"
 #include "vfio/fence.h"
 #include "vfio/inventory.h"
 #include "vfio/move_apply.h"
@@ -39,6 +40,9 @@ Session open_session(const std::filesystem::path& host_root);
 
 /// What moving needs, with the rules of a command (Selection::rules). `session` must outlive it.
 MoveContext move_context(const Session& session, const AcceleratorRules& rules);
+
+/// The host's GPUs and the vGPUs on them, as they are now.
+Result<VgpuInventory> read_vgpus(const Session& session);
 
 /// For verbs that change the host: we must be root (where the host is this one), and nobody else may be
 /// changing it. The verb keeps the lock until it ends.

@@ -42,6 +42,9 @@ ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& opti
 ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options);
 ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options);
 
+/// `vgpu export`: the host's state as a profile file that apply and assert take back, called `name`.
+ExitStatus vgpu_export_verb(const Session& session, const std::string& name);
+
 struct RemovalOptions {
   bool all = false;
   std::vector<std::string> devices;

@@ -8,7 +8,6 @@
 #include "cli/verbs.h"
 #include "cli/vgpu_report.h"
 #include "common/counted.h"
-#include "mdev/vgpu_inventory.h"
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/apply.h"
 #include "vgpu-dm/profile_yaml.h"
@@ -80,9 +79,7 @@ Result<Removal> removal_of(const RemovalOptions& options) {
 }  // namespace
 
 ExitStatus vgpu_types_verb(const Session& session) {
-  auto inventory = scan(*session.host);
-  if (!inventory) return complain(inventory.error());
-  auto vgpus = scan_vgpus(*session.host, *inventory, session.rules);
+  auto vgpus = read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
   Table table({"GPU", "FRAMEWORK", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE", "AT MOST"});
   json gpus = json::array();
@@ -151,9 +148,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
 ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options) {
   auto profile = chosen_profile(options);
   if (!profile) return complain(profile.error());
-  auto inventory = scan(*session.host);
-  if (!inventory) return complain(inventory.error());
-  auto vgpus = scan_vgpus(*session.host, *inventory, session.rules);
+  auto vgpus = read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
   std::string out;
   json gpus = json::array();

@@ -39,6 +39,8 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+}  // namespace
+
 // The union of what YAML 1.1 and 1.2 readers take for something else than a string.
 bool is_plain_string(const std::string& text) {
   if (text.size() > kLongestPlain) return true;
@@ -51,6 +53,8 @@ bool is_plain_string(const std::string& text) {
       "|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}");
   return !std::regex_match(text, kOther);
 }
+
+namespace {
 
 // yaml-cpp 0.7 never gets past a token that can begin nothing (a "," or "}" too many): it answers with empty
 // documents, and LoadAll collects them for ever. A document that begins where the last one did tells.

@@ -58,6 +58,10 @@ struct ConfigMember {
   ConfigNode value;
 };
 
+/// Whether a word without quotes is a string to YAML 1.1 and 1.2 alike: not `no`, `010` or `1e3`. Says
+/// nothing of characters that need quotes, such as a colon.
+bool is_plain_string(const std::string& text);
+
 /// The document of a text; a node of kind `null` for an empty one. Errc::invalid_config with "file:line".
 Result<ConfigNode> parse_config(const ConfigText& source);
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The executable as a user meets it: exit status, one clear line and what to do for every kind of bad input,
 // and nothing changed.
+#include <fstream>
+#include <map>
 #include <ostream>
+#include <set>
+#include <sstream>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -342,6 +346,36 @@ TEST_F(CommandLine, PrintsTheSameDocumentAsYaml) {
   const auto result = ferry({"-o", "yaml", "vgpu", "validate", "-f", "@good.yaml"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("profiles:\n  - \"one\"\n"));
+}
+
+// README.md has the table of verbs; the program's help is what there is.
+TEST_F(CommandLine, HasTheVerbsThatTheReadmeLists) {
+  std::ifstream readme(FERRY_README);
+  std::map<std::string, std::set<std::string>> listed;  // of `vfio` and the like what stands below them
+  for (std::string line; std::getline(readme, line);) {
+    constexpr std::string_view kStart = "| `ferry ";
+    if (!line.starts_with(kStart)) continue;
+    std::istringstream words(line.substr(kStart.size(), line.find('`', kStart.size()) - kStart.size()));
+    std::string verb;
+    words >> verb;
+    listed[""].insert(verb);
+    for (std::string word; words >> word && !word.starts_with('-');) {
+      listed[verb].insert(word.substr(0, word.find(',')));
+    }
+  }
+  const auto in_help = [](const std::string& verb) {
+    const auto help = verb.empty() ? run_ferry({"--help"}) : run_ferry({verb, "--help"});
+    std::set<std::string> out;
+    std::istringstream lines(help.out.substr(help.out.find("Subcommands:\n")));
+    std::string line;
+    std::getline(lines, line);
+    while (std::getline(lines, line) && line.starts_with("  ")) {
+      if (line[2] != ' ') out.insert(line.substr(2, line.find(' ', 2) - 2));
+    }
+    return out;
+  };
+  ASSERT_THAT(listed, testing::SizeIs(testing::Gt(1U)));
+  for (const auto& [verb, below] : listed) EXPECT_EQ(in_help(verb), below) << "ferry " << verb;
 }
 
 TEST_F(CommandLine, ListsItsVerbsAndItsVersion) {

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <nlohmann/json.hpp>
+
+#include "cli/document.h"
+#include "cli/verbs.h"
+#include "vgpu-dm/export.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+// NVIDIA's format has its own spelling of keys; and the file may be JSON, so each form can be applied.
+json document_of(const Profile& profile) {
+  json items = json::array();
+  for (const ProfileItem& item : profile.items) {
+    json vgpus = json::object();
+    for (const VgpuCount& vgpu : item.vgpus) vgpus[vgpu.type.text()] = vgpu.count;
+    items.push_back(
+        {{"devices", item.all_devices ? json("all") : json(item.indices)}, {"vgpu-devices", vgpus}});
+  }
+  return {{"version", "v1"}, {"vgpu-configs", {{profile.name, items}}}};
+}
+
+}  // namespace
+
+ExitStatus vgpu_export_verb(const Session& session, const std::string& name) {
+  auto vgpus = read_vgpus(session);
+  if (!vgpus) return complain(vgpus.error());
+  auto profile = export_profile(*vgpus, name);
+  if (!profile) return complain(profile.error());
+  print(session, document_of(*profile), profile_text(*profile));
+  return ExitStatus::done;
+}
+
+}  // namespace ferry

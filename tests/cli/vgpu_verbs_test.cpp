@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vGPU verbs that only look, as a user calls them.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_program.h"
+#include "tests/support/fake_mdev.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using test::run_ferry;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kT4 = "0000:05:00.0";
+constexpr const char* kA = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
+
+/// GPU 0 is a T4 that offers vGPUs, GPU 1 one on a driver that does not.
+class VgpuVerbs : public testing::Test {
+ protected:
+  VgpuVerbs() {
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
+    kernel_.add_driver({.name = "nouveau", .ids = {"10de:2684"}});
+    kernel_.add_function({.address = kT4, .ids = "10de:1eb8", .class_code = 0x030200, .driver = "nvidia"});
+    kernel_.add_function({.address = "0000:07:00.0", .driver = "nouveau"});
+    mdev_.add_parent(kT4);
+    kernel_.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+    kernel_.directory("proc/1/fd");
+  }
+  std::string path(const std::string& name) const { return (kernel_.root() / name).string(); }
+  test::ProgramResult ferry(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string()});
+    return run_ferry(arguments);
+  }
+  test::FakeKernel kernel_;
+  test::FakeMdev mdev_{kernel_};
+};
+
+TEST_F(VgpuVerbs, ExportInEveryFormIsTakenBackByAssertAndApply) {
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  for (const char* form : {"table", "json", "yaml"}) {
+    const auto exported = ferry({"vgpu", "export", "-c", "010", "-o", form});
+    EXPECT_EQ(exported.status, 0) << exported.err;
+    EXPECT_THAT(exported.err, IsEmpty());
+    kernel_.file("exported", exported.out);
+    const auto agrees = ferry({"vgpu", "assert", "-f", path("exported"), "-c", "010"});
+    EXPECT_EQ(agrees.status, 0) << form << "\n" << exported.out << agrees.out << agrees.err;
+    const auto applied = ferry({"vgpu", "apply", "-f", path("exported"), "--explain"});
+    EXPECT_EQ(applied.status, 0) << applied.err;
+    EXPECT_EQ(applied.out, "GPU 0 (0000:05:00.0): already so\nGPU 1 (0000:07:00.0): already so\n") << form;
+  }
+  EXPECT_THAT(mdev_.devices_on(kT4), testing::ElementsAre(std::string("T4-4Q ") + kA));
+}
+
+TEST_F(VgpuVerbs, ExportPrintsAProfileFile) {
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  EXPECT_EQ(ferry({"vgpu", "export"}).out,
+            "version: v1\n"
+            "vgpu-configs:\n"
+            "  current:\n"
+            "  - devices: [0]\n"
+            "    vgpu-devices:\n"
+            "      T4-4Q: 1\n"
+            "  - devices: [1]\n"
+            "    vgpu-devices: {}\n");
+  EXPECT_EQ(json::parse(ferry({"vgpu", "export", "-o", "json"}).out), json::parse(R"({"version": "v1",
+      "vgpu-configs": {"current": [{"devices": [0], "vgpu-devices": {"T4-4Q": 1}},
+                                   {"devices": [1], "vgpu-devices": {}}]}})"));
+}
+
+TEST_F(VgpuVerbs, ExportPrintsNothingThatIsNotTheWholeTruth) {
+  mdev_.leave_driverless = true;
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  const auto result = ferry({"vgpu", "export"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("GPU 0 (0000:05:00.0): no driver has taken vGPU"), HasSubstr("hint: ")));
+  const auto name = ferry({"vgpu", "export", "-c", "two words"});
+  EXPECT_EQ(name.status, 2);
+  EXPECT_THAT(name.err, AllOf(HasSubstr("'two words' cannot name a configuration"), HasSubstr("hint: ")));
+}
+
+}  // namespace
+}  // namespace ferry
