@@ -170,12 +170,25 @@ class CommandTree {
              [this](const Session& session) { return vgpu_export_verb(session, export_name_); })
         ->add_option("-c,--config", export_name_, "what to call the configuration")
         ->capture_default_str();
+    add_vgpu_choose(*vgpu);
     CLI::App* remove = add_changing_verb(*vgpu, "delete", "take vGPUs away", [this](const Session& session) {
       return vgpu_delete_verb(session, removal_);
     });
     remove->add_flag("--all", removal_.all, "of every GPU");
     remove->add_option("--device", removal_.devices, "of this GPU; may be repeated");
     remove->add_flag("--foreign", removal_.foreign, "also those that were not made by ferry");
+  }
+
+  void add_vgpu_choose(CLI::App& vgpu) {
+    CLI::App* choose =
+        add_verb(vgpu, "choose", "the smallest vGPU type with enough memory, and how many can still be made",
+                 [this](const Session& session) { return vgpu_choose_verb(session, choice_); });
+    choose
+        ->add_option("--memory", choice_.memory,
+                     "at least so much: 6GiB, 4096MiB, or 6G, which is 10^9 bytes six times")
+        ->required();
+    choose->add_option("--series", choice_.series, "Q, C, B or A; any without it, Q before the others");
+    choose->add_option("--device", choice_.devices, "of this GPU; may be repeated; all without it");
   }
 
   void add_plugin(CLI::App& app) {
@@ -207,6 +220,7 @@ class CommandTree {
   SelectionOptions selection_;
   ProfileOptions profile_;
   std::string export_name_ = "current";
+  ChoiceOptions choice_;
   RemovalOptions removal_;
   SelftestOptions selftest_;
   std::filesystem::path kubelet_directory_ = "/var/lib/kubelet/device-plugins";

@@ -45,6 +45,17 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
 /// `vgpu export`: the host's state as a profile file that apply and assert take back, called `name`.
 ExitStatus vgpu_export_verb(const Session& session, const std::string& name);
 
+/// As given on the command line.
+struct ChoiceOptions {
+  std::string memory;                 ///< parse_memory_mib()
+  std::optional<std::string> series;  ///< A, B, C or Q
+  std::vector<std::string> devices;   ///< addresses of GPUs; none: all
+};
+/// `vgpu choose`: the smallest vGPU type with enough memory, for each GPU. Done when one of all GPUs has such
+/// a type, or each of those that are named; else refused where vGPUs take the room, and failed where no type
+/// is large enough.
+ExitStatus vgpu_choose_verb(const Session& session, const ChoiceOptions& options);
+
 struct RemovalOptions {
   bool all = false;
   std::vector<std::string> devices;

@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include "cli/document.h"
+#include "cli/named_gpus.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "cli/vgpu_report.h"
@@ -67,13 +68,9 @@ Result<Removal> removal_of(const RemovalOptions& options) {
     return fail(Errc::usage, options.all ? "--all goes without --device" : "no GPU is named",
                 "name GPUs with --device ADDRESS, or take --all");
   }
-  Removal removal{.gpus = {}, .foreign = options.foreign};
-  for (const std::string& text : options.devices) {
-    auto address = PciAddress::parse(text);
-    if (!address) return fail(std::move(address).error());
-    removal.gpus.insert(*address);
-  }
-  return removal;
+  auto gpus = parse_gpus(options.devices);
+  if (!gpus) return fail(std::move(gpus).error());
+  return Removal{.gpus = std::move(*gpus), .foreign = options.foreign};
 }
 
 }  // namespace
@@ -177,13 +174,7 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!on) return complain(on.error());
   auto view = look(*on);
   if (!view) return complain(view.error());
-  for (const PciAddress& gpu : removal->gpus) {
-    if (view->inventory.find(gpu) == nullptr) {
-      return complain(Error{.code = make_error_code(Errc::not_found),
-                            .message = fmt::format("there is no GPU {} on this host", gpu.text()),
-                            .hint = "`ferry vgpu types` lists the GPUs"});
-    }
-  }
+  if (auto there = check_gpus(removal->gpus, view->inventory); !there) return complain(there.error());
   if (session.dry_run) return print(session, show_vgpus(session, plan_removal(*removal, *view)));
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());

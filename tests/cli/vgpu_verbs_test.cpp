@@ -85,5 +85,44 @@ TEST_F(VgpuVerbs, ExportPrintsNothingThatIsNotTheWholeTruth) {
   EXPECT_THAT(name.err, AllOf(HasSubstr("'two words' cannot name a configuration"), HasSubstr("hint: ")));
 }
 
+TEST_F(VgpuVerbs, ChooseNamesTheSmallestTypeAndHowManyAreLeft) {
+  mdev_.add_device(kT4, "nvidia-233", kA);
+  const auto result = ferry({"vgpu", "choose", "--memory", "6GiB"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.out,
+            "GPU                   TYPE   NAME        MEMORY    CAN STILL BE MADE\n"
+            "GPU 0 (0000:05:00.0)  T4-8Q  GRID T4-8Q  8192 MiB  1\n"
+            "GPU 1 (0000:07:00.0)  -      -           -         -\n"
+            "GPU 1 (0000:07:00.0): its driver nouveau offers no vGPU types\n"
+            "smallest: T4-8Q (8192 MiB), 1 can still be made\n");
+  EXPECT_EQ(
+      json::parse(
+          ferry({"vgpu", "choose", "--memory", "6G", "--series", "C", "--device", kT4, "-o", "json"}).out),
+      json::parse(R"({"memory_mib": 5723, "series": "C",
+                "gpus": [{"index": 0, "address": "0000:05:00.0", "reason": null,
+                          "type": {"id": "nvidia-320", "name": "GRID T4-8C", "short_name": "T4-8C",
+                                   "framebuffer_mib": 8192, "framebuffer_source": "driver", "left": 1}}],
+                "smallest": {"id": "nvidia-320", "name": "GRID T4-8C", "short_name": "T4-8C",
+                             "framebuffer_mib": 8192, "framebuffer_source": "driver", "left": 1}})"));
+}
+
+TEST_F(VgpuVerbs, ChooseExitsByWhyNothingFits) {
+  const auto large = ferry({"vgpu", "choose", "--memory", "17GiB"});
+  EXPECT_EQ(large.status, 1);
+  EXPECT_THAT(large.err, AllOf(HasSubstr("the largest is T4-16C (16384 MiB)"), HasSubstr("hint: ")));
+  mdev_.add_device(kT4, "nvidia-234", kA);
+  const auto full = ferry({"vgpu", "choose", "--memory", "6GiB", "-o", "json"});
+  EXPECT_EQ(full.status, 4);
+  EXPECT_THAT(full.err,
+              HasSubstr("T4-8Q (8192 MiB) would do, but none can be made now; it carries 1 x T4-16Q"));
+  EXPECT_EQ(json::parse(full.out).at("smallest"), nullptr);
+}
+
+TEST_F(VgpuVerbs, ChooseWantsATypeOnEachGpuThatIsNamed) {
+  EXPECT_EQ(ferry({"vgpu", "choose", "--memory", "6GiB", "--device", kT4}).status, 0);
+  EXPECT_EQ(ferry({"vgpu", "choose", "--memory", "6GiB", "--device", kT4, "--device", "0000:07:00.0"}).status,
+            1);
+}
+
 }  // namespace
 }  // namespace ferry
