@@ -18,6 +18,7 @@
 #include "common/host_writer.h"
 #include "common/modprobe_directories.h"
 #include "common/spawn.h"
+#include "common/stuck_writes.h"
 
 namespace ferry {
 namespace {
@@ -151,19 +152,28 @@ int host_act_main(int argc, char** argv) {
   HostFs host(root);
   constexpr std::size_t kLongest = 64UL * 1024;  // a path and a value of at most a page each
   std::string request(kLongest, '\0');
+  int outcome = 0;
   for (;;) {
     const ssize_t n = ::recv(STDIN_FILENO, request.data(), request.size(), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return n == 0 ? 0 : 2;
     std::string read;
-    int outcome = perform(host, root, std::string_view(request).substr(0, static_cast<std::size_t>(n)), read);
+    if (request.front() != 'W' || outcome == 0) {
+      if (request.front() == 'W') request.front() = 'w';
+      outcome = perform(host, root, std::string_view(request).substr(0, static_cast<std::size_t>(n)), read);
+    } else {
+      outcome = ECANCELED;
+    }
     std::array<iovec, 2> parts = {iovec{.iov_base = &outcome, .iov_len = sizeof outcome},
                                   iovec{.iov_base = read.data(), .iov_len = read.size()}};
     msghdr answer{};
     answer.msg_iov = parts.data();
     answer.msg_iovlen = parts.size();
-    // Nobody may be listening any more: a write that hung has returned at last.
-    if (::sendmsg(STDIN_FILENO, &answer, MSG_NOSIGNAL) < 0) return 0;
+    if (::sendmsg(STDIN_FILENO, &answer, MSG_NOSIGNAL) >= 0) continue;
+    // Nobody is listening any more: what hung has returned at last. That this process ends tells it too, but
+    // not those who look from another PID namespace.
+    (void)forget_stuck_write(host, ::getpid());
+    return 0;
   }
 }
 

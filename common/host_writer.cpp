@@ -35,6 +35,18 @@ Waited wait_for_answer(int fd, std::chrono::milliseconds deadline) {
   }
 }
 
+// A child that is gone is noticed by the missing answer.
+void send_to(const UniqueFd& line, const std::string& request) {
+  (void)::send(line.get(), request.data(), request.size(), MSG_NOSIGNAL);
+}
+
+std::string write_request(char kind, const std::filesystem::path& path, std::string_view value) {
+  std::string request = kind + path.string();
+  request += '\0';
+  request += value;
+  return request;
+}
+
 // Of an act that gives nothing back.
 Result<> done(const Result<std::string>& answer) {
   if (!answer) return fail(answer.error());
@@ -98,26 +110,41 @@ Result<std::string> SpawningWriter::act(const std::string& request, const std::s
                                         const std::string& value, std::chrono::milliseconds deadline) {
   auto child = idle_child();
   if (!child) return fail(std::move(child).error().during(what));
+  send_to(child->line, request);
+  auto answered = answer(*child, what, value, deadline);
+  keep(std::move(*child));
+  return answered;
+}
 
-  // A child that is gone is noticed by the missing answer.
-  (void)::send(child->line.get(), request.data(), request.size(), MSG_NOSIGNAL);
+void SpawningWriter::keep(Child child) {
+  if (!child.line.valid()) return;
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(child));
+}
+
+Result<std::string> SpawningWriter::answer(Child& child, const std::string& what, const std::string& value,
+                                           std::chrono::milliseconds deadline) {
   const auto patience = std::min(slow_, deadline);
-  auto waited = wait_for_answer(child->line.get(), patience);
+  auto waited = wait_for_answer(child.line.get(), patience);
   bool recorded = false;
   if (waited == Waited::late && patience < deadline) {
-    recorded = record_stuck_write(*host_, child->pid, what, value).has_value();
-    waited = wait_for_answer(child->line.get(), deadline - patience);
+    recorded = record_stuck_write(*host_, child.pid, what, value).has_value();
+    waited = wait_for_answer(child.line.get(), deadline - patience);
   }
   if (waited == Waited::late) {
-    auto stuck = record_stuck_write(*host_, child->pid, what, value);
+    auto stuck = record_stuck_write(*host_, child.pid, what, value);
+    child.line.reset();
     const std::string state = stuck ? stuck->kernel_state : "state unknown";
-    return fail(Errc::stuck,
-                what + ": still in the kernel after " + std::to_string(deadline.count()) + " ms (process " +
-                    std::to_string(child->pid) + ", " + state + ")",
-                "the device is left alone until the write returns; if it never does, only a reboot helps");
+    return fail(
+        Errc::stuck,
+        what + ": still in the kernel after " + std::to_string(deadline.count()) + " ms (process " +
+            std::to_string(child.pid) + ", " + state + ")",
+        what.starts_with("read ")
+            ? kLockedHint
+            : "the device is left alone until the write returns; if it never does, only a reboot helps");
   }
   if (recorded) {
-    if (auto forgotten = forget_stuck_write(*host_, child->pid); !forgotten) {
+    if (auto forgotten = forget_stuck_write(*host_, child.pid); !forgotten) {
       // The child ends with this object, and with it the record's meaning.
       spdlog::debug("{}", forgotten.error().message);
     }
@@ -126,15 +153,11 @@ Result<std::string> SpawningWriter::act(const std::string& request, const std::s
   std::string read(kLongestAttribute, '\0');
   std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
                                 iovec{.iov_base = read.data(), .iov_len = read.size()}};
-  const ssize_t size = ::readv(child->line.get(), parts.data(), static_cast<int>(parts.size()));
+  const ssize_t size = ::readv(child.line.get(), parts.data(), static_cast<int>(parts.size()));
   if (size < static_cast<ssize_t>(sizeof number)) {
-    child->line.reset();
-    reap(child->pid);
+    child.line.reset();
+    reap(child.pid);
     return fail(Errc::failed, what + ": the writing process ended without an answer");
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(*child));
   }
   if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
   if (number != 0) return fail(error_from_errno(number, what));
@@ -144,14 +167,34 @@ Result<std::string> SpawningWriter::act(const std::string& request, const std::s
 
 Result<> SpawningWriter::write(const std::filesystem::path& relative, std::string_view value,
                                std::chrono::milliseconds deadline) {
-  std::string request = "w" + relative.string();
-  request += '\0';
-  request += value;
-  return done(act(request, "write /" + relative.string(), std::string(value), deadline));
+  return done(
+      act(write_request('w', relative, value), "write /" + relative.string(), std::string(value), deadline));
+}
+
+Result<> SpawningWriter::write_in_order(std::span<const AttributeWrite> writes,
+                                        const std::function<void(std::size_t)>& begin) {
+  auto child = idle_child();
+  if (!child) return fail(std::move(child).error());
+  Result<> outcome;
+  constexpr std::size_t kAtOnce = 32;  // what a socket's buffer takes while the child is in a write
+  for (std::size_t next = 0; next < writes.size() && outcome;) {
+    const auto some = writes.subspan(next, std::min(kAtOnce, writes.size() - next));
+    for (const AttributeWrite& write : some)
+      send_to(child->line, write_request(&write == some.data() ? 'w' : 'W', write.path, write.value));
+    for (const AttributeWrite& write : some) {
+      if (outcome && begin) begin(next);
+      auto answered = answer(*child, "write /" + write.path.string(), write.value, kWriteDeadline);
+      if (outcome && !answered) outcome = fail(std::move(answered).error());
+      if (!child->line.valid()) return outcome;
+      ++next;
+    }
+  }
+  keep(std::move(*child));
+  return outcome;
 }
 
 Result<> SpawningWriter::load_module(std::string_view name, std::chrono::milliseconds deadline) {
-  return done(act("m" + std::string(name), "load module " + std::string(name), {}, deadline));
+  return done(act("m" + std::string(name), "load module " + std::string(name), std::string(name), deadline));
 }
 
 Result<std::string> SpawningWriter::read(const std::filesystem::path& relative,

@@ -8,7 +8,9 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,10 @@ namespace ferry {
 
 /// Loading a big driver or resetting a GPU takes tens of seconds; nothing healthy takes longer than this.
 inline constexpr std::chrono::seconds kWriteDeadline{90};
+
+/// What to do about a read that is late.
+inline constexpr const char* kLockedHint =
+    "a driver is probing, resetting or leaving that device and keeps its lock: try again once it has done";
 
 /// What a read waits for is another's act on the device, and whoever asks can do without the answer.
 inline constexpr std::chrono::seconds kReadDeadline{2};
@@ -37,6 +43,12 @@ struct HostCommand {
   std::string text() const;        ///< "/usr/bin/nvidia-smi -i 0000:01:00.0 -pm 0"
 };
 
+/// One write(2) of a value to an existing attribute below the host's root.
+struct AttributeWrite {
+  std::filesystem::path path;  ///< relative
+  std::string value;
+};
+
 class HostWriter {
  public:
   HostWriter() = default;
@@ -50,6 +62,17 @@ class HostWriter {
   /// error's code; Errc::stuck when it has not returned by `deadline`.
   virtual Result<> write(const std::filesystem::path& relative, std::string_view value,
                          std::chrono::milliseconds deadline = kWriteDeadline) = 0;
+
+  /// Writes one after the other, and none behind one that fails, whose error is returned. `begin` is told of
+  /// each by its number before it is waited for; it may be empty. Errors and deadline of each as write().
+  virtual Result<> write_in_order(std::span<const AttributeWrite> writes,
+                                  const std::function<void(std::size_t)>& begin) {
+    for (std::size_t i = 0; i < writes.size(); ++i) {
+      if (begin) begin(i);
+      if (auto done = write(writes[i].path, writes[i].value); !done) return done;
+    }
+    return {};
+  }
 
   /// Loads a module (underscores, no suffix) and what it depends on from the host's own lib/modules. Loaded
   /// already or built in is success. Errors as above; ENOENT when there is no such module.
@@ -96,6 +119,9 @@ class SpawningWriter final : public HostWriter {
   Result<std::string> read(const std::filesystem::path& relative,
                            std::chrono::milliseconds deadline) override;
   void prepare(std::size_t acts) override;
+  /// The child has them all at once, and no waiting lies between one and the next.
+  Result<> write_in_order(std::span<const AttributeWrite> writes,
+                          const std::function<void(std::size_t)>& begin) override;
 
  private:
   struct Child {
@@ -104,6 +130,10 @@ class SpawningWriter final : public HostWriter {
   };
   Result<Child> start_child();
   Result<Child> idle_child();
+  void keep(Child child);
+  /// Waits for a child's answer. A child that is late or has ended is left without its line.
+  Result<std::string> answer(Child& child, const std::string& what, const std::string& value,
+                             std::chrono::milliseconds deadline);
   Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
                           std::chrono::milliseconds deadline);
 
@@ -118,10 +148,11 @@ class SpawningWriter final : public HostWriter {
 inline constexpr std::string_view kHostActVerb = "host-act";
 
 /// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
-/// path, a NUL and the value; "m" or "u" and the name of a module to load or unload; "r" and a path; or "x",
-/// a root directory, and each word of a program after a NUL. The answer is the errno as an int, 0 for done,
-/// or a program's exit status, negated; behind it what was read, an attribute's page at most. Ends, with 0,
-/// when the other end closes; 2 when called wrongly.
+/// path, a NUL and the value; "W" and the same, for a write that is left out (ECANCELED) behind one that
+/// failed; "m" or "u" and the name of a module to load or unload; "r" and a path; or "x", a root directory,
+/// and each word of a program after a NUL. The answer is the errno as an int, 0 for done, or a program's exit
+/// status, negated; behind it what was read, an attribute's page at most. Ends, with 0, when the other end
+/// closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv);
 
 }  // namespace ferry

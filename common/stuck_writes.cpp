@@ -103,10 +103,16 @@ Result<> for_each_record(const HostFs& host, F f) {
 
 Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, std::string value) {
   StuckWrite write{.pid = pid, .act = std::move(act), .value = std::move(value), .kernel_state = {}};
-  const auto process = process_state(host, pid).value_or(ProcessState{});
-  write.kernel_state = std::string("state ") + process.state;
-  if (auto where = host.read_attribute(proc(pid, "wchan")); where && !where->empty() && *where != "0") {
-    write.kernel_state += " in " + *where;
+  ProcessState process;
+  // In another PID namespace than that of /proc the number is somebody else's there.
+  const auto ours = own_pid_namespace(host);
+  if (const auto theirs = pid_namespace_of_proc(host); !ours || !theirs || *ours == *theirs) {
+    process = process_state(host, pid).value_or(process);
+    write.kernel_state = std::string("state ") + process.state;
+    if (auto where = host.read_attribute(proc(pid, "wchan")); where && !where->empty() && *where != "0")
+      write.kernel_state += " in " + *where;
+  } else {
+    write.kernel_state = "state unknown from this container";
   }
   std::vector<std::filesystem::path> ended;
   auto listed = for_each_record(host, [&](const auto& path, const Record& record) {
@@ -142,6 +148,10 @@ Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host) {
   });
   if (!listed) return fail(std::move(listed).error());
   return out;
+}
+
+bool is_read(const StuckWrite& write) {
+  return write.act.starts_with("read ");
 }
 
 bool concerns(const StuckWrite& write, const std::string& device) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes that the kernel keeps, in run/ferry/stuck/<pid>.json. A device named in one is left alone until the
-// write returns (its record, or its process, is gone then) or the host reboots. Where /proc is not of the PID
-// namespace that the process was started in, as between containers, only the record or a reboot tells.
+// Acts that the kernel keeps (writes, reads, modules that come or go, programs that change a device), in
+// run/ferry/stuck/<pid>.json. A device named in one is left alone until the act returns (its record, or its
+// process, is gone then) or the host reboots. Where /proc is not of the PID namespace that the process was
+// started in, as between containers, only the record or a reboot tells.
 #pragma once
 
 #include <string>
@@ -14,8 +15,8 @@ namespace ferry {
 
 struct StuckWrite {
   int pid = 0;
-  std::string act;    ///< what was being done: "write sys/bus/pci/drivers/x/unbind", "load module x"
-  std::string value;  ///< of a write, often a PCI address; a module that goes; empty for one that comes
+  std::string act;    ///< what was being done: "write /sys/bus/pci/drivers/x/unbind", "load module x"
+  std::string value;  ///< of a write, often a PCI address; of a module its name; of a program its device
   std::string kernel_state;  ///< the process's state and the kernel function it sleeps in, for people
 };
 
@@ -30,7 +31,10 @@ Result<> forget_stuck_write(HostFs& host, int pid);
 /// passed over.
 Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host);
 
-/// Whether this write concerns `device` (a PCI address or mdev UUID): its path or value names it.
+/// Whether this act concerns `device` (a PCI address, an mdev UUID, a module): its path or value names it.
 bool concerns(const StuckWrite& write, const std::string& device);
+
+/// Whether it changes nothing: it only waits for somebody else's act.
+bool is_read(const StuckWrite& write);
 
 }  // namespace ferry

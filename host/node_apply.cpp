@@ -2,6 +2,7 @@
 #include "host/node_apply.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -132,7 +133,10 @@ Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
       .given_back = std::move(*given_back), .vgpus = std::move(vgpus), .given_away = std::move(*given_away)};
 }
 
-Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy) {
+namespace {
+
+// The stages; one that fails ends them.
+Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
   auto seen = see(host, policy);
   if (!seen) return fail(std::move(seen).error());
   if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
@@ -161,6 +165,28 @@ Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy) {
     outcome.given_away = std::move(*given_away);
   } else {
     outcome.error = std::move(given_away).error();
+  }
+  return outcome;
+}
+
+}  // namespace
+
+// The last stage starts what a killed run has left stopped; where it is not reached, that is done all the
+// same.
+Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy) {
+  auto outcome = apply_stages(host, policy);
+  if (outcome && !outcome->error) return outcome;
+  auto started = start_what_was_stopped(host.moves);
+  if (outcome && started) {
+    std::ranges::move(started->notes, std::back_inserter(outcome->given_away.notes));
+    std::ranges::move(started->errors, std::back_inserter(outcome->given_away.errors));
+    return outcome;
+  }
+  Error& error = outcome ? *outcome->error : outcome.error();
+  if (!started) {
+    error.message += "; " + started.error().message;
+  } else {
+    for (const Error& trouble : started->errors) error.message += "; " + trouble.message;
   }
   return outcome;
 }

@@ -3,9 +3,8 @@
 // item.
 //
 //   version: v2
-//   release: [nvidia-dcgm]              # optional; for all policies of the file: who may be asked to let go
-//   of GPUs policies:                           # that are given away, beside nvidia-persistenced; none: not
-//   even that
+//   release: [nvidia-dcgm]              # optional; who may be asked to let go of GPUs for a move
+//   policies:
 //     NAME:
 //     - devices: all                    # or a list of GPU numbers
 //       mode: passthrough               # host, passthrough or vgpu
@@ -14,6 +13,7 @@
 //       mode: vgpu
 //       vgpu-devices: {"L40S-12Q": 4}   # with mode vgpu, and only there
 //
+// `release` counts for all policies of the file, beside nvidia-persistenced; [none]: not even that.
 // Of several items that match a GPU the last one holds, as in v1. A GPU that none matches is left as it is.
 #pragma once
 

@@ -12,10 +12,10 @@
 
 namespace ferry {
 
-/// Puts driver_override into each of `functions` that `inventory` has, each waited for up to `deadline`. One
-/// whose driver hangs has its `problem` set and stays without; so does one that a write which hangs
-/// (stuck_writes.h) concerns, unread and with no problem: that is told by who planned it. No such attribute
-/// is the same as unset.
+/// Puts driver_override into each of `functions` that `inventory` has, each waited for up to `deadline`. No
+/// such attribute is the same as unset. What cannot be read is marked `override_unread`, with the reason as
+/// the function's `problem`; so is one that an act which hangs (stuck_writes.h) concerns, without being read,
+/// and without a problem where that act is a write: of those the plan tells.
 void read_overrides(const HostFs& host, HostWriter& reader, std::span<const PciAddress> functions,
                     Inventory& inventory, std::chrono::milliseconds deadline = kReadDeadline);
 

@@ -85,8 +85,10 @@ Result<Inventory> scan(const HostFs& host) {
   return inventory;
 }
 
-Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
-                               const std::vector<PciAddress>& functions) {
+namespace {
+
+Result<std::set<PciAddress>> members_of(const HostFs& host, const std::vector<std::uint32_t>& groups,
+                                        const std::vector<PciAddress>& functions) {
   std::set<PciAddress> wanted(functions.begin(), functions.end());
   for (const std::uint32_t group : groups) {
     auto names = host.list("sys/kernel/iommu_groups/" + std::to_string(group) + "/devices");
@@ -98,9 +100,38 @@ Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32
       if (const auto address = PciAddress::parse(name)) wanted.insert(*address);
     }
   }
+  return wanted;
+}
+
+}  // namespace
+
+Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
+                               const std::vector<PciAddress>& functions) {
+  const auto wanted = members_of(host, groups, functions);
+  if (!wanted) return fail(Error(wanted.error()));
   Inventory inventory;
-  for (const PciAddress& address : wanted) read_into(host, address, inventory);
+  for (const PciAddress& address : *wanted) read_into(host, address, inventory);
   read_host_facts(host, inventory);
+  return inventory;
+}
+
+Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::uint32_t>& groups,
+                                     const std::vector<PciAddress>& functions, const Inventory& before) {
+  const auto wanted = members_of(host, groups, functions);
+  if (!wanted) return fail(Error(wanted.error()));
+  Inventory inventory;
+  inventory.unsafe_noiommu = before.unsafe_noiommu;
+  for (const PciAddress& address : *wanted) {
+    const PciFunction* known = before.find(address);
+    if (known == nullptr) {
+      read_into(host, address, inventory);
+      continue;
+    }
+    PciFunction function = *known;
+    if (!read_binding(host, function)) continue;
+    if (const auto group = function.iommu_group) inventory.groups[*group].push_back(address);
+    inventory.functions.emplace(address, std::move(function));
+  }
   return inventory;
 }
 

@@ -60,6 +60,11 @@ Result<Inventory> scan(const HostFs& host);
 Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                const std::vector<PciAddress>& functions);
 
+/// The same, after a move: what a move does not change (all but read_binding()'s) is taken from `before`,
+/// where that has the function.
+Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::uint32_t>& groups,
+                                     const std::vector<PciAddress>& functions, const Inventory& before);
+
 /// Errc::unsupported, with what to do, on a host that cannot give anything to a VM.
 Result<> require_iommu(const Inventory& inventory);
 

@@ -58,6 +58,7 @@ Result<Look> look(const MoveContext& context, const std::vector<PciAddress>& acc
   auto stuck = stuck_writes(*context.host);
   if (!stuck) return fail(std::move(stuck).error());
   for (const StuckWrite& write : *stuck) {
+    if (is_read(write)) continue;  // read_overrides() tells
     for (const PciAddress& address : members) {
       if (concerns(write, address.text())) out.stuck.insert(address.text());
     }
@@ -225,9 +226,11 @@ class Apply {
 
   /// In the order of Releasable for all units together: what one of them waits for may hold another's device.
   void let_go(const Inventory& inventory) {
+    const auto planned = users_of_modules();
     stop_all(Releasable::Kind::persistence);
     stop_what_holds_on(inventory);
     stop_all(Releasable::Kind::service);
+    keep_modules_that_are_needed(planned);
     stop_all(Releasable::Kind::module);
   }
 
@@ -242,7 +245,10 @@ class Apply {
         if (!is_load(step)) break;
         auto known = loaded.find(step.value);
         if (known == loaded.end()) {
-          auto done = perform(context_, step);
+          auto done =
+              is_stuck(step.value)
+                  ? Result<>(fail(Errc::stuck, "an earlier load has not returned", "see /run/ferry/stuck"))
+                  : perform(context_, step);
           known = loaded.emplace(step.value, done ? std::nullopt : std::optional(done.error())).first;
         }
         if (known->second) {
@@ -310,6 +316,7 @@ class Apply {
                                       .message = "module " + module + " is loaded but brought no PCI driver",
                                       .hint = {}});
     });
+    open_fences_of_others();
   }
 
   std::vector<MoveResult> carry_out_all() {
@@ -329,6 +336,11 @@ class Apply {
   }
 
  private:
+  bool is_stuck(const std::string& module) const {
+    const auto stuck = stuck_writes(*context_.host);
+    return stuck && std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, module); });
+  }
+
   void stop_all(Releasable::Kind kind) {
     each_unit([&](Move& move) -> std::optional<MoveResult> {
       for (const Step& step : move.steps) {
@@ -345,6 +357,39 @@ class Apply {
       }
       return std::nullopt;
     });
+  }
+
+  using UsersOfModules = std::map<std::string, std::size_t>;
+  UsersOfModules users_of_modules() const {
+    UsersOfModules users;
+    for (const Move& move : moves_) {
+      for (const Step& step : move.steps) {
+        if (step.kind == Step::Kind::let_go && step.holder.kind == Releasable::Kind::module)
+          ++users[step.holder.name];
+      }
+    }
+    return users;
+  }
+
+  // A module lets go of all its devices at once, and the plan has it that all of them move: of none, then,
+  // when a unit has dropped out since.
+  void keep_modules_that_are_needed(const UsersOfModules& planned) {
+    for (auto now = users_of_modules(), before = UsersOfModules(); now != before;
+         before = std::exchange(now, users_of_modules())) {
+      each_unit([&](Move& move) -> std::optional<MoveResult> {
+        for (const Step& step : move.steps) {
+          if (step.kind != Step::Kind::let_go || step.holder.kind != Releasable::Kind::module ||
+              now[step.holder.name] == planned.at(step.holder.name))
+            continue;
+          return refused(
+              {.devices = move.devices,
+               .groups = move.groups,
+               .reasons = {step.holder.name + " is not unloaded: another GPU that it serves stays"},
+               .hint = "see what keeps that one"});
+        }
+        return std::nullopt;
+      });
+    }
   }
 
   // That the tool of a driver succeeded proves nothing.

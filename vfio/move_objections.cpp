@@ -75,7 +75,8 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
                       const std::set<std::string>& stuck, Objections& objections, Released* released) {
   const std::string name = function.address.text();
   if (function.problem) {
-    objections.add(fmt::format("{} cannot be read: {}", name, function.problem->message));
+    objections.add(fmt::format("{} cannot be read: {}", name, function.problem->message),
+                   function.problem->hint);
   }
   if (stuck.contains(name)) {
     objections.add(fmt::format("an earlier write to {} has not returned from the kernel", name),

@@ -179,4 +179,13 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   return function;
 }
 
+Result<> read_binding(const HostFs& host, PciFunction& function) {
+  const auto path = sysfs_path(function.address);
+  if (!host.exists(path)) return fail(Errc::not_found, "there is no PCI function " + function.address.text());
+  function.driver.reset();
+  Reader(host, function, path).optional_link("driver", function.driver);
+  function.vfio_devices = host.list(path / "vfio-dev").value_or(std::vector<std::string>{});
+  return {};
+}
+
 }  // namespace ferry

@@ -42,6 +42,7 @@ struct PciFunction {
   std::string modalias;                         ///< "pci:v000010DEd...", empty if unreadable
   std::optional<std::string> driver;            ///< absent: no driver bound
   std::optional<std::string> driver_override;   ///< absent: unset, or not read: see read_overrides()
+  bool override_unread = false;                 ///< read_overrides() was to tell, and could not
   std::optional<std::uint32_t> iommu_group;     ///< absent: no IOMMU handles it. Not stable over reboots
   std::optional<int> numa_node;                 ///< absent: the kernel does not know (-1)
   std::optional<PciAddress> physical_function;  ///< set on a virtual function
@@ -68,6 +69,10 @@ struct PciFunction {
 /// keeps it, and the read would hang too. Errc::not_found when there is no such function (or it vanished
 /// while being read); anything else unreadable is its `problem`.
 Result<PciFunction> read_function(const HostFs& host, const PciAddress& address);
+
+/// Reads again what a move changes: the driver, and what vfio makes of it. Errc::not_found when the function
+/// has vanished.
+Result<> read_binding(const HostFs& host, PciFunction& function);
 
 /// sys/bus/pci/devices/ADDRESS
 std::filesystem::path sysfs_path(const PciAddress& address);

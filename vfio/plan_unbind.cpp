@@ -124,7 +124,10 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
     }
     move.steps = way_back(inventory, homes, move.notes);
     Objections objections;
-    if (!move.steps.empty()) {
+    // An override that cannot be read may well be Ferry's: nothing to do is not known then.
+    const bool unsure = std::ranges::any_of(
+        homes, [](const Home& home) { return home.known && home.function->override_unread; });
+    if (!move.steps.empty() || unsure) {
       // An override alone takes nothing from anybody: a bind that was killed early leaves just that to undo.
       static const UseReport kNobody;
       const bool harmless = std::all_of(move.steps.begin(), move.steps.end(), [](const Step& step) {

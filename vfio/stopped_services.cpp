@@ -114,8 +114,10 @@ Result<> StoppedServices::stop(const Releasable& holder) {
   if (done) {
     tell(Step::Kind::let_go, holder);
     done = let_go(holder);
-    // Whoever cannot switch it off cannot switch it on: the service that is stopped instead sees to it.
-    if (!done && done.error().code != Errc::stuck && holder.kind == Releasable::Kind::persistence) {
+    // Whoever cannot even be asked to switch it off cannot switch it on: the service that is stopped instead
+    // sees to it. A tool that ran and failed may have done it all the same.
+    const bool asked = done || done.error().code == Errc::stuck || done.error().code == Errc::failed;
+    if (!asked && holder.kind == Releasable::Kind::persistence) {
       after = stopped_;
       after.erase(holder);
       if (auto written = record(std::move(after)); !written) done = written;
@@ -165,8 +167,13 @@ StoppedServices::Restart StoppedServices::start_all() {
       out.notes.push_back(again(holder, tried_.contains(holder)));
       continue;
     }
-    after[holder] = left ? StoppedService::to_start : StoppedService::waits_for_a_device;
     Error error = std::move(started).error().during(holder.taking_hold());
+    // nvidia-smi has other reasons to complain, and asked again it would complain again.
+    if (holder.kind == Releasable::Kind::persistence && error.code == Errc::failed) {
+      out.notes.push_back(error.message + "; see whether it is on: nvidia-smi -q -i " + holder.name);
+      continue;
+    }
+    after[holder] = left ? StoppedService::to_start : StoppedService::waits_for_a_device;
     if (left) {
       error.hint = "the next `ferry vfio bind` or `restore` tries again";
       out.errors.push_back(std::move(error));

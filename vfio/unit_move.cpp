@@ -11,11 +11,56 @@
 namespace ferry {
 namespace {
 
-Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps) {
-  for (const Step& step : steps) {
-    if (auto done = perform(context, step); !done) return fail(std::move(done).error().during(step.text()));
+// What a step writes; absent of one that does more, or other, than one write.
+std::optional<AttributeWrite> write_of(const Step& step) {
+  const std::filesystem::path bus = "sys/bus/pci";
+  const std::string address = step.address.text();
+  switch (step.kind) {
+    case Step::Kind::set_override:
+      // The kernel clears on one newline; an empty write would never reach it.
+      return AttributeWrite{.path = sysfs_path(step.address) / "driver_override",
+                            .value = step.value.empty() ? "\n" : step.value};
+    case Step::Kind::unbind:
+      return AttributeWrite{.path = bus / "drivers" / step.value / "unbind", .value = address};
+    case Step::Kind::bind:
+      return AttributeWrite{.path = bus / "drivers" / step.value / "bind", .value = address};
+    case Step::Kind::probe:
+      return AttributeWrite{.path = bus / "drivers_probe", .value = address};
+    case Step::Kind::load_module:
+    case Step::Kind::let_go:
+    case Step::Kind::take_hold:
+      break;
+  }
+  return std::nullopt;
+}
+
+// Performs steps in order from `next` on, up to the first that fails; `next` is then the one behind it.
+Result<> perform_some(const MoveContext& context, const std::vector<Step>& steps, std::size_t& next) {
+  while (next < steps.size()) {
+    std::vector<AttributeWrite> writes;
+    for (std::size_t i = next; i < steps.size(); ++i) {
+      auto write = write_of(steps[i]);
+      if (!write) break;
+      writes.push_back(std::move(*write));
+    }
+    if (writes.empty()) {
+      const Step& step = steps[next++];
+      if (auto done = perform(context, step); !done) return fail(std::move(done).error().during(step.text()));
+      continue;
+    }
+    const std::size_t first = next;
+    auto done = context.writer->write_in_order(writes, [&](std::size_t i) {
+      next = first + i + 1;
+      if (context.on_step) context.on_step(steps[first + i]);
+    });
+    if (!done) return fail(std::move(done).error().during(steps[next - 1].text()));
   }
   return {};
+}
+
+Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps) {
+  std::size_t next = 0;
+  return perform_some(context, steps, next);
 }
 
 // Goes on after an error, save one that hangs; the first error is the one that is told, with how many there
@@ -23,11 +68,11 @@ Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps)
 Result<> perform_each(const MoveContext& context, const std::vector<Step>& steps) {
   std::optional<Error> first;
   std::size_t failures = 0;
-  for (const Step& step : steps) {
-    auto done = perform(context, step);
-    if (done) continue;
+  for (std::size_t next = 0; next < steps.size();) {
+    auto done = perform_some(context, steps, next);
+    if (done) break;
     ++failures;
-    if (!first || done.error().code == Errc::stuck) first = std::move(done).error().during(step.text());
+    if (!first || done.error().code == Errc::stuck) first = std::move(done).error();
     if (first->code == Errc::stuck) break;
   }
   if (!first) return {};
@@ -75,20 +120,16 @@ std::vector<PciAddress> all_members(const Move& move) {
   return out;
 }
 
-Result<Inventory> scan_unit(const MoveContext& context, const Move& move) {
-  return scan_members(*context.host, move.groups, all_members(move));
-}
-
-// The same with what a way back is planned from.
+// A unit as it is now, with what a way back is planned from.
 Result<Inventory> scan_unit_to_undo(const MoveContext& context, const Move& move) {
-  auto now = scan_unit(context, move);
+  auto now = scan_members(*context.host, move.groups, all_members(move));
   if (now) read_overrides(*context.host, *context.writer, move.moving(), *now);
   return now;
 }
 
 // A write that succeeded proves nothing: drivers_probe reports success when nothing bound.
-Result<> verify(const MoveContext& context, const Move& move, Direction direction) {
-  auto now = scan_unit(context, move);
+Result<> verify(const MoveContext& context, const Inventory& before, const Move& move, Direction direction) {
+  auto now = scan_members_again(*context.host, move.groups, all_members(move), before);
   if (!now) return fail(std::move(now).error().during("read back"));
   for (const Member& member : move.members) {
     const PciFunction* function = now->find(member.address);
@@ -175,6 +216,10 @@ std::vector<std::string> undo(const MoveContext& context, const Move& move) {
   if (!troubles.empty()) return troubles;
   troubles = left.notes;
   for (const Step& step : left.steps) troubles.push_back("still to do: " + step.text());
+  for (const PciAddress& address : moving) {
+    if (const PciFunction* function = after->find(address); function != nullptr && function->override_unread)
+      troubles.push_back(fmt::format("driver_override of {} cannot be read", address.text()));
+  }
   if (troubles.empty()) {
     if (auto forgotten = forget(*context.host, moving); !forgotten)
       troubles.push_back(forgotten.error().message);
@@ -199,26 +244,8 @@ Error after_undo(Error error, const std::vector<std::string>& troubles) {
 Result<> perform(const MoveContext& context, const Step& step) {
   if (step.of_a_holder()) return {};  // several units may share one: see StoppedServices
   if (context.on_step) context.on_step(step);
-  HostWriter& writer = *context.writer;
-  const std::filesystem::path bus = "sys/bus/pci";
-  const std::string address = step.address.text();
-  switch (step.kind) {
-    case Step::Kind::load_module:
-      return writer.load_module(step.value);
-    case Step::Kind::set_override:
-      // The kernel clears on one newline; an empty write would never reach it.
-      return writer.write(sysfs_path(step.address) / "driver_override",
-                          step.value.empty() ? "\n" : step.value);
-    case Step::Kind::unbind:
-      return writer.write(bus / "drivers" / step.value / "unbind", address);
-    case Step::Kind::bind:
-      return writer.write(bus / "drivers" / step.value / "bind", address);
-    case Step::Kind::probe:
-      return writer.write(bus / "drivers_probe", address);
-    case Step::Kind::let_go:
-    case Step::Kind::take_hold:
-      break;
-  }
+  if (step.kind == Step::Kind::load_module) return context.writer->load_module(step.value);
+  if (const auto write = write_of(step)) return context.writer->write(write->path, write->value);
   return {};
 }
 
@@ -231,7 +258,7 @@ Result<> carry_out(const MoveContext& context, const Inventory& before, const Mo
   // others.
   auto done =
       direction == Direction::to_vfio ? perform_all(context, move.steps) : perform_each(context, move.steps);
-  if (done) done = verify(context, move, direction);
+  if (done) done = verify(context, before, move, direction);
   if (!done) {
     // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
     // it.

@@ -131,7 +131,7 @@ int run(int argc, char** argv) {
                   .ours_took = [&] { return node.took(); },
                   .bound = 1.5,
                   .waits = true,
-                  .passes = 1,
+                  .passes = 3,
                   .between = [&] { write_all(back); }};
   const int there = run_contest(contest, argc, argv);
   write_all(to_vfio);

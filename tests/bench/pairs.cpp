@@ -13,6 +13,8 @@ namespace ferry::test {
 namespace {
 
 constexpr int kPairs = 5;
+// Time on the wall is anybody's: more pairs, for one that nobody disturbs.
+constexpr int kPairsOnTheWall = 15;
 
 // The processor's time where neither side waits for anything: others may share this machine.
 double milliseconds(const Contest& contest) {
@@ -41,7 +43,8 @@ int run_contest(const Contest& contest, int argc, char** argv) {
   double best = std::numeric_limits<double>::infinity();
   double best_ours = 0;
   double best_theirs = 0;
-  for (int pair = 0; pair < kPairs; ++pair) {
+  const int pairs = contest.waits && tight ? kPairsOnTheWall : kPairs;
+  for (int pair = 0; pair < pairs; ++pair) {
     double ours = 0;
     double theirs = 0;
     for (int pass = 0; pass < contest.passes; ++pass) {

@@ -60,6 +60,40 @@ TEST_F(HostWriterTest, NeverCreatesAnAttribute) {
   EXPECT_EQ(writer_.write("sys", "1", kWriteDeadline).error().code, std::errc::is_a_directory);
 }
 
+TEST_F(HostWriterTest, WritesInOrderAndNothingBehindAFailure) {
+  constexpr std::size_t kMany = 70;  // more than the child is given at once
+  std::vector<AttributeWrite> writes;
+  for (std::size_t i = 0; i < kMany; ++i) {
+    const std::string path = "sys/a" + std::to_string(i);
+    tree_.file(path, "");
+    writes.push_back({.path = path, .value = std::to_string(i)});
+  }
+  std::vector<std::size_t> begun;
+  const auto note = [&](std::size_t i) { begun.push_back(i); };
+  ASSERT_TRUE(writer_.write_in_order(writes, note));
+  EXPECT_THAT(begun, testing::SizeIs(kMany));
+  EXPECT_TRUE(std::ranges::is_sorted(begun));
+  for (const auto& write : writes) EXPECT_EQ(host_.read_file(write.path).value(), write.value);
+
+  for (const std::size_t bad : {std::size_t{0}, std::size_t{3}, std::size_t{40}, kMany - 1}) {
+    for (const auto& write : writes) tree_.file(write.path, "");
+    std::vector<AttributeWrite> some = writes;
+    some[bad].path = "sys/none";
+    begun.clear();
+    const auto failed = writer_.write_in_order(some, note);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, std::errc::no_such_file_or_directory);
+    EXPECT_THAT(begun, testing::SizeIs(bad + 1));
+    for (std::size_t i = 0; i < kMany; ++i) {
+      EXPECT_EQ(host_.read_file(writes[i].path).value(), i < bad ? writes[i].value : "")
+          << i << " of " << bad;
+    }
+    tree_.file("sys/other", "");
+    EXPECT_TRUE(writer_.write("sys/other", "1", kWriteDeadline)) << "the child serves on";
+  }
+  EXPECT_TRUE(writer_.write_in_order({}, note));
+}
+
 TEST_F(HostWriterTest, ReadsAnAttribute) {
   tree_.file("sys/driver_override", "vfio-pci\n");
   tree_.file("sys/empty", "");
@@ -245,6 +279,25 @@ TEST_F(StuckChildTest, IsRecordedLongBeforeTheDeadlineAndForgottenWhenItReturns)
   EXPECT_THAT(records(), testing::IsEmpty());
 }
 
+TEST_F(StuckChildTest, WritesNothingBehindTheOneThatHangs) {
+  tree_.file("sys/next", "");
+  SpawningWriter writer(host_, "/proc/self/exe", 1ms);
+  const std::vector<AttributeWrite> writes = {{.path = "sys/unbind", .value = "0000:65:00.0"},
+                                              {.path = "sys/next", .value = "1"}};
+  Result<> written;
+  std::thread waiting([&] { written = writer.write_in_order(writes, {}); });
+  const auto records = [&] { return host_.list("run/ferry/stuck").value_or(std::vector<std::string>{}); };
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (records().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  ASSERT_THAT(records(), testing::SizeIs(1));
+  EXPECT_EQ(host_.read_file("sys/next").value(), "");
+  const UniqueFd reader = must(host_.open("sys/unbind", O_RDONLY));
+  waiting.join();
+  EXPECT_TRUE(written);
+  EXPECT_EQ(host_.read_file("sys/next").value(), "1");
+  EXPECT_THAT(records(), testing::IsEmpty());
+}
+
 TEST_F(StuckChildTest, MayBeOneThatReads) {
   SpawningWriter writer(host_, "/proc/self/exe", 1ms);
   const auto read = writer.read("sys/unbind", 50ms);
@@ -263,6 +316,14 @@ TEST_F(StuckChildTest, IsLeftBehindAliveAndItsWriteIsMadeOnce) {
   int status = 0;
   EXPECT_EQ(::waitpid(pid_, &status, WNOHANG), 0) << "it was killed";
   EXPECT_EQ(read_what_it_writes(), "0000:65:00.0");
+}
+
+// Who looks from another PID namespace does not see that the process has ended.
+TEST_F(StuckChildTest, TakesItsOwnRecordAwayWhenItReturnsAtLast) {
+  ASSERT_FALSE(hang());
+  EXPECT_THAT(must(host_.list("run/ferry/stuck")), testing::SizeIs(1));
+  read_what_it_writes();
+  EXPECT_THAT(must(host_.list("run/ferry/stuck")), testing::IsEmpty());
 }
 
 TEST_F(StuckChildTest, HoldsNothingOfOurs) {

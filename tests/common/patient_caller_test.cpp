@@ -30,16 +30,14 @@ TEST(PatientCaller, LeavesALateJobBehindAndTakesTheNext) {
   auto let_go = std::make_shared<std::promise<void>>();
   auto ended = std::make_shared<std::promise<void>>();
   {
-    PatientCaller caller(20ms);
+    PatientCaller caller(1s);
     const auto late = caller.call<int>([let_go, ended] {
       let_go->get_future().wait();
       ended->set_value();
       return 1;
     });
     EXPECT_EQ(late, std::nullopt);
-    EXPECT_EQ(PatientCaller(20s).call<int>([] { return 2; }), 2);
-    EXPECT_EQ(caller.call<int>([] { return 3; }).value_or(3), 3)
-        << "late or not, it is the next one's answer";
+    EXPECT_EQ(caller.call<int>([] { return 2; }), 2);
   }
   let_go->set_value();
   EXPECT_EQ(ended->get_future().wait_for(20s), std::future_status::ready);

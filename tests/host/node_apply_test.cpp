@@ -179,6 +179,23 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToMove) {
   }
 }
 
+TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughThePolicyIsRefused) {
+  kernel_.add_function({.address = "0000:08:00.0",
+                        .ids = "10de:1eb8",
+                        .class_code = 0x030200,
+                        .group = 5,
+                        .driver = "nvidia"});
+  kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
+  kernel_.file("run/ferry/stopped-services.json",
+               R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
+  Orders services;
+  NodeHost with_services = host();
+  with_services.moves.releaser = &services;
+  EXPECT_FALSE(apply_policy(with_services, policy("  - {devices: all, mode: passthrough}\n"
+                                                  "  - {devices: [3], mode: host}\n")));
+  EXPECT_THAT(services.told, ElementsAre("start nvidia-dcgm.service"));
+}
+
 TEST_F(NodeApplyTest, WritesNothingTheSecondTime) {
   apply(kMixed);
   kernel_.forget_changes();

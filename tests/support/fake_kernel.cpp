@@ -238,6 +238,7 @@ void FakeKernel::die_at_change(std::size_t n) {
 
 void FakeKernel::release_stuck() {
   stuck_.clear();
+  hanging_reads_.clear();
   remove("run/ferry/stuck");
 }
 
@@ -303,8 +304,13 @@ Result<> FakeKernel::write(const fs::path& relative, std::string_view value,
 
 Result<std::string> FakeKernel::read(const fs::path& relative, std::chrono::milliseconds /*deadline*/) {
   const std::lock_guard lock(mutex_);
-  if (stuck_device(relative.string(), {})) {
-    return fail(Errc::stuck, "read /" + relative.string() + ": still in the kernel");
+  const bool hangs = std::ranges::any_of(hanging_reads_, [&](const std::string& device) {
+    return relative.string().find("/" + device + "/") != std::string::npos;
+  });
+  if (hangs || stuck_device(relative.string(), {})) {
+    const std::string what = "read /" + relative.string();
+    record_stuck(what, {});
+    return fail(Errc::stuck, what + ": still in the kernel");
   }
   return read_attribute(relative);
 }
@@ -339,7 +345,10 @@ Result<> FakeKernel::load_module(std::string_view name, std::chrono::millisecond
   if (const int error = next_change("module", std::string(name), stuck); error != 0) {
     return fail(error_from_errno(error, what));
   }
-  if (stuck) return fail(Errc::stuck, what + ": still in the kernel");
+  if (stuck) {
+    record_stuck(what, name);
+    return fail(Errc::stuck, what + ": still in the kernel");
+  }
   if (const auto plain = plain_modules_.find(std::string(name)); plain != plain_modules_.end()) {
     add_plain_module(plain->first, std::map(plain->second));
     return {};

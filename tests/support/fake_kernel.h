@@ -118,6 +118,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   void hang_write(const HostChange& change);  ///< the same, by what is written where
   /// A driver outside our books hangs: what the kernel serves under the device's lock cannot be had.
   void hang_device(const std::string& address) { stuck_.insert(address); }
+  /// The same for reads alone.
+  void hang_read(const std::string& address) { hanging_reads_.insert(address); }
   /// The process ends right before the change, as by SIGKILL. For use in a forked child.
   void die_at_change(std::size_t n);
   void release_stuck();
@@ -154,6 +156,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::set<unsigned> owned_groups_;
   std::vector<HostChange> changes_;
   std::set<std::string> stuck_;
+  std::set<std::string> hanging_reads_;
   Fault fault_ = Fault::none;
   std::size_t fault_at_ = 0;
   std::optional<HostChange> hanging_;

@@ -195,6 +195,60 @@ TEST_F(MoveApplyTest, TakesEverythingBackWhenTheLastBindIsRefused) {
   EXPECT_FALSE(kernel_.exists("run/ferry/moves/41.json"));
 }
 
+// An override of Ferry's may be what cannot be read: at home with it is not at home.
+TEST_F(MoveApplyTest, KeepsTheRecordWhileTheOverrideCannotBeRead) {
+  must(kernel_.load_module("vfio_pci"));
+  kernel_.forget_changes();
+  kernel_.fail_change(3, EIO);  // record, the first override
+  kernel_.hang_read("0000:65:00.1");
+  const auto failed = apply(Direction::to_vfio);
+  ASSERT_EQ(failed->results.at(0).status, Status::refused) << "nor is anything begun then";
+  kernel_.release_stuck();
+  kernel_.fail_change(0, 0);
+
+  ASSERT_EQ(apply(Direction::to_vfio)->results.at(0).status, Status::done);
+  for (const char* member : {"0000:65:00.0", "0000:65:00.1", "0000:65:00.2", "0000:65:00.3"}) {
+    const auto driver = kernel_.driver_of(member);
+    must(kernel_.write("sys/bus/pci/drivers/" + driver + "/unbind", member));
+  }
+  // As after a bind that was killed right behind its first write.
+  must(kernel_.write("sys/bus/pci/devices/0000:65:00.0/driver_override", "\n"));
+  must(kernel_.write("sys/bus/pci/devices/0000:65:00.2/driver_override", "\n"));
+  must(kernel_.write("sys/bus/pci/devices/0000:65:00.3/driver_override", "\n"));
+  must(kernel_.write("sys/bus/pci/drivers/nouveau/bind", "0000:65:00.0"));
+  must(kernel_.write("sys/bus/pci/devices/0000:65:00.1/driver_override", "\n"));
+  must(kernel_.write("sys/bus/pci/drivers/snd_hda_intel/bind", "0000:65:00.1"));
+  must(kernel_.write("sys/bus/pci/drivers/xhci_hcd/bind", "0000:65:00.2"));
+  must(kernel_.write("sys/bus/pci/devices/0000:65:00.1/driver_override", "vfio-pci"));
+  kernel_.hang_read("0000:65:00.1");
+  const auto unsure = apply(Direction::back);
+  ASSERT_EQ(unsure->results.at(0).status, Status::refused);
+  EXPECT_THAT(unsure->results[0].refusal.reasons,
+              testing::Contains(HasSubstr("0000:65:00.1 cannot be read")));
+  EXPECT_TRUE(kernel_.exists("run/ferry/moves/41.json"));
+
+  kernel_.release_stuck();
+  EXPECT_EQ(apply(Direction::back)->results.at(0).status, Status::done);
+  EXPECT_EQ(kernel_.override_of("0000:65:00.1"), "");
+  EXPECT_FALSE(kernel_.exists("run/ferry/moves/41.json"));
+}
+
+TEST_F(MoveApplyTest, KeepsTheRecordWhenWhatItTookBackCannotBeReadAgain) {
+  must(kernel_.load_module("vfio_pci"));
+  kernel_.fail_change(6, EIO);
+  MoveContext ctx = context();
+  ctx.on_step = [&](const Step& step) {
+    if (step.kind == Step::Kind::unbind) kernel_.hang_read("0000:65:00.3");
+  };
+  MoveRequest request;
+  request.accelerators = {at("0000:65:00.0")};
+  const auto outcome = apply_moves(ctx, request, Direction::to_vfio);
+  ASSERT_EQ(outcome->results.at(0).status, Status::failed);
+  EXPECT_THAT(test::error_of(outcome->results[0]).message,
+              HasSubstr("driver_override of 0000:65:00.3 cannot be read"));
+  EXPECT_TRUE(kernel_.exists("run/ferry/moves/41.json"));
+}
+
 TEST_F(MoveApplyTest, ChangesNothingWhenTheModuleDoesNotLoad) {
   kernel_.fail_change(1, ENOEXEC);
   const auto outcome = apply(Direction::to_vfio);

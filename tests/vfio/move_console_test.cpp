@@ -155,6 +155,44 @@ TEST(MoveConsole, IsRefusedWithTheOtherGpuThatAVmHas) {
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }
 
+/// Holds the first GPU by a service that nobody can stop.
+class Unstoppable final : public Releaser {
+ public:
+  Result<> stop(const std::string& /*unit*/) override { return fail(Errc::failed, "the job timed out"); }
+  Result<> start(const std::string& /*unit*/) override { return {}; }
+};
+
+TEST(MoveConsole, StaysWhenAGpuOfItsDoesNotGetFreeAfterAll) {
+  Host host;
+  Unstoppable services;
+  host.request.release = {"nvidia_drm", "nvidia-dcgm.service"};
+  host.probe.others[kFirst] = {.name = "nv-hostengine",
+                               .pid = 9,
+                               .what = "/dev/nvidia0",
+                               .pod_uid = {},
+                               .service = "nvidia-dcgm.service"};
+  MoveContext context = host.context();
+  context.releaser = &services;
+  const auto outcome = apply_moves(context, host.request, Direction::to_vfio).value();
+  ASSERT_EQ(statuses(outcome), (std::vector<Status>{Status::failed, Status::refused}));
+  EXPECT_THAT(outcome.results[1].refusal.reasons,
+              ElementsAre("nvidia_drm is not unloaded: another GPU that it serves stays"));
+  EXPECT_TRUE(host.kernel.exists(kModule));
+  EXPECT_THAT(module_changes(host.kernel), IsEmpty());
+}
+
+TEST(MoveConsole, IsNotLoadedAgainWhileAnEarlierLoadHangs) {
+  Host host;
+  host.apply();
+  const auto before = host.kernel.changes().size();
+  host.kernel.hang_write({.path = "module", .value = "nvidia_drm"});
+  (void)host.apply(Direction::back);
+  const auto after_hang = host.kernel.changes().size();
+  EXPECT_GT(after_hang, before);
+  const auto again = host.apply(Direction::back);
+  EXPECT_THAT(again.notes, testing::Contains(HasSubstr("waits, since an earlier order")));
+}
+
 TEST(MoveConsole, GoesForTheLastGpuThatIsLeft) {
   Host host;
   host.request.accelerators = {at(kSecond)};

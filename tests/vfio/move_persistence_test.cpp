@@ -186,7 +186,14 @@ TEST(MovePersistence, StopsTheServiceWhenTheToolFails) {
   EXPECT_THAT(host.daemon.orders,
               ElementsAre("0000:01:00.0 off", "0000:02:00.0 off", "stop nvidia-persistenced.service",
                           "start nvidia-persistenced.service"));
-  EXPECT_FALSE(host.kernel.exists(kRecord));
+  EXPECT_TRUE(host.kernel.exists(kRecord)) << "a tool that failed may have switched it off all the same";
+
+  const auto back = host.apply(Direction::back);
+  EXPECT_EQ(statuses(back), std::vector<Status>(2, Status::done));
+  EXPECT_THAT(back.errors, IsEmpty());
+  EXPECT_THAT(back.notes,
+              Contains(testing::HasSubstr("see whether it is on: nvidia-smi -q -i 0000:01:00.0")));
+  EXPECT_FALSE(host.kernel.exists(kRecord)) << "asked again, it would fail again";
 }
 
 TEST(MovePersistence, StopsTheServiceThatHoldsOn) {
