@@ -33,9 +33,11 @@ int load_module(const std::string& root, const std::string& name) {
   if (::uname(&system) != 0) return errno;
   const std::string modules = (std::filesystem::path(root) / "lib/modules" / system.release).string();
   std::vector<std::string> directories;
+  directories.reserve(kModprobeDirectories.size());
   for (const char* directory : kModprobeDirectories)
     directories.push_back((std::filesystem::path(root) / directory).string());
   std::vector<const char*> configs;
+  configs.reserve(directories.size() + 1);
   for (const std::string& directory : directories) configs.push_back(directory.c_str());
   configs.push_back(nullptr);
   const std::unique_ptr<kmod_ctx, kmod_ctx* (*)(kmod_ctx*)> context(
