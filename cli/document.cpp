@@ -73,7 +73,7 @@ void print(const Session& session, const json& document, const std::string& text
       break;
     }
   }
-  static_cast<void>(std::fwrite(out.data(), 1, out.size(), stdout));
+  static_cast<void>(std::fwrite(out.data(), 1, out.size(), session.out));
 }
 
 json to_json(const std::vector<PciAddress>& addresses) {

@@ -15,7 +15,7 @@
 
 namespace ferry {
 
-/// Prints to stdout: `document` when JSON or YAML is asked for, else `text`.
+/// Prints to the session's out: `document` when JSON or YAML is asked for, else `text`.
 void print(const Session& session, const nlohmann::json& document, const std::string& text);
 
 nlohmann::json to_json(const std::vector<PciAddress>& addresses);

@@ -10,14 +10,14 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/nvidia_vgpu_dm.h"
+#include "cli/replaced_parse.h"
 #include "cli/verbs.h"
 #include "common/log.h"
 #include "common/version.h"
 
 namespace ferry {
 namespace {
-
-constexpr int kFailed = 1;
 
 /// Flags and environment of `vfio-manage` of NVIDIA's k8s-driver-manager v0.12.0.
 class VfioManage {
@@ -68,15 +68,8 @@ int vfio_manage(int argc, char** argv) {
                "vfio-manage");
   app.set_version_flag("--version", std::string("ferry ") + kVersion);
   const VfioManage program(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help_or_version) {
-    return app.exit(help_or_version);
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "vfio-manage: {}\nhint: `vfio-manage --help` lists what there is\n", error.what());
-    return kFailed;
-  }
-  return program.run() == ExitStatus::done ? 0 : kFailed;
+  if (const auto status = parse_replaced(app, argc, argv)) return *status;
+  return program.run() == ExitStatus::done ? 0 : kReplacedFailed;
 }
 
 // Its flags and environment say how to drain the node and unload a driver, of which nothing is done here: so
@@ -93,7 +86,7 @@ int driver_manager(int argc, char** argv) {
   }
   fmt::print(stderr, "driver-manager: there is no command '{}'\nhint: uninstall_driver, preflight_check\n",
              command);
-  return kFailed;
+  return kReplacedFailed;
 }
 
 }  // namespace
@@ -102,6 +95,7 @@ std::optional<int> run_replaced_program(std::string_view name, int argc, char** 
   static const std::map<std::string, int (*)(int, char**)> kPrograms = {
       {"vfio-manage", vfio_manage},
       {"driver-manager", driver_manager},
+      {"nvidia-vgpu-dm", nvidia_vgpu_dm},
   };
   const auto found = kPrograms.find(std::filesystem::path(name).filename().string());
   if (found == kPrograms.end()) return std::nullopt;

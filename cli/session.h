@@ -2,6 +2,7 @@
 // What every verb works with: the host, how to write to it, whom to ask, how to print.
 #pragma once
 
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -31,6 +32,7 @@ struct Session {
   std::unique_ptr<Releaser> releaser;              ///< nullptr: no systemd below the host's root
   AcceleratorRules rules;
   OutputFormat output = OutputFormat::table;
+  std::FILE* out = stdout;  ///< where data goes; stderr for replaced programs that have none
   bool dry_run = false;
   bool explain = false;  ///< print the reason of each step
 };
