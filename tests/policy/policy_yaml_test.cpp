@@ -8,6 +8,7 @@
 namespace ferry {
 namespace {
 
+using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
