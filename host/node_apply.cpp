@@ -182,11 +182,16 @@ Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy) {
     std::ranges::move(started->errors, std::back_inserter(outcome->given_away.errors));
     return outcome;
   }
-  Error& error = outcome ? *outcome->error : outcome.error();
+  std::string troubles;
   if (!started) {
-    error.message += "; " + started.error().message;
+    troubles = "; " + started.error().message;
   } else {
-    for (const Error& trouble : started->errors) error.message += "; " + trouble.message;
+    for (const Error& trouble : started->errors) troubles += "; " + trouble.message;
+  }
+  if (!outcome) {
+    outcome.error().message += troubles;
+  } else if (auto& error = outcome->error; error) {
+    error->message += troubles;
   }
   return outcome;
 }
