@@ -19,7 +19,9 @@ namespace {
 
 using test::at;
 using test::FakeKernel;
+using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using Status = MoveResult::Status;
 
 /// "DRIVER (OVERRIDE)" of each function.
@@ -229,6 +231,7 @@ TEST_P(EveryChange, ThatHangsIsLeftAloneUntilItReturns) {
     for (const MoveResult& result : outcome->results) {
       if (result.error) {
         EXPECT_EQ(result.error->code, Errc::stuck) << result.error->message;
+        EXPECT_THAT(result.error->message, Not(HasSubstr("back"))) << "no way back is tried";
       }
     }
     host_.kernel.forget_changes();
