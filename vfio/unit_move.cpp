@@ -49,11 +49,13 @@ Result<> perform_some(const MoveContext& context, const std::vector<Step>& steps
       continue;
     }
     const std::size_t first = next;
+    std::size_t at = first;  // what fails before anything was begun is the first one's failure
     auto done = context.writer->write_in_order(writes, [&](std::size_t i) {
-      next = first + i + 1;
-      if (context.on_step) context.on_step(steps[first + i]);
+      at = first + i;
+      if (context.on_step) context.on_step(steps[at]);
     });
-    if (!done) return fail(std::move(done).error().during(steps[next - 1].text()));
+    next = done ? first + writes.size() : at + 1;
+    if (!done) return fail(std::move(done).error().during(steps[at].text()));
   }
   return {};
 }

@@ -177,6 +177,52 @@ TEST_F(MoveApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
+/// No process can be started for a write, as on a host at the end of its process numbers.
+class ChildlessWriter final : public HostWriter {
+ public:
+  explicit ChildlessWriter(FakeKernel& kernel) : kernel_(&kernel) {}
+  Result<> write(const std::filesystem::path& /*path*/, std::string_view /*value*/,
+                 std::chrono::milliseconds /*deadline*/) override {
+    return none();
+  }
+  Result<> write_in_order(std::span<const AttributeWrite> /*writes*/,
+                          const std::function<void(std::size_t)>& /*begin*/) override {
+    return none();
+  }
+  Result<> load_module(std::string_view /*name*/, std::chrono::milliseconds /*deadline*/) override {
+    return none();
+  }
+  Result<> unload_module(std::string_view /*name*/, std::chrono::milliseconds /*deadline*/) override {
+    return none();
+  }
+  Result<> run(const HostCommand& /*command*/, std::chrono::milliseconds /*deadline*/) override {
+    return none();
+  }
+  Result<std::string> read(const std::filesystem::path& path, std::chrono::milliseconds deadline) override {
+    return kernel_->read(path, deadline);
+  }
+
+ private:
+  static Result<> none() { return fail(error_from_errno(EAGAIN, "start ferry")); }
+  FakeKernel* kernel_;
+};
+
+TEST_F(MoveApplyTest, SaysInEitherDirectionThatNoWriterCanBeStarted) {
+  must(kernel_.load_module("vfio_pci"));
+  ChildlessWriter childless(kernel_);
+  MoveRequest request;
+  request.accelerators = {at("0000:65:00.0")};
+  for (const Direction direction : {Direction::to_vfio, Direction::back}) {
+    auto ctx = context();
+    ctx.writer = &childless;
+    const auto outcome = must(apply_moves(ctx, request, direction));
+    ASSERT_EQ(outcome.results.at(0).status, Status::failed);
+    EXPECT_THAT(test::error_of(outcome.results[0]).message, HasSubstr("start ferry"));
+    if (direction == Direction::to_vfio) must(apply(Direction::to_vfio));
+  }
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci", "vfio-pci", "pcieport"));
+}
+
 TEST_F(MoveApplyTest, TakesEverythingBackWhenTheLastBindIsRefused) {
   must(kernel_.load_module("vfio_pci"));
   apply(Direction::to_vfio).value();
