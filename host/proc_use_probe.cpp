@@ -152,7 +152,7 @@ class Walk {
       auto seen =
           ask<Seen>(pid, [host = host_, asked = asked_, pid] { return look_into(*host, pid, *asked); });
       if (!seen) continue;
-      if (seen->blocked) ++blocked_;
+      if (seen->blocked) blocked_.push_back(pid);
       for (auto& [device, holders] : seen->holders) {
         std::ranges::move(holders, std::back_inserter(report_.holders[device]));
       }
@@ -212,9 +212,20 @@ class Walk {
       blind(fmt::format("process {} does not let itself be looked into: the kernel keeps who asks waiting",
                         fmt::join(silent_, ", ")));
     }
-    if (blocked_ > 0) {
-      blind(counted(blocked_, "process", "processes") + " could not be looked into: not permitted");
+    if (!blocked_.empty()) blind(named(blocked_) + " could not be looked into: not permitted");
+  }
+  // "process 1 (systemd)", "processes 1 (systemd), 7 (a), 9 (b) and 12 others"
+  std::string named(const std::vector<int>& pids) const {
+    constexpr std::size_t kMostNamed = 3;
+    std::vector<std::string> names;
+    names.reserve(kMostNamed);
+    for (const int pid : std::span(pids).first(std::min(pids.size(), kMostNamed))) {
+      const auto name = host_->read_attribute(fs::path("proc") / std::to_string(pid) / "comm");
+      names.push_back(fmt::format("{} ({})", pid, name.value_or("ended")));
     }
+    const std::size_t others = pids.size() - names.size();
+    return fmt::format("{} {}{}", pids.size() == 1 ? "process" : "processes", fmt::join(names, ", "),
+                       others == 0 ? "" : " and " + counted(others, "other"));
   }
   void blind(std::string why) {
     report_.unknown.push_back(why);
@@ -227,7 +238,7 @@ class Walk {
   PatientCaller caller_;
   std::vector<int> pids_;
   std::set<int> silent_;
-  std::size_t blocked_ = 0;
+  std::vector<int> blocked_;
   UseReport report_;
 };
 
