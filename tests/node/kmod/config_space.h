@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/*
- * Functions that wear other IDs than their own: in struct pci_dev (sysfs, modalias, uevent, driver matching)
- * and in what is read from their config space (sysfs config, lspci -x, vfio-pci and thus a VM's guest).
- */
+/* Config space that shows the IDs of the costumes: a bus's operations for it are replaced by ours. */
 #ifndef FERRY_CONFIG_SPACE_H
 #define FERRY_CONFIG_SPACE_H
 
-/*
- * @requests: @count strings "DDDD:BB:SS.F=VVVV:DDDD:SVSV:SDSD:CCCCCC". A function that is present gets its
- * IDs before this returns; one that appears later gets them before any driver sees it. Returns 0 or -EINVAL
- * (malformed, named twice, or the function is a bridge), with everything as it was.
- */
-int wear_ids(char **requests, unsigned int count);
+#include <linux/pci.h>
 
-/* Gives every function its own IDs back. Call only after wear_ids() succeeded. */
-void restore_ids(void);
+/* From now on reads on @bus show what its functions wear. -ENOMEM, or 0. */
+int mask_bus(struct pci_bus *bus);
+
+/* Gives all buses their own operations back and waits for the reads that are under way. */
+void unmask_all_buses(void);
 
 #endif

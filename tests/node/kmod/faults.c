@@ -19,8 +19,10 @@ struct fault {
 };
 
 static struct fault fail_probe = { .has_error = true };
+static struct fault fail_sriov = { .has_error = true };
 static struct fault hang_probe;
 static struct fault hang_remove;
+static struct fault refuse_lock;
 
 static DEFINE_SPINLOCK(fault_lock);
 static DECLARE_WAIT_QUEUE_HEAD(fault_changed);
@@ -92,12 +94,17 @@ module_param_cb(fail_probe, &fault_ops, &fail_probe, 0644);
 MODULE_PARM_DESC(
 	fail_probe,
 	"DDDD:BB:SS.F=ERRNO: the next bind of this function to driver nvidia fails so; then empty again");
+module_param_cb(fail_sriov, &fault_ops, &fail_sriov, 0644);
+MODULE_PARM_DESC(fail_sriov, "DDDD:BB:SS.F=ERRNO: the next write to sriov_numvfs fails so; then empty again");
 module_param_cb(hang_probe, &fault_ops, &hang_probe, 0644);
 MODULE_PARM_DESC(hang_probe,
 		 "DDDD:BB:SS.F: binding this function to driver nvidia hangs until this is cleared");
 module_param_cb(hang_remove, &fault_ops, &hang_remove, 0644);
 MODULE_PARM_DESC(hang_remove,
 		 "DDDD:BB:SS.F: unbinding this function from driver nvidia hangs until this is cleared");
+
+module_param_cb(refuse_lock, &fault_ops, &refuse_lock, 0644);
+MODULE_PARM_DESC(refuse_lock, "DDDD:BB:SS.F: the unbind lock of this function is not given");
 
 static bool is_armed_for(const struct fault *fault, const struct pci_address *address)
 {
@@ -120,22 +127,40 @@ static void hang_while_armed(const struct fault *fault, struct pci_dev *pdev, co
 	pci_info(pdev, KBUILD_MODNAME ": goes on in %s\n", where);
 }
 
-int fault_in_probe(struct pci_dev *pdev)
+/* The negative errno of a fault that is armed for @pdev, which disarms it; else 0. */
+static int spend(struct fault *fault, struct pci_dev *pdev)
 {
 	const struct pci_address address = address_of(pdev);
 	int ret = 0;
 
-	hang_while_armed(&hang_probe, pdev, "probe");
 	spin_lock(&fault_lock);
-	if (fail_probe.armed && same_address(&fail_probe.address, &address)) {
-		fail_probe.armed = false;
-		ret = -fail_probe.error;
+	if (fault->armed && same_address(&fault->address, &address)) {
+		fault->armed = false;
+		ret = -fault->error;
 	}
 	spin_unlock(&fault_lock);
 	return ret;
 }
 
+int fault_in_probe(struct pci_dev *pdev)
+{
+	hang_while_armed(&hang_probe, pdev, "probe");
+	return spend(&fail_probe, pdev);
+}
+
 void fault_in_remove(struct pci_dev *pdev)
 {
 	hang_while_armed(&hang_remove, pdev, "remove");
+}
+
+int fault_in_sriov(struct pci_dev *pdev)
+{
+	return spend(&fail_sriov, pdev);
+}
+
+bool fault_in_lock(struct pci_dev *pdev)
+{
+	const struct pci_address address = address_of(pdev);
+
+	return is_armed_for(&refuse_lock, &address);
 }

@@ -11,8 +11,8 @@
 #include <linux/uaccess.h>
 #include <linux/vfio.h>
 
-#include "types.h"
-#include "vgpu_parent.h"
+#include "gpu.h"
+#include "mdev_parent.h"
 
 #define CONFIG_SIZE 256
 #define BAR0_SIZE 0x4000
@@ -28,6 +28,7 @@ struct vgpu {
 	struct mdev_type *type;
 	struct mutex lock; /* the members below */
 	bool open;
+	unsigned int placement;
 	char params[PARAMS_SIZE];
 	u8 config[CONFIG_SIZE];
 	u8 writable[CONFIG_SIZE]; /* the bits of config that the user may change */
@@ -42,6 +43,11 @@ struct region {
 static struct vgpu *to_vgpu(struct vfio_device *vdev)
 {
 	return container_of(vdev, struct vgpu, vdev);
+}
+
+static struct gpu *gpu_of(struct vgpu *vgpu)
+{
+	return place_of(vgpu->type)->gpu;
 }
 
 static struct region region_at(struct vgpu *vgpu, u32 index)
@@ -69,11 +75,11 @@ static void put_le32(u8 *bytes, u32 value)
 /* No interrupt pin and no capabilities: nothing here ever raises an interrupt. */
 static void reset(struct vgpu *vgpu)
 {
-	const struct vgpu_spec *spec = vgpu_spec_of(vgpu->type);
+	const struct vgpu_spec *spec = spec_of(vgpu->type);
 
 	memset(vgpu->config, 0, CONFIG_SIZE);
 	put_le16(vgpu->config + PCI_VENDOR_ID, PCI_VENDOR_ID_NVIDIA);
-	put_le16(vgpu->config + PCI_DEVICE_ID, gpu_of(vgpu->type)->device);
+	put_le16(vgpu->config + PCI_DEVICE_ID, gpu_of(vgpu)->pdev->device);
 	put_le32(vgpu->config + PCI_CLASS_REVISION, PCI_CLASS_DISPLAY_VGA << 16 | REVISION);
 	put_le32(vgpu->config + PCI_BASE_ADDRESS_0,
 		 PCI_BASE_ADDRESS_SPACE_MEMORY | PCI_BASE_ADDRESS_MEM_TYPE_32);
@@ -114,7 +120,14 @@ static void vgpu_free(struct vfio_device *vdev)
 static int vgpu_open(struct vfio_device *vdev)
 {
 	struct vgpu *vgpu = to_vgpu(vdev);
+	struct gpu *gpu = gpu_of(vgpu);
+	int ret;
 
+	mutex_lock(&gpu->lock);
+	ret = open_vgpu_locked(gpu);
+	mutex_unlock(&gpu->lock);
+	if (ret)
+		return ret;
 	mutex_lock(&vgpu->lock);
 	vgpu->open = true;
 	reset(vgpu);
@@ -125,10 +138,14 @@ static int vgpu_open(struct vfio_device *vdev)
 static void vgpu_close(struct vfio_device *vdev)
 {
 	struct vgpu *vgpu = to_vgpu(vdev);
+	struct gpu *gpu = gpu_of(vgpu);
 
 	mutex_lock(&vgpu->lock);
 	vgpu->open = false;
 	mutex_unlock(&vgpu->lock);
+	mutex_lock(&gpu->lock);
+	close_vgpu_locked(gpu);
+	mutex_unlock(&gpu->lock);
 }
 
 /* Finds the bytes at @pos and cuts @count to what the region holds. NULL if there is nothing at @pos. */
@@ -268,18 +285,40 @@ static const struct vfio_device_ops vgpu_ops = {
 	.ioctl = vgpu_ioctl,
 };
 
+static int take_room(struct mdev_type *type)
+{
+	struct place *place = place_of(type);
+	int placement;
+
+	mutex_lock(&place->gpu->lock);
+	placement = take_room_locked(place, spec_of(type));
+	mutex_unlock(&place->gpu->lock);
+	return placement < 0 ? -EINVAL : placement; /* NVIDIA's answer */
+}
+
+static void give_room_back(struct mdev_type *type, unsigned int placement)
+{
+	struct place *place = place_of(type);
+
+	mutex_lock(&place->gpu->lock);
+	give_room_back_locked(place, placement);
+	mutex_unlock(&place->gpu->lock);
+}
+
 static int vgpu_probe(struct mdev_device *mdev)
 {
+	int placement = take_room(mdev->type);
 	struct vgpu *vgpu;
-	int ret = reserve_vgpu(mdev->type);
+	int ret;
 
-	if (ret)
-		return ret;
+	if (placement < 0)
+		return placement;
 	vgpu = vfio_alloc_device(vgpu, vdev, &mdev->dev, &vgpu_ops);
 	if (IS_ERR(vgpu)) {
 		ret = PTR_ERR(vgpu);
-		goto release;
+		goto give_back;
 	}
+	vgpu->placement = placement;
 	ret = vfio_register_emulated_iommu_dev(&vgpu->vdev);
 	if (ret)
 		goto put;
@@ -288,28 +327,34 @@ static int vgpu_probe(struct mdev_device *mdev)
 
 put:
 	vfio_put_device(&vgpu->vdev);
-release:
-	release_vgpu(mdev->type);
+give_back:
+	give_room_back(mdev->type, placement);
 	return ret;
 }
 
 static void vgpu_remove(struct mdev_device *mdev)
 {
 	struct vgpu *vgpu = dev_get_drvdata(&mdev->dev);
+	const unsigned int placement = vgpu->placement;
 
 	vfio_unregister_group_dev(&vgpu->vdev);
 	vfio_put_device(&vgpu->vdev);
-	release_vgpu(mdev->type);
+	give_room_back(mdev->type, placement);
+}
+
+static unsigned int available_vgpus(struct mdev_type *type)
+{
+	return room_at(place_of(type), spec_of(type));
 }
 
 static ssize_t show_description(struct mdev_type *type, char *buf)
 {
-	const struct vgpu_spec *spec = vgpu_spec_of(type);
+	const struct vgpu_spec *spec = spec_of(type);
 
 	return sysfs_emit(
 		buf, "num_heads=%u, frl_config=%u, framebuffer=%uM, max_resolution=%s, max_instance=%u\n",
 		spec->num_heads, spec->frame_rate_limit, spec->framebuffer_mib, spec->max_resolution,
-		max_instance(spec));
+		spec->max_instance);
 }
 
 static ssize_t vgpu_params_show(struct device *dev, struct device_attribute *attr, char *buf)

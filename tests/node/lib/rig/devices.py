@@ -20,6 +20,9 @@ MODELS = {
     "virtio-gpu-pci": True, "virtio-net-pci": True, "virtio-rng-pci": True,
 }
 
+# How vGPUs come to exist on a device, by the test module: on itself, on its virtual functions, as these.
+VGPU_FRAMEWORKS = ["mdev", "mdev-on-vfs", "vendor-vfio"]
+
 FIRST_PORT_SLOT = 0x10
 LAST_PORT_SLOT = 0x1E
 
@@ -38,7 +41,7 @@ class Device:
     pci_class: str  # "CCSSPP"
     subsystem: str  # "VVVV:DDDD"; "VVVV:random": drawn for each run
     driver: str  # bound when the job starts; empty: none
-    vgpu: bool  # the test module makes it a parent of vGPUs
+    vgpu: str  # how the test module makes vGPUs on it; empty: it makes none
     plugged: bool  # at boot
 
 
@@ -60,7 +63,8 @@ def parse_device(name: str, row: "Table") -> Device:
         function_of=row.take("function_of", str, ""), behind=row.take("behind", str, ""),
         id=text("id", r"[0-9a-f]{4}:[0-9a-f]{4}", "10de:2684"), pci_class=text("class", r"[0-9a-f]{6}", "030000"),
         subsystem=text("subsystem", r"[0-9a-f]{4}:([0-9a-f]{4}|random)", "10de:1a2b or 10de:random"),
-        driver=row.take("driver", str, ""), vgpu=row.take("vgpu", bool, False), plugged=row.take("plugged", bool, True))
+        driver=row.take("driver", str, ""), vgpu=row.take_choice("vgpu", VGPU_FRAMEWORKS, ""),
+        plugged=row.take("plugged", bool, True))
     given = [bool(device.id), bool(device.pci_class), bool(device.subsystem)]
     if any(given) and not all(given):
         raise row.error("", 'give "id", "class" and "subsystem" together, or none of them')
@@ -184,7 +188,7 @@ class Topology:
                 ids = f"{device.id}:{self.subsystems[device.name]}:{device.pci_class}"
             module = DRIVER_MODULES.get(device.driver, device.driver)
             rows.append(" ".join([device.name, self.hops(device.name), device.driver or "-", module or "-", ids,
-                                  "vgpu" if device.vgpu else "-", "plugged" if device.plugged else "-"]))
+                                  device.vgpu or "-", "plugged" if device.plugged else "-"]))
         return "".join(f"{row}\n" for row in rows)
 
 

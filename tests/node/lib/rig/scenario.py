@@ -106,7 +106,7 @@ class Table:
 
     def take_choice(self, key: str, choices: list[str], default: Any = ...) -> str:
         value: str = self.take(key, str, default)
-        if value not in choices:
+        if value not in choices and (value or default is ...):
             raise self.error(key, f'"{value}" is not one of {", ".join(choices)}{suggestion(value, choices)}')
         return value
 
