@@ -13,6 +13,7 @@
 #include "host/systemd_services.h"
 #include "kubevirt-plugin/pod_resources.h"
 #include "policy/accelerators.h"
+#include "vgpu-dm/type_table.h"
 
 namespace ferry {
 
@@ -43,7 +44,7 @@ MoveContext move_context(const Session& session, const AcceleratorRules& rules) 
 Result<VgpuInventory> read_vgpus(const Session& session) {
   auto inventory = scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
-  return scan_vgpus(*session.host, *inventory, session.rules);
+  return scan_known_vgpus(*session.host, *inventory, session.rules);
 }
 
 Result<NodeLock> begin_change(const Session& session) {

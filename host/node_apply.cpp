@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "mdev/vgpu_inventory.h"
 #include "vfio/move_record.h"
 #include "vfio/stopped_services.h"
+#include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
@@ -43,7 +43,7 @@ Result<> check_possible(const Seen& seen) {
 Result<Seen> see(const NodeHost& host, const Policy& policy) {
   auto inventory = scan(*host.moves.host);
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = scan_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  auto vgpus = scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   WantedState wanted = wanted_state(policy, *vgpus);
   return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .wanted = std::move(wanted)};

@@ -48,7 +48,8 @@ struct VgpuType {
   std::uint32_t available = 0;  ///< how many more can be created on this parent now
   std::optional<std::uint32_t> max_instances;    ///< on an empty GPU; absent: the driver does not say
   std::optional<std::uint32_t> framebuffer_mib;  ///< of each vGPU; absent: the driver does not say
-  std::string device_api;                        ///< "vfio-pci"; empty: the driver does not say
+  bool framebuffer_by_name = false;  ///< not the driver's word: the number in the name, about right
+  std::string device_api;            ///< "vfio-pci"; empty: the driver does not say
 };
 
 /// A function that vGPUs can be created on.

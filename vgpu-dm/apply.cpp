@@ -9,6 +9,7 @@
 #include "common/stuck_writes.h"
 #include "mdev/mdev_bus.h"
 #include "mdev/vgpu_inventory.h"
+#include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
@@ -103,7 +104,7 @@ class GpuRun {
   }
 
   Result<> look_again(Users users) {
-    auto vgpus = scan_vgpus(on_.host, inventory_, on_.rules);
+    auto vgpus = scan_known_vgpus(on_.host, inventory_, on_.rules);
     if (!vgpus) return fail(std::move(vgpus).error());
     view_.inventory = std::move(*vgpus);
     if (users == Users::as_before) return {};
@@ -204,7 +205,7 @@ struct Seen {
 Result<Seen> look_at_all(const VgpuHost& on) {
   auto inventory = scan(on.host);
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = scan_vgpus(on.host, *inventory, on.rules);
+  auto vgpus = scan_known_vgpus(on.host, *inventory, on.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   auto use = ask(on.uses, all_devices(*vgpus));
   if (!use) return fail(std::move(use).error());

@@ -53,7 +53,7 @@ std::vector<Candidate> candidates_on(const VgpuGpu& gpu) {
                            .name = type.name,
                            .short_name = type.short_name,
                            .framebuffer_mib = *size,
-                           .by_its_name = !type.framebuffer_mib,
+                           .by_its_name = !type.framebuffer_mib || type.framebuffer_by_name,
                            .left = left},
                    .series = name->series};
       most[type.id] = type.max_instances;

@@ -55,7 +55,9 @@ std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
   const Want* first = nullptr;
   std::uint32_t size_of_first = 0;
   for (const Want& want : match.wants) {
-    const std::uint32_t size = want.type != nullptr ? want.type->framebuffer_mib.value_or(0) : 0;
+    // Of MIG-backed types each GPU instance has one size, and other instances others.
+    const bool counts = want.type != nullptr && !want.entry->type.is_mig_backed();
+    const std::uint32_t size = counts ? want.type->framebuffer_mib.value_or(0) : 0;
     if (size == 0) continue;
     if (first == nullptr) {
       first = &want;

@@ -142,10 +142,11 @@ TEST_F(Apply, GoesBackWhenTheDriverHasLessRoomThanItSaid) {
 }
 
 TEST_F(Apply, AsksTheDriverAgainOnceTheOthersAreGone) {
-  // Nothing says beforehand how many fit: the description is missing.
+  // Nothing says beforehand how many fit: neither a description nor the table.
   node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
   const std::string before = node.state();
-  node.kernel.remove("sys/devices/pci0000:00/0000:05:00.0/mdev_supported_types/nvidia-233/description");
+  node.undescribe(GpuNode::kFirst, "nvidia-233");
+  node.make_unknown(GpuNode::kFirst);
   const VgpuOutcome outcome = node.apply(on("[0]", "{T4-8Q: 3}"));
   EXPECT_EQ(outcome.gpus[0].kind, Kind::failed);
   EXPECT_EQ(test::message_of(outcome.gpus[0].error),
@@ -154,6 +155,17 @@ TEST_F(Apply, AsksTheDriverAgainOnceTheOthersAreGone) {
   EXPECT_EQ(node.state(), before);
   EXPECT_THAT(node.kernel.writes(),
               ElementsAre(remove(GpuNode::kFirst, kA), create(GpuNode::kFirst, "nvidia-232", kA)));
+}
+
+TEST_F(Apply, KnowsFromTheTableWhatCannotFitBeforeAnythingGoes) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
+  node.undescribe(GpuNode::kFirst, "nvidia-233");
+  const VgpuOutcome outcome = node.apply(on("[0]", "{T4-8Q: 3}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::refused);
+  EXPECT_EQ(test::message_of(outcome.gpus[0].error),
+            "p.yaml:5: GPU 0 (0000:05:00.0): no room for 3 x T4-8Q: 2 fit");
+  EXPECT_EQ(outcome.status(), ExitStatus::usage);
+  EXPECT_THAT(node.kernel.writes(), IsEmpty());
 }
 
 TEST_F(Apply, DoesNotBelieveACreationThatLeavesNothing) {

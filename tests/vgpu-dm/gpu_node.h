@@ -124,6 +124,15 @@ class GpuNode {
     return out;
   }
 
+  /// Takes away what the driver says of a type's size and maximum.
+  void undescribe(const std::string& address, const std::string& type_id) {
+    kernel.remove("sys/devices/pci0000:00/" + address + "/mdev_supported_types/" + type_id + "/description");
+  }
+  /// Makes a GPU one that the table of types has not.
+  void make_unknown(const std::string& address) {
+    kernel.file("sys/devices/pci0000:00/" + address + "/device", "0x1eb9\n");
+  }
+
   FakeKernel kernel;
   FakeMdev mdev{kernel};
   TableProbe probe;

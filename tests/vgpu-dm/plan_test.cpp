@@ -190,7 +190,8 @@ TEST_F(ProfilePlan, TrustsTheDriverMoreThanItsDescription) {
 
 TEST_F(ProfilePlan, SaysWhatOnlyTheDriverCanTell) {
   carry("nvidia-232", kA);
-  node.kernel.remove("sys/devices/pci0000:00/0000:05:00.0/mdev_supported_types/nvidia-233/description");
+  node.undescribe(GpuNode::kFirst, "nvidia-233");
+  node.make_unknown(GpuNode::kFirst);
   const GpuPlan plan = first(on("[0]", "{T4-8Q: 3}"));
   EXPECT_FALSE(plan.refusal);
   EXPECT_EQ(plan.steps.size(), 4U);
