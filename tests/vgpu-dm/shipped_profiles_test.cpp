@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every configuration that NVIDIA's vGPU device manager v0.5.0 ships is read as it is meant.
+// Every configuration that NVIDIA's vGPU device manager v0.5.0 ships is read as it is meant, and our edition
+// of the file is the same but for boards that share a device ID.
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "vgpu-dm/profile_yaml.h"
+#include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
+
+constexpr const char* kTable = FERRY_SOURCE_DIR "/tests/fixtures/shipped-vgpu-config.tsv";
+constexpr const char* kOurs = FERRY_SOURCE_DIR "/configs/vgpu-config.yaml";
 
 /// One item: its filter, devices and counts, in the words of the table.
 using Item = std::pair<std::string, std::map<std::string, unsigned>>;
 using Configs = std::map<std::string, std::map<int, Item>>;
 
 Configs table() {
-  std::ifstream in(FERRY_SOURCE_DIR "/tests/fixtures/shipped-vgpu-config.tsv");
+  std::ifstream in(kTable);
   Configs out;
   for (std::string line; std::getline(in, line);) {
     if (line.empty() || line.front() == '#') continue;
@@ -45,13 +52,11 @@ std::string as_yaml(const Configs& configs) {
   return out;
 }
 
-TEST(ShippedProfiles, AreAllReadAsTheyAreMeant) {
-  const Configs wanted = table();
-  ASSERT_EQ(wanted.size(), 711U);
-  const auto file =
-      read_profiles({.file = "shipped", .text = as_yaml(wanted), .first_line = 1, .one_line = false});
-  ASSERT_TRUE(file) << file.error().message;
+Configs read_back(const ConfigText& text) {
   Configs found;
+  const auto file = read_profiles(text);
+  EXPECT_TRUE(file) << file.error().message;
+  if (!file) return found;
   for (const Profile& profile : file->profiles) {
     for (std::size_t i = 0; i < profile.items.size(); ++i) {
       const ProfileItem& item = profile.items[i];
@@ -61,7 +66,87 @@ TEST(ShippedProfiles, AreAllReadAsTheyAreMeant) {
       for (const VgpuCount& entry : item.vgpus) into.second[entry.type.text()] = entry.count;
     }
   }
-  EXPECT_EQ(found, wanted);
+  return found;
+}
+
+ConfigText our_edition() {
+  const auto text = read_config_text(kOurs);
+  EXPECT_TRUE(text) << text.error().message;
+  return text ? *text : ConfigText{};
+}
+
+TEST(ShippedProfiles, AreAllReadAsTheyAreMeant) {
+  const Configs wanted = table();
+  ASSERT_EQ(wanted.size(), 711U);
+  EXPECT_EQ(read_back({.file = "shipped", .text = as_yaml(wanted), .first_line = 1, .one_line = false}),
+            wanted);
+}
+
+TEST(ShippedProfiles, AreOursButForBoardsOfOneDeviceId) {
+  Configs wanted = table();
+  std::map<int, Item>& items = wanted["default"];
+  EXPECT_EQ(std::exchange(items.at(7).first, "0x1E7810DE:0x13D810DE"), "0x1E7810DE");
+  EXPECT_EQ(std::exchange(items.at(8).first, "0x1E7810DE:0x13D910DE"), "0x1E7810DE");
+  EXPECT_EQ(std::exchange(items.at(41).first, "0x25B610DE:0x14A910DE"), "0x25B610DE");
+  EXPECT_EQ(std::exchange(items.at(42).first, "0x25B610DE:0x157E10DE"), "0x25B610DE");
+  EXPECT_EQ(read_back(our_edition()), wanted);
+}
+
+TEST(ShippedProfiles, GiveEachBoardTypesThatItHasAndNoMoreThanFit) {
+  const auto file = read_profiles(our_edition());
+  ASSERT_TRUE(file);
+  const auto profile = select_profile(*file, "default");
+  ASSERT_TRUE(profile);
+  // No public source lists their time-sliced types.
+  const std::set<std::string> only_mig_backed_known = {"0x20B810DE", "0x20B910DE", "0x20FD10DE",
+                                                       "0x233610DE"};
+  std::set<std::string> filters;
+  for (const ProfileItem& item : profile->items) {
+    ASSERT_EQ(item.filters.size(), 1U) << item.place;
+    const DeviceFilter& filter = item.filters.front();
+    EXPECT_TRUE(filters.insert(filter.text()).second) << item.place << ": two items for one board";
+    PciFunction board;
+    board.vendor = filter.vendor;
+    board.device = filter.device;
+    board.subsystem_vendor = filter.subsystem_vendor;
+    board.subsystem_device = filter.subsystem_device;
+    const BoardTypes types(board);
+    ASSERT_EQ(item.vgpus.size(), 1U) << item.place;
+    const VgpuCount& wanted = item.vgpus.front();
+    const KnownType* type = types.find(wanted.type.driver_short_name());
+    if (only_mig_backed_known.contains(filter.text())) {
+      EXPECT_EQ(type, nullptr) << item.place;
+      continue;
+    }
+    ASSERT_NE(type, nullptr) << item.place << ": " << wanted.type.text();
+    EXPECT_EQ(type->max_instances.value_or(0), wanted.count) << item.place << ": " << wanted.type.text();
+  }
+}
+
+// The board that each filter is for, and the other one that has its device ID.
+TEST(ShippedProfiles, TellTheFourBoardsApart) {
+  const auto file = read_profiles(our_edition());
+  ASSERT_TRUE(file);
+  const auto profile = select_profile(*file, "default");
+  ASSERT_TRUE(profile);
+  struct Board {
+    std::uint16_t device;
+    std::uint16_t subsystem;
+    const char* type;
+  };
+  for (const Board& board : {Board{.device = 0x25b6, .subsystem = 0x14a9, .type = "A16-8Q"},
+                             Board{.device = 0x25b6, .subsystem = 0x157e, .type = "A2-8Q"},
+                             Board{.device = 0x1e78, .subsystem = 0x13d8, .type = "RTX8000P-24Q"},
+                             Board{.device = 0x1e78, .subsystem = 0x13d9, .type = "RTX6000P-12Q"}}) {
+    VgpuGpu gpu;
+    gpu.function.vendor = 0x10de;
+    gpu.function.device = board.device;
+    gpu.function.subsystem_vendor = 0x10de;
+    gpu.function.subsystem_device = board.subsystem;
+    const ProfileItem* item = profile->item_for(gpu);
+    ASSERT_NE(item, nullptr) << board.type;
+    EXPECT_EQ(item->vgpus.front().type.text(), board.type);
+  }
 }
 
 }  // namespace
