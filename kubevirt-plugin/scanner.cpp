@@ -202,8 +202,15 @@ Result<Offer> scan_offer(const HostFs& host, const OfferRules& rules, DeviceName
   }
   const auto vgpus = scan_vgpus(host, *inventory, rules.accelerators);
   if (!vgpus) return fail(vgpus.error());
-  for (const auto& gpu : vgpus->gpus)
-    for (const auto& vgpu : gpu.devices) add_vgpu(host, *inventory, vgpu, assembly);
+  for (const auto& gpu : vgpus->gpus) {
+    for (const auto& vgpu : gpu.devices) {
+      if (gpu.framework == VgpuFramework::vendor_vfio) {
+        assembly.refuse(vgpu.id.text, "vGPUs of vendor-specific VFIO are not offered yet");
+      } else {
+        add_vgpu(host, *inventory, vgpu, assembly);
+      }
+    }
+  }
   return std::move(assembly).finish();
 }
 

@@ -37,7 +37,8 @@ struct Offer {
 /// - accelerators on a vfio driver whose whole IOMMU group can be used (each endpoint in it is on a vfio
 /// driver or
 ///   has none), one resource for each name (device_names.h), the hex device ID where there is no legal one;
-/// - mediated devices of those vendors' functions, one resource for each vGPU type.
+/// - mediated devices of those vendors' functions, one resource for each vGPU type. (Not yet those that are
+///   virtual functions themselves.)
 /// A function on another driver is the host's and no concern of ours. One whose node in dev/vfio is missing
 /// is offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is none.
 Result<Offer> scan_offer(const HostFs& host, const OfferRules& rules, DeviceNames& names);

@@ -2,34 +2,18 @@
 #include "mdev/mdev_bus.h"
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 
 #include <fmt/format.h>
+
+#include "mdev/text_parts.h"
+#include "mdev/vfio_nodes.h"
 
 namespace ferry {
 namespace {
 
 constexpr const char* kParents = "sys/class/mdev_bus";
 constexpr const char* kDevices = "sys/bus/mdev/devices";
-
-std::optional<std::uint32_t> number_at_start(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) return std::nullopt;
-  return value;
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const auto first = text.find_first_not_of(kBlank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
-std::string last_word(std::string_view name) {
-  return std::string(name.substr(name.find_last_of(' ') + 1));  // npos + 1 is 0
-}
 
 // NVIDIA's line: "num_heads=4, frl_config=60, framebuffer=2048M, max_resolution=7680x4320, max_instance=12".
 // Other drivers write other things; what is not understood is left out.
@@ -59,17 +43,13 @@ Result<std::string> driver_name(const HostFs& host, const std::filesystem::path&
   return std::string(trimmed(*name));
 }
 
-Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& directory) {
+/// What a type is, by the function that owns it (the GPU, whichever of its functions offers the type) and the
+/// type's ID. Only how many are available differs between the virtual functions of a GPU.
+using KnownTypes = std::map<std::pair<std::string, std::string>, VgpuType>;
+
+VgpuType read_constants(const HostFs& host, const std::filesystem::path& directory) {
   VgpuType type;
   type.id = directory.filename();
-  auto available = host.read_attribute(directory / "available_instances");
-  if (!available) return fail(std::move(available).error());
-  const auto number = number_at_start(*available);
-  if (!number) {
-    return fail(Errc::malformed_host,
-                fmt::format("/{}/available_instances: '{}' is not a number", directory.string(), *available));
-  }
-  type.available = *number;
   type.name = driver_name(host, directory).value_or("");
   if (type.name.empty()) type.name = type.id;  // kernels before 6.1 leave the file to the driver
   type.short_name = last_word(type.name);
@@ -78,19 +58,37 @@ Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& dire
   return type;
 }
 
+Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& directory,
+                           const std::string& owner, KnownTypes& known) {
+  auto available = host.read_attribute(directory / "available_instances");
+  if (!available) return fail(std::move(available).error());
+  const auto number = number_at_start(*available);
+  if (!number) {
+    return fail(Errc::malformed_host,
+                fmt::format("/{}/available_instances: '{}' is not a number", directory.string(), *available));
+  }
+  const auto [found, fresh] = known.try_emplace({owner, directory.filename()});
+  if (fresh) found->second = read_constants(host, directory);
+  VgpuType type = found->second;
+  type.available = *number;
+  return type;
+}
+
 std::filesystem::path types_path(const PciAddress& parent) {
   return sysfs_path(parent) / "mdev_supported_types";
 }
 
-VgpuParent read_parent(const HostFs& host, const PciAddress& address) {
+VgpuParent read_parent(const HostFs& host, const PciAddress& address, KnownTypes& known) {
   VgpuParent parent{.address = address, .types = {}, .problem = {}};
+  const std::string owner = host.link_name(sysfs_path(address) / "physfn").value_or(address.text());
   auto names = host.list(types_path(address));
   if (!names) {
     if (!is_gone(names.error())) parent.problem = std::move(names).error();
     return parent;
   }
+  parent.types.reserve(names->size());
   for (const std::string& name : *names) {
-    auto type = read_type(host, types_path(address) / name);
+    auto type = read_type(host, types_path(address) / name, owner, known);
     if (type) {
       parent.types.push_back(std::move(*type));
     } else if (!is_gone(type.error()) && !parent.problem) {
@@ -100,37 +98,6 @@ VgpuParent read_parent(const HostFs& host, const PciAddress& address) {
   std::sort(parent.types.begin(), parent.types.end(),
             [](const VgpuType& a, const VgpuType& b) { return by_number(a) < by_number(b); });
   return parent;
-}
-
-Result<DeviceNumber> read_device_number(const HostFs& host, const std::filesystem::path& path) {
-  auto text = host.read_attribute(path);
-  if (!text) return fail(std::move(text).error());
-  const auto colon = text->find(':');
-  const auto major = number_at_start(*text);
-  const auto minor =
-      colon == std::string::npos ? std::nullopt : number_at_start(std::string_view(*text).substr(colon + 1));
-  if (!major || !minor) {
-    return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not MAJOR:MINOR", path.string(), *text));
-  }
-  return DeviceNumber{.major = *major, .minor = *minor};
-}
-
-// QEMU holds a vGPU through its group's node or, from Linux 6.6 on, through the device's own.
-std::vector<DeviceNode> read_nodes(const HostFs& host, const std::filesystem::path& path,
-                                   std::optional<std::uint32_t> group) {
-  std::vector<DeviceNode> nodes;
-  if (group) {
-    const std::string name = std::to_string(*group);
-    if (auto number = read_device_number(host, std::filesystem::path("sys/class/vfio") / name / "dev")) {
-      nodes.push_back({.name = "/dev/vfio/" + name, .number = *number});
-    }
-  }
-  for (const std::string& name : host.list(path / "vfio-dev").value_or(std::vector<std::string>{})) {
-    if (auto number = read_device_number(host, path / "vfio-dev" / name / "dev")) {
-      nodes.push_back({.name = "/dev/vfio/devices/" + name, .number = *number});
-    }
-  }
-  return nodes;
 }
 
 Result<std::optional<std::string>> optional_link(const HostFs& host, const std::filesystem::path& path) {
@@ -160,7 +127,7 @@ Result<VgpuDevice> read_device(const HostFs& host, const VgpuId& id, const VgpuP
   auto group = optional_link(host, path / "iommu_group");
   if (!group) return fail(std::move(group).error());
   if (*group) device.iommu_group = number_at_start(**group);
-  device.nodes = read_nodes(host, path, device.iommu_group);
+  device.nodes = read_vfio_nodes(host, path, device.iommu_group);
   return device;
 }
 
@@ -177,15 +144,18 @@ Result<std::vector<std::string>> list_if_there(const HostFs& host, const char* d
   return names;
 }
 
-}  // namespace
-
-Result<MdevBus> read_mdev_bus(const HostFs& host) {
+// `only`: nullptr for all.
+Result<MdevBus> read_bus(const HostFs& host, const std::set<PciAddress>* only) {
   MdevBus bus;
+  KnownTypes known_types;
+  const auto passed_over = [&](const PciAddress& address) {
+    return only != nullptr && !only->contains(address);
+  };
   auto parents = list_if_there(host, kParents);
   if (!parents) return fail(std::move(parents).error().during("scan mdev parents"));
   for (const std::string& name : *parents) {
     if (const auto address = PciAddress::parse(name)) {
-      bus.parents.emplace(*address, read_parent(host, *address));
+      if (!passed_over(*address)) bus.parents.emplace(*address, read_parent(host, *address, known_types));
     } else {
       bus.notes.push_back(fmt::format("mdev parent {} is no PCI function: passed over", name));
     }
@@ -202,6 +172,7 @@ Result<MdevBus> read_mdev_bus(const HostFs& host) {
       bus.notes.push_back(fmt::format("mediated device {} is on no PCI function: passed over", uuid));
       continue;
     }
+    if (passed_over(*address)) continue;
     auto& known =
         bus.parents.try_emplace(*address, VgpuParent{.address = *address, .types = {}, .problem = {}})
             .first->second;
@@ -218,8 +189,22 @@ Result<MdevBus> read_mdev_bus(const HostFs& host) {
   return bus;
 }
 
+}  // namespace
+
+Result<MdevBus> read_mdev_bus(const HostFs& host) {
+  return read_bus(host, nullptr);
+}
+
+Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<PciAddress>& parents) {
+  return read_bus(host, &parents);
+}
+
 std::filesystem::path create_path(const PciAddress& parent, const std::string& type_id) {
   return types_path(parent) / type_id / "create";
+}
+
+std::filesystem::path available_path(const PciAddress& parent, const std::string& type_id) {
+  return types_path(parent) / type_id / "available_instances";
 }
 
 std::filesystem::path remove_path(const PciAddress& parent, const VgpuId& id) {

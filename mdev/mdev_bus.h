@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct MdevBus {
 /// listed.
 Result<MdevBus> read_mdev_bus(const HostFs& host);
 
+/// The same for these functions alone: what is read back after a write.
+Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<PciAddress>& parents);
+
 /// Where to write a UUID to create a device: EINVAL when the type no longer fits, EEXIST when the UUID is in
 /// use anywhere on the host.
 std::filesystem::path create_path(const PciAddress& parent, const std::string& type_id);
@@ -32,5 +36,8 @@ std::filesystem::path create_path(const PciAddress& parent, const std::string& t
 /// Where to write "1" to remove a device. Through its parent, so that the path of a write that hangs names
 /// the GPU also when the device is gone from the bus.
 std::filesystem::path remove_path(const PciAddress& parent, const VgpuId& id);
+
+/// Where it says how many more of a type can be created on a parent.
+std::filesystem::path available_path(const PciAddress& parent, const std::string& type_id);
 
 }  // namespace ferry

@@ -42,10 +42,13 @@ Result<VgpuId> parse_mdev_uuid(std::string_view text);
 
 /// A type as one parent offers it.
 struct VgpuType {
-  std::string id;               ///< the directory's name: "nvidia-230"
-  std::string name;             ///< as the driver gives it: "GRID T4-1Q"; the id where there is none
-  std::string short_name;       ///< the last word of the name: "T4-1Q"
-  std::uint32_t available = 0;  ///< how many more can be created on this parent now
+  /// What is written, or written to: the directory's name ("nvidia-230"), or of vendor-specific VFIO the bare
+  /// number ("1153").
+  std::string id;
+  std::string name;        ///< as the driver gives it: "GRID T4-1Q"; the id where there is none
+  std::string short_name;  ///< the last word of the name: "T4-1Q"
+  /// How many more can be created on this parent now: on a virtual function 1 or 0.
+  std::uint32_t available = 0;
   std::optional<std::uint32_t> max_instances;    ///< on an empty GPU; absent: the driver does not say
   std::optional<std::uint32_t> framebuffer_mib;  ///< of each vGPU; absent: the driver does not say
   bool framebuffer_by_name = false;  ///< not the driver's word: the number in the name, about right
@@ -55,7 +58,9 @@ struct VgpuType {
 /// A function that vGPUs can be created on.
 struct VgpuParent {
   PciAddress address;
-  std::vector<VgpuType> types;   ///< in order of their numbers
+  /// In order of their numbers. With vendor-specific VFIO only those that can be created now: none on a
+  /// function that carries a vGPU, or of a GPU that is full.
+  std::vector<VgpuType> types;
   std::optional<Error> problem;  ///< set: its types could not be read, and nothing is created on it
 };
 
@@ -64,7 +69,7 @@ struct VgpuDevice {
   VgpuId id;
   PciAddress parent;
   std::string type_id;
-  std::string type_name;                     ///< as VgpuType::name
+  std::string type_name;                     ///< as VgpuType::name; the id where nothing says it
   std::string short_name;                    ///< as VgpuType::short_name
   std::optional<std::uint32_t> iommu_group;  ///< absent: no driver has taken it, no VM can be given it
   std::optional<std::string> driver;         ///< absent: none bound
@@ -81,10 +86,15 @@ struct VgpuGpu {
   /// Why no vGPU can be created here now, as a clause ("bound to vfio-pci: given away whole"). Empty: it
   /// can, as far as types are available.
   std::string obstacle;
-  std::vector<VgpuParent> parents;  ///< in order of address
+  /// In order of address, which for virtual functions is that of their numbers: SR-IOV counts routing IDs up.
+  std::vector<VgpuParent> parents;
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
   const PciAddress& address() const { return function.address; }
+  /// Whether its vGPUs go on virtual functions, one on each.
+  bool on_virtual_functions() const {
+    return framework == VgpuFramework::mdev_on_vf || framework == VgpuFramework::vendor_vfio;
+  }
   /// "GPU 1 (0000:65:00.0)"
   std::string label() const;
 };

@@ -8,17 +8,18 @@
 
 #include "common/counted.h"
 #include "mdev/mdev_bus.h"
+#include "mdev/vendor_vfio.h"
 
 namespace ferry {
 namespace {
 
 /// A GPU's virtual functions, in order of address.
-using VirtualFunctions = std::map<PciAddress, std::vector<PciAddress>>;
+using VirtualFunctions = std::map<PciAddress, std::vector<const PciFunction*>>;
 
 VirtualFunctions virtual_functions(const Inventory& inventory) {
   VirtualFunctions out;
   for (const auto& [address, function] : inventory.functions) {
-    if (function.physical_function) out[*function.physical_function].push_back(address);
+    if (function.physical_function) out[*function.physical_function].push_back(&function);
   }
   return out;
 }
@@ -31,12 +32,43 @@ bool offers_types(const MdevBus& bus, const PciAddress& address) {
 // The virtual functions first: with them enabled the GPU itself offers nothing, though its directory may
 // stay.
 VgpuFramework framework_of(const HostFs& host, const MdevBus& bus, const PciAddress& gpu,
-                           const std::vector<PciAddress>& functions) {
-  for (const PciAddress& function : functions) {
-    if (offers_types(bus, function)) return VgpuFramework::mdev_on_vf;
-    if (host.exists(sysfs_path(function) / "nvidia/current_vgpu_type")) return VgpuFramework::vendor_vfio;
+                           const std::vector<const PciFunction*>& functions) {
+  for (const PciFunction* function : functions) {
+    if (offers_types(bus, function->address)) return VgpuFramework::mdev_on_vf;
+    if (has_vendor_vfio(host, function->address)) return VgpuFramework::vendor_vfio;
   }
   return offers_types(bus, gpu) ? VgpuFramework::mdev_on_pf : VgpuFramework::none;
+}
+
+// A function that carries a vGPU lists nothing, not even that type; another one of the same GPU may. What a
+// number means is never taken from another GPU.
+void name_by_siblings(VgpuGpu& gpu) {
+  std::map<std::string, const VgpuType*> listed;
+  for (const VgpuParent& parent : gpu.parents) {
+    for (const VgpuType& type : parent.types) listed.emplace(type.id, &type);
+  }
+  for (VgpuDevice& device : gpu.devices) {
+    const auto type = listed.find(device.type_id);
+    if (type == listed.end()) continue;
+    device.type_name = type->second->name;
+    device.short_name = type->second->short_name;
+  }
+}
+
+void add_vendor_functions(const HostFs& host, const std::vector<const PciFunction*>& functions,
+                          VgpuGpu& gpu) {
+  for (const PciFunction* function : functions) {
+    if (!has_vendor_vfio(host, function->address)) continue;  // on another driver, or on none
+    VendorFunction read = read_vendor_function(host, *function);
+    gpu.parents.push_back(std::move(read.parent));
+    if (auto& device = read.device) gpu.devices.push_back(std::move(*device));
+  }
+  name_by_siblings(gpu);
+}
+
+void add_mdev_parent(const MdevBus& bus, const PciAddress& address, VgpuGpu& gpu) {
+  if (const auto known = bus.parents.find(address); known != bus.parents.end())
+    gpu.parents.push_back(known->second);
 }
 
 std::string obstacle(const VgpuGpu& gpu) {
@@ -44,13 +76,12 @@ std::string obstacle(const VgpuGpu& gpu) {
   if (function.problem) return "cannot be read: " + function.problem->message;
   switch (gpu.framework) {
     case VgpuFramework::mdev_on_pf:
+    case VgpuFramework::mdev_on_vf:
+    case VgpuFramework::vendor_vfio:
       for (const VgpuParent& parent : gpu.parents) {
         if (parent.problem) return "its vGPU types cannot be read: " + parent.problem->message;
       }
       return {};
-    case VgpuFramework::mdev_on_vf:
-    case VgpuFramework::vendor_vfio:
-      return fmt::format("its vGPUs are made by {}, which is not supported yet", text(gpu.framework));
     case VgpuFramework::none:
       break;
   }
@@ -60,7 +91,27 @@ std::string obstacle(const VgpuGpu& gpu) {
     return fmt::format("its driver {} offers no vGPU types; none of its {} virtual functions is enabled",
                        *function.driver, function.sriov_totalvfs);
   }
+  if (function.sriov_numvfs > 0) {
+    return fmt::format("its driver {} offers no vGPU types on its {}", *function.driver,
+                       counted(function.sriov_numvfs, "virtual function"));
+  }
   return fmt::format("its driver {} offers no vGPU types", *function.driver);
+}
+
+VgpuGpu read_gpu(const HostFs& host, const MdevBus& bus, const PciFunction& function, unsigned index,
+                 const std::vector<const PciFunction*>& functions) {
+  VgpuGpu gpu;
+  gpu.index = index;
+  gpu.function = function;
+  gpu.framework = framework_of(host, bus, function.address, functions);
+  if (gpu.framework == VgpuFramework::vendor_vfio) {
+    add_vendor_functions(host, functions, gpu);
+  } else {
+    if (gpu.framework != VgpuFramework::mdev_on_vf) add_mdev_parent(bus, function.address, gpu);
+    for (const PciFunction* virtual_one : functions) add_mdev_parent(bus, virtual_one->address, gpu);
+  }
+  gpu.obstacle = obstacle(gpu);
+  return gpu;
 }
 
 }  // namespace
@@ -77,22 +128,11 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
   for (const auto& [address, function] : inventory.functions) {
     // NVIDIA's numbering takes the plain programming interface only.
     if (!rules.match(function) || (function.class_code & 0xffU) != 0) continue;
-    VgpuGpu gpu;
-    gpu.index = static_cast<unsigned>(out.gpus.size());
-    gpu.function = function;
-    std::vector<PciAddress> parents = {address};
     const auto found = virtuals.find(address);
-    const auto functions = found == virtuals.end() ? std::vector<PciAddress>{} : found->second;
-    parents.insert(parents.end(), functions.begin(), functions.end());
-    for (const PciAddress& parent : parents) {
-      gpu_of.emplace(parent, out.gpus.size());
-      if (const auto known = bus->parents.find(parent); known != bus->parents.end()) {
-        gpu.parents.push_back(known->second);
-      }
-    }
-    gpu.framework = framework_of(host, *bus, address, functions);
-    gpu.obstacle = obstacle(gpu);
-    out.gpus.push_back(std::move(gpu));
+    const auto functions = found == virtuals.end() ? std::vector<const PciFunction*>{} : found->second;
+    gpu_of.emplace(address, out.gpus.size());
+    for (const PciFunction* virtual_one : functions) gpu_of.emplace(virtual_one->address, out.gpus.size());
+    out.gpus.push_back(read_gpu(host, *bus, function, static_cast<unsigned>(out.gpus.size()), functions));
   }
 
   std::set<PciAddress> strangers;
@@ -108,6 +148,23 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
         fmt::format("{} carries mediated devices and is no accelerator: passed over", stranger.text()));
   }
   return out;
+}
+
+Result<VgpuGpu> scan_gpu_again(const HostFs& host, const Inventory& inventory, const VgpuGpu& before) {
+  const PciFunction* function = inventory.find(before.address());
+  if (function == nullptr) return fail(Errc::not_found, before.label() + " is gone");
+  std::vector<const PciFunction*> functions;
+  std::set<PciAddress> addresses = {before.address()};
+  for (const auto& [address, other] : inventory.functions) {
+    if (other.physical_function != before.address()) continue;
+    functions.push_back(&other);
+    addresses.insert(address);
+  }
+  auto bus = read_mdev_bus(host, addresses);
+  if (!bus) return fail(std::move(bus).error());
+  VgpuGpu gpu = read_gpu(host, *bus, *function, before.index, functions);
+  for (VgpuDevice& device : bus->devices) gpu.devices.push_back(std::move(device));
+  return gpu;
 }
 
 std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory) {

@@ -16,6 +16,10 @@ namespace ferry {
 Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
                                  const AcceleratorRules& rules);
 
+/// One GPU of `before` read again. `inventory` knows its virtual functions. Errors as above, or
+/// Errc::not_found: the GPU is gone from there.
+Result<VgpuGpu> scan_gpu_again(const HostFs& host, const Inventory& inventory, const VgpuGpu& before);
+
 /// The GPUs that "all accelerators" leaves out when they are bound whole, each with the reason as a clause:
 /// its driver offers vGPU types, it has virtual functions, or it carries vGPUs.
 std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory);

@@ -58,6 +58,12 @@ std::optional<Error> cannot_write(const VgpuGpu& gpu, const VgpuView& view) {
                  .message = gpu.label() + ": an earlier write has not returned from the kernel",
                  .hint = "it is left alone until then; if that never comes, only a reboot helps"};
   }
+  if (gpu.on_virtual_functions()) {
+    return Error{.code = Errc::unsupported,
+                 .message = fmt::format("{}: its vGPUs are made by {}, which is not supported yet",
+                                        gpu.label(), text(gpu.framework)),
+                 .hint = {}};
+  }
   for (const VgpuParent& parent : gpu.parents) {
     if (parent.problem) return Error(*parent.problem).during(gpu.label());
   }

@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/support/fake_kernel.h"
+#include "tests/support/fake_vendor_vfio.h"
 
 namespace ferry {
 namespace {
@@ -15,7 +15,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::UnorderedElementsAre;
 
 constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
 constexpr const char* kOtherUuid = "7be1a8a0-54c2-4a25-8f08-0c1f6f2f9d22";
@@ -69,11 +68,13 @@ class ScannerTest : public testing::Test {
   }
   static std::vector<std::string> resource_names(const Offer& offer) {
     std::vector<std::string> texts;
+    texts.reserve(offer.resources.size());
     for (const auto& resource : offer.resources) texts.push_back(resource.name.text());
     return texts;
   }
   static std::vector<std::string> ids(const Resource& resource) {
     std::vector<std::string> texts;
+    texts.reserve(resource.devices.size());
     for (const auto& device : resource.devices) texts.push_back(device.id);
     return texts;
   }
@@ -256,6 +257,18 @@ TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
   const auto offer = scan();
   EXPECT_THAT(offer.resources, IsEmpty());
   EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("'('"))));
+}
+
+TEST_F(ScannerTest, OffersNoVgpuThatIsAVirtualFunction) {
+  kernel.add_function({.address = "0000:17:00.0", .driver = "nvidia", .totalvfs = 2});
+  kernel.enable_vfs("0000:17:00.0", 1);
+  test::FakeVendorVfio vendor(kernel);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  const Offer offer = scan();
+  EXPECT_THAT(offer.resources, IsEmpty());
+  EXPECT_THAT(offer.not_offered,
+              ElementsAre(NotOffered{"0000:17:00.4", "vGPUs of vendor-specific VFIO are not offered yet"}));
 }
 
 TEST_F(ScannerTest, OffersNoVgpuThatNoDriverHasTaken) {

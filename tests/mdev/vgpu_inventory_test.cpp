@@ -3,13 +3,14 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/support/fake_mdev.h"
+#include "tests/support/fake_vendor_vfio.h"
 
 namespace ferry {
 namespace {
 
 using test::FakeKernel;
 using test::FakeMdev;
+using test::FakeVendorVfio;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -35,19 +36,15 @@ class VgpuScan : public testing::Test {
                          .totalvfs = 16});  // a T4 has the files and never a virtual function
     mdev.add_parent(address);
   }
-  /// An L40S with one virtual function.
-  void add_sriov_gpu() {
-    kernel.add_function({.address = "0000:17:00.0",
+  /// An L40S with so many virtual functions.
+  void add_sriov_gpu(unsigned vfs = 1, const std::string& address = "0000:17:00.0") {
+    kernel.add_function({.address = address,
                          .ids = "10de:26b9",
                          .class_code = 0x030200,
+                         .group = 20,
                          .driver = "nvidia",
-                         .totalvfs = 16,
-                         .numvfs = 1});
-    kernel.add_function({.address = "0000:17:00.4",
-                         .ids = "10de:26b9",
-                         .class_code = 0x030200,
-                         .driver = "nvidia",
-                         .physical_function = "0000:17:00.0"});
+                         .totalvfs = 16});
+    kernel.enable_vfs(address, vfs);
   }
   VgpuInventory read() const {
     const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}};
@@ -56,6 +53,7 @@ class VgpuScan : public testing::Test {
 
   FakeKernel kernel;
   FakeMdev mdev{kernel};
+  FakeVendorVfio vendor{kernel};
 };
 
 TEST_F(VgpuScan, NumbersDisplayFunctionsOfTheVendorByAddressWhateverTheirDriver) {
@@ -90,24 +88,116 @@ TEST_F(VgpuScan, SeesVgpusOnTheGpuItself) {
   EXPECT_EQ(seen.find(VgpuId{"no-such"}), nullptr);
 }
 
+std::vector<std::string> addresses_of(const VgpuGpu& gpu) {
+  std::vector<std::string> out;
+  out.reserve(gpu.parents.size());
+  for (const VgpuParent& parent : gpu.parents) out.push_back(parent.address.text());
+  return out;
+}
+std::vector<std::string> names_of(const VgpuGpu& gpu) {
+  std::vector<std::string> out;
+  out.reserve(gpu.devices.size());
+  for (const VgpuDevice& device : gpu.devices) out.push_back(device.short_name + " " + device.id.text);
+  return out;
+}
+
 TEST_F(VgpuScan, SeesMediatedDevicesOnVirtualFunctions) {
-  add_sriov_gpu();
-  mdev.add_parent("0000:17:00.4", {{"nvidia-1153", "NVIDIA L40S-12Q", 12288, 1}});
-  mdev.add_device("0000:17:00.4", "nvidia-1153", kA);
+  add_sriov_gpu(2);
+  mdev.add_vf_parents("0000:17:00.0");
+  mdev.add_device("0000:17:00.5", "nvidia-1153", kA);
   const VgpuInventory seen = read();
   const VgpuGpu& gpu = seen.gpus.at(0);
   EXPECT_EQ(gpu.framework, VgpuFramework::mdev_on_vf);
-  EXPECT_EQ(gpu.obstacle, "its vGPUs are made by mdev on virtual functions, which is not supported yet");
+  EXPECT_TRUE(gpu.on_virtual_functions());
+  EXPECT_EQ(gpu.obstacle, "");
+  EXPECT_THAT(addresses_of(gpu), ElementsAre("0000:17:00.4", "0000:17:00.5"));
   ASSERT_EQ(gpu.devices.size(), 1U);
-  EXPECT_EQ(gpu.devices[0].parent, at("0000:17:00.4"));
+  EXPECT_EQ(gpu.devices[0].parent, at("0000:17:00.5"));
+  EXPECT_EQ(gpu.devices[0].short_name, "L40S-12Q");
+  const auto available = [&](std::size_t parent) {
+    return std::ranges::find(gpu.parents.at(parent).types, "nvidia-1153", &VgpuType::id)->available;
+  };
+  EXPECT_EQ(available(0), 1U);
+  EXPECT_EQ(available(1), 0U);
+}
+
+TEST_F(VgpuScan, ReadsWhatATypeIsOncePerGpu) {
+  // Two boards may give one number to two types; two functions of one board do not.
+  add_sriov_gpu(1);
+  add_sriov_gpu(1, "0000:65:00.0");
+  mdev.add_parent("0000:17:00.4", {{"nvidia-9", "NVIDIA L40S-12Q", 12288, 4}});
+  mdev.add_parent("0000:65:00.4", {{"nvidia-9", "NVIDIA L40-8Q", 8192, 6}});
+  const VgpuInventory seen = read();
+  EXPECT_EQ(seen.gpus.at(0).parents.at(0).types.at(0).short_name, "L40S-12Q");
+  EXPECT_EQ(seen.gpus.at(1).parents.at(0).types.at(0).short_name, "L40-8Q");
+}
+
+TEST_F(VgpuScan, TakesVirtualFunctionsByTheirNumbers) {
+  add_sriov_gpu(16);
+  vendor.add_gpu("0000:17:00.0");
+  const VgpuGpu gpu = read().gpus.at(0);
+  EXPECT_EQ(addresses_of(gpu), kernel.vfs_of("0000:17:00.0"));
+  EXPECT_EQ(gpu.parents.back().address, at("0000:17:02.3"));
 }
 
 TEST_F(VgpuScan, SeesVendorSpecificVfio) {
-  add_sriov_gpu();
-  kernel.file("sys/devices/pci0000:00/0000:17:00.4/nvidia/current_vgpu_type", "0\n");
+  add_sriov_gpu(3);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.5", "1153");
   const VgpuGpu gpu = read().gpus.at(0);
   EXPECT_EQ(gpu.framework, VgpuFramework::vendor_vfio);
-  EXPECT_EQ(gpu.obstacle, "its vGPUs are made by vendor-specific VFIO, which is not supported yet");
+  EXPECT_TRUE(gpu.on_virtual_functions());
+  EXPECT_EQ(gpu.obstacle, "");
+  EXPECT_THAT(addresses_of(gpu), ElementsAre("0000:17:00.4", "0000:17:00.5", "0000:17:00.6"));
+  EXPECT_THAT(names_of(gpu), ElementsAre("L40S-12Q 0000:17:00.5")) << "named by a sibling";
+}
+
+TEST_F(VgpuScan, NeverTakesANameFromAnotherGpu) {
+  add_sriov_gpu(1);
+  add_sriov_gpu(1, "0000:65:00.0");
+  vendor.add_gpu("0000:17:00.0");
+  vendor.add_gpu("0000:65:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  EXPECT_THAT(names_of(read().gpus.at(0)), ElementsAre("1153 0000:17:00.4"));
+}
+
+TEST_F(VgpuScan, PassesOverVirtualFunctionsOnAnotherDriver) {
+  add_sriov_gpu(2);
+  vendor.add_gpu("0000:17:00.0");
+  kernel.remove("sys/devices/pci0000:00/0000:17:00.4/nvidia");
+  EXPECT_THAT(addresses_of(read().gpus.at(0)), ElementsAre("0000:17:00.5"));
+}
+
+TEST_F(VgpuScan, SaysThatAFunctionCannotBeRead) {
+  add_sriov_gpu(2);
+  vendor.add_gpu("0000:17:00.0");
+  kernel.file("sys/devices/pci0000:00/0000:17:00.5/nvidia/current_vgpu_type", "?\n");
+  EXPECT_EQ(read().gpus.at(0).obstacle,
+            "its vGPU types cannot be read: "
+            "/sys/bus/pci/devices/0000:17:00.5/nvidia/current_vgpu_type: '?' is not a number");
+}
+
+TEST_F(VgpuScan, ReadsOneGpuAgain) {
+  add_sriov_gpu(2);
+  add_sriov_gpu(1, "0000:65:00.0");
+  mdev.add_vf_parents("0000:17:00.0");
+  vendor.add_gpu("0000:65:00.0");
+  const VgpuInventory before = read();
+  mdev.add_device("0000:17:00.5", "nvidia-1153", kA);
+  vendor.set("0000:65:00.4", "1152");
+  const Inventory inventory = scan(kernel).value();
+  const VgpuInventory now = read();
+  for (const std::size_t gpu : {0U, 1U}) {
+    const VgpuGpu again = scan_gpu_again(kernel, inventory, before.gpus[gpu]).value();
+    EXPECT_EQ(again.index, gpu);
+    EXPECT_EQ(again.framework, now.gpus[gpu].framework);
+    EXPECT_EQ(names_of(again), names_of(now.gpus[gpu]));
+    EXPECT_EQ(addresses_of(again), addresses_of(now.gpus[gpu]));
+    EXPECT_THAT(names_of(again), testing::SizeIs(1));
+  }
+  const auto gone = scan_gpu_again(kernel, Inventory{}, before.gpus[0]);
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().code, Errc::not_found);
 }
 
 TEST_F(VgpuScan, GoesByTheVirtualFunctionsWhereTheGpuKeepsItsDirectory) {
@@ -125,6 +215,7 @@ TEST_F(VgpuScan, SaysWhyAGpuCarriesNoVgpus) {
   kernel.add_function({.address = "0000:04:00.0", .driver = "nvidia", .totalvfs = 16});
   kernel.add_function({.address = "0000:05:00.0", .driver = "nvidia"});
   kernel.remove("sys/devices/pci0000:00/0000:05:00.0/config");
+  add_sriov_gpu(2, "0000:06:00.0");
   std::vector<std::string> obstacles;
   for (const VgpuGpu& gpu : read().gpus) {
     EXPECT_EQ(gpu.framework, VgpuFramework::none);
@@ -132,11 +223,11 @@ TEST_F(VgpuScan, SaysWhyAGpuCarriesNoVgpus) {
   }
   EXPECT_THAT(
       obstacles,
-      ElementsAre(
-          "bound to vfio-pci: given away whole", "no driver is bound to it",
-          "its driver nvidia offers no vGPU types",
-          "its driver nvidia offers no vGPU types; none of its 16 virtual functions is enabled",
-          "cannot be read: open /sys/bus/pci/devices/0000:05:00.0/config: No such file or directory"));
+      ElementsAre("bound to vfio-pci: given away whole", "no driver is bound to it",
+                  "its driver nvidia offers no vGPU types",
+                  "its driver nvidia offers no vGPU types; none of its 16 virtual functions is enabled",
+                  "cannot be read: open /sys/bus/pci/devices/0000:05:00.0/config: No such file or directory",
+                  "its driver nvidia offers no vGPU types on its 2 virtual functions"));
 }
 
 TEST_F(VgpuScan, SaysThatTypesCannotBeRead) {

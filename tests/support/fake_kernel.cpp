@@ -29,6 +29,17 @@ fs::path driver_path(const std::string& driver) {
   return fs::path("sys/bus/pci/drivers") / driver;
 }
 
+// The function whose routing ID (bus, device, function) is so many further on.
+std::string routing_id_after(const std::string& address, unsigned distance) {
+  const auto bus_at = address.find(':') + 1;
+  const auto hex = [&](std::size_t at, std::size_t length) {
+    return static_cast<unsigned>(std::stoul(address.substr(at, length), nullptr, 16));
+  };
+  const unsigned id = (hex(bus_at, 2) << 8U) + (hex(bus_at + 3, 2) << 3U) + hex(bus_at + 6, 1) + distance;
+  return fmt::format("{}{:02x}:{:02x}.{:x}", address.substr(0, bus_at), id >> 8U, (id >> 3U) & 0x1fU,
+                     id & 7U);
+}
+
 std::string module_of(const FakeDriver& driver) {
   if (!driver.module.empty()) return driver.module;
   std::string module = driver.name;
@@ -143,6 +154,72 @@ void FakeKernel::remove_function(const std::string& address) {
   remove(fs::path("sys/bus/pci/devices") / address);
   remove(device_path(address));
   functions_.erase(address);
+}
+
+std::vector<std::string> FakeKernel::vfs_of(const std::string& address) const {
+  std::vector<std::string> out;
+  for (unsigned i = 0;; ++i) {
+    const auto name = link_name(device_path(address) / fmt::format("virtfn{}", i));
+    if (!name) return out;
+    out.push_back(*name);
+  }
+}
+
+void FakeKernel::enable_vfs(const std::string& address, unsigned count) {
+  const auto dir = device_path(address);
+  const auto there = vfs_of(address);
+  for (unsigned i = 0; i < there.size(); ++i) {
+    for (const auto& going : vf_going_) going(there[i]);
+    remove_function(there[i]);
+    remove(dir / fmt::format("virtfn{}", i));
+  }
+  const FakeFunction& physical = functions_.at(address);
+  for (unsigned i = 0; i < count; ++i) {
+    FakeFunction function = physical;
+    function.address = routing_id_after(address, physical.vf_offset + i);
+    if (physical.group) function.group = free_group();
+    function.driver_override.clear();
+    function.physical_function = address;
+    function.totalvfs.reset();
+    function.numvfs = 0;
+    add_function(function);
+    link(dir / fmt::format("virtfn{}", i), fs::path("..") / function.address);
+  }
+  functions_.at(address).numvfs = count;
+  file(dir / "sriov_numvfs", fmt::format("{}\n", count));
+  const auto now = vfs_of(address);
+  for (const auto& came : vf_came_) {
+    for (const std::string& function : now) came(function);
+  }
+}
+
+void FakeKernel::on_vfs(std::function<void(const std::string&)> came,
+                        std::function<void(const std::string&)> going) {
+  vf_came_.push_back(std::move(came));
+  vf_going_.push_back(std::move(going));
+}
+
+// drivers/pci/pci-sysfs.c and drivers/pci/iov.c, sriov_numvfs_store().
+int FakeKernel::set_numvfs(const std::string& address, const std::string& value) {
+  unsigned wanted = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), wanted);
+  if (error != std::errc() || end != value.data() + value.size() || wanted > 0xffffU) return EINVAL;
+  const auto dir = device_path(address);
+  if (wanted > std::stoul(read_attribute(dir / "sriov_totalvfs").value_or("0"))) return ERANGE;
+  const auto now = vfs_of(address).size();
+  if (wanted == now) return 0;
+  const FakeDriver* driver = loaded_driver(driver_of(address));
+  if (driver == nullptr || !driver->sriov) return ENOENT;
+  if (wanted != 0 && now != 0) return EBUSY;
+  enable_vfs(address, wanted);
+  return 0;
+}
+
+unsigned FakeKernel::free_group() const {
+  unsigned free = 100;
+  for (const std::string& name : list("sys/kernel/iommu_groups").value_or(std::vector<std::string>{}))
+    free = std::max(free, static_cast<unsigned>(std::stoul(name)) + 1);
+  return free;
 }
 
 void FakeKernel::put_driver(const FakeDriver& driver) {
@@ -512,6 +589,8 @@ void FakeKernel::register_pci_effects() {
   on_write("sys/bus/pci/drivers/*/unbind",
            [this](const auto& names, const auto& value) { return unbind(names[0], value); });
   on_write("sys/bus/pci/drivers_probe", [this](const auto&, const auto& value) { return probe(value); });
+  on_write("sys/bus/pci/devices/*/sriov_numvfs",
+           [this](const auto& names, const auto& value) { return set_numvfs(names[0], value); });
   on_write("sys/bus/pci/devices/*/driver_override", [this](const auto& names, const auto& value) {
     constexpr std::size_t kPage = 4096;
     if (value.size() >= kPage - 1) return EINVAL;

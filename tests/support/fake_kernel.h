@@ -33,7 +33,8 @@ struct FakeFunction {
   int header_type = 0;  ///< 1: bridge
   std::string physical_function = {};
   std::optional<unsigned> totalvfs = {};  ///< set: the SR-IOV files exist
-  unsigned numvfs = 0;
+  unsigned numvfs = 0;                    ///< links to so many; enable_vfs() also makes the functions
+  unsigned vf_offset = 4;                 ///< of the first virtual function's routing ID from the GPU's
   bool boot_display = false;
   std::vector<std::string> consumers = {};
 };
@@ -43,6 +44,7 @@ struct FakeDriver {
   std::string module = {};         ///< empty: the name with '-' as '_'
   std::set<std::string> ids = {};  ///< "10de:2684", or "class:0403"; vfio drivers match by override only
   bool vfio = false;
+  bool sriov = false;  ///< takes writes to sriov_numvfs
 };
 
 /// One recorded change of the host.
@@ -66,6 +68,12 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   void add_module(const FakeDriver& driver);         ///< comes with load_module()
   /// A module without a PCI driver, loaded, with its parameters; goes with unload_module(), and comes again.
   void add_plain_module(const std::string& name, const std::map<std::string, std::string>& parameters);
+  /// Makes all virtual functions of a function, with its IDs and class, each in an IOMMU group of its own
+  /// where the function has one, and on the function's driver; or, with 0, none. As sriov_numvfs does.
+  void enable_vfs(const std::string& address, unsigned count);
+  /// What drivers do with virtual functions that have come or are about to go.
+  void on_vfs(std::function<void(const std::string& address)> came,
+              std::function<void(const std::string& address)> going);
   void new_boot();  ///< another boot id; run/ is emptied
   using ScratchDirectory::directory;
   using ScratchDirectory::file;
@@ -107,7 +115,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   /// Only the attribute writes, as "VALUE > PATH": what a test of order compares.
   std::vector<std::string> writes() const;
   void forget_changes() { changes_.clear(); }
-  std::string driver_of(const std::string& address) const;  ///< "" when none
+  std::string driver_of(const std::string& address) const;            ///< "" when none
+  std::vector<std::string> vfs_of(const std::string& address) const;  ///< by their numbers
   std::string override_of(const std::string& address) const;
 
   // -- faults at the n-th change from now, counted from 1 --
@@ -131,6 +140,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   int next_change(const std::string& path, const std::string& value, bool& stuck);
   Result<> react(const std::filesystem::path& relative, std::string_view value);
   void register_pci_effects();
+  int set_numvfs(const std::string& address, const std::string& value);
+  unsigned free_group() const;
   int bind(const std::string& driver, const std::string& address);
   int unbind(const std::string& driver, const std::string& address);
   int probe(const std::string& address);
@@ -153,6 +164,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::vector<std::pair<std::string, Effect>> effects_;
   std::vector<std::pair<std::string, std::chrono::milliseconds>> slow_;
   std::function<int(const HostCommand&)> programs_;
+  std::vector<std::function<void(const std::string&)>> vf_came_;
+  std::vector<std::function<void(const std::string&)>> vf_going_;
   std::set<unsigned> owned_groups_;
   std::vector<HostChange> changes_;
   std::set<std::string> stuck_;

@@ -42,6 +42,15 @@ std::vector<FakeVgpuType> t4_types() {
   };
 }
 
+std::vector<FakeVgpuType> l40s_types() {
+  return {
+      {"nvidia-1147", "NVIDIA L40S-1Q", 1024, 32},  {"nvidia-1150", "NVIDIA L40S-4Q", 4096, 12},
+      {"nvidia-1152", "NVIDIA L40S-8Q", 8192, 6},   {"nvidia-1153", "NVIDIA L40S-12Q", 12288, 4},
+      {"nvidia-1156", "NVIDIA L40S-48Q", 49152, 1}, {"nvidia-1181", "NVIDIA L40S-8C", 8192, 6},
+      {"nvidia-1182", "NVIDIA L40S-12C", 12288, 4},
+  };
+}
+
 FakeMdev::FakeMdev(FakeKernel& kernel) : kernel_(kernel) {
   kernel_.directory("sys/class/mdev_bus");
   kernel_.directory(kBusDevices);
@@ -52,6 +61,34 @@ FakeMdev::FakeMdev(FakeKernel& kernel) : kernel_(kernel) {
   kernel_.on_write("sys/bus/pci/devices/*/*/remove", [this](const auto& names, const auto& value) {
     return remove(names[0], names[1], value);
   });
+  kernel_.on_vfs(
+      [this](const std::string& address) {
+        if (const auto types = of_vfs_.find(owner(address)); types != of_vfs_.end())
+          add_parent(address, types->second);
+      },
+      [this](const std::string& address) { remove_parent(address); });
+}
+
+std::string FakeMdev::owner(const std::string& address) const {
+  return kernel_.link_name(parent_path(address) / "physfn").value_or(address);
+}
+
+std::vector<std::string> FakeMdev::parents_of(const std::string& owner) const {
+  std::vector<std::string> out = {owner};
+  for (const std::string& function : kernel_.vfs_of(owner)) {
+    if (kernel_.exists(parent_path(function) / "mdev_supported_types")) out.push_back(function);
+  }
+  return out;
+}
+
+void FakeMdev::add_vf_parents(const std::string& address, const std::vector<FakeVgpuType>& types) {
+  of_vfs_[address] = types;
+  for (const std::string& function : kernel_.vfs_of(address)) add_parent(function, types);
+}
+
+void FakeMdev::remove_parent(const std::string& address) {
+  for (const std::string& uuid : uuids_on(address)) remove(address, uuid, "1");
+  kernel_.remove(fs::path("sys/class/mdev_bus") / address);
 }
 
 void FakeMdev::add_parent(const std::string& address, const std::vector<FakeVgpuType>& types) {
@@ -95,10 +132,12 @@ std::vector<std::string> FakeMdev::uuids_on(const std::string& address) const {
 
 std::vector<std::string> FakeMdev::devices_on(const std::string& address) const {
   std::vector<std::string> out;
-  for (const std::string& uuid : uuids_on(address)) {
-    const std::string type = kernel_.link_name(parent_path(address) / uuid / "mdev_type").value();
-    const std::string name = kernel_.read_attribute(type_path(address, type) / "name").value();
-    out.push_back(name.substr(name.find_last_of(' ') + 1) + " " + uuid);
+  for (const std::string& parent : parents_of(address)) {
+    for (const std::string& uuid : uuids_on(parent)) {
+      const std::string type = kernel_.link_name(parent_path(parent) / uuid / "mdev_type").value();
+      const std::string name = kernel_.read_attribute(type_path(parent, type) / "name").value();
+      out.push_back(name.substr(name.find_last_of(' ') + 1) + " " + uuid);
+    }
   }
   std::sort(out.begin(), out.end());
   return out;
@@ -108,23 +147,35 @@ unsigned FakeMdev::number(const fs::path& relative) const {
   return static_cast<unsigned>(std::stoul(kernel_.read_attribute(relative).value()));
 }
 
-// The driver's equal-size rule: all vGPUs have one framebuffer size; a type is offered while fewer vGPUs
-// exist, of whatever type, than its maximum.
+// The driver's equal-size rule: all vGPUs of a GPU have one framebuffer size; a type is offered while fewer
+// vGPUs exist, of whatever type, than its maximum; and on a virtual function there is one at most.
 unsigned FakeMdev::available(const std::string& address, const std::string& type_id) const {
-  const auto uuids = uuids_on(address);
+  const std::string gpu = owner(address);
+  unsigned carried = 0;
+  std::filesystem::path type_of_one;
+  for (const std::string& parent : parents_of(gpu)) {
+    const auto uuids = uuids_on(parent);
+    if (uuids.empty()) continue;
+    carried += static_cast<unsigned>(uuids.size());
+    type_of_one =
+        type_path(parent, kernel_.link_name(parent_path(parent) / uuids.front() / "mdev_type").value());
+  }
   const auto path = type_path(address, type_id);
   const auto most = number(path / ".max_instances");
-  if (uuids.empty()) return most;
-  const std::string carried = kernel_.link_name(parent_path(address) / uuids.front() / "mdev_type").value();
-  if (number(type_path(address, carried) / ".framebuffer") != number(path / ".framebuffer")) return 0;
-  return most - std::min<unsigned>(most, static_cast<unsigned>(uuids.size()));
+  const bool fits = carried == 0 || number(type_of_one / ".framebuffer") == number(path / ".framebuffer");
+  const unsigned left = fits ? most - std::min(most, carried) : 0;
+  if (gpu == address) return left;
+  return uuids_on(address).empty() ? std::min(left, 1U) : 0;
 }
 
 void FakeMdev::update_available(const std::string& address) {
-  const auto types = kernel_.list(parent_path(address) / "mdev_supported_types").value();
-  for (const std::string& type : types) {
-    kernel_.file(type_path(address, type) / "available_instances",
-                 std::to_string(available(address, type)) + "\n");
+  for (const std::string& parent : parents_of(owner(address))) {
+    const auto types = kernel_.list(parent_path(parent) / "mdev_supported_types");
+    if (!types) continue;
+    for (const std::string& type : *types) {
+      kernel_.file(type_path(parent, type) / "available_instances",
+                   std::to_string(available(parent, type)) + "\n");
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // Mediated devices of the fake kernel: parents with types, and what writes to `create` and `remove` do.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct FakeVgpuType {
 
 /// The types of a board with 16 GiB, as the virtual node's test module has them.
 std::vector<FakeVgpuType> t4_types();
+/// Some of a board with 48 GiB, of virtual functions.
+std::vector<FakeVgpuType> l40s_types();
 
 /// Keeps everything in the kernel's tree, so that a process which dies leaves what it has done.
 class FakeMdev {
@@ -31,12 +34,15 @@ class FakeMdev {
 
   /// Makes a function that was added before a parent.
   void add_parent(const std::string& address, const std::vector<FakeVgpuType>& types = t4_types());
+  /// The same of each virtual function that a function has or is given later: one vGPU on each, and all
+  /// together have one framebuffer.
+  void add_vf_parents(const std::string& address, const std::vector<FakeVgpuType>& types = l40s_types());
   /// A vGPU that somebody else makes or removes (not counted as a change).
   void add_device(const std::string& address, const std::string& type_id, const std::string& uuid);
 
   void remove_device(const std::string& address, const std::string& uuid);
 
-  /// "T4-4Q UUID" of each vGPU on a parent, sorted.
+  /// "T4-4Q UUID" of each vGPU on a parent, or on one of its virtual functions, sorted.
   std::vector<std::string> devices_on(const std::string& address) const;
 
   // Drivers that misbehave.
@@ -49,12 +55,17 @@ class FakeMdev {
   int create(const std::string& address, const std::string& type_id, const std::string& value);
   int remove(const std::string& address, const std::string& uuid, const std::string& value);
   unsigned number(const std::filesystem::path& relative) const;
+  void remove_parent(const std::string& address);
+  /// The function that the framebuffer is of.
+  std::string owner(const std::string& address) const;
+  std::vector<std::string> parents_of(const std::string& owner) const;
   unsigned available(const std::string& address, const std::string& type_id) const;
   void update_available(const std::string& address);
   std::vector<std::string> uuids_on(const std::string& address) const;
   unsigned free_group() const;
 
   FakeKernel& kernel_;
+  std::map<std::string, std::vector<FakeVgpuType>> of_vfs_;  ///< by physical function
 };
 
 }  // namespace ferry::test

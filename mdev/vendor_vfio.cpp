@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mdev/vendor_vfio.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "mdev/text_parts.h"
+#include "mdev/vfio_nodes.h"
+
+namespace ferry {
+namespace {
+
+std::filesystem::path attribute(const PciAddress& function, const char* name) {
+  return sysfs_path(function) / "nvidia" / name;
+}
+
+std::optional<CreatableType> type_of(std::string_view id, std::string_view name) {
+  const auto number = whole_number(id);
+  if (!number || *number == 0 || name.empty()) return std::nullopt;
+  return CreatableType{.id = std::to_string(*number), .name = std::string(name)};
+}
+
+std::optional<CreatableType> parse_line(std::string_view line) {
+  constexpr std::string_view kBlank = " \t";
+  // At the first colon only: a name may have one.
+  const auto colon = line.find(':');
+  if (colon != std::string_view::npos) {
+    const std::string_view id = trimmed(line.substr(0, colon));
+    if (whole_number(id)) return type_of(id, trimmed(line.substr(colon + 1)));
+  }
+  const auto first = line.find_first_of(kBlank);
+  if (first == std::string_view::npos) return std::nullopt;
+  // The number in front goes first: a consumer card's name ends in one too.
+  if (auto type = type_of(line.substr(0, first), trimmed(line.substr(first)))) return type;
+  if (colon != std::string_view::npos) return std::nullopt;
+  const auto last = line.find_last_of(kBlank);
+  return type_of(line.substr(last + 1), trimmed(line.substr(0, last)));
+}
+
+// Absent: 0, or the empty text that some releases show before the first vGPU.
+Result<std::optional<std::string>> read_current_type(const HostFs& host, const PciAddress& function) {
+  const auto path = current_type_path(function);
+  auto text = host.read_attribute(path);
+  if (!text) return fail(std::move(text).error());
+  const std::string_view number = trimmed(*text);
+  if (number.empty()) return std::optional<std::string>();
+  const auto id = whole_number(number);
+  if (!id) {
+    return fail(Errc::malformed_host, fmt::format("/{}: '{}' is not a number", path.string(), *text));
+  }
+  return *id == 0 ? std::optional<std::string>() : std::to_string(*id);
+}
+
+VgpuType offered(CreatableType&& type) {
+  VgpuType out;
+  out.short_name = last_word(type.name);
+  out.id = std::move(type.id);
+  out.name = std::move(type.name);
+  out.available = 1;
+  return out;
+}
+
+}  // namespace
+
+std::vector<CreatableType> parse_creatable_types(std::string_view text) {
+  std::vector<CreatableType> out;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    auto type = parse_line(trimmed(text.substr(0, end)));
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    if (type && std::ranges::find(out, type->id, &CreatableType::id) == out.end())
+      out.push_back(std::move(*type));
+  }
+  return out;
+}
+
+bool has_vendor_vfio(const HostFs& host, const PciAddress& function) {
+  return host.exists(current_type_path(function));
+}
+
+Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, const PciAddress& function) {
+  auto text = host.read_attribute(attribute(function, "creatable_vgpu_types"));
+  if (!text) return fail(std::move(text).error());
+  return parse_creatable_types(*text);
+}
+
+VendorFunction read_vendor_function(const HostFs& host, const PciFunction& function) {
+  VendorFunction out;
+  out.parent.address = function.address;
+  auto current = read_current_type(host, function.address);
+  if (!current) {
+    out.parent.problem = std::move(current).error();
+    return out;
+  }
+  auto types = read_creatable_types(host, function.address);
+  if (types) {
+    out.parent.types.reserve(types->size());
+    for (CreatableType& type : *types) out.parent.types.push_back(offered(std::move(type)));
+  } else {
+    out.parent.problem = std::move(types).error();
+  }
+  std::ranges::sort(out.parent.types, {}, [](const VgpuType& type) { return whole_number(type.id); });
+  if (const auto& id = *current) {
+    VgpuDevice device;
+    device.id.text = function.address.text();
+    device.parent = function.address;
+    device.type_id = *id;
+    device.type_name = *id;
+    device.short_name = *id;
+    device.iommu_group = function.iommu_group;
+    device.driver = function.driver;
+    device.nodes = read_vfio_nodes(host, sysfs_path(function.address), function.iommu_group);
+    out.device = std::move(device);
+  }
+  return out;
+}
+
+std::filesystem::path current_type_path(const PciAddress& function) {
+  return attribute(function, "current_vgpu_type");
+}
+
+}  // namespace ferry

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_vendor_vfio.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+namespace ferry::test {
+namespace fs = std::filesystem;
+
+namespace {
+
+fs::path function_path(const std::string& address) {
+  return fs::path("sys/devices/pci0000:00") / address;
+}
+fs::path current_path(const std::string& address) {
+  return function_path(address) / "nvidia/current_vgpu_type";
+}
+// A hidden file: a VM in another process holds it too.
+fs::path held_path(const std::string& address) {
+  return function_path(address) / "nvidia/.held";
+}
+std::string number_of(const FakeVgpuType& type) {
+  return type.id.substr(type.id.find_last_of('-') + 1);
+}
+
+}  // namespace
+
+FakeVendorVfio::FakeVendorVfio(FakeKernel& kernel) : kernel_(kernel) {
+  kernel_.on_write("sys/bus/pci/devices/*/nvidia/current_vgpu_type",
+                   [this](const auto& names, const auto& value) { return write(names[0], value); });
+  kernel_.on_vfs(
+      [this](const std::string& address) {
+        if (gpus_.contains(owner(address))) add_function(address);
+      },
+      [](const std::string&) {});
+}
+
+std::string FakeVendorVfio::owner(const std::string& function) const {
+  return kernel_.link_name(function_path(function) / "physfn").value_or(function);
+}
+
+std::string FakeVendorVfio::type_on(const std::string& function) const {
+  return kernel_.read_attribute(current_path(function)).value_or("0");
+}
+
+const FakeVgpuType* FakeVendorVfio::find(const std::string& address, const std::string& number) const {
+  const auto& types = gpus_.at(address);
+  const auto found = std::ranges::find(types, number, number_of);
+  return found == types.end() ? nullptr : &*found;
+}
+
+void FakeVendorVfio::add_function(const std::string& function) {
+  kernel_.file(current_path(function), "0\n");
+  kernel_.file(function_path(function) / "nvidia/creatable_vgpu_types", "");
+  if (const auto group = kernel_.link_name(function_path(function) / "iommu_group")) {
+    kernel_.file(fs::path("dev/vfio") / *group, "");
+    kernel_.file(fs::path("sys/class/vfio") / *group / "dev", fmt::format("244:{}\n", *group));
+    kernel_.file(function_path(function) / "vfio-dev" / ("vfio" + *group) / "dev",
+                 fmt::format("511:{}\n", *group));
+  }
+  update_creatable(owner(function));
+}
+
+void FakeVendorVfio::add_gpu(const std::string& address, const std::vector<FakeVgpuType>& types) {
+  gpus_[address] = types;
+  for (const std::string& function : kernel_.vfs_of(address)) add_function(function);
+}
+
+void FakeVendorVfio::set(const std::string& function, const std::string& number) {
+  if (const int error = write(function, number); error != 0) {
+    throw std::logic_error(fmt::format("fake type {} on {}: errno {}", number, function, error));
+  }
+}
+
+void FakeVendorVfio::hold(const std::string& function, bool held) {
+  if (held) {
+    kernel_.file(held_path(function), "");
+  } else {
+    kernel_.remove(held_path(function));
+  }
+}
+
+std::vector<std::string> FakeVendorVfio::devices_on(const std::string& address) const {
+  std::vector<std::string> out;
+  for (const std::string& function : kernel_.vfs_of(address)) {
+    const std::string number = type_on(function);
+    if (number == "0") continue;
+    const FakeVgpuType* type = find(address, number);
+    const std::string name = type == nullptr ? number : type->name;
+    out.push_back(name.substr(name.find_last_of(' ') + 1) + " " + function);
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+// As of mediated devices on virtual functions, save that what cannot be created is not listed.
+bool FakeVendorVfio::creatable(const std::string& function, const FakeVgpuType& type, unsigned hidden) const {
+  if (type_on(function) != "0") return false;
+  const std::string gpu = owner(function);
+  unsigned carried = 0;
+  for (const std::string& sibling : kernel_.vfs_of(gpu)) {
+    const FakeVgpuType* other = find(gpu, type_on(sibling));
+    if (other == nullptr) continue;
+    if (other->framebuffer_mib != type.framebuffer_mib) return false;
+    ++carried;
+  }
+  return carried + hidden < type.max_instances;
+}
+
+void FakeVendorVfio::update_creatable(const std::string& address) {
+  for (const std::string& function : kernel_.vfs_of(address)) {
+    std::string text = header;
+    for (const FakeVgpuType& type : gpus_.at(address)) {
+      if (creatable(function, type, 0)) text += fmt::format("{:<5} : {}\n", number_of(type), type.name);
+    }
+    kernel_.file(function_path(function) / "nvidia/creatable_vgpu_types", text);
+  }
+}
+
+int FakeVendorVfio::write(const std::string& function, const std::string& value) {
+  if (value.empty() || value.find_first_not_of("0123456789") != std::string::npos) return EINVAL;
+  if (kernel_.exists(held_path(function))) return EPERM;
+  const std::string gpu = owner(function);
+  if (value == "0") {
+    if (swallow_removes) return 0;
+    kernel_.file(current_path(function), "0\n");
+  } else {
+    const FakeVgpuType* type = find(gpu, value);
+    if (type == nullptr) return EINVAL;
+    if (!creatable(function, *type, hidden_vgpus)) return EIO;
+    if (swallow_creates) return 0;
+    kernel_.file(current_path(function), value + "\n");
+  }
+  update_creatable(gpu);
+  return 0;
+}
+
+}  // namespace ferry::test
