@@ -4,7 +4,7 @@
 #include <linux/uaccess.h>
 #include <linux/vfio.h>
 
-#define REVISION 0xa1
+#include "vgpu_pci.h"
 
 static struct vendor_vf *to_vf(struct vfio_device *vdev)
 {
@@ -65,7 +65,7 @@ static void vendor_close(struct vfio_device *vdev)
 /* What the VM reads of a vGPU's identity; all else is the VF's own. @ids: the config space's first 64 bytes. */
 static void put_ids(const struct vendor_vf *vf, u8 *ids, u8 *given)
 {
-	const u32 class = PCI_CLASS_DISPLAY_VGA << 16 | REVISION;
+	const u32 class = PCI_CLASS_DISPLAY_VGA << 16 | VGPU_REVISION;
 	const u32 subsystem = (u32)vf->spec->subsystem_device << 16 | PCI_VENDOR_ID_NVIDIA;
 
 	*(__le32 *)(ids + PCI_CLASS_REVISION) = cpu_to_le32(class);

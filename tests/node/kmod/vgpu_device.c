@@ -5,39 +5,23 @@
 
 #include <linux/module.h>
 #include <linux/mutex.h>
-#include <linux/pci.h>
-#include <linux/slab.h>
 #include <linux/string.h>
-#include <linux/uaccess.h>
 #include <linux/vfio.h>
 
 #include "gpu.h"
 #include "mdev_parent.h"
+#include "vgpu_pci.h"
 
-#define CONFIG_SIZE 256
-#define BAR0_SIZE 0x4000
-#define REVISION 0xa1
 #define PARAMS_SIZE 256
-
-/* The region's index is in the upper bits of a file offset, as in vfio-pci. */
-#define REGION_SHIFT 40
-#define REGION_OFFSET(index) ((u64)(index) << REGION_SHIFT)
 
 struct vgpu {
 	struct vfio_device vdev;
 	struct mdev_type *type;
+	struct vgpu_pci pci;
+	unsigned int placement;
 	struct mutex lock; /* the members below */
 	bool open;
-	unsigned int placement;
 	char params[PARAMS_SIZE];
-	u8 config[CONFIG_SIZE];
-	u8 writable[CONFIG_SIZE]; /* the bits of config that the user may change */
-	u8 *bar0;
-};
-
-struct region {
-	u8 *data;
-	size_t size;
 };
 
 static struct vgpu *to_vgpu(struct vfio_device *vdev)
@@ -50,70 +34,18 @@ static struct gpu *gpu_of(struct vgpu *vgpu)
 	return place_of(vgpu->type)->gpu;
 }
 
-static struct region region_at(struct vgpu *vgpu, u32 index)
-{
-	switch (index) {
-	case VFIO_PCI_CONFIG_REGION_INDEX:
-		return (struct region){ vgpu->config, CONFIG_SIZE };
-	case VFIO_PCI_BAR0_REGION_INDEX:
-		return (struct region){ vgpu->bar0, BAR0_SIZE };
-	default:
-		return (struct region){ NULL, 0 };
-	}
-}
-
-static void put_le16(u8 *bytes, u16 value)
-{
-	*(__le16 *)bytes = cpu_to_le16(value);
-}
-
-static void put_le32(u8 *bytes, u32 value)
-{
-	*(__le32 *)bytes = cpu_to_le32(value);
-}
-
-/* No interrupt pin and no capabilities: nothing here ever raises an interrupt. */
-static void reset(struct vgpu *vgpu)
-{
-	const struct vgpu_spec *spec = spec_of(vgpu->type);
-
-	memset(vgpu->config, 0, CONFIG_SIZE);
-	put_le16(vgpu->config + PCI_VENDOR_ID, PCI_VENDOR_ID_NVIDIA);
-	put_le16(vgpu->config + PCI_DEVICE_ID, gpu_of(vgpu)->pdev->device);
-	put_le32(vgpu->config + PCI_CLASS_REVISION, PCI_CLASS_DISPLAY_VGA << 16 | REVISION);
-	put_le32(vgpu->config + PCI_BASE_ADDRESS_0,
-		 PCI_BASE_ADDRESS_SPACE_MEMORY | PCI_BASE_ADDRESS_MEM_TYPE_32);
-	put_le16(vgpu->config + PCI_SUBSYSTEM_VENDOR_ID, PCI_VENDOR_ID_NVIDIA);
-	put_le16(vgpu->config + PCI_SUBSYSTEM_ID, spec->subsystem_device);
-	memset(vgpu->bar0, 0, BAR0_SIZE);
-}
-
-/* With the address bits of a BAR below its size fixed to zero, sizing it needs no code of its own. */
-static void set_writable(struct vgpu *vgpu)
-{
-	put_le16(vgpu->writable + PCI_COMMAND, PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER);
-	put_le32(vgpu->writable + PCI_BASE_ADDRESS_0, ~(BAR0_SIZE - 1));
-	vgpu->writable[PCI_CACHE_LINE_SIZE] = 0xff;
-	vgpu->writable[PCI_INTERRUPT_LINE] = 0xff;
-}
-
 static int vgpu_init(struct vfio_device *vdev)
 {
 	struct vgpu *vgpu = to_vgpu(vdev);
 
-	vgpu->bar0 = kzalloc(BAR0_SIZE, GFP_KERNEL);
-	if (!vgpu->bar0)
-		return -ENOMEM;
 	vgpu->type = to_mdev_device(vdev->dev)->type;
 	mutex_init(&vgpu->lock);
-	set_writable(vgpu);
-	reset(vgpu);
-	return 0;
+	return init_vgpu_pci(&vgpu->pci, gpu_of(vgpu)->pdev->device, spec_of(vgpu->type)->subsystem_device);
 }
 
 static void vgpu_free(struct vfio_device *vdev)
 {
-	kfree(to_vgpu(vdev)->bar0);
+	free_vgpu_pci(&to_vgpu(vdev)->pci);
 	vfio_free_device(vdev);
 }
 
@@ -130,8 +62,8 @@ static int vgpu_open(struct vfio_device *vdev)
 		return ret;
 	mutex_lock(&vgpu->lock);
 	vgpu->open = true;
-	reset(vgpu);
 	mutex_unlock(&vgpu->lock);
+	reset_vgpu_pci(&vgpu->pci);
 	return 0;
 }
 
@@ -148,130 +80,19 @@ static void vgpu_close(struct vfio_device *vdev)
 	mutex_unlock(&gpu->lock);
 }
 
-/* Finds the bytes at @pos and cuts @count to what the region holds. NULL if there is nothing at @pos. */
-static u8 *bytes_at(struct vgpu *vgpu, loff_t pos, size_t *count)
-{
-	const struct region region = region_at(vgpu, pos >> REGION_SHIFT);
-	const u64 offset = pos & (REGION_OFFSET(1) - 1);
-
-	if (offset >= region.size)
-		return NULL;
-	*count = min_t(size_t, *count, region.size - offset);
-	return region.data + offset;
-}
-
 static ssize_t vgpu_read(struct vfio_device *vdev, char __user *buf, size_t count, loff_t *ppos)
 {
-	struct vgpu *vgpu = to_vgpu(vdev);
-	const u8 *from = bytes_at(vgpu, *ppos, &count);
-	unsigned long left;
-
-	if (!from)
-		return -EINVAL;
-	mutex_lock(&vgpu->lock);
-	left = copy_to_user(buf, from, count);
-	mutex_unlock(&vgpu->lock);
-	if (left)
-		return -EFAULT;
-	*ppos += count;
-	return count;
+	return read_vgpu_pci(&to_vgpu(vdev)->pci, buf, count, ppos);
 }
 
 static ssize_t vgpu_write(struct vfio_device *vdev, const char __user *buf, size_t count, loff_t *ppos)
 {
-	struct vgpu *vgpu = to_vgpu(vdev);
-	u8 *to = bytes_at(vgpu, *ppos, &count);
-	u8 *data;
-	size_t i;
-
-	if (!to)
-		return -EINVAL;
-	data = memdup_user(buf, count);
-	if (IS_ERR(data))
-		return PTR_ERR(data);
-	mutex_lock(&vgpu->lock);
-	if (to >= vgpu->config && to < vgpu->config + CONFIG_SIZE) {
-		const u8 *writable = vgpu->writable + (to - vgpu->config);
-
-		for (i = 0; i < count; i++)
-			to[i] = (to[i] & ~writable[i]) | (data[i] & writable[i]);
-	} else {
-		memcpy(to, data, count);
-	}
-	mutex_unlock(&vgpu->lock);
-	kfree(data);
-	*ppos += count;
-	return count;
-}
-
-static long get_info(void __user *arg)
-{
-	const size_t size = offsetofend(struct vfio_device_info, num_irqs);
-	struct vfio_device_info info;
-
-	if (copy_from_user(&info, arg, size))
-		return -EFAULT;
-	if (info.argsz < size)
-		return -EINVAL;
-	info.flags = VFIO_DEVICE_FLAGS_PCI | VFIO_DEVICE_FLAGS_RESET;
-	info.num_regions = VFIO_PCI_NUM_REGIONS;
-	info.num_irqs = VFIO_PCI_NUM_IRQS;
-	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
-}
-
-static long get_region_info(struct vgpu *vgpu, void __user *arg)
-{
-	const size_t size = offsetofend(struct vfio_region_info, offset);
-	struct vfio_region_info info;
-	struct region region;
-
-	if (copy_from_user(&info, arg, size))
-		return -EFAULT;
-	if (info.argsz < size || info.index >= VFIO_PCI_NUM_REGIONS)
-		return -EINVAL;
-	region = region_at(vgpu, info.index);
-	info.flags = region.size ? VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE : 0;
-	info.cap_offset = 0;
-	info.size = region.size;
-	info.offset = REGION_OFFSET(info.index);
-	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
-}
-
-static long get_irq_info(void __user *arg)
-{
-	const size_t size = offsetofend(struct vfio_irq_info, count);
-	struct vfio_irq_info info;
-
-	if (copy_from_user(&info, arg, size))
-		return -EFAULT;
-	if (info.argsz < size || info.index >= VFIO_PCI_NUM_IRQS)
-		return -EINVAL;
-	info.flags = 0;
-	info.count = 0;
-	return copy_to_user(arg, &info, size) ? -EFAULT : 0;
+	return write_vgpu_pci(&to_vgpu(vdev)->pci, buf, count, ppos);
 }
 
 static long vgpu_ioctl(struct vfio_device *vdev, unsigned int cmd, unsigned long arg)
 {
-	struct vgpu *vgpu = to_vgpu(vdev);
-
-	switch (cmd) {
-	case VFIO_DEVICE_GET_INFO:
-		return get_info((void __user *)arg);
-	case VFIO_DEVICE_GET_REGION_INFO:
-		return get_region_info(vgpu, (void __user *)arg);
-	case VFIO_DEVICE_GET_IRQ_INFO:
-		return get_irq_info((void __user *)arg);
-	case VFIO_DEVICE_SET_IRQS:
-		return -EINVAL; /* there are none */
-	case VFIO_DEVICE_RESET:
-		mutex_lock(&vgpu->lock);
-		reset(vgpu);
-		mutex_unlock(&vgpu->lock);
-		return 0;
-	default:
-		return -ENOTTY;
-	}
+	return vgpu_pci_ioctl(&to_vgpu(vdev)->pci, cmd, arg);
 }
 
 static const struct vfio_device_ops vgpu_ops = {
