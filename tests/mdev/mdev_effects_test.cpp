@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernel answers to the writes that making and removing mediated devices is made of.
-// On the real kernel {vgpu} is a GPU that offers the types of t4_types() and carries no vGPU. {mdev_vfs} and
-// {vfio_vfs} are L40S with 16 virtual functions each, without vGPUs: on the former's they are mediated
-// devices, on the latter's of vendor-specific VFIO. {sriov} can have four virtual functions and has none.
+// On the real kernel {vgpu} is a GPU that offers the types of t4_types() and carries no vGPU.
 #include <cerrno>
 #include <memory>
 

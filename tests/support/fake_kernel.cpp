@@ -570,6 +570,7 @@ int FakeKernel::bind(const std::string& driver, const std::string& address) {
 
 int FakeKernel::unbind(const std::string& driver, const std::string& address) {
   if (!functions_.contains(address) || driver_of(address) != driver) return ENODEV;
+  if (drivers_.at(driver).sriov && !vfs_of(address).empty()) enable_vfs(address, 0);
   detach(address);
   return 0;
 }

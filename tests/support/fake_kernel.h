@@ -44,7 +44,7 @@ struct FakeDriver {
   std::string module = {};         ///< empty: the name with '-' as '_'
   std::set<std::string> ids = {};  ///< "10de:2684", or "class:0403"; vfio drivers match by override only
   bool vfio = false;
-  bool sriov = false;  ///< takes writes to sriov_numvfs
+  bool sriov = false;  ///< takes writes to sriov_numvfs; virtual functions go with its binding
 };
 
 /// One recorded change of the host.
