@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
+
 #include "cli/command_line.h"
 #include "cli/replaced_programs.h"
 #include "common/host_writer.h"
+#include "mdev/called_gpu_management.h"
 
 int main(int argc, char** argv) {
   // The child of a write that may hang: before anything else, so that it holds and starts nothing.
-  if (argc > 1 && argv[1] == ferry::kHostActVerb) return ferry::host_act_main(argc, argv);
+  if (argc > 1 && argv[1] == ferry::kHostActVerb) {
+    constexpr std::array<ferry::HostLibrary, 1> kLibraries = {
+        {{.name = ferry::kGpuLibrary, .answer = ferry::answer_nvml_call}}};
+    return ferry::host_act_main(argc, argv, kLibraries);
+  }
   if (argc > 0) {
     if (const auto status = ferry::run_replaced_program(argv[0], argc, argv)) return *status;
   }

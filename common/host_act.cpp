@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The child's side of the host writer.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -22,6 +23,9 @@
 
 namespace ferry {
 namespace {
+
+constexpr std::size_t kLongestAnswer = 64UL * 1024;
+constexpr std::size_t kLongestAttribute = 4096;  // a page. ABI: Documentation/filesystems/sysfs.rst
 
 int errno_of(const Result<>& result) {
   if (result) return 0;
@@ -131,12 +135,25 @@ int run_program(const HostFs& host, std::string_view request) {
 int read_attribute(const HostFs& host, std::string_view path, std::string& into) {
   auto text = host.read_attribute(path);
   if (!text) return errno_of(fail(std::move(text).error()));
-  into = std::move(*text);
+  into = text->substr(0, kLongestAttribute);
   return 0;
 }
 
+int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std::string_view request,
+                std::string& into) {
+  const auto end = std::min(request.find('\0'), request.size());
+  for (const HostLibrary& library : libraries) {
+    if (library.name != request.substr(0, end)) continue;
+    into = library.answer(host, request.substr(std::min(end + 1, request.size())));
+    return into.size() <= kLongestAnswer ? 0 : EMSGSIZE;
+  }
+  return ENOSYS;
+}
+
 // The errno; what was read is put into `read`.
-int perform(HostFs& host, const std::string& root, std::string_view request, std::string& read) {
+int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> libraries,
+            std::string_view request, std::string& read) {
+  if (request.starts_with('c')) return ask_library(host, libraries, request.substr(1), read);
   if (request.starts_with('r')) return read_attribute(host, request.substr(1), read);
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
   if (request.starts_with('x')) return run_program(host, request.substr(1));
@@ -148,7 +165,7 @@ int perform(HostFs& host, const std::string& root, std::string_view request, std
 
 }  // namespace
 
-int host_act_main(int argc, char** argv) {
+int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries) {
   if (argc != 3) return 2;
   const std::string root = std::span<char*>(argv, 3)[2];
   HostFs host(root);
@@ -162,7 +179,8 @@ int host_act_main(int argc, char** argv) {
     std::string read;
     if (request.front() != 'W' || outcome == 0) {
       if (request.front() == 'W') request.front() = 'w';
-      outcome = perform(host, root, std::string_view(request).substr(0, static_cast<std::size_t>(n)), read);
+      outcome = perform(host, root, libraries,
+                        std::string_view(request).substr(0, static_cast<std::size_t>(n)), read);
     } else {
       outcome = ECANCELED;
     }

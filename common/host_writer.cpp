@@ -17,8 +17,7 @@
 namespace ferry {
 namespace {
 
-// sysfs shows a page at most. ABI: Documentation/filesystems/sysfs.rst.
-constexpr std::size_t kLongestAttribute = 4096;
+constexpr std::size_t kLongestAnswer = 64UL * 1024;
 
 enum class Waited { answered, late };
 
@@ -150,7 +149,7 @@ Result<std::string> SpawningWriter::answer(Child& child, const std::string& what
     }
   }
   int number = 0;
-  std::string read(kLongestAttribute, '\0');
+  std::string read(kLongestAnswer, '\0');
   std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
                                 iovec{.iov_base = read.data(), .iov_len = read.size()}};
   const ssize_t size = ::readv(child.line.get(), parts.data(), static_cast<int>(parts.size()));
@@ -211,6 +210,14 @@ std::string HostCommand::text() const {
   std::string out;
   for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
   return out;
+}
+
+Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::milliseconds deadline) {
+  auto answer = act("c" + call.library + '\0' + call.request, call.what, call.device, deadline);
+  if (!answer && answer.error().code == std::errc::function_not_supported) {
+    answer.error().code = make_error_code(Errc::unsupported);
+  }
+  return answer;
 }
 
 Result<> SpawningWriter::run(const HostCommand& command, std::chrono::milliseconds deadline) {

@@ -43,6 +43,15 @@ struct HostCommand {
   std::string text() const;        ///< "/usr/bin/nvidia-smi -i 0000:01:00.0 -pm 0"
 };
 
+/// Something that a library of the host's driver is asked for.
+struct LibraryCall {
+  std::string library;   ///< by the name under which host_act_main() knows it
+  std::string request;   ///< as that library's act takes it
+  std::string device;    ///< what it acts on: named by the record if it does not return
+  bool changes = false;  ///< whether it changes the device
+  std::string what;      ///< for errors: "read the GPU instances of 0000:17:00.0"
+};
+
 /// One write(2) of a value to an existing attribute below the host's root.
 struct AttributeWrite {
   std::filesystem::path path;  ///< relative
@@ -94,6 +103,13 @@ class HostWriter {
   virtual Result<std::string> read(const std::filesystem::path& relative,
                                    std::chrono::milliseconds deadline = kReadDeadline) = 0;
 
+  /// Has a library asked in the other process: such a library may crash, hang, or keep a GPU open for as long
+  /// as it is loaded. What it answers, in its own words; errors of its own are in there. Errc::unsupported:
+  /// the child knows no library of that name.
+  virtual Result<std::string> call(const LibraryCall& call, std::chrono::milliseconds /*deadline*/) {
+    return fail(Errc::unsupported, call.what + ": no library can be asked");
+  }
+
   /// Says that so many acts at a time are about to come, so that what they need may start meanwhile.
   virtual void prepare(std::size_t /*acts*/) {}
 };
@@ -118,6 +134,7 @@ class SpawningWriter final : public HostWriter {
   Result<> run(const HostCommand& command, std::chrono::milliseconds deadline) override;
   Result<std::string> read(const std::filesystem::path& relative,
                            std::chrono::milliseconds deadline) override;
+  Result<std::string> call(const LibraryCall& call, std::chrono::milliseconds deadline) override;
   void prepare(std::size_t acts) override;
   /// The child has them all at once, and no waiting lies between one and the next.
   Result<> write_in_order(std::span<const AttributeWrite> writes,
@@ -147,12 +164,18 @@ class SpawningWriter final : public HostWriter {
 /// The word that makes our executable such a child: argv[1].
 inline constexpr std::string_view kHostActVerb = "host-act";
 
+/// A library that the child can ask.
+struct HostLibrary {
+  std::string_view name;
+  std::string (*answer)(const HostFs& host, std::string_view request);
+};
+
 /// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
 /// path, a NUL and the value; "W" and the same, for a write that is left out (ECANCELED) behind one that
-/// failed; "m" or "u" and the name of a module to load or unload; "r" and a path; or "x", a root directory,
-/// and each word of a program after a NUL. The answer is the errno as an int, 0 for done, or a program's exit
-/// status, negated; behind it what was read, an attribute's page at most. Ends, with 0, when the other end
-/// closes; 2 when called wrongly.
-int host_act_main(int argc, char** argv);
+/// failed; "m" or "u" and the name of a module to load or unload; "r" and a path; "x", a root directory, and
+/// each word of a program after a NUL; or "c", a library's name, a NUL and the request to it. The answer is
+/// the errno as an int, 0 for done, or a program's exit status, negated; behind it what was read or answered,
+/// 64 KiB at most. Ends, with 0, when the other end closes; 2 when called wrongly.
+int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries = {});
 
 }  // namespace ferry

@@ -210,6 +210,19 @@ TEST_F(HostWriterTest, DoesNotTakeAnEndWithoutAnAnswerForSuccess) {
   }
 }
 
+TEST_F(HostWriterTest, AsksALibraryInAnotherProcess) {
+  SpawningWriter writer(host_);
+  const auto ask = [&](const std::string& library, const std::string& request) {
+    return writer.call({.library = library, .request = request, .device = "d", .what = "ask"},
+                       kWriteDeadline);
+  };
+  EXPECT_EQ(test::must(ask("echo", std::string("a\0b", 3))), tree_.path().string() + std::string(" a\0b", 4));
+  EXPECT_EQ(ask("none", "a").error().code, Errc::unsupported);
+  EXPECT_EQ(ask("echo", "too much").error().code, std::errc::message_size);
+  EXPECT_EQ(ask("echo", "die").error().message, "ask: the writing process ended without an answer");
+  EXPECT_EQ(test::must(ask("echo", "x")), tree_.path().string() + " x") << "after a crash";
+}
+
 TEST_F(HostWriterTest, RefusesAWrongCallOfTheChild) {
   std::vector<std::string> words = {"ferry", std::string(kHostActVerb), "erase", "/"};
   std::vector<char*> arguments;

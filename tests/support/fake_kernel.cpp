@@ -471,6 +471,23 @@ Result<> FakeKernel::run(const HostCommand& command, std::chrono::milliseconds /
   return {};
 }
 
+Result<std::string> FakeKernel::call(const LibraryCall& call, std::chrono::milliseconds /*deadline*/) {
+  const std::lock_guard lock(mutex_);
+  bool stuck = false;
+  if (!libraries_) return fail(Errc::unsupported, call.what + ": no library can be asked");
+  if (call.changes) {
+    const std::string path = fmt::format("call/{}/{}", call.device, call.library);
+    if (const int error = next_change(path, call.request, stuck); error != 0) {
+      return fail(error_from_errno(error, call.what));
+    }
+  }
+  if (stuck || stuck_.contains(call.device)) {
+    record_stuck(call.what, call.device);
+    return fail(Errc::stuck, call.what + ": still in the kernel");
+  }
+  return libraries_(call);
+}
+
 Result<> FakeKernel::write_file(const fs::path& relative, std::string_view content, mode_t mode) {
   const std::lock_guard lock(mutex_);
   bool stuck = false;

@@ -106,6 +106,12 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   void on_run(std::function<int(const HostCommand&)> effect) { programs_ = std::move(effect); }
   Result<std::string> read(const std::filesystem::path& relative,
                            std::chrono::milliseconds deadline = kReadDeadline) override;
+  /// Recorded as "call/DEVICE/LIBRARY" and the request where it changes something; Errc::unsupported without
+  /// on_call().
+  Result<std::string> call(const LibraryCall& call,
+                           std::chrono::milliseconds deadline = kWriteDeadline) override;
+  /// What libraries answer.
+  void on_call(std::function<std::string(const LibraryCall&)> answer) { libraries_ = std::move(answer); }
   Result<> write_file(const std::filesystem::path& relative, std::string_view content,
                       mode_t mode = 0644) override;
   Result<> remove_file(const std::filesystem::path& relative) override;
@@ -166,6 +172,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::function<int(const HostCommand&)> programs_;
   std::vector<std::function<void(const std::string&)>> vf_came_;
   std::vector<std::function<void(const std::string&)>> vf_going_;
+  std::function<std::string(const LibraryCall&)> libraries_;
   std::set<unsigned> owned_groups_;
   std::vector<HostChange> changes_;
   std::set<std::string> stuck_;

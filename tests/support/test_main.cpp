@@ -1,13 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every test executable can be its own host writer, as `ferry` is.
+#include <array>
+#include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include <gmock/gmock.h>
 
 #include "common/host_writer.h"
 
+namespace {
+
+// For the tests of the writer: says what it was told, or does not come back.
+std::string echo(const ferry::HostFs& host, std::string_view request) {
+  if (request == "die") std::abort();
+  if (request == "too much") return std::string(65UL * 1024, 'x');
+  return host.root().string() + " " + std::string(request);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  if (argc > 1 && argv[1] == ferry::kHostActVerb) return ferry::host_act_main(argc, argv);
+  if (argc > 1 && argv[1] == ferry::kHostActVerb) {
+    constexpr std::array<ferry::HostLibrary, 1> kLibraries = {{{.name = "echo", .answer = echo}}};
+    return ferry::host_act_main(argc, argv, kLibraries);
+  }
   testing::InitGoogleMock(&argc, argv);
   return RUN_ALL_TESTS();
 }

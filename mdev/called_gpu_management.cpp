@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mdev/called_gpu_management.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "mdev/nvml.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+// Loading the library wakes every GPU that nobody keeps awake: seconds each.
+constexpr std::chrono::seconds kReadPatience{60};
+
+template <typename T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+std::optional<std::uint32_t> number_or_none(const json& value) {
+  if (value.is_null()) return std::nullopt;
+  return value.get<std::uint32_t>();
+}
+
+json to_json(const ManagedGpu& gpu) {
+  json profiles = json::array();
+  for (const GpuInstanceProfile& profile : gpu.profiles)
+    profiles.push_back({profile.id, profile.name, profile.most, profile.left});
+  json instances = json::array();
+  for (const GpuInstance& instance : gpu.instances) instances.push_back({instance.id, instance.profile});
+  json types = json::array();
+  for (const ManagedType& type : gpu.types) {
+    types.push_back({type.id, type.name, type.framebuffer, or_null(type.instance_profile),
+                     or_null(type.most_per_gpu), or_null(type.most_per_instance)});
+  }
+  return {{"vgpu_host", gpu.vgpu_host},
+          {"mig", gpu.mig},
+          {"mig_pending", gpu.mig_pending},
+          {"mixed_sizes", gpu.mixed_sizes},
+          {"profiles", profiles},
+          {"instances", instances},
+          {"types", types}};
+}
+
+ManagedGpu gpu_from(const json& value) {
+  ManagedGpu gpu{.vgpu_host = value.at("vgpu_host"),
+                 .mig = value.at("mig"),
+                 .mig_pending = value.at("mig_pending"),
+                 .mixed_sizes = value.at("mixed_sizes"),
+                 .profiles = {},
+                 .instances = {},
+                 .types = {}};
+  for (const json& profile : value.at("profiles")) {
+    gpu.profiles.push_back(
+        {.id = profile.at(0), .name = profile.at(1), .most = profile.at(2), .left = profile.at(3)});
+  }
+  for (const json& instance : value.at("instances"))
+    gpu.instances.push_back({.id = instance.at(0), .profile = instance.at(1)});
+  for (const json& type : value.at("types")) {
+    gpu.types.push_back({.id = type.at(0),
+                         .name = type.at(1),
+                         .framebuffer = type.at(2),
+                         .instance_profile = number_or_none(type.at(3)),
+                         .most_per_gpu = number_or_none(type.at(4)),
+                         .most_per_instance = number_or_none(type.at(5))});
+  }
+  return gpu;
+}
+
+// Only conditions of our own cross over; nothing here has an errno.
+json to_json(const Error& error) {
+  const bool ours = error.code.category() == ferry_category();
+  return {{"code", ours ? error.code.value() : static_cast<int>(Errc::failed)},
+          {"message", error.message},
+          {"hint", error.hint}};
+}
+Error error_from(const json& value) {
+  return {.code = make_error_code(static_cast<Errc>(value.at("code").get<int>())),
+          .message = value.at("message"),
+          .hint = value.at("hint")};
+}
+
+Result<json> ask(HostWriter& writer, const PciAddress& gpu, const std::string& act, std::uint32_t number,
+                 std::string what) {
+  const bool changes = act != "read";
+  const json request = {{"act", act}, {"gpu", gpu.text()}, {"number", number}};
+  const auto answer = writer.call({.library = std::string(kGpuLibrary),
+                                   .request = request.dump(),
+                                   .device = gpu.text(),
+                                   .changes = changes,
+                                   .what = what},
+                                  changes ? kWriteDeadline : kReadPatience);
+  if (!answer) return fail(Error(answer.error()));
+  json said = json::parse(*answer, nullptr, false);
+  if (!said.is_object()) return fail(Errc::failed, what + ": the answer cannot be read");
+  if (said.contains("error")) return fail(error_from(said["error"]).during(gpu.text()));
+  return said;
+}
+
+Result<> tell(HostWriter& writer, const PciAddress& gpu, const std::string& act, std::uint32_t number,
+              std::string what) {
+  auto answer = ask(writer, gpu, act, number, std::move(what));
+  if (!answer) return fail(std::move(answer).error());
+  return {};
+}
+
+Result<> perform(GpuManagement& management, const std::string& act, const PciAddress& gpu,
+                 std::uint32_t number) {
+  if (act == "make_instance") return management.make_instance(gpu, number);
+  if (act == "remove_instance") return management.remove_instance(gpu, number);
+  if (act == "set_mixed_sizes") return management.set_mixed_sizes(gpu, number != 0);
+  if (act == "set_mig") return management.set_mig(gpu, number != 0);
+  return fail(Errc::usage, "no such act: " + act);
+}
+
+json answered(GpuManagement& management, const json& request) {
+  const auto address = PciAddress::parse(request.at("gpu").get<std::string>());
+  if (!address) return {{"error", to_json(address.error())}};
+  const std::string act = request.at("act");
+  if (act == "read") {
+    const auto gpu = management.read(*address);
+    if (!gpu) return {{"error", to_json(gpu.error())}};
+    return {{"gpu", to_json(*gpu)}};
+  }
+  const auto done = perform(management, act, *address, request.at("number").get<std::uint32_t>());
+  if (!done) return {{"error", to_json(done.error())}};
+  return json::object();
+}
+
+}  // namespace
+
+Result<ManagedGpu> CalledGpuManagement::read(const PciAddress& gpu) {
+  const std::string what = fmt::format("ask NVML about {}", gpu.text());
+  const auto answer = ask(*writer_, gpu, "read", 0, what);
+  if (!answer) return fail(Error(answer.error()));
+  try {
+    return gpu_from(answer->at("gpu"));
+  } catch (const json::exception& exception) {
+    return fail(Errc::failed, fmt::format("{}: {}", what, exception.what()));
+  }
+}
+
+Result<> CalledGpuManagement::make_instance(const PciAddress& gpu, std::uint32_t profile) {
+  return tell(*writer_, gpu, "make_instance", profile,
+              fmt::format("make a GPU instance of profile {} on {}", profile, gpu.text()));
+}
+Result<> CalledGpuManagement::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
+  return tell(*writer_, gpu, "remove_instance", instance,
+              fmt::format("remove GPU instance {} of {}", instance, gpu.text()));
+}
+Result<> CalledGpuManagement::set_mixed_sizes(const PciAddress& gpu, bool on) {
+  return tell(*writer_, gpu, "set_mixed_sizes", on ? 1 : 0,
+              fmt::format("switch vGPUs of different sizes {} on {}", on ? "on" : "off", gpu.text()));
+}
+Result<> CalledGpuManagement::set_mig(const PciAddress& gpu, bool on) {
+  return tell(*writer_, gpu, "set_mig", on ? 1 : 0,
+              fmt::format("switch MIG mode {} on {}", on ? "on" : "off", gpu.text()));
+}
+
+std::string answer_gpu_call(GpuManagement& management, std::string_view request) {
+  json answer;
+  try {
+    answer = answered(management, json::parse(request));
+  } catch (const json::exception& exception) {
+    answer = {
+        {"error", to_json({.code = make_error_code(Errc::usage), .message = exception.what(), .hint = {}})}};
+  }
+  // Names come from a driver: what is no UTF-8 must not end the answer.
+  return answer.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string answer_nvml_call(const HostFs& host, std::string_view request) {
+  Nvml nvml(host);
+  return answer_gpu_call(nvml, request);
+}
+
+}  // namespace ferry
