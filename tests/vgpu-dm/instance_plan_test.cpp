@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/instance_plan.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/vgpu-dm/gpu_node.h"
+
+namespace ferry {
+namespace {
+
+using test::code_of;
+using test::hint_of;
+using test::message_of;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+/// The profiles that an H200 showed, as it shows them empty.
+ManagedGpu h200() {
+  return {.vgpu_host = true,
+          .mig = GpuSwitch::on,
+          .mig_pending = GpuSwitch::on,
+          .profiles = {{.id = 0, .name = "7g.141gb", .most = 1, .left = 1},
+                       {.id = 5, .name = "4g.71gb", .most = 1, .left = 1},
+                       {.id = 9, .name = "3g.71gb", .most = 2, .left = 2},
+                       {.id = 14, .name = "2g.35gb", .most = 3, .left = 3},
+                       {.id = 15, .name = "1g.35gb", .most = 4, .left = 4},
+                       {.id = 19, .name = "1g.18gb", .most = 7, .left = 7},
+                       {.id = 20, .name = "1g.18gb+me", .most = 1, .left = 1}},
+          .instances = {},
+          .types = {}};
+}
+
+PciFunction function(std::uint16_t device) {
+  PciFunction out;
+  out.vendor = 0x10de;
+  out.device = device;
+  return out;
+}
+
+class InstancePlanTest : public testing::Test {
+ protected:
+  void want(const std::string& type, std::uint32_t count) {
+    wants_.push_back({.type = test::must(VgpuTypeName::parse(type)),
+                      .count = count,
+                      .place = "p.yaml:" + std::to_string(wants_.size() + 6)});
+  }
+  /// A slice there is, and how many more of each kind fit beside it.
+  void has(std::uint32_t id, std::uint32_t profile) {
+    gpu_.instances.push_back({.id = id, .profile = profile});
+  }
+  void left(std::uint32_t profile, std::uint32_t count) {
+    std::ranges::find(gpu_.profiles, profile, &GpuInstanceProfile::id)->left = count;
+  }
+  InstancePlan plan() const {
+    return plan_instances("GPU 0", wants_, gpu_, BoardTypes(function(device_)), busy_);
+  }
+  std::vector<std::string> steps() const {
+    const InstancePlan made = plan();
+    EXPECT_FALSE(made.refusal) << message_of(made.refusal);
+    std::vector<std::string> out;
+    for (const InstanceStep& step : made.steps) out.push_back(step.text());
+    return out;
+  }
+
+  std::uint16_t device_ = 0x2335;
+  ManagedGpu gpu_ = h200();
+  std::vector<InstanceWant> wants_;
+  std::set<std::uint32_t> busy_;
+};
+
+TEST_F(InstancePlanTest, OneInstanceForEachVgpuTheLargestFirst) {
+  want("H200X-1-18C", 2);
+  want("H200X-2-35C", 1);
+  EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.35gb", "make a GPU instance 1g.18gb",
+                                   "make a GPU instance 1g.18gb"));
+  EXPECT_EQ(plan().steps[1].why, "p.yaml:6 asks for H200X-1-18C");
+  EXPECT_EQ(plan().steps[0].number, 14U);
+}
+
+TEST_F(InstancePlanTest, WhatIsThereIsEnough) {
+  want("H200X-2-35C", 2);
+  has(3, 14);
+  has(4, 14);
+  has(5, 19);  // nobody's, and in nobody's way
+  EXPECT_THAT(steps(), IsEmpty());
+}
+
+TEST_F(InstancePlanTest, OnlyWhatIsMissingIsMade) {
+  want("H200X-2-35C", 3);
+  has(3, 14);
+  left(14, 2);
+  EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.35gb", "make a GPU instance 2g.35gb"));
+}
+
+// One slice of another kind leaves no room; what carries a vGPU is never one that goes.
+TEST_F(InstancePlanTest, WhatIsInTheWayGoes) {
+  want("H200X-3-71C", 2);
+  has(2, 9);
+  has(7, 19);
+  has(8, 20);
+  left(9, 0);
+  EXPECT_THAT(steps(), ElementsAre("remove GPU instance 8 (1g.18gb+me)", "remove GPU instance 7 (1g.18gb)",
+                                   "make a GPU instance 3g.71gb"));
+  busy_ = {8};
+  EXPECT_THAT(steps(), ElementsAre("remove GPU instance 7 (1g.18gb)", "make a GPU instance 3g.71gb"));
+}
+
+TEST_F(InstancePlanTest, OfTooManyOfAKindTheIdleOnesGo) {
+  want("H200X-1-18C", 1);
+  want("H200X-4-71C", 1);
+  has(1, 19);
+  has(2, 19);
+  has(3, 19);
+  busy_ = {3};
+  left(5, 0);
+  EXPECT_THAT(steps(), ElementsAre("remove GPU instance 2 (1g.18gb)", "remove GPU instance 1 (1g.18gb)",
+                                   "make a GPU instance 4g.71gb"));
+}
+
+// How many of one kind are left is told; not whether two kinds fit beside each other.
+TEST_F(InstancePlanTest, ForSeveralKindsTheIdleOnesGo) {
+  want("H200X-1-18C", 1);
+  want("H200X-4-71C", 1);
+  has(1, 15);
+  EXPECT_THAT(steps(), ElementsAre("remove GPU instance 1 (1g.35gb)", "make a GPU instance 4g.71gb",
+                                   "make a GPU instance 1g.18gb"));
+}
+
+TEST_F(InstancePlanTest, TheDriversWordGoesBeforeTheTables) {
+  want("H200X-1-18C", 4);
+  gpu_.types = {{.id = 1414,
+                 .name = "NVIDIA H200X-1-18C",
+                 .framebuffer = 18ULL << 30U,
+                 .instance_profile = 14,
+                 .most_per_instance = 2}};
+  EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.35gb", "make a GPU instance 2g.35gb"));
+}
+
+// RTX PRO 6000: several vGPUs of one size on an instance, of whatever series, and only of one size.
+TEST_F(InstancePlanTest, VgpusOfOneSizeShareAnInstance) {
+  device_ = 0x2bb5;
+  gpu_.profiles = {{.id = 1, .name = "4g.96gb+gfx", .most = 1, .left = 1},
+                   {.id = 2, .name = "2g.48gb+gfx", .most = 2, .left = 2},
+                   {.id = 3, .name = "1g.24gb+gfx", .most = 4, .left = 4}};
+  want("DC-2-12Q", 3);
+  want("DC-2-12A", 2);
+  EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.48gb+gfx", "make a GPU instance 2g.48gb+gfx"));
+  wants_.clear();
+  want("DC-2-12Q", 3);
+  want("DC-2-12A", 1);
+  EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.48gb+gfx"));
+  wants_.clear();
+  want("DC-2-24Q", 1);
+  want("DC-2-12Q", 1);
+  EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.48gb+gfx", "make a GPU instance 2g.48gb+gfx"));
+}
+
+TEST_F(InstancePlanTest, TooManyAreRefusedBeforeAnythingIsMade) {
+  want("H200X-1-18C", 1);
+  want("H200X-3-71C", 3);
+  const InstancePlan refused = plan();
+  EXPECT_EQ(code_of(refused.refusal), Errc::invalid_config);
+  EXPECT_EQ(message_of(refused.refusal),
+            "p.yaml:7: GPU 0: 3 x H200X-3-71C need 3 GPU instances 3g.71gb, and 2 fit");
+}
+
+TEST_F(InstancePlanTest, WhatNobodyKnowsIsRefused) {
+  want("L40S-1-12C", 1);
+  EXPECT_EQ(code_of(plan().refusal), Errc::unsupported);
+  EXPECT_EQ(message_of(plan().refusal),
+            "p.yaml:6: GPU 0: no GPU instance of this GPU is known to carry L40S-1-12C");
+  EXPECT_EQ(hint_of(plan().refusal),
+            "its GPU instances: 7g.141gb, 4g.71gb, 3g.71gb, 2g.35gb, 1g.35gb, 1g.18gb, 1g.18gb+me");
+  gpu_.profiles.clear();
+  EXPECT_EQ(hint_of(plan().refusal), "this GPU has no GPU instances (MIG)");
+}
+
+}  // namespace
+}  // namespace ferry

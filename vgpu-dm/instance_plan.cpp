@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/instance_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/counted.h"
+
+namespace ferry {
+namespace {
+
+/// What one vGPU of a type takes.
+struct Need {
+  const GpuInstanceProfile* profile = nullptr;
+  std::uint32_t per_instance = 1;
+  std::uint64_t size = 0;  ///< vGPUs of one size share instances
+};
+
+const GpuInstanceProfile* profile_by_id(const ManagedGpu& gpu, std::uint32_t id) {
+  const auto found = std::ranges::find(gpu.profiles, id, &GpuInstanceProfile::id);
+  return found == gpu.profiles.end() ? nullptr : &*found;
+}
+const GpuInstanceProfile* profile_by_name(const ManagedGpu& gpu, std::string_view name) {
+  const auto found = std::ranges::find(gpu.profiles, name, &GpuInstanceProfile::name);
+  return found == gpu.profiles.end() ? nullptr : &*found;
+}
+
+std::string_view last_word(std::string_view name) {
+  return name.substr(name.find_last_of(' ') + 1);  // npos + 1 is 0
+}
+
+const ManagedType* managed_type(const ManagedGpu& gpu, const VgpuTypeName& name) {
+  for (const std::string& text : {name.text(), name.driver_short_name()}) {
+    for (const ManagedType& type : gpu.types) {
+      if (last_word(type.name) == text) return &type;
+    }
+  }
+  return nullptr;
+}
+
+// The driver's word first; the table's where the driver does not know the type.
+std::optional<Need> need_of(const VgpuTypeName& name, const ManagedGpu& gpu, const BoardTypes& board) {
+  const ManagedType* told = managed_type(gpu, name);
+  if (told != nullptr && told->instance_profile) {
+    const GpuInstanceProfile* profile = profile_by_id(gpu, *told->instance_profile);
+    if (profile == nullptr) return std::nullopt;
+    return Need{.profile = profile,
+                .per_instance = std::max(told->most_per_instance.value_or(1), 1U),
+                .size = told->framebuffer};
+  }
+  const KnownType* known = board.find(name.text());
+  if (known == nullptr) known = board.find(name.driver_short_name());
+  if (known == nullptr || known->mig_profile.empty()) return std::nullopt;
+  const GpuInstanceProfile* profile = profile_by_name(gpu, known->mig_profile);
+  if (profile == nullptr) return std::nullopt;
+  return Need{.profile = profile,
+              .per_instance = std::max(known->max_per_instance.value_or(1), 1U),
+              .size = known->framebuffer_mib.value_or(0)};
+}
+
+Error unknown_type(std::string_view label, const InstanceWant& want, const ManagedGpu& gpu) {
+  std::string offered;
+  for (const GpuInstanceProfile& profile : gpu.profiles)
+    offered += (offered.empty() ? "" : ", ") + profile.name;
+  return {.code = make_error_code(Errc::unsupported),
+          .message = fmt::format("{}: {}: no GPU instance of this GPU is known to carry {}", want.place,
+                                 label, want.type.text()),
+          .hint = offered.empty() ? "this GPU has no GPU instances (MIG)" : "its GPU instances: " + offered};
+}
+
+Error no_room(std::string_view label, const InstanceWant& want, const GpuInstanceProfile& profile,
+              std::uint32_t needed) {
+  return {
+      .code = make_error_code(Errc::invalid_config),
+      .message = fmt::format("{}: {}: {} x {} need {} {}, and {} fit", want.place, label, want.count,
+                             want.type.text(), counted(needed, "GPU instance"), profile.name, profile.most),
+      .hint = "ask for fewer, or for smaller ones"};
+}
+
+using Counts = std::map<const GpuInstanceProfile*, std::uint32_t>;
+
+Counts existing(const ManagedGpu& gpu) {
+  Counts out;
+  for (const GpuInstance& instance : gpu.instances) {
+    if (const auto* profile = profile_by_id(gpu, instance.profile)) ++out[profile];
+  }
+  return out;
+}
+
+// Those that are not needed, the youngest first; of one profile the busy ones are the needed ones.
+std::vector<InstanceStep> removals(const ManagedGpu& gpu, const Counts& needed,
+                                   const std::set<std::uint32_t>& busy) {
+  Counts surplus = existing(gpu);
+  for (auto& [profile, count] : surplus) {
+    const auto need = needed.find(profile);
+    count -= std::min(count, need == needed.end() ? 0 : need->second);
+  }
+  std::vector<InstanceStep> out;
+  for (auto instance = gpu.instances.rbegin(); instance != gpu.instances.rend(); ++instance) {
+    const auto* profile = profile_by_id(gpu, instance->profile);
+    if (profile == nullptr || busy.contains(instance->id) || surplus[profile] == 0) continue;
+    --surplus[profile];
+    out.push_back({.kind = InstanceStep::Kind::remove,
+                   .number = instance->id,
+                   .profile = profile->name,
+                   .why = "it carries nothing and leaves no room for those that are needed"});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string InstanceStep::text() const {
+  return kind == Kind::make ? fmt::format("make a GPU instance {}", profile)
+                            : fmt::format("remove GPU instance {} ({})", number, profile);
+}
+
+InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant> wants,
+                            const ManagedGpu& gpu, const BoardTypes& board,
+                            const std::set<std::uint32_t>& busy) {
+  InstancePlan plan;
+  // vGPUs of one size fill instances together, whatever their series.
+  std::map<std::pair<const GpuInstanceProfile*, std::uint64_t>, std::uint32_t> room;  // left in the last one
+  std::map<const GpuInstanceProfile*, const InstanceWant*> first_for;
+  Counts needed;
+  for (const InstanceWant& want : wants) {
+    const auto need = need_of(want.type, gpu, board);
+    if (!need) {
+      plan.refusal = unknown_type(label, want, gpu);
+      return plan;
+    }
+    std::uint32_t& left = room[{need->profile, need->size}];
+    const std::uint32_t more = want.count - std::min(want.count, left);
+    const std::uint32_t instances = (more + need->per_instance - 1) / need->per_instance;
+    left += instances * need->per_instance - want.count;
+    needed[need->profile] += instances;
+    first_for.try_emplace(need->profile, &want);
+  }
+
+  Counts there = existing(gpu);
+  std::size_t kinds = 0;
+  bool fits = true;
+  for (const auto& [profile, count] : needed) {
+    const InstanceWant& want = *first_for[profile];
+    if (count > profile->most) {
+      plan.refusal = no_room(label, want, *profile, count);
+      return plan;
+    }
+    const std::uint32_t missing = count - std::min(count, there[profile]);
+    if (missing > 0) ++kinds;
+    fits = fits && missing <= profile->left;
+    for (std::uint32_t i = 0; i < missing; ++i) {
+      plan.steps.push_back({.kind = InstanceStep::Kind::make,
+                            .number = profile->id,
+                            .profile = profile->name,
+                            .why = fmt::format("{} asks for {}", want.place, want.type.text())});
+    }
+  }
+  // The lower a profile's id, the larger it is; what is large finds no place between small ones.
+  std::ranges::stable_sort(plan.steps, {}, &InstanceStep::number);
+  // How many of one kind are left is known; whether several kinds fit together is not.
+  if (!fits || kinds > 1) {
+    auto first = removals(gpu, needed, busy);
+    plan.steps.insert(plan.steps.begin(), first.begin(), first.end());
+  }
+  return plan;
+}
+
+}  // namespace ferry
