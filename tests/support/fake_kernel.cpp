@@ -587,7 +587,8 @@ int FakeKernel::bind(const std::string& driver, const std::string& address) {
 
 int FakeKernel::unbind(const std::string& driver, const std::string& address) {
   if (!functions_.contains(address) || driver_of(address) != driver) return ENODEV;
-  if (drivers_.at(driver).sriov && !vfs_of(address).empty()) enable_vfs(address, 0);
+  const FakeDriver* known = loaded_driver(driver);
+  if (known != nullptr && known->sriov && !vfs_of(address).empty()) enable_vfs(address, 0);
   detach(address);
   return 0;
 }

@@ -59,6 +59,7 @@ class InstancePlanTest : public testing::Test {
     const InstancePlan made = plan();
     EXPECT_FALSE(made.refusal) << message_of(made.refusal);
     std::vector<std::string> out;
+    out.reserve(made.steps.size());
     for (const InstanceStep& step : made.steps) out.push_back(step.text());
     return out;
   }

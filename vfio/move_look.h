@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside this room: what a move is planned from, looked at together, and the plan made of it.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "vfio/driver_choice.h"
+#include "vfio/inventory.h"
+#include "vfio/move_apply.h"
+#include "vfio/move_record.h"
+
+namespace ferry {
+
+struct MoveLook {
+  Inventory inventory;
+  VfioDriverTable drivers;
+  MoveRecord record;
+  UseReport use;
+  std::set<std::string> stuck;  ///< addresses that a write in the kernel still holds
+
+  /// What could not be asked, void records.
+  std::vector<std::string> notes() const;
+};
+
+/// `accelerators` that are gone are passed over. Errors: the host cannot be scanned, a record cannot be read,
+/// nobody could be asked who uses the devices.
+Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators);
+
+MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveRequest& request,
+              Direction direction);
+
+/// What the first look leaves of a request.
+struct FirstLook {
+  MoveLook seen;
+  MoveRequest request;               ///< of what is there
+  std::vector<PciAddress> vanished;  ///< since they were chosen: each a failure of its own
+};
+
+/// What is asked for by name must be there, and all must be possible on this host. Errors as preview_moves().
+Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction);
+
+/// Errc::not_found: "there is no PCI function 0000:17:00.0 any more"
+Error gone(const PciAddress& device);
+
+}  // namespace ferry
