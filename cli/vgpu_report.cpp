@@ -56,6 +56,7 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
       out += error_lines(*gpu.refusal);
       status = worse(status, exit_status_of(*gpu.refusal));
     }
+    if (!gpu.then.empty()) out += fmt::format("  then, if its driver lists them: {}\n", text(gpu.then));
     out += note_lines(gpu.notes, "  ");
     json steps = json::array();
     for (const VgpuStep& step : gpu.steps) steps.push_back(to_json(step));
@@ -65,6 +66,7 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
                     {"wanted", to_json(gpu.wanted)},
                     {"found", to_json(gpu.found)},
                     {"steps", steps},
+                    {"then", to_json(gpu.then)},
                     {"refusal", refused ? ferry::to_json(*gpu.refusal) : json(nullptr)},
                     {"notes", gpu.notes}});
   }

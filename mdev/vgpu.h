@@ -88,6 +88,9 @@ struct VgpuGpu {
   std::string obstacle;
   /// In order of address, which for virtual functions is that of their numbers: SR-IOV counts routing IDs up.
   std::vector<VgpuParent> parents;
+  /// Types that its board is known to have and that no parent lists now, since what it carries hides them:
+  /// from a table, so that the id may be empty, and is the driver's to say before it is written.
+  std::vector<VgpuType> unlisted;
   std::vector<VgpuDevice> devices;  ///< in order of parent, then id
 
   const PciAddress& address() const { return function.address; }

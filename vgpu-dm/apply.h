@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "common/exit_status.h"
@@ -29,6 +30,8 @@ struct VgpuHost {
   AcceleratorRules rules;
   std::string node;  ///< node_identity(), or a name that is given
   std::chrono::milliseconds deadline = kWriteDeadline;
+  /// Between looks for what a driver has answered and not yet done.
+  std::function<void(std::chrono::milliseconds)> pause = [](auto time) { std::this_thread::sleep_for(time); };
 };
 
 /// Scans, and asks who uses the vGPUs there are. Reads only.

@@ -5,23 +5,59 @@
 #include <map>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "vgpu-dm/stable_uuid.h"
 
 namespace ferry {
 namespace {
 
-Result<const VgpuType*> type_of(const VgpuTypeName& name, const VgpuGpu& gpu) {
+struct FoundType {
+  const VgpuType* type = nullptr;
+  bool listed = false;
+};
+
+// What a parent lists goes before what is only known of the board.
+Result<FoundType> type_of(const VgpuTypeName& name, const VgpuGpu& gpu) {
   for (const VgpuParent& parent : gpu.parents) {
     auto type = find_type(name, parent.types);
-    if (!type || *type != nullptr) return type;
+    if (!type) return fail(std::move(type).error());
+    if (*type != nullptr) return FoundType{.type = *type, .listed = true};
   }
-  return nullptr;
+  auto type = find_type(name, gpu.unlisted);
+  if (!type) return fail(std::move(type).error());
+  return FoundType{.type = *type, .listed = false};
+}
+
+bool is_nameless(const VgpuDevice& device) {
+  return device.type_name == device.type_id;
 }
 
 bool fits(const VgpuDevice& device, const Want& want) {
   if (!device.iommu_group) return false;
-  if (want.type != nullptr) return device.type_id == want.type->id;
-  return device.short_name == want.entry->type.driver_short_name();
+  if (want.listed) return device.type_id == want.type->id;
+  return device.short_name ==
+         (want.type != nullptr ? want.type->short_name : want.entry->type.driver_short_name());
+}
+
+// The driver tells neither what the vGPU is nor what the name's number is: they may well be the same, and
+// then nothing is to be done. (Of mediated devices both are always told.)
+std::optional<Error> cannot_tell(const GpuMatch& match, const VgpuGpu& gpu) {
+  const auto nameless = std::ranges::find_if(gpu.devices, is_nameless);
+  if (gpu.framework != VgpuFramework::vendor_vfio || nameless == gpu.devices.end()) return std::nullopt;
+  for (const Want& want : match.wants) {
+    const bool number_known = want.listed || (want.type != nullptr && !want.type->id.empty());
+    if (number_known || want.missing() == 0) continue;
+    return Error{.code = Errc::unsupported,
+                 .message = fmt::format("{}: {}: cannot tell whether vGPU {} of type {} is a {}: its driver "
+                                        "lists neither now",
+                                        want.entry->place, gpu.label(), nameless->id.text, nameless->type_id,
+                                        want.entry->type.text()),
+                 .hint = fmt::format("once it is gone the driver lists them again: `ferry vgpu delete "
+                                     "--foreign --device {}`",
+                                     gpu.address().text())};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -61,11 +97,12 @@ GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport&
   for (const VgpuDevice& device : gpu.devices) devices.push_back(&device);
 
   for (const VgpuCount& entry : item.vgpus) {
-    Want want{.entry = &entry, .type = nullptr, .kept = {}};
-    if (auto type = type_of(entry.type, gpu)) {
-      want.type = *type;
+    Want want{.entry = &entry, .type = nullptr, .listed = false, .kept = {}};
+    if (auto found = type_of(entry.type, gpu)) {
+      want.type = found->type;
+      want.listed = found->listed;
     } else if (!out.problem) {
-      out.problem = std::move(type).error().during(entry.place + ": " + gpu.label());
+      out.problem = std::move(found).error().during(entry.place + ": " + gpu.label());
     }
     // What fits goes from `devices` to `kept`; of too many, the last ones go back.
     const auto rest = std::stable_partition(devices.begin(), devices.end(),
@@ -88,6 +125,7 @@ GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport&
   std::sort(out.leftover.begin(), out.leftover.end(), [](const VgpuDevice* a, const VgpuDevice* b) {
     return std::tie(a->parent, a->id) < std::tie(b->parent, b->id);
   });
+  if (!out.problem) out.problem = cannot_tell(out, gpu);
   return out;
 }
 

@@ -13,7 +13,8 @@ namespace ferry {
 /// One entry of an item on one GPU.
 struct Want {
   const VgpuCount* entry = nullptr;
-  const VgpuType* type = nullptr;  ///< nullptr: the GPU offers none of that name
+  const VgpuType* type = nullptr;  ///< nullptr: the GPU has none of that name, as far as is known
+  bool listed = false;             ///< a parent lists the type: it can be created by its id
   std::vector<const VgpuDevice*> kept;
   std::uint32_t missing() const { return entry->count - static_cast<std::uint32_t>(kept.size()); }
 };
@@ -22,7 +23,7 @@ struct Want {
 struct GpuMatch {
   std::vector<Want> wants;                  ///< in order of the item
   std::vector<const VgpuDevice*> leftover;  ///< what the item does not ask for
-  std::optional<Error> problem;             ///< a name that may be two types
+  std::optional<Error> problem;             ///< a name that may be two types, a vGPU that may be of the type
 
   bool agrees() const;
   std::vector<TypeCount> wanted() const;

@@ -13,42 +13,76 @@
 namespace ferry {
 namespace {
 
-using Sizes =
-    std::map<std::string, std::uint32_t>;  // framebuffer in MiB by type id, where the driver says it
+/// Framebuffers in MiB by a type's id and by its name, where they are known.
+using Sizes = std::map<std::string, std::uint32_t>;
+
+void add_sizes(const std::vector<VgpuType>& types, Sizes& sizes) {
+  for (const VgpuType& type : types) {
+    if (!type.framebuffer_mib) continue;
+    if (!type.id.empty()) sizes[type.id] = *type.framebuffer_mib;
+    sizes[type.name] = *type.framebuffer_mib;
+  }
+}
 
 Sizes sizes_on(const VgpuGpu& gpu) {
   Sizes out;
-  for (const VgpuParent& parent : gpu.parents) {
-    for (const VgpuType& type : parent.types) {
-      if (type.framebuffer_mib) out[type.id] = *type.framebuffer_mib;
-    }
-  }
+  for (const VgpuParent& parent : gpu.parents) add_sizes(parent.types, out);
+  add_sizes(gpu.unlisted, out);
   return out;
+}
+
+std::optional<std::uint32_t> size_of(const VgpuDevice& device, const Sizes& sizes) {
+  auto found = sizes.find(device.type_id);
+  if (found == sizes.end()) found = sizes.find(device.type_name);
+  return found == sizes.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool carries_two_sizes(const VgpuGpu& gpu, const Sizes& sizes) {
   std::set<std::uint32_t> seen;
   for (const VgpuDevice& device : gpu.devices) {
-    if (const auto size = sizes.find(device.type_id); size != sizes.end()) seen.insert(size->second);
+    if (const auto size = size_of(device, sizes)) seen.insert(*size);
   }
   return seen.size() > 1;
 }
 
 bool carries_size_of(const VgpuGpu& gpu, const VgpuType& type, const Sizes& sizes) {
-  return std::any_of(gpu.devices.begin(), gpu.devices.end(), [&](const VgpuDevice& device) {
-    if (device.type_id == type.id) return true;
-    const auto size = sizes.find(device.type_id);
-    return size != sizes.end() && type.framebuffer_mib && size->second == *type.framebuffer_mib;
+  return std::ranges::any_of(gpu.devices, [&](const VgpuDevice& device) {
+    if (device.type_id == type.id || device.type_name == type.name) return true;
+    return type.framebuffer_mib && size_of(device, sizes) == type.framebuffer_mib;
   });
 }
 
-// How many vGPUs the GPU may carry for this type to be still creatable up to there. What is available now
-// says it, save while vGPUs of another size hide it; then the driver's description does, if there is one.
-std::optional<std::uint32_t> limit_of(const VgpuType& type, const VgpuGpu& gpu, const Sizes& sizes) {
+std::uint32_t still_available(const VgpuGpu& gpu, const VgpuType& type) {
+  std::uint32_t left = 0;
+  for (const VgpuParent& parent : gpu.parents) {
+    const auto found = std::ranges::find(parent.types, type.id, &VgpuType::id);
+    if (found != parent.types.end()) left += found->available;
+  }
+  return left;
+}
+
+/// How many vGPUs the GPU may carry for a type to be still creatable up to there; absent: nobody says.
+struct Limit {
+  std::optional<std::uint32_t> most;
+  bool certain = true;  ///< false: perhaps fewer
+};
+
+// What is available now says it, save while vGPUs of another size hide it; then the type's maximum does, if
+// it is known. On virtual functions each free one says that it could carry one, however many of them the GPU
+// has memory for.
+Limit limit_of(const Want& want, const VgpuGpu& gpu, const Sizes& sizes) {
   const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
-  if (type.available > 0 || carried == 0 || carries_size_of(gpu, type, sizes))
-    return type.available + carried;
-  return type.max_instances;
+  const auto functions = static_cast<std::uint32_t>(gpu.parents.size());
+  if (want.type == nullptr) return {.most = functions, .certain = false};
+  const VgpuType& type = *want.type;
+  const std::uint32_t left = still_available(gpu, type);
+  const bool told = left > 0 || carried == 0 || carries_size_of(gpu, type, sizes);
+  if (!gpu.on_virtual_functions()) {
+    return told ? Limit{.most = left + carried} : Limit{.most = type.max_instances};
+  }
+  if (told && left == 0) return {.most = std::min(carried, type.max_instances.value_or(carried))};
+  const std::uint32_t most = std::min(functions, type.max_instances.value_or(functions));
+  return {.most = told ? std::min(most, left + carried) : most, .certain = type.max_instances.has_value()};
 }
 
 std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
@@ -89,20 +123,21 @@ Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
   if (!mixed) room.lacking = two_sizes(match, gpu);
   if (room.lacking) return room;
 
-  std::map<const Want*, std::optional<std::uint32_t>> limits;
+  std::map<const Want*, Limit> limits;
   for (const Want* want : room.order) {
-    if (!mixed) limits[want] = limit_of(*want->type, gpu, sizes);
+    limits[want] = mixed ? Limit{.most = {}, .certain = false} : limit_of(*want, gpu, sizes);
   }
-  std::stable_sort(room.order.begin(), room.order.end(), [&](const Want* a, const Want* b) {
+  std::ranges::stable_sort(room.order, {}, [&](const Want* want) {
     constexpr auto kUnknown = std::numeric_limits<std::uint32_t>::max();
-    return limits[a].value_or(kUnknown) < limits[b].value_or(kUnknown);
+    return std::pair(!want->listed, limits[want].most.value_or(kUnknown));
   });
   for (const Want* want : room.order) {
     carried += want->missing();
-    const auto limit = limits[want];
-    if (!limit) {
-      room.notes.push_back(fmt::format("{}: whether {} x {} fit shows once the others are gone", gpu.label(),
-                                       want->missing(), want->type->short_name));
+    const auto [limit, certain] = limits[want];
+    if (!limit || (!certain && carried <= *limit)) {
+      room.notes.push_back(fmt::format(
+          "{}: whether {} x {} fit shows {}", gpu.label(), want->missing(), want->entry->type.text(),
+          gpu.devices.empty() ? "only when they are made" : "once the others are gone"));
     } else if (carried > *limit) {
       const std::uint32_t beside = carried - want->missing();
       room.lacking = Error{

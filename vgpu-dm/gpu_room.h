@@ -11,13 +11,15 @@
 namespace ferry {
 
 struct Room {
-  std::optional<Error> lacking;    ///< Errc::invalid_config: it cannot fit
-  std::vector<const Want*> order;  ///< those with something missing, in the order in which they fit
+  std::optional<Error> lacking;  ///< Errc::invalid_config: it cannot fit
+  /// Those with something missing, in the order in which they fit. Whose type is not listed comes last.
+  std::vector<const Want*> order;
   std::vector<std::string> notes;  ///< what only the driver can say, once the others are gone
 };
 
 /// By the driver's rule for equal-size mode: all vGPUs of a GPU have one framebuffer size, and one more of a
-/// type can be made while the GPU carries fewer, of whatever type, than the type's maximum.
+/// type can be made while the GPU carries fewer, of whatever type, than the type's maximum; on virtual
+/// functions one on each.
 Room check_room(const GpuMatch& match, const VgpuGpu& gpu);
 
 }  // namespace ferry

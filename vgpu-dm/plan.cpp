@@ -14,8 +14,9 @@
 namespace ferry {
 namespace {
 
-VgpuStep removal_of(const VgpuDevice& device, std::string why) {
+VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string why) {
   return {.kind = VgpuStep::Kind::remove,
+          .framework = gpu.framework,
           .id = device.id,
           .parent = device.parent,
           .type_id = device.type_id,
@@ -52,22 +53,47 @@ std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevi
 
 std::optional<Error> cannot_write(const VgpuGpu& gpu, const VgpuView& view) {
   const auto stuck = [&](const std::string& device) { return view.stuck.contains(device); };
-  if (stuck(gpu.address().text()) || std::any_of(gpu.devices.begin(), gpu.devices.end(),
-                                                 [&](const VgpuDevice& d) { return stuck(d.id.text); })) {
+  if (stuck(gpu.address().text()) ||
+      std::ranges::any_of(gpu.parents, [&](const VgpuParent& p) { return stuck(p.address.text()); }) ||
+      std::ranges::any_of(gpu.devices, [&](const VgpuDevice& d) { return stuck(d.id.text); })) {
     return Error{.code = Errc::stuck,
                  .message = gpu.label() + ": an earlier write has not returned from the kernel",
                  .hint = "it is left alone until then; if that never comes, only a reboot helps"};
-  }
-  if (gpu.on_virtual_functions()) {
-    return Error{.code = Errc::unsupported,
-                 .message = fmt::format("{}: its vGPUs are made by {}, which is not supported yet",
-                                        gpu.label(), text(gpu.framework)),
-                 .hint = {}};
   }
   for (const VgpuParent& parent : gpu.parents) {
     if (parent.problem) return Error(*parent.problem).during(gpu.label());
   }
   return std::nullopt;
+}
+
+// What a GPU carries may hide a type; once that has gone the driver tells.
+bool may_be_listed_later(const Want& want, const GpuMatch& match, const VgpuGpu& gpu) {
+  if (gpu.framework != VgpuFramework::vendor_vfio || gpu.devices.empty()) return false;
+  // That there is no room beside what stays is for check_room() to say. Of a board that is not in the table
+  // nothing is known of what is not listed.
+  return want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
+}
+
+Error not_offered(const Want& want, const VgpuGpu& gpu) {
+  const std::string name = want.entry->type.text();
+  const std::string place = want.entry->place + ": " + gpu.label();
+  if (want.type != nullptr) {
+    return {.code = Errc::invalid_config,
+            .message = fmt::format("{}: its driver offers no {} now{}", place, name,
+                                   gpu.devices.empty() ? ", though it carries nothing" : ""),
+            .hint = "types that need a GPU instance are made in MIG mode only, the others only without it"};
+  }
+  std::vector<std::string> offered;
+  const auto add = [&](const std::vector<VgpuType>& types) {
+    for (const VgpuType& type : types) {
+      if (std::ranges::find(offered, type.short_name) == offered.end()) offered.push_back(type.short_name);
+    }
+  };
+  for (const VgpuParent& parent : gpu.parents) add(parent.types);
+  add(gpu.unlisted);
+  return {.code = Errc::invalid_config,
+          .message = fmt::format("{}: offers no type {}{}", place, name, did_you_mean(name, offered)),
+          .hint = fmt::format("it offers {}", fmt::join(offered, ", "))};
 }
 
 /// Whether what is missing could be made here at all.
@@ -89,16 +115,9 @@ std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
                  : ""};
   }
   for (const Want& want : match.wants) {
-    if (want.type != nullptr) continue;
-    std::vector<std::string> offered;
-    for (const VgpuParent& parent : gpu.parents) {
-      for (const VgpuType& type : parent.types) offered.push_back(type.short_name);
-    }
-    const std::string name = want.entry->type.text();
-    return Error{.code = Errc::invalid_config,
-                 .message = fmt::format("{}: {}: offers no type {}{}", want.entry->place, gpu.label(), name,
-                                        did_you_mean(name, offered)),
-                 .hint = fmt::format("it offers {}", fmt::join(offered, ", "))};
+    if (want.listed || may_be_listed_later(want, match, gpu)) continue;
+    if (want.missing() == 0) continue;
+    return not_offered(want, gpu);
   }
   return std::nullopt;
 }
@@ -124,13 +143,56 @@ class IdSource {
   std::set<VgpuId> taken_;
 };
 
-void add_creations(const Room& room, const VgpuGpu& gpu, IdSource ids, std::vector<VgpuStep>& steps) {
+/// Gives out the functions that a GPU's new vGPUs go on: the GPU itself, or the lowest free virtual function.
+/// Which of them is irrelevant to what fits.
+class ParentSource {
+ public:
+  ParentSource(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& leaving) : gpu_(gpu) {
+    if (!gpu.on_virtual_functions()) return;
+    for (const VgpuDevice& device : gpu.devices) taken_.insert(device.parent);
+    for (const VgpuDevice* device : leaving) taken_.erase(device->parent);
+    for (const VgpuDevice* device : leaving) freed_.insert(device->parent);
+  }
+  /// nullptr: none is free, which check_room() has excluded.
+  const PciAddress* next(const VgpuType& type) {
+    if (!gpu_.on_virtual_functions()) return &gpu_.address();
+    // Where some free functions offer the type and some do not, the latter are not taken.
+    const bool offered_somewhere = std::ranges::any_of(
+        gpu_.parents, [&](const VgpuParent& p) { return !taken_.contains(p.address) && offers(p, type); });
+    for (const VgpuParent& parent : gpu_.parents) {
+      if (taken_.contains(parent.address)) continue;
+      if (offered_somewhere && !offers(parent, type) && !freed_.contains(parent.address)) continue;
+      taken_.insert(parent.address);
+      return &parent.address;
+    }
+    return nullptr;
+  }
+
+ private:
+  static bool offers(const VgpuParent& parent, const VgpuType& type) {
+    const auto found = std::ranges::find(parent.types, type.id, &VgpuType::id);
+    return found != parent.types.end() && found->available > 0;
+  }
+  const VgpuGpu& gpu_;
+  std::set<PciAddress> taken_;
+  std::set<PciAddress> freed_;
+};
+
+void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, IdSource ids, GpuPlan& plan) {
   for (const Want* want : room.order) {
+    if (!want->listed) {
+      plan.then.push_back({.type = want->entry->type.text(), .count = want->missing()});
+      continue;
+    }
     for (std::uint32_t i = 0; i < want->missing(); ++i) {
-      steps.push_back(
+      const PciAddress* parent = parents.next(*want->type);
+      if (parent == nullptr) return;
+      plan.steps.push_back(
           {.kind = VgpuStep::Kind::create,
-           .id = ids.next(gpu.address(), want->type->short_name),
-           .parent = gpu.address(),
+           .framework = gpu.framework,
+           .id = gpu.framework == VgpuFramework::vendor_vfio ? VgpuId{parent->text()}
+                                                             : ids.next(*parent, want->type->short_name),
+           .parent = *parent,
            .type_id = want->type->id,
            .short_name = want->type->short_name,
            .why = fmt::format("{} asks for {}, {} there", want->entry->place, want->entry->count,
@@ -166,11 +228,17 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   if (plan.refusal) return plan;
 
   for (const VgpuDevice* device : match.leftover) {
-    plan.steps.push_back(removal_of(*device, device->iommu_group
-                                                 ? fmt::format("{} does not ask for it", item.place)
-                                                 : "no driver has taken it, so no VM could be given it"));
+    plan.steps.push_back(removal_of(gpu, *device,
+                                    device->iommu_group
+                                        ? fmt::format("{} does not ask for it", item.place)
+                                        : "no driver has taken it, so no VM could be given it"));
   }
-  add_creations(room, gpu, IdSource(view, match.leftover), plan.steps);
+  add_creations(room, gpu, ParentSource(gpu, match.leftover), IdSource(view, match.leftover), plan);
+  if (!plan.then.empty() && match.leftover.empty()) {  // nothing goes that could hide them
+    plan.refusal = not_offered(*room.order.back(), gpu);
+    plan.steps.clear();
+    plan.then.clear();
+  }
   return plan;
 }
 
@@ -187,15 +255,17 @@ GpuPlan plan_gpu_removal(const Removal& removal, const VgpuGpu& gpu, const VgpuV
       leaving.push_back(&device);
     } else {
       plan.kept.push_back(device.id);
-      plan.notes.push_back(fmt::format("{}: vGPU {} ({}) was not made by Ferry: left", gpu.label(),
-                                       device.id.text, device.short_name));
+      plan.notes.push_back(fmt::format(
+          "{}: vGPU {} ({}) {}: left", gpu.label(), device.id.text, device.short_name,
+          gpu.framework == VgpuFramework::vendor_vfio ? "has no UUID that would tell whether Ferry made it"
+                                                      : "was not made by Ferry"));
     }
   }
   if (leaving.empty()) return plan;
   plan.refusal = cannot_write(gpu, view);
   if (!plan.refusal) plan.refusal = in_use(gpu, leaving, view.use, "stop what uses it");
   if (plan.refusal) return plan;
-  for (const VgpuDevice* device : leaving) plan.steps.push_back(removal_of(*device, "asked to go"));
+  for (const VgpuDevice* device : leaving) plan.steps.push_back(removal_of(gpu, *device, "asked to go"));
   return plan;
 }
 
@@ -208,11 +278,12 @@ std::vector<std::string> use_notes(const VgpuView& view) {
 }  // namespace
 
 std::string VgpuStep::text() const {
+  const std::string what = framework == VgpuFramework::vendor_vfio ? short_name : short_name + " " + id.text;
   switch (kind) {
     case Kind::remove:
-      return fmt::format("remove {} {} from {}", short_name, id.text, parent.text());
+      return fmt::format("remove {} from {}", what, parent.text());
     case Kind::create:
-      return fmt::format("create {} {} on {}", short_name, id.text, parent.text());
+      return fmt::format("create {} on {}", what, parent.text());
   }
   return {};
 }
@@ -242,27 +313,29 @@ VgpuPlan plan_profile(const Profile& profile, const VgpuView& view) {
       plan.notes.push_back(item.place + ": matches no GPU of this node");
     }
   }
-  for (const VgpuGpu& gpu : view.inventory.gpus) {
-    if (const ProfileItem* item = profile.item_for(gpu)) {
-      plan.gpus.push_back(plan_gpu(*item, gpu, view));
-    } else {
-      plan.gpus.push_back({.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)});
-    }
-  }
+  plan.gpus.reserve(view.inventory.gpus.size());
+  for (const VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_profile(profile, view, gpu));
   return plan;
+}
+
+GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const VgpuGpu& gpu) {
+  if (const ProfileItem* item = profile.item_for(gpu)) return plan_gpu(*item, gpu, view);
+  return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }
 
 VgpuPlan plan_removal(const Removal& removal, const VgpuView& view) {
   VgpuPlan plan;
   plan.notes = use_notes(view);
-  for (const VgpuGpu& gpu : view.inventory.gpus) {
-    if (removal.gpus.empty() || removal.gpus.contains(gpu.address())) {
-      plan.gpus.push_back(plan_gpu_removal(removal, gpu, view));
-    } else {
-      plan.gpus.push_back({.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)});
-    }
-  }
+  plan.gpus.reserve(view.inventory.gpus.size());
+  for (const VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_removal(removal, view, gpu));
   return plan;
+}
+
+GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const VgpuGpu& gpu) {
+  if (removal.gpus.empty() || removal.gpus.contains(gpu.address())) {
+    return plan_gpu_removal(removal, gpu, view);
+  }
+  return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
 }
 
 std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use) {
@@ -274,14 +347,17 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
     return std::any_of(gpu.devices.begin(), gpu.devices.end(), same(device));
   };
   std::vector<VgpuStep> steps;
+  std::set<PciAddress> occupied;  // by what stays
   for (const VgpuDevice& device : now.devices) {
     if (!has(before, device) && use.blind.empty() && use.of(device.id.text).empty()) {
-      steps.push_back(removal_of(device, "it was not there before"));
+      steps.push_back(removal_of(now, device, "it was not there before"));
+    } else if (now.on_virtual_functions()) {
+      occupied.insert(device.parent);
     }
   }
   for (const VgpuDevice& device : before.devices) {
-    if (has(now, device)) continue;
-    VgpuStep step = removal_of(device, "it was there before");
+    if (has(now, device) || occupied.contains(device.parent)) continue;
+    VgpuStep step = removal_of(before, device, "it was there before");
     step.kind = VgpuStep::Kind::create;
     steps.push_back(std::move(step));
   }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a profile and a scan to the fewest writes that make the host agree: pure functions.
 //
-// A vGPU that fits stays, UUID and all. On a matched GPU whatever the profile does not ask for goes, whoever
-// made it, as under NVIDIA's program; but nothing in use is ever removed: then the GPU is refused whole.
-// Room for what is asked is checked before the first removal. A GPU that no item matches is left as it is.
+// A vGPU that fits stays, UUID, virtual function and all. On a matched GPU whatever the profile does not ask
+// for goes, whoever made it, as under NVIDIA's program; but nothing in use is ever removed: then the GPU is
+// refused whole. Room for what is asked is checked before the first removal. A GPU that no item matches is
+// left as it is.
 #pragma once
 
 #include <set>
@@ -21,20 +22,22 @@ struct VgpuView {
   VgpuInventory inventory;
   UseReport use;
   std::string node;             ///< node identity, stable_uuid.h
-  std::set<std::string> stuck;  ///< GPU addresses and vGPU ids that a write in the kernel still holds
+  std::set<std::string> stuck;  ///< GPUs, virtual functions and vGPUs that a write in the kernel still holds
 };
 
-/// One write.
+/// One vGPU made or taken away.
 struct VgpuStep {
   enum class Kind { remove, create };
   Kind kind = Kind::create;
+  VgpuFramework framework = VgpuFramework::none;  ///< how: vgpu_writes.h
   VgpuId id;
   PciAddress parent;
   std::string type_id;     ///< "nvidia-230"
   std::string short_name;  ///< "T4-1Q"
   std::string why;
 
-  /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"
+  /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"; where the parent is the id, "create L40S-12Q on
+  /// 0000:17:00.4"
   std::string text() const;
   bool operator==(const VgpuStep&) const = default;
 };
@@ -56,7 +59,10 @@ struct GpuPlan {
   std::vector<TypeCount> wanted = {};  ///< names as the profile writes them
   std::vector<TypeCount> found = {};
   std::vector<VgpuId> kept = {};
-  std::vector<VgpuStep> steps = {};   ///< removals first; empty: already so, or refused
+  std::vector<VgpuStep> steps = {};  ///< removals first; empty: already so, or refused
+  /// What is to be made after the steps and cannot be planned before: the driver lists it only then, if at
+  /// all.
+  std::vector<TypeCount> then = {};
   std::optional<Error> refusal = {};  ///< Errc: refused (in use), invalid_config (no such type, no room),
                                       ///< unsupported (framework), stuck, or the scan's own
   std::vector<std::string> notes = {};
@@ -72,16 +78,21 @@ struct VgpuPlan {
 
 /// Makes the node agree with a profile.
 VgpuPlan plan_profile(const Profile& profile, const VgpuView& view);
+/// One GPU of the view alone.
+GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const VgpuGpu& gpu);
 
 struct Removal {
   std::set<PciAddress> gpus;  ///< empty: all
-  bool foreign = false;       ///< also those whose UUID shows that Ferry did not make them
+  /// Also those of which nothing shows that Ferry made them: the UUID does, and a vGPU of vendor-specific
+  /// VFIO has none.
+  bool foreign = false;
 };
 /// Takes vGPUs away.
 VgpuPlan plan_removal(const Removal& removal, const VgpuView& view);
+GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const VgpuGpu& gpu);
 
 /// The way back to `before` for one GPU, from a scan made now: what was made meanwhile goes unless it is in
-/// use, what is missing is made again under its old UUID.
+/// use, what is missing is made again under its old UUID, on its old function unless something stays on it.
 std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use);
 
 }  // namespace ferry

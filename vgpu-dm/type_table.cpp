@@ -5,11 +5,13 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include <fmt/format.h>
 
 #include "mdev/vgpu_inventory.h"
+#include "vgpu-dm/type_names.h"
 
 // The table is in the program as it is in the repository: nothing to generate, to parse at start or to
 // relocate, and no page of it is read by who asks for no type. NOLINTNEXTLINE(hicpp-no-assembler)
@@ -138,6 +140,35 @@ void complete(const BoardTypes& known, VgpuDevice& device) {
   }
 }
 
+// Of vendor-specific VFIO; mediated devices' types are listed whether or not they can be created.
+void add_unlisted(const BoardTypes& known, VgpuGpu& gpu) {
+  std::set<std::string_view> listed;  // names and ids: a release may have another name for an id
+  for (const VgpuParent& parent : gpu.parents) {
+    for (const VgpuType& type : parent.types) listed.insert({type.name, type.id});
+  }
+  for (const KnownType& type : known.all()) {
+    VgpuType out;
+    if (type.number) out.id = std::to_string(*type.number);
+    if (listed.contains(type.name) || listed.contains(out.id)) continue;
+    out.name = type.name;
+    out.short_name = type.short_name;
+    out.max_instances = type.max_instances;
+    out.framebuffer_mib = type.framebuffer_mib;
+    out.framebuffer_by_name = type.framebuffer_mib.has_value();
+    gpu.unlisted.push_back(std::move(out));
+  }
+}
+
+void complete(const BoardTypes& known, VgpuGpu& gpu) {
+  if (known.all().empty()) return;
+  for (VgpuParent& parent : gpu.parents) {
+    for (VgpuType& type : parent.types) complete(known, type);
+  }
+  for (VgpuDevice& device : gpu.devices) complete(known, device);
+  gpu.unlisted.clear();
+  if (gpu.framework == VgpuFramework::vendor_vfio) add_unlisted(known, gpu);
+}
+
 /// What decides which lines of the table are a GPU's.
 auto board_of(const PciFunction& gpu) {
   return std::tuple(gpu.vendor, gpu.device, gpu.subsystem_vendor, gpu.subsystem_device);
@@ -175,19 +206,29 @@ void fill_in(VgpuInventory& inventory) {
   std::map<Board, BoardTypes> boards;
   for (VgpuGpu& gpu : inventory.gpus) {
     if (gpu.parents.empty() && gpu.devices.empty()) continue;
-    const BoardTypes& known = boards.try_emplace(board_of(gpu.function), gpu.function).first->second;
-    if (known.all().empty()) continue;
-    for (VgpuParent& parent : gpu.parents) {
-      for (VgpuType& type : parent.types) complete(known, type);
-    }
-    for (VgpuDevice& device : gpu.devices) complete(known, device);
+    complete(boards.try_emplace(board_of(gpu.function), gpu.function).first->second, gpu);
   }
+}
+
+void fill_in(VgpuGpu& gpu) {
+  if (gpu.parents.empty() && gpu.devices.empty()) return;
+  complete(BoardTypes(gpu.function), gpu);
 }
 
 Result<VgpuInventory> scan_known_vgpus(const HostFs& host, const Inventory& inventory,
                                        const AcceleratorRules& rules) {
   auto out = scan_vgpus(host, inventory, rules);
-  if (out) fill_in(*out);
+  if (!out) return out;
+  name_by_memory(host, *out);
+  fill_in(*out);
+  return out;
+}
+
+Result<VgpuGpu> scan_known_gpu_again(const HostFs& host, const Inventory& inventory, const VgpuGpu& before) {
+  auto out = scan_gpu_again(host, inventory, before);
+  if (!out) return out;
+  name_by_memory(host, *out);
+  fill_in(*out);
   return out;
 }
 

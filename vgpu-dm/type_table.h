@@ -53,12 +53,16 @@ class BoardTypes {
 };
 
 /// Completes each GPU's types and vGPUs: names where there is only an id, sizes and maxima where there are
-/// none.
+/// none, and with vendor-specific VFIO the types that are not listed now.
 void fill_in(VgpuInventory& inventory);
+void fill_in(VgpuGpu& gpu);
 
-/// scan_vgpus(), completed.
+/// scan_vgpus(), completed, also by what the drivers have listed earlier (type_names.h).
 Result<VgpuInventory> scan_known_vgpus(const HostFs& host, const Inventory& inventory,
                                        const AcceleratorRules& rules);
+
+/// scan_gpu_again(), completed.
+Result<VgpuGpu> scan_known_gpu_again(const HostFs& host, const Inventory& inventory, const VgpuGpu& before);
 
 /// The table as it is in the repository.
 std::string_view type_table_text();

@@ -147,34 +147,41 @@ unsigned FakeMdev::number(const fs::path& relative) const {
   return static_cast<unsigned>(std::stoul(kernel_.read_attribute(relative).value()));
 }
 
-// The driver's equal-size rule: all vGPUs of a GPU have one framebuffer size; a type is offered while fewer
-// vGPUs exist, of whatever type, than its maximum; and on a virtual function there is one at most.
-unsigned FakeMdev::available(const std::string& address, const std::string& type_id) const {
-  const std::string gpu = owner(address);
-  unsigned carried = 0;
-  std::filesystem::path type_of_one;
+FakeMdev::Carried FakeMdev::carried_by(const std::string& gpu) const {
+  Carried out;
   for (const std::string& parent : parents_of(gpu)) {
     const auto uuids = uuids_on(parent);
     if (uuids.empty()) continue;
-    carried += static_cast<unsigned>(uuids.size());
-    type_of_one =
-        type_path(parent, kernel_.link_name(parent_path(parent) / uuids.front() / "mdev_type").value());
+    out.on[parent] = static_cast<unsigned>(uuids.size());
+    out.all += out.on[parent];
+    const std::string type = kernel_.link_name(parent_path(parent) / uuids.front() / "mdev_type").value();
+    out.framebuffer = number(type_path(parent, type) / ".framebuffer");
   }
+  return out;
+}
+
+// The driver's equal-size rule: all vGPUs of a GPU have one framebuffer size; a type is offered while fewer
+// vGPUs exist, of whatever type, than its maximum; and on a virtual function there is one at most.
+unsigned FakeMdev::available(const Carried& carried, const std::string& gpu, const std::string& address,
+                             const std::string& type_id) const {
   const auto path = type_path(address, type_id);
   const auto most = number(path / ".max_instances");
-  const bool fits = carried == 0 || number(type_of_one / ".framebuffer") == number(path / ".framebuffer");
-  const unsigned left = fits ? most - std::min(most, carried) : 0;
+  const bool fits = carried.all == 0 || carried.framebuffer == number(path / ".framebuffer");
+  const unsigned left = fits ? most - std::min(most, carried.all) : 0;
   if (gpu == address) return left;
-  return uuids_on(address).empty() ? std::min(left, 1U) : 0;
+  return carried.on.contains(address) ? 0 : std::min(left, 1U);
 }
 
 void FakeMdev::update_available(const std::string& address) {
-  for (const std::string& parent : parents_of(owner(address))) {
+  const std::string gpu = owner(address);
+  const Carried carried = carried_by(gpu);
+  for (const std::string& parent : parents_of(gpu)) {
     const auto types = kernel_.list(parent_path(parent) / "mdev_supported_types");
     if (!types) continue;
     for (const std::string& type : *types) {
-      kernel_.file(type_path(parent, type) / "available_instances",
-                   std::to_string(available(parent, type)) + "\n");
+      const auto path = type_path(parent, type) / "available_instances";
+      const std::string text = std::to_string(available(carried, gpu, parent, type));
+      if (kernel_.read_attribute(path).value_or("") != text) kernel_.file(path, text + "\n");
     }
   }
 }
@@ -194,7 +201,8 @@ int FakeMdev::create(const std::string& address, const std::string& type_id, con
   std::transform(uuid.begin(), uuid.end(), uuid.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (kernel_.exists(fs::path(kBusDevices) / uuid)) return EEXIST;
-  if (available(address, type_id) <= hidden_vgpus) return EINVAL;
+  const std::string gpu = owner(address);
+  if (available(carried_by(gpu), gpu, address, type_id) <= hidden_vgpus) return EINVAL;
   if (swallow_creates) return 0;
 
   const auto device = parent_path(address) / uuid;

@@ -59,7 +59,15 @@ class FakeMdev {
   /// The function that the framebuffer is of.
   std::string owner(const std::string& address) const;
   std::vector<std::string> parents_of(const std::string& owner) const;
-  unsigned available(const std::string& address, const std::string& type_id) const;
+  /// The vGPUs of a GPU and its virtual functions.
+  struct Carried {
+    unsigned all = 0;
+    unsigned framebuffer = 0;  ///< of each
+    std::map<std::string, unsigned> on;
+  };
+  Carried carried_by(const std::string& gpu) const;
+  unsigned available(const Carried& carried, const std::string& gpu, const std::string& address,
+                     const std::string& type_id) const;
   void update_available(const std::string& address);
   std::vector<std::string> uuids_on(const std::string& address) const;
   unsigned free_group() const;

@@ -96,25 +96,33 @@ std::vector<std::string> FakeVendorVfio::devices_on(const std::string& address) 
   return out;
 }
 
-// As of mediated devices on virtual functions, save that what cannot be created is not listed.
-bool FakeVendorVfio::creatable(const std::string& function, const FakeVgpuType& type, unsigned hidden) const {
-  if (type_on(function) != "0") return false;
-  const std::string gpu = owner(function);
-  unsigned carried = 0;
-  for (const std::string& sibling : kernel_.vfs_of(gpu)) {
-    const FakeVgpuType* other = find(gpu, type_on(sibling));
-    if (other == nullptr) continue;
-    if (other->framebuffer_mib != type.framebuffer_mib) return false;
-    ++carried;
+FakeVendorVfio::Carried FakeVendorVfio::carried_by(const std::string& address) const {
+  Carried out;
+  for (const std::string& function : kernel_.vfs_of(address)) {
+    const std::string number = type_on(function);
+    out.free[function] = number == "0";
+    const FakeVgpuType* type = find(address, number);
+    if (type == nullptr) continue;
+    ++out.all;
+    out.framebuffer = type->framebuffer_mib;
   }
-  return carried + hidden < type.max_instances;
+  return out;
+}
+
+// As of mediated devices on virtual functions, save that what cannot be created is not listed.
+bool FakeVendorVfio::creatable(const Carried& carried, const std::string& function,
+                               const FakeVgpuType& type) {
+  if (!carried.free.at(function)) return false;
+  const bool fits = carried.all == 0 || carried.framebuffer == type.framebuffer_mib;
+  return fits && carried.all < type.max_instances;
 }
 
 void FakeVendorVfio::update_creatable(const std::string& address) {
-  for (const std::string& function : kernel_.vfs_of(address)) {
+  const Carried carried = carried_by(address);
+  for (const auto& [function, free] : carried.free) {
     std::string text = header;
     for (const FakeVgpuType& type : gpus_.at(address)) {
-      if (creatable(function, type, 0)) text += fmt::format("{:<5} : {}\n", number_of(type), type.name);
+      if (creatable(carried, function, type)) text += fmt::format("{:<5} : {}\n", number_of(type), type.name);
     }
     kernel_.file(function_path(function) / "nvidia/creatable_vgpu_types", text);
   }
@@ -130,7 +138,9 @@ int FakeVendorVfio::write(const std::string& function, const std::string& value)
   } else {
     const FakeVgpuType* type = find(gpu, value);
     if (type == nullptr) return EINVAL;
-    if (!creatable(function, *type, hidden_vgpus)) return EIO;
+    Carried carried = carried_by(gpu);
+    carried.all += carried.all == 0 ? 0 : hidden_vgpus;
+    if (!creatable(carried, function, *type)) return EIO;
     if (swallow_creates) return 0;
     kernel_.file(current_path(function), value + "\n");
   }

@@ -41,7 +41,13 @@ class FakeVendorVfio {
   int write(const std::string& function, const std::string& value);
   void add_function(const std::string& function);
   void update_creatable(const std::string& address);
-  bool creatable(const std::string& function, const FakeVgpuType& type, unsigned hidden) const;
+  struct Carried {
+    unsigned all = 0;
+    unsigned framebuffer = 0;  ///< of each
+    std::map<std::string, bool> free;
+  };
+  Carried carried_by(const std::string& address) const;
+  static bool creatable(const Carried& carried, const std::string& function, const FakeVgpuType& type);
   const FakeVgpuType* find(const std::string& address, const std::string& number) const;
   std::string type_on(const std::string& function) const;
   std::string owner(const std::string& function) const;

@@ -29,8 +29,11 @@ void ScratchDirectory::directory(const fs::path& relative) const {
 }
 
 void ScratchDirectory::file(const fs::path& relative, std::string_view content) const {
-  fs::create_directories((path_ / relative).parent_path());
   std::ofstream out(path_ / relative, std::ios::binary | std::ios::trunc);
+  if (!out.is_open()) {  // mostly the directory is there, and looking for it takes longer than the write
+    fs::create_directories((path_ / relative).parent_path());
+    out.open(path_ / relative, std::ios::binary | std::ios::trunc);
+  }
   out << content;
   if (!out.flush()) throw std::runtime_error("cannot write " + relative.string());
 }

@@ -101,7 +101,8 @@ class GpuNode {
             .writer = kernel,
             .uses = probe,
             .rules = {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}},
-            .node = "node-a"};
+            .node = "node-a",
+            .pause = [](auto) {}};
   }
   VgpuView view() { return look(host()).value(); }
   VgpuOutcome apply(const Profile& profile) { return apply_profile(host(), profile).value(); }

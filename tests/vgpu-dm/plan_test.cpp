@@ -232,13 +232,6 @@ TEST_F(ProfilePlan, AsksNothingOfAGpuThatShallHaveNone) {
   EXPECT_THAT(plan.steps, IsEmpty());
 }
 
-TEST_F(ProfilePlan, SaysThatAFrameworkIsNotSupported) {
-  VgpuView view = node.view();
-  view.inventory.gpus[0].framework = VgpuFramework::vendor_vfio;
-  EXPECT_EQ(refusal(plan_profile(on("[0]", "{T4-4Q: 1}"), view).gpus.at(0), Errc::unsupported),
-            "GPU 0 (0000:05:00.0): its vGPUs are made by vendor-specific VFIO, which is not supported yet");
-}
-
 TEST_F(ProfilePlan, WritesNothingWhileAnEarlierWriteIsStuck) {
   VgpuView view = node.view();
   view.stuck = {GpuNode::kFirst};

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which write makes a vGPU and which takes one away: the one place where the frameworks differ in that.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/host_fs.h"
+#include "common/host_writer.h"
+#include "common/result.h"
+#include "mdev/vgpu.h"
+
+namespace ferry {
+
+/// Makes a vGPU of a type on a parent. As a mediated device: EINVAL when the type no longer fits, EEXIST when
+/// the UUID is in use anywhere on the host. Else EINVAL or EIO, and the function carries nothing then; of one
+/// that carries a vGPU, that goes first.
+AttributeWrite creation_write(VgpuFramework framework, const PciAddress& parent, const std::string& type_id,
+                              const VgpuId& id);
+
+/// Takes a vGPU away. While a VM has it: as a mediated device the write may hang, else EPERM.
+AttributeWrite removal_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id);
+
+/// How many more of a type can be made on a parent at this moment: making one on a virtual function changes
+/// that for all of its siblings.
+Result<std::uint32_t> available_now(const HostFs& host, VgpuFramework framework, const PciAddress& parent,
+                                    const std::string& type_id);
+
+}  // namespace ferry

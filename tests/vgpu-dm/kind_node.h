@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node with a GPU of each of the kinds that there are of making vGPUs. The board is the same on all of
+// them, a T4, so that one profile can be asked of each.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "tests/support/fake_vendor_vfio.h"
+#include "tests/vgpu-dm/gpu_node.h"
+
+namespace ferry::test {
+
+class KindNode {
+ public:
+  static constexpr const char* kGpu = "0000:05:00.0";
+  static constexpr unsigned kVfs = 8;
+
+  explicit KindNode(VgpuFramework framework, unsigned gpus = 1) : framework_(framework) {
+    kernel.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
+    for (unsigned i = 0; i < gpus; ++i) add_gpu(gpu(i));
+  }
+
+  /// The address of the GPU with an index.
+  static std::string gpu(unsigned index) { return fmt::format("0000:{:02x}:00.0", 5 + index); }
+  /// A virtual function of the first GPU.
+  std::string vf(unsigned number) const { return kernel.vfs_of(kGpu).at(number); }
+
+  VgpuHost host() {
+    return {.host = kernel,
+            .writer = kernel,
+            .uses = probe,
+            .rules = {.vendors = {0x10de}, .classes = {PciClass::vga, PciClass::display_3d}},
+            .node = "node-a",
+            .pause = [this](auto) { ++pauses; }};
+  }
+  VgpuView view() { return look(host()).value(); }
+  VgpuOutcome apply(const Profile& profile) { return apply_profile(host(), profile).value(); }
+  void make(const Profile& profile) {
+    for (const GpuOutcome& gpu : apply(profile).gpus) {
+      if (gpu.error) throw std::logic_error(gpu.error->message);
+    }
+    kernel.forget_changes();
+  }
+  /// A vGPU that somebody else makes on a function; mediated ones get the UUID.
+  void carry(const std::string& parent, const std::string& type_id, const std::string& uuid = kUuid) {
+    if (framework_ == VgpuFramework::vendor_vfio) {
+      vendor.set(parent, type_id.substr(type_id.find('-') + 1));
+    } else {
+      mdev.add_device(parent, type_id, uuid);
+    }
+  }
+  /// "T4-4Q ID" of each vGPU of a GPU; the id is a UUID or a virtual function.
+  std::vector<std::string> devices(const std::string& gpu = kGpu) const {
+    return framework_ == VgpuFramework::vendor_vfio ? vendor.devices_on(gpu) : mdev.devices_on(gpu);
+  }
+  /// The writes, without what stands before the function.
+  std::vector<std::string> writes() const {
+    std::vector<std::string> out;
+    for (std::string write : kernel.writes()) {
+      const std::string head = "sys/bus/pci/devices/";
+      out.push_back(write.erase(write.find(head), head.size()));
+    }
+    return out;
+  }
+
+  static constexpr const char* kUuid = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
+
+  FakeKernel kernel;
+  FakeMdev mdev{kernel};
+  FakeVendorVfio vendor{kernel};
+  TableProbe probe;
+  int pauses = 0;
+
+ private:
+  void add_gpu(const std::string& address) {
+    kernel.add_function({.address = address,
+                         .ids = "10de:1eb8",
+                         .subsystem_ids = "10de:12a2",
+                         .class_code = 0x030200,
+                         .group = static_cast<unsigned>(std::stoul(address.substr(5, 2), nullptr, 16)),
+                         .driver = "nvidia",
+                         .totalvfs = kVfs});
+    if (framework_ == VgpuFramework::mdev_on_pf) return mdev.add_parent(address);
+    kernel.enable_vfs(address, kVfs);
+    if (framework_ == VgpuFramework::mdev_on_vf) {
+      mdev.add_vf_parents(address, t4_types());
+    } else {
+      vendor.add_gpu(address, t4_types());
+    }
+  }
+
+  VgpuFramework framework_;
+};
+
+}  // namespace ferry::test

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/gpu_run.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "mdev/vgpu_inventory.h"
+#include "mdev/vgpu_writes.h"
+#include "vgpu-dm/type_names.h"
+#include "vgpu-dm/type_table.h"
+
+namespace ferry {
+namespace {
+
+// Removals, then creations, then perhaps once more what somebody else did meanwhile.
+constexpr int kMostStages = 4;
+
+// A driver may answer a write before what was asked for is seen.
+constexpr int kMostLooks = 10;
+constexpr std::chrono::milliseconds kBetweenLooks{100};
+
+bool is_errno(const Error& error, int number) {
+  return error.code == std::error_code(number, std::generic_category());
+}
+
+class GpuRun {
+ public:
+  GpuRun(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView first,
+         const GpuPlan& plan, const StepObserver& observe)
+      : on_(on), planner_(planner), inventory_(inventory), view_(std::move(first)), observe_(observe) {
+    outcome_.index = plan.index;
+    outcome_.gpu = plan.gpu;
+    outcome_.notes = plan.notes;
+  }
+
+  GpuOutcome run(const GpuPlan& first) {
+    if (first.refusal) return end(GpuOutcome::Kind::refused, *first.refusal);
+    if (!first.matched) return end(GpuOutcome::Kind::left_alone);
+    if (first.steps.empty()) return end(GpuOutcome::Kind::already_so);
+
+    // Looked at again right before the first write: a VM may have started since.
+    if (auto r = look_again(Users::ask); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
+    const VgpuGpu before = *gpu();
+    for (int stage = 0; stage < kMostStages; ++stage) {
+      const GpuPlan plan = planner_(view_, *gpu());
+      if (plan.refusal) {
+        if (outcome_.done.empty()) return end(GpuOutcome::Kind::refused, *plan.refusal);
+        return fail_and_undo(before, *plan.refusal);
+      }
+      if (plan.steps.empty()) {
+        return end(outcome_.done.empty() ? GpuOutcome::Kind::already_so : GpuOutcome::Kind::changed);
+      }
+      if (auto r = do_stage(plan.steps); !r) {
+        const bool untouched = r.error().code == Errc::refused && outcome_.done.empty();
+        if (untouched) return end(GpuOutcome::Kind::refused, std::move(r).error());
+        return fail_and_undo(before, std::move(r).error());
+      }
+    }
+    return fail_and_undo(before,
+                         Error{.code = Errc::failed,
+                               .message = before.label() + ": what was written did not hold when read back",
+                               .hint = "something else may be creating or removing vGPUs on this node"});
+  }
+
+ private:
+  enum class Users { ask, as_before };
+
+  GpuOutcome end(GpuOutcome::Kind kind, std::optional<Error> error = {}) {
+    outcome_.kind = kind;
+    outcome_.error = std::move(error);
+    return std::move(outcome_);
+  }
+
+  VgpuGpu* gpu() {
+    return &*std::ranges::find(view_.inventory.gpus, outcome_.gpu,
+                               [](const VgpuGpu& g) { return g.address(); });
+  }
+
+  Result<> look_again(Users users) {
+    auto now = scan_known_gpu_again(on_.host, inventory_, *gpu());
+    if (!now) return fail(std::move(now).error());
+    *gpu() = std::move(*now);
+    if (auto kept = remember_names(on_.host, {gpu(), 1}); !kept && outcome_.notes.empty())
+      outcome_.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
+    if (users == Users::as_before) return {};
+    auto use = ask(on_.uses, gpu()->devices);
+    if (!use) return fail(std::move(use).error());
+    view_.use = std::move(*use);
+    return {};
+  }
+
+  // What can still be made changes with each vGPU that is made, by whomever.
+  Result<> check_available(const VgpuStep& step) const {
+    auto available = available_now(on_.host, step.framework, step.parent, step.type_id);
+    if (!available) return fail(std::move(available).error());
+    if (*available > 0) return {};
+    return fail(Errc::failed, fmt::format("{} no longer offers {}", step.parent.text(), step.short_name),
+                "something else may be creating vGPUs on this node");
+  }
+
+  Result<> write_now(const VgpuStep& step) const {
+    if (step.kind == VgpuStep::Kind::create) {
+      if (auto available = check_available(step); !available) return available;
+      const AttributeWrite write = creation_write(step.framework, step.parent, step.type_id, step.id);
+      return on_.writer.write(write.path, write.value, on_.deadline);
+    }
+    const AttributeWrite write = removal_write(step.framework, step.parent, step.id);
+    auto done = on_.writer.write(write.path, write.value, on_.deadline);
+    if (!done && step.framework == VgpuFramework::vendor_vfio && is_errno(done.error(), EPERM)) {
+      return fail(Errc::refused, "a VM holds it: " + done.error().message, "stop the VM first");
+    }
+    return done;
+  }
+
+  Result<> write(const VgpuStep& step) const {
+    auto done = write_now(step);
+    if (!done) done = fail(std::move(done).error().during(step.text()));
+    if (observe_) observe_(step, done);
+    return done;
+  }
+
+  // The steps of one kind that come first: creations wait until a scan has seen the removals.
+  Result<> do_stage(const std::vector<VgpuStep>& steps) {
+    const auto end =
+        std::ranges::find_if(steps, [&](const VgpuStep& step) { return step.kind != steps.front().kind; });
+    for (auto step = steps.begin(); step != end; ++step) {
+      auto done = write(*step);
+      // Removed by somebody else since the scan: what was wanted.
+      if (!done && step->kind == VgpuStep::Kind::remove && is_gone(done.error())) continue;
+      if (!done) return done;
+      outcome_.done.push_back(*step);
+    }
+    return read_back({steps.begin(), end});
+  }
+
+  Result<> read_back(const std::vector<VgpuStep>& steps) {
+    for (int look = 1;; ++look) {
+      if (auto r = look_again(Users::as_before); !r) return r;
+      Result<> held;
+      for (const VgpuStep& step : steps) {
+        held = verify(step);
+        if (!held) break;
+      }
+      if (held || look == kMostLooks) return held;
+      on_.pause(kBetweenLooks);
+    }
+  }
+
+  Result<> verify(const VgpuStep& step) const {
+    const VgpuDevice* device = view_.inventory.find(step.id);
+    const auto lied = [&](const char* what) {
+      return fail(Errc::failed, fmt::format("{}: the kernel took the write, but {}", step.text(), what));
+    };
+    if (step.kind == VgpuStep::Kind::remove) {
+      if (device != nullptr && device->type_id == step.type_id) return lied("the vGPU is still there");
+      return {};
+    }
+    if (device == nullptr) return lied("there is no such vGPU");
+    if (device->type_id != step.type_id || device->parent != step.parent) return lied("it is another vGPU");
+    if (!device->iommu_group) return lied("no driver has taken the vGPU");
+    return {};
+  }
+
+  GpuOutcome fail_and_undo(const VgpuGpu& before, Error error) {
+    if (error.code == Errc::stuck) {
+      outcome_.undo_errors.push_back(
+          {.code = Errc::stuck,
+           .message = before.label() + ": left as it is, since a write has not returned",
+           .hint = {}});
+    } else if (auto undone = undo(before); !undone) {
+      outcome_.undo_errors.push_back(std::move(undone).error());
+    }
+    return end(GpuOutcome::Kind::failed, std::move(error));
+  }
+
+  // In stages too: a virtual function takes another type only once the one before has gone. Each write that
+  // fails is kept as an error of its own, and the others are still made.
+  Result<> undo(const VgpuGpu& before) {
+    for (const VgpuStep::Kind kind : {VgpuStep::Kind::remove, VgpuStep::Kind::create}) {
+      if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error().during("undo"));
+      for (const VgpuStep& step : plan_undo(before, *gpu(), view_.use)) {
+        if (step.kind != kind) continue;
+        auto done = write(step);
+        if (done) continue;
+        outcome_.undo_errors.push_back(std::move(done).error().during("undo"));
+        if (outcome_.undo_errors.back().code == Errc::stuck) return {};
+      }
+    }
+    if (auto r = look_again(Users::as_before); !r) return fail(std::move(r).error().during("undo"));
+    const auto left = plan_undo(before, *gpu(), {});
+    if (left.empty() || !outcome_.undo_errors.empty()) return {};
+    return fail(Errc::failed, fmt::format("undo: still to do: {}", left.front().text()));
+  }
+
+  const VgpuHost& on_;
+  const GpuPlanner& planner_;
+  const Inventory& inventory_;
+  VgpuView view_;
+  const StepObserver& observe_;
+  GpuOutcome outcome_;
+};
+
+}  // namespace
+
+Result<UseReport> ask(UseProbe& uses, const std::vector<VgpuDevice>& devices) {
+  if (devices.empty()) return UseReport{};
+  std::vector<UseQuestion> questions;
+  questions.reserve(devices.size());
+  for (const VgpuDevice& device : devices) questions.push_back(use_question(device));
+  return uses.look(questions);
+}
+
+GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView view,
+                   const GpuPlan& first, const StepObserver& observe) {
+  return GpuRun(on, planner, inventory, std::move(view), first, observe).run(first);
+}
+
+}  // namespace ferry

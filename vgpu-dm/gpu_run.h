@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside this room: one GPU's way to its plan, and back when something fails. Several GPUs may be on theirs
+// side by side, each in a thread of its own.
+#pragma once
+
+#include <functional>
+
+#include "vfio/inventory.h"
+#include "vgpu-dm/apply.h"
+#include "vgpu-dm/plan.h"
+
+namespace ferry {
+
+/// What is to be done on one GPU of a view.
+using GpuPlanner = std::function<GpuPlan(const VgpuView&, const VgpuGpu&)>;
+
+/// Carries out `first`, which was planned from `view`: planned anew from a look right before the first write,
+/// then stage by stage, each from a scan that has seen the one before.
+GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView view,
+                   const GpuPlan& first, const StepObserver& observe);
+
+/// Who uses these vGPUs; nobody is asked about none.
+Result<UseReport> ask(UseProbe& uses, const std::vector<VgpuDevice>& devices);
+
+}  // namespace ferry
