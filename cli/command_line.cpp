@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command_line.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <functional>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -40,12 +42,14 @@ class CommandTree {
     app.add_option("--host-root", globals.host_root, "where the host's / is mounted")->capture_default_str();
     app.add_option("-o,--output", globals.output, "how data is printed: table, json, yaml")
         ->transform(CLI::CheckedTransformer(std::map<std::string, OutputFormat>{
-            {"table", OutputFormat::table}, {"json", OutputFormat::json}, {"yaml", OutputFormat::yaml}}));
+            {"table", OutputFormat::table}, {"json", OutputFormat::json}, {"yaml", OutputFormat::yaml}}))
+        ->option_text("FORMAT");
     app.add_option("--log-level", globals.log_level, "trace, debug, info, warn, error, off")
         ->capture_default_str();
     app.add_option("--log-format", globals.log_format, "text, json")
         ->transform(CLI::CheckedTransformer(
-            std::map<std::string, LogFormat>{{"text", LogFormat::text}, {"json", LogFormat::json}}));
+            std::map<std::string, LogFormat>{{"text", LogFormat::text}, {"json", LogFormat::json}}))
+        ->option_text("FORMAT");
     app.set_version_flag("--version", std::string("ferry ") + kVersion);
     app.footer(kFooter);
 
@@ -258,6 +262,14 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, cha
   return static_cast<int>(ExitStatus::usage);
 }
 
+// A full disk shows when the last of it is written; who reads the file must not take a part for the whole.
+bool all_was_said() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
+  fmt::print(stderr, "ferry: write standard output: {}\nhint: what the verb does to the host is done\n",
+             std::generic_category().message(errno));
+  return false;
+}
+
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
@@ -280,7 +292,8 @@ int run_command_line(int argc, char** argv) {
     session.output = globals.output;
     session.dry_run = globals.dry_run;
     session.explain = globals.explain;
-    return static_cast<int>(verb(session));
+    const ExitStatus status = verb(session);
+    return static_cast<int>(all_was_said() ? status : ExitStatus::failed);
   } catch (const std::exception& error) {
     // Nothing of ours throws for a reason that a user could mend: out of memory, or a defect.
     fmt::print(stderr, "ferry: {}\n", error.what());

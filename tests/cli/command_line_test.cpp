@@ -20,6 +20,7 @@ namespace {
 
 using test::FakeKernel;
 using test::run_ferry;
+using test::run_ferry_into;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
@@ -404,12 +405,19 @@ TEST_F(CommandLine, HasTheVerbsThatTheReadmeLists) {
   for (const auto& [verb, below] : listed) EXPECT_EQ(in_help(verb), below) << "ferry " << verb;
 }
 
+TEST_F(CommandLine, NoticesThatNotAllWasWritten) {
+  const auto result = run_ferry_into("/dev/full", {"--host-root", kernel_.root().string(), "status"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("ferry: write standard output: No space left on device"));
+}
+
 TEST_F(CommandLine, ListsItsVerbsAndItsVersion) {
   const auto help = run_ferry({"--help"});
   EXPECT_EQ(help.status, 0);
   for (const char* verb : {"status", "vfio", "vgpu", "plugin", "selftest"})
     EXPECT_THAT(help.out, HasSubstr(verb));
   EXPECT_THAT(help.out, HasSubstr("Exit status: 0 done"));
+  EXPECT_THAT(help.out, HasSubstr("-o,--output FORMAT")) << "and not a table of numbers";
   EXPECT_EQ(run_ferry({"--version"}).out, std::string("ferry ") + kVersion + "\n");
 }
 

@@ -29,9 +29,9 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 
 /// `words` are argv, from argv[0] on.
 ProgramResult run(std::vector<std::string> words, std::optional<std::vector<std::string>> environment,
-                  unsigned user) {
+                  unsigned user, const std::filesystem::path& into = {}) {
   const ScratchDirectory scratch;
-  const auto out = scratch.path() / "out";
+  const auto out = into.empty() ? scratch.path() / "out" : into;
   const auto err = scratch.path() / "err";
   const auto argv = pointers(words);
   const auto envp = environment ? pointers(*environment) : std::vector<char*>();
@@ -51,7 +51,7 @@ ProgramResult run(std::vector<std::string> words, std::optional<std::vector<std:
   int status = 0;
   if (child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status))
     result.status = WEXITSTATUS(status);
-  result.out = content(out);
+  if (into.empty()) result.out = content(out);
   result.err = content(err);
   return result;
 }
@@ -69,6 +69,12 @@ ProgramResult run_ferry_as(const std::string& name, const std::vector<std::strin
   std::vector<std::string> words = {name};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return run(std::move(words), environment, 0);
+}
+
+ProgramResult run_ferry_into(const std::string& file, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {FERRY_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return run(std::move(words), std::nullopt, 0, file);
 }
 
 }  // namespace ferry::test

@@ -19,4 +19,7 @@ ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user
 ProgramResult run_ferry_as(const std::string& name, const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {});
 
+/// Runs `ferry` with its standard output on a file that is there ("/dev/full").
+ProgramResult run_ferry_into(const std::string& file, const std::vector<std::string>& arguments);
+
 }  // namespace ferry::test
