@@ -143,6 +143,9 @@ class CommandTree {
     verb->add_option("-f,--file", profile_.file, "profile file or ConfigMap; - is standard input")
         ->required();
     verb->add_option("-c,--config", profile_.name, "name of the profile; not needed where there is only one");
+    verb->add_flag(
+        "--lenient", profile_.lenient,
+        "let pass what NVIDIA's program lets pass, such as a key that stands twice, with a warning");
   }
   void add_profile_of_node(CLI::App* verb) {
     add_profile(verb);
@@ -155,8 +158,11 @@ class CommandTree {
     vgpu->require_subcommand(1);
     vgpu->fallthrough();
     add_verb(*vgpu, "types", "what each GPU can be divided into now", vgpu_types_verb);
-    add_profile(add_verb(*vgpu, "validate", "check a profile file alone",
-                         [this](const Session& session) { return vgpu_validate_verb(session, profile_); }));
+    CLI::App* validate =
+        add_verb(*vgpu, "validate", "check a profile file, alone or against this host",
+                 [this](const Session& session) { return vgpu_validate_verb(session, profile_, on_host_); });
+    add_profile(validate);
+    validate->add_flag("--host", on_host_, "also what of it this host could not do");
     CLI::App* plan = add_verb(*vgpu, "plan", "what apply would do; writes nothing", nullptr);
     plan->add_flag("--explain", globals_.explain, "print the reason of each write");
     plan->callback([this] {
@@ -223,6 +229,7 @@ class CommandTree {
   DoctorOptions doctor_;
   SelectionOptions selection_;
   ProfileOptions profile_;
+  bool on_host_ = false;
   std::string export_name_ = "current";
   ChoiceOptions choice_;
   RemovalOptions removal_;

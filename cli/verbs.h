@@ -36,9 +36,12 @@ struct ProfileOptions {
   std::optional<std::string> name;            ///< -c
   std::optional<std::filesystem::path> node;  ///< a Node object whose label gives the name
   std::optional<std::string> otherwise;       ///< the name when the node has no label
+  bool lenient = false;                       ///< Reading::lenient, for profiles
 };
 ExitStatus vgpu_types_verb(const Session& session);
-ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& options);
+/// `vgpu validate`: the file alone; with `on_host` also what of it this host could not do, refused (4) where
+/// only what there is now is in the way.
+ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& options, bool on_host);
 ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options);
 ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& options);
 

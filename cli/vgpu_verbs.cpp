@@ -7,27 +7,17 @@
 #include "cli/named_gpus.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
+#include "cli/vgpu_inputs.h"
 #include "cli/vgpu_report.h"
-#include "common/counted.h"
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/apply.h"
 #include "vgpu-dm/profile_yaml.h"
-#include "vgpu-dm/stable_uuid.h"
 #include "vgpu-dm/verdict.h"
 
 namespace ferry {
 namespace {
 
 using nlohmann::json;
-
-Result<ProfileFile> read_profiles_of(const ProfileOptions& options) {
-  auto file = read_profile_file(options.file);
-  if (!file && file.error().hint.empty()) {
-    file.error().hint =
-        "-f takes a profile file or a ConfigMap; `ferry vgpu validate` checks one without the host";
-  }
-  return file;
-}
 
 Result<Profile> chosen_profile(const ProfileOptions& options) {
   std::optional<std::string> name = options.name;
@@ -40,19 +30,9 @@ Result<Profile> chosen_profile(const ProfileOptions& options) {
     name = *labelled;
     spdlog::info("node {}: profile {}", node->name, *name);
   }
-  auto file = read_profiles_of(options);
+  auto file = read_profiles_for(options);
   if (!file) return fail(std::move(file).error());
   return select_profile(*file, name);
-}
-
-Result<VgpuHost> host_of(const Session& session) {
-  auto node = node_identity(*session.host);
-  if (!node) return fail(std::move(node).error());
-  return VgpuHost{.host = *session.host,
-                  .writer = *session.writer,
-                  .uses = *session.probe,
-                  .rules = session.rules,
-                  .node = *node};
 }
 
 void log_step(const VgpuStep& step, const Result<>& result) {
@@ -113,22 +93,10 @@ ExitStatus vgpu_types_verb(const Session& session) {
   return ExitStatus::done;
 }
 
-ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& options) {
-  auto file = read_profiles_of(options);
-  if (!file) return complain(file.error());
-  if (options.name) {
-    if (auto profile = select_profile(*file, options.name); !profile) return complain(profile.error());
-  }
-  const auto names = file->names();
-  print(session, {{"file", options.file.string()}, {"profiles", names}},
-        fmt::format("{}: valid, {}\n", options.file.string(), counted(names.size(), "profile")));
-  return ExitStatus::done;
-}
-
 ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options) {
   auto profile = chosen_profile(options);
   if (!profile) return complain(profile.error());
-  auto on = host_of(session);
+  auto on = vgpu_host(session);
   if (!on) return complain(on.error());
   if (session.dry_run) {
     auto view = look(*on);
@@ -170,7 +138,7 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
 ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options) {
   auto removal = removal_of(options);
   if (!removal) return complain(removal.error());
-  auto on = host_of(session);
+  auto on = vgpu_host(session);
   if (!on) return complain(on.error());
   auto view = look(*on);
   if (!view) return complain(view.error());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "policy/kubernetes_files.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -72,10 +74,11 @@ Result<std::string> text_of(const ConfigText& file, const ConfigMember& member) 
 }
 
 // The text of a configuration file, or the one that a ConfigMap carries.
-Result<ConfigText> read_carried_text(const std::filesystem::path& path) {
+Result<ConfigText> read_carried_text(const std::filesystem::path& path,
+                                     std::vector<std::string>* tolerated = nullptr) {
   auto file = read_config_text(path);
   if (!file) return fail(std::move(file).error());
-  auto root = parse_config(*file);
+  auto root = parse_config(*file, tolerated);
   if (!root) return fail(std::move(root).error());
   // A profile or policy file knows no key `kind`; every Kubernetes object has it.
   if (root->kind != Kind::map || root->find("kind") == nullptr) return file;
@@ -139,10 +142,19 @@ Result<std::string> profile_name(const NodeObject& node, const std::optional<std
                           kVgpuConfigLabel));
 }
 
-Result<ProfileFile> read_profile_file(const std::filesystem::path& path) {
-  auto text = read_carried_text(path);
+Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how) {
+  std::vector<std::string> outside;
+  auto text = read_carried_text(path, how == Reading::lenient ? &outside : nullptr);
   if (!text) return fail(std::move(text).error());
-  return read_profiles(*text);
+  auto file = read_profiles(*text, how);
+  if (!file) return file;
+  // A profile file was read twice, a ConfigMap and what it carries once each.
+  for (std::string& warning : outside) {
+    if (std::ranges::find(file->warnings, warning) == file->warnings.end()) {
+      file->warnings.push_back(std::move(warning));
+    }
+  }
+  return file;
 }
 
 Result<PolicyFile> read_policy_file(const std::filesystem::path& path) {

@@ -12,6 +12,7 @@
 #include "policy/policy.h"
 #include "vgpu-dm/config_tree.h"
 #include "vgpu-dm/profile.h"
+#include "vgpu-dm/profile_yaml.h"
 
 namespace ferry {
 
@@ -34,7 +35,7 @@ Result<std::string> profile_name(const NodeObject& node, const std::optional<std
 
 /// Reads profiles from a profile file, or from a ConfigMap: its key config.yaml, or its only key. Places in
 /// errors are lines of the file itself. "-" is standard input.
-Result<ProfileFile> read_profile_file(const std::filesystem::path& path);
+Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how = Reading::strict);
 
 /// The same for policies, v2 or v1.
 Result<PolicyFile> read_policy_file(const std::filesystem::path& path);

@@ -91,7 +91,8 @@ std::vector<YAML::Node> load_documents(const std::string& text) {
 
 class Converter {
  public:
-  explicit Converter(const ConfigText& source) : source_(source) {
+  Converter(const ConfigText& source, std::vector<std::string>* tolerated)
+      : source_(source), tolerated_(tolerated) {
     for (std::size_t begin = 0; begin <= source.text.size();) {
       const auto end = source.text.find('\n', begin);
       lines_.push_back(std::string_view(source.text).substr(begin, end - begin));
@@ -129,6 +130,12 @@ class Converter {
         return convert_map(from, std::move(node), depth);
     }
     return node;
+  }
+
+  /// Whether it is tolerated, and then said.
+  bool let_pass(int line, const std::string& what) const {
+    if (tolerated_ != nullptr) tolerated_->push_back(fmt::format("{}: {}", source_.place(line), what));
+    return tolerated_ != nullptr;
   }
 
   tl::unexpected<Error> refuse(int line, const std::string& what, std::string hint = {}) const {
@@ -170,8 +177,10 @@ class Converter {
         continue;
       }
       if (const auto [first, fresh] = seen.emplace(key->text, key->line); !fresh) {
-        return refuse(key->line, fmt::format("{}: the key stands twice, first at {}", key->text,
-                                             source_.place(first->second)));
+        const std::string twice =
+            fmt::format("{}: the key stands twice, first at {}", key->text, source_.place(first->second));
+        if (!let_pass(key->line, twice + "; the last one counts")) return refuse(key->line, twice);
+        std::erase_if(node.members, [&](const ConfigMember& member) { return member.key.text == key->text; });
       }
       node.members.push_back({.key = std::move(*key), .value = std::move(*value)});
     }
@@ -213,6 +222,7 @@ class Converter {
   }
 
   const ConfigText& source_;
+  std::vector<std::string>* tolerated_;
   std::vector<std::string_view> lines_;
   std::size_t values_ = 0;
 };
@@ -243,8 +253,8 @@ std::string ConfigNode::described() const {
   return is_string() ? fmt::format("the string '{}'", text) : text;
 }
 
-Result<ConfigNode> parse_config(const ConfigText& source) {
-  Converter converter(source);
+Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::string>* tolerated) {
+  Converter converter(source, tolerated);
   if (source.text.find('\0') != std::string::npos || !is_utf8(source.text)) {
     return fail(Errc::invalid_config, source.file + ": not a text in UTF-8");
   }
@@ -255,9 +265,11 @@ Result<ConfigNode> parse_config(const ConfigText& source) {
     bool found = false;
     for (const YAML::Node& document : load_documents(text)) {
       if (!document.IsDefined() || document.IsNull()) continue;
-      if (found)
-        return converter.refuse(document.Mark().line + 1, "a second document begins here",
-                                "keep one document in a file");
+      if (found) {
+        const int line = document.Mark().line + 1;
+        if (converter.let_pass(line, "a second document begins here; it is not read")) break;
+        return converter.refuse(line, "a second document begins here", "keep one document in a file");
+      }
       found = true;
       auto converted = converter.convert(document);
       if (!converted) return converted;

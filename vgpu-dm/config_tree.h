@@ -63,6 +63,9 @@ struct ConfigMember {
 bool is_plain_string(const std::string& text);
 
 /// The document of a text; a node of kind `null` for an empty one. Errc::invalid_config with "file:line".
-Result<ConfigNode> parse_config(const ConfigText& source);
+///
+/// Where `tolerated` is given, what NVIDIA's reader lets pass is let pass, and said there, with its place: of
+/// a key that stands twice the last one counts, and documents after the first are not read.
+Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::string>* tolerated = nullptr);
 
 }  // namespace ferry

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -30,7 +31,54 @@ std::optional<std::int64_t> read_integer(const ConfigNode& node) {
   return value;
 }
 
+// Whatever Go's YAML reader makes a whole number of: 010 and 0o10 (8), 0x10, 0b11, 1_000, +4, 4.0, 4e0.
+std::optional<std::int64_t> read_odd_integer(const ConfigNode& node) {
+  if (node.kind != Kind::scalar || node.is_string()) return std::nullopt;
+  std::string text = node.text;
+  std::erase(text, '_');
+  const bool negative = text.starts_with('-');
+  if (negative || text.starts_with('+')) text.erase(0, 1);
+  int base = 10;
+  std::size_t prefix = 0;
+  if (text.starts_with("0x")) {
+    base = 16;
+    prefix = 2;
+  } else if (text.starts_with("0b")) {
+    base = 2;
+    prefix = 2;
+  } else if (text.starts_with("0o")) {
+    base = 8;
+    prefix = 2;
+  } else if (text.size() > 1 && text.front() == '0') {
+    base = 8;
+    prefix = 1;
+  }
+  const auto from = std::string_view(text).substr(prefix);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(from.data(), from.data() + from.size(), value, base);
+  if (error == std::errc() && end == from.data() + from.size()) return negative ? -value : value;
+
+  constexpr double kLargest = 1e15;  // whole numbers up to there are exact
+  double real = 0;
+  const auto [end_of_real, no_real] = std::from_chars(text.data(), text.data() + text.size(), real);
+  if (no_real != std::errc() || end_of_real != text.data() + text.size()) return std::nullopt;
+  if (!(std::abs(real) <= kLargest) || real != std::trunc(real)) return std::nullopt;
+  return static_cast<std::int64_t>(negative ? -real : real);
+}
+
 }  // namespace
+
+bool ItemReader::let_pass(const ConfigNode& at, const std::string& key, const std::string& what) const {
+  if (tolerated_ != nullptr) tolerated_->push_back(fmt::format("{}: {}: {}", place(at), key, what));
+  return tolerated_ != nullptr;
+}
+
+std::optional<std::int64_t> ItemReader::read_number(const ConfigNode& node, const std::string& key) const {
+  if (const auto number = read_integer(node)) return number;
+  const auto odd = read_odd_integer(node);
+  if (odd && let_pass(node, key, fmt::format("{} is taken for {}", node.text, *odd))) return odd;
+  return std::nullopt;
+}
 
 tl::unexpected<Error> ItemReader::refuse(const ConfigNode& at, const std::string& key,
                                          const std::string& what, std::string hint) const {
@@ -93,8 +141,11 @@ Result<std::vector<NamedItems>> ItemReader::read_lists(const ConfigNode& root, c
   for (const ConfigMember& member : lists->value.members) {
     const std::string path = fmt::format("{}.{}", key, member.key.text);
     if (!member.key.is_string() || member.key.text.empty()) {
-      return refuse(member.key, path, "YAML readers do not agree on what this name is",
-                    fmt::format("put it in quotes: \"{}\"", member.key.text));
+      constexpr const char* kOdd = "YAML readers do not agree on what this name is";
+      if (member.key.text.empty() ||
+          !let_pass(member.key, path, std::string(kOdd) + "; taken as it stands")) {
+        return refuse(member.key, path, kOdd, fmt::format("put it in quotes: \"{}\"", member.key.text));
+      }
     }
     if (member.value.kind != Kind::list || member.value.items.empty()) {
       return refuse(member.key, path,
@@ -115,12 +166,19 @@ Result<ProfileItem> ItemReader::read_selection(const ConfigNode& item, const std
   if (devices == nullptr) return refuse(item, path + "." + kDevices, "the key is missing");
   ProfileItem out;
   out.place = place(item);
+  bool matches_nothing = false;
   if (const ConfigMember* filter = item.find(kFilter)) {
+    const std::size_t before = tolerated_ != nullptr ? tolerated_->size() : 0;
     if (auto r = read_filters(filter->value, path + "." + kFilter, out); !r)
       return fail(std::move(r).error());
+    matches_nothing = out.filters.empty() && tolerated_ != nullptr && tolerated_->size() > before;
   }
   if (auto r = read_devices(devices->value, path + "." + kDevices, out); !r)
     return fail(std::move(r).error());
+  if (matches_nothing) {  // not without filters, which any GPU passes
+    out.all_devices = false;
+    out.indices.clear();
+  }
   return out;
 }
 
@@ -143,7 +201,10 @@ Result<> ItemReader::read_filter(const ConfigNode& node, const std::string& path
                   node.kind == Kind::scalar ? fmt::format("put it in quotes: \"{}\"", node.text) : "");
   }
   auto filter = DeviceFilter::parse(node.text);
-  if (!filter) return refuse(node, path, std::move(filter).error());
+  if (!filter) {
+    if (let_pass(node, path, filter.error().message + ": it matches nothing")) return {};
+    return refuse(node, path, std::move(filter).error());
+  }
   item.filters.push_back(*filter);
   return {};
 }
@@ -156,10 +217,10 @@ Result<> ItemReader::read_devices(const ConfigNode& node, const std::string& pat
   if (node.kind != Kind::list) {
     return refuse(node, path,
                   fmt::format("expected 'all' or a list of GPU numbers, found {}", node.described()),
-                  node.kind == Kind::scalar && !node.is_string() ? fmt::format("write [{}]", node.text) : "");
+                  read_integer(node) ? fmt::format("write [{}]", node.text) : "");
   }
   for (const ConfigNode& element : node.items) {
-    const auto index = read_integer(element);
+    const auto index = read_number(element, path);
     if (!index) {
       return refuse(
           element, path,
@@ -191,8 +252,14 @@ Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path,
                     "give each kind an item of its own, for other GPUs");
     }
     if (const auto [other, fresh] = meanings.emplace(type->driver_short_name(), member.key.text); !fresh) {
-      return refuse(member.key, key, fmt::format("means the same type as {}", other->second),
-                    "keep one of them, with the sum of the counts");
+      const std::string same = fmt::format("means the same type as {}", other->second);
+      if (!let_pass(member.key, key, same + "; the counts add up")) {
+        return refuse(member.key, key, same, "keep one of them, with the sum of the counts");
+      }
+      std::ranges::find_if(item.vgpus, [&](const VgpuCount& entry) {
+        return entry.type.text() == other->second;
+      })->count += *count;
+      continue;
     }
     item.vgpus.push_back({.type = std::move(*type), .count = *count, .place = place(member.key)});
   }
@@ -200,7 +267,7 @@ Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path,
 }
 
 Result<std::uint32_t> ItemReader::read_count(const ConfigNode& node, const std::string& key) const {
-  const auto number = read_integer(node);
+  const auto number = read_number(node, key);
   if (!number) {
     return refuse(
         node, key,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,12 @@ class ItemReader {
   static constexpr const char* kDevices = "devices";
   static constexpr const char* kVgpus = "vgpu-devices";
 
-  /// `source` must outlive this.
-  explicit ItemReader(const ConfigText& source) : source_(&source) {}
+  /// `source` must outlive this. Where `tolerated` is given, it too, and what NVIDIA's reader lets pass is
+  /// let pass and said there: filters that do not parse match nothing, names may be what other readers take
+  /// for something else, numbers may be written as 010 or 4.0, and of two names of one type the counts add
+  /// up.
+  explicit ItemReader(const ConfigText& source, std::vector<std::string>* tolerated = nullptr)
+      : source_(&source), tolerated_(tolerated) {}
 
   /// The refusal of what stands at a node; `key` is its path, empty for the document.
   tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, const std::string& what,
@@ -54,6 +59,8 @@ class ItemReader {
   Result<> read_vgpus(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
 
  private:
+  bool let_pass(const ConfigNode& at, const std::string& key, const std::string& what) const;
+  std::optional<std::int64_t> read_number(const ConfigNode& node, const std::string& key) const;
   Result<> check_version(const ConfigNode& root, const std::string& version) const;
   tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, Error error) const;
   Result<> read_filters(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
@@ -62,6 +69,7 @@ class ItemReader {
   Result<std::uint32_t> read_count(const ConfigNode& node, const std::string& key) const;
 
   const ConfigText* source_;
+  std::vector<std::string>* tolerated_;
 };
 
 }  // namespace ferry

@@ -58,7 +58,8 @@ struct Profile {
 
 struct ProfileFile {
   std::string file;
-  std::vector<Profile> profiles;  ///< in order of the file
+  std::vector<Profile> profiles;      ///< in order of the file
+  std::vector<std::string> warnings;  ///< what Reading::lenient has let pass: "file:line: key: what"
 
   std::vector<std::string> names() const;
 };

@@ -49,13 +49,14 @@ std::string listed(const std::vector<std::string>& names) {
 
 }  // namespace
 
-Result<ProfileFile> read_profiles(const ConfigText& source) {
-  auto root = parse_config(source);
+Result<ProfileFile> read_profiles(const ConfigText& source, Reading how) {
+  ProfileFile out{.file = source.file, .profiles = {}, .warnings = {}};
+  std::vector<std::string>* const tolerated = how == Reading::lenient ? &out.warnings : nullptr;
+  auto root = parse_config(source, tolerated);
   if (!root) return fail(std::move(root).error());
-  const ItemReader reader(source);
+  const ItemReader reader(source, tolerated);
   auto lists = reader.read_lists(*root, kVersion, kConfigs);
   if (!lists) return fail(std::move(lists).error());
-  ProfileFile out{.file = source.file, .profiles = {}};
   for (NamedItems& list : *lists) {
     Profile profile{.name = std::move(list.name), .items = {}, .place = std::move(list.place)};
     for (const NamedItems::Item& item : list.items) {

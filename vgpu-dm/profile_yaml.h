@@ -8,9 +8,10 @@
 //       devices: all                       # or a list of indices
 //       vgpu-devices: {"L40S-12Q": 4}      # may be {}
 //
-// Refused although NVIDIA's program takes them, because they never do what was meant: duplicate keys, filters
-// that do not parse (they match nothing there), plain scalars that other YAML readers turn into something
-// else, two spellings of one type in one map.
+// Refused although NVIDIA's program takes them, because they never do what was meant: duplicate keys, a
+// second document, filters that do not parse (they match nothing there), plain scalars that other YAML
+// readers turn into something else, two spellings of one type in one map. Read leniently they pass with a
+// warning.
 #pragma once
 
 #include <filesystem>
@@ -23,9 +24,14 @@
 
 namespace ferry {
 
+enum class Reading {
+  strict,
+  lenient,  ///< what NVIDIA's program lets pass passes, in its sense, and is among ProfileFile::warnings
+};
+
 /// Reads all profiles of a text. An empty document and one with only a version have none. Any fault is
 /// Errc::invalid_config, "file:line: key: what".
-Result<ProfileFile> read_profiles(const ConfigText& source);
+Result<ProfileFile> read_profiles(const ConfigText& source, Reading how = Reading::strict);
 
 /// The named profile; without a name the only one. Errc::invalid_config lists the names there are.
 Result<Profile> select_profile(const ProfileFile& file, const std::optional<std::string>& name);

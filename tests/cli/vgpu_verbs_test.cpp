@@ -124,5 +124,56 @@ TEST_F(VgpuVerbs, ChooseWantsATypeOnEachGpuThatIsNamed) {
             1);
 }
 
+TEST_F(VgpuVerbs, ValidateHoldsAFileAgainstTheHost) {
+  kernel_.file("p.yaml",
+               "version: v1\nvgpu-configs:\n  fits:\n  - {devices: [0], vgpu-devices: {T4-4Q: 4}}\n"
+               "  too-many:\n  - {devices: [0], vgpu-devices: {T4-4Q: 5}}\n"
+               "  elsewhere:\n  - {devices: [9], vgpu-devices: {T4-4Q: 5}}\n"
+               "  bare:\n  - {devices: [1], vgpu-devices: {L40S-4Q: 1}}\n");
+  const auto validate = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"vgpu", "validate", "-f", path("p.yaml")});
+    return ferry(more);
+  };
+  EXPECT_EQ(validate({}).status, 0);  // the file alone says nothing of hosts
+  const auto fits = validate({"--host", "-c", "fits"});
+  EXPECT_EQ(fits.status, 0) << fits.err;
+  EXPECT_EQ(fits.out, path("p.yaml") +
+                          ": valid, 4 profiles\nprofile fits: works on this host\n"
+                          "  GPU 0 (0000:05:00.0): works, wanted 4 x T4-4Q, found none\n"
+                          "  GPU 1 (0000:07:00.0): no item is for it\n");
+  EXPECT_EQ(validate({"--host", "-c", "elsewhere"}).status, 0);
+  EXPECT_EQ(validate({"--host", "-c", "too-many"}).status, 2);
+  const auto bare = validate({"--host", "-c", "bare", "-o", "json"});
+  EXPECT_EQ(bare.status, 4) << bare.out;
+  const json host = json::parse(bare.out).at("host").at(0);
+  EXPECT_EQ(host.at("works"), false);
+  EXPECT_THAT(host.at("gpus").at(1).at("fault").at("message").get<std::string>(),
+              HasSubstr("no parent devices found for GPU at index 1"));
+  const auto all = validate({"--host"});
+  EXPECT_EQ(all.status, 4);
+  EXPECT_THAT(all.out, AllOf(HasSubstr("profile fits: works\n"),
+                             HasSubstr("profile too-many: would not work: " + path("p.yaml") +
+                                       ":6: GPU 0 (0000:05:00.0): no room for 5 x T4-4Q: 4 fit\n"),
+                             HasSubstr("profile elsewhere: is for no GPU of this host\n")));
+  EXPECT_THAT(kernel_.writes(), IsEmpty());
+}
+
+TEST_F(VgpuVerbs, LenientWarnsWhereStrictRefuses) {
+  kernel_.file("p.yaml",
+               "version: v1\nvgpu-configs:\n  a:\n  - device-filter: L40S\n    devices: all\n"
+               "    vgpu-devices: {T4-4Q: 4}\n");
+  for (const char* verb : {"validate", "plan", "apply", "assert"}) {
+    const auto strict = ferry({"vgpu", verb, "-f", path("p.yaml")});
+    EXPECT_EQ(strict.status, 2) << verb;
+    const auto lenient = ferry({"vgpu", verb, "-f", path("p.yaml"), "--lenient"});
+    EXPECT_EQ(lenient.status, std::string(verb) == "assert" ? 3 : 0) << verb << lenient.err;
+    EXPECT_THAT(lenient.err, HasSubstr("warning: " + path("p.yaml") +
+                                       ":4: vgpu-configs.a[0].device-filter: 'L40S' is not a device filter: "
+                                       "it matches nothing\n"));
+  }
+  // Nothing and not everything.
+  EXPECT_THAT(mdev_.devices_on(kT4), IsEmpty());
+}
+
 }  // namespace
 }  // namespace ferry

@@ -22,20 +22,28 @@ void check(const ferry::ProfileItem& item) {
   }
 }
 
+void check(const ferry::ProfileFile& file) {
+  std::set<std::string> names;
+  for (const ferry::Profile& profile : file.profiles) {
+    require(names.insert(profile.name).second, "a name stands once in a file");
+    require(select_profile(file, profile.name).has_value(), "each profile can be chosen");
+    require(!profile.items.empty(), "a profile has an item");
+    for (const ferry::ProfileItem& item : profile.items) check(item);
+  }
+}
+
 }  // namespace
 
 void ferry::fuzz::one_input(std::string_view text) {
   const ConfigText source{.file = "profiles.yaml", .text = std::string(text)};
+  const auto lenient = read_profiles(source, Reading::lenient);
+  if (lenient) check(*lenient);
   const auto file = read_profiles(source);
-  if (!file) {
-    require(file.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
-    return require(file.error().message.starts_with("profiles.yaml"), "a refusal says where");
+  if (file) {
+    check(*file);
+    return require(lenient && lenient->warnings.empty(), "what is right is no matter of leniency");
   }
-  std::set<std::string> names;
-  for (const Profile& profile : file->profiles) {
-    require(names.insert(profile.name).second, "a name stands once in a file");
-    require(select_profile(*file, profile.name).has_value(), "each profile can be chosen");
-    require(!profile.items.empty(), "a profile has an item");
-    for (const ProfileItem& item : profile.items) check(item);
-  }
+  require(file.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
+  require(file.error().message.starts_with("profiles.yaml"), "a refusal says where");
+  require(!lenient || !lenient->warnings.empty(), "what is let pass is said");
 }

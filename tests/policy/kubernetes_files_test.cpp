@@ -12,6 +12,7 @@ namespace ferry {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::Pair;
 
 /// Messages name the file with its directory, which is another one in each run.
@@ -186,6 +187,20 @@ TEST_F(ProfilesFile, TakesTheOnlyKeyOfAConfigMap) {
 
 TEST_F(ProfilesFile, PrefersConfigYamlAmongSeveralKeys) {
   EXPECT_TRUE(read_profile_file(write("map.yaml", std::string(kConfigMap) + "  other: text\n")));
+}
+
+TEST_F(ProfilesFile, SaysOnceWhatIsLetPass) {
+  const std::string twice = "version: v1\nversion: v1\n";
+  const auto file = read_profile_file(write("p.yaml", twice), Reading::lenient);
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_THAT(file->warnings, ElementsAre(HasSubstr("p.yaml:2: version: the key stands twice, first at")));
+  const auto map = read_profile_file(
+      write("map.yaml",
+            "kind: ConfigMap\nkind: ConfigMap\ndata:\n  config.yaml: |\n    version: v1\n    version: v1\n"),
+      Reading::lenient);
+  ASSERT_TRUE(map) << map.error().message;
+  EXPECT_THAT(map->warnings, ElementsAre(HasSubstr("map.yaml:6: version: the key stands twice"),
+                                         HasSubstr("map.yaml:2: kind: the key stands twice")));
 }
 
 TEST_F(ProfilesFile, MayBeAConfigMapInJson) {

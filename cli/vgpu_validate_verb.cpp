@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/document.h"
+#include "cli/verbs.h"
+#include "cli/vgpu_inputs.h"
+#include "cli/vgpu_report.h"
+#include "common/counted.h"
+#include "vgpu-dm/host_check.h"
+#include "vgpu-dm/profile_yaml.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+std::string gpu_lines(const GpuCheck& gpu) {
+  if (!gpu.matched) return fmt::format("  {}: no item is for it\n", gpu.label());
+  std::string out = fmt::format("  {}: {}, wanted {}, found {}\n", gpu.label(),
+                                gpu.fault ? "would not work" : "works", text(gpu.wanted), text(gpu.found));
+  if (gpu.fault) {
+    out += fmt::format("    {}\n", gpu.fault->message);
+    if (!gpu.fault->hint.empty()) out += fmt::format("    hint: {}\n", gpu.fault->hint);
+  }
+  return out + note_lines(gpu.notes, "    ");
+}
+
+/// All of one profile.
+std::string whole(const HostCheck& check) {
+  std::string out = fmt::format("profile {}: {}\n", check.profile,
+                                check.works() ? "works on this host" : "would not work on this host");
+  for (const GpuCheck& gpu : check.gpus) out += gpu_lines(gpu);
+  return out + note_lines(check.notes, "  ");
+}
+
+/// One of many in a line.
+std::string summary(const HostCheck& check) {
+  for (const GpuCheck& gpu : check.gpus) {
+    if (gpu.fault) return fmt::format("profile {}: would not work: {}\n", check.profile, gpu.fault->message);
+  }
+  const bool idle = std::ranges::none_of(check.gpus, &GpuCheck::matched);
+  return fmt::format("profile {}: {}\n", check.profile, idle ? "is for no GPU of this host" : "works");
+}
+
+json to_json(const HostCheck& check) {
+  json gpus = json::array();
+  for (const GpuCheck& gpu : check.gpus) {
+    gpus.push_back({{"index", gpu.index},
+                    {"address", gpu.gpu.text()},
+                    {"matched", gpu.matched},
+                    {"works", !gpu.fault.has_value()},
+                    {"wanted", ferry::to_json(gpu.wanted)},
+                    {"found", ferry::to_json(gpu.found)},
+                    {"fault", gpu.fault ? ferry::to_json(*gpu.fault) : json(nullptr)},
+                    {"notes", gpu.notes}});
+  }
+  return {{"name", check.profile}, {"works", check.works()}, {"gpus", gpus}, {"notes", check.notes}};
+}
+
+Result<std::vector<HostCheck>> checks_of(const Session& session, const ProfileFile& file,
+                                         const std::optional<std::string>& name) {
+  auto on = vgpu_host(session);
+  if (!on) return fail(std::move(on).error());
+  auto view = look(*on);
+  if (!view) return fail(std::move(view).error());
+  std::vector<HostCheck> out;
+  for (const Profile& profile : file.profiles) {
+    if (!name || profile.name == *name) out.push_back(check_on_host(profile, *view));
+  }
+  return out;
+}
+
+}  // namespace
+
+ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& options, bool on_host) {
+  auto file = read_profiles_for(options);
+  if (!file) return complain(file.error());
+  if (options.name) {
+    if (auto profile = select_profile(*file, options.name); !profile) return complain(profile.error());
+  }
+  const auto names = file->names();
+  json document = {{"file", options.file.string()}, {"profiles", names}, {"warnings", file->warnings}};
+  std::string out = fmt::format("{}: valid, {}\n", options.file.string(), counted(names.size(), "profile"));
+  ExitStatus status = ExitStatus::done;
+  if (on_host) {
+    auto checks = checks_of(session, *file, options.name);
+    if (!checks) return complain(checks.error());
+    json host = json::array();
+    for (const HostCheck& check : *checks) {
+      out += checks->size() == 1 ? whole(check) : summary(check);
+      host.push_back(to_json(check));
+      status = worse(status, check.status());
+    }
+    document["host"] = host;
+  }
+  print(session, document, out);
+  return status;
+}
+
+}  // namespace ferry

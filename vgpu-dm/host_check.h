@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of a profile a host could not do: for who writes profiles, before one is applied.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/exit_status.h"
+#include "common/result.h"
+#include "vgpu-dm/plan.h"
+#include "vgpu-dm/profile.h"
+
+namespace ferry {
+
+struct GpuCheck {
+  unsigned index = 0;
+  PciAddress gpu;
+  bool matched = false;                ///< false: no item is for it
+  std::string place = {};              ///< of the item that holds
+  std::vector<TypeCount> wanted = {};  ///< names as the profile writes them
+  std::vector<TypeCount> found = {};
+  std::optional<Error> fault = {};  ///< why it would not work; codes as GpuPlan::refusal
+  /// What cannot be told before its driver offers types, and what works here and nowhere under NVIDIA's
+  /// program.
+  std::vector<std::string> notes = {};
+
+  std::string label() const;  ///< as VgpuGpu::label
+};
+
+struct HostCheck {
+  std::string profile;
+  std::vector<GpuCheck> gpus;      ///< all GPUs, in order of index
+  std::vector<std::string> notes;  ///< items that no GPU is left to
+
+  bool works() const;
+  /// `done`, `usage` where the profile asks for what cannot be, `refused` where the host as it is now is in
+  /// the way.
+  ExitStatus status() const;
+};
+
+/// By the plan that applying it would follow; of GPUs whose drivers offer nothing now by the table of types.
+HostCheck check_on_host(const Profile& profile, const VgpuView& view);
+
+}  // namespace ferry
