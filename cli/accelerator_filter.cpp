@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fnmatch.h>
 #include <optional>
 #include <set>
 #include <strings.h>
@@ -13,6 +12,7 @@
 
 #include "common/suggest.h"
 #include "policy/accelerators.h"
+#include "policy/gpu_selection.h"
 
 namespace ferry {
 namespace {
@@ -106,15 +106,10 @@ std::string model_of_candidate(const Candidate& candidate) {
   return candidate.model;
 }
 
-// A model's own name has brackets, which a glob reads as a set of letters: the name itself must match too.
-bool fits_glob(const std::string& pattern, const std::string& text) {
-  return same_word(pattern, text) || ::fnmatch(pattern.c_str(), text.c_str(), FNM_CASEFOLD) == 0;
-}
-
 Result<Test> parse_model(const std::string& pattern) {
   if (!pattern.empty()) {
     return [pattern](const Candidate& candidate) {
-      return fits_glob(pattern, candidate.model) || fits_glob(pattern, candidate.function->ids());
+      return fits_model(pattern, candidate.model, *candidate.function);
     };
   }
   return fail(Errc::usage, "--model: '' is no model",

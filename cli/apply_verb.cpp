@@ -6,32 +6,12 @@
 
 #include "cli/document.h"
 #include "cli/move_report.h"
+#include "cli/policy_inputs.h"
 #include "cli/verbs.h"
 #include "cli/vgpu_report.h"
-#include "host/node_apply.h"
-#include "policy/kubernetes_files.h"
-#include "policy/policy_yaml.h"
-#include "vgpu-dm/stable_uuid.h"
 
 namespace ferry {
 namespace {
-
-Result<Policy> chosen_policy(const ProfileOptions& options) {
-  auto file = read_policy_file(options.file);
-  if (!file) return fail(std::move(file).error());
-  return select_policy(*file, options.name);
-}
-
-Result<NodeHost> host_of(const Session& session) {
-  auto node = node_identity(*session.host);
-  if (!node) return fail(std::move(node).error());
-  return NodeHost{.moves = move_context(session, session.rules),
-                  .vgpus = {.host = *session.host,
-                            .writer = *session.writer,
-                            .uses = *session.probe,
-                            .rules = session.rules,
-                            .node = *node}};
-}
 
 // A stage that has nothing to say is passed over.
 void add(Shown& all, const char* key, const char* heading, bool anything, Shown stage) {
@@ -89,7 +69,7 @@ Shown show(const Session& session, const Policy& policy, const Node& node) {
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   const auto policy = chosen_policy(options);
   if (!policy) return complain(policy.error());
-  const auto host = host_of(session);
+  const auto host = node_host(session);
   if (!host) return complain(host.error());
   if (session.dry_run) {
     const auto preview = preview_policy(*host, *policy);

@@ -82,7 +82,10 @@ class CommandTree {
     CLI::App* doctor =
         add_verb(app, "doctor", "what keeps this host from giving GPUs to VMs, and what to change",
                  [this](const Session& session) { return doctor_verb(session, doctor_); });
-    doctor->add_option("--for", doctor_.purposes, "what to check for: passthrough")->capture_default_str();
+    doctor
+        ->add_option("--for", doctor_.purposes,
+                     "what to check for: passthrough, vgpu; several with commas between")
+        ->capture_default_str();
   }
 
   void add_selection(CLI::App* verb) {
@@ -134,9 +137,22 @@ class CommandTree {
     CLI::App* apply =
         add_changing_verb(app, "apply", "make the whole node what a policy says",
                           [this](const Session& session) { return apply_verb(session, profile_); });
-    apply->add_option("-f,--file", profile_.file, "policy, vGPU profile or ConfigMap; - is standard input")
+    add_policy(apply, "name of the policy; not needed where there is only one");
+    add_policy(add_verb(app, "assert", "is the whole node what a policy says? 3 if not",
+                        [this](const Session& session) { return assert_verb(session, profile_); }),
+               "name of the policy; not needed where there is only one");
+    add_verb(app, "export", "the whole node as it is, as a policy that apply and assert take back",
+             [this](const Session& session) { return export_verb(session, export_name_); })
+        ->add_option("-c,--config", export_name_, "what to call the policy")
+        ->capture_default_str();
+    add_policy(add_verb(app, "convert", "print a vGPU profile file as a policy file",
+                        [this](const Session& session) { return convert_verb(session, profile_); }),
+               "only this one");
+  }
+  void add_policy(CLI::App* verb, const std::string& name_is) {
+    verb->add_option("-f,--file", profile_.file, "policy, vGPU profile or ConfigMap; - is standard input")
         ->required();
-    apply->add_option("-c,--config", profile_.name, "name of the policy; not needed where there is only one");
+    verb->add_option("-c,--config", profile_.name, name_is);
   }
 
   void add_profile(CLI::App* verb) {

@@ -11,6 +11,7 @@
 #include "cli/verbs.h"
 #include "common/counted.h"
 #include "common/suggest.h"
+#include "host/vgpu_checks.h"
 #include "kubevirt-plugin/device_names.h"
 #include "vfio/passthrough_checks.h"
 
@@ -26,7 +27,8 @@ struct Purpose {
   ChecksOf checks;
 };
 // What --for takes, in the order in which checks are printed.
-constexpr std::array<Purpose, 1> kPurposes = {{{.name = "passthrough", .checks = passthrough_checks}}};
+constexpr std::array<Purpose, 2> kPurposes = {
+    {{.name = "passthrough", .checks = passthrough_checks}, {.name = "vgpu", .checks = vgpu_checks}}};
 
 Result<std::set<std::string>> parse_purposes(const std::string& words) {
   std::vector<std::string> known;

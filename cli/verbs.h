@@ -68,6 +68,12 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
 
 /// `apply`: the whole node by a policy, v2 or v1.
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options);
+/// `assert`: is the node what a policy says?
+ExitStatus assert_verb(const Session& session, const ProfileOptions& options);
+/// `export`: the node as it is as a policy that apply and assert take back, called `name`.
+ExitStatus export_verb(const Session& session, const std::string& name);
+/// `convert`: policies, v2 or v1, as a v2 file; the host is not looked at.
+ExitStatus convert_verb(const Session& session, const ProfileOptions& options);
 
 /// `plugin`: serves the kubelet until SIGTERM or SIGINT.
 ExitStatus plugin_verb(const Session& session, const std::filesystem::path& kubelet_directory);

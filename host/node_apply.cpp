@@ -45,7 +45,7 @@ Result<Seen> see(const NodeHost& host, const Policy& policy) {
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  WantedState wanted = wanted_state(policy, *vgpus);
+  WantedState wanted = wanted_state(policy, *vgpus, host.models);
   return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .wanted = std::move(wanted)};
 }
 

@@ -21,6 +21,7 @@ namespace ferry {
 struct NodeHost {
   MoveContext moves;
   VgpuHost vgpus;
+  ModelNames models = {};  ///< what policies mean by `model`; without it only IDs
 };
 
 struct NodePreview {

@@ -22,25 +22,32 @@ std::optional<Mode> parse_mode(std::string_view word) {
   return found->second;
 }
 
-const PolicyItem* Policy::item_for(const VgpuGpu& gpu) const {
+bool PolicyItem::matches(const VgpuGpu& gpu, const ModelNames& models) const {
+  return gpus.matches(gpu) && selection.matches(gpu, models);
+}
+
+const PolicyItem* Policy::item_for(const VgpuGpu& gpu, const ModelNames& models) const {
   const auto last = std::find_if(items.rbegin(), items.rend(),
-                                 [&](const PolicyItem& item) { return item.gpus.matches(gpu); });
+                                 [&](const PolicyItem& item) { return item.matches(gpu, models); });
   return last == items.rend() ? nullptr : &*last;
 }
 
-WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory) {
+WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, const ModelNames& models) {
   WantedState out;
   out.vgpus.name = policy.name;
   out.vgpus.place = policy.place;
   out.release = policy.release;
   for (const VgpuGpu& gpu : inventory.gpus) {
-    const PolicyItem* item = policy.item_for(gpu);
+    const PolicyItem* item = policy.item_for(gpu, models);
     if (item == nullptr) continue;
     out.modes.emplace(gpu.address(), item->mode);
     ProfileItem carried;
     carried.indices = {gpu.index};
     carried.place = item->gpus.place;
-    if (item->mode == Mode::vgpu) carried.vgpus = item->gpus.vgpus;
+    if (item->mode == Mode::vgpu) {
+      carried.vgpus = item->gpus.vgpus;
+      carried.mixed_sizes = item->gpus.mixed_sizes;
+    }
     out.vgpus.items.push_back(std::move(carried));
   }
   return out;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mdev/vgpu.h"
+#include "policy/gpu_selection.h"
 #include "vfio/release.h"
 #include "vgpu-dm/profile.h"
 
@@ -27,6 +28,9 @@ std::optional<Mode> parse_mode(std::string_view word);
 struct PolicyItem {
   ProfileItem gpus;  ///< which, and with Mode::vgpu what they carry
   Mode mode = Mode::host;
+  GpuSelection selection = {};  ///< which of those
+
+  bool matches(const VgpuGpu& gpu, const ModelNames& models) const;
 };
 
 struct Policy {
@@ -37,7 +41,7 @@ struct Policy {
   std::set<std::string> release = default_release();
 
   /// The item that holds for a GPU; nullptr: none matches, and the GPU is left as it is.
-  const PolicyItem* item_for(const VgpuGpu& gpu) const;
+  const PolicyItem* item_for(const VgpuGpu& gpu, const ModelNames& models = {}) const;
 };
 
 struct PolicyFile {
@@ -52,6 +56,6 @@ struct WantedState {
   Profile vgpus;
   std::set<std::string> release;  ///< as in Policy
 };
-WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory);
+WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, const ModelNames& models = {});
 
 }  // namespace ferry

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "common/suggest.h"
+#include "policy/policy_item_reader.h"
 #include "vfio/release.h"
 #include "vgpu-dm/item_reader.h"
 #include "vgpu-dm/profile_yaml.h"
@@ -19,49 +20,6 @@ using Kind = ConfigNode::Kind;
 constexpr const char* kVersion = "v2";
 constexpr const char* kPolicies = "policies";
 constexpr const char* kRelease = "release";
-constexpr const char* kMode = "mode";
-
-Result<Mode> read_mode(const ItemReader& reader, const ConfigNode& item, const std::string& path) {
-  const ConfigMember* mode = item.find(kMode);
-  const std::string key = path + "." + kMode;
-  if (mode == nullptr) return reader.refuse(item, key, "the key is missing", "host, passthrough or vgpu");
-  if (mode->value.is_string()) {
-    if (const auto known = parse_mode(mode->value.text)) return *known;
-  }
-  return reader.refuse(
-      mode->value, key,
-      fmt::format("expected host, passthrough or vgpu, found {}{}", mode->value.described(),
-                  did_you_mean(mode->value.text, std::vector<std::string>{"host", "passthrough", "vgpu"})));
-}
-
-Result<PolicyItem> read_item(const ItemReader& reader, const NamedItems::Item& item) {
-  constexpr const char* kVgpus = ItemReader::kVgpus;
-  const auto& [node, path] = item;
-  if (node->kind != Kind::map) {
-    return reader.refuse(*node, path,
-                         fmt::format("expected a map with {} and {}, found {}", ItemReader::kDevices, kMode,
-                                     node->described()));
-  }
-  if (auto r = reader.check_keys(*node, path, {ItemReader::kFilter, ItemReader::kDevices, kMode, kVgpus}); !r)
-    return fail(std::move(r).error());
-  auto gpus = reader.read_selection(*node, path);
-  if (!gpus) return fail(std::move(gpus).error());
-  auto mode = read_mode(reader, *node, path);
-  if (!mode) return fail(std::move(mode).error());
-
-  const ConfigMember* vgpus = node->find(kVgpus);
-  const std::string key = path + "." + kVgpus;
-  if (*mode == Mode::vgpu && vgpus == nullptr) {
-    return reader.refuse(*node, key, "the key is missing", "mode vgpu needs it: {\"L40S-12Q\": 4}, say");
-  }
-  if (*mode != Mode::vgpu && vgpus != nullptr) {
-    return reader.refuse(vgpus->key, key, fmt::format("goes with mode vgpu, not with {}", text(*mode)));
-  }
-  if (vgpus != nullptr) {
-    if (auto r = reader.read_vgpus(vgpus->value, key, *gpus); !r) return fail(std::move(r).error());
-  }
-  return PolicyItem{.gpus = std::move(*gpus), .mode = *mode};
-}
 
 // Beside the policies and not in one: what holds GPUs is the host's, whatever they shall be.
 Result<std::set<std::string>> read_release(const ItemReader& reader, const ConfigNode& root) {
@@ -96,7 +54,7 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
     Policy policy{
         .name = std::move(list.name), .items = {}, .place = std::move(list.place), .release = *release};
     for (const NamedItems::Item& item : list.items) {
-      auto read = read_item(reader, item);
+      auto read = read_policy_item(reader, item);
       if (!read) return fail(std::move(read).error());
       policy.items.push_back(std::move(*read));
     }

@@ -8,13 +8,13 @@
 //     NAME:
 //     - devices: all                    # or a list of GPU numbers
 //       mode: passthrough               # host, passthrough or vgpu
-//     - devices: [0]
-//       device-filter: "0x26B910DE"     # optional; or a list
+//     - model: "*L40S*"                 # GPUs by name, address, numa-node, vendor, device-filter
 //       mode: vgpu
-//       vgpu-devices: {"L40S-12Q": 4}   # with mode vgpu, and only there
+//       vgpu-devices: {"L40S-12Q": 4}   # with mode vgpu, and only there; so mixed-sizes, vgpu-params
 //
 // `release` counts for all policies of the file, beside nvidia-persistenced; [none]: not even that.
 // Of several items that match a GPU the last one holds, as in v1. A GPU that none matches is left as it is.
+// docs/policy.md describes all of it.
 #pragma once
 
 #include <filesystem>

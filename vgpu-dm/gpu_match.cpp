@@ -60,6 +60,21 @@ std::optional<Error> cannot_tell(const GpuMatch& match, const VgpuGpu& gpu) {
   return std::nullopt;
 }
 
+/// What a policy can say and no plan can do.
+std::optional<Error> not_planned_yet(const ProfileItem& item, const VgpuGpu& gpu) {
+  const auto refusal = [&](const std::string& place, const char* what) {
+    return Error{.code = Errc::unsupported,
+                 .message = fmt::format("{}: {}: {} cannot be set yet", place, gpu.label(), what),
+                 .hint = "leave it out of the policy"};
+  };
+  if (item.mixed_sizes) return refusal(item.place, "mixed sizes");
+  for (const VgpuCount& entry : item.vgpus) {
+    if (!entry.placement.empty()) return refusal(entry.place, "placement");
+    if (entry.params) return refusal(entry.place, "vgpu-params");
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool GpuMatch::agrees() const {
@@ -92,6 +107,7 @@ std::vector<TypeCount> GpuMatch::found() const {
 
 GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node) {
   GpuMatch out;
+  out.problem = not_planned_yet(item, gpu);
   std::vector<const VgpuDevice*> devices;
   devices.reserve(gpu.devices.size());
   for (const VgpuDevice& device : gpu.devices) devices.push_back(&device);

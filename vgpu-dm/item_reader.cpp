@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <unordered_map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,7 +16,6 @@ namespace {
 using Kind = ConfigNode::Kind;
 
 constexpr const char* kVersion = "version";
-constexpr std::int64_t kMostVgpus = 65536;  // far above any GPU; keeps sums small
 
 // Only the form that every reader takes for the same number: 010 is 8 for some, 0x10 and 1_0 are strings.
 std::optional<std::int64_t> read_integer(const ConfigNode& node) {
@@ -161,9 +159,12 @@ Result<std::vector<NamedItems>> ItemReader::read_lists(const ConfigNode& root, c
   return out;
 }
 
-Result<ProfileItem> ItemReader::read_selection(const ConfigNode& item, const std::string& path) const {
+Result<ProfileItem> ItemReader::read_selection(const ConfigNode& item, const std::string& path,
+                                               bool otherwise_all, const std::string& hint) const {
   const ConfigMember* devices = item.find(kDevices);
-  if (devices == nullptr) return refuse(item, path + "." + kDevices, "the key is missing");
+  if (devices == nullptr && !otherwise_all) {
+    return refuse(item, path + "." + kDevices, "the key is missing", hint);
+  }
   ProfileItem out;
   out.place = place(item);
   bool matches_nothing = false;
@@ -173,8 +174,11 @@ Result<ProfileItem> ItemReader::read_selection(const ConfigNode& item, const std
       return fail(std::move(r).error());
     matches_nothing = out.filters.empty() && tolerated_ != nullptr && tolerated_->size() > before;
   }
-  if (auto r = read_devices(devices->value, path + "." + kDevices, out); !r)
+  if (devices == nullptr) {
+    out.all_devices = true;
+  } else if (auto r = read_devices(devices->value, path + "." + kDevices, out); !r) {
     return fail(std::move(r).error());
+  }
   if (matches_nothing) {  // not without filters, which any GPU passes
     out.all_devices = false;
     out.indices.clear();
@@ -231,56 +235,16 @@ Result<> ItemReader::read_devices(const ConfigNode& node, const std::string& pat
   return {};
 }
 
-Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path, ProfileItem& item) const {
-  if (node.kind == Kind::null) return {};
-  if (node.kind != Kind::map) {
-    return refuse(node, path,
-                  fmt::format("expected a map from type name to count, found {}", node.described()),
-                  "write {} for no vGPUs at all");
-  }
-  std::unordered_map<std::string, std::string> meanings;  // the driver's name, and the name written
-  for (const ConfigMember& member : node.members) {
-    const std::string key = path + "." + member.key.text;
-    auto type = VgpuTypeName::parse(member.key.text);
-    if (!type) return refuse(member.key, path, std::move(type).error());
-    auto count = read_count(member.value, key);
-    if (!count) return fail(std::move(count).error());
-    if (!item.vgpus.empty() && item.vgpus.front().type.is_mig_backed() != type->is_mig_backed()) {
-      return refuse(member.key, key,
-                    fmt::format("a GPU cannot carry it beside {}: one is MIG-backed, the other time-sliced",
-                                item.vgpus.front().type.text()),
-                    "give each kind an item of its own, for other GPUs");
-    }
-    if (const auto [other, fresh] = meanings.emplace(type->driver_short_name(), member.key.text); !fresh) {
-      const std::string same = fmt::format("means the same type as {}", other->second);
-      if (!let_pass(member.key, key, same + "; the counts add up")) {
-        return refuse(member.key, key, same, "keep one of them, with the sum of the counts");
-      }
-      std::ranges::find_if(item.vgpus, [&](const VgpuCount& entry) {
-        return entry.type.text() == other->second;
-      })->count += *count;
-      continue;
-    }
-    item.vgpus.push_back({.type = std::move(*type), .count = *count, .place = place(member.key)});
-  }
-  return {};
-}
-
-Result<std::uint32_t> ItemReader::read_count(const ConfigNode& node, const std::string& key) const {
-  const auto number = read_number(node, key);
-  if (!number) {
-    return refuse(
-        node, key,
-        fmt::format("the count must be a plain whole number such as 4, found {}", node.described()));
-  }
-  if (*number <= 0) {
-    return refuse(node, key, fmt::format("the count must be above 0, found {}", *number),
-                  "leave the type out for none of it");
-  }
-  if (*number > kMostVgpus) {
-    return refuse(node, key, fmt::format("no GPU carries {} vGPUs", *number));
-  }
-  return static_cast<std::uint32_t>(*number);
+Result<std::vector<const ConfigNode*>> ItemReader::read_some(const ConfigNode& node, const std::string& path,
+                                                             const std::string& of_what) const {
+  std::vector<const ConfigNode*> out;
+  if (node.kind == Kind::scalar) out.push_back(&node);
+  for (const ConfigNode& item : node.items) out.push_back(&item);
+  if (!out.empty()) return out;
+  return refuse(node, path,
+                fmt::format("expected one or a list of {}, found {}", of_what,
+                            node.kind == Kind::list ? "an empty list" : node.described()),
+                "leave the key out for any");
 }
 
 }  // namespace ferry

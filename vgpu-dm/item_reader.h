@@ -30,6 +30,7 @@ class ItemReader {
   static constexpr const char* kFilter = "device-filter";
   static constexpr const char* kDevices = "devices";
   static constexpr const char* kVgpus = "vgpu-devices";
+  static constexpr const char* kParams = "vgpu-params";
 
   /// `source` must outlive this. Where `tolerated` is given, it too, and what NVIDIA's reader lets pass is
   /// let pass and said there: filters that do not parse match nothing, names may be what other readers take
@@ -53,20 +54,36 @@ class ItemReader {
                                              const std::string& key,
                                              const std::vector<std::string>& beside = {}) const;
 
-  /// `devices`, and `device-filter` where there is one; without vGPUs.
-  Result<ProfileItem> read_selection(const ConfigNode& item, const std::string& path) const;
+  /// `devices`, and `device-filter` where there is one; without vGPUs. Without `devices` all of them where
+  /// `otherwise_all`, which is for items that choose by something else; else it is refused, with `hint`.
+  Result<ProfileItem> read_selection(const ConfigNode& item, const std::string& path,
+                                     bool otherwise_all = false, const std::string& hint = {}) const;
+  /// What stands behind a type's name.
+  enum class Counts {
+    plain,     ///< how many
+    detailed,  ///< how many, or a map with `count` and what else a policy can say of them
+  };
   /// `vgpu-devices`: its value's map goes into `item`.
-  Result<> read_vgpus(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
+  Result<> read_vgpus(const ConfigNode& node, const std::string& path, ProfileItem& item,
+                      Counts counts = Counts::plain) const;
+  /// `vgpu-params`: a string, or a map from key to value.
+  Result<VgpuParams> read_params(const ConfigNode& node, const std::string& path) const;
+  /// A list's items; a single thing is a list of itself. Refuses an empty one, and null.
+  Result<std::vector<const ConfigNode*>> read_some(const ConfigNode& node, const std::string& path,
+                                                   const std::string& of_what) const;
+  /// A whole number as every reader takes it, or with leniency however it is written.
+  std::optional<std::int64_t> read_number(const ConfigNode& node, const std::string& key) const;
 
  private:
   bool let_pass(const ConfigNode& at, const std::string& key, const std::string& what) const;
-  std::optional<std::int64_t> read_number(const ConfigNode& node, const std::string& key) const;
   Result<> check_version(const ConfigNode& root, const std::string& version) const;
   tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, Error error) const;
   Result<> read_filters(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
   Result<> read_filter(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
   Result<> read_devices(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
   Result<std::uint32_t> read_count(const ConfigNode& node, const std::string& key) const;
+  Result<VgpuCount> read_details(const ConfigNode& node, const std::string& key) const;
+  Result<> read_placement(const ConfigNode& node, const std::string& key, VgpuCount& entry) const;
 
   const ConfigText* source_;
   std::vector<std::string>* tolerated_;

@@ -10,6 +10,7 @@
 #include "common/result.h"
 #include "vfio/pci_function.h"
 #include "vgpu-dm/type_name.h"
+#include "vgpu-dm/vgpu_params.h"
 
 namespace ferry {
 
@@ -35,6 +36,10 @@ struct VgpuCount {
   VgpuTypeName type;
   std::uint32_t count = 0;  ///< above 0
   std::string place;        ///< "profiles.yaml:12"
+  /// Absent: as they are. Of policies only, as all that follows.
+  std::optional<VgpuParams> params = {};
+  /// Placement IDs, one for each vGPU: slots in the GPU's memory. Empty: the driver chooses.
+  std::vector<std::uint32_t> placement = {};
 };
 
 struct ProfileItem {
@@ -42,6 +47,7 @@ struct ProfileItem {
   bool all_devices = false;
   std::vector<std::int64_t> indices;  ///< VgpuGpu::index; negative and too large ones match nothing
   std::vector<VgpuCount> vgpus;       ///< in order of the file; empty: no vGPU at all
+  bool mixed_sizes = false;           ///< vGPUs of several framebuffer sizes on one GPU
   std::string place;
 
   bool matches(const VgpuGpu& gpu) const;

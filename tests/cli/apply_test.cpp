@@ -69,7 +69,8 @@ TEST_F(ApplyVerb, RefusesABadPolicyBeforeItLooksAtTheHost) {
 // What stands in the examples and in the unit is what the program takes.
 TEST_F(ApplyVerb, TakesTheExamplesAndTheUnitsCommand) {
   const std::string example = std::string(FERRY_CONFIGS) + "/examples/policy.yaml";
-  for (const char* name : {"passthrough", "mixed", "one-model"}) {
+  for (const char* name :
+       {"passthrough", "mixed", "by-model", "by-place", "one-board", "tuned", "several-sizes"}) {
     const auto result = ferry({"apply", "-f", example, "-c", name, "--dry-run"});
     EXPECT_NE(result.status, 2) << result.err;
   }

@@ -84,7 +84,7 @@ TEST_F(Doctor, RefusesAPurposeThatItDoesNotKnow) {
     const auto result = doctor({"--for", purpose});
     EXPECT_EQ(result.status, 2) << purpose;
     EXPECT_THAT(result.err, HasSubstr("did you mean 'passthrough'?")) << purpose;
-    EXPECT_THAT(result.err, HasSubstr("hint: --for takes passthrough")) << purpose;
+    EXPECT_THAT(result.err, HasSubstr("hint: --for takes passthrough, vgpu")) << purpose;
     EXPECT_THAT(result.out, IsEmpty()) << purpose;
   }
   for (const char* purpose : {"", "kata", "passthrough,", ","}) {
@@ -92,6 +92,15 @@ TEST_F(Doctor, RefusesAPurposeThatItDoesNotKnow) {
     EXPECT_EQ(result.status, 2) << purpose;
     EXPECT_THAT(result.err, HasSubstr("hint: ")) << purpose;
   }
+}
+
+TEST_F(Doctor, LooksForVgpusWhenAsked) {
+  const auto result = doctor({"--for", "vgpu"});
+  EXPECT_EQ(result.status, 1);  // nouveau makes none
+  EXPECT_THAT(result.out, HasSubstr("  fail     vgpu-host-driver "));
+  EXPECT_THAT(result.out, Not(HasSubstr("firmware-iommu-table")));
+  const auto both = nlohmann::json::parse(doctor({"--for", "vgpu,passthrough", "-o", "json"}).out);
+  EXPECT_EQ(both["for"], nlohmann::json::array({"passthrough", "vgpu"}));
 }
 
 TEST_F(Doctor, FailsWhereThereIsNoHost) {

@@ -195,6 +195,79 @@ INSTANTIATE_TEST_SUITE_P(
                   "p.yaml:4: policies.a[0].with: unknown key"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: 0}}\n",
                   "p.yaml:4: policies.a[0].vgpu-devices.T4-4Q: the count must be above 0, found 0"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {modle: x, mode: host}\n",
+                  "p.yaml:4: policies.a[0].modle: unknown key; did you mean 'model'?"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {model: \"\", mode: host}\n",
+                  "p.yaml:4: policies.a[0].model: expected a model, found the string ''"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {model: [], mode: host}\n",
+                  "p.yaml:4: policies.a[0].model: expected one or a list of models, found an empty list"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {model: {a: b}, mode: host}\n",
+                  "p.yaml:4: policies.a[0].model: expected one or a list of models, found a map"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {model: [[x]], mode: host}\n",
+                  "p.yaml:4: policies.a[0].model: expected a model, found a list"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {address: , mode: host}\n",
+                  "p.yaml:4: policies.a[0].address: expected one or a list of PCI addresses, found nothing"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {address: \"0000:17\", mode: host}\n",
+                  "p.yaml:4: policies.a[0].address: expected a PCI address, found the string '0000:17'"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {numa-node: -1, mode: host}\n",
+                  "p.yaml:4: policies.a[0].numa-node: expected a NUMA node such as 0 or 1, found -1"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {numa-node: \"0\", mode: host}\n",
+                  "p.yaml:4: policies.a[0].numa-node: expected a NUMA node such as 0 or 1, found the string "
+                  "'0'"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {numa-node: 4294967296, mode: host}\n",
+                  "p.yaml:4: policies.a[0].numa-node: expected a NUMA node such as 0 or 1, found 4294967296"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {vendor: nvida, mode: host}\n",
+                  "p.yaml:4: policies.a[0].vendor: expected a vendor, found the string 'nvida'; did you mean "
+                  "'nvidia'?"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {vendor: 10d, mode: host}\n",
+                  "p.yaml:4: policies.a[0].vendor: expected a vendor, found the string '10d'"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: host, mixed-sizes: false}\n",
+                  "p.yaml:4: policies.a[0].mixed-sizes: goes with mode vgpu, not with host"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: passthrough, vgpu-params: a=1}\n",
+                  "p.yaml:4: policies.a[0].vgpu-params: goes with mode vgpu, not with passthrough"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, mixed-sizes: yes, "
+                  "vgpu-devices: {T4-4Q: 1}}\n",
+                  "p.yaml:4: policies.a[0].mixed-sizes: expected true or false, found yes"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, mixed-sizes: true, "
+                  "vgpu-devices: {H200-1-18C: 1}}\n",
+                  "p.yaml:4: policies.a[0].mixed-sizes: H200-1-18C is MIG-backed: its GPU instances have one "
+                  "size each, and may differ"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-params: [], "
+                  "vgpu-devices: {T4-4Q: 1}}\n",
+                  "p.yaml:4: policies.a[0].vgpu-params: expected a string or a map, found a list"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-params: fast, "
+                  "vgpu-devices: {T4-4Q: 1}}\n",
+                  "p.yaml:4: policies.a[0].vgpu-params: 'fast' is no key=value"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-params: \"a=1,a=2\", "
+                  "vgpu-devices: {T4-4Q: 1}}\n",
+                  "p.yaml:4: policies.a[0].vgpu-params: 'a' stands twice"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-params: {a: \"1,b=2\"}, "
+                  "vgpu-devices: {T4-4Q: 1}}\n",
+                  "p.yaml:4: policies.a[0].vgpu-params: a key or a value has a blank or a comma in it"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: {}}}\n",
+                  "p.yaml:4: policies.a[0].vgpu-devices.T4-4Q.count: the key is missing"},
+        BadPolicy{
+            "version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: {count: "
+            "1, size: 4}}}\n",
+            "p.yaml:4: policies.a[0].vgpu-devices.T4-4Q.size: unknown key"},
+        BadPolicy{
+            "version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: {count: "
+            "2, placement: [0]}}}\n",
+            "p.yaml:4: policies.a[0].vgpu-devices.T4-4Q.placement: 1 placement ID given for 2 vGPUs"},
+        BadPolicy{
+            "version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: {count: "
+            "2, placement: [4, 4]}}}\n",
+            "p.yaml:4: policies.a[0].vgpu-devices.T4-4Q.placement: 4 stands twice: two vGPUs cannot have "
+            "one place"},
+        BadPolicy{
+            "version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: {count: "
+            "1, placement: [-1]}}}\n",
+            "p.yaml:4: policies.a[0].vgpu-devices.T4-4Q.placement: expected a plain whole number such as "
+            "0 or 4, found -1"},
+        BadPolicy{
+            "version: v1\nvgpu-configs:\n  a:\n  - {devices: all, vgpu-devices: {T4-4Q: {count: 1}}}\n",
+            "p.yaml:4: vgpu-configs.a[0].vgpu-devices.T4-4Q: the count must be a plain whole number such "
+            "as 4, found a map"},
         BadPolicy{"version: v1\nvgpu-configs:\n  a:\n  - {devices: all, mode: host, vgpu-devices: {}}\n",
                   "p.yaml:4: vgpu-configs.a[0].mode: unknown key"}));
 

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/policy_inputs.h"
+
+#include <memory>
+
+#include "cli/vgpu_inputs.h"
+#include "kubevirt-plugin/device_names.h"
+#include "policy/kubernetes_files.h"
+#include "policy/policy_yaml.h"
+
+namespace ferry {
+
+Result<Policy> chosen_policy(const ProfileOptions& options) {
+  auto file = read_policy_file(options.file);
+  if (!file) return fail(std::move(file).error());
+  return select_policy(*file, options.name);
+}
+
+ModelNames model_names(const Session& session) {
+  return [names = std::make_shared<DeviceNames>(*session.host)](const PciFunction& gpu) {
+    return names->find(gpu.vendor, gpu.device).value_or("");
+  };
+}
+
+Result<NodeHost> node_host(const Session& session) {
+  auto vgpus = vgpu_host(session);
+  if (!vgpus) return fail(std::move(vgpus).error());
+  return NodeHost{.moves = move_context(session, session.rules),
+                  .vgpus = std::move(*vgpus),
+                  .models = model_names(session)};
+}
+
+}  // namespace ferry

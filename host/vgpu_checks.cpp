@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// ABI: kernel-open/nvidia/nv-procfs.c of NVIDIA's open module: only a build that is a vGPU host driver makes
+// unbindLock. A virtual function's driver is that of its GPU; without an IOMMU it declines to bind.
+#include "host/vgpu_checks.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/counted.h"
+#include "mdev/vgpu_inventory.h"
+#include "vfio/check_reading.h"
+#include "vgpu-dm/stable_uuid.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kDriverTool = "/usr/lib/nvidia/sriov-manage";
+
+Check identity_check(const HostFs& host) {
+  Check check{.id = "node-identity",
+              .subject = kHostSubject,
+              .why = "the UUIDs of vGPUs are made from it, so that they are the same after every reboot"};
+  const auto node = node_identity(host);
+  if (!node) {
+    return std::move(check).failed(node.error().message,
+                                   "give the host one with `systemd-machine-id-setup`, before it has vGPUs");
+  }
+  return std::move(check).passed("/etc/machine-id has it");
+}
+
+Check iommu_check(const Inventory& inventory, bool on_virtual_functions) {
+  Check check{.id = "vgpu-iommu",
+              .subject = kHostSubject,
+              .why = "without one the driver does not take virtual functions, and no VM could be given one"};
+  if (inventory.has_iommu()) {
+    return std::move(check).passed(
+        fmt::format("/sys/kernel/iommu_groups has {}", counted(inventory.groups.size(), "group")));
+  }
+  constexpr const char* kFix =
+      "switch VT-d, AMD-Vi or SMMU on in the firmware; `ferry doctor` says what keeps it off";
+  const char* const none = "/sys/kernel/iommu_groups has no group: there is no active IOMMU";
+  if (on_virtual_functions) return std::move(check).failed(none, kFix);
+  return std::move(check).warned(std::string(none) + "; vGPUs made on a GPU itself need none", kFix);
+}
+
+// A name in /proc/PID/comm has at most 15 characters, which this one has.
+Check manager_check(const HostFs& host, bool needed) {
+  constexpr const char* kManager = "nvidia-vgpu-mgr";
+  Check check{.id = "vgpu-manager-runs",
+              .subject = kHostSubject,
+              .why = "the driver's daemon drives each vGPU that a VM has: without it such VMs do not start"};
+  const auto processes = names_in(host, "proc");
+  if (!processes) return std::move(check).unreadable(processes.error());
+  for (const std::string& name : *processes) {
+    const bool is_process = !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) != 0;
+    if (!is_process) continue;
+    const auto command = host.read_attribute(std::filesystem::path("proc") / name / "comm");
+    if (command && *command == kManager) {
+      return std::move(check).passed(fmt::format("process {} is {}", name, kManager));
+    }
+  }
+  const std::string none = fmt::format("no process in /proc is {}", kManager);
+  if (!needed) return std::move(check).passed(none + ", and no GPU here has a vGPU host driver");
+  return std::move(check).failed(none, fmt::format("start {}.service, or the driver's container", kManager));
+}
+
+Check kubevirt_check(const HostFs& host, bool mediated) {
+  constexpr const char* kKubelet = "var/lib/kubelet";
+  Check check{.id = "kubevirt-keeps-mdevs",
+              .subject = kHostSubject,
+              .why =
+                  "KubeVirt removes, every minute or two, each mediated device whose type its configuration "
+                  "does not list, whoever made it"};
+  if (!mediated) return std::move(check).passed("no GPU here makes mediated devices");
+  if (!host.exists(kKubelet)) return std::move(check).passed(fmt::format("there is no /{}", kKubelet));
+  return std::move(check).unknown(
+      "a kubelet runs here; whether KubeVirt does, and how, is not on this host",
+      "if it does: mediatedDevicesConfiguration.enabled: false in the KubeVirt CR, or every type with "
+      "externalResourceProvider: true");
+}
+
+struct Virtuals {
+  std::vector<const PciFunction*> all;
+  std::vector<std::string> without_driver;
+  std::vector<std::string> on_vfio;
+  std::vector<std::string> without_group;
+};
+
+Virtuals virtual_functions(const Inventory& inventory, const VgpuGpu& gpu) {
+  Virtuals out;
+  for (const auto& [address, function] : inventory.functions) {
+    if (function.physical_function != gpu.address()) continue;
+    out.all.push_back(&function);
+    if (!function.driver) out.without_driver.push_back(address.text());
+    // The driver's own VFIO keeps its name; vfio-pci cannot have one that shall carry a vGPU.
+    if (function.driver == "vfio-pci") out.on_vfio.push_back(address.text());
+    if (!function.iommu_group) out.without_group.push_back(address.text());
+  }
+  return out;
+}
+
+Check driver_check(const HostFs& host, const VgpuGpu& gpu) {
+  Check check{.id = "vgpu-host-driver",
+              .subject = gpu.address().text(),
+              .why = "an ordinary driver makes no vGPUs and takes no virtual functions"};
+  const PciFunction& function = gpu.function;
+  if (function.problem) return std::move(check).unreadable(*function.problem);
+  if (on_vfio_driver(function)) {
+    return std::move(check).warned(
+        fmt::format("bound to {}: given away whole", function.driver.value_or("")),
+        fmt::format("`ferry vfio unbind --device {}`, if it shall be divided", gpu.address().text()));
+  }
+  if (!function.driver) {
+    return std::move(check).failed("no driver is bound to it",
+                                   "load the vGPU host driver and let it take the GPU");
+  }
+  const std::string path = fmt::format("proc/driver/nvidia/gpus/{}/unbindLock", gpu.address().text());
+  if (host.exists(path)) return std::move(check).passed(fmt::format("there is /{}", path));
+  if (gpu.framework != VgpuFramework::none) {
+    return std::move(check).passed(
+        fmt::format("its driver {} makes vGPUs by {}", *function.driver, text(gpu.framework)));
+  }
+  return std::move(check).failed(
+      fmt::format("its driver {} is no vGPU host driver: there is no /{}", *function.driver, path),
+      "install the host driver of the vGPU software (the vGPU manager) in place of the ordinary one");
+}
+
+Check functions_check(const VgpuGpu& gpu, const Virtuals& virtuals) {
+  Check check{.id = "vgpu-virtual-functions",
+              .subject = gpu.address().text(),
+              .why = "on GPUs that have them vGPUs are made on virtual functions, one on each"};
+  const PciFunction& function = gpu.function;
+  if (function.problem) return std::move(check).unreadable(*function.problem);
+  const auto named = [](const std::vector<std::string>& addresses) {
+    return fmt::format("{} of its virtual functions, the first {},", addresses.size(), addresses.front());
+  };
+  if (!virtuals.without_group.empty()) {
+    return std::move(check).failed(named(virtuals.without_group) + " in no IOMMU group",
+                                   "switch the IOMMU on, then have the virtual functions made anew");
+  }
+  if (!virtuals.on_vfio.empty()) {
+    return std::move(check).failed(
+        named(virtuals.on_vfio) + " on vfio-pci, where no vGPU can be made",
+        fmt::format("give them back: `ferry vfio unbind --device {}`", virtuals.on_vfio.front()));
+  }
+  if (!virtuals.without_driver.empty()) {
+    return std::move(check).failed(named(virtuals.without_driver) + " without a driver",
+                                   "see the kernel's log for why the driver did not take them");
+  }
+  if (!virtuals.all.empty()) {
+    return std::move(check).passed(counted(virtuals.all.size(), "virtual function") + " on drivers");
+  }
+  if (gpu.framework == VgpuFramework::mdev_on_pf) {
+    return std::move(check).passed("its vGPUs are made on the GPU itself");
+  }
+  if (function.sriov_totalvfs == 0) {
+    return std::move(check).passed(
+        fmt::format("there is no /{}/sriov_totalvfs", sysfs_path(gpu.address()).string()));
+  }
+  return std::move(check).warned(
+      fmt::format("none of its {} virtual functions is enabled", function.sriov_totalvfs),
+      fmt::format("`ferry vgpu apply` has them enabled where a profile wants vGPUs; by hand `{} -e {}`",
+                  kDriverTool, gpu.address().text()));
+}
+
+Check types_check(const VgpuGpu& gpu) {
+  Check check{.id = "vgpu-types-offered",
+              .subject = gpu.address().text(),
+              .why = "what the driver does not offer cannot be made"};
+  std::size_t offered = 0;
+  for (const VgpuParent& parent : gpu.parents) {
+    if (parent.problem) return std::move(check).unreadable(*parent.problem);
+    offered += static_cast<std::size_t>(
+        std::ranges::count_if(parent.types, [](const VgpuType& type) { return type.available > 0; }));
+  }
+  const std::string carried = counted(gpu.devices.size(), "vGPU");
+  if (offered > 0) {
+    return std::move(check).passed(fmt::format("by {}; it carries {}", text(gpu.framework), carried));
+  }
+  if (!gpu.devices.empty()) return std::move(check).passed(fmt::format("it is full: it carries {}", carried));
+  if (!gpu.obstacle.empty()) return std::move(check).warned(gpu.obstacle, "see the other checks of this GPU");
+  return std::move(check).warned(
+      fmt::format("by {}, but none can be made, though it carries none", text(gpu.framework)),
+      "in MIG mode it takes a GPU instance first: `nvidia-smi mig -cgi PROFILE`; or switch MIG mode off");
+}
+
+}  // namespace
+
+std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory,
+                               const AcceleratorRules& rules) {
+  const auto vgpus = scan_vgpus(host, inventory, rules);
+  std::vector<Check> of_gpus;
+  bool host_driver = false;
+  bool mediated = false;
+  bool on_virtual_functions = false;
+  const auto gpus = vgpus ? vgpus->gpus : std::vector<VgpuGpu>{};
+  for (const VgpuGpu& gpu : gpus) {
+    const Virtuals virtuals = virtual_functions(inventory, gpu);
+    Check driver = driver_check(host, gpu);
+    host_driver = host_driver || driver.verdict == Verdict::pass;
+    mediated =
+        mediated || gpu.framework == VgpuFramework::mdev_on_pf || gpu.framework == VgpuFramework::mdev_on_vf;
+    on_virtual_functions = on_virtual_functions || !virtuals.all.empty() || gpu.on_virtual_functions();
+    of_gpus.push_back(std::move(driver));
+    of_gpus.push_back(functions_check(gpu, virtuals));
+    of_gpus.push_back(types_check(gpu));
+  }
+  std::vector<Check> out = {identity_check(host), iommu_check(inventory, on_virtual_functions),
+                            manager_check(host, host_driver), kubevirt_check(host, mediated)};
+  Check accelerators{
+      .id = "vgpu-accelerators", .subject = kHostSubject, .why = "without one there is nothing to divide"};
+  if (!vgpus) {
+    out.push_back(std::move(accelerators).unreadable(vgpus.error()));
+  } else if (gpus.empty()) {
+    out.push_back(std::move(accelerators)
+                      .warned("none of the functions in /sys/bus/pci/devices is an accelerator",
+                              "see whether `lspci` has the card"));
+  } else {
+    out.push_back(std::move(accelerators).passed(counted(gpus.size(), "GPU") + " in /sys/bus/pci/devices"));
+  }
+  out.insert(out.end(), of_gpus.begin(), of_gpus.end());
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside this room: one item of a policy file.
+#pragma once
+
+#include "common/result.h"
+#include "policy/policy.h"
+#include "vgpu-dm/item_reader.h"
+
+namespace ferry {
+
+/// Errc::invalid_config, "file:line: key: what".
+Result<PolicyItem> read_policy_item(const ItemReader& reader, const NamedItems::Item& item);
+
+}  // namespace ferry

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "policy/policy_verdict.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "vgpu-dm/verdict.h"
+
+namespace ferry {
+namespace {
+
+std::string driver_of(const PciFunction& function) {
+  return function.driver ? "driver " + *function.driver : "no driver";
+}
+
+std::string as_found(const VgpuGpu& gpu, Mode found) {
+  return fmt::format("{} ({})", text(found), driver_of(gpu.function));
+}
+
+/// The other functions of a card that still have drivers of the host.
+std::string left_behind(const Inventory& inventory, const VgpuGpu& gpu) {
+  for (const auto& [address, function] : inventory.functions) {
+    if (address == gpu.address() || !address.same_slot(gpu.address()) || function.is_bridge()) continue;
+    if (function.is_virtual_function() || !function.driver || on_vfio_driver(function)) continue;
+    return fmt::format("{} of its card is on {}", address.text(), *function.driver);
+  }
+  return {};
+}
+
+void compare(const Inventory& inventory, const VgpuGpu& gpu, const GpuVerdict& carried,
+             NodeVerdict& verdict) {
+  const Mode wanted = verdict.wanted.value_or(verdict.found);
+  const bool away = wanted == Mode::passthrough;
+  if (away != (verdict.found == Mode::passthrough)) {
+    verdict.difference =
+        fmt::format("{}: wanted {}, found {}", gpu.label(), text(wanted), as_found(gpu, verdict.found));
+  } else if (away) {
+    if (const std::string behind = left_behind(inventory, gpu); !behind.empty()) {
+      verdict.difference = fmt::format("{}: wanted {}, but {}", gpu.label(), text(wanted), behind);
+    }
+  } else {
+    verdict.difference = carried.difference;
+  }
+}
+
+}  // namespace
+
+Mode mode_of(const VgpuGpu& gpu) {
+  if (on_vfio_driver(gpu.function)) return Mode::passthrough;
+  return gpu.devices.empty() ? Mode::host : Mode::vgpu;
+}
+
+std::string NodeVerdict::label() const {
+  return fmt::format("GPU {} ({})", index, gpu.text());
+}
+
+std::vector<NodeVerdict> judge_policy(const Policy& policy, const Inventory& inventory,
+                                      const VgpuInventory& vgpus, const ModelNames& models) {
+  const WantedState wanted = wanted_state(policy, vgpus, models);
+  std::vector<NodeVerdict> out;
+  for (GpuVerdict& carried : judge(wanted.vgpus, vgpus)) {
+    const VgpuGpu* gpu = vgpus.find(carried.gpu);
+    if (gpu == nullptr) continue;
+    NodeVerdict verdict{.index = carried.index, .gpu = carried.gpu, .found = mode_of(*gpu)};
+    if (const auto mode = wanted.modes.find(carried.gpu); mode != wanted.modes.end()) {
+      verdict.wanted = mode->second;
+      compare(inventory, *gpu, carried, verdict);
+      verdict.wanted_vgpus = std::move(carried.wanted);
+    }
+    verdict.found_vgpus = std::move(carried.found);
+    out.push_back(std::move(verdict));
+  }
+  return out;
+}
+
+}  // namespace ferry

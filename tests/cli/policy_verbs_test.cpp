@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ferry assert`, `export` and `convert` as a user calls them.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_program.h"
+#include "tests/support/fake_mdev.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using test::run_ferry;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kT4 = "0000:05:00.0";
+
+/// GPU 0 is a T4 that carries a vGPU, GPU 1 is given away.
+class PolicyVerbs : public testing::Test {
+ protected:
+  PolicyVerbs() {
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel_.add_function(
+        {.address = kT4, .ids = "10de:1eb8", .class_code = 0x030200, .group = 5, .driver = "nvidia"});
+    kernel_.add_function(
+        {.address = "0000:07:00.0", .group = 7, .driver = "vfio-pci", .driver_override = "vfio-pci"});
+    mdev_.add_parent(kT4);
+    mdev_.add_device(kT4, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
+    kernel_.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+    kernel_.directory("proc/1/fd");
+  }
+  std::string path(const std::string& name) const { return (kernel_.root() / name).string(); }
+  test::ProgramResult ferry(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string()});
+    return run_ferry(arguments);
+  }
+  test::FakeKernel kernel_;
+  test::FakeMdev mdev_{kernel_};
+};
+
+TEST_F(PolicyVerbs, AssertSaysWhatDiffers) {
+  kernel_.file("p.yaml",
+               "version: v2\npolicies:\n"
+               "  so: [{model: \"*T4*\", mode: vgpu, vgpu-devices: {T4-4Q: 1}}]\n"
+               "  other:\n  - {devices: all, mode: host}\n"
+               "  - {model: \"10de:1eb8\", mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
+  const auto so = ferry({"assert", "-f", path("p.yaml"), "-c", "so"});
+  EXPECT_EQ(so.status, 0) << so.out << so.err;
+  EXPECT_EQ(so.out,
+            "GPU 0 (0000:05:00.0): vgpu, 1 x T4-4Q\n"
+            "GPU 1 (0000:07:00.0): passthrough; no item is for it\n"
+            "policy so: the host agrees\n");
+  const auto other = ferry({"assert", "-f", path("p.yaml"), "-c", "other"});
+  EXPECT_EQ(other.status, 3);
+  EXPECT_EQ(other.out,
+            "GPU 0 (0000:05:00.0): wanted 2 x T4-4Q, found 1 x T4-4Q\n"
+            "GPU 1 (0000:07:00.0): wanted host, found passthrough (driver vfio-pci)\n"
+            "policy other: the host differs\n");
+  const json document = json::parse(ferry({"assert", "-f", path("p.yaml"), "-c", "other", "-o", "json"}).out);
+  EXPECT_EQ(document.at("agrees"), false);
+  EXPECT_EQ(document.at("gpus").at(1).at("wanted"), "host");
+  EXPECT_EQ(document.at("gpus").at(0).at("wanted_vgpus"), json({{"T4-4Q", 2}}));
+  EXPECT_EQ(ferry({"assert", "-f", path("p.yaml")}).status, 2);
+}
+
+TEST_F(PolicyVerbs, ExportInEveryFormIsTakenBack) {
+  for (const char* form : {"table", "json", "yaml"}) {
+    const auto exported = ferry({"export", "-c", "now", "-o", form});
+    EXPECT_EQ(exported.status, 0) << exported.err;
+    kernel_.file("exported", exported.out);
+    const auto agrees = ferry({"assert", "-f", path("exported"), "-c", "now"});
+    EXPECT_EQ(agrees.status, 0) << form << "\n" << exported.out << agrees.out << agrees.err;
+    const auto applied = ferry({"apply", "-f", path("exported"), "--dry-run", "-o", "json"});
+    EXPECT_EQ(applied.status, 0) << applied.out << applied.err;
+    EXPECT_THAT(json::parse(applied.out).at("vgpus").at("gpus").at(0).at("steps"), IsEmpty()) << applied.out;
+  }
+  EXPECT_EQ(ferry({"export"}).out,
+            "version: v2\npolicies:\n  current:\n"
+            "  - devices: [0]\n    mode: vgpu\n    vgpu-devices:\n      T4-4Q: 1\n"
+            "  - devices: [1]\n    mode: passthrough\n");
+  EXPECT_EQ(ferry({"export", "-c", "two words"}).status, 2);
+  EXPECT_THAT(kernel_.writes(), IsEmpty());
+}
+
+TEST_F(PolicyVerbs, ConvertMakesAPolicyOfAProfile) {
+  kernel_.file("v1.yaml",
+               "version: v1\nvgpu-configs:\n  a: [{devices: [0], vgpu-devices: {T4-4Q: 1}}]\n"
+               "  b: [{devices: all, vgpu-devices: {}}]\n");
+  const auto all = ferry({"convert", "-f", path("v1.yaml")});
+  EXPECT_EQ(all.status, 0) << all.err;
+  EXPECT_EQ(all.out,
+            "version: v2\npolicies:\n"
+            "  a:\n  - devices: [0]\n    mode: vgpu\n    vgpu-devices:\n      T4-4Q: 1\n"
+            "  b:\n  - devices: all\n    mode: vgpu\n    vgpu-devices: {}\n");
+  const auto one = ferry({"convert", "-f", path("v1.yaml"), "-c", "b", "-o", "json"});
+  EXPECT_EQ(json::parse(one.out), json::parse(R"({"version": "v2", "policies":
+      {"b": [{"devices": "all", "mode": "vgpu", "vgpu-devices": {}}]}})"));
+  kernel_.file("converted.yaml", all.out);
+  EXPECT_EQ(ferry({"assert", "-f", path("converted.yaml"), "-c", "a"}).status, 0);
+  const auto missing = ferry({"convert", "-f", path("v1.yaml"), "-c", "c"});
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.err, HasSubstr("holds no policy 'c'"));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/vgpu_checks.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_mdev.h"
+
+namespace ferry {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kGpu = "0000:05:00.0";
+
+class VgpuChecks : public testing::Test {
+ protected:
+  VgpuChecks() {
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel_.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+    kernel_.file("proc/1/comm", "systemd\n");
+    kernel_.file("proc/412/comm", "nvidia-vgpu-mgr\n");
+  }
+  void add_gpu(const std::string& driver, std::optional<unsigned> totalvfs = {}, unsigned group = 5) {
+    kernel_.add_function({.address = kGpu,
+                          .ids = "10de:1eb8",
+                          .class_code = 0x030200,
+                          .group = group,
+                          .driver = driver,
+                          .totalvfs = totalvfs});
+  }
+  void add_host_driver() {
+    kernel_.file(std::string("proc/driver/nvidia/gpus/") + kGpu + "/unbindLock", "0\n");
+  }
+  /// A T4 as it should be: mediated devices on the GPU itself.
+  void add_t4() {
+    add_gpu("nvidia");
+    add_host_driver();
+    mdev_.add_parent(kGpu);
+  }
+  std::vector<Check> checks() {
+    const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::display_3d}};
+    return vgpu_checks(kernel_, scan(kernel_).value(), rules);
+  }
+  /// "pass: what was found"; "(none)" for no check of that id.
+  std::string answer(const std::string& id) {
+    for (const Check& check : checks()) {
+      if (check.id == id) return std::string(text(check.verdict)) + ": " + check.found;
+    }
+    return "(none)";
+  }
+  test::FakeKernel kernel_;
+  test::FakeMdev mdev_{kernel_};
+};
+
+TEST_F(VgpuChecks, HaveNothingAgainstAHealthyHost) {
+  add_t4();
+  for (const Check& check : checks()) {
+    EXPECT_EQ(check.verdict, Verdict::pass) << check.id << ": " << check.found;
+    EXPECT_THAT(check.fix, IsEmpty()) << check.id;
+  }
+  EXPECT_EQ(answer("vgpu-manager-runs"), "pass: process 412 is nvidia-vgpu-mgr");
+  EXPECT_EQ(answer("vgpu-host-driver"), "pass: there is /proc/driver/nvidia/gpus/0000:05:00.0/unbindLock");
+  EXPECT_EQ(answer("vgpu-types-offered"), "pass: by mdev on the GPU; it carries 0 vGPUs");
+  EXPECT_EQ(answer("vgpu-virtual-functions"), "pass: its vGPUs are made on the GPU itself");
+}
+
+TEST_F(VgpuChecks, TellAnOrdinaryDriver) {
+  add_gpu("nvidia");
+  EXPECT_EQ(answer("vgpu-host-driver"),
+            "fail: its driver nvidia is no vGPU host driver: there is no "
+            "/proc/driver/nvidia/gpus/0000:05:00.0/unbindLock");
+  // What makes vGPUs is one, whatever it leaves out.
+  mdev_.add_parent(kGpu);
+  EXPECT_EQ(answer("vgpu-host-driver"), "pass: its driver nvidia makes vGPUs by mdev on the GPU");
+}
+
+TEST_F(VgpuChecks, TellAGpuThatIsGivenAway) {
+  add_gpu("vfio-pci");
+  EXPECT_EQ(answer("vgpu-host-driver"), "warn: bound to vfio-pci: given away whole");
+}
+
+TEST_F(VgpuChecks, WantTheDaemonWhereThereIsAHostDriver) {
+  kernel_.file("proc/412/comm", "nvidia-smi\n");
+  add_gpu("nvidia");
+  EXPECT_EQ(answer("vgpu-manager-runs"),
+            "pass: no process in /proc is nvidia-vgpu-mgr, and no GPU here has a vGPU host driver");
+  add_host_driver();
+  EXPECT_EQ(answer("vgpu-manager-runs"), "fail: no process in /proc is nvidia-vgpu-mgr");
+}
+
+TEST_F(VgpuChecks, WantAnIdentity) {
+  add_t4();
+  kernel_.remove("etc/machine-id");
+  EXPECT_THAT(answer("node-identity"), HasSubstr("fail: "));
+}
+
+TEST_F(VgpuChecks, KnowWhatKubeVirtDoesToMediatedDevices) {
+  add_gpu("nvidia");
+  kernel_.directory("var/lib/kubelet");
+  EXPECT_EQ(answer("kubevirt-keeps-mdevs"), "pass: no GPU here makes mediated devices");
+  mdev_.add_parent(kGpu);
+  EXPECT_EQ(answer("kubevirt-keeps-mdevs"),
+            "unknown: a kubelet runs here; whether KubeVirt does, and how, is not on this host");
+}
+
+TEST_F(VgpuChecks, TellVirtualFunctionsThatAreNotEnabled) {
+  add_gpu("nvidia", 16);
+  add_host_driver();
+  EXPECT_EQ(answer("vgpu-virtual-functions"), "warn: none of its 16 virtual functions is enabled");
+  EXPECT_THAT(answer("vgpu-types-offered"), HasSubstr("warn: "));
+}
+
+class VirtualFunctionChecks : public VgpuChecks {
+ protected:
+  VirtualFunctionChecks() {
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
+    add_gpu("nvidia", 2);
+    add_host_driver();
+    kernel_.add_function({.address = kFirst,
+                          .ids = "10de:1eb8",
+                          .class_code = 0x030200,
+                          .group = 60,
+                          .driver = "nvidia",
+                          .physical_function = kGpu});
+  }
+  /// Another one.
+  void add_second(const std::string& driver, std::optional<unsigned> group = 61) {
+    kernel_.add_function({.address = kSecond,
+                          .ids = "10de:1eb8",
+                          .class_code = 0x030200,
+                          .group = group,
+                          .driver = driver,
+                          .physical_function = kGpu});
+  }
+  static constexpr const char* kFirst = "0000:05:00.4";
+  static constexpr const char* kSecond = "0000:05:00.5";
+};
+
+TEST_F(VirtualFunctionChecks, WantThemOnTheirDriver) {
+  add_second("nvidia");
+  EXPECT_EQ(answer("vgpu-virtual-functions"), "pass: 2 virtual functions on drivers");
+}
+
+TEST_F(VirtualFunctionChecks, TellOneThatNoDriverTook) {
+  add_second("");
+  EXPECT_EQ(answer("vgpu-virtual-functions"),
+            "fail: 1 of its virtual functions, the first 0000:05:00.5, without a driver");
+}
+
+TEST_F(VirtualFunctionChecks, TellOneOnVfio) {
+  add_second("vfio-pci");
+  EXPECT_EQ(
+      answer("vgpu-virtual-functions"),
+      "fail: 1 of its virtual functions, the first 0000:05:00.5, on vfio-pci, where no vGPU can be made");
+}
+
+TEST_F(VirtualFunctionChecks, TellOneInNoGroup) {
+  add_second("nvidia", std::nullopt);
+  EXPECT_EQ(answer("vgpu-virtual-functions"),
+            "fail: 1 of its virtual functions, the first 0000:05:00.5, in no IOMMU group");
+}
+
+TEST_F(VgpuChecks, WantAnIommuForVirtualFunctions) {
+  kernel_.add_function({.address = kGpu, .ids = "10de:1eb8", .class_code = 0x030200, .driver = "nvidia"});
+  EXPECT_THAT(answer("vgpu-iommu"), HasSubstr("warn: "));
+  kernel_.add_function({.address = "0000:05:00.4",
+                        .ids = "10de:1eb8",
+                        .class_code = 0x030200,
+                        .driver = "nvidia",
+                        .physical_function = kGpu});
+  EXPECT_THAT(answer("vgpu-iommu"), HasSubstr("fail: "));
+}
+
+TEST_F(VgpuChecks, SayThatThereIsNoGpu) {
+  EXPECT_THAT(answer("vgpu-accelerators"), HasSubstr("warn: none of the functions"));
+}
+
+}  // namespace
+}  // namespace ferry

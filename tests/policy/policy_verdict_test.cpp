@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host against a policy, and the way back: what it is as a policy, and policies as text.
+#include "policy/policy_verdict.h"
+
+#include <gmock/gmock.h>
+
+#include "policy/kubernetes_files.h"
+#include "policy/policy_export.h"
+#include "policy/policy_text.h"
+#include "policy/policy_yaml.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+PolicyFile read(const std::string& text) {
+  auto file = read_policies({.file = "p.yaml", .text = text});
+  EXPECT_TRUE(file) << file.error().message;
+  return file ? std::move(*file) : PolicyFile{};
+}
+
+Policy policy(const std::string& items) {
+  PolicyFile file = read("version: v2\npolicies:\n  a:\n" + items);
+  return file.policies.empty() ? Policy{} : file.policies.front();
+}
+
+/// GPUs one after another, each with a sound function on the card.
+class Host {
+ public:
+  VgpuGpu& add(const std::string& driver) {
+    const auto slot = std::to_string(vgpus.gpus.size());
+    VgpuGpu gpu;
+    gpu.index = static_cast<unsigned>(vgpus.gpus.size());
+    gpu.function = function("0000:0" + slot + ":00.0", driver);
+    inventory.functions.emplace(gpu.address(), gpu.function);
+    const PciFunction sound =
+        function("0000:0" + slot + ":00.1", driver == "vfio-pci" ? "vfio-pci" : "snd_hda_intel");
+    inventory.functions.emplace(sound.address, sound);
+    return vgpus.gpus.emplace_back(std::move(gpu));
+  }
+  void carry(unsigned index, const std::string& type) {
+    VgpuDevice device;
+    device.id.text = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a1" + std::to_string(index);
+    device.type_id = "nvidia-" + type;
+    device.short_name = type;
+    device.iommu_group = 7;
+    vgpus.gpus[index].devices.push_back(device);
+  }
+  PciFunction& companion(unsigned index) {
+    return inventory.functions.at(PciAddress::parse("0000:0" + std::to_string(index) + ":00.1").value());
+  }
+  std::vector<std::string> differences(const Policy& policy) const {
+    std::vector<std::string> out;
+    for (const NodeVerdict& verdict : judge_policy(policy, inventory, vgpus))
+      out.push_back(verdict.difference);
+    return out;
+  }
+
+  Inventory inventory;
+  VgpuInventory vgpus;
+
+ private:
+  static PciFunction function(const std::string& address, const std::string& driver) {
+    PciFunction out;
+    out.address = PciAddress::parse(address).value();
+    out.vendor = 0x10de;
+    out.device = 0x1eb8;
+    if (!driver.empty()) out.driver = driver;
+    if (driver == "vfio-pci") out.vfio_devices = {"vfio0"};
+    return out;
+  }
+};
+
+constexpr const char* kMixed =
+    "  - {devices: [0], mode: passthrough}\n"
+    "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n"
+    "  - {devices: [2], mode: host}\n";
+
+TEST(PolicyVerdict, AgreesWithWhatIsSo) {
+  Host host;
+  host.add("vfio-pci");
+  host.add("nvidia");
+  host.add("nvidia");
+  host.add("nouveau");
+  host.carry(1, "T4-4Q");
+  EXPECT_THAT(host.differences(policy(kMixed)), ElementsAre("", "", "", ""));
+  const auto verdicts = judge_policy(policy(kMixed), host.inventory, host.vgpus);
+  EXPECT_EQ(verdicts.at(3).wanted, std::nullopt);
+  EXPECT_EQ(verdicts.at(1).found, Mode::vgpu);
+  EXPECT_EQ(text(verdicts.at(1).found_vgpus), "1 x T4-4Q");
+}
+
+TEST(PolicyVerdict, SaysWhatIsOtherwise) {
+  Host host;
+  host.add("nvidia");
+  host.add("vfio-pci");
+  host.add("nvidia");
+  host.carry(2, "T4-8Q");
+  EXPECT_THAT(host.differences(policy(kMixed)),
+              ElementsAre("GPU 0 (0000:00:00.0): wanted passthrough, found host (driver nvidia)",
+                          "GPU 1 (0000:01:00.0): wanted vgpu, found passthrough (driver vfio-pci)",
+                          "GPU 2 (0000:02:00.0): wanted none, found 1 x T4-8Q"));
+}
+
+TEST(PolicyVerdict, WantsTheWholeCardOnVfio) {
+  Host host;
+  host.add("vfio-pci");
+  host.companion(0).driver = "snd_hda_intel";
+  host.companion(0).vfio_devices.clear();
+  EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
+              ElementsAre("GPU 0 (0000:00:00.0): wanted passthrough, but 0000:00:00.1 of its card is on "
+                          "snd_hda_intel"));
+  host.companion(0).driver.reset();
+  EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")), ElementsAre(""));
+}
+
+TEST(PolicyVerdict, TakesAGpuThatCarriesVgpusForNothingElse) {
+  Host host;
+  host.add("nvidia");
+  host.carry(0, "T4-4Q");
+  EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
+              ElementsAre("GPU 0 (0000:00:00.0): wanted passthrough, found vgpu (driver nvidia)"));
+}
+
+TEST(PolicyExport, IsWhatTheNodeAgreesWith) {
+  Host host;
+  for (const char* driver : {"nvidia", "vfio-pci", "nvidia", "vfio-pci", ""}) host.add(driver);
+  host.carry(0, "T4-4Q");
+  const auto exported = export_policy(host.inventory, host.vgpus, "now");
+  ASSERT_TRUE(exported) << exported.error().message;
+  EXPECT_EQ(policy_text({.file = {}, .policies = {*exported}}),
+            "version: v2\n"
+            "policies:\n"
+            "  now:\n"
+            "  - devices: [0]\n"
+            "    mode: vgpu\n"
+            "    vgpu-devices:\n"
+            "      T4-4Q: 1\n"
+            "  - devices: [1, 3]\n"
+            "    mode: passthrough\n"
+            "  - devices: [2, 4]\n"
+            "    mode: host\n");
+}
+
+TEST(PolicyExport, RefusesWhatNoPolicyCanSay) {
+  Host host;
+  host.add("vfio-pci");
+  host.companion(0).driver = "snd_hda_intel";
+  host.companion(0).vfio_devices.clear();
+  const auto half = export_policy(host.inventory, host.vgpus, "now");
+  ASSERT_FALSE(half);
+  EXPECT_EQ(half.error().code, Errc::unsupported);
+  const auto name = export_policy(host.inventory, host.vgpus, "two words");
+  ASSERT_FALSE(name);
+  EXPECT_EQ(name.error().code, Errc::usage);
+}
+
+TEST(PolicyExport, OfANodeWithoutGpusIsForNone) {
+  const auto exported = export_policy({}, {}, "now");
+  ASSERT_TRUE(exported) << exported.error().message;
+  EXPECT_THAT(exported->items.at(0).gpus.indices, IsEmpty());
+  EXPECT_FALSE(exported->items[0].gpus.all_devices);
+}
+
+/// A policy file in its own words, from the file on; it reads back as the same.
+std::string again(const std::string& text) {
+  const std::string once = policy_text(read(text));
+  EXPECT_EQ(policy_text(read(once)), once);
+  return once;
+}
+
+TEST(PolicyText, OfAProfileIsAPolicy) {
+  EXPECT_EQ(
+      again("version: v1\nvgpu-configs:\n  a:\n"
+            "  - {device-filter: [\"0x1EB810DE\", \"0x26B910DE\"], devices: all, vgpu-devices: {T4-4Q: 2}}\n"
+            "  \"no\":\n  - {devices: [], vgpu-devices: {}}\n"),
+      "version: v2\n"
+      "policies:\n"
+      "  a:\n"
+      "  - device-filter: [\"0x1EB810DE\", \"0x26B910DE\"]\n"
+      "    mode: vgpu\n"
+      "    vgpu-devices:\n"
+      "      T4-4Q: 2\n"
+      "  \"no\":\n"
+      "  - devices: []\n"
+      "    mode: vgpu\n"
+      "    vgpu-devices: {}\n");
+}
+
+TEST(PolicyText, HasEverythingThatAPolicySays) {
+  const std::string all =
+      "version: v2\n"
+      "release: [none, nvidia-dcgm.service, nvidia_drm]\n"
+      "policies:\n"
+      "  a.b-c:\n"
+      "  - devices: all\n"
+      "    mode: passthrough\n"
+      "  - devices: [0, 2]\n"
+      "    device-filter: \"0x26B910DE:0x185110DE\"\n"
+      "    model: [\"*L40S*\", \"10de:26b9\"]\n"
+      "    address: \"0000:17:00.0\"\n"
+      "    numa-node: [0, 1]\n"
+      "    vendor: \"10de\"\n"
+      "    mode: vgpu\n"
+      "    mixed-sizes: true\n"
+      "    vgpu-devices:\n"
+      "      L40S-24Q: {count: 1, vgpu-params: \"a=1,b=2\", placement: [0]}\n"
+      "      L40S-12Q: {count: 2, placement: [24, 36]}\n"
+      "      L40S-12C: {count: 1, vgpu-params: \"\"}\n"
+      "  \"a \\\"b\\\\ \\x09\":\n"
+      "  - vendor: \"10de\"\n"
+      "    mode: host\n";
+  EXPECT_EQ(again(all), all);
+}
+
+TEST(PolicyText, MayHoldNothing) {
+  EXPECT_EQ(again(""), "version: v2\n");
+}
+
+// What is shipped as an example is read, and says what its comments say.
+TEST(PolicyExample, IsRead) {
+  const auto file = read_policy_file(FERRY_EXAMPLE_POLICY);
+  ASSERT_TRUE(file) << file.error().message;
+  std::vector<std::string> names;
+  for (const Policy& policy : file->policies) names.push_back(policy.name);
+  EXPECT_THAT(names, ElementsAre("passthrough", "mixed", "by-model", "by-place", "one-board", "tuned",
+                                 "several-sizes"));
+  const std::string text = policy_text(*file);
+  EXPECT_EQ(policy_text(read(text)), text);
+}
+
+}  // namespace
+}  // namespace ferry
