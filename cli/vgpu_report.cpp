@@ -10,10 +10,23 @@ namespace {
 
 using nlohmann::json;
 
+const char* kind_of(const VgpuStep& step) {
+  switch (step.kind) {
+    case VgpuStep::Kind::enable_vfs:
+      return "enable_virtual_functions";
+    case VgpuStep::Kind::remove:
+      return "remove";
+    case VgpuStep::Kind::create:
+      return "create";
+    case VgpuStep::Kind::disable_vfs:
+      return "disable_virtual_functions";
+  }
+  return "";
+}
+
 json to_json(const VgpuStep& step) {
-  return {{"text", step.text()},          {"kind", step.kind == VgpuStep::Kind::create ? "create" : "remove"},
-          {"id", step.id.text},           {"type", step.short_name},
-          {"parent", step.parent.text()}, {"why", step.why}};
+  return {{"text", step.text()},     {"kind", kind_of(step)},        {"id", step.id.text},
+          {"type", step.short_name}, {"parent", step.parent.text()}, {"why", step.why}};
 }
 
 std::string step_lines(const std::vector<VgpuStep>& steps, bool explain) {

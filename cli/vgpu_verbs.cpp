@@ -53,6 +53,15 @@ Result<Removal> removal_of(const RemovalOptions& options) {
   return Removal{.gpus = std::move(*gpus), .foreign = options.foreign};
 }
 
+json to_json(const VgpuType& type) {
+  return {{"id", type.id},
+          {"name", type.name},
+          {"short_name", type.short_name},
+          {"available_instances", type.available},
+          {"max_instances", type.max_instances ? json(*type.max_instances) : json(nullptr)},
+          {"framebuffer_mib", type.framebuffer_mib ? json(*type.framebuffer_mib) : json(nullptr)}};
+}
+
 }  // namespace
 
 ExitStatus vgpu_types_verb(const Session& session) {
@@ -62,32 +71,34 @@ ExitStatus vgpu_types_verb(const Session& session) {
   json gpus = json::array();
   for (const VgpuGpu& gpu : vgpus->gpus) {
     json types = json::array();
-    if (gpu.parents.empty()) {
-      table.add({gpu.label(), gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle, "", "",
-                 "", "", ""});
+    const std::vector<VgpuType> offered = types_of(gpu);
+    if (offered.empty()) {
+      table.add({gpu.label(), gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle, "",
+                 gpu.obstacle.empty() ? "full: none can be made now" : "", "", "", ""});
+    } else if (!gpu.obstacle.empty()) {
+      table.add({gpu.label(), gpu.obstacle, "", "", "", "", ""});
+    }
+    for (const VgpuType& type : offered) {
+      table.add({gpu.label(), std::string(text(gpu.framework)), type.id, type.name,
+                 type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
+                 std::to_string(type.available),
+                 type.max_instances ? std::to_string(*type.max_instances) : ""});
     }
     for (const VgpuParent& parent : gpu.parents) {
-      if (parent.problem) table.add({gpu.label(), parent.problem->message, "", "", "", "", ""});
       for (const VgpuType& type : parent.types) {
-        table.add({gpu.label(), std::string(text(gpu.framework)), type.id, type.name,
-                   type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
-                   std::to_string(type.available),
-                   type.max_instances ? std::to_string(*type.max_instances) : ""});
-        types.push_back(
-            {{"id", type.id},
-             {"name", type.name},
-             {"short_name", type.short_name},
-             {"parent", parent.address.text()},
-             {"available_instances", type.available},
-             {"max_instances", type.max_instances ? json(*type.max_instances) : json(nullptr)},
-             {"framebuffer_mib", type.framebuffer_mib ? json(*type.framebuffer_mib) : json(nullptr)}});
+        json shown = to_json(type);
+        shown["parent"] = parent.address.text();
+        types.push_back(std::move(shown));
       }
     }
+    json offers = json::array();
+    for (const VgpuType& type : offered) offers.push_back(to_json(type));
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.address().text()},
                     {"framework", text(gpu.framework)},
                     {"obstacle", gpu.obstacle},
-                    {"types", types}});
+                    {"types", types},
+                    {"offers", offers}});
   }
   print(session, {{"gpus", gpus}, {"notes", vgpus->notes}}, table.text() + note_lines(vgpus->notes, ""));
   return ExitStatus::done;

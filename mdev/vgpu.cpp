@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <unordered_map>
 
 #include <fmt/format.h>
+
+#include "vfio/inventory.h"
 
 namespace ferry {
 
@@ -40,6 +43,33 @@ Result<VgpuId> parse_mdev_uuid(std::string_view text) {
 
 std::string VgpuGpu::label() const {
   return fmt::format("GPU {} ({})", index, function.address.text());
+}
+
+bool VgpuGpu::may_get_virtual_functions() const {
+  return framework == VgpuFramework::none && devices.empty() && !function.problem && function.driver &&
+         !on_vfio_driver(function) && function.sriov_totalvfs > 0 && function.sriov_numvfs == 0;
+}
+
+std::vector<VgpuType> types_of(const VgpuGpu& gpu) {
+  std::vector<VgpuType> out;
+  std::unordered_map<std::string_view, std::size_t> places;
+  for (const VgpuParent& parent : gpu.parents) {
+    for (const VgpuType& type : parent.types) {
+      const auto [place, fresh] = places.try_emplace(type.id, out.size());
+      if (fresh) {
+        out.push_back(type);
+      } else {
+        out[place->second].available += type.available;
+      }
+    }
+  }
+  if (gpu.framework == VgpuFramework::mdev_on_pf) return out;  // its driver says how many
+  const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
+  for (VgpuType& type : out) {
+    if (const auto most = type.max_instances)
+      type.available = std::min(type.available, *most - std::min(*most, carried));
+  }
+  return out;
 }
 
 const VgpuGpu* VgpuInventory::find(const PciAddress& address) const {

@@ -98,9 +98,17 @@ struct VgpuGpu {
   bool on_virtual_functions() const {
     return framework == VgpuFramework::mdev_on_vf || framework == VgpuFramework::vendor_vfio;
   }
+  /// Whether virtual functions could be switched on here: it has none, carries and offers nothing, and its
+  /// driver is not one of vfio's. (A board that has the files may make none all the same, as a T4 does.)
+  bool may_get_virtual_functions() const;
   /// "GPU 1 (0000:65:00.0)"
   std::string label() const;
 };
+
+/// Each type that a GPU's parents list, once, in order of their numbers. `available` is how many more can be
+/// made on the whole GPU: each free virtual function says that it could carry one, however many of them the
+/// GPU has memory for.
+std::vector<VgpuType> types_of(const VgpuGpu& gpu);
 
 struct VgpuInventory {
   std::vector<VgpuGpu> gpus;  ///< in order of index

@@ -188,8 +188,10 @@ std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& invento
     for (const VgpuDevice& device : gpu.devices) ++carried[device.parent];
     if (!gpu.devices.empty()) carried[gpu.address()] = gpu.devices.size();  // with those on its VFs
     for (const auto& [carrier, count] : carried) {
-      out[carrier] = fmt::format("carries {}; `ferry vgpu delete --device {}` takes {} away",
-                                 counted(count, "vGPU"), gpu.address().text(), count == 1 ? "it" : "them");
+      out[carrier] =
+          fmt::format("carries {}; `ferry vgpu delete --device {}{}` takes {} away", counted(count, "vGPU"),
+                      gpu.address().text(), gpu.framework == VgpuFramework::vendor_vfio ? " --foreign" : "",
+                      count == 1 ? "it" : "them");
     }
   }
   return out;

@@ -2,8 +2,11 @@
 #include "vgpu-dm/apply.h"
 
 #include <algorithm>
+#include <mutex>
+#include <span>
 #include <utility>
 
+#include "common/side_by_side.h"
 #include "common/stuck_writes.h"
 #include "vgpu-dm/gpu_run.h"
 #include "vgpu-dm/type_names.h"
@@ -74,16 +77,54 @@ VgpuView view_of(const VgpuView& all, const PciAddress& gpu) {
   return out;
 }
 
+/// Probes and callers are asked and told by one thread at a time.
+class OneAtATime final : public UseProbe {
+ public:
+  OneAtATime(const VgpuHost& on, const StepObserver& observe) : probe_(on.uses), observe_(observe) {}
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    const std::lock_guard lock(mutex_);
+    return probe_.look(questions);
+  }
+  VgpuHost around(const VgpuHost& on) {
+    return {.host = on.host,
+            .writer = on.writer,
+            .uses = *this,
+            .rules = on.rules,
+            .node = on.node,
+            .deadline = on.deadline,
+            .pause = on.pause};
+  }
+  StepObserver observer() {
+    if (!observe_) return {};
+    return [this](const VgpuStep& step, const Result<>& done) {
+      const std::lock_guard lock(mutex_);
+      observe_(step, done);
+    };
+  }
+
+ private:
+  UseProbe& probe_;
+  const StepObserver& observe_;
+  std::mutex mutex_;
+};
+
 Result<VgpuOutcome> carry_out(const VgpuHost& on, const Seen& seen, VgpuPlan plan, const GpuPlanner& planner,
                               const StepObserver& observe) {
   VgpuOutcome out;
   out.notes = std::move(plan.notes);
   if (auto kept = remember_names(on.host, seen.view.inventory.gpus); !kept)
     out.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
-  out.gpus.reserve(plan.gpus.size());
-  for (const GpuPlan& gpu : plan.gpus) {
-    out.gpus.push_back(run_gpu(on, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, observe));
-  }
+  OneAtATime one(on, observe);
+  const VgpuHost shared = one.around(on);
+  const StepObserver told = one.observer();
+  const auto busy = static_cast<std::size_t>(
+      std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
+  on.writer.prepare(std::min(busy, kMostSideBySide));
+  out.gpus.resize(plan.gpus.size());
+  side_by_side(plan.gpus.size(), [&](std::size_t i) {
+    const GpuPlan& gpu = plan.gpus[i];
+    out.gpus[i] = run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, told);
+  });
   return out;
 }
 

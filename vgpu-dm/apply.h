@@ -2,7 +2,8 @@
 // Makes a host agree: plan from a scan, write, verify by another scan; on any failure back to the state
 // before.
 //
-// GPUs are independent: what fails on one is undone there and does not keep the others. Killed anywhere, the
+// GPUs are independent and go side by side: what fails on one is undone there and does not keep the others.
+// Killed anywhere, the
 // next call starts from what it finds. The caller holds the node's lock (common/node_lock.h).
 #pragma once
 
@@ -30,7 +31,8 @@ struct VgpuHost {
   AcceleratorRules rules;
   std::string node;  ///< node_identity(), or a name that is given
   std::chrono::milliseconds deadline = kWriteDeadline;
-  /// Between looks for what a driver has answered and not yet done.
+  /// Between looks for what a driver has answered and not yet done, and between tries of its tool. For
+  /// several threads.
   std::function<void(std::chrono::milliseconds)> pause = [](auto time) { std::this_thread::sleep_for(time); };
 };
 
@@ -62,7 +64,8 @@ struct VgpuOutcome {
   ExitStatus status() const;  ///< the worst of all; `usage` only if nothing was written
 };
 
-/// Called after each write with its result, in order: for logs and progress.
+/// Called after each write with its result, in the order of each GPU's own, by one thread at a time: for logs
+/// and progress.
 using StepObserver = std::function<void(const VgpuStep&, const Result<>&)>;
 
 /// Errors: the scan or the probe failed, and nothing was written.

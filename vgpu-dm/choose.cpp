@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -37,36 +36,24 @@ bool before(const Candidate& a, const Candidate& b) {
 
 /// The types of a GPU that a profile can name, each with how many are left over all parents.
 std::vector<Candidate> candidates_on(const VgpuGpu& gpu) {
-  std::map<std::string, Candidate> by_id;
-  std::map<std::string, std::optional<std::uint32_t>> most;
-  for (const VgpuParent& parent : gpu.parents) {
-    for (const VgpuType& type : parent.types) {
-      const auto name = VgpuTypeName::parse(type.short_name);
-      if (!name) continue;
-      const auto found = find_type(*name, parent.types);
-      if (!found || *found != &type) continue;  // of two types of one name none can be asked for
-      const auto size = type.framebuffer_mib ? type.framebuffer_mib : size_by_name(*name);
-      if (!size) continue;
-      Candidate& candidate = by_id[type.id];
-      const std::uint32_t left = candidate.fit.left + type.available;
-      candidate = {.fit = {.id = type.id,
+  std::vector<VgpuType> types = types_of(gpu);
+  // Where what it carries keeps them from being listed they would do, and none can be made now.
+  if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
+  std::vector<Candidate> out;
+  for (const VgpuType& type : types) {
+    const auto name = VgpuTypeName::parse(type.short_name);
+    if (!name) continue;
+    const auto found = find_type(*name, types);
+    if (!found || *found != &type) continue;  // of two types of one name none can be asked for
+    const auto size = type.framebuffer_mib ? type.framebuffer_mib : size_by_name(*name);
+    if (!size) continue;
+    out.push_back({.fit = {.id = type.id,
                            .name = type.name,
                            .short_name = type.short_name,
                            .framebuffer_mib = *size,
                            .by_its_name = !type.framebuffer_mib || type.framebuffer_by_name,
-                           .left = left},
-                   .series = name->series};
-      most[type.id] = type.max_instances;
-    }
-  }
-  const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
-  std::vector<Candidate> out;
-  for (auto& [id, candidate] : by_id) {
-    // Each free virtual function says that it could carry one, however many the GPU has memory for.
-    if (const auto limit = most[id]) {
-      candidate.fit.left = std::min(candidate.fit.left, *limit - std::min(*limit, carried));
-    }
-    out.push_back(std::move(candidate));
+                           .left = type.available},
+                   .series = name->series});
   }
   std::ranges::sort(out, before);
   return out;

@@ -107,7 +107,32 @@ std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
   return std::nullopt;
 }
 
+/// `carried` are all that are asked for, up to and with this one.
+Error no_room(const Want& want, const VgpuGpu& gpu, std::uint32_t carried, std::uint32_t limit) {
+  const std::uint32_t beside = carried - want.missing();
+  const std::size_t others = beside > want.kept.size() ? beside - want.kept.size() : 0;
+  return {.code = Errc::invalid_config,
+          .message = fmt::format(
+              "{}: {}: no room for {} x {}: {} fit{}", want.entry->place, gpu.label(), want.entry->count,
+              want.entry->type.text(), limit,
+              others > 0 ? fmt::format(", and {} asked for", counted(others, "other is", "others are")) : ""),
+          .hint = "'ferry vgpu types' shows what each GPU can carry"};
+}
+
 }  // namespace
+
+std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& gpu) {
+  if (auto sizes = two_sizes(match, gpu)) return sizes;
+  std::uint32_t carried = 0;
+  for (const Want& want : match.wants) {
+    const std::uint32_t functions = gpu.function.sriov_totalvfs;
+    const auto most = want.type == nullptr ? std::nullopt : want.type->max_instances;
+    const std::uint32_t limit = std::min(functions, most.value_or(functions));
+    carried += want.missing();
+    if (carried > limit) return no_room(want, gpu, carried, limit);
+  }
+  return std::nullopt;
+}
 
 Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
   Room room;
@@ -139,16 +164,7 @@ Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
           "{}: whether {} x {} fit shows {}", gpu.label(), want->missing(), want->entry->type.text(),
           gpu.devices.empty() ? "only when they are made" : "once the others are gone"));
     } else if (carried > *limit) {
-      const std::uint32_t beside = carried - want->missing();
-      room.lacking = Error{
-          .code = Errc::invalid_config,
-          .message = fmt::format("{}: {}: no room for {} x {}: {} fit{}", want->entry->place, gpu.label(),
-                                 want->entry->count, want->entry->type.text(), *limit,
-                                 beside > want->kept.size()
-                                     ? fmt::format(", and {} asked for", counted(beside - want->kept.size(),
-                                                                                 "other is", "others are"))
-                                     : ""),
-          .hint = "'ferry vgpu types' shows what each GPU can carry"};
+      room.lacking = no_room(*want, gpu, carried, *limit);
       return room;
     }
   }

@@ -22,4 +22,8 @@ struct Room {
 /// functions one on each.
 Room check_room(const GpuMatch& match, const VgpuGpu& gpu);
 
+/// What the table knows not to fit on a GPU once it has its virtual functions; nothing where it knows
+/// nothing.
+std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& gpu);
+
 }  // namespace ferry

@@ -3,24 +3,28 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "mdev/vgpu_inventory.h"
 #include "mdev/vgpu_writes.h"
+#include "mdev/virtual_functions.h"
 #include "vgpu-dm/type_names.h"
 #include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
 
-// Removals, then creations, then perhaps once more what somebody else did meanwhile.
-constexpr int kMostStages = 4;
+// Virtual functions, removals, creations, then perhaps once more what somebody else did meanwhile.
+constexpr int kMostStages = 5;
 
 // A driver may answer a write before what was asked for is seen.
 constexpr int kMostLooks = 10;
 constexpr std::chrono::milliseconds kBetweenLooks{100};
+// A daemon of the driver's may have to register the functions that have come.
+constexpr std::chrono::seconds kBetweenLooksForTypes{1};
 
 bool is_errno(const Error& error, int number) {
   return error.code == std::error_code(number, std::generic_category());
@@ -30,7 +34,7 @@ class GpuRun {
  public:
   GpuRun(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView first,
          const GpuPlan& plan, const StepObserver& observe)
-      : on_(on), planner_(planner), inventory_(inventory), view_(std::move(first)), observe_(observe) {
+      : on_(on), planner_(planner), inventory_(&inventory), view_(std::move(first)), observe_(observe) {
     outcome_.index = plan.index;
     outcome_.gpu = plan.gpu;
     outcome_.notes = plan.notes;
@@ -80,7 +84,7 @@ class GpuRun {
   }
 
   Result<> look_again(Users users) {
-    auto now = scan_known_gpu_again(on_.host, inventory_, *gpu());
+    auto now = scan_known_gpu_again(on_.host, *inventory_, *gpu());
     if (!now) return fail(std::move(now).error());
     *gpu() = std::move(*now);
     if (auto kept = remember_names(on_.host, {gpu(), 1}); !kept && outcome_.notes.empty())
@@ -101,7 +105,26 @@ class GpuRun {
                 "something else may be creating vGPUs on this node");
   }
 
-  Result<> write_now(const VgpuStep& step) const {
+  // The tool binds the GPU anew: one GPU after the other, as its own "ALL" does.
+  Result<> switch_functions(const VgpuStep& step) {
+    static std::mutex one_at_a_time;
+    const VfSwitch vfs{.host = on_.host, .writer = on_.writer, .deadline = on_.deadline, .pause = on_.pause};
+    Result<> done;
+    {
+      const std::lock_guard lock(one_at_a_time);
+      done = step.kind == VgpuStep::Kind::enable_vfs ? enable_vfs(vfs, step.parent, step.vfs)
+                                                     : disable_vfs(vfs, step.parent);
+    }
+    // Also where it failed: some may have come.
+    auto inventory = scan(on_.host);
+    if (!inventory) return done ? fail(std::move(inventory).error()) : done;
+    own_ = std::move(*inventory);
+    inventory_ = &own_;
+    return done;
+  }
+
+  Result<> write_now(const VgpuStep& step) {
+    if (step.vfs > 0) return switch_functions(step);
     if (step.kind == VgpuStep::Kind::create) {
       if (auto available = check_available(step); !available) return available;
       const AttributeWrite write = creation_write(step.framework, step.parent, step.type_id, step.id);
@@ -115,7 +138,7 @@ class GpuRun {
     return done;
   }
 
-  Result<> write(const VgpuStep& step) const {
+  Result<> write(const VgpuStep& step) {
     auto done = write_now(step);
     if (!done) done = fail(std::move(done).error().during(step.text()));
     if (observe_) observe_(step, done);
@@ -145,7 +168,11 @@ class GpuRun {
         if (!held) break;
       }
       if (held || look == kMostLooks) return held;
-      on_.pause(kBetweenLooks);
+      if (steps.front().vfs > 0) {
+        on_.pause(kBetweenLooksForTypes);
+      } else {
+        on_.pause(kBetweenLooks);
+      }
     }
   }
 
@@ -154,6 +181,12 @@ class GpuRun {
     const auto lied = [&](const char* what) {
       return fail(Errc::failed, fmt::format("{}: the kernel took the write, but {}", step.text(), what));
     };
+    if (step.kind == VgpuStep::Kind::enable_vfs) {
+      const VgpuGpu* now = view_.inventory.find(outcome_.gpu);
+      if (now->on_virtual_functions()) return {};
+      return fail(Errc::failed, fmt::format("{}: they are there, and {}", step.text(), now->obstacle),
+                  "is its driver one that makes vGPUs?");
+    }
     if (step.kind == VgpuStep::Kind::remove) {
       if (device != nullptr && device->type_id == step.type_id) return lied("the vGPU is still there");
       return {};
@@ -179,7 +212,8 @@ class GpuRun {
   // In stages too: a virtual function takes another type only once the one before has gone. Each write that
   // fails is kept as an error of its own, and the others are still made.
   Result<> undo(const VgpuGpu& before) {
-    for (const VgpuStep::Kind kind : {VgpuStep::Kind::remove, VgpuStep::Kind::create}) {
+    for (const VgpuStep::Kind kind :
+         {VgpuStep::Kind::remove, VgpuStep::Kind::create, VgpuStep::Kind::disable_vfs}) {
       if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error().during("undo"));
       for (const VgpuStep& step : plan_undo(before, *gpu(), view_.use)) {
         if (step.kind != kind) continue;
@@ -197,7 +231,8 @@ class GpuRun {
 
   const VgpuHost& on_;
   const GpuPlanner& planner_;
-  const Inventory& inventory_;
+  const Inventory* inventory_;
+  Inventory own_;  // once virtual functions have come or gone
   VgpuView view_;
   const StepObserver& observe_;
   GpuOutcome outcome_;

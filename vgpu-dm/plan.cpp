@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/counted.h"
 #include "common/suggest.h"
 #include "vgpu-dm/gpu_match.h"
 #include "vgpu-dm/gpu_room.h"
@@ -19,6 +20,7 @@ VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string wh
           .framework = gpu.framework,
           .id = device.id,
           .parent = device.parent,
+          .vfs = 0,
           .type_id = device.type_id,
           .short_name = device.short_name,
           .why = std::move(why)};
@@ -193,6 +195,7 @@ void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, I
            .id = gpu.framework == VgpuFramework::vendor_vfio ? VgpuId{parent->text()}
                                                              : ids.next(*parent, want->type->short_name),
            .parent = *parent,
+           .vfs = 0,
            .type_id = want->type->id,
            .short_name = want->type->short_name,
            .why = fmt::format("{} asks for {}, {} there", want->entry->place, want->entry->count,
@@ -201,6 +204,27 @@ void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, I
                                                        : fmt::format("{} are", want->kept.size()))});
     }
   }
+}
+
+// Which types there will be is the driver's to say once the functions are there; what the table knows to be
+// impossible is not begun.
+GpuPlan plan_functions(GpuPlan plan, const GpuMatch& match, const VgpuGpu& gpu) {
+  plan.refusal = match.problem;
+  for (const Want& want : match.wants) {
+    if (!plan.refusal && want.type == nullptr && !gpu.unlisted.empty()) plan.refusal = not_offered(want, gpu);
+  }
+  if (!plan.refusal) plan.refusal = lacking_on_functions(match, gpu);
+  if (plan.refusal) return plan;
+  plan.steps.push_back({.kind = VgpuStep::Kind::enable_vfs,
+                        .framework = gpu.framework,
+                        .id = {},
+                        .parent = gpu.address(),
+                        .vfs = gpu.function.sriov_totalvfs,
+                        .type_id = {},
+                        .short_name = {},
+                        .why = plan.place + " asks for vGPUs, and " + gpu.obstacle});
+  plan.then = plan.wanted;
+  return plan;
 }
 
 GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view) {
@@ -217,6 +241,7 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   }
 
   plan.refusal = cannot_write(gpu, view);
+  if (!plan.refusal && gpu.may_get_virtual_functions()) return plan_functions(std::move(plan), match, gpu);
   if (!plan.refusal) plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
   Room room = check_room(match, gpu);
@@ -284,6 +309,10 @@ std::string VgpuStep::text() const {
       return fmt::format("remove {} from {}", what, parent.text());
     case Kind::create:
       return fmt::format("create {} on {}", what, parent.text());
+    case Kind::enable_vfs:
+      return fmt::format("enable {} of {}", counted(vfs, "virtual function"), parent.text());
+    case Kind::disable_vfs:
+      return fmt::format("disable {} of {}", counted(vfs, "virtual function"), parent.text());
   }
   return {};
 }
@@ -354,6 +383,16 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
     } else if (now.on_virtual_functions()) {
       occupied.insert(device.parent);
     }
+  }
+  if (before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0 && occupied.empty()) {
+    steps.push_back({.kind = VgpuStep::Kind::disable_vfs,
+                     .framework = now.framework,
+                     .id = {},
+                     .parent = now.address(),
+                     .vfs = now.function.sriov_numvfs,
+                     .type_id = {},
+                     .short_name = {},
+                     .why = "there were none before"});
   }
   for (const VgpuDevice& device : before.devices) {
     if (has(now, device) || occupied.contains(device.parent)) continue;

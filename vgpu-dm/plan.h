@@ -25,19 +25,20 @@ struct VgpuView {
   std::set<std::string> stuck;  ///< GPUs, virtual functions and vGPUs that a write in the kernel still holds
 };
 
-/// One vGPU made or taken away.
+/// One vGPU made or taken away, or what has to be there before.
 struct VgpuStep {
-  enum class Kind { remove, create };
+  enum class Kind { enable_vfs, remove, create, disable_vfs };
   Kind kind = Kind::create;
   VgpuFramework framework = VgpuFramework::none;  ///< how: vgpu_writes.h
   VgpuId id;
-  PciAddress parent;
+  PciAddress parent;       ///< of virtual functions the GPU
+  std::uint32_t vfs = 0;   ///< how many virtual functions; 0 of a vGPU
   std::string type_id;     ///< "nvidia-230"
   std::string short_name;  ///< "T4-1Q"
   std::string why;
 
   /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"; where the parent is the id, "create L40S-12Q on
-  /// 0000:17:00.4"
+  /// 0000:17:00.4"; "enable 16 virtual functions of 0000:17:00.0"
   std::string text() const;
   bool operator==(const VgpuStep&) const = default;
 };
@@ -59,7 +60,9 @@ struct GpuPlan {
   std::vector<TypeCount> wanted = {};  ///< names as the profile writes them
   std::vector<TypeCount> found = {};
   std::vector<VgpuId> kept = {};
-  std::vector<VgpuStep> steps = {};  ///< removals first; empty: already so, or refused
+  /// In stages: virtual functions, removals, creations, each kind after a scan that has seen the one before.
+  /// Empty: already so, or refused.
+  std::vector<VgpuStep> steps = {};
   /// What is to be made after the steps and cannot be planned before: the driver lists it only then, if at
   /// all.
   std::vector<TypeCount> then = {};
@@ -92,7 +95,8 @@ VgpuPlan plan_removal(const Removal& removal, const VgpuView& view);
 GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const VgpuGpu& gpu);
 
 /// The way back to `before` for one GPU, from a scan made now: what was made meanwhile goes unless it is in
-/// use, what is missing is made again under its old UUID, on its old function unless something stays on it.
+/// use, what is missing is made again under its old UUID, on its old function unless something stays on it;
+/// and virtual functions that were not there are switched off, if nothing stays on them.
 std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use);
 
 }  // namespace ferry

@@ -140,7 +140,12 @@ void complete(const BoardTypes& known, VgpuDevice& device) {
   }
 }
 
-// Of vendor-specific VFIO; mediated devices' types are listed whether or not they can be created.
+bool has_nothing_to_complete(const VgpuGpu& gpu) {
+  return gpu.parents.empty() && gpu.devices.empty() && !gpu.may_get_virtual_functions();
+}
+
+// Of vendor-specific VFIO, or of what may become that; mediated devices' types are listed whether or not they
+// can be created.
 void add_unlisted(const BoardTypes& known, VgpuGpu& gpu) {
   std::set<std::string_view> listed;  // names and ids: a release may have another name for an id
   for (const VgpuParent& parent : gpu.parents) {
@@ -166,7 +171,8 @@ void complete(const BoardTypes& known, VgpuGpu& gpu) {
   }
   for (VgpuDevice& device : gpu.devices) complete(known, device);
   gpu.unlisted.clear();
-  if (gpu.framework == VgpuFramework::vendor_vfio) add_unlisted(known, gpu);
+  if (gpu.framework == VgpuFramework::vendor_vfio || gpu.may_get_virtual_functions())
+    add_unlisted(known, gpu);
 }
 
 /// What decides which lines of the table are a GPU's.
@@ -205,13 +211,13 @@ void fill_in(VgpuInventory& inventory) {
   using Board = decltype(board_of(PciFunction{}));
   std::map<Board, BoardTypes> boards;
   for (VgpuGpu& gpu : inventory.gpus) {
-    if (gpu.parents.empty() && gpu.devices.empty()) continue;
+    if (has_nothing_to_complete(gpu)) continue;
     complete(boards.try_emplace(board_of(gpu.function), gpu.function).first->second, gpu);
   }
 }
 
 void fill_in(VgpuGpu& gpu) {
-  if (gpu.parents.empty() && gpu.devices.empty()) return;
+  if (has_nothing_to_complete(gpu)) return;
   complete(BoardTypes(gpu.function), gpu);
 }
 

@@ -53,7 +53,8 @@ class BoardTypes {
 };
 
 /// Completes each GPU's types and vGPUs: names where there is only an id, sizes and maxima where there are
-/// none, and with vendor-specific VFIO the types that are not listed now.
+/// none, and with vendor-specific VFIO, or before there are virtual functions, the types that are not listed
+/// now.
 void fill_in(VgpuInventory& inventory);
 void fill_in(VgpuGpu& gpu);
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_program.h"
-#include "tests/support/fake_mdev.h"
+#include "tests/support/fake_vendor_vfio.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry {
@@ -173,6 +173,76 @@ TEST_F(VgpuVerbs, LenientWarnsWhereStrictRefuses) {
   }
   // Nothing and not everything.
   EXPECT_THAT(mdev_.devices_on(kT4), IsEmpty());
+}
+
+/// GPU 0 is a T4 that makes vGPUs of vendor-specific VFIO on four virtual functions.
+class VgpuVerbsOnFunctions : public testing::Test {
+ protected:
+  VgpuVerbsOnFunctions() {
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
+    kernel_.add_function({.address = kT4,
+                          .ids = "10de:1eb8",
+                          .class_code = 0x030200,
+                          .group = 5,
+                          .driver = "nvidia",
+                          .totalvfs = 4});
+    kernel_.enable_vfs(kT4, 4);
+    vendor_.add_gpu(kT4, {{"nvidia-232", "GRID T4-4Q", 4096, 4}, {"nvidia-233", "GRID T4-8Q", 8192, 2}});
+    kernel_.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+    kernel_.directory("proc/1/fd");
+    kernel_.file("p.yaml",
+                 "version: v1\nvgpu-configs:\n  two:\n  - {devices: all, vgpu-devices: {T4-4Q: 2}}\n");
+  }
+  test::ProgramResult ferry(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string()});
+    return run_ferry(arguments);
+  }
+  std::string profile() const { return (kernel_.root() / "p.yaml").string(); }
+  test::FakeKernel kernel_;
+  test::FakeVendorVfio vendor_{kernel_};
+};
+
+TEST_F(VgpuVerbsOnFunctions, TypesHasARowForEachTypeOfAGpu) {
+  EXPECT_EQ(
+      ferry({"vgpu", "types"}).out,
+      "GPU                   FRAMEWORK             TYPE  NAME        MEMORY    CAN STILL BE MADE  AT MOST\n"
+      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  232   GRID T4-4Q  4096 MiB  4                  4\n"
+      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  233   GRID T4-8Q  8192 MiB  2                  2\n");
+  const json gpu = json::parse(ferry({"vgpu", "types", "-o", "json"}).out).at("gpus").at(0);
+  EXPECT_EQ(gpu.at("types").size(), 8U) << "one for each function";
+  EXPECT_EQ(gpu.at("types").at(0).at("parent"), "0000:05:00.4");
+  EXPECT_EQ(gpu.at("offers").size(), 2U);
+  EXPECT_EQ(gpu.at("offers").at(1).at("available_instances"), 2);
+}
+
+TEST_F(VgpuVerbsOnFunctions, TypesSaysThatAGpuIsFull) {
+  vendor_.set("0000:05:00.4", "233");
+  vendor_.set("0000:05:00.5", "233");
+  EXPECT_THAT(ferry({"vgpu", "types"}).out, HasSubstr("full: none can be made now"));
+  const auto result = ferry({"vgpu", "choose", "--memory", "4GiB"});
+  EXPECT_EQ(result.status, 4) << result.out;
+}
+
+TEST_F(VgpuVerbsOnFunctions, ADryRunSaysWhatComesThen) {
+  vendor_.set("0000:05:00.5", "233");
+  const auto result = ferry({"vgpu", "apply", "--dry-run", "-f", profile()});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("  remove T4-8Q from 0000:05:00.5\n"),
+                                HasSubstr("  then, if its driver lists them: 2 x T4-4Q\n")));
+  kernel_.enable_vfs(kT4, 0);
+  const auto before = ferry({"vgpu", "apply", "--dry-run", "-f", profile(), "-o", "json"});
+  const json gpu = json::parse(before.out).at("gpus").at(0);
+  EXPECT_EQ(gpu.at("steps").at(0).at("text"), "enable 4 virtual functions of 0000:05:00.0");
+  EXPECT_EQ(gpu.at("steps").at(0).at("kind"), "enable_virtual_functions");
+  EXPECT_EQ(gpu.at("then"), json({{"T4-4Q", 2}}));
+}
+
+TEST_F(VgpuVerbsOnFunctions, DeleteLeavesWhatMayBeSomebodyElses) {
+  vendor_.set("0000:05:00.5", "233");
+  const auto result = ferry({"vgpu", "delete", "--dry-run", "--all"});
+  EXPECT_THAT(result.out, HasSubstr("has no UUID that would tell whether Ferry made it: left"));
+  EXPECT_THAT(ferry({"vgpu", "delete", "--dry-run", "--all", "--foreign"}).out,
+              HasSubstr("  remove T4-8Q from 0000:05:00.5\n"));
 }
 
 }  // namespace

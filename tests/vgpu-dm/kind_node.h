@@ -3,6 +3,7 @@
 // them, a T4, so that one profile can be asked of each.
 #pragma once
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,7 +20,9 @@ class KindNode {
   static constexpr const char* kGpu = "0000:05:00.0";
   static constexpr unsigned kVfs = 8;
 
-  explicit KindNode(VgpuFramework framework, unsigned gpus = 1) : framework_(framework) {
+  /// `functions` false: a GPU that makes vGPUs on virtual functions has none yet.
+  explicit KindNode(VgpuFramework framework, unsigned gpus = 1, bool functions = true)
+      : framework_(framework), functions_(functions) {
     kernel.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
     for (unsigned i = 0; i < gpus; ++i) add_gpu(gpu(i));
   }
@@ -73,7 +76,7 @@ class KindNode {
   FakeMdev mdev{kernel};
   FakeVendorVfio vendor{kernel};
   TableProbe probe;
-  int pauses = 0;
+  std::atomic<int> pauses = 0;
 
  private:
   void add_gpu(const std::string& address) {
@@ -85,7 +88,7 @@ class KindNode {
                          .driver = "nvidia",
                          .totalvfs = kVfs});
     if (framework_ == VgpuFramework::mdev_on_pf) return mdev.add_parent(address);
-    kernel.enable_vfs(address, kVfs);
+    if (functions_) kernel.enable_vfs(address, kVfs);
     if (framework_ == VgpuFramework::mdev_on_vf) {
       mdev.add_vf_parents(address, t4_types());
     } else {
@@ -94,6 +97,7 @@ class KindNode {
   }
 
   VgpuFramework framework_;
+  bool functions_;
 };
 
 }  // namespace ferry::test

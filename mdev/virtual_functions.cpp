@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mdev/virtual_functions.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "common/counted.h"
+#include "vfio/pci_function.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kTool = "usr/lib/nvidia/sriov-manage";
+constexpr int kMostTries = 5;
+constexpr std::chrono::seconds kBetweenTries{1};
+
+constexpr const char* kOpenHint =
+    "whatever has the GPU open (nvidia-persistenced, DCGM, nvidia-smi, a CUDA program) keeps its driver from "
+    "it: stop that; the kernel's log says more";
+
+Result<> try_once(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count) {
+  if (const auto tool = sriov_tool(on.host, gpu, count > 0)) return on.writer.run(*tool, on.deadline);
+  return on.writer.write(sysfs_path(gpu) / "sriov_numvfs", std::to_string(count), on.deadline);
+}
+
+}  // namespace
+
+std::optional<HostCommand> sriov_tool(const HostFs& host, const PciAddress& gpu, bool on) {
+  for (const char* root : std::array{"", "run/nvidia/driver"}) {
+    if (!host.exists(std::filesystem::path(root) / kTool)) continue;
+    return HostCommand{.root = root,
+                       .words = {std::string("/") + kTool, on ? "-e" : "-d", gpu.text()},
+                       .device = gpu.text()};
+  }
+  return std::nullopt;
+}
+
+// By the links: sriov_numvfs is read under the device's lock, which a hanging driver keeps.
+Result<std::uint32_t> count_vfs(const HostFs& host, const PciAddress& gpu) {
+  auto names = host.list(sysfs_path(gpu));
+  if (!names) return fail(std::move(names).error());
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(*names, [](const std::string& name) { return name.starts_with("virtfn"); }));
+}
+
+Result<> enable_vfs(const VfSwitch& on, const PciAddress& gpu, std::uint32_t total) {
+  const bool with_tool = sriov_tool(on.host, gpu, true).has_value();
+  for (int attempt = 1;; ++attempt) {
+    auto done = try_once(on, gpu, total);
+    if (!done && done.error().code == Errc::stuck) return done;
+    const auto now = count_vfs(on.host, gpu);
+    if (!now) return fail(Error(now.error()));
+    if (*now == total) return {};
+    if (*now > 0) {
+      return fail(Errc::failed, fmt::format("only {} of {} came", *now, counted(total, "virtual function")),
+                  kOpenHint);
+    }
+    if (!with_tool || attempt == kMostTries) {
+      if (!done) {
+        if (done.error().hint.empty()) done.error().hint = kOpenHint;
+        return done;
+      }
+      return fail(Errc::failed, fmt::format("none of its {} came", counted(total, "virtual function")),
+                  kOpenHint);
+    }
+    on.pause(kBetweenTries);
+  }
+}
+
+Result<> disable_vfs(const VfSwitch& on, const PciAddress& gpu) {
+  auto done = try_once(on, gpu, 0);
+  if (!done && done.error().code == Errc::stuck) return done;
+  const auto now = count_vfs(on.host, gpu);
+  if (!now) return fail(Error(now.error()));
+  if (*now == 0) return {};
+  if (!done) return done;
+  return fail(Errc::failed, fmt::format("{} stayed", counted(*now, "virtual function")));
+}
+
+}  // namespace ferry

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual functions as the stage before vGPUs; and GPUs side by side.
+#include <cerrno>
+#include <chrono>
+#include <set>
+
+#include <gmock/gmock.h>
+
+#include "tests/vgpu-dm/kind_node.h"
+#include "vgpu-dm/apply.h"
+#include "vgpu-dm/verdict.h"
+
+namespace ferry {
+namespace {
+
+using Kind = GpuOutcome::Kind;
+using test::KindNode;
+using test::on;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr const char* kNumvfs = "0000:05:00.0/sriov_numvfs";
+
+class EnablingFunctions : public testing::TestWithParam<VgpuFramework> {
+ protected:
+  GpuOutcome apply(const char* vgpus) { return node.apply(on("[0]", vgpus)).gpus.at(0); }
+  GpuPlan plan(const char* vgpus) { return plan_profile(on("[0]", vgpus), node.view()).gpus.at(0); }
+  std::size_t functions() const { return node.kernel.vfs_of(KindNode::kGpu).size(); }
+  /// The driver's tool below a root, which does what `effect` says: its exit status.
+  void add_tool(const std::string& root, const std::function<int(bool on)>& effect) {
+    node.kernel.file(root + "usr/lib/nvidia/sriov-manage", "");
+    node.kernel.on_run([=, this](const HostCommand& command) {
+      ran.push_back(command.root.string() + "|" + command.text());
+      return effect(command.words.at(1) == "-e");
+    });
+  }
+  int switch_functions(bool on) {
+    node.kernel.enable_vfs(KindNode::kGpu, on ? KindNode::kVfs : 0);
+    return 0;
+  }
+
+  KindNode node{GetParam(), 1, false};
+  std::vector<std::string> ran;
+};
+
+INSTANTIATE_TEST_SUITE_P(Vfs, EnablingFunctions,
+                         testing::Values(VgpuFramework::mdev_on_vf, VgpuFramework::vendor_vfio),
+                         [](const auto& row) {
+                           return row.param == VgpuFramework::mdev_on_vf ? "Mdev" : "VendorVfio";
+                         });
+
+TEST_P(EnablingFunctions, IsPlannedWithWhatComesThen) {
+  const GpuPlan plan = this->plan("{T4-4Q: 3}");
+  EXPECT_FALSE(plan.refusal) << test::message_of(plan.refusal);
+  ASSERT_THAT(plan.steps, SizeIs(1));
+  EXPECT_EQ(plan.steps[0].text(), "enable 8 virtual functions of 0000:05:00.0");
+  EXPECT_EQ(plan.steps[0].why,
+            "p.yaml:4 asks for vGPUs, and its driver nvidia offers no vGPU types; none of its 8 virtual "
+            "functions is enabled");
+  EXPECT_EQ(text(plan.then), "3 x T4-4Q");
+}
+
+TEST_P(EnablingFunctions, IsTheStageBeforeTheVgpus) {
+  const GpuOutcome outcome = apply("{T4-4Q: 3}");
+  EXPECT_EQ(outcome.kind, Kind::changed) << test::message_of(outcome.error);
+  EXPECT_THAT(outcome.done, SizeIs(4));
+  EXPECT_EQ(node.writes().at(0), std::string("8 > ") + kNumvfs);
+  EXPECT_THAT(node.devices(), SizeIs(3));
+  EXPECT_TRUE(assert_profile(on("[0]", "{T4-4Q: 3}"), node.view().inventory));
+  node.kernel.forget_changes();
+  EXPECT_EQ(apply("{T4-4Q: 3}").kind, Kind::already_so);
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_P(EnablingFunctions, IsLeftWhereNoVgpuIsAsked) {
+  EXPECT_EQ(apply("{}").kind, Kind::already_so);
+  EXPECT_EQ(node.apply(on("[]", "{T4-4Q: 1}")).gpus.at(0).kind, Kind::left_alone);
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_P(EnablingFunctions, IsNotBegunForWhatTheTableKnowsToBeImpossible) {
+  const auto refusal = [&](const char* vgpus) { return test::message_of(plan(vgpus).refusal); };
+  const std::string gpu = "p.yaml:5: GPU 0 (0000:05:00.0): ";
+  EXPECT_EQ(refusal("{T4-4Q: 5}"), gpu + "no room for 5 x T4-4Q: 4 fit");
+  EXPECT_EQ(refusal("{T4-1Q: 9}"), gpu + "no room for 9 x T4-1Q: 8 fit");
+  EXPECT_EQ(refusal("{T4-8Q: 1, T4-4Q: 1}"),
+            gpu + "T4-8Q (8192 MiB) and T4-4Q (4096 MiB) cannot be on one GPU");
+  EXPECT_THAT(refusal("{T4-5Q: 1}"), testing::StartsWith(gpu + "offers no type T4-5Q"));
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST_P(EnablingFunctions, IsLeftToTheDriversOwnTool) {
+  add_tool("", [this](bool on) { return switch_functions(on); });
+  EXPECT_EQ(apply("{T4-4Q: 1}").kind, Kind::changed);
+  EXPECT_THAT(ran, ElementsAre("|/usr/lib/nvidia/sriov-manage -e 0000:05:00.0"));
+  EXPECT_THAT(node.writes(), SizeIs(1)) << "the vGPU alone";
+}
+
+TEST_P(EnablingFunctions, TakesTheToolOfADriverContainer) {
+  add_tool("run/nvidia/driver/", [this](bool on) { return switch_functions(on); });
+  EXPECT_EQ(apply("{T4-4Q: 1}").kind, Kind::changed);
+  EXPECT_THAT(ran, ElementsAre("run/nvidia/driver|/usr/lib/nvidia/sriov-manage -e 0000:05:00.0"));
+}
+
+TEST_P(EnablingFunctions, TriesTheToolAgainWhileSomebodyHasTheGpuOpen) {
+  for (const int status : {1, 0}) {  // some releases say 0 of what failed
+    ran.clear();
+    node.pauses = 0;
+    add_tool("", [=, this](bool on) { return !on || ran.size() == 3 ? switch_functions(on) : status; });
+    EXPECT_EQ(apply("{T4-4Q: 1}").kind, Kind::changed) << status;
+    EXPECT_THAT(ran, SizeIs(3));
+    EXPECT_EQ(node.pauses, 2);
+    node.kernel.enable_vfs(KindNode::kGpu, 0);
+  }
+}
+
+TEST_P(EnablingFunctions, DoesNotMindAStatusOfFailureWhereTheyCame) {
+  add_tool("", [this](bool on) { return switch_functions(on) + 1; });
+  EXPECT_EQ(apply("{T4-4Q: 1}").kind, Kind::changed);
+  EXPECT_THAT(ran, SizeIs(1));
+}
+
+TEST_P(EnablingFunctions, GivesUpAfterFiveTriesAndSaysWhy) {
+  add_tool("", [](bool) { return 1; });
+  const GpuOutcome outcome = apply("{T4-4Q: 1}");
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_EQ(
+      test::message_of(outcome.error),
+      "enable 8 virtual functions of 0000:05:00.0: run /usr/lib/nvidia/sriov-manage -e 0000:05:00.0: it "
+      "ended with status 1");
+  EXPECT_THAT(test::hint_of(outcome.error), testing::HasSubstr("nvidia-persistenced"));
+  EXPECT_THAT(ran, SizeIs(5));
+  EXPECT_THAT(outcome.undo_errors, IsEmpty());
+}
+
+TEST_P(EnablingFunctions, DoesNotBelieveAToolThatMadeNone) {
+  add_tool("", [](bool) { return 0; });
+  EXPECT_EQ(test::message_of(apply("{T4-4Q: 1}").error),
+            "enable 8 virtual functions of 0000:05:00.0: none of its 8 virtual functions came");
+}
+
+TEST_P(EnablingFunctions, TakesAwayWhatOnlyInPartCame) {
+  add_tool("", [this](bool on) {
+    node.kernel.enable_vfs(KindNode::kGpu, on ? 3 : 0);
+    return 0;
+  });
+  const GpuOutcome outcome = apply("{T4-4Q: 1}");
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_EQ(test::message_of(outcome.error),
+            "enable 8 virtual functions of 0000:05:00.0: only 3 of 8 virtual functions came");
+  EXPECT_THAT(outcome.undo_errors, IsEmpty());
+  EXPECT_EQ(functions(), 0U);
+}
+
+TEST_P(EnablingFunctions, IsUndoneWhereTheVgpusCannotBeMade) {
+  node.kernel.fail_change(3, EIO);  // the second vGPU
+  const GpuOutcome outcome = apply("{T4-4Q: 2}");
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_THAT(outcome.undo_errors, IsEmpty());
+  EXPECT_EQ(functions(), 0U);
+  EXPECT_EQ(apply("{T4-4Q: 2}").kind, Kind::changed);
+}
+
+TEST_P(EnablingFunctions, IsNotUndoneUnderAVm) {
+  // The second vGPU; between comes the file of names, where there is one.
+  node.kernel.fail_change(GetParam() == VgpuFramework::vendor_vfio ? 4 : 3, EIO);
+  node.probe.before_look = [this](int) {
+    for (const std::string& device : node.devices()) node.probe.hold(device.substr(device.find(' ') + 1));
+  };
+  const GpuOutcome outcome = apply("{T4-4Q: 2}");
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_EQ(functions(), KindNode::kVfs);
+  EXPECT_THAT(node.devices(), SizeIs(1));
+  EXPECT_THAT(outcome.undo_errors, SizeIs(1));
+}
+
+TEST_P(EnablingFunctions, SaysThatNothingIsOfferedOnThem) {
+  node.mdev.add_vf_parents(KindNode::kGpu, {});
+  KindNode other(VgpuFramework::mdev_on_vf, 1, false);
+  other.mdev.add_vf_parents(KindNode::kGpu, {});
+  const GpuOutcome outcome = other.apply(on("[0]", "{T4-4Q: 1}")).gpus.at(0);
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_EQ(
+      test::message_of(outcome.error),
+      "enable 8 virtual functions of 0000:05:00.0: they are there, and its driver nvidia offers no vGPU "
+      "types on its 8 virtual functions");
+  EXPECT_THAT(other.kernel.vfs_of(KindNode::kGpu), IsEmpty());
+}
+
+TEST_P(EnablingFunctions, IsLeftAloneWhileTheWriteHangs) {
+  node.kernel.hang_change(1);
+  EXPECT_EQ(test::code_of(apply("{T4-4Q: 1}").error), Errc::stuck);
+  EXPECT_EQ(test::code_of(apply("{T4-4Q: 1}").error), Errc::stuck);
+  EXPECT_EQ(functions(), 0U);
+  node.kernel.release_stuck();
+  EXPECT_EQ(apply("{T4-4Q: 1}").kind, Kind::changed);
+}
+
+TEST_P(EnablingFunctions, FailsWhereTheDriverTakesNone) {
+  node.kernel.fail_change(1, ENOENT);
+  const GpuOutcome outcome = apply("{T4-4Q: 1}");
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_EQ(node.pauses, 0) << "a write is not tried again";
+  EXPECT_THAT(outcome.done, IsEmpty());
+}
+
+class SideBySide : public testing::TestWithParam<VgpuFramework> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, SideBySide,
+                         testing::Values(VgpuFramework::mdev_on_pf, VgpuFramework::mdev_on_vf,
+                                         VgpuFramework::vendor_vfio),
+                         [](const auto& row) {
+                           return "Kind" + std::to_string(static_cast<int>(row.param));
+                         });
+
+TEST_P(SideBySide, GpusWaitForTheirDriversTogether) {
+  constexpr unsigned kGpus = 4;
+  constexpr std::chrono::milliseconds kWrite{300};
+  KindNode node(GetParam(), kGpus);
+  node.kernel.take_time("sys/bus/pci/devices/*/mdev_supported_types/*/create", kWrite);
+  node.kernel.take_time("sys/bus/pci/devices/*/nvidia/current_vgpu_type", kWrite);
+  std::set<std::string> seen;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto outcome = apply_profile(node.host(), on("all", "{T4-8Q: 2}"),
+                                     [&](const VgpuStep& step, const auto&) { seen.insert(step.text()); });
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->status(), ExitStatus::done);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kWrite * kGpus * 2) << "one after the other";
+  EXPECT_THAT(seen, SizeIs(kGpus * 2));
+  for (unsigned i = 0; i < kGpus; ++i) {
+    EXPECT_EQ(outcome->gpus.at(i).index, i);
+    EXPECT_THAT(node.devices(KindNode::gpu(i)), SizeIs(2));
+  }
+}
+
+TEST_P(SideBySide, OneThatFailsKeepsNoneOfTheOthers) {
+  KindNode node(GetParam(), 3);
+  node.kernel.fail_change(2, EIO);
+  const VgpuOutcome outcome = node.apply(on("all", "{T4-8Q: 2}"));
+  EXPECT_EQ(outcome.status(), ExitStatus::failed);
+  for (unsigned i = 0; i < 3; ++i) {
+    const bool failed = outcome.gpus.at(i).kind == Kind::failed;
+    EXPECT_THAT(node.devices(KindNode::gpu(i)), SizeIs(failed ? 0 : 2));
+  }
+  EXPECT_EQ(std::ranges::count(outcome.gpus, Kind::failed, &GpuOutcome::kind), 1);
+}
+
+}  // namespace
+}  // namespace ferry
