@@ -50,12 +50,13 @@ Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path,
                     "give each kind an item of its own, for other GPUs");
     }
     if (const auto [other, fresh] = meanings.emplace(type->driver_short_name(), member.key.text); !fresh) {
-      const std::string same = fmt::format("means the same type as {}", other->second);
+      const std::string first = other->second;
+      const std::string same = fmt::format("means the same type as {}", first);
       if (!let_pass(member.key, key, same + "; the counts add up")) {
         return refuse(member.key, key, same, "keep one of them, with the sum of the counts");
       }
-      const auto earlier = std::ranges::find_if(
-          item.vgpus, [&](const VgpuCount& one) { return one.type.text() == other->second; });
+      const auto earlier =
+          std::ranges::find_if(item.vgpus, [&](const VgpuCount& one) { return one.type.text() == first; });
       earlier->count += entry->count;
       continue;
     }
@@ -131,7 +132,7 @@ Result<> ItemReader::read_placement(const ConfigNode& node, const std::string& k
 Result<VgpuParams> ItemReader::read_params(const ConfigNode& node, const std::string& path) const {
   if (node.kind == Kind::null || node.kind == Kind::list) {
     return refuse(node, path, fmt::format("expected a string or a map, found {}", node.described()),
-                  "as in \"frame_rate_limiter=0\", or {frame_rate_limiter: 0}; \"\" for none");
+                  R"(as in "frame_rate_limiter=0", or {frame_rate_limiter: 0}; "" for none)");
   }
   std::string text = node.text;
   for (const ConfigMember& member : node.members) {
