@@ -108,7 +108,31 @@ class OneAtATime final : public UseProbe {
   std::mutex mutex_;
 };
 
-Result<VgpuOutcome> carry_out(const VgpuHost& on, const Seen& seen, VgpuPlan plan, const GpuPlanner& planner,
+/// The GPUs that shall be written to once more, right before the first write: a VM may have started since.
+/// What keeps one from being looked at becomes its refusal.
+void look_again(const VgpuHost& on, Seen& seen, VgpuPlan& plan) {
+  std::vector<VgpuDevice> devices;
+  for (GpuPlan& of_gpu : plan.gpus) {
+    if (of_gpu.steps.empty()) continue;
+    VgpuGpu& gpu = *std::ranges::find(seen.view.inventory.gpus, of_gpu.gpu,
+                                      [](const VgpuGpu& known) { return known.address(); });
+    if (auto now = scan_known_gpu_again(on.host, seen.inventory, gpu)) {
+      gpu = std::move(*now);
+      devices.insert(devices.end(), gpu.devices.begin(), gpu.devices.end());
+    } else {
+      of_gpu.refusal = std::move(now).error();
+    }
+  }
+  if (auto use = ask(on.uses, devices)) {
+    seen.view.use = std::move(*use);
+  } else {
+    for (GpuPlan& of_gpu : plan.gpus) {
+      if (!of_gpu.steps.empty()) of_gpu.refusal = use.error();
+    }
+  }
+}
+
+Result<VgpuOutcome> carry_out(const VgpuHost& on, Seen seen, VgpuPlan plan, const GpuPlanner& planner,
                               const StepObserver& observe) {
   VgpuOutcome out;
   out.notes = std::move(plan.notes);
@@ -119,12 +143,15 @@ Result<VgpuOutcome> carry_out(const VgpuHost& on, const Seen& seen, VgpuPlan pla
   const StepObserver told = one.observer();
   const auto busy = static_cast<std::size_t>(
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
-  on.writer.prepare(std::min(busy, kMostSideBySide));
+  on.writer.prepare(std::min(busy, kMostSideBySide));  // they start while we look
+  look_again(on, seen, plan);
+  const auto begin = std::chrono::steady_clock::now();
   out.gpus.resize(plan.gpus.size());
   side_by_side(plan.gpus.size(), [&](std::size_t i) {
     const GpuPlan& gpu = plan.gpus[i];
     out.gpus[i] = run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, told);
   });
+  out.applied = std::chrono::steady_clock::now() - begin;
   return out;
 }
 
@@ -169,18 +196,20 @@ Result<VgpuView> look(const VgpuHost& on) {
 }
 
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe) {
-  const auto seen = look_at_all(on);
-  if (!seen) return fail(Error(seen.error()));
+  auto seen = look_at_all(on);
+  if (!seen) return fail(std::move(seen).error());
+  VgpuPlan plan = plan_profile(profile, seen->view);
   return carry_out(
-      on, *seen, plan_profile(profile, seen->view),
+      on, std::move(*seen), std::move(plan),
       [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_profile(profile, view, gpu); }, observe);
 }
 
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
-  const auto seen = look_at_all(on);
-  if (!seen) return fail(Error(seen.error()));
+  auto seen = look_at_all(on);
+  if (!seen) return fail(std::move(seen).error());
+  VgpuPlan plan = plan_removal(removal, seen->view);
   return carry_out(
-      on, *seen, plan_removal(removal, seen->view),
+      on, std::move(*seen), std::move(plan),
       [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_removal(removal, view, gpu); }, observe);
 }
 

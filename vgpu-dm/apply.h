@@ -60,6 +60,9 @@ std::string_view text(GpuOutcome::Kind kind);
 struct VgpuOutcome {
   std::vector<GpuOutcome> gpus;
   std::vector<std::string> notes;
+  /// How long the GPUs took, side by side, from the first write to the last one read back. The looks come
+  /// before.
+  std::chrono::nanoseconds applied{};
   bool wrote() const;         ///< whether any write succeeded
   ExitStatus status() const;  ///< the worst of all; `usage` only if nothing was written
 };

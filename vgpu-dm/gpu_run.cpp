@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -45,8 +46,6 @@ class GpuRun {
     if (!first.matched) return end(GpuOutcome::Kind::left_alone);
     if (first.steps.empty()) return end(GpuOutcome::Kind::already_so);
 
-    // Looked at again right before the first write: a VM may have started since.
-    if (auto r = look_again(Users::ask); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
     const VgpuGpu before = *gpu();
     for (int stage = 0; stage < kMostStages; ++stage) {
       const GpuPlan plan = planner_(view_, *gpu());
@@ -73,9 +72,13 @@ class GpuRun {
   enum class Users { ask, as_before };
 
   GpuOutcome end(GpuOutcome::Kind kind, std::optional<Error> error = {}) {
-    outcome_.kind = kind;
-    outcome_.error = std::move(error);
-    return std::move(outcome_);
+    return {.index = outcome_.index,
+            .gpu = outcome_.gpu,
+            .kind = kind,
+            .done = std::move(outcome_.done),
+            .error = std::move(error),
+            .undo_errors = std::move(outcome_.undo_errors),
+            .notes = std::move(outcome_.notes)};
   }
 
   VgpuGpu* gpu() {
@@ -127,15 +130,24 @@ class GpuRun {
     if (step.vfs > 0) return switch_functions(step);
     if (step.kind == VgpuStep::Kind::create) {
       if (auto available = check_available(step); !available) return available;
-      const AttributeWrite write = creation_write(step.framework, step.parent, step.type_id, step.id);
-      return on_.writer.write(write.path, write.value, on_.deadline);
     }
-    const AttributeWrite write = removal_write(step.framework, step.parent, step.id);
-    auto done = on_.writer.write(write.path, write.value, on_.deadline);
-    if (!done && step.framework == VgpuFramework::vendor_vfio && is_errno(done.error(), EPERM)) {
-      return fail(Errc::refused, "a VM holds it: " + done.error().message, "stop the VM first");
-    }
+    const AttributeWrite write = write_of(step);
+    auto done = on_.writer.write(write.path, write.value);
+    if (!done) return fail(explained(step, std::move(done).error()));
     return done;
+  }
+
+  static AttributeWrite write_of(const VgpuStep& step) {
+    return step.kind == VgpuStep::Kind::create
+               ? creation_write(step.framework, step.parent, step.type_id, step.id)
+               : removal_write(step.framework, step.parent, step.id);
+  }
+
+  static Error explained(const VgpuStep& step, Error error) {
+    const bool held = step.kind == VgpuStep::Kind::remove && step.framework == VgpuFramework::vendor_vfio &&
+                      is_errno(error, EPERM);
+    if (!held) return error;
+    return {.code = Errc::refused, .message = "a VM holds it: " + error.message, .hint = "stop the VM first"};
   }
 
   Result<> write(const VgpuStep& step) {
@@ -145,21 +157,63 @@ class GpuRun {
     return done;
   }
 
+  /// What is not to be looked at between one write and the next: removals, and creations on the GPU itself.
+  /// What a virtual function lists changes with each vGPU that is made on another.
+  static bool goes_with_others(const VgpuStep& step) {
+    return step.kind == VgpuStep::Kind::remove ||
+           (step.kind == VgpuStep::Kind::create && step.framework == VgpuFramework::mdev_on_pf);
+  }
+
+  void succeeded(const VgpuStep& step) {
+    if (observe_) observe_(step, {});
+    outcome_.done.push_back(step);
+  }
+
+  // Handed to the writing process together: to wait for each would cost as much again as they do.
+  Result<> write_together(std::span<const VgpuStep> steps) {
+    std::vector<AttributeWrite> writes;
+    writes.reserve(steps.size());
+    for (const VgpuStep& step : steps) writes.push_back(write_of(step));
+    for (std::size_t done_before = 0; done_before < steps.size();) {
+      std::size_t at = done_before;
+      const auto begin = [&](std::size_t begun) {
+        for (; at < done_before + begun; ++at) succeeded(steps[at]);
+      };
+      auto done = on_.writer.write_in_order(std::span(writes).subspan(done_before), begin);
+      if (done) {
+        begin(steps.size() - done_before);
+        return {};
+      }
+      const VgpuStep& step = steps[at];
+      // Removed by somebody else since the scan: what was wanted.
+      const bool gone = step.kind == VgpuStep::Kind::remove && is_gone(done.error());
+      done = fail(explained(step, std::move(done).error()).during(step.text()));
+      if (observe_) observe_(step, done);
+      if (!gone) return done;
+      done_before = at + 1;
+    }
+    return {};
+  }
+
+  Result<> write_each(std::span<const VgpuStep> steps) {
+    for (const VgpuStep& step : steps) {
+      if (auto done = write(step); !done) return done;
+      outcome_.done.push_back(step);
+    }
+    return {};
+  }
+
   // The steps of one kind that come first: creations wait until a scan has seen the removals.
   Result<> do_stage(const std::vector<VgpuStep>& steps) {
     const auto end =
         std::ranges::find_if(steps, [&](const VgpuStep& step) { return step.kind != steps.front().kind; });
-    for (auto step = steps.begin(); step != end; ++step) {
-      auto done = write(*step);
-      // Removed by somebody else since the scan: what was wanted.
-      if (!done && step->kind == VgpuStep::Kind::remove && is_gone(done.error())) continue;
-      if (!done) return done;
-      outcome_.done.push_back(*step);
-    }
-    return read_back({steps.begin(), end});
+    const std::span<const VgpuStep> stage(steps.begin(), end);
+    auto done = goes_with_others(stage.front()) ? write_together(stage) : write_each(stage);
+    if (!done) return done;
+    return read_back(stage);
   }
 
-  Result<> read_back(const std::vector<VgpuStep>& steps) {
+  Result<> read_back(std::span<const VgpuStep> steps) {
     for (int look = 1;; ++look) {
       if (auto r = look_again(Users::as_before); !r) return r;
       Result<> held;

@@ -14,8 +14,9 @@ namespace ferry {
 /// What is to be done on one GPU of a view.
 using GpuPlanner = std::function<GpuPlan(const VgpuView&, const VgpuGpu&)>;
 
-/// Carries out `first`, which was planned from `view`: planned anew from a look right before the first write,
-/// then stage by stage, each from a scan that has seen the one before.
+/// Carries out what is planned from `view`, a look right before the first write, then stage by stage, each
+/// from a scan that has seen the one before. `first` is the plan of an earlier look: where it has no steps,
+/// it says why.
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView view,
                    const GpuPlan& first, const StepObserver& observe);
 

@@ -255,6 +255,19 @@ TEST_F(Apply, LeavesAGpuAloneWhoseDeviceWentAwayMeanwhile) {
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
+TEST_F(Apply, RemovesTheOthersWhereOneWentAwayMeanwhile) {
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-232", kA);
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 0));
+  node.mdev.add_device(GpuNode::kFirst, "nvidia-232", ours("T4-4Q", 1));
+  node.probe.before_look = [&](int look) {
+    if (look == 2) node.mdev.remove_device(GpuNode::kFirst, kA);
+  };
+  const VgpuOutcome outcome = node.apply(on("[0]", "{}"));
+  EXPECT_EQ(outcome.gpus[0].kind, Kind::changed) << test::message_of(outcome.gpus[0].error);
+  EXPECT_THAT(outcome.gpus[0].done, testing::SizeIs(2));
+  EXPECT_EQ(node.state(), "");
+}
+
 TEST_F(Apply, OnANodeWithoutGpusDoesNothing) {
   const AcceleratorRules none{.vendors = {0x1002}, .classes = {PciClass::vga}};
   VgpuHost host = node.host();
