@@ -12,6 +12,7 @@
 #include "host/nvidia_unbind_lock.h"
 #include "host/systemd_services.h"
 #include "kubevirt-plugin/pod_resources.h"
+#include "mdev/called_gpu_management.h"
 #include "policy/accelerators.h"
 #include "vgpu-dm/type_table.h"
 
@@ -26,6 +27,7 @@ Session open_session(const std::filesystem::path& host_root) {
                                  [host = session.host.get()] { return list_pod_devices(*host); });
   session.driver_lock = std::make_unique<NvidiaUnbindLock>(*session.host, *session.writer);
   session.persistence = nvidia_persistence(*session.host, *session.writer);
+  session.management = std::make_unique<CalledGpuManagement>(*session.writer);
   session.releaser = systemd_services(*session.host);
   return session;
 }

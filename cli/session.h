@@ -12,6 +12,7 @@
 #include "common/host_writer.h"
 #include "common/node_lock.h"
 #include "common/result.h"
+#include "mdev/gpu_management.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/fence.h"
 #include "vfio/inventory.h"
@@ -29,6 +30,7 @@ struct Session {
   std::unique_ptr<UseProbe> probe;
   std::unique_ptr<DriverLock> driver_lock;
   std::unique_ptr<PersistenceSwitch> persistence;  ///< nullptr: no nvidia-smi below the host's root
+  std::unique_ptr<GpuManagement> management;       ///< NVML below the host's root
   std::unique_ptr<Releaser> releaser;              ///< nullptr: no systemd below the host's root
   AcceleratorRules rules;
   OutputFormat output = OutputFormat::table;

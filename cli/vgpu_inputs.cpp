@@ -30,7 +30,8 @@ Result<VgpuHost> vgpu_host(const Session& session) {
                   .writer = *session.writer,
                   .uses = *session.probe,
                   .rules = session.rules,
-                  .node = *node};
+                  .node = *node,
+                  .management = session.management.get()};
 }
 
 }  // namespace ferry

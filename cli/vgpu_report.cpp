@@ -20,6 +20,14 @@ const char* kind_of(const VgpuStep& step) {
       return "create";
     case VgpuStep::Kind::disable_vfs:
       return "disable_virtual_functions";
+    case VgpuStep::Kind::set_mig:
+      return "set_mig_mode";
+    case VgpuStep::Kind::make_instance:
+      return "make_gpu_instance";
+    case VgpuStep::Kind::remove_instance:
+      return "remove_gpu_instance";
+    case VgpuStep::Kind::set_mixed_sizes:
+      return "set_mixed_sizes";
   }
   return "";
 }

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <iterator>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -62,12 +65,14 @@ Result<std::vector<HostCheck>> checks_of(const Session& session, const ProfileFi
                                          const std::optional<std::string>& name) {
   auto on = vgpu_host(session);
   if (!on) return fail(std::move(on).error());
-  auto view = look(*on);
+  std::vector<Profile> profiles;
+  std::ranges::copy_if(file.profiles, std::back_inserter(profiles),
+                       [&](const Profile& profile) { return !name || profile.name == *name; });
+  auto view = look(*on, profiles);
   if (!view) return fail(std::move(view).error());
   std::vector<HostCheck> out;
-  for (const Profile& profile : file.profiles) {
-    if (!name || profile.name == *name) out.push_back(check_on_host(profile, *view));
-  }
+  out.reserve(profiles.size());
+  for (const Profile& profile : profiles) out.push_back(check_on_host(profile, *view));
   return out;
 }
 

@@ -110,7 +110,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   auto on = vgpu_host(session);
   if (!on) return complain(on.error());
   if (session.dry_run) {
-    auto view = look(*on);
+    auto view = look(*on, {&*profile, 1});
     if (!view) return complain(view.error());
     return print(session, show_vgpus(session, plan_profile(*profile, *view)));
   }

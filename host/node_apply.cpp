@@ -116,7 +116,7 @@ Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
   auto given_back = preview(host, *back, Direction::back);
   if (!given_back) return fail(std::move(given_back).error());
 
-  auto view = look(host.vgpus);
+  auto view = look(host.vgpus, {&seen->wanted.vgpus, 1});
   if (!view) return fail(std::move(view).error());
   VgpuPlan vgpus = plan_profile(seen->wanted.vgpus, *view);
   MoveRequest away = to_give_away(host, *seen);

@@ -127,6 +127,9 @@ Result<VgpuDevice> read_device(const HostFs& host, const VgpuId& id, const VgpuP
   auto group = optional_link(host, path / "iommu_group");
   if (!group) return fail(std::move(group).error());
   if (*group) device.iommu_group = number_at_start(**group);
+  // Only NVIDIA's driver has it.
+  device.gpu_instance =
+      whole_number(trimmed(host.read_attribute(path / "nvidia/gpu_instance_id").value_or("")));
   device.nodes = read_vfio_nodes(host, path, device.iommu_group);
   return device;
 }

@@ -110,6 +110,9 @@ VendorFunction read_vendor_function(const HostFs& host, const PciFunction& funct
     device.short_name = *id;
     device.iommu_group = function.iommu_group;
     device.driver = function.driver;
+    // Of a time-sliced type some drivers fail the read.
+    device.gpu_instance = whole_number(
+        trimmed(host.read_attribute(attribute(function.address, "gpu_instance_id")).value_or("")));
     device.nodes = read_vfio_nodes(host, sysfs_path(function.address), function.iommu_group);
     out.device = std::move(device);
   }

@@ -73,7 +73,9 @@ struct VgpuDevice {
   std::string short_name;                    ///< as VgpuType::short_name
   std::optional<std::uint32_t> iommu_group;  ///< absent: no driver has taken it, no VM can be given it
   std::optional<std::string> driver;         ///< absent: none bound
-  std::vector<DeviceNode> nodes;             ///< through which a VM holds it
+  std::optional<std::uint32_t>
+      gpu_instance;               ///< of a MIG-backed one, that it is on; absent also where not told
+  std::vector<DeviceNode> nodes;  ///< through which a VM holds it
 };
 
 /// One GPU with all that concerns vGPUs.

@@ -8,6 +8,7 @@
 
 #include "common/side_by_side.h"
 #include "common/stuck_writes.h"
+#include "vgpu-dm/gpu_preparation.h"
 #include "vgpu-dm/gpu_run.h"
 #include "vgpu-dm/type_names.h"
 #include "vgpu-dm/type_table.h"
@@ -43,7 +44,7 @@ struct Seen {
   VgpuView view;
 };
 
-Result<Seen> look_at_all(const VgpuHost& on) {
+Result<Seen> look_at_all(const VgpuHost& on, const std::function<bool(const VgpuGpu&)>& asks_library) {
   auto inventory = scan(on.host);
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(on.host, *inventory, on.rules);
@@ -52,16 +53,20 @@ Result<Seen> look_at_all(const VgpuHost& on) {
   if (!use) return fail(std::move(use).error());
   auto stuck = stuck_devices(on.host, *vgpus);
   if (!stuck) return fail(std::move(stuck).error());
-  return Seen{.inventory = std::move(*inventory),
-              .view = {.inventory = std::move(*vgpus),
-                       .use = std::move(*use),
-                       .node = on.node,
-                       .stuck = std::move(*stuck)}};
+  Seen seen{.inventory = std::move(*inventory),
+            .view = {.inventory = std::move(*vgpus),
+                     .use = std::move(*use),
+                     .node = on.node,
+                     .stuck = std::move(*stuck)}};
+  for (const VgpuGpu& gpu : seen.view.inventory.gpus) {
+    if (asks_library(gpu)) seen.view.managed.emplace(gpu.address(), ask_library(on, gpu.address()));
+  }
+  return seen;
 }
 
 /// For one GPU: of the others, what they carry is enough.
 VgpuView view_of(const VgpuView& all, const PciAddress& gpu) {
-  VgpuView out{.inventory = {}, .use = all.use, .node = all.node, .stuck = all.stuck};
+  VgpuView out{.inventory = {}, .use = all.use, .node = all.node, .stuck = all.stuck, .managed = all.managed};
   out.inventory.gpus.reserve(all.inventory.gpus.size());
   for (const VgpuGpu& other : all.inventory.gpus) {
     if (other.address() == gpu) {
@@ -92,7 +97,8 @@ class OneAtATime final : public UseProbe {
             .rules = on.rules,
             .node = on.node,
             .deadline = on.deadline,
-            .pause = on.pause};
+            .pause = on.pause,
+            .management = on.management};
   }
   StepObserver observer() {
     if (!observe_) return {};
@@ -155,6 +161,20 @@ Result<VgpuOutcome> carry_out(const VgpuHost& on, Seen seen, VgpuPlan plan, cons
   return out;
 }
 
+bool of_nobody(const VgpuGpu& /*gpu*/) {
+  return false;
+}
+
+bool asks(const Profile& profile, const VgpuGpu& gpu) {
+  const ProfileItem* item = profile.item_for(gpu);
+  return item != nullptr && asks_library(*item, gpu);
+}
+
+GpuPlanner planner_for(const Profile& profile) {
+  return {.plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_profile(profile, view, gpu); },
+          .asks_library = [&](const VgpuGpu& gpu) { return asks(profile, gpu); }};
+}
+
 }  // namespace
 
 std::string_view text(GpuOutcome::Kind kind) {
@@ -190,27 +210,35 @@ ExitStatus VgpuOutcome::status() const {
 }
 
 Result<VgpuView> look(const VgpuHost& on) {
-  auto seen = look_at_all(on);
+  auto seen = look_at_all(on, of_nobody);
+  if (!seen) return fail(std::move(seen).error());
+  return std::move(seen->view);
+}
+
+Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles) {
+  auto seen = look_at_all(on, [&](const VgpuGpu& gpu) {
+    return std::ranges::any_of(profiles, [&](const Profile& profile) { return asks(profile, gpu); });
+  });
   if (!seen) return fail(std::move(seen).error());
   return std::move(seen->view);
 }
 
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe) {
-  auto seen = look_at_all(on);
+  const GpuPlanner planner = planner_for(profile);
+  auto seen = look_at_all(on, planner.asks_library);
   if (!seen) return fail(std::move(seen).error());
   VgpuPlan plan = plan_profile(profile, seen->view);
-  return carry_out(
-      on, std::move(*seen), std::move(plan),
-      [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_profile(profile, view, gpu); }, observe);
+  return carry_out(on, std::move(*seen), std::move(plan), planner, observe);
 }
 
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
-  auto seen = look_at_all(on);
+  auto seen = look_at_all(on, of_nobody);
   if (!seen) return fail(std::move(seen).error());
+  const GpuPlanner planner{
+      .plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
+      .asks_library = of_nobody};
   VgpuPlan plan = plan_removal(removal, seen->view);
-  return carry_out(
-      on, std::move(*seen), std::move(plan),
-      [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_removal(removal, view, gpu); }, observe);
+  return carry_out(on, std::move(*seen), std::move(plan), planner, observe);
 }
 
 }  // namespace ferry

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "common/host_fs.h"
 #include "common/host_writer.h"
 #include "common/result.h"
+#include "mdev/gpu_management.h"
 #include "vfio/inventory.h"
 #include "vfio/use_probe.h"
 #include "vgpu-dm/plan.h"
@@ -34,10 +36,13 @@ struct VgpuHost {
   /// Between looks for what a driver has answered and not yet done, and between tries of its tool. For
   /// several threads.
   std::function<void(std::chrono::milliseconds)> pause = [](auto time) { std::this_thread::sleep_for(time); };
+  GpuManagement* management = nullptr;  ///< nullptr: MIG and mixed sizes are as they are
 };
 
 /// Scans, and asks who uses the vGPUs there are. Reads only.
 Result<VgpuView> look(const VgpuHost& on);
+/// Asks the driver's library too, about GPUs that one of these profiles cannot be planned for without.
+Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles);
 
 struct GpuOutcome {
   enum class Kind {

@@ -67,7 +67,6 @@ std::optional<Error> not_planned_yet(const ProfileItem& item, const VgpuGpu& gpu
                  .message = fmt::format("{}: {}: {} cannot be set yet", place, gpu.label(), what),
                  .hint = "leave it out of the policy"};
   };
-  if (item.mixed_sizes) return refusal(item.place, "mixed sizes");
   for (const VgpuCount& entry : item.vgpus) {
     if (!entry.placement.empty()) return refusal(entry.place, "placement");
     if (entry.params) return refusal(entry.place, "vgpu-params");
@@ -107,6 +106,7 @@ std::vector<TypeCount> GpuMatch::found() const {
 
 GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node) {
   GpuMatch out;
+  out.mixed_sizes = item.mixed_sizes;
   out.problem = not_planned_yet(item, gpu);
   std::vector<const VgpuDevice*> devices;
   devices.reserve(gpu.devices.size());

@@ -23,6 +23,7 @@ struct Want {
 struct GpuMatch {
   std::vector<Want> wants;                  ///< in order of the item
   std::vector<const VgpuDevice*> leftover;  ///< what the item does not ask for
+  bool mixed_sizes = false;                 ///< as ProfileItem::mixed_sizes
   std::optional<Error> problem;             ///< a name that may be two types, a vGPU that may be of the type
 
   bool agrees() const;

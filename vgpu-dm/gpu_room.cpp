@@ -74,6 +74,7 @@ Limit limit_of(const Want& want, const VgpuGpu& gpu, const Sizes& sizes) {
   const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
   const auto functions = static_cast<std::uint32_t>(gpu.parents.size());
   if (want.type == nullptr) return {.most = functions, .certain = false};
+  if (want.entry->type.is_mig_backed() && gpu.on_virtual_functions()) return {.most = functions};
   const VgpuType& type = *want.type;
   const std::uint32_t left = still_available(gpu, type);
   const bool told = left > 0 || carried == 0 || carries_size_of(gpu, type, sizes);
@@ -86,6 +87,7 @@ Limit limit_of(const Want& want, const VgpuGpu& gpu, const Sizes& sizes) {
 }
 
 std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
+  if (match.mixed_sizes) return std::nullopt;
   const Want* first = nullptr;
   std::uint32_t size_of_first = 0;
   for (const Want& want : match.wants) {
@@ -126,7 +128,9 @@ std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& 
   std::uint32_t carried = 0;
   for (const Want& want : match.wants) {
     const std::uint32_t functions = gpu.function.sriov_totalvfs;
-    const auto most = want.type == nullptr ? std::nullopt : want.type->max_instances;
+    // Of MIG-backed types the GPU instances are counted (instance_plan.h), of mixed sizes the driver counts.
+    const bool counts = want.type != nullptr && !want.entry->type.is_mig_backed() && !match.mixed_sizes;
+    const auto most = counts ? want.type->max_instances : std::nullopt;
     const std::uint32_t limit = std::min(functions, most.value_or(functions));
     carried += want.missing();
     if (carried > limit) return no_room(want, gpu, carried, limit);
@@ -144,7 +148,7 @@ Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
   if (room.order.empty()) return room;
 
   const Sizes sizes = sizes_on(gpu);
-  const bool mixed = carries_two_sizes(gpu, sizes);
+  const bool mixed = match.mixed_sizes || carries_two_sizes(gpu, sizes);
   if (!mixed) room.lacking = two_sizes(match, gpu);
   if (room.lacking) return room;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -12,14 +13,18 @@
 #include "mdev/vgpu_inventory.h"
 #include "mdev/vgpu_writes.h"
 #include "mdev/virtual_functions.h"
+#include "vgpu-dm/gpu_preparation.h"
 #include "vgpu-dm/type_names.h"
 #include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
 
-// Virtual functions, removals, creations, then perhaps once more what somebody else did meanwhile.
-constexpr int kMostStages = 5;
+// Removals, functions off, MIG mode, functions on, instances gone and made, creations, then perhaps once more
+// what somebody else did meanwhile.
+constexpr int kMostStages = 9;
+// The way back has as many.
+constexpr int kMostUndoStages = 6;
 
 // A driver may answer a write before what was asked for is seen.
 constexpr int kMostLooks = 10;
@@ -47,8 +52,9 @@ class GpuRun {
     if (first.steps.empty()) return end(GpuOutcome::Kind::already_so);
 
     const VgpuGpu before = *gpu();
+    managed_before_ = managed();
     for (int stage = 0; stage < kMostStages; ++stage) {
-      const GpuPlan plan = planner_(view_, *gpu());
+      const GpuPlan plan = planner_.plan(view_, *gpu());
       if (plan.refusal) {
         if (outcome_.done.empty()) return end(GpuOutcome::Kind::refused, *plan.refusal);
         return fail_and_undo(before, *plan.refusal);
@@ -86,10 +92,26 @@ class GpuRun {
                                [](const VgpuGpu& g) { return g.address(); });
   }
 
+  // What the library said, if it was asked and knew.
+  std::optional<ManagedGpu> managed() const {
+    const auto found = view_.managed.find(outcome_.gpu);
+    if (found == view_.managed.end() || !found->second) return std::nullopt;
+    return *found->second;
+  }
+
+  // It is slow: asked again only about what one of its own stages, or the functions, may have changed.
+  void ask_library_again() {
+    if (!library_is_stale_ && (view_.managed.contains(outcome_.gpu) || !planner_.asks_library(*gpu())))
+      return;
+    view_.managed.insert_or_assign(outcome_.gpu, ask_library(on_, outcome_.gpu));
+    library_is_stale_ = false;
+  }
+
   Result<> look_again(Users users) {
     auto now = scan_known_gpu_again(on_.host, *inventory_, *gpu());
     if (!now) return fail(std::move(now).error());
     *gpu() = std::move(*now);
+    ask_library_again();
     if (auto kept = remember_names(on_.host, {gpu(), 1}); !kept && outcome_.notes.empty())
       outcome_.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
     if (users == Users::as_before) return {};
@@ -115,7 +137,7 @@ class GpuRun {
     Result<> done;
     {
       const std::lock_guard lock(one_at_a_time);
-      done = step.kind == VgpuStep::Kind::enable_vfs ? enable_vfs(vfs, step.parent, step.vfs)
+      done = step.kind == VgpuStep::Kind::enable_vfs ? enable_vfs(vfs, step.parent, step.number)
                                                      : disable_vfs(vfs, step.parent);
     }
     // Also where it failed: some may have come.
@@ -127,7 +149,27 @@ class GpuRun {
   }
 
   Result<> write_now(const VgpuStep& step) {
-    if (step.vfs > 0) return switch_functions(step);
+    if (!step.of_a_vgpu()) library_is_stale_ = view_.managed.contains(outcome_.gpu);
+    switch (step.kind) {
+      case VgpuStep::Kind::enable_vfs:
+      case VgpuStep::Kind::disable_vfs:
+        return switch_functions(step);
+      case VgpuStep::Kind::set_mig:
+        return on_.management->set_mig(step.parent, step.number != 0);
+      case VgpuStep::Kind::make_instance:
+        return on_.management->make_instance(step.parent, step.number);
+      case VgpuStep::Kind::remove_instance:
+        return on_.management->remove_instance(step.parent, step.number);
+      case VgpuStep::Kind::set_mixed_sizes:
+        return on_.management->set_mixed_sizes(step.parent, step.number != 0);
+      case VgpuStep::Kind::remove:
+      case VgpuStep::Kind::create:
+        break;
+    }
+    return write_vgpu(step);
+  }
+
+  Result<> write_vgpu(const VgpuStep& step) const {
     if (step.kind == VgpuStep::Kind::create) {
       if (auto available = check_available(step); !available) return available;
     }
@@ -215,6 +257,7 @@ class GpuRun {
 
   Result<> read_back(std::span<const VgpuStep> steps) {
     for (int look = 1;; ++look) {
+      if (!steps.front().of_a_vgpu()) library_is_stale_ = view_.managed.contains(outcome_.gpu);
       if (auto r = look_again(Users::as_before); !r) return r;
       Result<> held;
       for (const VgpuStep& step : steps) {
@@ -222,7 +265,7 @@ class GpuRun {
         if (!held) break;
       }
       if (held || look == kMostLooks) return held;
-      if (steps.front().vfs > 0) {
+      if (steps.front().of_functions()) {
         on_.pause(kBetweenLooksForTypes);
       } else {
         on_.pause(kBetweenLooks);
@@ -235,6 +278,11 @@ class GpuRun {
     const auto lied = [&](const char* what) {
       return fail(Errc::failed, fmt::format("{}: the kernel took the write, but {}", step.text(), what));
     };
+    if (!step.of_a_vgpu() && !step.of_functions()) return verify_with_library(step);
+    if (step.kind == VgpuStep::Kind::disable_vfs) {
+      if (view_.inventory.find(outcome_.gpu)->function.sriov_numvfs == 0) return {};
+      return lied("they are still there");
+    }
     if (step.kind == VgpuStep::Kind::enable_vfs) {
       const VgpuGpu* now = view_.inventory.find(outcome_.gpu);
       if (now->on_virtual_functions()) return {};
@@ -251,6 +299,35 @@ class GpuRun {
     return {};
   }
 
+  Result<> verify_with_library(const VgpuStep& step) const {
+    const auto now = managed();
+    if (!now) return fail(Error(view_.managed.at(outcome_.gpu).error()).during(step.text()));
+    const auto instances = std::ranges::count(now->instances, step.number, &GpuInstance::profile);
+    const GpuSwitch wanted = step.number == 0 ? GpuSwitch::off : GpuSwitch::on;
+    bool held = true;
+    switch (step.kind) {
+      case VgpuStep::Kind::set_mig:
+        held = now->mig == wanted || now->mig_pending == wanted;  // the next plan says that a reset is due
+        break;
+      case VgpuStep::Kind::set_mixed_sizes:
+        held = now->mixed_sizes == wanted;
+        break;
+      case VgpuStep::Kind::make_instance:
+        held = instances > 0;
+        break;
+      case VgpuStep::Kind::remove_instance:
+        held = std::ranges::find(now->instances, step.number, &GpuInstance::id) == now->instances.end();
+        break;
+      case VgpuStep::Kind::enable_vfs:
+      case VgpuStep::Kind::disable_vfs:
+      case VgpuStep::Kind::remove:
+      case VgpuStep::Kind::create:
+        break;
+    }
+    if (held) return {};
+    return fail(Errc::failed, fmt::format("{}: the driver took it, but it is not so", step.text()));
+  }
+
   GpuOutcome fail_and_undo(const VgpuGpu& before, Error error) {
     if (error.code == Errc::stuck) {
       outcome_.undo_errors.push_back(
@@ -264,27 +341,57 @@ class GpuRun {
   }
 
   // In stages too: a virtual function takes another type only once the one before has gone. Each write that
-  // fails is kept as an error of its own, and the others are still made.
+  // fails is kept as an error of its own, and the others are still made; but what follows from a stage that
+  // failed is not begun.
   Result<> undo(const VgpuGpu& before) {
-    for (const VgpuStep::Kind kind :
-         {VgpuStep::Kind::remove, VgpuStep::Kind::create, VgpuStep::Kind::disable_vfs}) {
-      if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error().during("undo"));
-      for (const VgpuStep& step : plan_undo(before, *gpu(), view_.use)) {
-        if (step.kind != kind) continue;
-        auto done = write(step);
-        if (done) continue;
-        outcome_.undo_errors.push_back(std::move(done).error().during("undo"));
-        if (outcome_.undo_errors.back().code == Errc::stuck) return {};
-      }
+    const auto vgpus = [&](VgpuStep::Kind kind) {
+      return [&, kind] {
+        auto steps = plan_undo(before, *gpu(), view_.use);
+        std::erase_if(steps, [kind](const VgpuStep& step) { return step.kind != kind; });
+        return steps;
+      };
+    };
+    const auto preparation = [&] { return undo_of_preparation(before); };
+    if (auto r = undo_stage(vgpus(VgpuStep::Kind::remove)); !r) return r;
+    for (int stage = 0; stage < kMostUndoStages && outcome_.undo_errors.empty(); ++stage) {
+      if (auto r = undo_stage(preparation); !r) return r;
+      if (undo_of_preparation(before).empty()) break;
+    }
+    for (const VgpuStep::Kind kind : {VgpuStep::Kind::create, VgpuStep::Kind::disable_vfs}) {
+      if (auto r = undo_stage(vgpus(kind)); !r) return r;
     }
     if (auto r = look_again(Users::as_before); !r) return fail(std::move(r).error().during("undo"));
-    const auto left = plan_undo(before, *gpu(), {});
+    auto left = plan_undo(before, *gpu(), {});
+    std::ranges::move(undo_of_preparation(before), std::back_inserter(left));
     if (left.empty() || !outcome_.undo_errors.empty()) return {};
     return fail(Errc::failed, fmt::format("undo: still to do: {}", left.front().text()));
   }
 
+  std::vector<VgpuStep> undo_of_preparation(const VgpuGpu& before) {
+    const auto now = managed();
+    if (!managed_before_ || !now) return {};
+    return plan_undo_preparation(*gpu(), before.function.sriov_numvfs > 0, *managed_before_, *now);
+  }
+
+  // Behind a write that has not returned nothing more is written.
+  template <typename Steps>
+  Result<> undo_stage(const Steps& steps) {
+    const auto& errors = outcome_.undo_errors;
+    if (!errors.empty() && errors.back().code == Errc::stuck) return {};
+    if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error().during("undo"));
+    for (const VgpuStep& step : steps()) {
+      auto done = write(step);
+      if (done) continue;
+      outcome_.undo_errors.push_back(std::move(done).error().during("undo"));
+      if (errors.back().code == Errc::stuck) return {};
+    }
+    return look_again(Users::as_before);
+  }
+
   const VgpuHost& on_;
   const GpuPlanner& planner_;
+  std::optional<ManagedGpu> managed_before_;
+  bool library_is_stale_ = false;
   const Inventory* inventory_;
   Inventory own_;  // once virtual functions have come or gone
   VgpuView view_;
@@ -293,6 +400,11 @@ class GpuRun {
 };
 
 }  // namespace
+
+Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu) {
+  if (on.management == nullptr) return fail(Errc::unsupported, "there is no library of the driver to ask");
+  return on.management->read(gpu);
+}
 
 Result<UseReport> ask(UseProbe& uses, const std::vector<VgpuDevice>& devices) {
   if (devices.empty()) return UseReport{};

@@ -11,14 +11,21 @@
 
 namespace ferry {
 
-/// What is to be done on one GPU of a view.
-using GpuPlanner = std::function<GpuPlan(const VgpuView&, const VgpuGpu&)>;
+struct GpuPlanner {
+  /// What is to be done on one GPU of a view.
+  std::function<GpuPlan(const VgpuView&, const VgpuGpu&)> plan;
+  /// Whether the driver's library has to be asked about it before.
+  std::function<bool(const VgpuGpu&)> asks_library;
+};
 
 /// Carries out what is planned from `view`, a look right before the first write, then stage by stage, each
 /// from a scan that has seen the one before. `first` is the plan of an earlier look: where it has no steps,
 /// it says why.
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView view,
                    const GpuPlan& first, const StepObserver& observe);
+
+/// What the library says of a GPU. Errc::unsupported where there is none to ask.
+Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu);
 
 /// Who uses these vGPUs; nobody is asked about none.
 Result<UseReport> ask(UseProbe& uses, const std::vector<VgpuDevice>& devices);

@@ -9,6 +9,7 @@
 #include "common/counted.h"
 #include "common/suggest.h"
 #include "vgpu-dm/gpu_match.h"
+#include "vgpu-dm/gpu_preparation.h"
 #include "vgpu-dm/gpu_room.h"
 #include "vgpu-dm/stable_uuid.h"
 
@@ -20,7 +21,7 @@ VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string wh
           .framework = gpu.framework,
           .id = device.id,
           .parent = device.parent,
-          .vfs = 0,
+          .number = 0,
           .type_id = device.type_id,
           .short_name = device.short_name,
           .why = std::move(why)};
@@ -195,7 +196,7 @@ void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, I
            .id = gpu.framework == VgpuFramework::vendor_vfio ? VgpuId{parent->text()}
                                                              : ids.next(*parent, want->type->short_name),
            .parent = *parent,
-           .vfs = 0,
+           .number = 0,
            .type_id = want->type->id,
            .short_name = want->type->short_name,
            .why = fmt::format("{} asks for {}, {} there", want->entry->place, want->entry->count,
@@ -219,11 +220,36 @@ GpuPlan plan_functions(GpuPlan plan, const GpuMatch& match, const VgpuGpu& gpu) 
                         .framework = gpu.framework,
                         .id = {},
                         .parent = gpu.address(),
-                        .vfs = gpu.function.sriov_totalvfs,
+                        .number = gpu.function.sriov_totalvfs,
                         .type_id = {},
                         .short_name = {},
                         .why = plan.place + " asks for vGPUs, and " + gpu.obstacle});
   plan.then = plan.wanted;
+  return plan;
+}
+
+void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan) {
+  for (const VgpuDevice* device : match.leftover) {
+    plan.steps.push_back(removal_of(gpu, *device,
+                                    device->iommu_group
+                                        ? fmt::format("{} does not ask for it", item.place)
+                                        : "no driver has taken it, so no VM could be given it"));
+  }
+}
+
+// What the types need of the GPU comes before them, behind what has to go.
+GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, std::vector<VgpuStep> steps,
+                      const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view) {
+  plan.refusal = lacking_on_functions(match, gpu);
+  if (!plan.refusal) {
+    plan.refusal = in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile");
+  }
+  if (plan.refusal) return plan;
+  add_removals(item, match, gpu, plan);
+  plan.steps.insert(plan.steps.end(), steps.begin(), steps.end());
+  for (const Want& want : match.wants) {
+    if (want.missing() > 0) plan.then.push_back({.type = want.entry->type.text(), .count = want.missing()});
+  }
   return plan;
 }
 
@@ -241,8 +267,15 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   }
 
   plan.refusal = cannot_write(gpu, view);
-  if (!plan.refusal && gpu.may_get_virtual_functions()) return plan_functions(std::move(plan), match, gpu);
-  if (!plan.refusal) plan.refusal = cannot_create(match, gpu);
+  if (!plan.refusal) plan.refusal = match.problem;
+  if (plan.refusal) return plan;
+  Preparation first = prepare(item, match, gpu, view);
+  plan.refusal = std::move(first.refusal);
+  if (plan.refusal) return plan;
+  if (!first.steps.empty())
+    return plan_prepared(std::move(plan), item, std::move(first.steps), match, gpu, view);
+  if (gpu.may_get_virtual_functions()) return plan_functions(std::move(plan), match, gpu);
+  plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
   Room room = check_room(match, gpu);
   plan.notes = std::move(room.notes);
@@ -252,12 +285,7 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   }
   if (plan.refusal) return plan;
 
-  for (const VgpuDevice* device : match.leftover) {
-    plan.steps.push_back(removal_of(gpu, *device,
-                                    device->iommu_group
-                                        ? fmt::format("{} does not ask for it", item.place)
-                                        : "no driver has taken it, so no VM could be given it"));
-  }
+  add_removals(item, match, gpu, plan);
   add_creations(room, gpu, ParentSource(gpu, match.leftover), IdSource(view, match.leftover), plan);
   if (!plan.then.empty() && match.leftover.empty()) {  // nothing goes that could hide them
     plan.refusal = not_offered(*room.order.back(), gpu);
@@ -310,9 +338,17 @@ std::string VgpuStep::text() const {
     case Kind::create:
       return fmt::format("create {} on {}", what, parent.text());
     case Kind::enable_vfs:
-      return fmt::format("enable {} of {}", counted(vfs, "virtual function"), parent.text());
+      return fmt::format("enable {} of {}", counted(number, "virtual function"), parent.text());
     case Kind::disable_vfs:
-      return fmt::format("disable {} of {}", counted(vfs, "virtual function"), parent.text());
+      return fmt::format("disable {} of {}", counted(number, "virtual function"), parent.text());
+    case Kind::set_mig:
+      return fmt::format("switch MIG mode {} on {}", number == 0 ? "off" : "on", parent.text());
+    case Kind::make_instance:
+      return fmt::format("make a GPU instance {} on {}", short_name, parent.text());
+    case Kind::remove_instance:
+      return fmt::format("remove GPU instance {} ({}) from {}", number, short_name, parent.text());
+    case Kind::set_mixed_sizes:
+      return fmt::format("switch mixed sizes {} on {}", number == 0 ? "off" : "on", parent.text());
   }
   return {};
 }
@@ -389,7 +425,7 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
                      .framework = now.framework,
                      .id = {},
                      .parent = now.address(),
-                     .vfs = now.function.sriov_numvfs,
+                     .number = now.function.sriov_numvfs,
                      .type_id = {},
                      .short_name = {},
                      .why = "there were none before"});

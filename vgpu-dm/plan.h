@@ -7,10 +7,12 @@
 // left as it is.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "mdev/gpu_management.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/use_probe.h"
 #include "vgpu-dm/profile.h"
@@ -23,20 +25,35 @@ struct VgpuView {
   UseReport use;
   std::string node;             ///< node identity, stable_uuid.h
   std::set<std::string> stuck;  ///< GPUs, virtual functions and vGPUs that a write in the kernel still holds
+  /// What NVML said of those GPUs that it was asked about, or why it said nothing.
+  std::map<PciAddress, Result<ManagedGpu>> managed = {};
 };
 
 /// One vGPU made or taken away, or what has to be there before.
 struct VgpuStep {
-  enum class Kind { enable_vfs, remove, create, disable_vfs };
+  enum class Kind {
+    enable_vfs,
+    remove,
+    create,
+    disable_vfs,
+    set_mig,
+    make_instance,
+    remove_instance,
+    set_mixed_sizes,
+  };
   Kind kind = Kind::create;
   VgpuFramework framework = VgpuFramework::none;  ///< how: vgpu_writes.h
   VgpuId id;
-  PciAddress parent;       ///< of virtual functions the GPU
-  std::uint32_t vfs = 0;   ///< how many virtual functions; 0 of a vGPU
+  PciAddress parent;  ///< of virtual functions the GPU
+  /// How many virtual functions; the GPU instance that goes, the profile of one that is made; whether a mode
+  /// is on. 0 of a vGPU.
+  std::uint32_t number = 0;
   std::string type_id;     ///< "nvidia-230"
-  std::string short_name;  ///< "T4-1Q"
+  std::string short_name;  ///< "T4-1Q"; of a GPU instance its profile, "2g.35gb"
   std::string why;
 
+  bool of_functions() const { return kind == Kind::enable_vfs || kind == Kind::disable_vfs; }
+  bool of_a_vgpu() const { return kind == Kind::remove || kind == Kind::create; }
   /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"; where the parent is the id, "create L40S-12Q on
   /// 0000:17:00.4"; "enable 16 virtual functions of 0000:17:00.0"
   std::string text() const;
@@ -60,8 +77,8 @@ struct GpuPlan {
   std::vector<TypeCount> wanted = {};  ///< names as the profile writes them
   std::vector<TypeCount> found = {};
   std::vector<VgpuId> kept = {};
-  /// In stages: virtual functions, removals, creations, each kind after a scan that has seen the one before.
-  /// Empty: already so, or refused.
+  /// In stages: MIG mode, virtual functions, GPU instances, removals, creations, each kind after a scan that
+  /// has seen the one before. Empty: already so, or refused.
   std::vector<VgpuStep> steps = {};
   /// What is to be made after the steps and cannot be planned before: the driver lists it only then, if at
   /// all.

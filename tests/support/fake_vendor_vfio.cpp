@@ -96,6 +96,14 @@ std::vector<std::string> FakeVendorVfio::devices_on(const std::string& address) 
   return out;
 }
 
+std::vector<FakeVgpuType> FakeVendorVfio::types_on(const std::string& address) const {
+  std::vector<FakeVgpuType> out;
+  for (const std::string& function : kernel_.vfs_of(address)) {
+    if (const FakeVgpuType* type = find(address, type_on(function))) out.push_back(*type);
+  }
+  return out;
+}
+
 FakeVendorVfio::Carried FakeVendorVfio::carried_by(const std::string& address) const {
   Carried out;
   for (const std::string& function : kernel_.vfs_of(address)) {
@@ -110,9 +118,12 @@ FakeVendorVfio::Carried FakeVendorVfio::carried_by(const std::string& address) c
 }
 
 // As of mediated devices on virtual functions, save that what cannot be created is not listed.
-bool FakeVendorVfio::creatable(const Carried& carried, const std::string& function,
-                               const FakeVgpuType& type) {
+bool FakeVendorVfio::creatable(const std::string& address, const Carried& carried,
+                               const std::string& function, const FakeVgpuType& type) const {
   if (!carried.free.at(function)) return false;
+  if (rule_) {
+    if (const auto ruled = rule_(address, type, types_on(address))) return *ruled;
+  }
   const bool fits = carried.all == 0 || carried.framebuffer == type.framebuffer_mib;
   return fits && carried.all < type.max_instances;
 }
@@ -122,7 +133,8 @@ void FakeVendorVfio::update_creatable(const std::string& address) {
   for (const auto& [function, free] : carried.free) {
     std::string text = header;
     for (const FakeVgpuType& type : gpus_.at(address)) {
-      if (creatable(carried, function, type)) text += fmt::format("{:<5} : {}\n", number_of(type), type.name);
+      if (creatable(address, carried, function, type))
+        text += fmt::format("{:<5} : {}\n", number_of(type), type.name);
     }
     kernel_.file(function_path(function) / "nvidia/creatable_vgpu_types", text);
   }
@@ -140,7 +152,7 @@ int FakeVendorVfio::write(const std::string& function, const std::string& value)
     if (type == nullptr) return EINVAL;
     Carried carried = carried_by(gpu);
     carried.all += carried.all == 0 ? 0 : hidden_vgpus;
-    if (!creatable(carried, function, *type)) return EIO;
+    if (!creatable(gpu, carried, function, *type)) return EIO;
     if (swallow_creates) return 0;
     kernel_.file(current_path(function), value + "\n");
   }

@@ -2,8 +2,11 @@
 // vGPUs of the fake kernel without mdev: what writes to nvidia/current_vgpu_type of a virtual function do.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/fake_mdev.h"
@@ -28,6 +31,16 @@ class FakeVendorVfio {
   /// A VM has this virtual function, or lets go of it.
   void hold(const std::string& function, bool held = true);
 
+  /// Another rule than that all vGPUs of a GPU have one size: whether one more of `type` fits on a GPU that
+  /// carries `carried`. Absent: the usual one.
+  using Rule = std::function<std::optional<bool>(const std::string& gpu, const FakeVgpuType& type,
+                                                 const std::vector<FakeVgpuType>& carried)>;
+  void set_rule(Rule rule) { rule_ = std::move(rule); }
+  /// What can be created has changed by other means than a write.
+  void refresh(const std::string& address) { update_creatable(address); }
+  /// The types of a GPU's vGPUs.
+  std::vector<FakeVgpuType> types_on(const std::string& address) const;
+
   /// "L40S-12Q 0000:17:00.4" of each vGPU on a GPU, sorted.
   std::vector<std::string> devices_on(const std::string& address) const;
 
@@ -47,13 +60,15 @@ class FakeVendorVfio {
     std::map<std::string, bool> free;
   };
   Carried carried_by(const std::string& address) const;
-  static bool creatable(const Carried& carried, const std::string& function, const FakeVgpuType& type);
+  bool creatable(const std::string& address, const Carried& carried, const std::string& function,
+                 const FakeVgpuType& type) const;
   const FakeVgpuType* find(const std::string& address, const std::string& number) const;
   std::string type_on(const std::string& function) const;
   std::string owner(const std::string& function) const;
 
   FakeKernel& kernel_;
   std::map<std::string, std::vector<FakeVgpuType>> gpus_;
+  Rule rule_;
 };
 
 }  // namespace ferry::test

@@ -41,6 +41,7 @@ VgpuDevice device(const VgpuId& id) {
           .short_name = "T4-4Q",
           .iommu_group = {},
           .driver = {},
+          .gpu_instance = {},
           .nodes = {}};
 }
 

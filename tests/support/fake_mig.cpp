@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_mig.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include <nlohmann/json.hpp>
+
+#include "mdev/called_gpu_management.h"
+
+namespace ferry::test {
+namespace {
+
+using nlohmann::json;
+
+struct Profile {
+  std::uint32_t id;
+  const char* name;
+  std::uint32_t most;
+  std::uint32_t memory_slices;  // of eight
+};
+constexpr std::uint32_t kMemorySlices = 8;
+constexpr std::array<Profile, 7> kProfiles = {{{0, "7g.141gb", 1, 8},
+                                               {5, "4g.71gb", 1, 4},
+                                               {9, "3g.71gb", 2, 4},
+                                               {14, "2g.35gb", 3, 2},
+                                               {15, "1g.35gb", 4, 2},
+                                               {19, "1g.18gb", 7, 1},
+                                               {20, "1g.18gb+me", 1, 1}}};
+
+const Profile& profile_of(std::uint32_t id) {
+  return *std::ranges::find(kProfiles, id, &Profile::id);
+}
+
+// Of the types below.
+std::optional<std::uint32_t> needed_profile(const FakeVgpuType& type) {
+  static const std::map<std::string, std::uint32_t> kNeeded = {
+      {"nvidia-1414", 19}, {"nvidia-1416", 14}, {"nvidia-1417", 9}, {"nvidia-1413", 20}};
+  const auto found = kNeeded.find(type.id);
+  return found == kNeeded.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::filesystem::path state_path(const std::string& gpu) {
+  return std::filesystem::path("fake/mig") / gpu;
+}
+
+}  // namespace
+
+std::vector<FakeVgpuType> h200_types() {
+  return {{.id = "nvidia-1413", .name = "NVIDIA H200X-1-18CME", .framebuffer_mib = 18432, .max_instances = 1},
+          {.id = "nvidia-1414", .name = "NVIDIA H200X-1-18C", .framebuffer_mib = 18432, .max_instances = 7},
+          {.id = "nvidia-1416", .name = "NVIDIA H200X-2-35C", .framebuffer_mib = 35840, .max_instances = 3},
+          {.id = "nvidia-1417", .name = "NVIDIA H200X-3-71C", .framebuffer_mib = 72704, .max_instances = 2},
+          {.id = "nvidia-1500", .name = "NVIDIA H200X-35C", .framebuffer_mib = 35840, .max_instances = 4},
+          {.id = "nvidia-1501", .name = "NVIDIA H200X-70C", .framebuffer_mib = 71680, .max_instances = 2}};
+}
+
+FakeMig::FakeMig(FakeKernel& kernel, FakeVendorVfio& vendor) : kernel_(kernel), vendor_(vendor) {
+  kernel_.on_call([this](const LibraryCall& call) { return answer_gpu_call(*this, call.request); });
+  vendor_.set_rule([this](const std::string& gpu, const FakeVgpuType& type,
+                          const std::vector<FakeVgpuType>& carried) { return fits(gpu, type, carried); });
+  const auto wipe = [this](const std::string& function) {
+    const auto gpu = kernel_.link_name(std::filesystem::path("sys/bus/pci/devices") / function / "physfn");
+    if (!gpu || !kernel_.exists(state_path(*gpu))) return;
+    State state = load(*gpu);
+    state.mixed = false;
+    state.instances.clear();
+    store(*gpu, state);
+  };
+  kernel_.on_vfs(wipe, wipe);
+}
+
+FakeMig::State FakeMig::load(const std::string& gpu) const {
+  const auto text = kernel_.read_file(state_path(gpu));
+  State state;
+  if (!text) return state;
+  const json kept = json::parse(*text);
+  state.mig = kept["mig"];
+  state.pending = kept["pending"];
+  state.mixed = kept["mixed"];
+  state.next = kept["next"];
+  for (const json& one : kept["instances"]) state.instances[one[0]] = one[1];
+  return state;
+}
+
+void FakeMig::store(const std::string& gpu, const State& state) {
+  json instances = json::array();
+  for (const auto& [id, profile] : state.instances) instances.push_back({id, profile});
+  const json kept = {{"mig", state.mig},
+                     {"pending", state.pending},
+                     {"mixed", state.mixed},
+                     {"next", state.next},
+                     {"instances", instances}};
+  kernel_.file(state_path(gpu), kept.dump());
+}
+
+// In MIG mode: of its own kind of instance some have room left, each for one vGPU here. With mixed sizes: the
+// memory suffices.
+std::optional<bool> FakeMig::fits(const std::string& gpu, const FakeVgpuType& type,
+                                  const std::vector<FakeVgpuType>& carried) const {
+  const State state = load(gpu);
+  const auto needed = needed_profile(type);
+  if (needed.has_value() != state.mig) return false;
+  if (needed) {
+    const auto of_kind = [&](const auto& instance) { return instance.second == *needed; };
+    const auto on_kind = [&](const FakeVgpuType& other) { return needed_profile(other) == needed; };
+    return std::ranges::count_if(state.instances, of_kind) > std::ranges::count_if(carried, on_kind);
+  }
+  if (!state.mixed) return std::nullopt;
+  constexpr unsigned kMemory = 143360;
+  const unsigned used =
+      std::accumulate(carried.begin(), carried.end(), 0U,
+                      [](unsigned sum, const FakeVgpuType& other) { return sum + other.framebuffer_mib; });
+  return used + type.framebuffer_mib <= kMemory;
+}
+
+Result<ManagedGpu> FakeMig::read(const PciAddress& gpu) {
+  const State state = load(gpu.text());
+  const auto switched = [](bool on) { return on ? GpuSwitch::on : GpuSwitch::off; };
+  ManagedGpu out{.vgpu_host = true,
+                 .mig = switched(state.mig),
+                 .mig_pending = switched(state.pending),
+                 .mixed_sizes = state.mig ? GpuSwitch::unsupported : switched(state.mixed),
+                 .profiles = {},
+                 .instances = {},
+                 .types = {}};
+  std::uint32_t used = 0;
+  std::map<std::uint32_t, std::uint32_t> count;
+  for (const auto& [id, profile] : state.instances) {
+    out.instances.push_back({.id = id, .profile = profile});
+    used += profile_of(profile).memory_slices;
+    ++count[profile];
+  }
+  for (const Profile& profile : kProfiles) {
+    const std::uint32_t left =
+        std::min(profile.most - count[profile.id], (kMemorySlices - used) / profile.memory_slices);
+    out.profiles.push_back({.id = profile.id, .name = profile.name, .most = profile.most, .left = left});
+  }
+  return out;
+}
+
+Result<> FakeMig::make_instance(const PciAddress& gpu, std::uint32_t profile) {
+  const ManagedGpu now = read(gpu).value();
+  State state = load(gpu.text());
+  const auto kind = std::ranges::find(now.profiles, profile, &GpuInstanceProfile::id);
+  if (!state.mig || kind == now.profiles.end() || kind->left == 0)
+    return fail(Errc::failed, "NVML says Insufficient Resources (23)");
+  if (swallow) return {};
+  state.instances[state.next++] = profile;
+  store(gpu.text(), state);
+  vendor_.refresh(gpu.text());
+  return {};
+}
+
+Result<> FakeMig::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
+  State state = load(gpu.text());
+  if (!state.instances.contains(instance)) return fail(Errc::not_found, "NVML says Not Found (6)");
+  const std::uint32_t profile = state.instances[instance];
+  const auto carried = vendor_.types_on(gpu.text());
+  const auto needed = std::ranges::count_if(
+      carried, [&](const FakeVgpuType& type) { return needed_profile(type) == profile; });
+  const auto there =
+      std::ranges::count_if(state.instances, [&](const auto& entry) { return entry.second == profile; });
+  if (there <= needed) return fail(Errc::refused, "NVML says In use by another client (19)");
+  if (swallow) return {};
+  state.instances.erase(instance);
+  store(gpu.text(), state);
+  vendor_.refresh(gpu.text());
+  return {};
+}
+
+Result<> FakeMig::set_mixed_sizes(const PciAddress& gpu, bool on) {
+  if (!vendor_.types_on(gpu.text()).empty())
+    return fail(Errc::refused, "NVML says In use by another client (19)");
+  if (swallow) return {};
+  State state = load(gpu.text());
+  state.mixed = on;
+  store(gpu.text(), state);
+  vendor_.refresh(gpu.text());
+  return {};
+}
+
+Result<> FakeMig::set_mig(const PciAddress& gpu, bool on) {
+  if (!kernel_.vfs_of(gpu.text()).empty())
+    return fail(Errc::refused, "NVML says In use by another client (19)");
+  if (swallow) return {};
+  State state = load(gpu.text());
+  state.pending = on;
+  if (!needs_reset) state.mig = on;
+  store(gpu.text(), state);
+  return {};
+}
+
+std::vector<std::string> FakeMig::instances(const std::string& gpu) const {
+  std::vector<std::string> out;
+  for (const auto& [id, profile] : load(gpu).instances) out.emplace_back(profile_of(profile).name);
+  std::ranges::sort(out);
+  return out;
+}
+
+}  // namespace ferry::test

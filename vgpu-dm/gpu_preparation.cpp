@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/gpu_preparation.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "vgpu-dm/instance_plan.h"
+#include "vgpu-dm/type_table.h"
+
+namespace ferry {
+namespace {
+
+bool wants_instances(const ProfileItem& item) {
+  return std::ranges::any_of(item.vgpus, [](const VgpuCount& entry) { return entry.type.is_mig_backed(); });
+}
+
+bool all_listed(const GpuMatch& match) {
+  return std::ranges::all_of(match.wants,
+                             [](const Want& want) { return want.missing() == 0 || want.listed; });
+}
+
+VgpuStep step_of(VgpuStep::Kind kind, const VgpuGpu& gpu, std::uint32_t number, std::string name,
+                 std::string why) {
+  VgpuStep step;
+  step.kind = kind;
+  step.framework = gpu.framework;
+  step.parent = gpu.address();
+  step.number = number;
+  step.short_name = std::move(name);
+  step.why = std::move(why);
+  return step;
+}
+
+VgpuStep switch_off_functions(const VgpuGpu& gpu, std::string why) {
+  return step_of(VgpuStep::Kind::disable_vfs, gpu, gpu.function.sriov_numvfs, {}, std::move(why));
+}
+
+Preparation refused(Errc code, std::string message, std::string hint) {
+  return {.steps = {},
+          .refusal =
+              Error{.code = make_error_code(code), .message = std::move(message), .hint = std::move(hint)}};
+}
+
+/// "p.yaml:7: GPU 0 (0000:17:00.0)"
+std::string label(const ProfileItem& item, const VgpuGpu& gpu) {
+  return item.place + ": " + gpu.label();
+}
+
+/// What the library said; nullptr: it was not asked, or could not be.
+const ManagedGpu* managed(const VgpuView& view, const VgpuGpu& gpu) {
+  const auto found = view.managed.find(gpu.address());
+  return found == view.managed.end() || !found->second ? nullptr : &*found->second;
+}
+
+Preparation cannot_ask(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view, const char* what) {
+  const auto found = view.managed.find(gpu.address());
+  const std::string why = found == view.managed.end() ? "it was not asked" : found->second.error().message;
+  return refused(Errc::unsupported,
+                 fmt::format("{}: {}, which NVML alone can see to: {}", label(item, gpu), what, why),
+                 found == view.managed.end() ? "" : found->second.error().hint);
+}
+
+// MIG mode as the item's types need it, before there are virtual functions.
+Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+                      const VgpuView& view) {
+  const bool on = wants_instances(item);
+  const ManagedGpu* now = managed(view, gpu);
+  if (now == nullptr) {
+    // Somebody else may have seen to it; if not, a GPU in the wrong mode offers nothing, which is said then.
+    if (!on || all_listed(match)) return {};
+    return cannot_ask(item, gpu, view, "its vGPUs need GPU instances (MIG)");
+  }
+  if (now->mig == (on ? GpuSwitch::on : GpuSwitch::off)) return {};
+  if (now->mig == GpuSwitch::unsupported) {
+    if (!on) return {};
+    return refused(Errc::unsupported, label(item, gpu) + ": has no MIG mode, which its vGPUs need",
+                   "ask for time-sliced types, such as L40S-12Q");
+  }
+  if (now->mig_pending == (on ? GpuSwitch::on : GpuSwitch::off)) {
+    return refused(Errc::failed,
+                   fmt::format("{}: MIG mode is switched {}, but not before the GPU is reset",
+                               label(item, gpu), on ? "on" : "off"),
+                   "reboot the node, then apply again");
+  }
+  const std::string why = fmt::format("{} asks for {} vGPUs", item.place, on ? "MIG-backed" : "time-sliced");
+  Preparation out;
+  if (gpu.function.sriov_numvfs > 0)
+    out.steps.push_back(switch_off_functions(gpu, "with them MIG mode cannot change"));
+  out.steps.push_back(step_of(VgpuStep::Kind::set_mig, gpu, on ? 1 : 0, {}, why));
+  return out;
+}
+
+// GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions.
+Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+                        const VgpuView& view) {
+  const ManagedGpu* now = managed(view, gpu);
+  if (!wants_instances(item)) {
+    if (!item.mixed_sizes) return {};
+    if (now == nullptr) return cannot_ask(item, gpu, view, "it shall carry vGPUs of different sizes");
+    if (now->mixed_sizes == GpuSwitch::on) return {};
+    if (now->mixed_sizes == GpuSwitch::unsupported)
+      return refused(Errc::unsupported, label(item, gpu) + ": cannot carry vGPUs of different sizes", "");
+    if (gpu.devices.size() > match.leftover.size()) {
+      return refused(Errc::refused,
+                     label(item, gpu) + ": mixed sizes can be switched on only while the GPU carries nothing",
+                     "`ferry vgpu delete` takes away what it carries");
+    }
+    return {
+        .steps = {step_of(VgpuStep::Kind::set_mixed_sizes, gpu, 1, {}, item.place + " asks for mixed sizes")},
+        .refusal = {}};
+  }
+  if (now == nullptr) return {};  // plan_mode() has found that nothing is missing
+  std::vector<InstanceWant> wants;
+  for (const Want& want : match.wants) {
+    if (want.entry->type.is_mig_backed())
+      wants.push_back({.type = want.entry->type, .count = want.entry->count, .place = want.entry->place});
+  }
+  std::set<std::uint32_t> busy;
+  for (const Want& want : match.wants) {
+    for (const VgpuDevice* device : want.kept) {
+      if (const auto instance = device->gpu_instance) busy.insert(*instance);
+    }
+  }
+  InstancePlan plan = plan_instances(gpu.label(), wants, *now, BoardTypes(gpu.function), busy);
+  Preparation out{.steps = {}, .refusal = std::move(plan.refusal)};
+  out.steps.reserve(plan.steps.size());
+  for (InstanceStep& step : plan.steps) {
+    const auto kind = step.kind == InstanceStep::Kind::make ? VgpuStep::Kind::make_instance
+                                                            : VgpuStep::Kind::remove_instance;
+    out.steps.push_back(step_of(kind, gpu, step.number, std::move(step.profile), std::move(step.why)));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool asks_library(const ProfileItem& item, const VgpuGpu& gpu) {
+  if (item.vgpus.empty() || gpu.framework == VgpuFramework::mdev_on_pf) return false;
+  if (!gpu.on_virtual_functions() && !gpu.may_get_virtual_functions()) return false;
+  if (wants_instances(item) || item.mixed_sizes) return true;
+  // In MIG mode a GPU lists no time-sliced type, even when it carries nothing.
+  const auto listed = types_of(gpu);
+  return gpu.on_virtual_functions() && gpu.devices.empty() &&
+         std::ranges::none_of(item.vgpus, [&](const VgpuCount& entry) {
+           const auto type = find_type(entry.type, listed);
+           return type && *type != nullptr;
+         });
+}
+
+Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+                    const VgpuView& view) {
+  Preparation mode = plan_mode(item, match, gpu, view);
+  if (mode.refusal) return mode;
+  const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();
+  Preparation slices = plan_slices(item, match, gpu, view);
+  if (slices.refusal && (wants_instances(item) || !functions_first)) return slices;
+  return functions_first ? mode : slices;
+}
+
+std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functions, const ManagedGpu& before,
+                                            const ManagedGpu& now) {
+  constexpr const char* kWhy = "it was so before";
+  std::vector<VgpuStep> steps;
+  const bool empty = gpu.devices.empty();
+  if (empty && before.mig != now.mig) {
+    if (gpu.function.sriov_numvfs > 0) {
+      steps.push_back(switch_off_functions(gpu, kWhy));
+    } else {
+      steps.push_back(step_of(VgpuStep::Kind::set_mig, gpu, before.mig == GpuSwitch::on ? 1 : 0, {}, kWhy));
+    }
+    return steps;
+  }
+  if (empty && had_functions && gpu.function.sriov_numvfs == 0) {
+    steps.push_back(step_of(VgpuStep::Kind::enable_vfs, gpu, gpu.function.sriov_totalvfs, {}, kWhy));
+    return steps;
+  }
+  const auto name_of = [&](std::uint32_t profile) {
+    const auto found = std::ranges::find(now.profiles, profile, &GpuInstanceProfile::id);
+    return found == now.profiles.end() ? std::to_string(profile) : found->name;
+  };
+  std::map<std::uint32_t, int> balance;  // by profile: above 0 they are missing
+  for (const GpuInstance& instance : before.instances) ++balance[instance.profile];
+  for (const GpuInstance& instance : now.instances) --balance[instance.profile];
+  for (auto instance = now.instances.rbegin(); instance != now.instances.rend(); ++instance) {
+    if (balance[instance->profile] >= 0) continue;
+    ++balance[instance->profile];
+    steps.push_back(step_of(VgpuStep::Kind::remove_instance, gpu, instance->id, name_of(instance->profile),
+                            "it was not there before"));
+  }
+  if (!steps.empty()) return steps;
+  for (const auto& [profile, missing] : balance) {
+    for (int i = 0; i < missing; ++i)
+      steps.push_back(step_of(VgpuStep::Kind::make_instance, gpu, profile, name_of(profile), kWhy));
+  }
+  if (empty && steps.empty() && before.mixed_sizes != now.mixed_sizes &&
+      before.mixed_sizes != GpuSwitch::unsupported && now.mixed_sizes != GpuSwitch::unsupported) {
+    steps.push_back(
+        step_of(VgpuStep::Kind::set_mixed_sizes, gpu, before.mixed_sizes == GpuSwitch::on ? 1 : 0, {}, kWhy));
+  }
+  return steps;
+}
+
+}  // namespace ferry

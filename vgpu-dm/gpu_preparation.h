@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside this room: what must be so on a GPU before its vGPUs can be made, and only the driver's library can
+// make so: MIG mode, GPU instances, vGPUs of different sizes. Pure functions of what the library said.
+//
+// MIG mode changes only while the GPU has no virtual functions, and switching those takes all GPU instances
+// and mixed sizes with it: hence two stages, one on each side of them.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "mdev/gpu_management.h"
+#include "vgpu-dm/gpu_match.h"
+#include "vgpu-dm/plan.h"
+
+namespace ferry {
+
+/// Whether the library has to be asked before a GPU can be planned for an item. It is slow: it wakes the GPU.
+bool asks_library(const ProfileItem& item, const VgpuGpu& gpu);
+
+struct Preparation {
+  std::vector<VgpuStep> steps;  ///< empty: nothing to do, or refused
+  std::optional<Error> refusal;
+};
+
+/// The next stage's steps. What the GPU carries and the item does not ask for must have gone for them. What
+/// can never fit is refused before any of it.
+Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view);
+
+/// The way back, one stage at a time like the way there. While the GPU carries a vGPU only GPU instances
+/// change, those that carry none. `had_functions` is whether it had virtual functions.
+std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functions, const ManagedGpu& before,
+                                            const ManagedGpu& now);
+
+}  // namespace ferry
