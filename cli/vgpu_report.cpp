@@ -28,6 +28,8 @@ const char* kind_of(const VgpuStep& step) {
       return "remove_gpu_instance";
     case VgpuStep::Kind::set_mixed_sizes:
       return "set_mixed_sizes";
+    case VgpuStep::Kind::set_params:
+      return "set_params";
   }
   return "";
 }

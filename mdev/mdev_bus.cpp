@@ -131,6 +131,9 @@ Result<VgpuDevice> read_device(const HostFs& host, const VgpuId& id, const VgpuP
   device.gpu_instance =
       whole_number(trimmed(host.read_attribute(path / "nvidia/gpu_instance_id").value_or("")));
   device.nodes = read_vfio_nodes(host, path, device.iommu_group);
+  if (const auto params = host.read_attribute(params_path(parent.address, id))) {
+    device.params = std::string(trimmed(*params));
+  }
   return device;
 }
 
@@ -204,6 +207,10 @@ Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<PciAddress>& pa
 
 std::filesystem::path create_path(const PciAddress& parent, const std::string& type_id) {
   return types_path(parent) / type_id / "create";
+}
+
+std::filesystem::path params_path(const PciAddress& parent, const VgpuId& id) {
+  return sysfs_path(parent) / id.text / "nvidia/vgpu_params";
 }
 
 std::filesystem::path available_path(const PciAddress& parent, const std::string& type_id) {

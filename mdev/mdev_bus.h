@@ -37,6 +37,10 @@ std::filesystem::path create_path(const PciAddress& parent, const std::string& t
 /// the GPU also when the device is gone from the bus.
 std::filesystem::path remove_path(const PciAddress& parent, const VgpuId& id);
 
+/// Where the parameters of a mediated device's plug-in are read and written, of drivers that have any: a
+/// write replaces all of them, a blank takes them away. EPERM while a VM has the device.
+std::filesystem::path params_path(const PciAddress& parent, const VgpuId& id);
+
 /// Where it says how many more of a type can be created on a parent.
 std::filesystem::path available_path(const PciAddress& parent, const std::string& type_id);
 

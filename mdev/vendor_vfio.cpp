@@ -114,6 +114,9 @@ VendorFunction read_vendor_function(const HostFs& host, const PciFunction& funct
     device.gpu_instance = whole_number(
         trimmed(host.read_attribute(attribute(function.address, "gpu_instance_id")).value_or("")));
     device.nodes = read_vfio_nodes(host, sysfs_path(function.address), function.iommu_group);
+    if (const auto params = host.read_attribute(params_path(function.address))) {
+      device.params = std::string(trimmed(*params));
+    }
     out.device = std::move(device);
   }
   return out;
@@ -121,6 +124,10 @@ VendorFunction read_vendor_function(const HostFs& host, const PciFunction& funct
 
 std::filesystem::path current_type_path(const PciAddress& function) {
   return attribute(function, "current_vgpu_type");
+}
+
+std::filesystem::path params_path(const PciAddress& function) {
+  return attribute(function, "vgpu_params");
 }
 
 }  // namespace ferry

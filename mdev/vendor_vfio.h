@@ -47,4 +47,8 @@ Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, cons
 /// while a VM holds the function: EPERM.
 std::filesystem::path current_type_path(const PciAddress& function);
 
+/// Where the parameters of a function's plug-in are read and written: ENXIO without a vGPU, EPERM while a VM
+/// holds the function. A write replaces all of them, a blank takes them away.
+std::filesystem::path params_path(const PciAddress& function);
+
 }  // namespace ferry

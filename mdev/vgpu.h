@@ -76,6 +76,8 @@ struct VgpuDevice {
   std::optional<std::uint32_t>
       gpu_instance;               ///< of a MIG-backed one, that it is on; absent also where not told
   std::vector<DeviceNode> nodes;  ///< through which a VM holds it
+  /// The text of its plug-in's parameters, "frame_rate_limiter=0"; empty: none. Absent: its driver has none.
+  std::optional<std::string> params = {};
 };
 
 /// One GPU with all that concerns vGPUs.

@@ -22,6 +22,12 @@ AttributeWrite removal_write(VgpuFramework framework, const PciAddress& parent, 
   return {.path = remove_path(parent, id), .value = "1"};
 }
 
+AttributeWrite params_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id,
+                            const std::string& params) {
+  const bool vendor = framework == VgpuFramework::vendor_vfio;
+  return {.path = vendor ? params_path(parent) : params_path(parent, id), .value = params};
+}
+
 Result<std::uint32_t> available_now(const HostFs& host, VgpuFramework framework, const PciAddress& parent,
                                     const std::string& type_id) {
   if (framework == VgpuFramework::vendor_vfio) {

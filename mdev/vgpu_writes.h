@@ -21,6 +21,10 @@ AttributeWrite creation_write(VgpuFramework framework, const PciAddress& parent,
 /// Takes a vGPU away. While a VM has it: as a mediated device the write may hang, else EPERM.
 AttributeWrite removal_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id);
 
+/// Sets the parameters of a vGPU's plug-in, all of them; a blank takes them away. EPERM while a VM has it.
+AttributeWrite params_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id,
+                            const std::string& params);
+
 /// How many more of a type can be made on a parent at this moment: making one on a virtual function changes
 /// that for all of its siblings.
 Result<std::uint32_t> available_now(const HostFs& host, VgpuFramework framework, const PciAddress& parent,

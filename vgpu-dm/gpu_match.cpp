@@ -2,6 +2,7 @@
 #include "vgpu-dm/gpu_match.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 
@@ -60,25 +61,37 @@ std::optional<Error> cannot_tell(const GpuMatch& match, const VgpuGpu& gpu) {
   return std::nullopt;
 }
 
+bool has_params(const VgpuDevice& device, const VgpuParams& wanted) {
+  if (!device.params) return false;
+  const auto now = VgpuParams::parse(*device.params);
+  return now && *now == wanted;
+}
+
 /// What a policy can say and no plan can do.
 std::optional<Error> not_planned_yet(const ProfileItem& item, const VgpuGpu& gpu) {
-  const auto refusal = [&](const std::string& place, const char* what) {
-    return Error{.code = Errc::unsupported,
-                 .message = fmt::format("{}: {}: {} cannot be set yet", place, gpu.label(), what),
-                 .hint = "leave it out of the policy"};
-  };
-  for (const VgpuCount& entry : item.vgpus) {
-    if (!entry.placement.empty()) return refusal(entry.place, "placement");
-    if (entry.params) return refusal(entry.place, "vgpu-params");
-  }
-  return std::nullopt;
+  const auto placed =
+      std::ranges::find_if(item.vgpus, [](const VgpuCount& entry) { return !entry.placement.empty(); });
+  if (placed == item.vgpus.end()) return std::nullopt;
+  return Error{.code = Errc::unsupported,
+               .message = fmt::format("{}: {}: placement cannot be set yet", placed->place, gpu.label()),
+               .hint = "leave it out of the policy"};
 }
 
 }  // namespace
 
+std::vector<const VgpuDevice*> Want::untuned() const {
+  std::vector<const VgpuDevice*> out;
+  const auto& wanted = entry->params;
+  if (!wanted) return out;
+  std::ranges::copy_if(kept, std::back_inserter(out),
+                       [&](const VgpuDevice* device) { return !has_params(*device, *wanted); });
+  return out;
+}
+
 bool GpuMatch::agrees() const {
-  return !problem && leftover.empty() &&
-         std::all_of(wants.begin(), wants.end(), [](const Want& want) { return want.missing() == 0; });
+  return !problem && leftover.empty() && std::all_of(wants.begin(), wants.end(), [](const Want& want) {
+    return want.missing() == 0 && want.untuned().empty();
+  });
 }
 
 std::vector<TypeCount> GpuMatch::wanted() const {

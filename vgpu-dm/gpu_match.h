@@ -16,6 +16,8 @@ struct Want {
   const VgpuType* type = nullptr;  ///< nullptr: the GPU has none of that name, as far as is known
   bool listed = false;             ///< a parent lists the type: it can be created by its id
   std::vector<const VgpuDevice*> kept;
+  /// Those kept whose parameters are not what is asked for.
+  std::vector<const VgpuDevice*> untuned() const;
   std::uint32_t missing() const { return entry->count - static_cast<std::uint32_t>(kept.size()); }
 };
 

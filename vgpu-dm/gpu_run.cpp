@@ -16,13 +16,14 @@
 #include "vgpu-dm/gpu_preparation.h"
 #include "vgpu-dm/type_names.h"
 #include "vgpu-dm/type_table.h"
+#include "vgpu-dm/vgpu_params.h"
 
 namespace ferry {
 namespace {
 
-// Removals, functions off, MIG mode, functions on, instances gone and made, creations, then perhaps once more
-// what somebody else did meanwhile.
-constexpr int kMostStages = 9;
+// Removals, functions off, MIG mode, functions on, instances gone and made, creations, parameters, then
+// perhaps once more what somebody else did meanwhile.
+constexpr int kMostStages = 10;
 // The way back has as many.
 constexpr int kMostUndoStages = 6;
 
@@ -164,6 +165,7 @@ class GpuRun {
         return on_.management->set_mixed_sizes(step.parent, step.number != 0);
       case VgpuStep::Kind::remove:
       case VgpuStep::Kind::create:
+      case VgpuStep::Kind::set_params:
         break;
     }
     return write_vgpu(step);
@@ -180,15 +182,17 @@ class GpuRun {
   }
 
   static AttributeWrite write_of(const VgpuStep& step) {
-    return step.kind == VgpuStep::Kind::create
-               ? creation_write(step.framework, step.parent, step.type_id, step.id)
-               : removal_write(step.framework, step.parent, step.id);
+    if (step.kind == VgpuStep::Kind::create)
+      return creation_write(step.framework, step.parent, step.type_id, step.id);
+    if (step.kind == VgpuStep::Kind::set_params)
+      return params_write(step.framework, step.parent, step.id, step.params);
+    return removal_write(step.framework, step.parent, step.id);
   }
 
   static Error explained(const VgpuStep& step, Error error) {
-    const bool held = step.kind == VgpuStep::Kind::remove && step.framework == VgpuFramework::vendor_vfio &&
-                      is_errno(error, EPERM);
-    if (!held) return error;
+    const bool tells = step.kind == VgpuStep::Kind::set_params ||
+                       (step.kind == VgpuStep::Kind::remove && step.framework == VgpuFramework::vendor_vfio);
+    if (!tells || !is_errno(error, EPERM)) return error;
     return {.code = Errc::refused, .message = "a VM holds it: " + error.message, .hint = "stop the VM first"};
   }
 
@@ -296,6 +300,11 @@ class GpuRun {
     if (device == nullptr) return lied("there is no such vGPU");
     if (device->type_id != step.type_id || device->parent != step.parent) return lied("it is another vGPU");
     if (!device->iommu_group) return lied("no driver has taken the vGPU");
+    if (step.kind == VgpuStep::Kind::set_params) {
+      const auto wanted = VgpuParams::parse(step.params);
+      const auto now = VgpuParams::parse(device->params.value_or(""));
+      if (!wanted || !now || !(*wanted == *now)) return lied("other parameters are read back");
+    }
     return {};
   }
 
@@ -322,6 +331,7 @@ class GpuRun {
       case VgpuStep::Kind::disable_vfs:
       case VgpuStep::Kind::remove:
       case VgpuStep::Kind::create:
+      case VgpuStep::Kind::set_params:
         break;
     }
     if (held) return {};
@@ -357,7 +367,8 @@ class GpuRun {
       if (auto r = undo_stage(preparation); !r) return r;
       if (undo_of_preparation(before).empty()) break;
     }
-    for (const VgpuStep::Kind kind : {VgpuStep::Kind::create, VgpuStep::Kind::disable_vfs}) {
+    for (const VgpuStep::Kind kind :
+         {VgpuStep::Kind::create, VgpuStep::Kind::set_params, VgpuStep::Kind::disable_vfs}) {
       if (auto r = undo_stage(vgpus(kind)); !r) return r;
     }
     if (auto r = look_again(Users::as_before); !r) return fail(std::move(r).error().during("undo"));

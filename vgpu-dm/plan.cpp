@@ -2,6 +2,7 @@
 #include "vgpu-dm/plan.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -253,6 +254,65 @@ GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, std::vector<VgpuSte
   return plan;
 }
 
+VgpuStep params_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string text, std::string why) {
+  VgpuStep step = removal_of(gpu, device, std::move(why));
+  step.kind = VgpuStep::Kind::set_params;
+  step.params = std::move(text);
+  return step;
+}
+
+/// Why the parameters of what stays cannot be set; nothing when they can.
+std::optional<Error> cannot_tune(const GpuMatch& match, const VgpuGpu& gpu, const UseReport& use) {
+  for (const Want& want : match.wants) {
+    for (const VgpuDevice* device : want.untuned()) {
+      const std::string what =
+          fmt::format("{}: {}: the parameters of vGPU {} ({}) cannot be set", want.entry->place, gpu.label(),
+                      device->id.text, device->short_name);
+      if (!device->params) {
+        return Error{.code = Errc::unsupported,
+                     .message = what + ": its driver has none",
+                     .hint = "leave vgpu-params out"};
+      }
+      if (!use.blind.empty()) {
+        return Error{.code = Errc::refused,
+                     .message = fmt::format("{}: nobody can say whether it is free: {}", what, use.blind),
+                     .hint =
+                         "run as root in the host's PID namespace, with the capabilities that SECURITY.md "
+                         "names"};
+      }
+      if (!use.of(device->id.text).empty()) {
+        return Error{.code = Errc::refused,
+                     .message = fmt::format("{}: {}", what, holders_of(*device, use)),
+                     .hint = "stop what uses it"};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+/// Of what stays, and of what is made before: its id is known by then.
+void add_params(const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan) {
+  for (const Want& want : match.wants) {
+    const auto& params = want.entry->params;
+    if (!params) continue;
+    for (const VgpuDevice* device : want.untuned()) {
+      plan.steps.push_back(params_of(gpu, *device, params->attribute(),
+                                     fmt::format("{} asks for '{}', it has '{}'", want.entry->place,
+                                                 params->text(), device->params.value_or(""))));
+    }
+    if (params->entries.empty() || want.type == nullptr) continue;  // a new one has none
+    std::vector<VgpuStep> of_new;
+    for (const VgpuStep& step : plan.steps) {
+      if (step.kind != VgpuStep::Kind::create || step.type_id != want.type->id) continue;
+      of_new.push_back(step);
+      of_new.back().kind = VgpuStep::Kind::set_params;
+      of_new.back().params = params->attribute();
+      of_new.back().why = fmt::format("{} asks for '{}'", want.entry->place, params->text());
+    }
+    std::ranges::move(of_new, std::back_inserter(plan.steps));
+  }
+}
+
 GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view) {
   GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true, .place = item.place};
   const GpuMatch match = match_gpu(item, gpu, view.use, view.node);
@@ -283,6 +343,7 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   if (!plan.refusal) {
     plan.refusal = in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile");
   }
+  if (!plan.refusal) plan.refusal = cannot_tune(match, gpu, view.use);
   if (plan.refusal) return plan;
 
   add_removals(item, match, gpu, plan);
@@ -291,7 +352,9 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
     plan.refusal = not_offered(*room.order.back(), gpu);
     plan.steps.clear();
     plan.then.clear();
+    return plan;
   }
+  add_params(match, gpu, plan);
   return plan;
 }
 
@@ -349,6 +412,9 @@ std::string VgpuStep::text() const {
       return fmt::format("remove GPU instance {} ({}) from {}", number, short_name, parent.text());
     case Kind::set_mixed_sizes:
       return fmt::format("switch mixed sizes {} on {}", number == 0 ? "off" : "on", parent.text());
+    case Kind::set_params:
+      return fmt::format("set the parameters of {} on {} to '{}'", what, parent.text(),
+                         params == " " ? "" : params);
   }
   return {};
 }
@@ -430,12 +496,22 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
                      .short_name = {},
                      .why = "there were none before"});
   }
+  std::vector<VgpuStep> params;
   for (const VgpuDevice& device : before.devices) {
-    if (has(now, device) || occupied.contains(device.parent)) continue;
-    VgpuStep step = removal_of(before, device, "it was there before");
-    step.kind = VgpuStep::Kind::create;
-    steps.push_back(std::move(step));
+    const auto there = std::ranges::find_if(now.devices, same(device));
+    const bool is_there = there != now.devices.end();
+    if (!is_there && occupied.contains(device.parent)) continue;
+    if (!is_there) {
+      VgpuStep step = removal_of(before, device, "it was there before");
+      step.kind = VgpuStep::Kind::create;
+      steps.push_back(std::move(step));
+    }
+    const std::string had = device.params.value_or("");
+    const std::string has_now = is_there ? there->params.value_or("") : "";
+    if (had == has_now || (is_there && !use.of(device.id.text).empty())) continue;
+    params.push_back(params_of(before, device, had.empty() ? " " : had, "it had them before"));
   }
+  std::ranges::move(params, std::back_inserter(steps));
   return steps;
 }
 

@@ -29,12 +29,13 @@ struct VgpuView {
   std::map<PciAddress, Result<ManagedGpu>> managed = {};
 };
 
-/// One vGPU made or taken away, or what has to be there before.
+/// One vGPU made or taken away, its plug-in's parameters set, or what has to be there before.
 struct VgpuStep {
   enum class Kind {
     enable_vfs,
     remove,
     create,
+    set_params,
     disable_vfs,
     set_mig,
     make_instance,
@@ -51,9 +52,10 @@ struct VgpuStep {
   std::string type_id;     ///< "nvidia-230"
   std::string short_name;  ///< "T4-1Q"; of a GPU instance its profile, "2g.35gb"
   std::string why;
+  std::string params = {};  ///< of set_params: the text that is written
 
   bool of_functions() const { return kind == Kind::enable_vfs || kind == Kind::disable_vfs; }
-  bool of_a_vgpu() const { return kind == Kind::remove || kind == Kind::create; }
+  bool of_a_vgpu() const { return kind == Kind::remove || kind == Kind::create || kind == Kind::set_params; }
   /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"; where the parent is the id, "create L40S-12Q on
   /// 0000:17:00.4"; "enable 16 virtual functions of 0000:17:00.0"
   std::string text() const;

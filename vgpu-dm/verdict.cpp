@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vgpu-dm/verdict.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,6 +13,18 @@ namespace {
 
 std::string difference(const VgpuGpu& gpu, const GpuMatch& match) {
   if (match.problem) return match.problem->message;
+  const bool counts_agree = match.leftover.empty() && std::ranges::all_of(match.wants, [](const Want& want) {
+                              return want.missing() == 0;
+                            });
+  if (counts_agree) {
+    for (const Want& want : match.wants) {
+      const auto untuned = want.untuned();
+      if (untuned.empty() || !want.entry->params) continue;
+      return fmt::format("{}: vGPU {} ({}): wanted the parameters '{}', found '{}'", gpu.label(),
+                         untuned.front()->id.text, untuned.front()->short_name, want.entry->params->text(),
+                         untuned.front()->params.value_or(""));
+    }
+  }
   return fmt::format("{}: wanted {}, found {}", gpu.label(), text(match.wanted()), text(match.found()));
 }
 

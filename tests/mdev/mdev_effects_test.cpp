@@ -33,6 +33,10 @@ EffectWrite remove(const std::string& uuid, const std::string& value = "1") {
   return {kGpu + "/" + uuid + "/remove", value};
 }
 
+EffectWrite set_params(const std::string& uuid, const std::string& value) {
+  return {kGpu + "/" + uuid + "/nvidia/vgpu_params", value};
+}
+
 std::vector<KernelEffect> effects() {
   return {
       {.name = "AnEmptyGpuOffersEachTypeToItsMaximum",
@@ -120,6 +124,22 @@ std::vector<KernelEffect> effects() {
        .write = remove(kA, "yes"),
        .error = EINVAL,
        .after = {{Kind::present, "sys/bus/mdev/devices/" + kA}},
+       .restore = {remove(kA)}},
+      {.name = "ANewDeviceHasNoParametersAndTakesSome",
+       .before = {create("nvidia-232", kA)},
+       .write = set_params(kA, "frame_rate_limiter=0,disable_vnc=1"),
+       .after = {{Kind::reads, kGpu + "/" + kA + "/nvidia/vgpu_params",
+                  "frame_rate_limiter=0,disable_vnc=1"}},
+       .restore = {remove(kA)}},
+      {.name = "AWriteReplacesAllParameters",
+       .before = {create("nvidia-232", kA), set_params(kA, "a=1,b=2")},
+       .write = set_params(kA, "c=3"),
+       .after = {{Kind::reads, kGpu + "/" + kA + "/nvidia/vgpu_params", "c=3"}},
+       .restore = {remove(kA)}},
+      {.name = "ABlankTakesAllParametersAway",
+       .before = {create("nvidia-232", kA), set_params(kA, "a=1")},
+       .write = set_params(kA, " "),
+       .after = {{Kind::reads, kGpu + "/" + kA + "/nvidia/vgpu_params", ""}},
        .restore = {remove(kA)}},
       {.name = "ARemovedUuidCanBeUsedAgain",
        .before = {create("nvidia-232", kA), remove(kA)},

@@ -52,7 +52,7 @@ TEST(GpuSelection, IsByModelAsPeopleSeeIt) {
   EXPECT_THAT(chosen("model: \"AD102GL [L40S]\""), ElementsAre(0, 1));  // brackets are a set to a glob
   EXPECT_THAT(chosen("model: L40S"), IsEmpty());                        // a part is not the whole
   EXPECT_THAT(chosen("model: 10de:1eb8"), ElementsAre(2, 3));
-  EXPECT_THAT(chosen("model: [\"*L40S*\", \"10de:1*\"]"), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(chosen("model: ['*L40S*', '10de:1*']"), ElementsAre(0, 1, 2, 3));
 }
 
 TEST(GpuSelection, OfModelsWithoutNamesIsByIds) {
@@ -65,7 +65,7 @@ TEST(GpuSelection, OfModelsWithoutNamesIsByIds) {
 TEST(GpuSelection, IsByAddressNodeAndVendor) {
   EXPECT_THAT(chosen("address: \"0000:ca:00.0\""), ElementsAre(2));
   EXPECT_THAT(chosen("address: 0000:17:00.0"), ElementsAre(0));  // a number to YAML 1.1, and none to us
-  EXPECT_THAT(chosen("address: [\"0000:17:00.0\", \"0001:01:00.0\"]"), ElementsAre(0, 3));
+  EXPECT_THAT(chosen("address: ['0000:17:00.0', '0001:01:00.0']"), ElementsAre(0, 3));
   EXPECT_THAT(chosen("numa-node: 0"), ElementsAre(0, 1));
   EXPECT_THAT(chosen("numa-node: [0, 1]"), ElementsAre(0, 1, 2));
   EXPECT_THAT(chosen("vendor: NVIDIA"), ElementsAre(0, 1, 2, 3));
@@ -95,7 +95,7 @@ std::string params_of(const VgpuCount& entry) {
 TEST(PolicyVgpus, HaveParametersOfTheirOwnOrTheItems) {
   const PolicyItem item = divided(
       "vgpu-params: {frame_rate_limiter: 0, disable_vnc: 1}, vgpu-devices: {A40-4Q: 2, A40-4C: {count: 1, "
-      "vgpu-params: \"x=1 y=2\"}, A40-4B: {count: 1, vgpu-params: \"\"}}");
+      "vgpu-params: 'x=1 y=2'}, A40-4B: {count: 1, vgpu-params: ''}}");
   ASSERT_EQ(item.gpus.vgpus.size(), 3U);
   EXPECT_EQ(params_of(item.gpus.vgpus[0]), "'frame_rate_limiter=0,disable_vnc=1'");
   EXPECT_EQ(params_of(item.gpus.vgpus[1]), "'x=1,y=2'");

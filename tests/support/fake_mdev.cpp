@@ -61,6 +61,12 @@ FakeMdev::FakeMdev(FakeKernel& kernel) : kernel_(kernel) {
   kernel_.on_write("sys/bus/pci/devices/*/*/remove", [this](const auto& names, const auto& value) {
     return remove(names[0], names[1], value);
   });
+  kernel_.on_write("sys/bus/pci/devices/*/*/nvidia/vgpu_params", [this](const auto& names,
+                                                                        const auto& value) {
+    if (swallow_params) return 0;
+    kernel_.file(parent_path(names[0]) / names[1] / "nvidia/vgpu_params", (value == " " ? "" : value) + "\n");
+    return 0;
+  });
   kernel_.on_vfs(
       [this](const std::string& address) {
         if (const auto types = of_vfs_.find(owner(address)); types != of_vfs_.end())
@@ -207,6 +213,7 @@ int FakeMdev::create(const std::string& address, const std::string& type_id, con
 
   const auto device = parent_path(address) / uuid;
   kernel_.file(device / "remove", "");
+  if (has_params) kernel_.file(device / "nvidia/vgpu_params", "\n");
   kernel_.link(device / "mdev_type", fs::path("../mdev_supported_types") / type_id);
   kernel_.link(type_path(address, type_id) / "devices" / uuid, fs::path("../../..") / uuid);
   kernel_.link(fs::path(kBusDevices) / uuid, fs::path("../../../devices/pci0000:00") / address / uuid);

@@ -48,6 +48,8 @@ class FakeMdev {
   // Drivers that misbehave.
   bool swallow_creates = false;  ///< `create` succeeds and does nothing
   bool swallow_removes = false;
+  bool swallow_params = false;
+  bool has_params = true;         ///< its vGPUs have parameters
   bool leave_driverless = false;  ///< new devices get no driver and no group
   unsigned hidden_vgpus = 0;      ///< so many fewer can be created than available_instances says
 

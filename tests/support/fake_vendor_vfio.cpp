@@ -18,6 +18,9 @@ fs::path function_path(const std::string& address) {
 fs::path current_path(const std::string& address) {
   return function_path(address) / "nvidia/current_vgpu_type";
 }
+fs::path params_path(const std::string& address) {
+  return function_path(address) / "nvidia/vgpu_params";
+}
 // A hidden file: a VM in another process holds it too.
 fs::path held_path(const std::string& address) {
   return function_path(address) / "nvidia/.held";
@@ -31,6 +34,12 @@ std::string number_of(const FakeVgpuType& type) {
 FakeVendorVfio::FakeVendorVfio(FakeKernel& kernel) : kernel_(kernel) {
   kernel_.on_write("sys/bus/pci/devices/*/nvidia/current_vgpu_type",
                    [this](const auto& names, const auto& value) { return write(names[0], value); });
+  kernel_.on_write("sys/bus/pci/devices/*/nvidia/vgpu_params", [this](const auto& names, const auto& value) {
+    if (type_on(names[0]) == "0") return ENXIO;
+    if (kernel_.exists(held_path(names[0]))) return EPERM;
+    kernel_.file(params_path(names[0]), (value == " " ? "" : value) + "\n");
+    return 0;
+  });
   kernel_.on_vfs(
       [this](const std::string& address) {
         if (gpus_.contains(owner(address))) add_function(address);
@@ -147,6 +156,7 @@ int FakeVendorVfio::write(const std::string& function, const std::string& value)
   if (value == "0") {
     if (swallow_removes) return 0;
     kernel_.file(current_path(function), "0\n");
+    if (kernel_.exists(params_path(function))) kernel_.remove(params_path(function));
   } else {
     const FakeVgpuType* type = find(gpu, value);
     if (type == nullptr) return EINVAL;
@@ -155,6 +165,7 @@ int FakeVendorVfio::write(const std::string& function, const std::string& value)
     if (!creatable(gpu, carried, function, *type)) return EIO;
     if (swallow_creates) return 0;
     kernel_.file(current_path(function), value + "\n");
+    kernel_.file(params_path(function), "\n");  // not readable before
   }
   update_creatable(gpu);
   return 0;
