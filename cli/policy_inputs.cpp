@@ -12,7 +12,11 @@ namespace ferry {
 
 Result<Policy> chosen_policy(const ProfileOptions& options) {
   auto file = read_policy_file(options.file);
-  if (!file) return fail(std::move(file).error());
+  if (!file) {
+    if (file.error().hint.empty())
+      file.error().hint = "-f takes a policy file (v2), a vGPU profile file (v1), or a ConfigMap with either";
+    return fail(std::move(file).error());
+  }
   return select_policy(*file, options.name);
 }
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
 #include "vfio/move_record.h"
 #include "vfio/stopped_services.h"
 #include "vgpu-dm/type_table.h"
@@ -29,6 +30,12 @@ Result<> check_possible(const Seen& seen) {
   for (const auto& [gpu, mode] : seen.wanted.modes) {
     if (mode != Mode::passthrough || seen.inventory.find(gpu) == nullptr) continue;
     any_away = true;
+    if (const auto count = seen.inventory.find(gpu)->sriov_numvfs; count > 0) {
+      return fail(
+          Errc::refused,
+          fmt::format("{} shall be given away and has {}", gpu.text(), counted(count, "virtual function")),
+          "switch them off first (`sriov-manage -d`), behind the vGPUs on them");
+    }
     for (const PciAddress& other : concerned(seen.inventory, {gpu})) {
       if (!seen.wanted.modes.contains(other) || is_away(seen.wanted, other)) continue;
       return fail(Errc::refused,

@@ -131,9 +131,14 @@ json answered(GpuManagement& management, const json& request) {
 }  // namespace
 
 Result<ManagedGpu> CalledGpuManagement::read(const PciAddress& gpu) {
-  const std::string what = fmt::format("ask NVML about {}", gpu.text());
+  const std::string what = fmt::format("read what NVML says of {}", gpu.text());
   const auto answer = ask(*writer_, gpu, "read", 0, what);
-  if (!answer) return fail(Error(answer.error()));
+  if (!answer) {
+    Error error = answer.error();
+    // Nothing was changed that would have to be left alone.
+    if (error.code == Errc::stuck) error.code = make_error_code(Errc::failed);
+    return fail(std::move(error));
+  }
   try {
     return gpu_from(answer->at("gpu"));
   } catch (const json::exception& exception) {

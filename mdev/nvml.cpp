@@ -229,10 +229,12 @@ Result<> Nvml::set_mixed_sizes(const PciAddress& gpu, bool on) {
 Result<> Nvml::set_mig(const PciAddress& gpu, bool on) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
+  const std::string what = fmt::format("switch MIG mode {}", on ? "on" : "off");
   nvml::Status activation = nvml::kSuccess;  // pending until a reset is no failure: it shows when read back
-  return opened->library.checked(
-      opened->library.call("nvmlDeviceSetMigMode", opened->device, on ? 1U : 0U, &activation),
-      fmt::format("switch MIG mode {}", on ? "on" : "off"));
+  auto done = opened->library.checked(
+      opened->library.call("nvmlDeviceSetMigMode", opened->device, on ? 1U : 0U, &activation), what);
+  if (done && activation == nvml::kInUse) return opened->library.checked(activation, what);
+  return done;
 }
 
 }  // namespace ferry

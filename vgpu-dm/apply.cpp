@@ -27,6 +27,7 @@ Result<std::set<std::string>> stuck_devices(HostFs& host, const VgpuInventory& i
   if (!writes) return fail(std::move(writes).error());
   std::set<std::string> out;
   for (const StuckWrite& write : *writes) {
+    if (is_read(write)) continue;
     for (const VgpuGpu& gpu : inventory.gpus) {
       const auto note = [&](const std::string& device) {
         if (concerns(write, device)) out.insert(device);

@@ -62,7 +62,7 @@ std::optional<Error> cannot_tell(const GpuMatch& match, const VgpuGpu& gpu) {
 }
 
 bool has_params(const VgpuDevice& device, const VgpuParams& wanted) {
-  if (!device.params) return false;
+  if (!device.params) return wanted.entries.empty();
   const auto now = VgpuParams::parse(*device.params);
   return now && *now == wanted;
 }

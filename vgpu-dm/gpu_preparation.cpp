@@ -75,6 +75,10 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const Vgpu
     if (!on || all_listed(match)) return {};
     return cannot_ask(item, gpu, view, "its vGPUs need GPU instances (MIG)");
   }
+  if (!now->vgpu_host) {
+    return refused(Errc::unsupported, label(item, gpu) + ": its driver is not one that makes vGPUs",
+                   "install NVIDIA's vGPU host driver");
+  }
   if (now->mig == (on ? GpuSwitch::on : GpuSwitch::off)) return {};
   if (now->mig == GpuSwitch::unsupported) {
     if (!on) return {};
@@ -143,13 +147,15 @@ bool asks_library(const ProfileItem& item, const VgpuGpu& gpu) {
   if (item.vgpus.empty() || gpu.framework == VgpuFramework::mdev_on_pf) return false;
   if (!gpu.on_virtual_functions() && !gpu.may_get_virtual_functions()) return false;
   if (wants_instances(item) || item.mixed_sizes) return true;
-  // In MIG mode a GPU lists no time-sliced type, even when it carries nothing.
-  const auto listed = types_of(gpu);
-  return gpu.on_virtual_functions() && gpu.devices.empty() &&
-         std::ranges::none_of(item.vgpus, [&](const VgpuCount& entry) {
-           const auto type = find_type(entry.type, listed);
-           return type && *type != nullptr;
-         });
+  if (gpu.may_get_virtual_functions()) return true;
+  // In MIG mode no time-sliced type can be made, whatever else the GPU carries.
+  const GpuMatch match = match_gpu(item, gpu, {}, {});
+  const auto offered = types_of(gpu);
+  return std::ranges::any_of(match.wants, [&](const Want& want) {
+    if (want.missing() == 0) return false;
+    const auto type = find_type(want.entry->type, offered);
+    return !type || *type == nullptr || (*type)->available == 0;
+  });
 }
 
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,

@@ -147,6 +147,16 @@ Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
   }
   if (room.order.empty()) return room;
 
+  if (gpu.on_virtual_functions()) {
+    std::uint32_t wanted = carried;
+    for (const Want* want : room.order) {
+      wanted += want->missing();
+      if (wanted <= gpu.parents.size()) continue;
+      room.lacking = no_room(*want, gpu, wanted, static_cast<std::uint32_t>(gpu.parents.size()));
+      return room;
+    }
+  }
+
   const Sizes sizes = sizes_on(gpu);
   const bool mixed = match.mixed_sizes || carries_two_sizes(gpu, sizes);
   if (!mixed) room.lacking = two_sizes(match, gpu);

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "common/counted.h"
 #include "mdev/vgpu_inventory.h"
 #include "mdev/vgpu_writes.h"
 #include "mdev/virtual_functions.h"
@@ -33,6 +34,13 @@ constexpr std::chrono::milliseconds kBetweenLooks{100};
 // A daemon of the driver's may have to register the functions that have come.
 constexpr std::chrono::seconds kBetweenLooksForTypes{1};
 
+// The tool that switches functions binds a GPU anew, one after the other as its own "ALL" does, and needs a
+// lock that the library's open handle keeps from it, whichever GPU is asked about.
+std::mutex& driver_calls() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 bool is_errno(const Error& error, int number) {
   return error.code == std::error_code(number, std::generic_category());
 }
@@ -55,7 +63,12 @@ class GpuRun {
     const VgpuGpu before = *gpu();
     managed_before_ = managed();
     for (int stage = 0; stage < kMostStages; ++stage) {
-      const GpuPlan plan = planner_.plan(view_, *gpu());
+      GpuPlan plan = planner_.plan(view_, *gpu());
+      if (stage > 0 && !plan.steps.empty() && touches_what_is_there(plan.steps.front())) {
+        // Somebody may have made it, and a VM been given it, since the last look at the users.
+        if (auto r = look_again(Users::ask); !r) return fail_and_undo(before, std::move(r).error());
+        plan = planner_.plan(view_, *gpu());
+      }
       if (plan.refusal) {
         if (outcome_.done.empty()) return end(GpuOutcome::Kind::refused, *plan.refusal);
         return fail_and_undo(before, *plan.refusal);
@@ -77,6 +90,11 @@ class GpuRun {
 
  private:
   enum class Users { ask, as_before };
+
+  static bool touches_what_is_there(const VgpuStep& step) {
+    return step.kind != VgpuStep::Kind::create && step.kind != VgpuStep::Kind::enable_vfs &&
+           step.kind != VgpuStep::Kind::make_instance;
+  }
 
   GpuOutcome end(GpuOutcome::Kind kind, std::optional<Error> error = {}) {
     return {.index = outcome_.index,
@@ -106,6 +124,7 @@ class GpuRun {
       return;
     view_.managed.insert_or_assign(outcome_.gpu, ask_library(on_, outcome_.gpu));
     library_is_stale_ = false;
+    if (!prepared_ && !managed_before_) managed_before_ = managed();
   }
 
   Result<> look_again(Users users) {
@@ -133,42 +152,72 @@ class GpuRun {
 
   // The tool binds the GPU anew: one GPU after the other, as its own "ALL" does.
   Result<> switch_functions(const VgpuStep& step) {
-    static std::mutex one_at_a_time;
     const VfSwitch vfs{.host = on_.host, .writer = on_.writer, .deadline = on_.deadline, .pause = on_.pause};
     Result<> done;
     {
-      const std::lock_guard lock(one_at_a_time);
+      const std::lock_guard lock(driver_calls());
+      if (auto free = still_free(step); !free || *free == Functions::already_there)
+        return free ? rescan() : fail(Error(free.error()));
       done = step.kind == VgpuStep::Kind::enable_vfs ? enable_vfs(vfs, step.parent, step.number)
                                                      : disable_vfs(vfs, step.parent);
     }
     // Also where it failed: some may have come.
+    auto seen = rescan();
+    return done ? seen : done;
+  }
+
+  Result<> rescan() {
     auto inventory = scan(on_.host);
-    if (!inventory) return done ? fail(std::move(inventory).error()) : done;
+    if (!inventory) return fail(std::move(inventory).error());
     own_ = std::move(*inventory);
     inventory_ = &own_;
-    return done;
+    return {};
+  }
+
+  // Others may have switched them, and put vGPUs on them, while this GPU waited for its turn.
+  enum class Functions { to_be_switched, already_there };
+  Result<Functions> still_free(const VgpuStep& step) {
+    if (auto r = rescan(); !r) return fail(std::move(r).error());
+    auto now = scan_known_gpu_again(on_.host, *inventory_, *gpu());
+    if (!now) return fail(std::move(now).error());
+    if (!now->devices.empty()) {
+      return fail(Errc::refused, fmt::format("it carries {} by now", counted(now->devices.size(), "vGPU")),
+                  "something else may be creating vGPUs on this node");
+    }
+    const bool there = step.kind == VgpuStep::Kind::enable_vfs && now->function.sriov_numvfs > 0;
+    return there ? Functions::already_there : Functions::to_be_switched;
   }
 
   Result<> write_now(const VgpuStep& step) {
-    if (!step.of_a_vgpu()) library_is_stale_ = view_.managed.contains(outcome_.gpu);
+    if (!step.of_a_vgpu()) {
+      library_is_stale_ = view_.managed.contains(outcome_.gpu);
+      prepared_ = true;
+    }
     switch (step.kind) {
       case VgpuStep::Kind::enable_vfs:
       case VgpuStep::Kind::disable_vfs:
         return switch_functions(step);
       case VgpuStep::Kind::set_mig:
-        return on_.management->set_mig(step.parent, step.number != 0);
       case VgpuStep::Kind::make_instance:
-        return on_.management->make_instance(step.parent, step.number);
       case VgpuStep::Kind::remove_instance:
-        return on_.management->remove_instance(step.parent, step.number);
       case VgpuStep::Kind::set_mixed_sizes:
-        return on_.management->set_mixed_sizes(step.parent, step.number != 0);
+        return call_library(step);
       case VgpuStep::Kind::remove:
       case VgpuStep::Kind::create:
       case VgpuStep::Kind::set_params:
         break;
     }
     return write_vgpu(step);
+  }
+
+  Result<> call_library(const VgpuStep& step) const {
+    const std::lock_guard lock(driver_calls());
+    GpuManagement& library = *on_.management;
+    if (step.kind == VgpuStep::Kind::make_instance) return library.make_instance(step.parent, step.number);
+    if (step.kind == VgpuStep::Kind::remove_instance)
+      return library.remove_instance(step.parent, step.number);
+    if (step.kind == VgpuStep::Kind::set_mig) return library.set_mig(step.parent, step.number != 0);
+    return library.set_mixed_sizes(step.parent, step.number != 0);
   }
 
   Result<> write_vgpu(const VgpuStep& step) const {
@@ -268,7 +317,10 @@ class GpuRun {
         held = verify(step);
         if (!held) break;
       }
-      if (held || look == kMostLooks) return held;
+      // A daemon of the driver's may register the functions one by one.
+      const bool all_there =
+          steps.front().kind != VgpuStep::Kind::enable_vfs || gpu()->parents.size() >= steps.front().number;
+      if ((held && all_there) || look == kMostLooks) return held;
       if (steps.front().of_functions()) {
         on_.pause(kBetweenLooksForTypes);
       } else {
@@ -362,13 +414,16 @@ class GpuRun {
       };
     };
     const auto preparation = [&] { return undo_of_preparation(before); };
-    if (auto r = undo_stage(vgpus(VgpuStep::Kind::remove)); !r) return r;
+    // Functions first: switching them off would take GPU instances that were put back.
+    for (const VgpuStep::Kind kind : {VgpuStep::Kind::remove, VgpuStep::Kind::disable_vfs}) {
+      if (kind == VgpuStep::Kind::disable_vfs && !outcome_.undo_errors.empty()) break;
+      if (auto r = undo_stage(vgpus(kind)); !r) return r;
+    }
     for (int stage = 0; stage < kMostUndoStages && outcome_.undo_errors.empty(); ++stage) {
       if (auto r = undo_stage(preparation); !r) return r;
       if (undo_of_preparation(before).empty()) break;
     }
-    for (const VgpuStep::Kind kind :
-         {VgpuStep::Kind::create, VgpuStep::Kind::set_params, VgpuStep::Kind::disable_vfs}) {
+    for (const VgpuStep::Kind kind : {VgpuStep::Kind::create, VgpuStep::Kind::set_params}) {
       if (auto r = undo_stage(vgpus(kind)); !r) return r;
     }
     if (auto r = look_again(Users::as_before); !r) return fail(std::move(r).error().during("undo"));
@@ -403,6 +458,7 @@ class GpuRun {
   const GpuPlanner& planner_;
   std::optional<ManagedGpu> managed_before_;
   bool library_is_stale_ = false;
+  bool prepared_ = false;  // something but a vGPU was changed
   const Inventory* inventory_;
   Inventory own_;  // once virtual functions have come or gone
   VgpuView view_;
@@ -414,6 +470,7 @@ class GpuRun {
 
 Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu) {
   if (on.management == nullptr) return fail(Errc::unsupported, "there is no library of the driver to ask");
+  const std::lock_guard lock(driver_calls());
   return on.management->read(gpu);
 }
 

@@ -238,29 +238,6 @@ void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu&
   }
 }
 
-// What the types need of the GPU comes before them, behind what has to go.
-GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, std::vector<VgpuStep> steps,
-                      const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view) {
-  plan.refusal = lacking_on_functions(match, gpu);
-  if (!plan.refusal) {
-    plan.refusal = in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile");
-  }
-  if (plan.refusal) return plan;
-  add_removals(item, match, gpu, plan);
-  plan.steps.insert(plan.steps.end(), steps.begin(), steps.end());
-  for (const Want& want : match.wants) {
-    if (want.missing() > 0) plan.then.push_back({.type = want.entry->type.text(), .count = want.missing()});
-  }
-  return plan;
-}
-
-VgpuStep params_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string text, std::string why) {
-  VgpuStep step = removal_of(gpu, device, std::move(why));
-  step.kind = VgpuStep::Kind::set_params;
-  step.params = std::move(text);
-  return step;
-}
-
 /// Why the parameters of what stays cannot be set; nothing when they can.
 std::optional<Error> cannot_tune(const GpuMatch& match, const VgpuGpu& gpu, const UseReport& use) {
   for (const Want& want : match.wants) {
@@ -288,6 +265,30 @@ std::optional<Error> cannot_tune(const GpuMatch& match, const VgpuGpu& gpu, cons
     }
   }
   return std::nullopt;
+}
+
+// What the types need of the GPU comes before them, behind what has to go.
+GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, std::vector<VgpuStep> steps,
+                      const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view) {
+  plan.refusal = lacking_on_functions(match, gpu);
+  if (!plan.refusal) {
+    plan.refusal = in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile");
+  }
+  if (!plan.refusal) plan.refusal = cannot_tune(match, gpu, view.use);
+  if (plan.refusal) return plan;
+  add_removals(item, match, gpu, plan);
+  plan.steps.insert(plan.steps.end(), steps.begin(), steps.end());
+  for (const Want& want : match.wants) {
+    if (want.missing() > 0) plan.then.push_back({.type = want.entry->type.text(), .count = want.missing()});
+  }
+  return plan;
+}
+
+VgpuStep params_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string text, std::string why) {
+  VgpuStep step = removal_of(gpu, device, std::move(why));
+  step.kind = VgpuStep::Kind::set_params;
+  step.params = std::move(text);
+  return step;
 }
 
 /// Of what stays, and of what is made before: its id is known by then.
@@ -486,7 +487,8 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
       occupied.insert(device.parent);
     }
   }
-  if (before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0 && occupied.empty()) {
+  // Only once nothing is on them, whoever made it: what is to be removed may yet turn out to be held.
+  if (before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0 && now.devices.empty()) {
     steps.push_back({.kind = VgpuStep::Kind::disable_vfs,
                      .framework = now.framework,
                      .id = {},

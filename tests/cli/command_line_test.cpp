@@ -106,6 +106,11 @@ INSTANTIATE_TEST_SUITE_P(
                  2,
                  "there is no PCI function 0000:99:00.0",
                  "ferry status"},
+        BadInput{"PolicyThatIsNotThere",
+                 {"apply", "-f", "/nowhere/policy.yaml"},
+                 2,
+                 "/nowhere/policy.yaml: No such file or directory",
+                 "-f takes a policy file"},
         BadInput{
             "MalformedVendor", {"vfio", "plan", "--vendor", "nvida"}, 2, "did you mean 'nvidia'?", "10de"},
         BadInput{"ModelThatIsNotHere",

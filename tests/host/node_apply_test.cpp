@@ -247,6 +247,24 @@ TEST_F(NodeApplyTest, RefusesTwoPlacesForOneGroupAndWritesNothing) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
+// Its vGPUs would go for nothing: a GPU with virtual functions is never given away.
+TEST_F(NodeApplyTest, TakesNoVgpuAwayWhereVirtualFunctionsKeepTheGpu) {
+  kernel_.add_function({.address = "0000:08:00.0",
+                        .ids = "10de:1eb8",
+                        .class_code = 0x030200,
+                        .group = 8,
+                        .driver = "nvidia",
+                        .totalvfs = 4});
+  kernel_.enable_vfs("0000:08:00.0", 4);
+  kernel_.forget_changes();
+  const auto refused = apply_policy(host(), policy("  - {devices: all, mode: passthrough}\n"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::refused);
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("0000:08:00.0 shall be given away and has 4 virtual functions"));
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
 TEST_F(NodeApplyTest, TakesNoVgpuAwayWhereNothingCanBeGivenAway) {
   apply("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n");
   kernel_.remove("sys/kernel/iommu_groups");

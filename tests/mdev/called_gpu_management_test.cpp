@@ -100,7 +100,7 @@ TEST_F(CalledGpuManagementTest, TakesNoOddAnswer) {
     const auto read = management_.read(gpu_);
     ASSERT_FALSE(read) << answer;
     EXPECT_EQ(read.error().code, Errc::failed) << answer;
-    EXPECT_THAT(read.error().message, HasSubstr("ask NVML about 0000:17:00.0")) << answer;
+    EXPECT_THAT(read.error().message, HasSubstr("read what NVML says of 0000:17:00.0")) << answer;
   }
 }
 

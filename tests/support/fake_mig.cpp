@@ -118,7 +118,7 @@ std::optional<bool> FakeMig::fits(const std::string& gpu, const FakeVgpuType& ty
 Result<ManagedGpu> FakeMig::read(const PciAddress& gpu) {
   const State state = load(gpu.text());
   const auto switched = [](bool on) { return on ? GpuSwitch::on : GpuSwitch::off; };
-  ManagedGpu out{.vgpu_host = true,
+  ManagedGpu out{.vgpu_host = vgpu_host,
                  .mig = switched(state.mig),
                  .mig_pending = switched(state.pending),
                  .mixed_sizes = state.mig ? GpuSwitch::unsupported : switched(state.mixed),

@@ -35,6 +35,7 @@ class FakeMig final : public GpuManagement {
   /// "2g.35gb" of each GPU instance, sorted.
   std::vector<std::string> instances(const std::string& gpu) const;
 
+  bool vgpu_host = true;     ///< the driver is one that makes vGPUs
   bool needs_reset = false;  ///< MIG mode waits for the GPU's next reset
   bool swallow = false;      ///< changes succeed and do nothing
 

@@ -161,7 +161,7 @@ TEST(MigApply, IsRefusedWhereNobodyCanSeeToIt) {
   EXPECT_EQ(code_of(refused.error), Errc::unsupported);
   EXPECT_THAT(message_of(refused.error),
               HasSubstr("p.yaml:4: GPU 0 (0000:17:00.0): its vGPUs need GPU instances "
-                        "(MIG), which NVML alone can see to: ask NVML about "
+                        "(MIG), which NVML alone can see to: read what NVML says of "
                         "0000:17:00.0"));
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
@@ -194,6 +194,7 @@ TEST(MigApply, DoesNotBelieveTheLibrary) {
   node.mig.swallow = true;
   const GpuOutcome failed = node.apply(on("[0]", kTwoKinds));
   EXPECT_EQ(failed.kind, Kind::failed);
+  EXPECT_THAT(message_of(failed.error), HasSubstr("the driver took it, but it is not so"));
   EXPECT_THAT(failed.undo_errors, IsEmpty());
   EXPECT_EQ(node.state(), before);
 }
@@ -210,6 +211,46 @@ TEST(MixedSizes, AreSwitchedOnBeforeTheFirstVgpu) {
   node.kernel.forget_changes();
   EXPECT_EQ(node.apply(mixed).kind, Kind::already_so);
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+TEST(MixedSizes, AreNoMoreThanThereAreFunctions) {
+  MigNode node;
+  node.make("{}");
+  node.kernel.enable_vfs(MigNode::kGpu, MigNode::kVfs);
+  Profile mixed = on("[0]", "{H200X-70C: 1, H200X-35C: 8}");
+  mixed.items[0].mixed_sizes = true;
+  const GpuOutcome refused = node.apply(mixed);
+  EXPECT_EQ(refused.kind, Kind::refused);
+  EXPECT_THAT(message_of(refused.error), HasSubstr("no room for 8 x H200X-35C: 8 fit"));
+  EXPECT_THAT(node.kernel.writes(), IsEmpty());
+}
+
+// Without a vGPU host driver nothing is begun.
+TEST(MigApply, IsRefusedUnderAnOrdinaryDriver) {
+  MigNode node;
+  node.mig.vgpu_host = false;
+  const GpuOutcome refused = node.apply(on("[0]", kTwoKinds));
+  EXPECT_EQ(refused.kind, Kind::refused);
+  EXPECT_THAT(message_of(refused.error), HasSubstr("its driver is not one that makes vGPUs"));
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+}
+
+// Asked before the first vGPU goes, so that the mode it had is known when something fails.
+TEST(MigApply, TheWayBackFromTimeSlicedOnesKnowsTheMode) {
+  MigNode model;
+  model.make(kTwoKinds);
+  const std::string before = model.state();
+  ASSERT_EQ(model.apply(on("[0]", "{H200X-35C: 2}")).kind, Kind::changed);
+  const std::size_t changes = model.kernel.changes().size();
+  for (std::size_t n = 1; n <= changes; ++n) {
+    SCOPED_TRACE(n);
+    MigNode node;
+    node.make(kTwoKinds);
+    node.kernel.fail_change(n, EIO);
+    const GpuOutcome failed = node.apply(on("[0]", "{H200X-35C: 2}"));
+    if (failed.kind == Kind::changed) continue;  // the list of names
+    EXPECT_EQ(node.state(), before) << (failed.undo_errors.empty() ? "" : failed.undo_errors[0].message);
+  }
 }
 
 TEST(MixedSizes, AreNotSwitchedOnUnderVgpusThatStay) {

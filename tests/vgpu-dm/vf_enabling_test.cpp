@@ -175,6 +175,37 @@ TEST_P(EnablingFunctions, IsNotUndoneUnderAVm) {
   EXPECT_THAT(outcome.undo_errors, SizeIs(1));
 }
 
+// A VM that nobody saw has taken the first vGPU, and its removal is refused: what it is on stays.
+TEST(UndoOfFunctions, WaitsForVgpusThatDoNotGo) {
+  KindNode node(VgpuFramework::vendor_vfio, 1, false);
+  node.kernel.fail_change(4, EIO);
+  node.probe.before_look = [&](int) {
+    for (const std::string& device : node.devices()) node.vendor.hold(device.substr(device.find(' ') + 1));
+  };
+  const GpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 2}")).gpus.at(0);
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_EQ(node.kernel.vfs_of(KindNode::kGpu).size(), KindNode::kVfs);
+  EXPECT_THAT(node.devices(), SizeIs(1));
+  EXPECT_THAT(outcome.undo_errors, SizeIs(1));
+}
+
+// Whoever fills new functions at once, as KubeVirt does, may have started a VM before our next stage.
+TEST(LaterStages, AskAnewWhoUsesWhatCameMeanwhile) {
+  KindNode node(VgpuFramework::mdev_on_vf, 1, false);
+  node.kernel.on_vfs(
+      [&](const std::string& function) {
+        if (!node.devices().empty()) return;
+        node.mdev.add_device(function, "nvidia-231", KindNode::kUuid);
+        node.probe.hold(KindNode::kUuid);
+      },
+      [](const std::string&) {});
+  const GpuOutcome outcome = node.apply(on("[0]", "{T4-4Q: 1}")).gpus.at(0);
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_EQ(test::code_of(outcome.error), Errc::refused) << test::message_of(outcome.error);
+  ASSERT_THAT(node.devices(), SizeIs(1));
+  EXPECT_TRUE(node.devices()[0].ends_with(KindNode::kUuid)) << node.devices()[0];
+}
+
 TEST_P(EnablingFunctions, SaysThatNothingIsOfferedOnThem) {
   node.mdev.add_vf_parents(KindNode::kGpu, {});
   KindNode other(VgpuFramework::mdev_on_vf, 1, false);
