@@ -217,6 +217,7 @@ TEST(MixedSizes, AreNoMoreThanThereAreFunctions) {
   MigNode node;
   node.make("{}");
   node.kernel.enable_vfs(MigNode::kGpu, MigNode::kVfs);
+  must(node.mig.set_mixed_sizes(test::at(MigNode::kGpu), true));
   Profile mixed = on("[0]", "{H200X-70C: 1, H200X-35C: 8}");
   mixed.items[0].mixed_sizes = true;
   const GpuOutcome refused = node.apply(mixed);
