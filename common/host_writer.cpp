@@ -213,7 +213,7 @@ std::string HostCommand::text() const {
 }
 
 Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::milliseconds deadline) {
-  auto answer = act("c" + call.library + '\0' + call.request, call.what, call.device, deadline);
+  auto answer = act("c" + call.name + '\0' + call.request, call.what, call.device, deadline);
   if (!answer && answer.error().code == std::errc::function_not_supported) {
     answer.error().code = make_error_code(Errc::unsupported);
   }

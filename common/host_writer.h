@@ -45,7 +45,7 @@ struct HostCommand {
 
 /// Something that a library of the host's driver is asked for.
 struct LibraryCall {
-  std::string library;   ///< by the name under which host_act_main() knows it
+  std::string name;      ///< of the library, as host_act_main() knows it
   std::string request;   ///< as that library's act takes it
   std::string device;    ///< what it acts on: named by the record if it does not return
   bool changes = false;  ///< whether it changes the device

@@ -85,7 +85,7 @@ Result<json> ask(HostWriter& writer, const PciAddress& gpu, const std::string& a
                  std::string what) {
   const bool changes = act != "read";
   const json request = {{"act", act}, {"gpu", gpu.text()}, {"number", number}};
-  const auto answer = writer.call({.library = std::string(kGpuLibrary),
+  const auto answer = writer.call({.name = std::string(kGpuLibrary),
                                    .request = request.dump(),
                                    .device = gpu.text(),
                                    .changes = changes,

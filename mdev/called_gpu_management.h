@@ -11,7 +11,7 @@
 
 namespace ferry {
 
-/// The library's name in a LibraryCall.
+/// The name in a LibraryCall.
 inline constexpr std::string_view kGpuLibrary = "nvml";
 
 class CalledGpuManagement final : public GpuManagement {

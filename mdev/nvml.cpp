@@ -120,7 +120,7 @@ std::vector<ManagedType> types_of(const Library& library, nvml::Device device) {
 
 /// What a call is about: the library open, the GPU found in it.
 struct Opened {
-  Library library;
+  Library loaded;
   nvml::Device device = nullptr;
 };
 Result<Opened> open(const HostFs& host, const PciAddress& gpu) {
@@ -128,7 +128,7 @@ Result<Opened> open(const HostFs& host, const PciAddress& gpu) {
   if (!library) return fail(std::move(library).error());
   const auto device = library->device(gpu);
   if (!device) return fail(Error(device.error()));
-  return Opened{.library = std::move(*library), .device = *device};
+  return Opened{.loaded = std::move(*library), .device = *device};
 }
 
 // The compute instance that fills a GPU instance: of its profiles the one with the most slices.
@@ -171,7 +171,7 @@ Result<> remove_compute_instances(const Library& library, nvml::Instance instanc
 Result<ManagedGpu> Nvml::read(const PciAddress& gpu) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
-  const Library& library = opened->library;
+  const Library& library = opened->loaded;
   nvml::Device device = opened->device;
   ManagedGpu out;
   unsigned mode = 0;
@@ -188,7 +188,7 @@ Result<ManagedGpu> Nvml::read(const PciAddress& gpu) {
 Result<> Nvml::make_instance(const PciAddress& gpu, std::uint32_t profile) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
-  const Library& library = opened->library;
+  const Library& library = opened->loaded;
   nvml::Device device = opened->device;
   const std::string what = fmt::format("make a GPU instance of profile {}", profile);
   nvml::Instance made = nullptr;
@@ -206,7 +206,7 @@ Result<> Nvml::make_instance(const PciAddress& gpu, std::uint32_t profile) {
 Result<> Nvml::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
   const auto opened = open(*host_, gpu);
   if (!opened) return fail(Error(opened.error()));
-  const Library& library = opened->library;
+  const Library& library = opened->loaded;
   nvml::Device device = opened->device;
   const std::string what = fmt::format("remove GPU instance {}", instance);
   nvml::Instance handle = nullptr;
@@ -221,8 +221,8 @@ Result<> Nvml::set_mixed_sizes(const PciAddress& gpu, bool on) {
   if (!opened) return fail(Error(opened.error()));
   const nvml::HeterogeneousMode mode{.version = nvml::version_of<nvml::HeterogeneousMode>(1),
                                      .mode = on ? 1U : 0U};
-  return opened->library.checked(
-      opened->library.call("nvmlDeviceSetVgpuHeterogeneousMode", opened->device, &mode),
+  return opened->loaded.checked(
+      opened->loaded.call("nvmlDeviceSetVgpuHeterogeneousMode", opened->device, &mode),
       fmt::format("switch vGPUs of different sizes {}", on ? "on" : "off"));
 }
 
@@ -231,9 +231,9 @@ Result<> Nvml::set_mig(const PciAddress& gpu, bool on) {
   if (!opened) return fail(Error(opened.error()));
   const std::string what = fmt::format("switch MIG mode {}", on ? "on" : "off");
   nvml::Status activation = nvml::kSuccess;  // pending until a reset is no failure: it shows when read back
-  auto done = opened->library.checked(
-      opened->library.call("nvmlDeviceSetMigMode", opened->device, on ? 1U : 0U, &activation), what);
-  if (done && activation == nvml::kInUse) return opened->library.checked(activation, what);
+  auto done = opened->loaded.checked(
+      opened->loaded.call("nvmlDeviceSetMigMode", opened->device, on ? 1U : 0U, &activation), what);
+  if (done && activation == nvml::kInUse) return opened->loaded.checked(activation, what);
   return done;
 }
 

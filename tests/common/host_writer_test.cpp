@@ -213,8 +213,7 @@ TEST_F(HostWriterTest, DoesNotTakeAnEndWithoutAnAnswerForSuccess) {
 TEST_F(HostWriterTest, AsksALibraryInAnotherProcess) {
   SpawningWriter writer(host_);
   const auto ask = [&](const std::string& library, const std::string& request) {
-    return writer.call({.library = library, .request = request, .device = "d", .what = "ask"},
-                       kWriteDeadline);
+    return writer.call({.name = library, .request = request, .device = "d", .what = "ask"}, kWriteDeadline);
   };
   EXPECT_EQ(test::must(ask("echo", std::string("a\0b", 3))), tree_.path().string() + std::string(" a\0b", 4));
   EXPECT_EQ(ask("none", "a").error().code, Errc::unsupported);

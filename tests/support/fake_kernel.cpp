@@ -476,7 +476,7 @@ Result<std::string> FakeKernel::call(const LibraryCall& call, std::chrono::milli
   bool stuck = false;
   if (!libraries_) return fail(Errc::unsupported, call.what + ": no library can be asked");
   if (call.changes) {
-    const std::string path = fmt::format("call/{}/{}", call.device, call.library);
+    const std::string path = fmt::format("call/{}/{}", call.device, call.name);
     if (const int error = next_change(path, call.request, stuck); error != 0) {
       return fail(error_from_errno(error, call.what));
     }
