@@ -2,34 +2,49 @@
 #include "common/atomic_file.h"
 
 #include <cerrno>
-#include <cstdlib>
 #include <fcntl.h>
+#include <random>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
 
 #include "common/unique_fd.h"
 
 namespace ferry {
 namespace {
 
-/// Removes the file beside the target unless the rename has taken it.
+/// A new file beside the target, gone again unless the rename has taken it.
 class Scratch {
  public:
-  explicit Scratch(std::string path) : path_(std::move(path)) {}
+  Scratch(int directory, const std::string& beside) : directory_(directory) {
+    constexpr int kMostNames =
+        100;  // others that write the same file just now, or left one when they crashed
+    std::random_device random;
+    for (int attempt = 0; attempt < kMostNames; ++attempt) {
+      name_ = fmt::format(".{}.{:08x}", beside, random());
+      fd_ = UniqueFd(::openat(directory_, name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+      if (fd_.valid() || errno != EEXIST) break;
+    }
+  }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   Scratch(Scratch&&) = delete;
   Scratch& operator=(Scratch&&) = delete;
   ~Scratch() {
-    if (!path_.empty()) ::unlink(path_.c_str());
+    if (fd_.valid() && !taken_) ::unlinkat(directory_, name_.c_str(), 0);
   }
-  char* data() { return path_.data(); }
-  const char* c_str() const { return path_.c_str(); }
-  void taken() { path_.clear(); }
+  /// Invalid, with errno set: it could not be made.
+  const UniqueFd& fd() const { return fd_; }
+  const char* name() const { return name_.c_str(); }
+  void taken() { taken_ = true; }
 
  private:
-  std::string path_;
+  const int directory_;
+  std::string name_;
+  UniqueFd fd_;
+  bool taken_ = false;
 };
 
 Result<> write_everything(int fd, std::string_view content, const std::string& what) {
@@ -44,31 +59,24 @@ Result<> write_everything(int fd, std::string_view content, const std::string& w
 
 }  // namespace
 
-Result<> write_atomically(const std::filesystem::path& path, std::string_view content, mode_t mode) {
-  const std::string what = "write " + path.string();
-  const auto directory = path.parent_path();
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return fail(error_from_errno(error.value(), "make directory " + directory.string()));
-
-  Scratch scratch((directory / ("." + path.filename().string() + ".XXXXXX")).string());
-  const UniqueFd fd(::mkostemp(scratch.data(), O_CLOEXEC));
+Result<> write_atomically(const AtomicTarget& target, std::string_view content, mode_t mode) {
+  const std::string what = "write " + target.path;
+  Scratch scratch(target.directory, target.name);
+  const UniqueFd& fd = scratch.fd();
   if (!fd.valid()) return fail(error_from_errno(errno, what));
   if (auto written = write_everything(fd.get(), content, what); !written) return written;
 
   struct stat old {};
-  if (::stat(path.c_str(), &old) == 0) {
+  if (target.existing >= 0 && ::fstat(target.existing, &old) == 0) {
     mode = old.st_mode & 07777;
     if (::fchown(fd.get(), old.st_uid, old.st_gid) != 0)
       return fail(error_from_errno(errno, what + ": keep owner"));
   }
   if (::fchmod(fd.get(), mode) != 0 || ::fsync(fd.get()) != 0) return fail(error_from_errno(errno, what));
-  if (::rename(scratch.c_str(), path.c_str()) != 0) return fail(error_from_errno(errno, what));
+  if (::renameat(target.directory, scratch.name(), target.directory, target.name.c_str()) != 0)
+    return fail(error_from_errno(errno, what));
   scratch.taken();
-
-  const UniqueFd parent(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!parent.valid() || ::fsync(parent.get()) != 0)
-    return fail(error_from_errno(errno, what + ": sync directory"));
+  if (::fsync(target.directory) != 0) return fail(error_from_errno(errno, what + ": sync directory"));
   return {};
 }
 

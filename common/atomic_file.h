@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <filesystem>
+#include <string>
 #include <string_view>
 #include <sys/types.h>
 
@@ -9,10 +9,17 @@
 
 namespace ferry {
 
-/// Replaces `path` by `content`, whole or not at all: written beside it under a name of its own, synced,
-/// renamed, the directory synced. An existing file keeps owner and mode; a new one gets `mode`. Missing
-/// parent directories are made (0755). A reader never sees half a file; a crash leaves at most a dot-file
-/// that the next call ignores.
-Result<> write_atomically(const std::filesystem::path& path, std::string_view content, mode_t mode = 0644);
+/// A name in a directory that is open, so that no link on the way to it is followed a second time.
+struct AtomicTarget {
+  int directory = -1;  ///< open for reading
+  std::string name;
+  int existing = -1;  ///< the file that has the name now; O_PATH will do, -1: none
+  std::string path;   ///< for messages
+};
+
+/// Replaces the target by `content`, whole or not at all: written beside it under a name of its own, synced,
+/// renamed, the directory synced. An existing file keeps owner and mode; a new one gets `mode`. A reader
+/// never sees half a file; a crash leaves at most a dot-file that the next call ignores.
+Result<> write_atomically(const AtomicTarget& target, std::string_view content, mode_t mode = 0644);
 
 }  // namespace ferry

@@ -150,6 +150,18 @@ int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std:
   return ENOSYS;
 }
 
+int write_attribute(HostFs& host, std::string_view request, bool only_if_unset) {
+  const auto end = request.find('\0');
+  if (end == std::string_view::npos) return EINVAL;
+  const std::string_view path = request.substr(0, end);
+  if (only_if_unset) {
+    const auto now = host.read_attribute(path);
+    if (!now) return errno_of(fail(Error(now.error())));
+    if (!is_unset(*now)) return EEXIST;
+  }
+  return errno_of(host.write_attribute(path, request.substr(end + 1)));
+}
+
 // The errno; what was read is put into `read`.
 int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> libraries,
             std::string_view request, std::string& read) {
@@ -158,9 +170,9 @@ int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> 
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
   if (request.starts_with('x')) return run_program(host, request.substr(1));
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
-  const auto end = request.find('\0');
-  if (!request.starts_with('w') || end == std::string_view::npos) return EINVAL;
-  return errno_of(host.write_attribute(request.substr(1, end - 1), request.substr(end + 1)));
+  if (request.starts_with('w') || request.starts_with('n'))
+    return write_attribute(host, request.substr(1), request.starts_with('n'));
+  return EINVAL;
 }
 
 }  // namespace
@@ -177,8 +189,10 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return n == 0 ? 0 : 2;
     std::string read;
-    if (request.front() != 'W' || outcome == 0) {
-      if (request.front() == 'W') request.front() = 'w';
+    char& kind = request.front();
+    const bool behind_another = kind == 'W' || kind == 'N';
+    if (!behind_another || outcome == 0) {
+      if (behind_another) kind = kind == 'W' ? 'w' : 'n';
       outcome = perform(host, root, libraries,
                         std::string_view(request).substr(0, static_cast<std::size_t>(n)), read);
     } else {

@@ -64,6 +64,22 @@ Result<std::string> read_all(int fd, std::string_view what) {
   }
 }
 
+std::filesystem::path in_root(const std::filesystem::path& directory) {
+  return directory.empty() ? std::filesystem::path(".") : directory;
+}
+
+Result<UniqueFd> open_or_make(const HostFs& host, const std::filesystem::path& directory) {
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY;
+  auto opened = host.open(in_root(directory), kFlags);
+  if (opened || directory.empty() || opened.error().code != std::errc::no_such_file_or_directory)
+    return opened;
+  const auto parent = open_or_make(host, directory.parent_path());
+  if (!parent) return fail(parent.error());
+  if (::mkdirat(parent->get(), directory.filename().c_str(), 0755) != 0 && errno != EEXIST)
+    return fail(error_from_errno(errno, describe("make directory", directory)));
+  return host.open(directory, kFlags);
+}
+
 }  // namespace
 
 HostFs::HostFs(std::filesystem::path root)
@@ -191,13 +207,23 @@ Result<> HostFs::write_attribute(const std::filesystem::path& relative, std::str
 Result<> HostFs::write_file(const std::filesystem::path& relative, std::string_view content, mode_t mode) {
   assert(relative.is_relative());
   if (!stays_inside(relative)) return fail(error_from_errno(EXDEV, describe("write", relative)));
-  return write_atomically(root_ / relative, content, mode);
+  const auto directory = open_or_make(*this, relative.parent_path());
+  if (!directory) return fail(directory.error());
+  const auto existing = open(relative, O_PATH);
+  return write_atomically({.directory = directory->get(),
+                           .name = relative.filename(),
+                           .existing = existing ? existing->get() : -1,
+                           .path = (root_ / relative).string()},
+                          content, mode);
 }
 
 Result<> HostFs::remove_file(const std::filesystem::path& relative) {
   assert(relative.is_relative());
   if (!stays_inside(relative)) return fail(error_from_errno(EXDEV, describe("remove", relative)));
-  if (::unlink((root_ / relative).c_str()) != 0 && errno != ENOENT) {
+  const auto directory = open(in_root(relative.parent_path()), O_PATH | O_DIRECTORY);
+  if (!directory && directory.error().code == std::errc::no_such_file_or_directory) return {};
+  if (!directory) return fail(directory.error());
+  if (::unlinkat(directory->get(), relative.filename().c_str(), 0) != 0 && errno != ENOENT) {
     return fail(error_from_errno(errno, describe("remove", relative)));
   }
   return {};

@@ -52,7 +52,27 @@ Result<> done(const Result<std::string>& answer) {
   return {};
 }
 
+char kind_of(const AttributeWrite& write, bool first) {
+  if (write.only_if_unset) return first ? 'n' : 'N';
+  return first ? 'w' : 'W';
+}
+
 }  // namespace
+
+bool is_unset(std::string_view attribute) {
+  const auto begin = attribute.find_first_not_of(" \t\n");
+  return begin == std::string_view::npos ||
+         attribute.substr(begin, attribute.find_last_not_of(" \t\n") + 1 - begin) == "0";
+}
+
+Result<> HostWriter::write_checked(const AttributeWrite& write) {
+  if (write.only_if_unset) {
+    auto now = read(write.path);
+    if (!now) return fail(std::move(now).error());
+    if (!is_unset(*now)) return fail(error_from_errno(EEXIST, "write /" + write.path.string()));
+  }
+  return this->write(write.path, write.value);
+}
 
 SpawningWriter::SpawningWriter(HostFs& host, std::filesystem::path program, std::chrono::milliseconds slow)
     : host_(&host), program_(std::move(program)), slow_(slow) {}
@@ -179,7 +199,7 @@ Result<> SpawningWriter::write_in_order(std::span<const AttributeWrite> writes,
   for (std::size_t next = 0; next < writes.size() && outcome;) {
     const auto some = writes.subspan(next, std::min(kAtOnce, writes.size() - next));
     for (const AttributeWrite& write : some)
-      send_to(child->line, write_request(&write == some.data() ? 'w' : 'W', write.path, write.value));
+      send_to(child->line, write_request(kind_of(write, &write == some.data()), write.path, write.value));
     for (const AttributeWrite& write : some) {
       if (outcome && begin) begin(next);
       auto answered = answer(*child, "write /" + write.path.string(), write.value, kWriteDeadline);

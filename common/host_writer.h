@@ -56,7 +56,12 @@ struct LibraryCall {
 struct AttributeWrite {
   std::filesystem::path path;  ///< relative
   std::string value;
+  /// Only where nothing is set, which it is asked right before: EEXIST otherwise, and nothing is written.
+  bool only_if_unset = false;
 };
+
+/// Whether an attribute that reads so says that nothing is set: empty, blank, or 0.
+bool is_unset(std::string_view attribute);
 
 class HostWriter {
  public:
@@ -78,7 +83,7 @@ class HostWriter {
                                   const std::function<void(std::size_t)>& begin) {
     for (std::size_t i = 0; i < writes.size(); ++i) {
       if (begin) begin(i);
-      if (auto done = write(writes[i].path, writes[i].value); !done) return done;
+      if (auto done = write_checked(writes[i]); !done) return done;
     }
     return {};
   }
@@ -112,6 +117,9 @@ class HostWriter {
 
   /// Says that so many acts at a time are about to come, so that what they need may start meanwhile.
   virtual void prepare(std::size_t /*acts*/) {}
+
+ private:
+  Result<> write_checked(const AttributeWrite& write);
 };
 
 /// The real one. Its children are our own executable, started as `program host-act ROOT` by prepare() or when
@@ -172,10 +180,11 @@ struct HostLibrary {
 
 /// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
 /// path, a NUL and the value; "W" and the same, for a write that is left out (ECANCELED) behind one that
-/// failed; "m" or "u" and the name of a module to load or unload; "r" and a path; "x", a root directory, and
-/// each word of a program after a NUL; or "c", a library's name, a NUL and the request to it. The answer is
-/// the errno as an int, 0 for done, or a program's exit status, negated; behind it what was read or answered,
-/// 64 KiB at most. Ends, with 0, when the other end closes; 2 when called wrongly.
+/// failed; "n" and "N" likewise, only where nothing is set (EEXIST otherwise); "m" or "u" and the name of a
+/// module to load or unload; "r" and a path; "x", a root directory, and each word of a program after a NUL;
+/// or "c", a library's name, a NUL and the request to it. The answer is the errno as an int, 0 for done, or a
+/// program's exit status, negated; behind it what was read or answered, 64 KiB at most. Ends, with 0, when
+/// the other end closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries = {});
 
 }  // namespace ferry

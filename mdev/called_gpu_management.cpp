@@ -26,9 +26,11 @@ std::optional<std::uint32_t> number_or_none(const json& value) {
 json to_json(const ManagedGpu& gpu) {
   json profiles = json::array();
   for (const GpuInstanceProfile& profile : gpu.profiles)
-    profiles.push_back({profile.id, profile.name, profile.most, profile.left});
+    profiles.push_back(
+        {profile.id, profile.name, profile.most, profile.left, profile.slices, profile.size, profile.starts});
   json instances = json::array();
-  for (const GpuInstance& instance : gpu.instances) instances.push_back({instance.id, instance.profile});
+  for (const GpuInstance& instance : gpu.instances)
+    instances.push_back({instance.id, instance.profile, or_null(instance.start)});
   json types = json::array();
   for (const ManagedType& type : gpu.types) {
     types.push_back({type.id, type.name, type.framebuffer, or_null(type.instance_profile),
@@ -52,11 +54,17 @@ ManagedGpu gpu_from(const json& value) {
                  .instances = {},
                  .types = {}};
   for (const json& profile : value.at("profiles")) {
-    gpu.profiles.push_back(
-        {.id = profile.at(0), .name = profile.at(1), .most = profile.at(2), .left = profile.at(3)});
+    gpu.profiles.push_back({.id = profile.at(0),
+                            .name = profile.at(1),
+                            .most = profile.at(2),
+                            .left = profile.at(3),
+                            .slices = profile.at(4),
+                            .size = profile.at(5),
+                            .starts = profile.at(6).get<std::vector<std::uint32_t>>()});
   }
   for (const json& instance : value.at("instances"))
-    gpu.instances.push_back({.id = instance.at(0), .profile = instance.at(1)});
+    gpu.instances.push_back(
+        {.id = instance.at(0), .profile = instance.at(1), .start = number_or_none(instance.at(2))});
   for (const json& type : value.at("types")) {
     gpu.types.push_back({.id = type.at(0),
                          .name = type.at(1),

@@ -15,10 +15,14 @@ namespace ferry {
 
 /// A kind of slice of a GPU in MIG mode.
 struct GpuInstanceProfile {
-  std::uint32_t id = 0;    ///< of this GPU's profiles; not the same on another model
-  std::string name;        ///< "2g.35gb", "1g.10gb+me", "1g.24gb+gfx"
-  std::uint32_t most = 0;  ///< on an empty GPU
-  std::uint32_t left = 0;  ///< how many more fit now
+  std::uint32_t id = 0;      ///< of this GPU's profiles; not the same on another model
+  std::string name;          ///< "2g.35gb", "1g.10gb+me", "1g.24gb+gfx"
+  std::uint32_t most = 0;    ///< on an empty GPU
+  std::uint32_t left = 0;    ///< how many more fit now
+  std::uint32_t slices = 0;  ///< compute slices that it takes; 0: not told
+  /// Memory slices that it takes, and those it may begin at; none: not told.
+  std::uint32_t size = 0;
+  std::vector<std::uint32_t> starts = {};
   bool operator==(const GpuInstanceProfile&) const = default;
 };
 
@@ -26,6 +30,7 @@ struct GpuInstanceProfile {
 struct GpuInstance {
   std::uint32_t id = 0;  ///< what a vGPU's `gpu_instance_id` says
   std::uint32_t profile = 0;
+  std::optional<std::uint32_t> start = {};  ///< its first memory slice; absent: not told
   bool operator==(const GpuInstance&) const = default;
 };
 

@@ -134,7 +134,20 @@ Result<VgpuDevice> read_device(const HostFs& host, const VgpuId& id, const VgpuP
   if (const auto params = host.read_attribute(params_path(parent.address, id))) {
     device.params = std::string(trimmed(*params));
   }
+  device.placement =
+      whole_number(trimmed(host.read_attribute(placement_path(parent.address, id)).value_or("")));
   return device;
+}
+
+// A count that leaves one out must not be acted on.
+void read_device_into(const HostFs& host, const VgpuId& id, VgpuParent& parent,
+                      std::vector<VgpuDevice>& into) {
+  auto device = read_device(host, id, parent);
+  if (device) {
+    into.push_back(std::move(*device));
+  } else if (!is_gone(device.error()) && !parent.problem) {
+    parent.problem = std::move(device).error();
+  }
 }
 
 // The directory above the device: .../0000:17:00.0/<uuid>.
@@ -182,12 +195,7 @@ Result<MdevBus> read_bus(const HostFs& host, const std::set<PciAddress>* only) {
     auto& known =
         bus.parents.try_emplace(*address, VgpuParent{.address = *address, .types = {}, .problem = {}})
             .first->second;
-    auto device = read_device(host, *id, known);
-    if (device) {
-      bus.devices.push_back(std::move(*device));
-    } else if (!is_gone(device.error()) && !known.problem) {
-      known.problem = std::move(device).error();  // a count that leaves one out must not be acted on
-    }
+    read_device_into(host, *id, known, bus.devices);
   }
   std::sort(bus.devices.begin(), bus.devices.end(), [](const VgpuDevice& a, const VgpuDevice& b) {
     return std::tie(a.parent, a.id) < std::tie(b.parent, b.id);
@@ -205,12 +213,27 @@ Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<PciAddress>& pa
   return read_bus(host, &parents);
 }
 
+void read_mdev_devices(const HostFs& host, VgpuParent& parent, std::vector<VgpuDevice>& into) {
+  auto names = host.list(sysfs_path(parent.address));
+  if (!names) {
+    if (!is_gone(names.error()) && !parent.problem) parent.problem = std::move(names).error();
+    return;
+  }
+  for (const std::string& name : *names) {  // in order, and so are the devices
+    if (const auto id = parse_mdev_uuid(name)) read_device_into(host, *id, parent, into);
+  }
+}
+
 std::filesystem::path create_path(const PciAddress& parent, const std::string& type_id) {
   return types_path(parent) / type_id / "create";
 }
 
 std::filesystem::path params_path(const PciAddress& parent, const VgpuId& id) {
   return sysfs_path(parent) / id.text / "nvidia/vgpu_params";
+}
+
+std::filesystem::path placement_path(const PciAddress& parent, const VgpuId& id) {
+  return sysfs_path(parent) / id.text / "nvidia/placement_id";
 }
 
 std::filesystem::path available_path(const PciAddress& parent, const std::string& type_id) {

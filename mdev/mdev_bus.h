@@ -29,6 +29,14 @@ Result<MdevBus> read_mdev_bus(const HostFs& host);
 /// The same for these functions alone: what is read back after a write.
 Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<PciAddress>& parents);
 
+/// The mediated devices on one parent, put behind those in `into`; far cheaper than a look at their types, by
+/// which they are named all the same. One that cannot be read is the parent's problem.
+void read_mdev_devices(const HostFs& host, VgpuParent& parent, std::vector<VgpuDevice>& into);
+
+/// Where a device's place in the GPU's memory is read, and another one written: EINVAL unless it is free and
+/// one of its type's, ENXIO or ENOENT where the GPU has none to choose.
+std::filesystem::path placement_path(const PciAddress& parent, const VgpuId& id);
+
 /// Where to write a UUID to create a device: EINVAL when the type no longer fits, EEXIST when the UUID is in
 /// use anywhere on the host.
 std::filesystem::path create_path(const PciAddress& parent, const std::string& type_id);

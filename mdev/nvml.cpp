@@ -41,6 +41,21 @@ std::string profile_name(const nvml::GpuInstanceProfileInfo& info) {
   return std::string(name);
 }
 
+// Also told while MIG mode is off.
+void read_places(const Library& library, nvml::Device device, GpuInstanceProfile& profile) {
+  std::vector<nvml::GpuInstancePlacement> places(nvml::kInstancePlacements);
+  unsigned count = nvml::kInstancePlacements;
+  const auto status = library.call("nvmlDeviceGetGpuInstancePossiblePlacements_v2", device, profile.id,
+                                   places.data(), &count);
+  places.resize(status == nvml::kSuccess ? std::min(count, nvml::kInstancePlacements) : 0);
+  profile.starts.reserve(places.size());
+  for (const nvml::GpuInstancePlacement& place : places) {
+    profile.size = place.size;
+    profile.starts.push_back(place.start);
+  }
+  std::ranges::sort(profile.starts);
+}
+
 // The numbers asked by are nvml.h's own; those that a GPU gives its profiles are others.
 std::vector<GpuInstanceProfile> profiles_of(const Library& library, nvml::Device device) {
   std::vector<GpuInstanceProfile> out;
@@ -50,7 +65,12 @@ std::vector<GpuInstanceProfile> profiles_of(const Library& library, nvml::Device
       continue;
     unsigned left = 0;
     (void)library.call("nvmlDeviceGetGpuInstanceRemainingCapacity", device, info.id, &left);
-    out.push_back({.id = info.id, .name = profile_name(info), .most = info.instance_count, .left = left});
+    out.push_back({.id = info.id,
+                   .name = profile_name(info),
+                   .most = info.instance_count,
+                   .left = left,
+                   .slices = info.slice_count});
+    read_places(library, device, out.back());
   }
   std::ranges::sort(out, {}, &GpuInstanceProfile::id);
   return out;
@@ -73,7 +93,7 @@ std::vector<GpuInstance> instances_of(const Library& library, nvml::Device devic
     for (nvml::Instance handle : handles_of(library, device, profile.id, profile.most)) {
       nvml::GpuInstanceInfo info;
       if (library.call("nvmlGpuInstanceGetInfo", handle, &info) == nvml::kSuccess)
-        out.push_back({.id = info.id, .profile = info.profile_id});
+        out.push_back({.id = info.id, .profile = info.profile_id, .start = info.placement_start});
     }
   }
   std::ranges::sort(out, {}, &GpuInstance::id);

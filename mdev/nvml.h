@@ -2,7 +2,8 @@
 // NVIDIA's management library, loaded from the host when it is asked and let go right after: an open handle
 // keeps the driver from giving its unbind lock, and without it no virtual functions are enabled.
 // For the child of the host writer; who wants to ask takes CalledGpuManagement.
-// ABI: nvml.h, API version 13; the calls that read without a vGPU driver were tried with 580.159.04.
+// ABI: nvml.h, API version 13; the calls that read without a vGPU driver were tried with 580.159.04, save
+// nvmlDeviceGetGpuInstancePossiblePlacements.
 #pragma once
 
 #include <filesystem>

@@ -53,6 +53,12 @@ struct GpuInstanceProfileInfo {  // nvmlGpuInstanceProfileInfo_v2_t
 };
 static_assert(sizeof(GpuInstanceProfileInfo) == 152);
 
+struct GpuInstancePlacement {  // nvmlGpuInstancePlacement_t
+  unsigned start = 0;
+  unsigned size = 0;
+};
+inline constexpr unsigned kInstancePlacements = 64;  // far more than any GPU has slices
+
 struct GpuInstanceInfo {  // nvmlGpuInstanceInfo_t
   Device device = nullptr;
   unsigned id = 0;

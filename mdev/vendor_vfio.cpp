@@ -85,14 +85,40 @@ Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, cons
   return parse_creatable_types(*text);
 }
 
+Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, const PciFunction& function) {
+  auto current = read_current_type(host, function.address);
+  if (!current) return fail(std::move(current).error());
+  const auto& id = *current;
+  if (!id) return std::optional<VgpuDevice>();
+  VgpuDevice device;
+  device.id.text = function.address.text();
+  device.parent = function.address;
+  device.type_id = *id;
+  device.type_name = *id;
+  device.short_name = *id;
+  device.iommu_group = function.iommu_group;
+  device.driver = function.driver;
+  // Of a time-sliced type some drivers fail the read.
+  device.gpu_instance =
+      whole_number(trimmed(host.read_attribute(attribute(function.address, "gpu_instance_id")).value_or("")));
+  device.nodes = read_vfio_nodes(host, sysfs_path(function.address), function.iommu_group);
+  if (const auto params = host.read_attribute(params_path(function.address))) {
+    device.params = std::string(trimmed(*params));
+  }
+  device.placement =
+      whole_number(trimmed(host.read_attribute(placement_path(function.address)).value_or("")));
+  return device;
+}
+
 VendorFunction read_vendor_function(const HostFs& host, const PciFunction& function) {
   VendorFunction out;
   out.parent.address = function.address;
-  auto current = read_current_type(host, function.address);
-  if (!current) {
-    out.parent.problem = std::move(current).error();
+  auto device = read_vendor_device(host, function);
+  if (!device) {
+    out.parent.problem = std::move(device).error();
     return out;
   }
+  out.device = std::move(*device);
   auto types = read_creatable_types(host, function.address);
   if (types) {
     out.parent.types.reserve(types->size());
@@ -101,24 +127,6 @@ VendorFunction read_vendor_function(const HostFs& host, const PciFunction& funct
     out.parent.problem = std::move(types).error();
   }
   std::ranges::sort(out.parent.types, {}, [](const VgpuType& type) { return whole_number(type.id); });
-  if (const auto& id = *current) {
-    VgpuDevice device;
-    device.id.text = function.address.text();
-    device.parent = function.address;
-    device.type_id = *id;
-    device.type_name = *id;
-    device.short_name = *id;
-    device.iommu_group = function.iommu_group;
-    device.driver = function.driver;
-    // Of a time-sliced type some drivers fail the read.
-    device.gpu_instance = whole_number(
-        trimmed(host.read_attribute(attribute(function.address, "gpu_instance_id")).value_or("")));
-    device.nodes = read_vfio_nodes(host, sysfs_path(function.address), function.iommu_group);
-    if (const auto params = host.read_attribute(params_path(function.address))) {
-      device.params = std::string(trimmed(*params));
-    }
-    out.device = std::move(device);
-  }
   return out;
 }
 
@@ -128,6 +136,10 @@ std::filesystem::path current_type_path(const PciAddress& function) {
 
 std::filesystem::path params_path(const PciAddress& function) {
   return attribute(function, "vgpu_params");
+}
+
+std::filesystem::path placement_path(const PciAddress& function) {
+  return attribute(function, "placement_id");
 }
 
 }  // namespace ferry

@@ -40,6 +40,9 @@ bool has_vendor_vfio(const HostFs& host, const PciAddress& function);
 /// Reads one. What cannot be read is the parent's problem.
 VendorFunction read_vendor_function(const HostFs& host, const PciFunction& function);
 
+/// The vGPU on a function, named by its id; none: it carries none. Errors: as the host's.
+Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, const PciFunction& function);
+
 /// Which types can be created on a function at this moment.
 Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, const PciAddress& function);
 
@@ -50,5 +53,9 @@ std::filesystem::path current_type_path(const PciAddress& function);
 /// Where the parameters of a function's plug-in are read and written: ENXIO without a vGPU, EPERM while a VM
 /// holds the function. A write replaces all of them, a blank takes them away.
 std::filesystem::path params_path(const PciAddress& function);
+
+/// Where the place of a function's vGPU in the GPU's memory is read, and another one written: EINVAL unless
+/// it is free and one of its type's, ENXIO without a vGPU or where the GPU has none to choose.
+std::filesystem::path placement_path(const PciAddress& function);
 
 }  // namespace ferry

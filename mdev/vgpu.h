@@ -78,6 +78,9 @@ struct VgpuDevice {
   std::vector<DeviceNode> nodes;  ///< through which a VM holds it
   /// The text of its plug-in's parameters, "frame_rate_limiter=0"; empty: none. Absent: its driver has none.
   std::optional<std::string> params = {};
+  /// Its place in the GPU's memory, as the driver counts them. Absent: the driver tells none, as of GPUs
+  /// before Ada while all their vGPUs have one size.
+  std::optional<std::uint32_t> placement = {};
 };
 
 /// One GPU with all that concerns vGPUs.

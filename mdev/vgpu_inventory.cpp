@@ -167,6 +167,25 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const Inventory& inventory, c
   return gpu;
 }
 
+void scan_devices_again(const HostFs& host, const Inventory& inventory, VgpuGpu& gpu) {
+  gpu.devices.clear();
+  if (gpu.framework != VgpuFramework::vendor_vfio) {
+    for (VgpuParent& parent : gpu.parents) read_mdev_devices(host, parent, gpu.devices);
+    return;
+  }
+  for (VgpuParent& parent : gpu.parents) {
+    const PciFunction* function = inventory.find(parent.address);
+    if (function == nullptr) continue;
+    auto device = read_vendor_device(host, *function);
+    if (!device) {
+      parent.problem = std::move(device).error();
+    } else if (*device) {
+      gpu.devices.push_back(std::move(**device));
+    }
+  }
+  name_by_siblings(gpu);
+}
+
 std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory) {
   std::map<PciAddress, std::string> out;
   for (const VgpuGpu& gpu : inventory.gpus) {

@@ -20,6 +20,10 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
 /// Errc::not_found: the GPU is gone from there.
 Result<VgpuGpu> scan_gpu_again(const HostFs& host, const Inventory& inventory, const VgpuGpu& before);
 
+/// What a GPU carries, read again into it. What it offers stays as it was: that is far more to read, and
+/// nobody needs it to see whether a write held. A parent where something cannot be read says so.
+void scan_devices_again(const HostFs& host, const Inventory& inventory, VgpuGpu& gpu);
+
 /// The GPUs that "all accelerators" leaves out when they are bound whole, each with the reason as a clause:
 /// its driver offers vGPU types, it has virtual functions, or it carries vGPUs.
 std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory);

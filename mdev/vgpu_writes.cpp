@@ -13,7 +13,8 @@ namespace ferry {
 
 AttributeWrite creation_write(VgpuFramework framework, const PciAddress& parent, const std::string& type_id,
                               const VgpuId& id) {
-  if (framework == VgpuFramework::vendor_vfio) return {.path = current_type_path(parent), .value = type_id};
+  if (framework == VgpuFramework::vendor_vfio)
+    return {.path = current_type_path(parent), .value = type_id, .only_if_unset = true};
   return {.path = create_path(parent, type_id), .value = id.text};
 }
 
@@ -26,6 +27,13 @@ AttributeWrite params_write(VgpuFramework framework, const PciAddress& parent, c
                             const std::string& params) {
   const bool vendor = framework == VgpuFramework::vendor_vfio;
   return {.path = vendor ? params_path(parent) : params_path(parent, id), .value = params};
+}
+
+AttributeWrite placement_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id,
+                               std::uint32_t placement) {
+  const bool vendor = framework == VgpuFramework::vendor_vfio;
+  return {.path = vendor ? placement_path(parent) : placement_path(parent, id),
+          .value = std::to_string(placement)};
 }
 
 Result<std::uint32_t> available_now(const HostFs& host, VgpuFramework framework, const PciAddress& parent,

@@ -13,8 +13,8 @@
 namespace ferry {
 
 /// Makes a vGPU of a type on a parent. As a mediated device: EINVAL when the type no longer fits, EEXIST when
-/// the UUID is in use anywhere on the host. Else EINVAL or EIO, and the function carries nothing then; of one
-/// that carries a vGPU, that goes first.
+/// the UUID is in use anywhere on the host. Else EEXIST where the function carries a vGPU by now (the
+/// driver would take that one away), EINVAL or EIO when the type no longer fits.
 AttributeWrite creation_write(VgpuFramework framework, const PciAddress& parent, const std::string& type_id,
                               const VgpuId& id);
 
@@ -24,6 +24,11 @@ AttributeWrite removal_write(VgpuFramework framework, const PciAddress& parent, 
 /// Sets the parameters of a vGPU's plug-in, all of them; a blank takes them away. EPERM while a VM has it.
 AttributeWrite params_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id,
                             const std::string& params);
+
+/// Moves a vGPU to another place in the GPU's memory. EINVAL unless that is free and one of its type's; ENXIO
+/// or ENOENT where there is none to choose; EPERM while a VM has it.
+AttributeWrite placement_write(VgpuFramework framework, const PciAddress& parent, const VgpuId& id,
+                               std::uint32_t placement);
 
 /// How many more of a type can be made on a parent at this moment: making one on a virtual function changes
 /// that for all of its siblings.

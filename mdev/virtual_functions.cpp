@@ -26,6 +26,26 @@ Result<> try_once(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count
   return on.writer.write(sysfs_path(gpu) / "sriov_numvfs", std::to_string(count), on.deadline);
 }
 
+// How many there are in the end. What some of them came or went for is not tried again; what kept all from
+// coming, or any from going, may have been somebody who had the GPU open for a moment.
+Result<std::uint32_t> switch_to(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count) {
+  const bool with_tool = sriov_tool(on.host, gpu, count > 0).has_value();
+  for (int attempt = 1;; ++attempt) {
+    auto done = try_once(on, gpu, count);
+    if (!done && done.error().code == Errc::stuck) return fail(std::move(done).error());
+    auto now = count_vfs(on.host, gpu);
+    if (!now || *now == count) return now;
+    const bool in_part = count > 0 && *now > 0;
+    if (with_tool && !in_part && attempt < kMostTries) {
+      on.pause(kBetweenTries);
+      continue;
+    }
+    if (done || in_part) return now;
+    if (done.error().hint.empty()) done.error().hint = kOpenHint;
+    return fail(std::move(done).error());
+  }
+}
+
 }  // namespace
 
 std::optional<HostCommand> sriov_tool(const HostFs& host, const PciAddress& gpu, bool on) {
@@ -47,37 +67,21 @@ Result<std::uint32_t> count_vfs(const HostFs& host, const PciAddress& gpu) {
 }
 
 Result<> enable_vfs(const VfSwitch& on, const PciAddress& gpu, std::uint32_t total) {
-  const bool with_tool = sriov_tool(on.host, gpu, true).has_value();
-  for (int attempt = 1;; ++attempt) {
-    auto done = try_once(on, gpu, total);
-    if (!done && done.error().code == Errc::stuck) return done;
-    const auto now = count_vfs(on.host, gpu);
-    if (!now) return fail(Error(now.error()));
-    if (*now == total) return {};
-    if (*now > 0) {
-      return fail(Errc::failed, fmt::format("only {} of {} came", *now, counted(total, "virtual function")),
-                  kOpenHint);
-    }
-    if (!with_tool || attempt == kMostTries) {
-      if (!done) {
-        if (done.error().hint.empty()) done.error().hint = kOpenHint;
-        return done;
-      }
-      return fail(Errc::failed, fmt::format("none of its {} came", counted(total, "virtual function")),
-                  kOpenHint);
-    }
-    on.pause(kBetweenTries);
-  }
+  const auto now = switch_to(on, gpu, total);
+  if (!now) return fail(Error(now.error()));
+  if (*now == total) return {};
+  if (*now == 0)
+    return fail(Errc::failed, fmt::format("none of its {} came", counted(total, "virtual function")),
+                kOpenHint);
+  return fail(Errc::failed, fmt::format("only {} of {} came", *now, counted(total, "virtual function")),
+              kOpenHint);
 }
 
 Result<> disable_vfs(const VfSwitch& on, const PciAddress& gpu) {
-  auto done = try_once(on, gpu, 0);
-  if (!done && done.error().code == Errc::stuck) return done;
-  const auto now = count_vfs(on.host, gpu);
+  const auto now = switch_to(on, gpu, 0);
   if (!now) return fail(Error(now.error()));
   if (*now == 0) return {};
-  if (!done) return done;
-  return fail(Errc::failed, fmt::format("{} stayed", counted(*now, "virtual function")));
+  return fail(Errc::failed, fmt::format("{} stayed", counted(*now, "virtual function")), kOpenHint);
 }
 
 }  // namespace ferry

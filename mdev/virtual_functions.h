@@ -38,7 +38,8 @@ Result<std::uint32_t> count_vfs(const HostFs& host, const PciAddress& gpu);
 /// the tool's or the write's, where nothing came; Errc::failed: not all came; Errc::stuck.
 Result<> enable_vfs(const VfSwitch& on, const PciAddress& gpu, std::uint32_t total);
 
-/// Takes them away. Nothing may be on them. Errors as above.
+/// Takes them away. Nothing may be on them. The tool is tried again, as above, while any is left; errors as
+/// above, where any is left.
 Result<> disable_vfs(const VfSwitch& on, const PciAddress& gpu);
 
 }  // namespace ferry

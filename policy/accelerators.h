@@ -14,6 +14,9 @@ namespace ferry {
 /// away.
 AcceleratorRules default_accelerator_rules();
 
+/// The part before the "/" of the resource names under which pods ask for them.
+inline constexpr std::string_view kResourceDomain = "nvidia.com";
+
 /// A vendor that users may call by a name.
 struct NamedVendor {
   std::string_view name;

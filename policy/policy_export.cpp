@@ -2,19 +2,50 @@
 #include "policy/policy_export.h"
 
 #include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
 
 #include "policy/policy_text.h"
 #include "policy/policy_verdict.h"
 #include "policy/policy_yaml.h"
+#include "vgpu-dm/carried_extras.h"
 #include "vgpu-dm/export.h"
 
 namespace ferry {
 namespace {
 
-bool same(const PolicyItem& item, Mode mode, const std::vector<VgpuCount>& vgpus) {
-  return item.mode == mode && std::ranges::equal(item.gpus.vgpus, vgpus, [](const auto& a, const auto& b) {
-           return a.type == b.type && a.count == b.count;
-         });
+bool same(const PolicyItem& a, const PolicyItem& b) {
+  const auto same_count = [](const VgpuCount& one, const VgpuCount& other) {
+    return one.type == other.type && one.count == other.count && one.params == other.params;
+  };
+  return a.mode == b.mode && a.gpus.mixed_sizes == b.gpus.mixed_sizes &&
+         std::ranges::equal(a.gpus.vgpus, b.gpus.vgpus, same_count);
+}
+
+/// Whether a GPU that carries vGPUs of one size is ready for several; what keeps us from knowing is noted.
+bool has_mixed_sizes(const VgpuGpu& gpu, const ManagedGpus& managed, std::vector<std::string>& notes) {
+  const auto found = managed.find(gpu.address());
+  if (found == managed.end()) return false;
+  if (found->second) return found->second->mixed_sizes == GpuSwitch::on;
+  notes.push_back(fmt::format("{}: whether mixed sizes are on is not known, and left out: {}", gpu.label(),
+                              found->second.error().message));
+  return false;
+}
+
+PolicyItem item_of(const VgpuGpu& gpu, const ProfileItem* carried, const ManagedGpus& managed,
+                   std::vector<std::string>& notes) {
+  PolicyItem item{.gpus = {}, .mode = mode_of(gpu)};
+  if (item.mode != Mode::vgpu || carried == nullptr) return item;
+  item.gpus.vgpus = carried->vgpus;
+  CarriedExtras extras = extras_of(gpu);
+  for (VgpuCount& entry : item.gpus.vgpus) {
+    const auto params = extras.params.find(entry.type.text());
+    if (params != extras.params.end()) entry.params = std::move(params->second);
+  }
+  std::ranges::move(extras.unsaid, std::back_inserter(notes));
+  item.gpus.mixed_sizes = extras.several_sizes || has_mixed_sizes(gpu, managed, notes);
+  return item;
 }
 
 /// That the file says what the host is: by the very code that reads it and holds it against the host.
@@ -31,27 +62,29 @@ Result<> check(const Policy& policy, const Inventory& inventory, const VgpuInven
 
 }  // namespace
 
-Result<Policy> export_policy(const Inventory& inventory, const VgpuInventory& vgpus,
-                             const std::string& name) {
+bool asks_library_to_export(const VgpuGpu& gpu) {
+  if (!gpu.on_virtual_functions() || mode_of(gpu) != Mode::vgpu || extras_of(gpu).several_sizes) return false;
+  return std::ranges::none_of(gpu.devices, [](const VgpuDevice& device) {
+    const auto name = VgpuTypeName::parse(device.short_name);
+    return name && name->is_mig_backed();
+  });
+}
+
+Result<ExportedPolicy> export_policy(const Inventory& inventory, const VgpuInventory& vgpus,
+                                     const std::string& name, const ManagedGpus& managed) {
   auto profile = export_profile(vgpus, name);
   if (!profile) return fail(std::move(profile).error());
-  Policy policy{.name = name, .items = {}, .place = {}};
+  ExportedPolicy out{.policy = {.name = name, .items = {}, .place = {}}, .notes = {}};
+  auto& items = out.policy.items;
   for (const VgpuGpu& gpu : vgpus.gpus) {
-    const Mode mode = mode_of(gpu);
-    const ProfileItem* carried = profile->item_for(gpu);
-    const auto counts = mode == Mode::vgpu && carried != nullptr ? carried->vgpus : std::vector<VgpuCount>{};
-    auto found =
-        std::ranges::find_if(policy.items, [&](const PolicyItem& item) { return same(item, mode, counts); });
-    if (found == policy.items.end()) {
-      PolicyItem item{.gpus = {}, .mode = mode};
-      item.gpus.vgpus = counts;
-      found = policy.items.insert(policy.items.end(), std::move(item));
-    }
+    PolicyItem item = item_of(gpu, profile->item_for(gpu), managed, out.notes);
+    auto found = std::ranges::find_if(items, [&](const PolicyItem& other) { return same(other, item); });
+    if (found == items.end()) found = items.insert(items.end(), std::move(item));
     found->gpus.indices.push_back(gpu.index);
   }
-  if (policy.items.empty()) policy.items.emplace_back();  // a policy has an item; this one is for no GPU
-  if (auto checked = check(policy, inventory, vgpus); !checked) return fail(std::move(checked).error());
-  return policy;
+  if (items.empty()) items.emplace_back();  // a policy has an item; this one is for no GPU
+  if (auto checked = check(out.policy, inventory, vgpus); !checked) return fail(std::move(checked).error());
+  return out;
 }
 
 }  // namespace ferry

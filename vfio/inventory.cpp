@@ -51,6 +51,11 @@ bool on_vfio_driver(const PciFunction& function) {
   return function.driver && (*function.driver == "vfio-pci" || !function.vfio_devices.empty());
 }
 
+bool blocks_viability(const PciFunction& function) {
+  if (!function.driver || on_vfio_driver(function)) return false;
+  return *function.driver != "pcieport" && *function.driver != "pci-stub";
+}
+
 namespace {
 
 // What vanished since it was named is left out.

@@ -77,4 +77,8 @@ bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rule
 /// vfio-dev entry (any variant driver, kernel 6.1 and newer).
 bool on_vfio_driver(const PciFunction& function);
 
+/// Whether its driver keeps the kernel from giving its IOMMU group to a VM: any but a vfio driver, pci-stub
+/// and pcieport, a bridge's too (shpchp).
+bool blocks_viability(const PciFunction& function);
+
 }  // namespace ferry

@@ -29,11 +29,6 @@ Unit unit_around(const Inventory& inventory, const PciFunction& accelerator) {
   return unit;
 }
 
-bool blocks_viability(const PciFunction& function) {
-  if (!function.driver || on_vfio_driver(function)) return false;
-  return *function.driver != "pcieport" && *function.driver != "pci-stub";
-}
-
 }  // namespace
 
 std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators) {

@@ -129,22 +129,26 @@ Error nowhere(const std::vector<GpuAnswer>& answers, const TypeWish& wish) {
   const std::string what =
       fmt::format("vGPU type{} with {} MiB or more", of_series(wish), wish.framebuffer_mib);
   // What only something else keeps from being made says more than the largest that there is.
-  const auto taken = [](const GpuAnswer& answer) { return answer.choice.reason->code == Errc::refused; };
+  const auto taken = [](const GpuAnswer& answer) {
+    return answer.choice.reason && answer.choice.reason->code == Errc::refused;
+  };
   const auto fits = [&](const GpuAnswer& answer) {
     return answer.largest && answer.largest->fit.framebuffer_mib >= wish.framebuffer_mib;
   };
   auto found = std::ranges::find_if(answers, taken);
   if (found == answers.end()) found = std::ranges::find_if(answers, fits);
-  if (found != answers.end()) return *found->choice.reason;
-  const GpuAnswer* most = nullptr;
+  if (found != answers.end() && found->choice.reason) return *found->choice.reason;
+  std::optional<Candidate> most;
+  std::string hint;
   for (const GpuAnswer& answer : answers) {
-    if (answer.largest && (most == nullptr || before(*most->largest, *answer.largest))) most = &answer;
+    if (!answer.largest || (most && !before(*most, *answer.largest))) continue;
+    most = answer.largest;
+    hint = answer.choice.reason ? answer.choice.reason->hint : "";
   }
-  if (most != nullptr) {
+  if (most) {
     return {.code = Errc::unsupported,
-            .message =
-                fmt::format("no GPU asked has a {}; the largest is {}", what, described(most->largest->fit)),
-            .hint = most->choice.reason->hint};
+            .message = fmt::format("no GPU asked has a {}; the largest is {}", what, described(most->fit)),
+            .hint = hint};
   }
   return {.code = Errc::unsupported,
           .message = fmt::format("no GPU asked offers a {}", what),

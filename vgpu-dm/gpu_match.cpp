@@ -67,14 +67,22 @@ bool has_params(const VgpuDevice& device, const VgpuParams& wanted) {
   return now && *now == wanted;
 }
 
-/// What a policy can say and no plan can do.
-std::optional<Error> not_planned_yet(const ProfileItem& item, const VgpuGpu& gpu) {
+/// Boards that make vGPUs on the GPU itself are older than places to choose.
+std::optional<Error> has_no_places(const ProfileItem& item, const VgpuGpu& gpu) {
   const auto placed =
       std::ranges::find_if(item.vgpus, [](const VgpuCount& entry) { return !entry.placement.empty(); });
-  if (placed == item.vgpus.end()) return std::nullopt;
+  if (placed == item.vgpus.end() || gpu.framework != VgpuFramework::mdev_on_pf) return std::nullopt;
   return Error{.code = Errc::unsupported,
-               .message = fmt::format("{}: {}: placement cannot be set yet", placed->place, gpu.label()),
-               .hint = "leave it out of the policy"};
+               .message = fmt::format("{}: {}: makes vGPUs on itself, and no places for them can be chosen "
+                                      "there",
+                                      placed->place, gpu.label()),
+               .hint =
+                   "leave placement out for such GPUs: GPUs from Ada on have it, and those from Ampere "
+                   "on with mixed sizes"};
+}
+
+bool is_at_a_place(const VgpuDevice& device, const VgpuCount& entry) {
+  return device.placement && std::ranges::find(entry.placement, *device.placement) != entry.placement.end();
 }
 
 }  // namespace
@@ -88,9 +96,28 @@ std::vector<const VgpuDevice*> Want::untuned() const {
   return out;
 }
 
+Placing Want::placing() const {
+  Placing out{.moves = {}, .left = entry->placement};
+  if (out.left.empty()) return out;
+  std::vector<const VgpuDevice*> astray;
+  for (const VgpuDevice* device : kept) {
+    const auto place = device->placement ? std::ranges::find(out.left, *device->placement) : out.left.end();
+    if (place == out.left.end()) {
+      astray.push_back(device);
+    } else {
+      out.left.erase(place);
+    }
+  }
+  for (const VgpuDevice* device : astray) {
+    out.moves.push_back({.device = device, .to = out.left.front()});
+    out.left.erase(out.left.begin());
+  }
+  return out;
+}
+
 bool GpuMatch::agrees() const {
   return !problem && leftover.empty() && std::all_of(wants.begin(), wants.end(), [](const Want& want) {
-    return want.missing() == 0 && want.untuned().empty();
+    return want.missing() == 0 && want.untuned().empty() && want.placing().moves.empty();
   });
 }
 
@@ -120,7 +147,7 @@ std::vector<TypeCount> GpuMatch::found() const {
 GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node) {
   GpuMatch out;
   out.mixed_sizes = item.mixed_sizes;
-  out.problem = not_planned_yet(item, gpu);
+  out.problem = has_no_places(item, gpu);
   std::vector<const VgpuDevice*> devices;
   devices.reserve(gpu.devices.size());
   for (const VgpuDevice& device : gpu.devices) devices.push_back(&device);
@@ -141,7 +168,8 @@ GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport&
     if (want.kept.size() > entry.count) {
       std::stable_sort(want.kept.begin(), want.kept.end(), [&](const VgpuDevice* a, const VgpuDevice* b) {
         const auto rank = [&](const VgpuDevice* device) {
-          return std::pair(use.of(device->id.text).empty(), !is_ours(node, *device));
+          return std::tuple(use.of(device->id.text).empty(), !is_at_a_place(*device, entry),
+                            !is_ours(node, *device));
         };
         return rank(a) < rank(b);
       });

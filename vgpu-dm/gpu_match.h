@@ -10,6 +10,18 @@
 
 namespace ferry {
 
+/// A vGPU that stays, and the place in the GPU's memory that it shall have.
+struct VgpuMove {
+  const VgpuDevice* device = nullptr;
+  std::uint32_t to = 0;
+};
+
+/// What an entry's placement IDs mean for what is there.
+struct Placing {
+  std::vector<VgpuMove> moves;
+  std::vector<std::uint32_t> left;  ///< for those that are missing; in order
+};
+
 /// One entry of an item on one GPU.
 struct Want {
   const VgpuCount* entry = nullptr;
@@ -18,6 +30,8 @@ struct Want {
   std::vector<const VgpuDevice*> kept;
   /// Those kept whose parameters are not what is asked for.
   std::vector<const VgpuDevice*> untuned() const;
+  /// vGPUs of one type are alike: who is at one of the places stays there.
+  Placing placing() const;
   std::uint32_t missing() const { return entry->count - static_cast<std::uint32_t>(kept.size()); }
 };
 
@@ -34,7 +48,7 @@ struct GpuMatch {
 };
 
 /// Finds what fits. A vGPU that no driver has taken fits nothing. Of too many, those in use stay, then those
-/// that are ours (stable_uuid.h).
+/// at a place that is asked for, then those that are ours (stable_uuid.h).
 GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node);
 
 }  // namespace ferry

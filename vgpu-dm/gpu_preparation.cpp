@@ -2,7 +2,9 @@
 #include "vgpu-dm/gpu_preparation.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <ranges>
 #include <set>
 #include <string>
 #include <utility>
@@ -34,6 +36,10 @@ VgpuStep step_of(VgpuStep::Kind kind, const VgpuGpu& gpu, std::uint32_t number, 
   step.short_name = std::move(name);
   step.why = std::move(why);
   return step;
+}
+
+VgpuStep switch_on_functions(const VgpuGpu& gpu, std::string why) {
+  return step_of(VgpuStep::Kind::enable_vfs, gpu, gpu.function.sriov_totalvfs, {}, std::move(why));
 }
 
 VgpuStep switch_off_functions(const VgpuGpu& gpu, std::string why) {
@@ -99,10 +105,10 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const Vgpu
   return out;
 }
 
-// GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions.
+// GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions. `now` is what the
+// library said, or nullptr.
 Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
-                        const VgpuView& view) {
-  const ManagedGpu* now = managed(view, gpu);
+                        const VgpuView& view, const ManagedGpu* now) {
   if (!wants_instances(item)) {
     if (!item.mixed_sizes) return {};
     if (now == nullptr) return cannot_ask(item, gpu, view, "it shall carry vGPUs of different sizes");
@@ -141,6 +147,29 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const Vg
   return out;
 }
 
+/// The GPU once its virtual functions have been switched: they take what depends on them along.
+ManagedGpu behind_functions(const ManagedGpu& now, bool mig) {
+  ManagedGpu then = now;
+  then.mig = mig ? GpuSwitch::on : GpuSwitch::off;
+  then.instances.clear();
+  for (GpuInstanceProfile& profile : then.profiles) profile.left = profile.most;
+  if (then.mixed_sizes == GpuSwitch::on || now.mig == GpuSwitch::on) then.mixed_sizes = GpuSwitch::off;
+  return then;
+}
+
+/// The stages behind a switch of MIG mode or of functions.
+std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+                               const VgpuView& view, bool mode_changes) {
+  std::vector<VgpuStep> out;
+  if (mode_changes) out.push_back(switch_on_functions(gpu, item.place + " asks for vGPUs"));
+  const ManagedGpu* now = managed(view, gpu);
+  if (now == nullptr) return out;
+  const ManagedGpu then = behind_functions(*now, wants_instances(item));
+  Preparation slices = plan_slices(item, match, gpu, view, &then);
+  std::ranges::move(slices.steps, std::back_inserter(out));
+  return out;
+}
+
 }  // namespace
 
 bool asks_library(const ProfileItem& item, const VgpuGpu& gpu) {
@@ -163,9 +192,11 @@ Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGp
   Preparation mode = plan_mode(item, match, gpu, view);
   if (mode.refusal) return mode;
   const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();
-  Preparation slices = plan_slices(item, match, gpu, view);
+  Preparation slices = plan_slices(item, match, gpu, view, managed(view, gpu));
   if (slices.refusal && (wants_instances(item) || !functions_first)) return slices;
-  return functions_first ? mode : slices;
+  if (!functions_first) return slices;
+  mode.later = foreseen(item, match, gpu, view, !mode.steps.empty());
+  return mode;
 }
 
 std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functions, const ManagedGpu& before,
@@ -182,7 +213,7 @@ std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functio
     return steps;
   }
   if (empty && had_functions && gpu.function.sriov_numvfs == 0) {
-    steps.push_back(step_of(VgpuStep::Kind::enable_vfs, gpu, gpu.function.sriov_totalvfs, {}, kWhy));
+    steps.push_back(switch_on_functions(gpu, kWhy));
     return steps;
   }
   const auto name_of = [&](std::uint32_t profile) {
@@ -192,10 +223,14 @@ std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functio
   std::map<std::uint32_t, int> balance;  // by profile: above 0 they are missing
   for (const GpuInstance& instance : before.instances) ++balance[instance.profile];
   for (const GpuInstance& instance : now.instances) --balance[instance.profile];
-  for (auto instance = now.instances.rbegin(); instance != now.instances.rend(); ++instance) {
-    if (balance[instance->profile] >= 0) continue;
-    ++balance[instance->profile];
-    steps.push_back(step_of(VgpuStep::Kind::remove_instance, gpu, instance->id, name_of(instance->profile),
+  const auto carries = [&](const GpuInstance& instance) {
+    return std::ranges::find(gpu.devices, std::optional(instance.id), &VgpuDevice::gpu_instance) !=
+           gpu.devices.end();
+  };
+  for (const GpuInstance& instance : std::views::reverse(now.instances)) {
+    if (balance[instance.profile] >= 0 || carries(instance)) continue;
+    ++balance[instance.profile];
+    steps.push_back(step_of(VgpuStep::Kind::remove_instance, gpu, instance.id, name_of(instance.profile),
                             "it was not there before"));
   }
   if (!steps.empty()) return steps;
@@ -209,6 +244,19 @@ std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functio
         step_of(VgpuStep::Kind::set_mixed_sizes, gpu, before.mixed_sizes == GpuSwitch::on ? 1 : 0, {}, kWhy));
   }
   return steps;
+}
+
+std::vector<std::string> preparation_not_put_back(const ManagedGpu& before, const ManagedGpu& now) {
+  std::vector<std::string> out;
+  if (before.mig != now.mig) out.emplace_back("its MIG mode is another one");
+  if (before.mixed_sizes != now.mixed_sizes) out.emplace_back("its mode of mixed sizes is another one");
+  const auto profiles = [](const ManagedGpu& gpu) {
+    std::multiset<std::uint32_t> all;
+    for (const GpuInstance& instance : gpu.instances) all.insert(instance.profile);
+    return all;
+  };
+  if (profiles(before) != profiles(now)) out.emplace_back("it has other GPU instances");
+  return out;
 }
 
 }  // namespace ferry

@@ -21,6 +21,7 @@ bool asks_library(const ProfileItem& item, const VgpuGpu& gpu);
 struct Preparation {
   std::vector<VgpuStep> steps;  ///< empty: nothing to do, or refused
   std::optional<Error> refusal;
+  std::vector<VgpuStep> later = {};  ///< as GpuPlan::later
 };
 
 /// The next stage's steps. What the GPU carries and the item does not ask for must have gone for them. What
@@ -31,5 +32,7 @@ Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGp
 /// change, those that carry none. `had_functions` is whether it had virtual functions.
 std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functions, const ManagedGpu& before,
                                             const ManagedGpu& now);
+/// What of it is not as it was, as clauses; none: all is. (plan.h: not_put_back())
+std::vector<std::string> preparation_not_put_back(const ManagedGpu& before, const ManagedGpu& now);
 
 }  // namespace ferry

@@ -138,6 +138,15 @@ std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& 
   return std::nullopt;
 }
 
+bool carries_several_sizes(const VgpuGpu& gpu) {
+  VgpuGpu time_sliced = gpu;
+  std::erase_if(time_sliced.devices, [](const VgpuDevice& device) {
+    const auto name = VgpuTypeName::parse(device.short_name);
+    return name && name->is_mig_backed();
+  });
+  return carries_two_sizes(time_sliced, sizes_on(gpu));
+}
+
 Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
   Room room;
   std::uint32_t carried = 0;

@@ -26,4 +26,7 @@ Room check_room(const GpuMatch& match, const VgpuGpu& gpu);
 /// nothing.
 std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& gpu);
 
+/// Whether time-sliced vGPUs of more than one framebuffer size are on a GPU, as far as their sizes are known.
+bool carries_several_sizes(const VgpuGpu& gpu);
+
 }  // namespace ferry

@@ -9,22 +9,23 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/counted.h"
 #include "mdev/vgpu_inventory.h"
 #include "mdev/vgpu_writes.h"
 #include "mdev/virtual_functions.h"
 #include "vgpu-dm/gpu_preparation.h"
+#include "vgpu-dm/step_effects.h"
 #include "vgpu-dm/type_names.h"
 #include "vgpu-dm/type_table.h"
-#include "vgpu-dm/vgpu_params.h"
 
 namespace ferry {
 namespace {
 
-// Removals, functions off, MIG mode, functions on, instances gone and made, creations, parameters, then
-// perhaps once more what somebody else did meanwhile.
-constexpr int kMostStages = 10;
+// Removals, functions off, MIG mode, functions on, instances gone and made, moves, creations, parameters,
+// then perhaps once more what somebody else did meanwhile.
+constexpr int kMostStages = 11;
 // The way back has as many.
 constexpr int kMostUndoStages = 6;
 
@@ -40,6 +41,10 @@ std::mutex& driver_calls() {
   static std::mutex mutex;
   return mutex;
 }
+
+constexpr const char* kPlacementHint =
+    "which placement IDs there are depends on the GPU, the type and what else is on it; without placement "
+    "the driver chooses";
 
 bool is_errno(const Error& error, int number) {
   return error.code == std::error_code(number, std::generic_category());
@@ -63,20 +68,16 @@ class GpuRun {
     const VgpuGpu before = *gpu();
     managed_before_ = managed();
     for (int stage = 0; stage < kMostStages; ++stage) {
-      GpuPlan plan = planner_.plan(view_, *gpu());
-      if (stage > 0 && !plan.steps.empty() && touches_what_is_there(plan.steps.front())) {
-        // Somebody may have made it, and a VM been given it, since the last look at the users.
-        if (auto r = look_again(Users::ask); !r) return fail_and_undo(before, std::move(r).error());
-        plan = planner_.plan(view_, *gpu());
+      const auto plan = next_plan(stage == 0 ? Users::as_before : Users::ask);
+      if (!plan) return fail_and_undo(before, Error(plan.error()));
+      if (const auto& refusal = plan->refusal) {
+        if (outcome_.done.empty()) return end(GpuOutcome::Kind::refused, *refusal);
+        return fail_and_undo(before, *refusal);
       }
-      if (plan.refusal) {
-        if (outcome_.done.empty()) return end(GpuOutcome::Kind::refused, *plan.refusal);
-        return fail_and_undo(before, *plan.refusal);
-      }
-      if (plan.steps.empty()) {
+      if (plan->steps.empty()) {
         return end(outcome_.done.empty() ? GpuOutcome::Kind::already_so : GpuOutcome::Kind::changed);
       }
-      if (auto r = do_stage(plan.steps); !r) {
+      if (auto r = do_stage(plan->steps); !r) {
         const bool untouched = r.error().code == Errc::refused && outcome_.done.empty();
         if (untouched) return end(GpuOutcome::Kind::refused, std::move(r).error());
         return fail_and_undo(before, std::move(r).error());
@@ -91,19 +92,27 @@ class GpuRun {
  private:
   enum class Users { ask, as_before };
 
-  static bool touches_what_is_there(const VgpuStep& step) {
-    return step.kind != VgpuStep::Kind::create && step.kind != VgpuStep::Kind::enable_vfs &&
-           step.kind != VgpuStep::Kind::make_instance;
+  // That nothing is left to do may be said from the devices alone; what is, is planned from a whole look.
+  // With Users::ask: somebody may have made what is to be touched, and a VM been given it, since the last
+  // question.
+  Result<GpuPlan> next_plan(Users users) {
+    GpuPlan plan = planner_.plan(view_, *gpu());
+    if (only_devices_are_fresh_ && (plan.refusal || !plan.steps.empty())) {
+      if (auto r = look_again(Users::as_before); !r) return fail(std::move(r).error());
+      plan = planner_.plan(view_, *gpu());
+    }
+    if (users == Users::ask && !plan.steps.empty() && !plan.steps.front().only_adds()) {
+      if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error());
+      plan = planner_.plan(view_, *gpu());
+    }
+    return plan;
   }
 
+  /// The last thing that is done: the outcome goes.
   GpuOutcome end(GpuOutcome::Kind kind, std::optional<Error> error = {}) {
-    return {.index = outcome_.index,
-            .gpu = outcome_.gpu,
-            .kind = kind,
-            .done = std::move(outcome_.done),
-            .error = std::move(error),
-            .undo_errors = std::move(outcome_.undo_errors),
-            .notes = std::move(outcome_.notes)};
+    outcome_.kind = kind;
+    outcome_.error = std::move(error);
+    return std::move(outcome_);
   }
 
   VgpuGpu* gpu() {
@@ -131,6 +140,7 @@ class GpuRun {
     auto now = scan_known_gpu_again(on_.host, *inventory_, *gpu());
     if (!now) return fail(std::move(now).error());
     *gpu() = std::move(*now);
+    only_devices_are_fresh_ = false;
     ask_library_again();
     if (auto kept = remember_names(on_.host, {gpu(), 1}); !kept && outcome_.notes.empty())
       outcome_.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
@@ -141,13 +151,10 @@ class GpuRun {
     return {};
   }
 
-  // What can still be made changes with each vGPU that is made, by whomever.
-  Result<> check_available(const VgpuStep& step) const {
-    auto available = available_now(on_.host, step.framework, step.parent, step.type_id);
-    if (!available) return fail(std::move(available).error());
-    if (*available > 0) return {};
-    return fail(Errc::failed, fmt::format("{} no longer offers {}", step.parent.text(), step.short_name),
-                "something else may be creating vGPUs on this node");
+  // Enough behind writes to vGPUs: a whole look reads every type of every function and costs more than they.
+  void look_at_devices() {
+    scan_devices_again(on_.host, *inventory_, *gpu());
+    only_devices_are_fresh_ = true;
   }
 
   // The tool binds the GPU anew: one GPU after the other, as its own "ALL" does.
@@ -189,60 +196,67 @@ class GpuRun {
   }
 
   Result<> write_now(const VgpuStep& step) {
-    if (!step.of_a_vgpu()) {
-      library_is_stale_ = view_.managed.contains(outcome_.gpu);
-      prepared_ = true;
-    }
-    switch (step.kind) {
-      case VgpuStep::Kind::enable_vfs:
-      case VgpuStep::Kind::disable_vfs:
-        return switch_functions(step);
-      case VgpuStep::Kind::set_mig:
-      case VgpuStep::Kind::make_instance:
-      case VgpuStep::Kind::remove_instance:
-      case VgpuStep::Kind::set_mixed_sizes:
-        return call_library(step);
-      case VgpuStep::Kind::remove:
-      case VgpuStep::Kind::create:
-      case VgpuStep::Kind::set_params:
-        break;
-    }
-    return write_vgpu(step);
-  }
-
-  Result<> call_library(const VgpuStep& step) const {
+    const VgpuStep::Target target = step.target();
+    if (target == VgpuStep::Target::vgpu) return write_vgpu(step);
+    library_is_stale_ = view_.managed.contains(outcome_.gpu);
+    prepared_ = true;
+    if (target == VgpuStep::Target::functions) return switch_functions(step);
     const std::lock_guard lock(driver_calls());
-    GpuManagement& library = *on_.management;
-    if (step.kind == VgpuStep::Kind::make_instance) return library.make_instance(step.parent, step.number);
-    if (step.kind == VgpuStep::Kind::remove_instance)
-      return library.remove_instance(step.parent, step.number);
-    if (step.kind == VgpuStep::Kind::set_mig) return library.set_mig(step.parent, step.number != 0);
-    return library.set_mixed_sizes(step.parent, step.number != 0);
+    return have_library_do(*on_.management, step);
   }
 
-  Result<> write_vgpu(const VgpuStep& step) const {
-    if (step.kind == VgpuStep::Kind::create) {
-      if (auto available = check_available(step); !available) return available;
+  Result<> write_vgpu(const VgpuStep& step) {
+    if (step.kind != VgpuStep::Kind::set_placement) {
+      const AttributeWrite write = write_of(step);
+      auto done = on_.writer.write_in_order({&write, 1}, {});
+      if (!done) {
+        note_failure(step, done.error());
+        return fail(explained(step, std::move(done).error()));
+      }
     }
-    const AttributeWrite write = write_of(step);
+    const auto& placement = step.placement;
+    if (!placement) return {};
+    auto placed = place(step, *placement);
+    if (!placed) note_failure(step, placed.error());
+    return placed;
+  }
+
+  void note_failure(const VgpuStep& step, const Error& error) {
+    if (step.kind == VgpuStep::Kind::create && !is_errno(error, EEXIST)) failed_creation_ = step;
+  }
+
+  static Error held_by_a_vm(const Error& error) {
+    return {.code = Errc::refused, .message = "a VM holds it: " + error.message, .hint = "stop the VM first"};
+  }
+
+  // The first free place may well be the one that is asked for.
+  Result<> place(const VgpuStep& step, std::uint32_t placement) const {
+    const AttributeWrite write = placement_write(step.framework, step.parent, step.id, placement);
+    if (const auto now = on_.host.read_attribute(write.path); now && *now == write.value) return {};
     auto done = on_.writer.write(write.path, write.value);
-    if (!done) return fail(explained(step, std::move(done).error()));
-    return done;
+    if (done) return done;
+    Error error = std::move(done).error();
+    if (is_errno(error, EPERM)) return fail(held_by_a_vm(error));
+    if (error.hint.empty()) error.hint = kPlacementHint;
+    return fail(std::move(error));
   }
 
-  static AttributeWrite write_of(const VgpuStep& step) {
-    if (step.kind == VgpuStep::Kind::create)
-      return creation_write(step.framework, step.parent, step.type_id, step.id);
-    if (step.kind == VgpuStep::Kind::set_params)
-      return params_write(step.framework, step.parent, step.id, step.params);
-    return removal_write(step.framework, step.parent, step.id);
+  // What can still be made changes with each vGPU that is made, by whomever.
+  bool is_offered(const VgpuStep& step) const {
+    return available_now(on_.host, step.framework, step.parent, step.type_id).value_or(1) > 0;
   }
 
-  static Error explained(const VgpuStep& step, Error error) {
+  Error explained(const VgpuStep& step, Error error) const {
+    if (step.kind == VgpuStep::Kind::create && error.code != Errc::stuck && !is_offered(step)) {
+      return {.code = Errc::failed,
+              .message = fmt::format("{} no longer offers {}: {}", step.parent.text(), step.short_name,
+                                     error.message),
+              .hint = "something else may be creating vGPUs on this node"};
+    }
     const bool tells = step.kind == VgpuStep::Kind::set_params ||
                        (step.kind == VgpuStep::Kind::remove && step.framework == VgpuFramework::vendor_vfio);
     if (!tells || !is_errno(error, EPERM)) return error;
-    return {.code = Errc::refused, .message = "a VM holds it: " + error.message, .hint = "stop the VM first"};
+    return held_by_a_vm(error);
   }
 
   Result<> write(const VgpuStep& step) {
@@ -250,13 +264,6 @@ class GpuRun {
     if (!done) done = fail(std::move(done).error().during(step.text()));
     if (observe_) observe_(step, done);
     return done;
-  }
-
-  /// What is not to be looked at between one write and the next: removals, and creations on the GPU itself.
-  /// What a virtual function lists changes with each vGPU that is made on another.
-  static bool goes_with_others(const VgpuStep& step) {
-    return step.kind == VgpuStep::Kind::remove ||
-           (step.kind == VgpuStep::Kind::create && step.framework == VgpuFramework::mdev_on_pf);
   }
 
   void succeeded(const VgpuStep& step) {
@@ -282,6 +289,7 @@ class GpuRun {
       const VgpuStep& step = steps[at];
       // Removed by somebody else since the scan: what was wanted.
       const bool gone = step.kind == VgpuStep::Kind::remove && is_gone(done.error());
+      note_failure(step, done.error());
       done = fail(explained(step, std::move(done).error()).during(step.text()));
       if (observe_) observe_(step, done);
       if (!gone) return done;
@@ -303,91 +311,36 @@ class GpuRun {
     const auto end =
         std::ranges::find_if(steps, [&](const VgpuStep& step) { return step.kind != steps.front().kind; });
     const std::span<const VgpuStep> stage(steps.begin(), end);
-    auto done = goes_with_others(stage.front()) ? write_together(stage) : write_each(stage);
+    // Each is put in its place before the next is made (placement.h).
+    const bool placed =
+        std::ranges::any_of(stage, [](const VgpuStep& step) { return step.placement.has_value(); });
+    auto done = stage.front().target() == VgpuStep::Target::vgpu && !placed ? write_together(stage)
+                                                                            : write_each(stage);
     if (!done) return done;
     return read_back(stage);
   }
 
   Result<> read_back(std::span<const VgpuStep> steps) {
     for (int look = 1;; ++look) {
-      if (!steps.front().of_a_vgpu()) library_is_stale_ = view_.managed.contains(outcome_.gpu);
-      if (auto r = look_again(Users::as_before); !r) return r;
+      if (steps.front().target() == VgpuStep::Target::vgpu) {
+        look_at_devices();
+      } else {
+        library_is_stale_ = view_.managed.contains(outcome_.gpu);
+        if (auto r = look_again(Users::as_before); !r) return r;
+      }
+      const auto said = view_.managed.find(outcome_.gpu);
       Result<> held;
       for (const VgpuStep& step : steps) {
-        held = verify(step);
+        held = verify(step, *gpu(), said == view_.managed.end() ? nullptr : &said->second);
         if (!held) break;
       }
       // A daemon of the driver's may register the functions one by one.
       const bool all_there =
           steps.front().kind != VgpuStep::Kind::enable_vfs || gpu()->parents.size() >= steps.front().number;
       if ((held && all_there) || look == kMostLooks) return held;
-      if (steps.front().of_functions()) {
-        on_.pause(kBetweenLooksForTypes);
-      } else {
-        on_.pause(kBetweenLooks);
-      }
+      const bool of_functions = steps.front().target() == VgpuStep::Target::functions;
+      on_.pause(of_functions ? kBetweenLooksForTypes : kBetweenLooks);
     }
-  }
-
-  Result<> verify(const VgpuStep& step) const {
-    const VgpuDevice* device = view_.inventory.find(step.id);
-    const auto lied = [&](const char* what) {
-      return fail(Errc::failed, fmt::format("{}: the kernel took the write, but {}", step.text(), what));
-    };
-    if (!step.of_a_vgpu() && !step.of_functions()) return verify_with_library(step);
-    if (step.kind == VgpuStep::Kind::disable_vfs) {
-      if (view_.inventory.find(outcome_.gpu)->function.sriov_numvfs == 0) return {};
-      return lied("they are still there");
-    }
-    if (step.kind == VgpuStep::Kind::enable_vfs) {
-      const VgpuGpu* now = view_.inventory.find(outcome_.gpu);
-      if (now->on_virtual_functions()) return {};
-      return fail(Errc::failed, fmt::format("{}: they are there, and {}", step.text(), now->obstacle),
-                  "is its driver one that makes vGPUs?");
-    }
-    if (step.kind == VgpuStep::Kind::remove) {
-      if (device != nullptr && device->type_id == step.type_id) return lied("the vGPU is still there");
-      return {};
-    }
-    if (device == nullptr) return lied("there is no such vGPU");
-    if (device->type_id != step.type_id || device->parent != step.parent) return lied("it is another vGPU");
-    if (!device->iommu_group) return lied("no driver has taken the vGPU");
-    if (step.kind == VgpuStep::Kind::set_params) {
-      const auto wanted = VgpuParams::parse(step.params);
-      const auto now = VgpuParams::parse(device->params.value_or(""));
-      if (!wanted || !now || !(*wanted == *now)) return lied("other parameters are read back");
-    }
-    return {};
-  }
-
-  Result<> verify_with_library(const VgpuStep& step) const {
-    const auto now = managed();
-    if (!now) return fail(Error(view_.managed.at(outcome_.gpu).error()).during(step.text()));
-    const auto instances = std::ranges::count(now->instances, step.number, &GpuInstance::profile);
-    const GpuSwitch wanted = step.number == 0 ? GpuSwitch::off : GpuSwitch::on;
-    bool held = true;
-    switch (step.kind) {
-      case VgpuStep::Kind::set_mig:
-        held = now->mig == wanted || now->mig_pending == wanted;  // the next plan says that a reset is due
-        break;
-      case VgpuStep::Kind::set_mixed_sizes:
-        held = now->mixed_sizes == wanted;
-        break;
-      case VgpuStep::Kind::make_instance:
-        held = instances > 0;
-        break;
-      case VgpuStep::Kind::remove_instance:
-        held = std::ranges::find(now->instances, step.number, &GpuInstance::id) == now->instances.end();
-        break;
-      case VgpuStep::Kind::enable_vfs:
-      case VgpuStep::Kind::disable_vfs:
-      case VgpuStep::Kind::remove:
-      case VgpuStep::Kind::create:
-      case VgpuStep::Kind::set_params:
-        break;
-    }
-    if (held) return {};
-    return fail(Errc::failed, fmt::format("{}: the driver took it, but it is not so", step.text()));
   }
 
   GpuOutcome fail_and_undo(const VgpuGpu& before, Error error) {
@@ -408,7 +361,7 @@ class GpuRun {
   Result<> undo(const VgpuGpu& before) {
     const auto vgpus = [&](VgpuStep::Kind kind) {
       return [&, kind] {
-        auto steps = plan_undo(before, *gpu(), view_.use);
+        auto steps = plan_undo(with_strangers(before), *gpu(), view_.use);
         std::erase_if(steps, [kind](const VgpuStep& step) { return step.kind != kind; });
         return steps;
       };
@@ -423,14 +376,39 @@ class GpuRun {
       if (auto r = undo_stage(preparation); !r) return r;
       if (undo_of_preparation(before).empty()) break;
     }
-    for (const VgpuStep::Kind kind : {VgpuStep::Kind::create, VgpuStep::Kind::set_params}) {
+    for (const VgpuStep::Kind kind :
+         {VgpuStep::Kind::set_placement, VgpuStep::Kind::create, VgpuStep::Kind::set_params}) {
       if (auto r = undo_stage(vgpus(kind)); !r) return r;
     }
     if (auto r = look_again(Users::as_before); !r) return fail(std::move(r).error().during("undo"));
-    auto left = plan_undo(before, *gpu(), {});
+    auto left = plan_undo(with_strangers(before), *gpu(), {});
     std::ranges::move(undo_of_preparation(before), std::back_inserter(left));
-    if (left.empty() || !outcome_.undo_errors.empty()) return {};
-    return fail(Errc::failed, fmt::format("undo: still to do: {}", left.front().text()));
+    if (!outcome_.undo_errors.empty()) return {};
+    if (!left.empty()) return fail(Errc::failed, fmt::format("undo: still to do: {}", left.front().text()));
+    auto lost = not_put_back(before, *gpu());
+    if (const auto now = managed(); now && managed_before_)
+      std::ranges::move(preparation_not_put_back(*managed_before_, *now), std::back_inserter(lost));
+    if (lost.empty()) return {};
+    return fail(Errc::failed, fmt::format("undo: {}", fmt::join(lost, "; ")),
+                "something else has made vGPUs on it meanwhile, which stay");
+  }
+
+  // What somebody else has made meanwhile is not ours to take away: it counts as if it had been there.
+  VgpuGpu with_strangers(VgpuGpu before) {
+    const std::vector<VgpuDevice> known = before.devices;
+    const auto is = [](const VgpuDevice& device) {
+      return
+          [&device](const auto& other) { return other.id == device.id && other.type_id == device.type_id; };
+    };
+    for (const VgpuDevice& device : gpu()->devices) {
+      const bool ours = std::ranges::any_of(outcome_.done,
+                                            [&](const VgpuStep& step) {
+                                              return step.kind == VgpuStep::Kind::create && is(device)(step);
+                                            }) ||
+                        (failed_creation_ && is(device)(*failed_creation_));
+      if (!ours && std::ranges::none_of(known, is(device))) before.devices.push_back(device);
+    }
+    return before;
   }
 
   std::vector<VgpuStep> undo_of_preparation(const VgpuGpu& before) {
@@ -445,12 +423,18 @@ class GpuRun {
     const auto& errors = outcome_.undo_errors;
     if (!errors.empty() && errors.back().code == Errc::stuck) return {};
     if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error().during("undo"));
+    std::vector<VgpuStep> removed;
     for (const VgpuStep& step : steps()) {
       auto done = write(step);
-      if (done) continue;
+      if (done) {
+        if (step.kind == VgpuStep::Kind::remove) removed.push_back(step);
+        continue;
+      }
       outcome_.undo_errors.push_back(std::move(done).error().during("undo"));
       if (errors.back().code == Errc::stuck) return {};
     }
+    // A function on which the one before is still seen takes no other. What does not go is told at the end.
+    if (!removed.empty()) (void)read_back(removed);
     return look_again(Users::as_before);
   }
 
@@ -462,6 +446,9 @@ class GpuRun {
   const Inventory* inventory_;
   Inventory own_;  // once virtual functions have come or gone
   VgpuView view_;
+  bool only_devices_are_fresh_ =
+      false;  // in view_: what can still be made is as it was before the last stage
+  std::optional<VgpuStep> failed_creation_;  // it may have come all the same
   const StepObserver& observe_;
   GpuOutcome outcome_;
 };

@@ -106,6 +106,10 @@ bool HostCheck::works() const {
   return std::ranges::none_of(gpus, [](const GpuCheck& gpu) { return gpu.fault.has_value(); });
 }
 
+bool HostCheck::is_for_no_gpu() const {
+  return std::ranges::none_of(gpus, &GpuCheck::matched);
+}
+
 ExitStatus HostCheck::status() const {
   ExitStatus status = ExitStatus::done;
   for (const GpuCheck& gpu : gpus) {

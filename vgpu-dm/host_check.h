@@ -34,6 +34,8 @@ struct HostCheck {
   std::vector<std::string> notes;  ///< items that no GPU is left to
 
   bool works() const;
+  /// No item is for any GPU here, so that nothing of the profile was held against this host.
+  bool is_for_no_gpu() const;
   /// `done`, `usage` where the profile asks for what cannot be, `refused` where the host as it is now is in
   /// the way.
   ExitStatus status() const;

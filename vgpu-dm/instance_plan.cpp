@@ -6,8 +6,10 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/counted.h"
+#include "vgpu-dm/instance_fit.h"
 
 namespace ferry {
 namespace {
@@ -80,20 +82,44 @@ Error no_room(std::string_view label, const InstanceWant& want, const GpuInstanc
       .hint = "ask for fewer, or for smaller ones"};
 }
 
-using Counts = std::map<const GpuInstanceProfile*, std::uint32_t>;
-
-Counts existing(const ManagedGpu& gpu) {
-  Counts out;
+InstanceCounts existing(const ManagedGpu& gpu) {
+  InstanceCounts out;
   for (const GpuInstance& instance : gpu.instances) {
     if (const auto* profile = profile_by_id(gpu, instance.profile)) ++out[profile];
   }
   return out;
 }
 
+/// All that is needed at once, counting in what carries vGPUs that stay: that is where it is.
+bool all_fit(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy) {
+  InstanceCounts free_to_place = needed;
+  std::vector<GpuInstance> staying;
+  for (const GpuInstance& instance : gpu.instances) {
+    if (!busy.contains(instance.id)) continue;
+    staying.push_back(instance);
+    const auto one = free_to_place.find(profile_by_id(gpu, instance.profile));
+    if (one != free_to_place.end() && one->second > 0) --one->second;
+  }
+  return fit_together(gpu, free_to_place, staying);
+}
+
+Error no_room_together(std::string_view label, const InstanceWant& want, const InstanceCounts& needed) {
+  std::vector<std::pair<const GpuInstanceProfile*, std::uint32_t>> kinds(needed.begin(), needed.end());
+  std::ranges::sort(kinds, {}, [](const auto& kind) { return kind.first->id; });
+  std::vector<std::string> parts;
+  parts.reserve(kinds.size());
+  for (const auto& [profile, count] : kinds) parts.push_back(fmt::format("{} x {}", count, profile->name));
+  return {
+      .code = make_error_code(Errc::invalid_config),
+      .message = fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit beside each other: {}",
+                             want.place, label, fmt::join(parts, ", ")),
+      .hint = "ask for fewer, or for smaller ones; a vGPU that stays keeps its GPU instance where it is"};
+}
+
 // Those that are not needed, the youngest first; of one profile the busy ones are the needed ones.
-std::vector<InstanceStep> removals(const ManagedGpu& gpu, const Counts& needed,
+std::vector<InstanceStep> removals(const ManagedGpu& gpu, const InstanceCounts& needed,
                                    const std::set<std::uint32_t>& busy) {
-  Counts surplus = existing(gpu);
+  InstanceCounts surplus = existing(gpu);
   for (auto& [profile, count] : surplus) {
     const auto need = needed.find(profile);
     count -= std::min(count, need == needed.end() ? 0 : need->second);
@@ -125,7 +151,7 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
   // vGPUs of one size fill instances together, whatever their series.
   std::map<std::pair<const GpuInstanceProfile*, std::uint64_t>, std::uint32_t> room;  // left in the last one
   std::map<const GpuInstanceProfile*, const InstanceWant*> first_for;
-  Counts needed;
+  InstanceCounts needed;
   for (const InstanceWant& want : wants) {
     const auto need = need_of(want.type, gpu, board);
     if (!need) {
@@ -140,7 +166,7 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
     first_for.try_emplace(need->profile, &want);
   }
 
-  Counts there = existing(gpu);
+  InstanceCounts there = existing(gpu);
   std::size_t kinds = 0;
   bool fits = true;
   for (const auto& [profile, count] : needed) {
@@ -158,6 +184,11 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
                             .profile = profile->name,
                             .why = fmt::format("{} asks for {}", want.place, want.type.text())});
     }
+  }
+  if (!plan.steps.empty() && !all_fit(gpu, needed, busy)) {
+    plan.refusal = no_room_together(label, wants.front(), needed);
+    plan.steps.clear();
+    return plan;
   }
   // The lower a profile's id, the larger it is; what is large finds no place between small ones.
   std::ranges::stable_sort(plan.steps, {}, &InstanceStep::number);

@@ -42,7 +42,7 @@ struct InstanceStep {
 struct InstancePlan {
   std::vector<InstanceStep> steps;  ///< removals first, then the largest; empty: they are there, or refused
   /// Errc::unsupported: neither the driver nor our table knows what a type needs, or the GPU has no such
-  /// profile; Errc::invalid_config: they do not fit on the GPU.
+  /// profile; Errc::invalid_config: they do not fit on the GPU, alone or beside each other.
   std::optional<Error> refusal;
 };
 

@@ -84,6 +84,8 @@ class ItemReader {
   Result<std::uint32_t> read_count(const ConfigNode& node, const std::string& key) const;
   Result<VgpuCount> read_details(const ConfigNode& node, const std::string& key) const;
   Result<> read_placement(const ConfigNode& node, const std::string& key, VgpuCount& entry) const;
+  Result<> check_placement(const ConfigMember& member, const std::string& key, const VgpuTypeName& type,
+                           const VgpuCount& entry, const ProfileItem& item) const;
 
   const ConfigText* source_;
   std::vector<std::string>* tolerated_;

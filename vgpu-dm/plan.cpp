@@ -2,73 +2,21 @@
 #include "vgpu-dm/plan.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "common/counted.h"
 #include "common/suggest.h"
 #include "vgpu-dm/gpu_match.h"
 #include "vgpu-dm/gpu_preparation.h"
 #include "vgpu-dm/gpu_room.h"
+#include "vgpu-dm/placement.h"
+#include "vgpu-dm/plan_parts.h"
 #include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/tuning.h"
 
 namespace ferry {
 namespace {
-
-VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string why) {
-  return {.kind = VgpuStep::Kind::remove,
-          .framework = gpu.framework,
-          .id = device.id,
-          .parent = device.parent,
-          .number = 0,
-          .type_id = device.type_id,
-          .short_name = device.short_name,
-          .why = std::move(why)};
-}
-
-std::string holders_of(const VgpuDevice& device, const UseReport& use) {
-  std::vector<std::string> out;
-  for (const Holder& holder : use.of(device.id.text)) out.push_back(holder.text());
-  return fmt::format("{}", fmt::join(out, ", "));
-}
-
-/// Why none of these may be removed; nothing when all may.
-std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& devices,
-                            const UseReport& use, std::string hint) {
-  if (!use.blind.empty() && !devices.empty()) {
-    return Error{
-        .code = Errc::refused,
-        .message = fmt::format("{}: nobody can say whether its vGPUs are free: {}", gpu.label(), use.blind),
-        .hint = "run as root in the host's PID namespace, with the capabilities that SECURITY.md names"};
-  }
-  std::vector<std::string> reasons;
-  for (const VgpuDevice* device : devices) {
-    if (use.of(device->id.text).empty()) continue;
-    reasons.push_back(fmt::format("vGPU {} ({}) would have to go: {}", device->id.text, device->short_name,
-                                  holders_of(*device, use)));
-  }
-  if (reasons.empty()) return std::nullopt;
-  return Error{.code = Errc::refused,
-               .message = fmt::format("{}: {}", gpu.label(), fmt::join(reasons, "; ")),
-               .hint = std::move(hint)};
-}
-
-std::optional<Error> cannot_write(const VgpuGpu& gpu, const VgpuView& view) {
-  const auto stuck = [&](const std::string& device) { return view.stuck.contains(device); };
-  if (stuck(gpu.address().text()) ||
-      std::ranges::any_of(gpu.parents, [&](const VgpuParent& p) { return stuck(p.address.text()); }) ||
-      std::ranges::any_of(gpu.devices, [&](const VgpuDevice& d) { return stuck(d.id.text); })) {
-    return Error{.code = Errc::stuck,
-                 .message = gpu.label() + ": an earlier write has not returned from the kernel",
-                 .hint = "it is left alone until then; if that never comes, only a reboot helps"};
-  }
-  for (const VgpuParent& parent : gpu.parents) {
-    if (parent.problem) return Error(*parent.problem).during(gpu.label());
-  }
-  return std::nullopt;
-}
 
 // What a GPU carries may hide a type; once that has gone the driver tells.
 bool may_be_listed_later(const Want& want, const GpuMatch& match, const VgpuGpu& gpu) {
@@ -210,7 +158,7 @@ void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, I
 
 // Which types there will be is the driver's to say once the functions are there; what the table knows to be
 // impossible is not begun.
-GpuPlan plan_functions(GpuPlan plan, const GpuMatch& match, const VgpuGpu& gpu) {
+GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch& match, const VgpuGpu& gpu) {
   plan.refusal = match.problem;
   for (const Want& want : match.wants) {
     if (!plan.refusal && want.type == nullptr && !gpu.unlisted.empty()) plan.refusal = not_offered(want, gpu);
@@ -225,6 +173,7 @@ GpuPlan plan_functions(GpuPlan plan, const GpuMatch& match, const VgpuGpu& gpu) 
                         .type_id = {},
                         .short_name = {},
                         .why = plan.place + " asks for vGPUs, and " + gpu.obstacle});
+  plan.later = std::move(later);
   plan.then = plan.wanted;
   return plan;
 }
@@ -238,80 +187,23 @@ void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu&
   }
 }
 
-/// Why the parameters of what stays cannot be set; nothing when they can.
-std::optional<Error> cannot_tune(const GpuMatch& match, const VgpuGpu& gpu, const UseReport& use) {
-  for (const Want& want : match.wants) {
-    for (const VgpuDevice* device : want.untuned()) {
-      const std::string what =
-          fmt::format("{}: {}: the parameters of vGPU {} ({}) cannot be set", want.entry->place, gpu.label(),
-                      device->id.text, device->short_name);
-      if (!device->params) {
-        return Error{.code = Errc::unsupported,
-                     .message = what + ": its driver has none",
-                     .hint = "leave vgpu-params out"};
-      }
-      if (!use.blind.empty()) {
-        return Error{.code = Errc::refused,
-                     .message = fmt::format("{}: nobody can say whether it is free: {}", what, use.blind),
-                     .hint =
-                         "run as root in the host's PID namespace, with the capabilities that SECURITY.md "
-                         "names"};
-      }
-      if (!use.of(device->id.text).empty()) {
-        return Error{.code = Errc::refused,
-                     .message = fmt::format("{}: {}", what, holders_of(*device, use)),
-                     .hint = "stop what uses it"};
-      }
-    }
-  }
-  return std::nullopt;
-}
-
 // What the types need of the GPU comes before them, behind what has to go.
-GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, std::vector<VgpuStep> steps,
-                      const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view) {
+GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, const GpuMatch& match,
+                      const VgpuGpu& gpu, const VgpuView& view) {
   plan.refusal = lacking_on_functions(match, gpu);
   if (!plan.refusal) {
     plan.refusal = in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile");
   }
   if (!plan.refusal) plan.refusal = cannot_tune(match, gpu, view.use);
+  if (!plan.refusal) plan.refusal = cannot_place(match, gpu, view.use);
   if (plan.refusal) return plan;
   add_removals(item, match, gpu, plan);
-  plan.steps.insert(plan.steps.end(), steps.begin(), steps.end());
+  plan.steps.insert(plan.steps.end(), first.steps.begin(), first.steps.end());
+  plan.later = std::move(first.later);
   for (const Want& want : match.wants) {
     if (want.missing() > 0) plan.then.push_back({.type = want.entry->type.text(), .count = want.missing()});
   }
   return plan;
-}
-
-VgpuStep params_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string text, std::string why) {
-  VgpuStep step = removal_of(gpu, device, std::move(why));
-  step.kind = VgpuStep::Kind::set_params;
-  step.params = std::move(text);
-  return step;
-}
-
-/// Of what stays, and of what is made before: its id is known by then.
-void add_params(const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan) {
-  for (const Want& want : match.wants) {
-    const auto& params = want.entry->params;
-    if (!params) continue;
-    for (const VgpuDevice* device : want.untuned()) {
-      plan.steps.push_back(params_of(gpu, *device, params->attribute(),
-                                     fmt::format("{} asks for '{}', it has '{}'", want.entry->place,
-                                                 params->text(), device->params.value_or(""))));
-    }
-    if (params->entries.empty() || want.type == nullptr) continue;  // a new one has none
-    std::vector<VgpuStep> of_new;
-    for (const VgpuStep& step : plan.steps) {
-      if (step.kind != VgpuStep::Kind::create || step.type_id != want.type->id) continue;
-      of_new.push_back(step);
-      of_new.back().kind = VgpuStep::Kind::set_params;
-      of_new.back().params = params->attribute();
-      of_new.back().why = fmt::format("{} asks for '{}'", want.entry->place, params->text());
-    }
-    std::ranges::move(of_new, std::back_inserter(plan.steps));
-  }
 }
 
 GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view) {
@@ -333,9 +225,9 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   Preparation first = prepare(item, match, gpu, view);
   plan.refusal = std::move(first.refusal);
   if (plan.refusal) return plan;
-  if (!first.steps.empty())
-    return plan_prepared(std::move(plan), item, std::move(first.steps), match, gpu, view);
-  if (gpu.may_get_virtual_functions()) return plan_functions(std::move(plan), match, gpu);
+  if (!first.steps.empty()) return plan_prepared(std::move(plan), item, std::move(first), match, gpu, view);
+  if (gpu.may_get_virtual_functions())
+    return plan_functions(std::move(plan), std::move(first.later), match, gpu);
   plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
   Room room = check_room(match, gpu);
@@ -345,9 +237,11 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
     plan.refusal = in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile");
   }
   if (!plan.refusal) plan.refusal = cannot_tune(match, gpu, view.use);
+  if (!plan.refusal) plan.refusal = cannot_place(match, gpu, view.use);
   if (plan.refusal) return plan;
 
   add_removals(item, match, gpu, plan);
+  add_moves(match, gpu, plan);
   add_creations(room, gpu, ParentSource(gpu, match.leftover), IdSource(view, match.leftover), plan);
   if (!plan.then.empty() && match.leftover.empty()) {  // nothing goes that could hide them
     plan.refusal = not_offered(*room.order.back(), gpu);
@@ -355,78 +249,12 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
     plan.then.clear();
     return plan;
   }
+  place_creations(match, plan);
   add_params(match, gpu, plan);
   return plan;
 }
 
-std::vector<TypeCount> counts_of(const VgpuGpu& gpu) {
-  return match_gpu(ProfileItem{}, gpu, {}, {}).found();
-}
-
-GpuPlan plan_gpu_removal(const Removal& removal, const VgpuGpu& gpu, const VgpuView& view) {
-  GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true};
-  plan.found = counts_of(gpu);
-  std::vector<const VgpuDevice*> leaving;
-  for (const VgpuDevice& device : gpu.devices) {
-    if (removal.foreign || is_ours(view.node, device)) {
-      leaving.push_back(&device);
-    } else {
-      plan.kept.push_back(device.id);
-      plan.notes.push_back(fmt::format(
-          "{}: vGPU {} ({}) {}: left", gpu.label(), device.id.text, device.short_name,
-          gpu.framework == VgpuFramework::vendor_vfio ? "has no UUID that would tell whether Ferry made it"
-                                                      : "was not made by Ferry"));
-    }
-  }
-  if (leaving.empty()) return plan;
-  plan.refusal = cannot_write(gpu, view);
-  if (!plan.refusal) plan.refusal = in_use(gpu, leaving, view.use, "stop what uses it");
-  if (plan.refusal) return plan;
-  for (const VgpuDevice* device : leaving) plan.steps.push_back(removal_of(gpu, *device, "asked to go"));
-  return plan;
-}
-
-std::vector<std::string> use_notes(const VgpuView& view) {
-  std::vector<std::string> out = view.inventory.notes;
-  for (const std::string& unknown : view.use.unknown) out.push_back("not all users are known: " + unknown);
-  return out;
-}
-
 }  // namespace
-
-std::string VgpuStep::text() const {
-  const std::string what = framework == VgpuFramework::vendor_vfio ? short_name : short_name + " " + id.text;
-  switch (kind) {
-    case Kind::remove:
-      return fmt::format("remove {} from {}", what, parent.text());
-    case Kind::create:
-      return fmt::format("create {} on {}", what, parent.text());
-    case Kind::enable_vfs:
-      return fmt::format("enable {} of {}", counted(number, "virtual function"), parent.text());
-    case Kind::disable_vfs:
-      return fmt::format("disable {} of {}", counted(number, "virtual function"), parent.text());
-    case Kind::set_mig:
-      return fmt::format("switch MIG mode {} on {}", number == 0 ? "off" : "on", parent.text());
-    case Kind::make_instance:
-      return fmt::format("make a GPU instance {} on {}", short_name, parent.text());
-    case Kind::remove_instance:
-      return fmt::format("remove GPU instance {} ({}) from {}", number, short_name, parent.text());
-    case Kind::set_mixed_sizes:
-      return fmt::format("switch mixed sizes {} on {}", number == 0 ? "off" : "on", parent.text());
-    case Kind::set_params:
-      return fmt::format("set the parameters of {} on {} to '{}'", what, parent.text(),
-                         params == " " ? "" : params);
-  }
-  return {};
-}
-
-std::string text(const std::vector<TypeCount>& counts) {
-  if (counts.empty()) return "none";
-  std::vector<std::string> parts;
-  parts.reserve(counts.size());
-  for (const TypeCount& count : counts) parts.push_back(fmt::format("{} x {}", count.count, count.type));
-  return fmt::format("{}", fmt::join(parts, ", "));
-}
 
 std::string GpuPlan::label() const {
   return fmt::format("GPU {} ({})", index, gpu.text());
@@ -453,68 +281,6 @@ VgpuPlan plan_profile(const Profile& profile, const VgpuView& view) {
 GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const VgpuGpu& gpu) {
   if (const ProfileItem* item = profile.item_for(gpu)) return plan_gpu(*item, gpu, view);
   return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
-}
-
-VgpuPlan plan_removal(const Removal& removal, const VgpuView& view) {
-  VgpuPlan plan;
-  plan.notes = use_notes(view);
-  plan.gpus.reserve(view.inventory.gpus.size());
-  for (const VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_removal(removal, view, gpu));
-  return plan;
-}
-
-GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const VgpuGpu& gpu) {
-  if (removal.gpus.empty() || removal.gpus.contains(gpu.address())) {
-    return plan_gpu_removal(removal, gpu, view);
-  }
-  return {.index = gpu.index, .gpu = gpu.address(), .found = counts_of(gpu)};
-}
-
-std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use) {
-  const auto same = [](const VgpuDevice& a) {
-    return
-        [&a](const VgpuDevice& b) { return a.id == b.id && a.parent == b.parent && a.type_id == b.type_id; };
-  };
-  const auto has = [&](const VgpuGpu& gpu, const VgpuDevice& device) {
-    return std::any_of(gpu.devices.begin(), gpu.devices.end(), same(device));
-  };
-  std::vector<VgpuStep> steps;
-  std::set<PciAddress> occupied;  // by what stays
-  for (const VgpuDevice& device : now.devices) {
-    if (!has(before, device) && use.blind.empty() && use.of(device.id.text).empty()) {
-      steps.push_back(removal_of(now, device, "it was not there before"));
-    } else if (now.on_virtual_functions()) {
-      occupied.insert(device.parent);
-    }
-  }
-  // Only once nothing is on them, whoever made it: what is to be removed may yet turn out to be held.
-  if (before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0 && now.devices.empty()) {
-    steps.push_back({.kind = VgpuStep::Kind::disable_vfs,
-                     .framework = now.framework,
-                     .id = {},
-                     .parent = now.address(),
-                     .number = now.function.sriov_numvfs,
-                     .type_id = {},
-                     .short_name = {},
-                     .why = "there were none before"});
-  }
-  std::vector<VgpuStep> params;
-  for (const VgpuDevice& device : before.devices) {
-    const auto there = std::ranges::find_if(now.devices, same(device));
-    const bool is_there = there != now.devices.end();
-    if (!is_there && occupied.contains(device.parent)) continue;
-    if (!is_there) {
-      VgpuStep step = removal_of(before, device, "it was there before");
-      step.kind = VgpuStep::Kind::create;
-      steps.push_back(std::move(step));
-    }
-    const std::string had = device.params.value_or("");
-    const std::string has_now = is_there ? there->params.value_or("") : "";
-    if (had == has_now || (is_there && !use.of(device.id.text).empty())) continue;
-    params.push_back(params_of(before, device, had.empty() ? " " : had, "it had them before"));
-  }
-  std::ranges::move(params, std::back_inserter(steps));
-  return steps;
 }
 
 }  // namespace ferry

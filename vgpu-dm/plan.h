@@ -16,6 +16,7 @@
 #include "mdev/vgpu_inventory.h"
 #include "vfio/use_probe.h"
 #include "vgpu-dm/profile.h"
+#include "vgpu-dm/vgpu_step.h"
 
 namespace ferry {
 
@@ -29,48 +30,6 @@ struct VgpuView {
   std::map<PciAddress, Result<ManagedGpu>> managed = {};
 };
 
-/// One vGPU made or taken away, its plug-in's parameters set, or what has to be there before.
-struct VgpuStep {
-  enum class Kind {
-    enable_vfs,
-    remove,
-    create,
-    set_params,
-    disable_vfs,
-    set_mig,
-    make_instance,
-    remove_instance,
-    set_mixed_sizes,
-  };
-  Kind kind = Kind::create;
-  VgpuFramework framework = VgpuFramework::none;  ///< how: vgpu_writes.h
-  VgpuId id;
-  PciAddress parent;  ///< of virtual functions the GPU
-  /// How many virtual functions; the GPU instance that goes, the profile of one that is made; whether a mode
-  /// is on. 0 of a vGPU.
-  std::uint32_t number = 0;
-  std::string type_id;     ///< "nvidia-230"
-  std::string short_name;  ///< "T4-1Q"; of a GPU instance its profile, "2g.35gb"
-  std::string why;
-  std::string params = {};  ///< of set_params: the text that is written
-
-  bool of_functions() const { return kind == Kind::enable_vfs || kind == Kind::disable_vfs; }
-  bool of_a_vgpu() const { return kind == Kind::remove || kind == Kind::create || kind == Kind::set_params; }
-  /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"; where the parent is the id, "create L40S-12Q on
-  /// 0000:17:00.4"; "enable 16 virtual functions of 0000:17:00.0"
-  std::string text() const;
-  bool operator==(const VgpuStep&) const = default;
-};
-
-/// So many of a type: as the profile names it, or its short name.
-struct TypeCount {
-  std::string type;
-  std::uint32_t count = 0;
-  auto operator<=>(const TypeCount&) const = default;
-};
-/// "2 x T4-4Q, 1 x T4-8Q"; "none"
-std::string text(const std::vector<TypeCount>& counts);
-
 struct GpuPlan {
   unsigned index = 0;
   PciAddress gpu;
@@ -82,6 +41,9 @@ struct GpuPlan {
   /// In stages: MIG mode, virtual functions, GPU instances, removals, creations, each kind after a scan that
   /// has seen the one before. Empty: already so, or refused.
   std::vector<VgpuStep> steps = {};
+  /// Stages behind those, as they are foreseen: before them the GPU is looked at again. Empty unless one of
+  /// the steps changes what the GPU tells (MIG mode, its virtual functions).
+  std::vector<VgpuStep> later = {};
   /// What is to be made after the steps and cannot be planned before: the driver lists it only then, if at
   /// all.
   std::vector<TypeCount> then = {};
@@ -117,5 +79,9 @@ GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const VgpuGpu
 /// use, what is missing is made again under its old UUID, on its old function unless something stays on it;
 /// and virtual functions that were not there are switched off, if nothing stays on them.
 std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use);
+
+/// What is not as it was although no step is left that would put it back, as clauses ("vGPU … (T4-4Q) is
+/// gone: another one is on …"): what somebody else has made meanwhile stays, and may stand in the way.
+std::vector<std::string> not_put_back(const VgpuGpu& before, const VgpuGpu& now);
 
 }  // namespace ferry

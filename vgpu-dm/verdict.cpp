@@ -24,6 +24,14 @@ std::string difference(const VgpuGpu& gpu, const GpuMatch& match) {
                          untuned.front()->id.text, untuned.front()->short_name, want.entry->params->text(),
                          untuned.front()->params.value_or(""));
     }
+    for (const Want& want : match.wants) {
+      const Placing placing = want.placing();
+      if (placing.moves.empty()) continue;
+      const auto& [device, to] = placing.moves.front();
+      return fmt::format("{}: vGPU {} ({}): wanted placement {}, found {}", gpu.label(), device->id.text,
+                         device->short_name, to,
+                         device->placement ? std::to_string(*device->placement) : "none");
+    }
   }
   return fmt::format("{}: wanted {}, found {}", gpu.label(), text(match.wanted()), text(match.found()));
 }

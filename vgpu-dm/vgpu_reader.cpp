@@ -60,6 +60,7 @@ Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path,
       earlier->count += entry->count;
       continue;
     }
+    if (auto r = check_placement(member, key, *type, *entry, item); !r) return r;
     entry->type = std::move(*type);
     entry->place = place(member.key);
     item.vgpus.push_back(std::move(*entry));
@@ -127,6 +128,26 @@ Result<> ItemReader::read_placement(const ConfigNode& node, const std::string& k
                 fmt::format("{} given for {}", counted(entry.placement.size(), "placement ID"),
                             counted(entry.count, "vGPU")),
                 "give one for each, or leave the key out: then the driver chooses");
+}
+
+Result<> ItemReader::check_placement(const ConfigMember& member, const std::string& key,
+                                     const VgpuTypeName& type, const VgpuCount& entry,
+                                     const ProfileItem& item) const {
+  if (entry.placement.empty()) return {};
+  if (type.is_mig_backed()) {
+    return refuse(member.key, key + "." + kPlacement,
+                  fmt::format("{} is MIG-backed: its place is its GPU instance's", type.text()),
+                  "leave the key out");
+  }
+  for (const VgpuCount& other : item.vgpus) {
+    for (const std::uint32_t id : entry.placement) {
+      if (std::ranges::find(other.placement, id) == other.placement.end()) continue;
+      return refuse(
+          member.key, key + "." + kPlacement,
+          fmt::format("{} is asked for by {} too: two vGPUs cannot have one place", id, other.type.text()));
+    }
+  }
+  return {};
 }
 
 Result<VgpuParams> ItemReader::read_params(const ConfigNode& node, const std::string& path) const {

@@ -110,6 +110,25 @@ TEST_F(HostFsTest, ReplacesAFileKeepingItsMode) {
   EXPECT_THAT(host_.list("run/ferry").value(), ElementsAre("new"));
 }
 
+// As var/run is on every host: a container sees it below /host, and has a /run of its own.
+TEST_F(HostFsTest, WritesAndRemovesWhereItReads) {
+  tree_.directory("run");
+  tree_.link("var/run", "/run");
+  const std::string mine = std::filesystem::path(tree_.path()).filename().string();
+  const std::string file = "var/run/" + mine + "/cdi/a.yaml";
+  ASSERT_TRUE(host_.write_file(file, "one", 0640));
+  EXPECT_EQ(host_.read_file("run/" + mine + "/cdi/a.yaml").value(), "one");
+  EXPECT_FALSE(std::filesystem::exists("/run/" + mine)) << "not outside the root";
+  const auto written = tree_.path() / "run" / mine / "cdi/a.yaml";
+  std::filesystem::permissions(written, std::filesystem::perms(0600));
+  ASSERT_TRUE(host_.write_file(file, "two", 0644));
+  EXPECT_EQ(static_cast<int>(std::filesystem::status(written).permissions()), 0600);
+  ASSERT_TRUE(host_.remove_file(file));
+  EXPECT_FALSE(std::filesystem::exists(written));
+  EXPECT_TRUE(host_.remove_file(file)) << "gone already";
+  EXPECT_TRUE(host_.remove_file("none/at/all"));
+}
+
 TEST_F(HostFsTest, TellsDeviceNodesFromFiles) {
   const HostFs real("/");
   EXPECT_EQ(real.device_number("dev/null").value(), (DeviceNumber{.major = 1, .minor = 3}));

@@ -94,6 +94,29 @@ TEST_F(HostWriterTest, WritesInOrderAndNothingBehindAFailure) {
   EXPECT_TRUE(writer_.write_in_order({}, note));
 }
 
+TEST_F(HostWriterTest, WritesOnlyWhereNothingIsSet) {
+  for (const char* unset : {"", "\n", "0", "0\n", " 0 \n"}) {
+    tree_.file("sys/type", unset);
+    EXPECT_TRUE(writer_.write_in_order({{{.path = "sys/type", .value = "7", .only_if_unset = true}}}, {}));
+    EXPECT_THAT(host_.read_file("sys/type").value(), testing::StartsWith("7")) << unset;
+  }
+  tree_.file("sys/first", "");
+  tree_.file("sys/last", "");
+  for (const char* set : {"1153", "00", "none"}) {
+    tree_.file("sys/type", set);
+    const std::vector<AttributeWrite> writes = {{.path = "sys/first", .value = "1", .only_if_unset = true},
+                                                {.path = "sys/type", .value = "7", .only_if_unset = true},
+                                                {.path = "sys/last", .value = "1", .only_if_unset = true}};
+    tree_.file("sys/first", "");
+    const auto done = writer_.write_in_order(writes, {});
+    ASSERT_FALSE(done) << set;
+    EXPECT_EQ(done.error().code, std::errc::file_exists);
+    EXPECT_EQ(host_.read_file("sys/first").value(), "1");
+    EXPECT_EQ(host_.read_file("sys/type").value(), set);
+    EXPECT_EQ(host_.read_file("sys/last").value(), "");
+  }
+}
+
 TEST_F(HostWriterTest, ReadsAnAttribute) {
   tree_.file("sys/driver_override", "vfio-pci\n");
   tree_.file("sys/empty", "");
@@ -225,6 +248,7 @@ TEST_F(HostWriterTest, AsksALibraryInAnotherProcess) {
 TEST_F(HostWriterTest, RefusesAWrongCallOfTheChild) {
   std::vector<std::string> words = {"ferry", std::string(kHostActVerb), "erase", "/"};
   std::vector<char*> arguments;
+  arguments.reserve(words.size());
   for (std::string& word : words) arguments.push_back(word.data());
   EXPECT_EQ(host_act_main(static_cast<int>(arguments.size()), arguments.data()), 2);
 }
@@ -232,11 +256,11 @@ TEST_F(HostWriterTest, RefusesAWrongCallOfTheChild) {
 /// A write that hangs: nobody reads the FIFO, so opening it for writing does not return.
 class StuckChildTest : public HostWriterTest {
  protected:
-  StuckChildTest() {
+  void SetUp() override {
     tree_.directory("sys");
     if (::mkfifo((tree_.path() / "sys/unbind").c_str(), 0600) != 0) throw std::runtime_error("mkfifo");
   }
-  ~StuckChildTest() override {
+  void TearDown() override {
     if (pid_ > 0 && !returned_) read_what_it_writes();
   }
 

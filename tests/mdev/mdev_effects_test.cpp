@@ -131,6 +131,11 @@ std::vector<KernelEffect> effects() {
        .after = {{Kind::reads, kGpu + "/" + kA + "/nvidia/vgpu_params",
                   "frame_rate_limiter=0,disable_vnc=1"}},
        .restore = {remove(kA)}},
+      {.name = "ABoardWithoutPlacesTellsNone",
+       .before = {create("nvidia-232", kA)},
+       .write = {kGpu + "/" + kA + "/nvidia/placement_id", "0"},
+       .error = ENXIO,
+       .restore = {remove(kA)}},
       {.name = "AWriteReplacesAllParameters",
        .before = {create("nvidia-232", kA), set_params(kA, "a=1,b=2")},
        .write = set_params(kA, "c=3"),
@@ -152,13 +157,7 @@ std::vector<KernelEffect> effects() {
 class MdevEffects : public testing::TestWithParam<KernelEffect> {};
 
 TEST_P(MdevEffects, Holds) {
-  std::map<std::string, std::string> names;
-  if (test::real_machine(names)) {
-    HostFs host("/");
-    SpawningWriter writer(host);
-    check_effect({.host = &host, .writer = &writer, .names = names}, GetParam());
-    return;
-  }
+  if (test::check_on_real_machine(GetParam())) return;
   FakeKernel kernel;
   FakeMdev mdev(kernel);
   kernel.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});

@@ -52,8 +52,20 @@ TEST_F(NvmlTest, ReadsWhatItKnowsOfAGpu) {
   EXPECT_EQ(gpu.mig_pending, GpuSwitch::off);
   EXPECT_EQ(gpu.mixed_sizes, GpuSwitch::off);
   ASSERT_EQ(gpu.profiles.size(), 7U);
-  EXPECT_EQ(gpu.profiles[0], (GpuInstanceProfile{.id = 0, .name = "7g.141gb", .most = 1, .left = 1}));
-  EXPECT_EQ(gpu.profiles[6], (GpuInstanceProfile{.id = 20, .name = "1g.18gb+me", .most = 1, .left = 1}));
+  EXPECT_EQ(gpu.profiles[0],
+            (GpuInstanceProfile{
+                .id = 0, .name = "7g.141gb", .most = 1, .left = 1, .slices = 7, .size = 8, .starts = {0}}));
+  EXPECT_EQ(
+      gpu.profiles[3],
+      (GpuInstanceProfile{
+          .id = 14, .name = "2g.35gb", .most = 3, .left = 3, .slices = 2, .size = 2, .starts = {0, 2, 4}}));
+  EXPECT_EQ(gpu.profiles[6], (GpuInstanceProfile{.id = 20,
+                                                 .name = "1g.18gb+me",
+                                                 .most = 1,
+                                                 .left = 1,
+                                                 .slices = 1,
+                                                 .size = 1,
+                                                 .starts = {0, 1, 2, 3, 4, 5, 6}}));
   EXPECT_THAT(gpu.instances, IsEmpty());
   ASSERT_EQ(gpu.types.size(), 4U);
   EXPECT_EQ(gpu.types[0], (ManagedType{.id = 1500,
@@ -87,13 +99,13 @@ TEST_F(NvmlTest, MakesAndRemovesGpuInstances) {
   const ManagedGpu gpu = must(nvml_.read(gpu_));
   EXPECT_EQ(gpu.mig, GpuSwitch::on);
   EXPECT_EQ(gpu.mixed_sizes, GpuSwitch::unsupported);
-  EXPECT_THAT(gpu.instances,
-              ElementsAre(GpuInstance{.id = 1, .profile = 14}, GpuInstance{.id = 2, .profile = 9}));
+  EXPECT_THAT(gpu.instances, ElementsAre(GpuInstance{.id = 1, .profile = 14, .start = 1},
+                                         GpuInstance{.id = 2, .profile = 9, .start = 2}));
   EXPECT_EQ(gpu.profiles[0].left, 0U);
   EXPECT_THAT(state(), HasSubstr("instance 2 9 1\n")) << "with its compute instance";
 
   must(nvml_.remove_instance(gpu_, 1));
-  EXPECT_THAT(must(nvml_.read(gpu_)).instances, ElementsAre(GpuInstance{.id = 2, .profile = 9}));
+  EXPECT_THAT(must(nvml_.read(gpu_)).instances, ElementsAre(GpuInstance{.id = 2, .profile = 9, .start = 2}));
   EXPECT_EQ(nvml_.remove_instance(gpu_, 1).error().code, Errc::not_found);
   const auto full = nvml_.make_instance(gpu_, 0);
   EXPECT_EQ(full.error().code, Errc::failed);

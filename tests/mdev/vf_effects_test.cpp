@@ -40,6 +40,13 @@ EffectWrite remove(const std::string& vf, const std::string& uuid) {
   return {kDevices + "{mdev_vf_" + vf + "}/" + uuid + "/remove", "1"};
 }
 
+EffectWrite move(const std::string& vf, const std::string& uuid, const std::string& placement) {
+  return {kDevices + "{mdev_vf_" + vf + "}/" + uuid + "/nvidia/placement_id", placement};
+}
+EffectFact at_place(const std::string& vf, const std::string& uuid, const std::string& placement) {
+  return {Kind::reads, kDevices + "{mdev_vf_" + vf + "}/" + uuid + "/nvidia/placement_id", placement};
+}
+
 std::vector<KernelEffect> mdev_effects() {
   return {
       {.name = "EachOffersOneOfAnyType",
@@ -96,6 +103,28 @@ std::vector<KernelEffect> mdev_effects() {
        .after = {{Kind::absent, "sys/bus/mdev/devices/" + kA},
                  {Kind::reads, available("a", "1156"), "1"},
                  {Kind::reads, available("b", "1147"), "1"}}},
+      {.name = "TheFirstFreePlaceIsGiven",
+       .before = {create("a", "1153", kA)},
+       .write = create("b", "1153", kB),
+       .after = {at_place("a", kA, "0"), at_place("b", kB, "1")},
+       .restore = {remove("a", kA), remove("b", kB)}},
+      {.name = "AnotherFreePlaceIsTaken",
+       .before = {create("a", "1153", kA)},
+       .write = move("a", kA, "3"),
+       .after = {at_place("a", kA, "3")},
+       .restore = {remove("a", kA)}},
+      {.name = "ThePlaceOfAnotherIsEINVAL",
+       .before = {create("a", "1153", kA), create("b", "1153", kB)},
+       .write = move("b", kB, "0"),
+       .error = EINVAL,
+       .after = {at_place("a", kA, "0"), at_place("b", kB, "1")},
+       .restore = {remove("a", kA), remove("b", kB)}},
+      {.name = "APlaceBehindTheLastIsEINVAL",
+       .before = {create("a", "1153", kA)},
+       .write = move("a", kA, "4"),
+       .error = EINVAL,
+       .after = {at_place("a", kA, "0")},
+       .restore = {remove("a", kA)}},
   };
 }
 
@@ -112,6 +141,13 @@ EffectFact carries(const std::string& vf, const std::string& type) {
 }
 EffectFact lists(const std::string& vf, const std::string& types) {
   return {Kind::reads, file_of(vf, "creatable_vgpu_types"), kHeader + types};
+}
+
+EffectWrite place(const std::string& vf, const std::string& placement) {
+  return {file_of(vf, "placement_id"), placement};
+}
+EffectFact places(const std::string& vf, const std::string& placement) {
+  return {Kind::reads, file_of(vf, "placement_id"), placement};
 }
 
 std::vector<KernelEffect> vendor_effects() {
@@ -167,6 +203,28 @@ std::vector<KernelEffect> vendor_effects() {
        .write = set("a", "0"),
        .after = {carries("a", "0")},
        .restore = {set("b", "1152"), set("b", "0")}},
+      {.name = "TheFirstFreePlaceIsGiven",
+       .before = {set("a", "1153")},
+       .write = set("b", "1153"),
+       .after = {places("a", "0"), places("b", "1")},
+       .restore = {set("a", "0"), set("b", "0")}},
+      {.name = "AnotherFreePlaceIsTaken",
+       .before = {set("a", "1153")},
+       .write = place("a", "3"),
+       .after = {places("a", "3"), carries("a", "1153")},
+       .restore = {set("a", "0")}},
+      {.name = "ThePlaceOfAnotherIsEINVAL",
+       .before = {set("a", "1153"), set("b", "1153")},
+       .write = place("b", "0"),
+       .error = EINVAL,
+       .after = {places("a", "0"), places("b", "1")},
+       .restore = {set("a", "0"), set("b", "0")}},
+      {.name = "APlaceBehindTheLastIsEINVAL",
+       .before = {set("a", "1153")},
+       .write = place("a", "4"),
+       .error = EINVAL,
+       .after = {places("a", "0")},
+       .restore = {set("a", "0")}},
       {.name = "ZeroWhereThereIsNoneDoesNothing", .write = set("a", "0"), .after = {carries("a", "0")}},
   };
 }
@@ -224,13 +282,8 @@ std::vector<KernelEffect> vf_effects() {
 class VfEffects : public testing::TestWithParam<KernelEffect> {};
 
 TEST_P(VfEffects, Holds) {
+  if (test::check_on_real_machine(GetParam())) return;
   std::map<std::string, std::string> names;
-  if (test::real_machine(names)) {
-    HostFs host("/");
-    SpawningWriter writer(host);
-    check_effect({.host = &host, .writer = &writer, .names = names}, GetParam());
-    return;
-  }
   FakeKernel kernel;
   FakeMdev mdev(kernel);
   FakeVendorVfio vfio(kernel);

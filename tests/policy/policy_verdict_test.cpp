@@ -130,7 +130,7 @@ TEST(PolicyExport, IsWhatTheNodeAgreesWith) {
   host.carry(0, "T4-4Q");
   const auto exported = export_policy(host.inventory, host.vgpus, "now");
   ASSERT_TRUE(exported) << exported.error().message;
-  EXPECT_EQ(policy_text({.file = {}, .policies = {*exported}}),
+  EXPECT_EQ(policy_text({.file = {}, .policies = {exported->policy}}),
             "version: v2\n"
             "policies:\n"
             "  now:\n"
@@ -160,15 +160,129 @@ TEST(PolicyExport, RefusesWhatNoPolicyCanSay) {
 TEST(PolicyExport, OfANodeWithoutGpusIsForNone) {
   const auto exported = export_policy({}, {}, "now");
   ASSERT_TRUE(exported) << exported.error().message;
-  EXPECT_THAT(exported->items.at(0).gpus.indices, IsEmpty());
-  EXPECT_FALSE(exported->items[0].gpus.all_devices);
+  EXPECT_THAT(exported->policy.items.at(0).gpus.indices, IsEmpty());
+  EXPECT_FALSE(exported->policy.items[0].gpus.all_devices);
+}
+
+VgpuType sized(const std::string& name, std::uint32_t framebuffer_mib) {
+  VgpuType type;
+  type.name = name;
+  type.short_name = name;
+  type.framebuffer_mib = framebuffer_mib;
+  return type;
+}
+ManagedGpu with_mixed_sizes(GpuSwitch mixed_sizes) {
+  ManagedGpu gpu;
+  gpu.mixed_sizes = mixed_sizes;
+  return gpu;
+}
+
+/// The items of what a host exports, and its notes.
+std::string exported(const Host& host, const ManagedGpus& managed = {}) {
+  const auto exported = export_policy(host.inventory, host.vgpus, "now", managed);
+  if (!exported) return exported.error().message;
+  const std::string text = policy_text({.file = {}, .policies = {exported->policy}});
+  const std::string head = "version: v2\npolicies:\n  now:\n";
+  EXPECT_EQ(text.substr(0, head.size()), head);
+  std::string out = text.substr(head.size());
+  for (const std::string& note : exported->notes) out += note + "\n";
+  return out;
+}
+
+TEST(PolicyExport, SaysTheParametersOfVgpus) {
+  Host host;
+  for (int i = 0; i < 3; ++i) host.add("nvidia");
+  for (unsigned gpu = 0; gpu < 3; ++gpu) host.carry(gpu, "T4-4Q");
+  host.carry(0, "T4-4C");
+  host.carry(1, "T4-4C");
+  host.vgpus.gpus[0].devices[0].params = "b=2 a=1";
+  host.vgpus.gpus[1].devices[0].params = "a=1,b=2";
+  host.vgpus.gpus[1].devices[1].params = "";
+  host.vgpus.gpus[2].devices[0].params = "";
+  EXPECT_EQ(exported(host),
+            "  - devices: [0, 1]\n"
+            "    mode: vgpu\n"
+            "    vgpu-devices:\n"
+            "      T4-4C: 1\n"
+            "      T4-4Q: {count: 1, vgpu-params: \"b=2,a=1\"}\n"
+            "  - devices: [2]\n"
+            "    mode: vgpu\n"
+            "    vgpu-devices:\n"
+            "      T4-4Q: 1\n");
+}
+
+TEST(PolicyExport, LeavesOutParametersThatDifferWithinATypeAndSaysSo) {
+  Host host;
+  host.add("nvidia");
+  host.carry(0, "T4-4Q");
+  host.carry(0, "T4-4Q");
+  host.vgpus.gpus[0].devices[1].params = "a=1";
+  EXPECT_EQ(
+      exported(host),
+      "  - devices: [0]\n    mode: vgpu\n    vgpu-devices:\n      T4-4Q: 2\n"
+      "GPU 0 (0000:00:00.0): its 2 vGPUs of type T4-4Q differ in their parameters, which stand once for "
+      "all of a type: left out\n");
+  host.vgpus.gpus[0].devices[0].params = "no parameter";
+  EXPECT_THAT(exported(host),
+              testing::HasSubstr("'no parameter', cannot stand in a file: 'no' is no key=value"));
+}
+
+TEST(PolicyExport, SaysMixedSizesWhereVgpusDifferOrNvmlSaysSo) {
+  Host host;
+  for (int i = 0; i < 4; ++i) {
+    VgpuGpu& gpu = host.add("nvidia");
+    gpu.framework = VgpuFramework::vendor_vfio;
+    gpu.unlisted = {sized("L40S-8Q", 8192), sized("L40S-16Q", 16384)};
+    host.carry(gpu.index, "L40S-8Q");
+    host.vgpus.gpus.back().devices.back().type_name = "L40S-8Q";
+  }
+  host.carry(0, "L40S-16Q");
+  host.vgpus.gpus[0].devices.back().type_name = "L40S-16Q";
+  const auto address = [&](unsigned index) { return host.vgpus.gpus[index].address(); };
+  EXPECT_FALSE(asks_library_to_export(host.vgpus.gpus[0]));
+  EXPECT_TRUE(asks_library_to_export(host.vgpus.gpus[1]));
+  ManagedGpus managed;
+  managed.emplace(address(1), with_mixed_sizes(GpuSwitch::on));
+  managed.emplace(address(2), with_mixed_sizes(GpuSwitch::off));
+  managed.emplace(address(3), fail(Errc::unsupported, "this host has no libnvidia-ml.so.1"));
+  EXPECT_EQ(exported(host, managed),
+            "  - devices: [0]\n"
+            "    mode: vgpu\n"
+            "    mixed-sizes: true\n"
+            "    vgpu-devices:\n"
+            "      L40S-16Q: 1\n"
+            "      L40S-8Q: 1\n"
+            "  - devices: [1]\n"
+            "    mode: vgpu\n"
+            "    mixed-sizes: true\n"
+            "    vgpu-devices:\n"
+            "      L40S-8Q: 1\n"
+            "  - devices: [2, 3]\n"
+            "    mode: vgpu\n"
+            "    vgpu-devices:\n"
+            "      L40S-8Q: 1\n"
+            "GPU 3 (0000:03:00.0): whether mixed sizes are on is not known, and left out: this host has no "
+            "libnvidia-ml.so.1\n");
+}
+
+TEST(PolicyExport, TakesMigBackedVgpusOfSeveralSizesForNoMixedOnes) {
+  Host host;
+  VgpuGpu& gpu = host.add("nvidia");
+  gpu.framework = VgpuFramework::vendor_vfio;
+  gpu.unlisted = {sized("H200X-1-18C", 18432), sized("H200X-2-35C", 35840)};
+  for (const char* type : {"H200X-1-18C", "H200X-2-35C"}) {
+    host.carry(0, type);
+    host.vgpus.gpus[0].devices.back().type_name = type;
+  }
+  EXPECT_FALSE(asks_library_to_export(host.vgpus.gpus[0]));
+  EXPECT_THAT(exported(host), testing::Not(testing::HasSubstr("mixed-sizes")));
 }
 
 /// A policy file in its own words, from the file on; it reads back as the same.
 std::string again(const std::string& text) {
   const std::string once = policy_text(read(text));
   EXPECT_EQ(policy_text(read(once)), once);
-  return once;
+  return std::string{once};
 }
 
 TEST(PolicyText, OfAProfileIsAPolicy) {

@@ -265,6 +265,17 @@ INSTANTIATE_TEST_SUITE_P(
             "p.yaml:4: policies.a[0].vgpu-devices.T4-4Q.placement: expected a plain whole number such as "
             "0 or 4, found -1"},
         BadPolicy{
+            "version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: {count: "
+            "1, placement: [0]}, T4-4C: {count: 2, placement: [1, 0]}}}\n",
+            "p.yaml:4: policies.a[0].vgpu-devices.T4-4C.placement: 0 is asked for by T4-4Q too: two vGPUs "
+            "cannot have one place"},
+        BadPolicy{
+            "version: v2\npolicies:\n  a:\n  - {devices: all, mode: vgpu, vgpu-devices: {A100-1-5C: {count: "
+            "1, placement: [0]}}}\n",
+            "p.yaml:4: policies.a[0].vgpu-devices.A100-1-5C.placement: A100-1-5C is MIG-backed: its place is "
+            "its "
+            "GPU instance's"},
+        BadPolicy{
             "version: v1\nvgpu-configs:\n  a:\n  - {devices: all, vgpu-devices: {T4-4Q: {count: 1}}}\n",
             "p.yaml:4: vgpu-configs.a[0].vgpu-devices.T4-4Q: the count must be a plain whole number such "
             "as 4, found a map"},

@@ -193,6 +193,21 @@ void FakeKernel::enable_vfs(const std::string& address, unsigned count) {
   }
 }
 
+void FakeKernel::adopt_vfs(const std::string& address) {
+  std::erase_if(functions_, [&](const auto& entry) { return entry.second.physical_function == address; });
+  const auto now = vfs_of(address);
+  for (const std::string& name : now) {
+    FakeFunction function = functions_.at(address);
+    function.address = name;
+    function.group = group_of(name);
+    function.physical_function = address;
+    function.totalvfs.reset();
+    function.numvfs = 0;
+    functions_[name] = function;
+  }
+  functions_.at(address).numvfs = static_cast<unsigned>(now.size());
+}
+
 void FakeKernel::on_vfs(std::function<void(const std::string&)> came,
                         std::function<void(const std::string&)> going) {
   vf_came_.push_back(std::move(came));

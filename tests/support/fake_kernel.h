@@ -71,6 +71,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   /// Makes all virtual functions of a function, with its IDs and class, each in an IOMMU group of its own
   /// where the function has one, and on the function's driver; or, with 0, none. As sriov_numvfs does.
   void enable_vfs(const std::string& address, unsigned count);
+  /// Takes over the virtual functions in the tree, which a process that has died has made or taken away.
+  void adopt_vfs(const std::string& address);
   /// What drivers do with virtual functions that have come or are about to go.
   void on_vfs(std::function<void(const std::string& address)> came,
               std::function<void(const std::string& address)> going);

@@ -67,6 +67,8 @@ FakeMdev::FakeMdev(FakeKernel& kernel) : kernel_(kernel) {
     kernel_.file(parent_path(names[0]) / names[1] / "nvidia/vgpu_params", (value == " " ? "" : value) + "\n");
     return 0;
   });
+  kernel_.on_write("sys/bus/pci/devices/*/*/nvidia/placement_id",
+                   [this](const auto& names, const auto& value) { return move(names[0], names[1], value); });
   kernel_.on_vfs(
       [this](const std::string& address) {
         if (const auto types = of_vfs_.find(owner(address)); types != of_vfs_.end())
@@ -214,6 +216,11 @@ int FakeMdev::create(const std::string& address, const std::string& type_id, con
   const auto device = parent_path(address) / uuid;
   kernel_.file(device / "remove", "");
   if (has_params) kernel_.file(device / "nvidia/vgpu_params", "\n");
+  const auto taken = places_on(gpu);
+  unsigned place = 0;
+  while (taken.contains(place)) ++place;
+  const bool tells_place = has_placements && gpu != address;
+  kernel_.file(device / "nvidia/placement_id", tells_place ? std::to_string(place) + "\n" : "");
   kernel_.link(device / "mdev_type", fs::path("../mdev_supported_types") / type_id);
   kernel_.link(type_path(address, type_id) / "devices" / uuid, fs::path("../../..") / uuid);
   kernel_.link(fs::path(kBusDevices) / uuid, fs::path("../../../devices/pci0000:00") / address / uuid);
@@ -228,6 +235,29 @@ int FakeMdev::create(const std::string& address, const std::string& type_id, con
     kernel_.file(device / "vfio-dev" / ("vfio" + group) / "dev", fmt::format("511:{}\n", group));
   }
   update_available(address);
+  return 0;
+}
+
+std::set<unsigned> FakeMdev::places_on(const std::string& gpu) const {
+  std::set<unsigned> out;
+  for (const std::string& parent : parents_of(gpu)) {
+    for (const std::string& uuid : uuids_on(parent)) {
+      const auto place = kernel_.read_attribute(parent_path(parent) / uuid / "nvidia/placement_id");
+      if (place && !place->empty()) out.insert(static_cast<unsigned>(std::stoul(*place)));
+    }
+  }
+  return out;
+}
+
+int FakeMdev::move(const std::string& address, const std::string& uuid, const std::string& value) {
+  if (value.empty() || value.find_first_not_of("0123456789") != std::string::npos) return EINVAL;
+  const auto path = parent_path(address) / uuid / "nvidia/placement_id";
+  if (kernel_.read_attribute(path).value_or("").empty()) return ENXIO;
+  const auto place = static_cast<unsigned>(std::stoul(value));
+  const std::string type = kernel_.link_name(parent_path(address) / uuid / "mdev_type").value();
+  if (place >= number(type_path(address, type) / ".max_instances")) return EINVAL;
+  if (number(path) != place && places_on(owner(address)).contains(place)) return EINVAL;
+  kernel_.file(path, value + "\n");
   return 0;
 }
 

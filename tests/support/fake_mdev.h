@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,12 +51,16 @@ class FakeMdev {
   bool swallow_removes = false;
   bool swallow_params = false;
   bool has_params = true;         ///< its vGPUs have parameters
+  bool has_placements = true;     ///< those on virtual functions have places in memory, the first one free
   bool leave_driverless = false;  ///< new devices get no driver and no group
   unsigned hidden_vgpus = 0;      ///< so many fewer can be created than available_instances says
 
  private:
   int create(const std::string& address, const std::string& type_id, const std::string& value);
   int remove(const std::string& address, const std::string& uuid, const std::string& value);
+  int move(const std::string& address, const std::string& uuid, const std::string& value);
+  /// Those that are taken on a GPU.
+  std::set<unsigned> places_on(const std::string& gpu) const;
   unsigned number(const std::filesystem::path& relative) const;
   void remove_parent(const std::string& address);
   /// The function that the framebuffer is of.

@@ -19,15 +19,17 @@ struct Profile {
   const char* name;
   std::uint32_t most;
   std::uint32_t memory_slices;  // of eight
+  std::uint32_t slices;         // of seven
+  std::uint32_t places;         // one behind the other
 };
 constexpr std::uint32_t kMemorySlices = 8;
-constexpr std::array<Profile, 7> kProfiles = {{{0, "7g.141gb", 1, 8},
-                                               {5, "4g.71gb", 1, 4},
-                                               {9, "3g.71gb", 2, 4},
-                                               {14, "2g.35gb", 3, 2},
-                                               {15, "1g.35gb", 4, 2},
-                                               {19, "1g.18gb", 7, 1},
-                                               {20, "1g.18gb+me", 1, 1}}};
+constexpr std::array<Profile, 7> kProfiles = {{{0, "7g.141gb", 1, 8, 7, 1},
+                                               {5, "4g.71gb", 1, 4, 4, 1},
+                                               {9, "3g.71gb", 2, 4, 3, 2},
+                                               {14, "2g.35gb", 3, 2, 2, 3},
+                                               {15, "1g.35gb", 4, 2, 1, 4},
+                                               {19, "1g.18gb", 7, 1, 1, 7},
+                                               {20, "1g.18gb+me", 1, 1, 1, 7}}};
 
 const Profile& profile_of(std::uint32_t id) {
   return *std::ranges::find(kProfiles, id, &Profile::id);
@@ -135,7 +137,14 @@ Result<ManagedGpu> FakeMig::read(const PciAddress& gpu) {
   for (const Profile& profile : kProfiles) {
     const std::uint32_t left =
         std::min(profile.most - count[profile.id], (kMemorySlices - used) / profile.memory_slices);
-    out.profiles.push_back({.id = profile.id, .name = profile.name, .most = profile.most, .left = left});
+    out.profiles.push_back({.id = profile.id,
+                            .name = profile.name,
+                            .most = profile.most,
+                            .left = left,
+                            .slices = profile.slices,
+                            .size = profile.memory_slices});
+    for (std::uint32_t i = 0; i < profile.places; ++i)
+      out.profiles.back().starts.push_back(i * profile.memory_slices);
   }
   return out;
 }

@@ -21,6 +21,9 @@ fs::path current_path(const std::string& address) {
 fs::path params_path(const std::string& address) {
   return function_path(address) / "nvidia/vgpu_params";
 }
+fs::path placement_path(const std::string& address) {
+  return function_path(address) / "nvidia/placement_id";
+}
 // A hidden file: a VM in another process holds it too.
 fs::path held_path(const std::string& address) {
   return function_path(address) / "nvidia/.held";
@@ -40,6 +43,8 @@ FakeVendorVfio::FakeVendorVfio(FakeKernel& kernel) : kernel_(kernel) {
     kernel_.file(params_path(names[0]), (value == " " ? "" : value) + "\n");
     return 0;
   });
+  kernel_.on_write("sys/bus/pci/devices/*/nvidia/placement_id",
+                   [this](const auto& names, const auto& value) { return move(names[0], value); });
   kernel_.on_vfs(
       [this](const std::string& address) {
         if (gpus_.contains(owner(address))) add_function(address);
@@ -149,6 +154,30 @@ void FakeVendorVfio::update_creatable(const std::string& address) {
   }
 }
 
+std::set<unsigned> FakeVendorVfio::places_on(const std::string& address) const {
+  std::set<unsigned> out;
+  for (const std::string& function : kernel_.vfs_of(address)) {
+    if (const auto place = kernel_.read_attribute(placement_path(function)))
+      out.insert(static_cast<unsigned>(std::stoul(*place)));
+  }
+  return out;
+}
+
+// As in the test module of the node: a vGPU takes one place, whatever its size.
+int FakeVendorVfio::move(const std::string& function, const std::string& value) {
+  if (value.empty() || value.find_first_not_of("0123456789") != std::string::npos) return EINVAL;
+  const auto now = kernel_.read_attribute(placement_path(function));
+  if (!now) return ENXIO;
+  if (kernel_.exists(held_path(function))) return EPERM;
+  const auto place = static_cast<unsigned>(std::stoul(value));
+  const std::string gpu = owner(function);
+  const FakeVgpuType* type = find(gpu, type_on(function));
+  if (type == nullptr || place >= type->max_instances) return EINVAL;
+  if (*now != value && places_on(gpu).contains(place)) return EINVAL;
+  if (!swallow_moves) kernel_.file(placement_path(function), value + "\n");
+  return 0;
+}
+
 int FakeVendorVfio::write(const std::string& function, const std::string& value) {
   if (value.empty() || value.find_first_not_of("0123456789") != std::string::npos) return EINVAL;
   if (kernel_.exists(held_path(function))) return EPERM;
@@ -156,7 +185,9 @@ int FakeVendorVfio::write(const std::string& function, const std::string& value)
   if (value == "0") {
     if (swallow_removes) return 0;
     kernel_.file(current_path(function), "0\n");
-    if (kernel_.exists(params_path(function))) kernel_.remove(params_path(function));
+    for (const fs::path& path : {params_path(function), placement_path(function)}) {
+      if (kernel_.exists(path)) kernel_.remove(path);
+    }
   } else {
     const FakeVgpuType* type = find(gpu, value);
     if (type == nullptr) return EINVAL;
@@ -166,6 +197,12 @@ int FakeVendorVfio::write(const std::string& function, const std::string& value)
     if (swallow_creates) return 0;
     kernel_.file(current_path(function), value + "\n");
     kernel_.file(params_path(function), "\n");  // not readable before
+    if (has_placements) {
+      const auto taken = places_on(gpu);
+      unsigned place = 0;
+      while (taken.contains(place)) ++place;
+      kernel_.file(placement_path(function), std::to_string(place) + "\n");
+    }
   }
   update_creatable(gpu);
   return 0;

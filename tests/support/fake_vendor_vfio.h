@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,11 +48,15 @@ class FakeVendorVfio {
   // Drivers that misbehave.
   bool swallow_creates = false;  ///< the write succeeds and does nothing
   bool swallow_removes = false;
-  unsigned hidden_vgpus = 0;  ///< so many fewer can be created than the lists say
+  bool swallow_moves = false;
+  bool has_placements = true;  ///< its vGPUs have places in memory, which can be chosen; first one free
+  unsigned hidden_vgpus = 0;   ///< so many fewer can be created than the lists say
   std::string header = "ID    : vGPU Name\n";
 
  private:
   int write(const std::string& function, const std::string& value);
+  int move(const std::string& function, const std::string& value);
+  std::set<unsigned> places_on(const std::string& address) const;
   void add_function(const std::string& function);
   void update_creatable(const std::string& address);
   struct Carried {

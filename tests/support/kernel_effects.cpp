@@ -76,4 +76,13 @@ bool real_machine(std::map<std::string, std::string>& names) {
   return true;
 }
 
+bool check_on_real_machine(const KernelEffect& effect) {
+  std::map<std::string, std::string> names;
+  if (!real_machine(names)) return false;
+  HostFs host("/");
+  SpawningWriter writer(host);
+  check_effect({.host = &host, .writer = &writer, .names = names}, effect);
+  return true;
+}
+
 }  // namespace ferry::test

@@ -61,5 +61,7 @@ void check_effect(const EffectHost& machine, const KernelEffect& effect);
 /// The real kernel, when the environment says so: FERRY_EFFECTS_NAMES is a file of lines name=value.
 /// Otherwise false, and the table runs on a fake.
 bool real_machine(std::map<std::string, std::string>& names);
+/// Runs one row there, if so; otherwise false.
+bool check_on_real_machine(const KernelEffect& effect);
 
 }  // namespace ferry::test

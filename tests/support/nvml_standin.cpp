@@ -37,15 +37,16 @@ struct Profile {
   unsigned slices;
   unsigned most;
   unsigned memory_slices;
+  unsigned places;
   const char* name;
 };
-constexpr std::array<Profile, 7> kProfiles = {{{0, 19, 1, 7, 1, "MIG 1g.18gb"},
-                                               {1, 14, 2, 3, 2, "MIG 2g.35gb"},
-                                               {2, 9, 3, 2, 4, "MIG 3g.71gb"},
-                                               {3, 5, 4, 1, 4, "MIG 4g.71gb"},
-                                               {4, 0, 7, 1, 8, "MIG 7g.141gb"},
-                                               {7, 20, 1, 1, 1, "MIG 1g.18gb+me"},
-                                               {9, 15, 1, 4, 2, "MIG 1g.35gb"}}};
+constexpr std::array<Profile, 7> kProfiles = {{{0, 19, 1, 7, 1, 7, "MIG 1g.18gb"},
+                                               {1, 14, 2, 3, 2, 3, "MIG 2g.35gb"},
+                                               {2, 9, 3, 2, 4, 2, "MIG 3g.71gb"},
+                                               {3, 5, 4, 1, 4, 1, "MIG 4g.71gb"},
+                                               {4, 0, 7, 1, 8, 1, "MIG 7g.141gb"},
+                                               {7, 20, 1, 1, 1, 7, "MIG 1g.18gb+me"},
+                                               {9, 15, 1, 4, 2, 4, "MIG 1g.35gb"}}};
 
 struct Type {
   unsigned id;
@@ -206,6 +207,18 @@ Status nvmlDeviceGetGpuInstanceProfileInfoV(nvml::Device /*device*/, unsigned nu
   std::strncpy(info->name.data(), found->name, info->name.size() - 1);
   return nvml::kSuccess;
 }
+// One behind the other, as on all boards that were seen; the last ones first, since no order is promised.
+Status nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvml::Device /*device*/, unsigned profile,
+                                                     nvml::GpuInstancePlacement* out, unsigned* count) {
+  for (const Profile& known : kProfiles) {
+    if (known.id != profile) continue;
+    *count = known.places;
+    for (unsigned i = 0; i < known.places; ++i)
+      out[known.places - 1 - i] = {.start = i * known.memory_slices, .size = known.memory_slices};
+    return nvml::kSuccess;
+  }
+  return nvml::kInvalidArgument;
+}
 Status nvmlDeviceGetGpuInstanceRemainingCapacity(nvml::Device /*device*/, unsigned profile, unsigned* count) {
   const State state = State::read();
   for (const Profile& known : kProfiles)
@@ -229,6 +242,7 @@ Status nvmlDeviceGetGpuInstanceById(nvml::Device /*device*/, unsigned id, nvml::
 Status nvmlGpuInstanceGetInfo(nvml::Instance instance, nvml::GpuInstanceInfo* info) {
   info->id = instance->id;
   info->profile_id = instance->profile;
+  info->placement_start = instance->id;  // which one does not matter here
   return nvml::kSuccess;
 }
 Status nvmlDeviceCreateGpuInstance(nvml::Device /*device*/, unsigned profile, nvml::Instance* out) {

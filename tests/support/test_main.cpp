@@ -14,7 +14,11 @@ namespace {
 // For the tests of the writer: says what it was told, or does not come back.
 std::string echo(const ferry::HostFs& host, std::string_view request) {
   if (request == "die") std::abort();
-  if (request == "too much") return std::string(65UL * 1024, 'x');
+  if (request == "too much") {
+    constexpr std::size_t kMoreThanAnAnswer = 65UL * 1024;
+    std::string much(kMoreThanAnAnswer, 'x');
+    return much;
+  }
   return host.root().string() + " " + std::string(request);
 }
 

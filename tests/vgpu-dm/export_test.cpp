@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/gpu_node.h"
+#include "vgpu-dm/carried_extras.h"
 #include "vgpu-dm/verdict.h"
 
 namespace ferry {
@@ -123,6 +124,22 @@ TEST_F(Export, RefusesANameThatMayBeTwoTypes) {
   const auto error = refusal();
   EXPECT_EQ(test::code_of(error), Errc::unsupported);
   EXPECT_THAT(message_of(error), HasSubstr("DC-16Q may be NVIDIA One DC-16Q (nvidia-900) or"));
+}
+
+TEST_F(Export, SaysWhatV1HasNoWordsFor) {
+  EXPECT_THAT(unsaid_by_v1(node.view().inventory), IsEmpty());
+  Profile tuned = profile("  - {devices: [1], vgpu-devices: {T4-4Q: 2}}\n");
+  tuned.items.front().vgpus.front().params = VgpuParams::parse("a=1").value();
+  node.make(tuned);
+  VgpuInventory inventory = node.view().inventory;
+  EXPECT_THAT(unsaid_by_v1(inventory),
+              testing::ElementsAre(HasSubstr("GPU 1 (0000:06:00.0): its vGPUs have parameters")));
+  inventory.gpus[1].devices[0].type_id = "nvidia-233";  // of another size
+  inventory.gpus[1].devices[0].type_name = "GRID T4-8Q";
+  inventory.gpus[1].devices[0].short_name = "T4-8Q";
+  EXPECT_THAT(unsaid_by_v1(inventory),
+              testing::ElementsAre(HasSubstr("GPU 1 (0000:06:00.0): carries vGPUs of several sizes"),
+                                   HasSubstr("parameters")));
 }
 
 class ExportName : public testing::TestWithParam<std::pair<std::string, bool>> {};

@@ -10,7 +10,6 @@ namespace {
 
 using test::code_of;
 using test::GpuNode;
-using test::hint_of;
 using test::message_of;
 using test::on;
 using test::profile;

@@ -15,20 +15,30 @@ using test::message_of;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-/// The profiles that an H200 showed, as it shows them empty.
+/// The profiles that an H200 showed, as it shows them empty, with the places that NVIDIA's guide to MIG
+/// gives.
 ManagedGpu h200() {
-  return {.vgpu_host = true,
-          .mig = GpuSwitch::on,
-          .mig_pending = GpuSwitch::on,
-          .profiles = {{.id = 0, .name = "7g.141gb", .most = 1, .left = 1},
-                       {.id = 5, .name = "4g.71gb", .most = 1, .left = 1},
-                       {.id = 9, .name = "3g.71gb", .most = 2, .left = 2},
-                       {.id = 14, .name = "2g.35gb", .most = 3, .left = 3},
-                       {.id = 15, .name = "1g.35gb", .most = 4, .left = 4},
-                       {.id = 19, .name = "1g.18gb", .most = 7, .left = 7},
-                       {.id = 20, .name = "1g.18gb+me", .most = 1, .left = 1}},
-          .instances = {},
-          .types = {}};
+  const std::vector<std::uint32_t> kEach = {0, 1, 2, 3, 4, 5, 6};
+  return {
+      .vgpu_host = true,
+      .mig = GpuSwitch::on,
+      .mig_pending = GpuSwitch::on,
+      .profiles =
+          {{.id = 0, .name = "7g.141gb", .most = 1, .left = 1, .slices = 7, .size = 8, .starts = {0}},
+           {.id = 5, .name = "4g.71gb", .most = 1, .left = 1, .slices = 4, .size = 4, .starts = {0}},
+           {.id = 9, .name = "3g.71gb", .most = 2, .left = 2, .slices = 3, .size = 4, .starts = {0, 4}},
+           {.id = 14, .name = "2g.35gb", .most = 3, .left = 3, .slices = 2, .size = 2, .starts = {0, 2, 4}},
+           {.id = 15,
+            .name = "1g.35gb",
+            .most = 4,
+            .left = 4,
+            .slices = 1,
+            .size = 2,
+            .starts = {0, 2, 4, 6}},
+           {.id = 19, .name = "1g.18gb", .most = 7, .left = 7, .slices = 1, .size = 1, .starts = kEach},
+           {.id = 20, .name = "1g.18gb+me", .most = 1, .left = 1, .slices = 1, .size = 1, .starts = kEach}},
+      .instances = {},
+      .types = {}};
 }
 
 PciFunction function(std::uint16_t device) {
@@ -164,6 +174,65 @@ TEST_F(InstancePlanTest, TooManyAreRefusedBeforeAnythingIsMade) {
   EXPECT_EQ(code_of(refused.refusal), Errc::invalid_config);
   EXPECT_EQ(message_of(refused.refusal),
             "p.yaml:7: GPU 0: 3 x H200X-3-71C need 3 GPU instances 3g.71gb, and 2 fit");
+}
+
+class KindsTogether : public InstancePlanTest {
+ protected:
+  bool fit() const {
+    const InstancePlan made = plan();
+    if (made.refusal) {
+      EXPECT_EQ(code_of(made.refusal), Errc::invalid_config);
+      EXPECT_THAT(made.steps, IsEmpty());
+    }
+    return !made.refusal;
+  }
+  void want_only(std::initializer_list<std::pair<const char*, std::uint32_t>> wants) {
+    wants_.clear();
+    for (const auto& [type, count] : wants) want(type, count);
+  }
+};
+
+TEST_F(KindsTogether, FitByTheirMemoryAndTheirSlices) {
+  want_only({{"H200X-4-71C", 1}, {"H200X-3-71C", 1}});
+  EXPECT_TRUE(fit());
+  want_only({{"H200X-3-71C", 1}, {"H200X-2-35C", 2}});
+  EXPECT_TRUE(fit());
+  want_only({{"H200X-2-35C", 3}, {"H200X-1-18C", 1}});
+  EXPECT_TRUE(fit());
+  // Seven of seven slices, but nine of eight of the memory.
+  want_only({{"H200X-3-71C", 2}, {"H200X-1-18C", 1}});
+  EXPECT_FALSE(fit());
+  EXPECT_EQ(
+      message_of(plan().refusal),
+      "p.yaml:6: GPU 0: the GPU instances that its vGPUs need do not fit beside each other: 2 x 3g.71gb, "
+      "1 x 1g.18gb");
+  // Eight of eight of the memory, but eight of seven slices.
+  want_only({{"H200X-4-71C", 1}, {"H200X-2-35C", 2}});
+  EXPECT_FALSE(fit());
+  want_only({{"H200X-7-141C", 1}, {"H200X-1-18C", 1}});
+  EXPECT_FALSE(fit());
+}
+
+TEST_F(KindsTogether, FitBesideWhatStaysWhereItIs) {
+  want_only({{"H200X-3-71C", 1}, {"H200X-1-18C", 1}});
+  gpu_.instances = {{.id = 3, .profile = 19, .start = 2}};
+  left(9, 1);
+  busy_ = {3};
+  EXPECT_TRUE(fit());
+  want_only({{"H200X-4-71C", 1}, {"H200X-1-18C", 1}});  // which begins at 0 only
+  left(5, 0);
+  EXPECT_FALSE(fit());
+  busy_ = {};
+  EXPECT_TRUE(fit()) << "what carries nothing is no obstacle";
+}
+
+TEST_F(KindsTogether, AreLeftToADriverThatDoesNotTellTheirPlaces) {
+  for (GpuInstanceProfile& profile : gpu_.profiles) {
+    profile.starts.clear();
+    profile.slices = 0;
+  }
+  want_only({{"H200X-3-71C", 2}, {"H200X-1-18C", 1}});
+  EXPECT_TRUE(fit());
 }
 
 TEST_F(InstancePlanTest, WhatNobodyKnowsIsRefused) {

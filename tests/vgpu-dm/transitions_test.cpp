@@ -156,13 +156,24 @@ void PrintTo(const Way& way, std::ostream* out) {
   *out << name_of(way.framework) << ", " << way.from << " to " << way.to;
 }
 
-std::vector<Way> disturbed_ways() {
+/// With FERRY_EVERY_WAY set all that there are, for the suite that has time for them.
+std::vector<std::pair<std::size_t, std::size_t>> ways() {
   // Some of everything: more, fewer, another series, another size, from a full GPU, to nothing.
-  constexpr std::array<std::pair<std::size_t, std::size_t>, 6> kWays = {
-      {{9, 12}, {10, 13}, {15, 12}, {12, 16}, {4, 0}, {18, 4}}};
+  if (std::getenv("FERRY_EVERY_WAY") == nullptr)
+    return {{9, 12}, {10, 13}, {15, 12}, {12, 16}, {4, 0}, {18, 4}};
+  std::vector<std::pair<std::size_t, std::size_t>> out;
+  for (std::size_t from = 0; from < profiles().size(); ++from) {
+    for (std::size_t to = 0; to < profiles().size(); ++to) {
+      if (from != to) out.emplace_back(from, to);
+    }
+  }
+  return out;
+}
+
+std::vector<Way> disturbed_ways() {
   std::vector<Way> out;
   for (const VgpuFramework framework : kKinds) {
-    for (const auto& [from, to] : kWays) out.push_back({.framework = framework, .from = from, .to = to});
+    for (const auto& [from, to] : ways()) out.push_back({.framework = framework, .from = from, .to = to});
   }
   return out;
 }

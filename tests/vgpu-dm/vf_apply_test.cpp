@@ -190,17 +190,61 @@ TEST_P(OnFunctions, AreSeenToGoOnlyAfterAWhile) {
   EXPECT_THAT(node.devices(), ElementsAre(device(kFirst, "T4-4Q")));
 }
 
-TEST_P(OnFunctions, AreNotWrittenWhereSomebodyElseHasTakenTheRoom) {
+TEST_P(OnFunctions, AreTakenBackWhereSomebodyElseHasTakenTheRoom) {
   std::size_t writes = 0;
   const auto outcome = apply_profile(node.host(), on("[0]", "{T4-8Q: 2}"), [&](const auto&, const auto&) {
     if (++writes == 1) node.carry(node.vf(7), "nvidia-233");
   });
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->gpus[0].kind, Kind::failed);
-  EXPECT_EQ(
-      test::message_of(outcome->gpus[0].error),
-      "create T4-8Q" + named(id(kSecond, "T4-8Q")) + " on 0000:05:00.5: 0000:05:00.5 no longer offers T4-8Q");
-  EXPECT_THAT(node.kernel.writes(), testing::Not(testing::Contains(testing::HasSubstr("0000:05:00.5/"))));
+  EXPECT_THAT(test::message_of(outcome->gpus[0].error),
+              testing::StartsWith("create T4-8Q" + named(id(kSecond, "T4-8Q")) +
+                                  " on 0000:05:00.5: 0000:05:00.5 no longer offers T4-8Q: write /"));
+  EXPECT_THAT(node.devices(), ElementsAre("T4-8Q " + (vendor() ? node.vf(7) : KindNode::kUuid)))
+      << "theirs, and not ours";
+  EXPECT_THAT(outcome->gpus[0].undo_errors, IsEmpty());
+}
+
+TEST_P(OnFunctions, AreMissedWhereSomebodyElseHasTakenTheirPlace) {
+  node.make(on("[0]", "{T4-8Q: 1}"));
+  const auto outcome =
+      apply_profile(node.host(), on("[0]", "{T4-4Q: 2}"), [&](const VgpuStep& step, const auto&) {
+        if (step.kind == VgpuStep::Kind::remove) node.carry(kFirst, "nvidia-234");
+      });
+  ASSERT_TRUE(outcome);
+  const GpuOutcome& gpu = outcome->gpus[0];
+  EXPECT_EQ(gpu.kind, Kind::failed);
+  EXPECT_THAT(node.devices(), ElementsAre("T4-16Q " + (vendor() ? kFirst : std::string(KindNode::kUuid))));
+  ASSERT_THAT(gpu.undo_errors, SizeIs(1));
+  EXPECT_THAT(gpu.undo_errors[0].message,
+              testing::AllOf(testing::HasSubstr("(T4-8Q) is gone"),
+                             testing::HasSubstr("another one is on 0000:05:00.4")));
+}
+
+TEST_P(OnFunctions, AreNotTakenBackWhereSomebodyElseHasMadeThemAgain) {
+  const std::string uuid = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a11";
+  node.carry(node.vf(7), "nvidia-233");
+  int removals = 0;
+  // It comes behind the first look, goes in the second stage, and comes again.
+  const auto outcome =
+      apply_profile(node.host(), on("[0]", "{T4-4Q: 2}"), [&](const VgpuStep& step, const auto&) {
+        if (step.kind == VgpuStep::Kind::remove && ++removals <= 2)
+          node.carry(node.vf(6), "nvidia-233", uuid);
+      });
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->gpus[0].kind, Kind::failed);
+  EXPECT_THAT(node.devices(), testing::Contains("T4-8Q " + (vendor() ? node.vf(6) : uuid)));
+}
+
+TEST_P(OnFunctions, AreNotMadeOverSomebodyElses) {
+  std::size_t writes = 0;
+  const auto outcome = apply_profile(node.host(), on("[0]", "{T4-4Q: 2}"), [&](const auto&, const auto&) {
+    if (++writes == 1) node.carry(kSecond, "nvidia-232");
+  });
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->gpus[0].kind, Kind::failed);
+  EXPECT_THAT(node.devices(), ElementsAre(std::string("T4-4Q ") + (vendor() ? kSecond : KindNode::kUuid)));
+  EXPECT_THAT(outcome->gpus[0].undo_errors, IsEmpty());
 }
 
 TEST_P(OnFunctions, AreNotMadeOnAFunctionThatAnotherDriverHas) {

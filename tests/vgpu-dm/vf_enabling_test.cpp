@@ -40,6 +40,13 @@ class EnablingFunctions : public testing::TestWithParam<VgpuFramework> {
     return 0;
   }
 
+  /// Which change it is, behind the tool; between comes the file of names, where there is one and it is new.
+  std::size_t first_vgpu() const {
+    const bool kept =
+        node.kernel.exists("run/ferry/vgpu-type-names.json") || GetParam() != VgpuFramework::vendor_vfio;
+    return kept ? 2 : 3;
+  }
+
   KindNode node{GetParam(), 1, false};
   std::vector<std::string> ran;
 };
@@ -119,6 +126,36 @@ TEST_P(EnablingFunctions, DoesNotMindAStatusOfFailureWhereTheyCame) {
   add_tool("", [this](bool on) { return switch_functions(on) + 1; });
   EXPECT_EQ(apply("{T4-4Q: 1}").kind, Kind::changed);
   EXPECT_THAT(ran, SizeIs(1));
+}
+
+// The way back from a vGPU that could not be made.
+TEST_P(EnablingFunctions, TriesTheToolAgainToTakeThemAway) {
+  for (const int status : {1, 0}) {
+    ran.clear();
+    int off = 0;
+    add_tool("", [=, this](bool on) mutable { return on || ++off == 3 ? switch_functions(on) : status; });
+    node.kernel.fail_change(first_vgpu(), EIO);
+    const GpuOutcome outcome = apply("{T4-4Q: 1}");
+    EXPECT_EQ(outcome.kind, Kind::failed);
+    EXPECT_THAT(outcome.undo_errors, IsEmpty());
+    EXPECT_EQ(functions(), 0U);
+    EXPECT_THAT(ran, SizeIs(4));
+  }
+}
+
+TEST_P(EnablingFunctions, SaysThatTheyStayedAfterFiveTries) {
+  for (const int status : {1, 0}) {
+    ran.clear();
+    add_tool("", [=, this](bool on) { return on ? switch_functions(on) : status; });
+    node.kernel.fail_change(first_vgpu(), EIO);
+    const GpuOutcome outcome = apply("{T4-4Q: 1}");
+    ASSERT_THAT(outcome.undo_errors, SizeIs(1));
+    EXPECT_THAT(outcome.undo_errors.front().message,
+                testing::HasSubstr(status == 0 ? "8 virtual functions stayed" : "it ended with status 1"));
+    EXPECT_THAT(outcome.undo_errors.front().hint, testing::HasSubstr("nvidia-persistenced"));
+    EXPECT_THAT(ran, SizeIs(6));
+    node.kernel.enable_vfs(KindNode::kGpu, 0);
+  }
 }
 
 TEST_P(EnablingFunctions, GivesUpAfterFiveTriesAndSaysWhy) {

@@ -18,8 +18,8 @@ struct vgpu {
 	struct vfio_device vdev;
 	struct mdev_type *type;
 	struct vgpu_pci pci;
-	unsigned int placement;
-	struct mutex lock; /* the members below */
+	unsigned int placement; /* under the GPU's lock */
+	struct mutex lock; /* the members below; taken before the GPU's */
 	bool open;
 	char params[PARAMS_SIZE];
 };
@@ -210,7 +210,44 @@ static ssize_t vgpu_params_store(struct device *dev, struct device_attribute *at
 }
 static DEVICE_ATTR_RW(vgpu_params);
 
+static ssize_t placement_id_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	struct vgpu *vgpu = dev_get_drvdata(dev);
+	struct gpu *gpu = gpu_of(vgpu);
+	unsigned int placement;
+
+	mutex_lock(&gpu->lock);
+	placement = vgpu->placement;
+	mutex_unlock(&gpu->lock);
+	return gpu->board->has_placements ? sysfs_emit(buf, "%u\n", placement) : -ENXIO;
+}
+
+static ssize_t placement_id_store(struct device *dev, struct device_attribute *attr, const char *buf,
+				  size_t count)
+{
+	struct vgpu *vgpu = dev_get_drvdata(dev);
+	struct gpu *gpu = gpu_of(vgpu);
+	unsigned int wanted;
+	int ret;
+
+	if (kstrtouint(buf, 10, &wanted))
+		return -EINVAL;
+	if (!gpu->board->has_placements)
+		return -ENXIO;
+	mutex_lock(&vgpu->lock);
+	mutex_lock(&gpu->lock);
+	ret = vgpu->open ? -EPERM :
+			   move_placement_locked(gpu, spec_of(vgpu->type), vgpu->placement, wanted);
+	if (!ret)
+		vgpu->placement = wanted;
+	mutex_unlock(&gpu->lock);
+	mutex_unlock(&vgpu->lock);
+	return ret ? ret : count;
+}
+static DEVICE_ATTR_RW(placement_id);
+
 static struct attribute *vgpu_attrs[] = {
+	&dev_attr_placement_id.attr,
 	&dev_attr_vgpu_params.attr,
 	NULL,
 };

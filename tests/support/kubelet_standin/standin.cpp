@@ -294,6 +294,7 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
     explicit Lister(const Impl& kubelet) : kubelet_(kubelet) {}
     grpc::Status List(grpc::ServerContext* /*context*/, const v1::ListPodResourcesRequest* /*request*/,
                       v1::ListPodResourcesResponse* response) override {
+      if (kubelet_.options_.on_list) kubelet_.options_.on_list();
       const std::scoped_lock lock(kubelet_.mutex_);
       for (const auto& pod : kubelet_.pods_) {
         auto& listed = *response->add_pod_resources();
@@ -346,7 +347,7 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
 
   grpc::Status take(const v1beta1::RegisterRequest& request) {
     const std::string& name = request.resource_name();
-    if (request.version() != "v1beta1")
+    if (request.version() != options_.version)
       return {grpc::StatusCode::UNKNOWN,
               "requested API version \"" + request.version() + "\" is not supported"};
     if (const auto fault = resource_name_fault(name); !fault.empty())

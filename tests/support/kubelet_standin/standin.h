@@ -82,12 +82,16 @@ struct Options {
   /// As kubelets of 2026 do: the same resource from the same socket is refused while its stream is alive.
   /// Without it the later registration takes over, as in older ones.
   bool refuse_second_registration = false;
+  /// The API that it speaks.
+  std::string version = "v1beta1";
   /// How long the dial back may take.
   std::chrono::milliseconds dial_limit = std::chrono::seconds(10);
   /// Where pods' resources are listed: the directory of another kubelet.sock. Empty: nowhere.
   std::filesystem::path pod_resources = {};
   /// Called inside Register before anything is checked.
   std::function<void()> on_register = {};
+  /// Called inside List before the pods are read.
+  std::function<void()> on_list = {};
 };
 
 class Kubelet {

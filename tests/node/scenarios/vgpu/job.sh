@@ -116,6 +116,15 @@ expect_status "it is noticed" 3 ferry vgpu assert -f $profiles -c three-gpus
 apply three-gpus
 expect_equal "UUIDs and functions" "$(< /mnt/state/vgpus)" "$(vgpus)"
 
+step "a policy moves what is at another place"
+expect_equal "places, the first ones free" "0 0 1 1 2 2" "$(places)"
+mark
+expect_status "it is noticed" 3 ferry assert -f $placed
+expect_status "apply" 0 ferry apply -f $placed
+expect_equal "places" "1 1 3 3" "$(places)"
+expect_equal "nothing was made anew" 7 "$(marked | wc -l)"
+expect_status "assert" 0 ferry assert -f $placed
+
 step "all go"
 expect_status "delete" 0 ferry vgpu delete --all --foreign
 expect_equal "vGPUs" "" "$(vgpus)"

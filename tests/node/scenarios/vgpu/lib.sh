@@ -2,6 +2,7 @@
 # shellcheck shell=bash source-path=SCRIPTDIR/../../lib source=node.sh
 # What the boots of this scenario share.
 profiles=/mnt/tests/scenarios/vgpu/profiles.yaml
+placed=/mnt/tests/scenarios/vgpu/placed.yaml
 gpus=(t4 l40s-mdev l40s-vfio)
 
 pf() { # NAME
@@ -37,6 +38,11 @@ mark() { # so that a vGPU which is made anew can be told: its parameters are gon
 marked() { # the vGPUs that have their mark, by UUID or address
   { grep -lx seen /sys/bus/mdev/devices/*/nvidia/vgpu_params /sys/bus/pci/devices/*/nvidia/vgpu_params 2> /dev/null || :; } |
     sed -E 's|.*/([^/]+)/nvidia/vgpu_params|\1|'
+}
+
+places() { # of all vGPUs that have a place, one line
+  { cat /sys/bus/mdev/devices/*/nvidia/placement_id /sys/bus/pci/devices/*/nvidia/placement_id 2> /dev/null || :; } |
+    sort | xargs
 }
 
 vfs() { # how many virtual functions each GPU has, one line

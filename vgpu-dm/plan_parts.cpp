@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/plan_parts.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "vgpu-dm/gpu_match.h"
+
+namespace ferry {
+
+VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string why) {
+  return {.kind = VgpuStep::Kind::remove,
+          .framework = gpu.framework,
+          .id = device.id,
+          .parent = device.parent,
+          .number = 0,
+          .type_id = device.type_id,
+          .short_name = device.short_name,
+          .why = std::move(why)};
+}
+
+std::vector<TypeCount> counts_of(const VgpuGpu& gpu) {
+  return match_gpu(ProfileItem{}, gpu, {}, {}).found();
+}
+
+std::string holders_of(const VgpuDevice& device, const UseReport& use) {
+  std::vector<std::string> out;
+  for (const Holder& holder : use.of(device.id.text)) out.push_back(holder.text());
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
+std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& devices,
+                            const UseReport& use, std::string hint) {
+  if (!use.blind.empty() && !devices.empty()) {
+    return Error{
+        .code = Errc::refused,
+        .message = fmt::format("{}: nobody can say whether its vGPUs are free: {}", gpu.label(), use.blind),
+        .hint = "run as root in the host's PID namespace, with the capabilities that SECURITY.md names"};
+  }
+  std::vector<std::string> reasons;
+  for (const VgpuDevice* device : devices) {
+    if (use.of(device->id.text).empty()) continue;
+    reasons.push_back(fmt::format("vGPU {} ({}) would have to go: {}", device->id.text, device->short_name,
+                                  holders_of(*device, use)));
+  }
+  if (reasons.empty()) return std::nullopt;
+  return Error{.code = Errc::refused,
+               .message = fmt::format("{}: {}", gpu.label(), fmt::join(reasons, "; ")),
+               .hint = std::move(hint)};
+}
+
+std::optional<Error> cannot_change(const VgpuDevice& device, const std::string& what, const UseReport& use) {
+  if (!use.blind.empty()) {
+    return Error{
+        .code = Errc::refused,
+        .message = fmt::format("{}: nobody can say whether it is free: {}", what, use.blind),
+        .hint = "run as root in the host's PID namespace, with the capabilities that SECURITY.md names"};
+  }
+  if (use.of(device.id.text).empty()) return std::nullopt;
+  return Error{.code = Errc::refused,
+               .message = fmt::format("{}: {}", what, holders_of(device, use)),
+               .hint = "stop what uses it"};
+}
+
+std::optional<Error> cannot_write(const VgpuGpu& gpu, const VgpuView& view) {
+  const auto stuck = [&](const std::string& device) { return view.stuck.contains(device); };
+  if (stuck(gpu.address().text()) ||
+      std::ranges::any_of(gpu.parents, [&](const VgpuParent& p) { return stuck(p.address.text()); }) ||
+      std::ranges::any_of(gpu.devices, [&](const VgpuDevice& d) { return stuck(d.id.text); })) {
+    return Error{.code = Errc::stuck,
+                 .message = gpu.label() + ": an earlier write has not returned from the kernel",
+                 .hint = "it is left alone until then; if that never comes, only a reboot helps"};
+  }
+  for (const VgpuParent& parent : gpu.parents) {
+    if (parent.problem) return Error(*parent.problem).during(gpu.label());
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> use_notes(const VgpuView& view) {
+  std::vector<std::string> out = view.inventory.notes;
+  for (const std::string& unknown : view.use.unknown) out.push_back("not all users are known: " + unknown);
+  return out;
+}
+
+}  // namespace ferry
