@@ -60,6 +60,8 @@ class CommandTree {
     add_vfio(app);
     add_vgpu(app);
     add_plugin(app);
+    add_verb(app, "kubevirt-cr", "the part of the KubeVirt object that permits what this host offers",
+             kubevirt_cr_verb);
     add_selftest(app);
   }
 
@@ -84,7 +86,7 @@ class CommandTree {
                  [this](const Session& session) { return doctor_verb(session, doctor_); });
     doctor
         ->add_option("--for", doctor_.purposes,
-                     "what to check for: passthrough, vgpu; several with commas between")
+                     "what to check for: passthrough, vgpu, kubevirt; several with commas between")
         ->capture_default_str();
   }
 
@@ -218,11 +220,36 @@ class CommandTree {
   }
 
   void add_plugin(CLI::App& app) {
-    CLI::App* plugin =
-        add_verb(app, "plugin", "offer GPUs and vGPUs to the kubelet until SIGTERM",
-                 [this](const Session& session) { return plugin_verb(session, kubelet_directory_); });
-    plugin->add_option("--kubelet-directory", kubelet_directory_, "the kubelet's device plugin directory")
+    CLI::App* plugin = add_verb(app, "plugin", "offer GPUs and vGPUs to the kubelet until SIGTERM",
+                                [this](const Session& session) { return plugin_verb(session, serving_); });
+    plugin
+        ->add_option("--kubelet-directory", serving_.kubelet_directory,
+                     "the kubelet's device plugin directory")
         ->capture_default_str();
+    plugin->add_flag(
+        "--plugin-watcher", serving_.plugin_watcher,
+        "that directory is /var/lib/kubelet/plugins_registry or like it: the kubelet finds us there");
+    plugin
+        ->add_option("--mode", serving_.mode,
+                     "whom to offer to: kubevirt, kata or both; P_GPU_ALIAS and NVSWITCH_ALIAS name Kata's "
+                     "resources")
+        ->check(CLI::IsMember({"kubevirt", "kata", "both"}))
+        ->option_text("MODE [kubevirt]");
+    plugin->add_option("--alias", serving_.aliases,
+                       "MODEL=NAME, as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be repeated");
+    plugin
+        ->add_option("--name-template", serving_.name_template,
+                     "what whole GPUs are called; {name}, {vendor} and {device} are filled in")
+        ->capture_default_str();
+    plugin->add_option("--vgpu-name-template", serving_.vgpu_name_template, "the same for vGPUs; {name}")
+        ->capture_default_str();
+    plugin
+        ->add_option("--vgpu-placement", serving_.vgpu_placement,
+                     "pack vGPUs on few GPUs, or spread them over all")
+        ->check(CLI::IsMember({"pack", "spread"}))
+        ->option_text("pack|spread [pack]");
+    plugin->add_flag("--companions", serving_.companions, "also offer GPUs' audio and other functions apart");
+    plugin->add_flag("--cdi-names", serving_.cdi_names, "answer for Kata with CDI names, not device nodes");
   }
 
   void add_selftest(CLI::App& app) {
@@ -250,7 +277,7 @@ class CommandTree {
   ChoiceOptions choice_;
   RemovalOptions removal_;
   SelftestOptions selftest_;
-  std::filesystem::path kubelet_directory_ = "/var/lib/kubelet/device-plugins";
+  ServingOptions serving_;
 };
 
 // The deepest verb that was understood: its help and its names are what the user needs.

@@ -13,7 +13,10 @@
 #include "common/suggest.h"
 #include "host/vgpu_checks.h"
 #include "kubevirt-plugin/device_names.h"
+#include "kubevirt-plugin/kubevirt_checks.h"
+#include "policy/accelerators.h"
 #include "vfio/passthrough_checks.h"
+#include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
@@ -26,9 +29,16 @@ struct Purpose {
   const char* name;
   ChecksOf checks;
 };
+std::vector<Check> checks_for_kubevirt(const HostFs& host, const Inventory& /*inventory*/,
+                                       const AcceleratorRules& rules) {
+  return kubevirt_checks(host, {.accelerators = rules, .domain = std::string(kResourceDomain)},
+                         scan_known_vgpus);
+}
+
 // What --for takes, in the order in which checks are printed.
-constexpr std::array<Purpose, 2> kPurposes = {
-    {{.name = "passthrough", .checks = passthrough_checks}, {.name = "vgpu", .checks = vgpu_checks}}};
+constexpr std::array<Purpose, 3> kPurposes = {{{.name = "passthrough", .checks = passthrough_checks},
+                                               {.name = "vgpu", .checks = vgpu_checks},
+                                               {.name = "kubevirt", .checks = checks_for_kubevirt}}};
 
 Result<std::set<std::string>> parse_purposes(const std::string& words) {
   std::vector<std::string> known;

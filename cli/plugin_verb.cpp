@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <csignal>
+#include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include "cli/verbs.h"
 #include "kubevirt-plugin/plugin.h"
+#include "policy/accelerators.h"
+#include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
@@ -38,13 +42,44 @@ class StopOnSignal {
   std::thread waiter_;
 };
 
+std::string environment_or(const char* name, std::string otherwise) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread
+  return value == nullptr ? std::move(otherwise) : std::string(value);
+}
+
+Result<OfferRules> offer_rules(const Session& session, const ServingOptions& serving) {
+  OfferRules rules{.accelerators = session.rules,
+                   .domain = std::string(kResourceDomain),
+                   .companions = serving.companions,
+                   .kubevirt = serving.mode != "kata",
+                   .names = {.functions = serving.name_template, .vgpus = serving.vgpu_name_template}};
+  for (const std::string& text : serving.aliases) {
+    auto alias = parse_alias(text);
+    if (!alias) return fail(std::move(alias).error());
+    rules.names.aliases.insert(std::move(*alias));
+  }
+  if (serving.mode != "kubevirt") {
+    const KataRules usual;
+    rules.kata = true;
+    rules.kata_names = {.gpu_alias = environment_or("P_GPU_ALIAS", usual.gpu_alias),
+                        .switch_alias = environment_or("NVSWITCH_ALIAS", usual.switch_alias)};
+  }
+  return rules;
+}
+
 }  // namespace
 
-ExitStatus plugin_verb(const Session& session, const std::filesystem::path& kubelet_directory) {
+ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
+  auto rules = offer_rules(session, serving);
+  if (!rules) return complain(rules.error());
   const StopOnSignal stop;
   PluginOptions options;
-  options.kubelet_directory = kubelet_directory.relative_path();
-  options.rules.accelerators = session.rules;
+  options.kubelet_directory = serving.kubelet_directory.relative_path();
+  options.plugin_watcher = serving.plugin_watcher;
+  options.rules = std::move(*rules);
+  options.cdi_names = serving.cdi_names;
+  options.vgpu_placement = serving.vgpu_placement == "spread" ? VgpuPlacement::spread : VgpuPlacement::pack;
+  options.read_vgpus = scan_known_vgpus;
   if (auto served = run_plugin(*session.host, options, stop.token()); !served)
     return complain(served.error());
   return ExitStatus::done;

@@ -111,10 +111,15 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
 ExitStatus export_verb(const Session& session, const std::string& name) {
   const auto node = read_node(session);
   if (!node) return complain(node.error());
-  auto policy = export_policy(node->inventory, node->vgpus, name);
-  if (!policy) return complain(policy.error());
+  ManagedGpus managed;
+  for (const VgpuGpu& gpu : node->vgpus.gpus) {
+    if (asks_library_to_export(gpu)) managed.emplace(gpu.address(), session.management->read(gpu.address()));
+  }
+  auto exported = export_policy(node->inventory, node->vgpus, name, managed);
+  if (!exported) return complain(exported.error());
+  fmt::print(stderr, "{}", note_lines(exported->notes, ""));
   PolicyFile file;
-  file.policies.push_back(std::move(*policy));
+  file.policies.push_back(std::move(exported->policy));
   return print_policies(session, file);
 }
 

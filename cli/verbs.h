@@ -75,8 +75,26 @@ ExitStatus export_verb(const Session& session, const std::string& name);
 /// `convert`: policies, v2 or v1, as a v2 file; the host is not looked at.
 ExitStatus convert_verb(const Session& session, const ProfileOptions& options);
 
-/// `plugin`: serves the kubelet until SIGTERM or SIGINT.
-ExitStatus plugin_verb(const Session& session, const std::filesystem::path& kubelet_directory);
+/// As given on the command line.
+struct ServingOptions {
+  std::filesystem::path kubelet_directory = "/var/lib/kubelet/device-plugins";
+  bool plugin_watcher = false;       ///< the directory is that of the kubelet's plugin watcher
+  std::string mode = "kubevirt";     ///< kubevirt, kata, both
+  std::vector<std::string> aliases;  ///< MODEL=NAME
+  std::string name_template = "{name}";
+  std::string vgpu_name_template = "{name}";
+  std::string vgpu_placement = "pack";  ///< pack, spread
+  bool companions = false;
+  bool cdi_names = false;
+};
+/// `plugin`: serves the kubelet until SIGTERM or SIGINT. Takes P_GPU_ALIAS and NVSWITCH_ALIAS, what Kata's
+/// GPUs and NVSwitches are called, from the environment as NVIDIA's plugin does: empty is one name for each
+/// model.
+ExitStatus plugin_verb(const Session& session, const ServingOptions& serving);
+
+/// `kubevirt-cr`: the part of the KubeVirt object that permits what this host offers. Prints, and changes
+/// nothing.
+ExitStatus kubevirt_cr_verb(const Session& session);
 
 /// `selftest`: a throw-away VM that has the devices, seen from inside.
 ExitStatus selftest_verb(const Session& session, const SelftestOptions& options);

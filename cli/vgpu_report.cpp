@@ -30,6 +30,8 @@ const char* kind_of(const VgpuStep& step) {
       return "set_mixed_sizes";
     case VgpuStep::Kind::set_params:
       return "set_params";
+    case VgpuStep::Kind::set_placement:
+      return "set_placement";
   }
   return "";
 }
@@ -69,6 +71,7 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
   json gpus = json::array();
   ExitStatus status = ExitStatus::done;
   for (const GpuPlan& gpu : plan.gpus) {
+    json later = json::array();
     const bool refused = gpu.refusal.has_value();
     const char* what = !gpu.matched        ? "left alone: not asked for"
                        : refused           ? "refused"
@@ -78,6 +81,10 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
     if (refused) {
       out += error_lines(*gpu.refusal);
       status = worse(status, exit_status_of(*gpu.refusal));
+    }
+    for (const VgpuStep& step : gpu.later) {
+      out += "  then " + step.text() + (session.explain ? "  because " + step.why : "") + "\n";
+      later.push_back(to_json(step));
     }
     if (!gpu.then.empty()) out += fmt::format("  then, if its driver lists them: {}\n", text(gpu.then));
     out += note_lines(gpu.notes, "  ");
@@ -89,6 +96,7 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
                     {"wanted", to_json(gpu.wanted)},
                     {"found", to_json(gpu.found)},
                     {"steps", steps},
+                    {"later", later},
                     {"then", to_json(gpu.then)},
                     {"refusal", refused ? ferry::to_json(*gpu.refusal) : json(nullptr)},
                     {"notes", gpu.notes}});

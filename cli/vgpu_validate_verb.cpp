@@ -31,8 +31,10 @@ std::string gpu_lines(const GpuCheck& gpu) {
 
 /// All of one profile.
 std::string whole(const HostCheck& check) {
-  std::string out = fmt::format("profile {}: {}\n", check.profile,
-                                check.works() ? "works on this host" : "would not work on this host");
+  const char* verdict = check.is_for_no_gpu() ? "is for no GPU of this host"
+                        : check.works()       ? "works on this host"
+                                              : "would not work on this host";
+  std::string out = fmt::format("profile {}: {}\n", check.profile, verdict);
   for (const GpuCheck& gpu : check.gpus) out += gpu_lines(gpu);
   return out + note_lines(check.notes, "  ");
 }
@@ -42,8 +44,8 @@ std::string summary(const HostCheck& check) {
   for (const GpuCheck& gpu : check.gpus) {
     if (gpu.fault) return fmt::format("profile {}: would not work: {}\n", check.profile, gpu.fault->message);
   }
-  const bool idle = std::ranges::none_of(check.gpus, &GpuCheck::matched);
-  return fmt::format("profile {}: {}\n", check.profile, idle ? "is for no GPU of this host" : "works");
+  return fmt::format("profile {}: {}\n", check.profile,
+                     check.is_for_no_gpu() ? "is for no GPU of this host" : "works");
 }
 
 json to_json(const HostCheck& check) {
@@ -58,7 +60,11 @@ json to_json(const HostCheck& check) {
                     {"fault", gpu.fault ? ferry::to_json(*gpu.fault) : json(nullptr)},
                     {"notes", gpu.notes}});
   }
-  return {{"name", check.profile}, {"works", check.works()}, {"gpus", gpus}, {"notes", check.notes}};
+  return {{"name", check.profile},
+          {"works", check.works()},
+          {"for_no_gpu", check.is_for_no_gpu()},
+          {"gpus", gpus},
+          {"notes", check.notes}};
 }
 
 Result<std::vector<HostCheck>> checks_of(const Session& session, const ProfileFile& file,

@@ -23,10 +23,11 @@ bool looks_the_same(const ListedResource& one, const ListedResource& other) {
 
 Allocation allocation(const std::string& env_name, const std::vector<OfferedDevice>& devices,
                       std::span<const std::vector<std::string>> nodes) {
-  Allocation answer{.env_name = env_name, .env_value = {}, .nodes = {}};
+  Allocation answer{.env_name = env_name, .env_value = {}, .ids = {}, .nodes = {}};
   for (const auto& device : devices) {
     if (!answer.env_value.empty()) answer.env_value += ',';
     answer.env_value += device.id;
+    answer.ids.push_back(device.id);
   }
   for (const auto& of_one : nodes)
     for (const auto& node : of_one)
@@ -42,18 +43,29 @@ auto* find_slot(Shelf& shelf, std::string_view id) {
   return slot == shelf.slots.end() ? nullptr : &*slot;
 }
 
-/// The ID of a device that is allocated, for each IOMMU group that has one.
-template <typename Shelves>
-auto held_groups(const Shelves& shelves) {
-  std::unordered_map<std::uint32_t, std::string_view> held;
+/// Why nobody else may have a device of an IOMMU group, for each that is held.
+template <typename Shelves, typename Claims>
+auto held_groups(const Shelves& shelves, const Claims& claims) {
+  std::unordered_map<std::uint32_t, std::string> held;
   for (const auto& shelf : shelves)
     for (const auto& slot : shelf.slots)
-      if (slot.holder != 0) held.emplace(slot.device.iommu_group, slot.device.id);
+      if (slot.holder != 0) {
+        held.emplace(slot.device.iommu_group, fmt::format("held back: {} of its IOMMU group {} is allocated",
+                                                          slot.device.id, slot.device.iommu_group));
+      }
+  for (const auto& claim : claims)
+    if (claim.group)
+      held.emplace(*claim.group, fmt::format("held back: {} of its IOMMU group {} is allocated as {}",
+                                             claim.id, *claim.group, claim.resource));
   return held;
 }
 
+bool is_number(std::string_view id) {
+  return id.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 template <typename Shelf>
-ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, std::string_view>& held) {
+ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, std::string>& held) {
   const bool all_nodes_known = std::all_of(shelf.slots.begin(), shelf.slots.end(), [](const auto& slot) {
     return slot.device.numa_node.has_value();
   });
@@ -64,12 +76,13 @@ ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, 
                         .reason = slot.device.problem.empty() ? slot.fault : slot.device.problem,
                         .numa_node = all_nodes_known ? slot.device.numa_node : std::nullopt,
                         .iommu_group = slot.device.iommu_group,
-                        .allocated = slot.holder != 0};
+                        .allocated = slot.holder != 0,
+                        .awaits_release = slot.gone};
     const auto holder = held.find(device.iommu_group);
     // An allocated device stays Healthy: the kubelet itself takes it out of what it gives.
     if (device.reason.empty() && !device.allocated && holder != held.end()) {
-      device.reason =
-          fmt::format("held back: {} of its IOMMU group {} is allocated", holder->second, device.iommu_group);
+      device.awaits_release = true;
+      device.reason = holder->second;
     }
     listed.devices.push_back(std::move(device));
   }
@@ -78,8 +91,13 @@ ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, 
 
 }  // namespace
 
-AllocationCore::AllocationCore(const HostCheck& check, Listener listener)
-    : check_(check), listener_(std::move(listener)), snapshot_(std::make_shared<const Snapshot>()) {}
+AllocationCore::AllocationCore(const DeviceCheck& check, Listener listener, VgpuPlacement placement,
+                               std::set<std::string> former)
+    : check_(check),
+      listener_(std::move(listener)),
+      placement_(placement),
+      former_(std::move(former)),
+      snapshot_(std::make_shared<const Snapshot>()) {}
 
 std::shared_ptr<const Snapshot> AllocationCore::snapshot() const {
   const std::scoped_lock lock(mutex_);
@@ -99,14 +117,64 @@ Result<std::size_t> AllocationCore::find_shelf(std::string_view resource) const 
   return static_cast<std::size_t>(shelf - shelves_.begin());
 }
 
-void AllocationCore::replace(std::span<const Resource> scanned) {
-  Wakes wakes;
+AllocationCore::Groups AllocationCore::ask_groups(std::span<const Holding> held) const {
+  std::set<std::string> numbered = former_;
   {
     const std::scoped_lock lock(mutex_);
-    std::unordered_map<std::string, Slot> held;
+    for (const auto& shelf : shelves_)
+      if (shelf.env_prefix == EnvPrefix::none) numbered.insert(shelf.name.text());
+  }
+  Groups groups;
+  for (const auto& holding : held) {
+    for (const auto& id : holding.ids) {
+      // An address or a UUID means one device of the host whoever gave it out, a number only with its
+      // resource.
+      if (is_number(id) && !numbered.contains(holding.resource)) continue;
+      if (const auto group = check_.group_of(id)) groups.emplace(std::pair(holding.resource, id), *group);
+    }
+  }
+  return groups;
+}
+
+/// Claims become allocations where the list has their devices by now.
+void AllocationCore::take_up_claims(const Groups& groups) {
+  std::erase_if(claims_, [&](Claim& claim) {
+    if (const auto now = groups.find({claim.resource, claim.id}); now != groups.end())
+      claim.group = now->second;
+    const auto shelf = find_shelf(claim.resource);
+    auto* const slot = shelf ? find_slot(shelves_[*shelf], claim.id) : nullptr;
+    if (slot == nullptr) return false;
+    if (slot->holder == 0) slot->holder = claim.ticket;
+    return true;
+  });
+}
+
+const AllocationCore::Claim* AllocationCore::claim_on(std::uint32_t group) const {
+  const auto claim = std::ranges::find_if(claims_, [&](const Claim& one) { return one.group == group; });
+  return claim == claims_.end() ? nullptr : &*claim;
+}
+
+void AllocationCore::replace(std::span<const Resource> scanned, std::span<const NotOffered> lost) {
+  std::vector<Holding> claimed;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& claim : claims_) claimed.push_back({.resource = claim.resource, .ids = {claim.id}});
+  }
+  const auto groups = ask_groups(claimed);
+  News news;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::unordered_map<std::string_view, std::string_view> by_name;
+    for (const auto& device : lost) by_name.emplace(device.id, device.reason);
+    // Kata's IDs are not what the host calls a device.
+    const auto lost_for = [&](const OfferedDevice& device) {
+      const auto reason = by_name.find(device.id);
+      return reason == by_name.end() ? by_name.find(device.host_name()) : reason;
+    };
+    std::unordered_map<std::string, Slot> kept;  // of what was listed, and not in the scan
     for (auto& shelf : shelves_) {
       for (auto& slot : shelf.slots)
-        if (slot.holder != 0) held.emplace(slot.device.id, slot);
+        if (slot.holder != 0 || lost_for(slot.device) != by_name.end()) kept.emplace(slot.device.id, slot);
     }
     std::vector<Shelf> before = std::exchange(shelves_, {});
     for (const auto& shelf : before)
@@ -120,24 +188,28 @@ void AllocationCore::replace(std::span<const Resource> scanned) {
       auto& shelf = shelves_[*at];
       shelf.env_prefix = resource.env_prefix;
       for (const auto& device : resource.devices) {
-        const auto holder = held.extract(device.id);
+        const auto holder = kept.extract(device.id);
         shelf.slots.push_back({.device = device, .holder = holder ? holder.mapped().holder : 0, .fault = {}});
       }
     }
     for (std::size_t i = 0; i < before.size(); ++i) {
       for (auto& slot : before[i].slots) {
-        if (!held.contains(slot.device.id)) continue;
-        slot.device.problem = "not to be had on the host any more, and still allocated";
-        slot.gone = true;
+        if (!kept.contains(slot.device.id)) continue;
+        const auto reason = lost_for(slot.device);
+        slot.gone = reason == by_name.end();
+        slot.device.problem = slot.gone ? "not to be had on the host any more, and still allocated"
+                                        : std::string(reason->second);
+        slot.fault.clear();
         shelves_[i].slots.push_back(std::move(slot));
       }
     }
     for (auto& shelf : shelves_)
       std::sort(shelf.slots.begin(), shelf.slots.end(),
                 [](const Slot& a, const Slot& b) { return a.device.id < b.device.id; });
-    wakes = publish();
+    take_up_claims(groups);
+    news = publish();
   }
-  tell(wakes);
+  tell(news);
 }
 
 Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view resource,
@@ -184,6 +256,11 @@ Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
   if (slots.empty()) return fail(Errc::usage, "the request is for no container");
 
   for (const auto* const slot : slots) {
+    if (const auto* const claim = claim_on(slot->device.iommu_group); claim != nullptr) {
+      return fail(Errc::refused,
+                  fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
+                              slot->device.iommu_group, claim->id, claim->resource));
+    }
     for (const auto& other : shelves_) {
       for (const auto& member : other.slots) {
         if (member.holder == 0 || member.device.iommu_group != slot->device.iommu_group ||
@@ -199,7 +276,10 @@ Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
   for (const Ticket ticket : superseded) release(ticket);
   grant.ticket = ++last_ticket_;
   grant.env_name = env_name(shelf.env_prefix, shelf.name);
-  for (auto* const slot : slots) slot->holder = grant.ticket;
+  for (auto* const slot : slots) {
+    slot->holder = grant.ticket;
+    mark_stale(slot->device.iommu_group);
+  }
   pending_.insert(grant.ticket);
   return grant;
 }
@@ -231,21 +311,25 @@ Result<std::vector<Allocation>> AllocationCore::allocate(
       nodes.push_back(std::move(*now));
     }
     if (error) break;
+    nodes.push_back(check_.shared_nodes(devices));
     answers.push_back(allocation(grant.env_name, devices, nodes));
   }
 
-  Wakes wakes;
+  News news;
   {
     const std::scoped_lock lock(mutex_);
     pending_.erase(grant.ticket);
     if (error) {
       release(grant.ticket);
       for (auto& shelf : shelves_)
-        if (auto* const slot = find_slot(shelf, faulty)) slot->fault = error->message;
+        if (auto* const slot = find_slot(shelf, faulty)) {
+          slot->fault = error->message;
+          shelf.stale = true;
+        }
     }
-    wakes = publish();
+    news = publish();
   }
-  tell(wakes);
+  tell(news);
   if (!error) return answers;
   if (listener_.doubted) listener_.doubted();
   return fail(std::move(*error).during(faulty).during(during()));
@@ -261,30 +345,48 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
     const auto shelf = find_shelf(resource);
     if (!shelf) return fail(shelf.error());
     for (const auto& slot : shelves_[*shelf].slots) {
-      candidates.push_back(
-          {.id = slot.device.id, .numa_node = slot.device.numa_node, .iommu_group = slot.device.iommu_group});
+      candidates.push_back({.id = slot.device.id,
+                            .numa_node = slot.device.numa_node,
+                            .iommu_group = slot.device.iommu_group,
+                            .bus_path = slot.device.bus_path,
+                            .gpu = slot.device.gpu});
     }
   }
-  return preferred_allocation(candidates, available, must_include, size);
+  return preferred_allocation(candidates, available, must_include, size, placement_);
 }
 
 void AllocationCore::reconcile(std::span<const Holding> held, Ticket settled) {
-  Wakes wakes;
+  const auto groups = ask_groups(held);
+  News news;
   {
     const std::scoped_lock lock(mutex_);
+    struct Adopted {
+      std::vector<Slot*> slots;
+      std::vector<Claim> claims;
+    };
     std::set<Ticket> kept = pending_;
-    std::vector<std::vector<Slot*>> adopted;
+    std::vector<Adopted> adopted;
     for (const auto& holding : held) {
       const auto shelf = find_shelf(holding.resource);
-      if (!shelf) continue;
-      auto& slots = adopted.emplace_back();
+      auto& found = adopted.emplace_back();
       for (const auto& id : holding.ids) {
-        auto* const slot = find_slot(shelves_[*shelf], id);
-        if (slot == nullptr) continue;
-        if (slot->holder != 0) {
+        auto* const slot = shelf ? find_slot(shelves_[*shelf], id) : nullptr;
+        if (slot == nullptr) {
+          const auto known = std::ranges::find_if(
+              claims_, [&](const Claim& one) { return one.resource == holding.resource && one.id == id; });
+          const auto group = groups.find({holding.resource, id});
+          if (known != claims_.end()) {
+            kept.insert(known->ticket);
+          } else {
+            found.claims.push_back(
+                {.resource = holding.resource,
+                 .id = id,
+                 .group = group == groups.end() ? std::nullopt : std::optional(group->second)});
+          }
+        } else if (slot->holder != 0) {
           kept.insert(slot->holder);
         } else {
-          slots.push_back(slot);
+          found.slots.push_back(slot);
         }
       }
     }
@@ -293,57 +395,91 @@ void AllocationCore::reconcile(std::span<const Holding> held, Ticket settled) {
       for (const auto& slot : shelf.slots)
         if (slot.holder != 0 && slot.holder <= settled && !kept.contains(slot.holder))
           over.insert(slot.holder);
-    for (const auto& slots : adopted) {
-      if (slots.empty()) continue;
-      ++last_ticket_;
-      for (auto* const slot : slots) slot->holder = last_ticket_;
-    }
+    for (const auto& claim : claims_)
+      if (claim.ticket <= settled && !kept.contains(claim.ticket)) over.insert(claim.ticket);
     for (const Ticket ticket : over) release(ticket);
-    wakes = publish();
+    for (auto& [slots, claims] : adopted) {
+      if (slots.empty() && claims.empty()) continue;
+      ++last_ticket_;
+      for (auto* const slot : slots) {
+        slot->holder = last_ticket_;
+        mark_stale(slot->device.iommu_group);
+      }
+      for (auto& claim : claims) {
+        claim.ticket = last_ticket_;
+        if (claim.group) mark_stale(*claim.group);
+        claims_.push_back(std::move(claim));
+      }
+    }
+    news = publish();
   }
-  tell(wakes);
+  tell(news);
 }
 
 void AllocationCore::release(Ticket ticket) {
   for (auto& shelf : shelves_) {
-    for (auto& slot : shelf.slots)
-      if (slot.holder == ticket) slot.holder = 0;
+    for (auto& slot : shelf.slots) {
+      if (slot.holder != ticket) continue;
+      slot.holder = 0;
+      mark_stale(slot.device.iommu_group);
+    }
+  }
+  std::erase_if(claims_, [&](const Claim& claim) {
+    if (claim.ticket != ticket) return false;
+    if (claim.group) mark_stale(*claim.group);
+    return true;
+  });
+}
+
+void AllocationCore::mark_stale(std::uint32_t group) {
+  for (auto& shelf : shelves_) {
+    shelf.stale = shelf.stale || std::ranges::any_of(shelf.slots, [&](const Slot& slot) {
+                    return slot.device.iommu_group == group;
+                  });
   }
 }
 
-AllocationCore::Wakes AllocationCore::publish() {
+AllocationCore::News AllocationCore::publish() {
   for (auto& shelf : shelves_)
     std::erase_if(shelf.slots, [](const Slot& slot) { return slot.gone && slot.holder == 0; });
 
-  const auto held = held_groups(shelves_);
+  const auto held = held_groups(shelves_, claims_);
   auto next = std::make_shared<Snapshot>();
   next->generation = snapshot_->generation + 1;
   bool same = snapshot_->resources.size() == shelves_.size();
   std::vector<bool> to_send(shelves_.size());
   for (std::size_t i = 0; i < shelves_.size(); ++i) {
-    auto listed = list(shelves_[i], held);
     const auto old = i < snapshot_->resources.size() ? snapshot_->resources[i] : nullptr;
+    if (old != nullptr && !std::exchange(shelves_[i].stale, false)) {
+      next->resources.push_back(old);
+      continue;
+    }
+    shelves_[i].stale = false;
+    auto listed = list(shelves_[i], held);
     to_send[i] = old == nullptr || !looks_the_same(*old, listed);
     const bool unchanged = old != nullptr && *old == listed;
     same = same && unchanged;
     next->resources.push_back(unchanged ? old : std::make_shared<const ListedResource>(std::move(listed)));
   }
   if (same) return {};
+  next->awaits_release = std::ranges::any_of(next->resources, [](const auto& resource) {
+    return std::ranges::any_of(resource->devices, &ListedDevice::awaits_release);
+  });
   snapshot_ = std::move(next);
 
-  Wakes wakes;
+  News news{.snapshot = true, .wakes = {}};
   for (const auto& watcher : watchers_) {
     auto stream = watcher.stream.lock();
     if (stream == nullptr || !to_send[watcher.shelf]) continue;
     stream->put(snapshot_->resources[watcher.shelf]);
-    wakes.push_back(std::move(stream));
+    news.wakes.push_back(std::move(stream));
   }
-  return wakes;
+  return news;
 }
 
-void AllocationCore::tell(const Wakes& wakes) const {
-  for (const auto& stream : wakes) stream->wake();
-  if (listener_.changed) listener_.changed();
+void AllocationCore::tell(const News& news) const {
+  for (const auto& stream : news.wakes) stream->wake();
+  if (news.snapshot && listener_.changed) listener_.changed();
 }
 
 }  // namespace ferry

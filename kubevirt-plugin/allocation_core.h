@@ -11,26 +11,31 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/result.h"
+#include "kubevirt-plugin/device_check.h"
 #include "kubevirt-plugin/device_stream.h"
-#include "kubevirt-plugin/host_check.h"
 #include "kubevirt-plugin/offered_device.h"
+#include "kubevirt-plugin/preferred_allocation.h"
 #include "kubevirt-plugin/snapshot.h"
 
 namespace ferry {
 
 /// What one container gets.
 struct Allocation {
-  std::string env_name;
+  std::string env_name;            ///< empty: none, for Kata
   std::string env_value;           ///< the asked devices' IDs, in the order asked, joined by ","
+  std::vector<std::string> ids;    ///< the same apart
   std::vector<std::string> nodes;  ///< absolute, each once
 };
 
@@ -51,13 +56,17 @@ class AllocationCore {
     std::function<void()> doubted;  ///< the host contradicted the scan: time for another
   };
 
-  /// `check` must outlive this.
-  explicit AllocationCore(const HostCheck& check, Listener listener = {});
+  /// `check` must outlive this. `former`: resources whose IDs were ours, and numbers (kata_key()), before
+  /// this process.
+  explicit AllocationCore(const DeviceCheck& check, Listener listener = {},
+                          VgpuPlacement placement = VgpuPlacement::pack, std::set<std::string> former = {});
 
-  /// A new scan. IDs are unique over all resources. A device that is allocated and not in the scan stays
-  /// listed, Unhealthy, until it is released; a resource once named stays, if need be without devices. What
-  /// allocate() found wrong before is forgotten.
-  void replace(std::span<const Resource> scanned);
+  /// A new scan. IDs are unique over all resources. A device that was listed and is one of `lost` (by its ID,
+  /// or by what sysfs calls it) stays so,
+  /// Unhealthy for the reason given there; one that is allocated stays until it is released, wherever it has
+  /// gone; a resource once named stays, if need be without devices. What allocate() found wrong before is
+  /// forgotten.
+  void replace(std::span<const Resource> scanned, std::span<const NotOffered> lost = {});
 
   std::shared_ptr<const Snapshot> snapshot() const;
 
@@ -70,8 +79,8 @@ class AllocationCore {
   /// a whole, since a container's devices come free together.
   ///
   /// Errors name the ID and the reason. Errc::not_found: no such resource or device. Errc::usage: nothing
-  /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held. HostCheck's error: it is not
-  /// what was offered any more; it is listed Unhealthy from then on.
+  /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held. DeviceCheck's error: it is
+  /// not what was offered any more; it is listed Unhealthy from then on.
   Result<std::vector<Allocation>> allocate(std::string_view resource,
                                            std::span<const std::vector<std::string>> containers);
 
@@ -85,6 +94,9 @@ class AllocationCore {
   /// Makes allocations what the kubelet says is held: those up to `settled` of which it names no device are
   /// released; devices that it names and nobody has are taken to be allocated. The kubelet lists a pod a
   /// little after its Allocate: `settled` is a ticket() of before the list that came before this one.
+  ///
+  /// What it names and no list has (offered under another name before, or not fit to be offered now) holds
+  /// its IOMMU group all the same: its other devices are Unhealthy and given to nobody until it is released.
   void reconcile(std::span<const Holding> held, Ticket settled);
 
  private:
@@ -92,13 +104,22 @@ class AllocationCore {
     OfferedDevice device;
     Ticket holder = 0;  // 0: free
     std::string fault;  // what allocate() found
-    bool gone = false;  // held, but not in the last scan
+    bool gone = false;  // held, and not on the host any more: goes when it is released
   };
   struct Shelf {
     ResourceName name;
     EnvPrefix env_prefix = EnvPrefix::pci_resource;
     std::vector<Slot> slots;
+    bool stale = true;  // its list in the snapshot may be another by now
   };
+  // Held, and in none of our lists under this name.
+  struct Claim {
+    std::string resource;
+    std::string id;
+    Ticket ticket = 0;
+    std::optional<std::uint32_t> group;  // absent: not known on this host
+  };
+  using Groups = std::map<std::pair<std::string, std::string>, std::uint32_t>;  // of (resource, ID)
   struct Watcher {
     std::size_t shelf = 0;
     std::weak_ptr<DeviceStream> stream;
@@ -108,20 +129,31 @@ class AllocationCore {
     std::string env_name;
     std::vector<std::vector<OfferedDevice>> containers;
   };
-  using Wakes = std::vector<std::shared_ptr<DeviceStream>>;
+  struct News {
+    bool snapshot = false;  // there is another one
+    std::vector<std::shared_ptr<DeviceStream>> wakes;
+  };
+
+  Groups ask_groups(std::span<const Holding> held) const;  // without mutex_: asks the host
 
   // All of these want mutex_ held, save tell().
   Result<std::size_t> find_shelf(std::string_view resource) const;
   Result<Grant> reserve(std::string_view resource, std::span<const std::vector<std::string>> containers);
+  void take_up_claims(const Groups& groups);
+  const Claim* claim_on(std::uint32_t group) const;
   void release(Ticket ticket);
-  Wakes publish();
-  void tell(const Wakes& wakes) const;
+  void mark_stale(std::uint32_t group);
+  News publish();
+  void tell(const News& news) const;
 
-  const HostCheck& check_;
+  const DeviceCheck& check_;
   const Listener listener_;
+  const VgpuPlacement placement_;
+  const std::set<std::string> former_;
 
   mutable std::mutex mutex_;
   std::vector<Shelf> shelves_;  // only grows
+  std::vector<Claim> claims_;
   std::vector<Watcher> watchers_;
   std::set<Ticket> pending_;  // reserved while the host is being asked
   std::shared_ptr<const Snapshot> snapshot_;

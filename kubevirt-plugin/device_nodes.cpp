@@ -2,6 +2,7 @@
 #include "kubevirt-plugin/device_nodes.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,17 @@ std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
   }
   if (own_nodes) nodes.emplace_back("/dev/iommu");
   return nodes;
+}
+
+KataKey kata_key(const HostFs& host, std::uint32_t group, std::span<const std::string> vfio_devices) {
+  constexpr std::string_view kPrefix = "vfio";
+  if (host.exists("dev/iommu") && !vfio_devices.empty()) {
+    const std::string node = "/dev/vfio/devices/" + vfio_devices.front();
+    KataKey key{.id = vfio_devices.front().substr(kPrefix.size()), .nodes = {}};
+    if (host.exists(node.substr(1))) key.nodes = {node};
+    return key;
+  }
+  return {.id = std::to_string(group), .nodes = vfio_nodes(host, group, {})};
 }
 
 std::string missing_nodes(std::uint32_t group) {

@@ -18,7 +18,7 @@ namespace ferry {
 struct GroupMember {
   PciAddress address;
   std::string driver;       ///< empty: none bound
-  bool usable = false;      ///< on a vfio driver, driverless, or a bridge
+  bool usable = false;      ///< its driver does not keep the group from a VM: blocks_viability()
   std::string vfio_device;  ///< "vfio3"; empty: none, or another vendor's, which goes with the group alone
 };
 
@@ -30,6 +30,17 @@ std::string group_problem(std::uint32_t group, std::span<const GroupMember> memb
 /// Empty: neither.
 std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
                                     std::span<const GroupMember> members);
+
+/// What Kata knows a function by.
+struct KataKey {
+  /// N of its vfioN where there is iommufd, else its group: in decimal.
+  std::string id;
+  /// vfioN's node alone, or /dev/vfio/vfio and the group's: never both, which Kata cannot take. Empty: they
+  /// are not there.
+  std::vector<std::string> nodes;
+};
+/// `vfio_devices`: the names in the function's vfio-dev.
+KataKey kata_key(const HostFs& host, std::uint32_t group, std::span<const std::string> vfio_devices);
 
 /// Which node is missed when vfio_nodes() is empty.
 std::string missing_nodes(std::uint32_t group);

@@ -32,10 +32,13 @@ constexpr Clock::duration kFirstRead = std::chrono::seconds(30);
 
 class KubeletTransport::Impl {
  public:
-  Impl(EventLoop& loop, AllocationCore& core, UniqueFd directory, std::string where, DirectoryWatch watch,
-       Listener listener)
-      : loop_(loop),
-        core_(core),
+  Impl(const Parts& parts, UniqueFd directory, std::string where, DirectoryWatch watch, Listener listener)
+      : loop_(parts.loop),
+        queue_(parts.queue),
+        core_(parts.core),
+        gate_(parts.gate),
+        cdi_names_(parts.cdi_names),
+        found_by_kubelet_(parts.found_by_kubelet),
         directory_(std::move(directory)),
         where_(std::move(where)),
         watch_(std::move(watch)),
@@ -62,9 +65,10 @@ class KubeletTransport::Impl {
     for (const auto& resource : core_.snapshot()->resources) {
       const std::string& name = resource->name.text();
       if (find(name) != nullptr) continue;
-      auto& endpoint = endpoints_.emplace_back(name, endpoint_name(resource->name));
+      auto& endpoint = endpoints_.emplace_back(name, endpoint_name(resource->name, resource->env_prefix));
       endpoint.server = std::make_unique<ResourceServer>(
-          queue_, core_, name, [this, name](int change) { post(name, &Impl::stream_changed, change); });
+          queue_, core_, gate_, name, cdi_names_ && resource->env_prefix == EnvPrefix::none,
+          poster(name, &Impl::stream_changed));
       if (auto opened = open_socket(endpoint, SocketFile::Rival::replace); !opened) {
         endpoints_.pop_back();  // not offered, so the next call tries again
         return opened;
@@ -98,6 +102,7 @@ class KubeletTransport::Impl {
     EventLoop::Timer timer;
     Clock::duration pause = kFirstPause;
     bool complained = false;
+    bool dropped = false;  // by who has read its list
   };
 
   Endpoint* find(const std::string& resource) {
@@ -106,14 +111,18 @@ class KubeletTransport::Impl {
     return found == endpoints_.end() ? nullptr : &*found;
   }
 
-  /// From the queue's thread into the loop. Jobs outlive this, so they ask whether it is still there.
+  /// Calls a member in the loop, from the queue's thread. Both the call and the job may outlive this, so that
+  /// they use nothing of it before they have asked whether it is still there.
   template <typename... Arguments>
-  void post(const std::string& resource, void (Impl::*member)(Endpoint&, Arguments...),
-            Arguments... arguments) {
-    loop_.post([this, alive = std::weak_ptr<const bool>(alive_), resource, member, arguments...] {
-      if (alive.expired()) return;
-      if (auto* const endpoint = find(resource)) (this->*member)(*endpoint, arguments...);
-    });
+  std::function<void(Arguments...)> poster(const std::string& resource,
+                                           void (Impl::*member)(Endpoint&, Arguments...)) {
+    return [this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_), resource,
+            member](Arguments... arguments) {
+      loop.post([this, alive, resource, member, arguments...] {
+        if (alive.expired()) return;
+        if (auto* const endpoint = find(resource)) (this->*member)(*endpoint, arguments...);
+      });
+    };
   }
 
   Result<> open_socket(Endpoint& endpoint, SocketFile::Rival rival) {
@@ -143,7 +152,7 @@ class KubeletTransport::Impl {
     for (const auto& event : watch_.read()) {
       switch (event.kind) {
         case DirectoryEvent::Kind::appeared:
-          if (event.name == kKubeletSocket) {
+          if (event.name == kKubeletSocket && !found_by_kubelet_) {
             spdlog::info("the kubelet's socket has appeared in {}", where_);
             for (auto& endpoint : endpoints_) begin_again(endpoint);
           }
@@ -181,22 +190,25 @@ class KubeletTransport::Impl {
   void attempt(Endpoint& endpoint) {
     loop_.cancel(endpoint.timer);
     if (endpoint.call) {
+      // It may be with a kubelet that has ended, or hangs.
       endpoint.once_more = true;
+      endpoint.call->cancel();
       return;
     }
-    if (!endpoint.socket || !endpoint.socket->is_there()) {
+    // One that finds plugins by itself looks at a socket once: dropped, we show it another.
+    const bool show_again = found_by_kubelet_ && std::exchange(endpoint.dropped, false);
+    if (!endpoint.socket || !endpoint.socket->is_there() || show_again) {
       if (auto opened = open_socket(endpoint, SocketFile::Rival::yield); !opened)
         return opened.error().code == Errc::not_found ? listener_.failed(opened.error())
                                                       : failed(endpoint, opened.error());
     }
+    if (found_by_kubelet_) return;
     auto connection = connect_to_socket(directory_.get(), kKubeletSocket);
     if (!connection) return failed(endpoint, connection.error());
     endpoint.read_since_call = false;
     endpoint.call =
         std::make_unique<RegisterCall>(queue_, std::move(*connection), endpoint.file, endpoint.resource,
-                                       [this, name = endpoint.resource](Result<> result) {
-                                         post(name, &Impl::answered, std::move(result));
-                                       });
+                                       poster(endpoint.resource, &Impl::answered));
   }
 
   void answered(Endpoint& endpoint, Result<> result) {
@@ -240,6 +252,7 @@ class KubeletTransport::Impl {
       endpoint.read_since_call = true;
       endpoint.streaming_since = Clock::now();
     } else if (endpoint.streams == 0) {
+      endpoint.dropped = true;
       spdlog::warn("the kubelet no longer reads the list of {}", endpoint.resource);
       // A kubelet that drops us at once, for another plugin of the same name say, is not asked ever faster.
       if (Clock::now() - endpoint.streaming_since > kLongestPause) endpoint.pause = kFirstPause;
@@ -249,23 +262,25 @@ class KubeletTransport::Impl {
   }
 
   EventLoop& loop_;
+  RpcQueue& queue_;
   AllocationCore& core_;
+  AllocateGate& gate_;
+  const bool cdi_names_;
+  const bool found_by_kubelet_;
   const UniqueFd directory_;
   const std::string where_;
   const DirectoryWatch watch_;
   const Listener listener_;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
-  RpcQueue queue_;                  // outlives the servers and calls below
   std::deque<Endpoint> endpoints_;  // only grows: timers and sockets refer to its elements
 };
 
-Result<std::unique_ptr<KubeletTransport>> KubeletTransport::open(EventLoop& loop, AllocationCore& core,
-                                                                 UniqueFd directory, std::string where,
-                                                                 Listener listener) {
+Result<std::unique_ptr<KubeletTransport>> KubeletTransport::open(const Parts& parts, UniqueFd directory,
+                                                                 std::string where, Listener listener) {
   auto watch = DirectoryWatch::open(path_of_directory(directory.get()));
   if (!watch) return fail(std::move(watch).error().during(where));
   return std::unique_ptr<KubeletTransport>(new KubeletTransport(std::make_unique<Impl>(
-      loop, core, std::move(directory), std::move(where), std::move(*watch), std::move(listener))));
+      parts, std::move(directory), std::move(where), std::move(*watch), std::move(listener))));
 }
 
 KubeletTransport::KubeletTransport(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -15,10 +15,13 @@
 
 #include "common/result.h"
 #include "common/unique_fd.h"
+#include "kubevirt-plugin/allocate_gate.h"
 #include "kubevirt-plugin/allocation_core.h"
 #include "kubevirt-plugin/event_loop.h"
 
 namespace ferry {
+
+class RpcQueue;
 
 /// Belongs to the loop's thread.
 class KubeletTransport {
@@ -30,16 +33,28 @@ class KubeletTransport {
     std::function<void(Error)> failed;
   };
 
-  /// `directory` is the kubelet's, opened; `where` what people call it. `loop` and `core` must outlive this.
-  /// Errors: the directory cannot be watched.
-  static Result<std::unique_ptr<KubeletTransport>> open(EventLoop& loop, AllocationCore& core,
-                                                        UniqueFd directory, std::string where,
-                                                        Listener listener);
+  /// What it works with. All of it must outlive the transport.
+  struct Parts {
+    EventLoop& loop;
+    RpcQueue& queue;
+    AllocationCore& core;
+    AllocateGate& gate;
+    /// Answer for Kata with CDI names in place of device nodes.
+    bool cdi_names = false;
+    /// The kubelet finds our sockets and asks what they serve (its plugin watcher), rather than being told.
+    bool found_by_kubelet = false;
+  };
+
+  /// `directory` is the kubelet's, opened; `where` what people call it. Errors: the directory cannot be
+  /// watched.
+  static Result<std::unique_ptr<KubeletTransport>> open(const Parts& parts, UniqueFd directory,
+                                                        std::string where, Listener listener);
   KubeletTransport(const KubeletTransport&) = delete;
   KubeletTransport& operator=(const KubeletTransport&) = delete;
   KubeletTransport(KubeletTransport&&) = delete;
   KubeletTransport& operator=(KubeletTransport&&) = delete;
-  /// Ends every stream with OK, waits at most a moment for calls in progress and removes its sockets.
+  /// Ends every stream with OK, waits at most a moment for calls in progress and removes its sockets. No call
+  /// may wait at the gate any more.
   ~KubeletTransport();
 
   /// Serves and registers the core's resources that it does not serve yet. Errors: a socket cannot be made.

@@ -11,14 +11,18 @@
 
 namespace ferry {
 
-/// How a virtual machine takes the device. A vGPU on a virtual function (vendor-specific VFIO) is a
-/// pci_function whose model is its vGPU type.
-enum class DeviceKind { pci_function, mediated_device };
+/// How a virtual machine takes the device, and what the host has to say of it.
+enum class DeviceKind {
+  pci_function,     ///< a whole GPU, or a companion
+  mediated_device,  ///< a vGPU with a UUID
+  kata_function,    ///< the same as Kata knows it: by a number
+  vendor_vgpu,      ///< a vGPU that is a virtual function (vendor-specific VFIO): a PCI function to the VM
+};
 
 /// One device as a pod can get it.
 struct OfferedDevice {
-  /// The kubelet device ID, stable over reboots: a PCI address, or a mediated device's UUID. Unique over all
-  /// resources.
+  /// The kubelet device ID: a PCI address or a mediated device's UUID, stable over reboots; for Kata a number
+  /// (kata_key()). Unique over all resources.
   std::string id;
   DeviceKind kind = DeviceKind::pci_function;
   /// What the resource name was made from: "10de:2330", or the vGPU type's name.
@@ -33,8 +37,26 @@ struct OfferedDevice {
   std::vector<std::string> nodes;
   /// Why no pod may get it now; empty when it is healthy.
   std::string problem;
+  /// Of a vendor_vgpu the type's number, as its virtual function must say at Allocate. Else empty.
+  std::string vgpu_type = {};
+  /// Of a vGPU the GPU that carries it, as an address. Else empty.
+  std::string gpu = {};
+  /// The host bridge and the bridges above it, or above its GPU, outermost first: "pci0000:00",
+  /// "0000:00:01.0".
+  std::vector<std::string> bus_path = {};
+  /// What sysfs calls it. Empty: by its ID.
+  std::string sysfs_name = {};
 
+  const std::string& host_name() const { return sysfs_name.empty() ? id : sysfs_name; }
   bool operator==(const OfferedDevice&) const = default;
+};
+
+/// A device that cannot be given to a pod, and why.
+struct NotOffered {
+  std::string id;
+  std::string reason;
+
+  bool operator==(const NotOffered&) const = default;
 };
 
 /// One name in a pod's limits, and the devices that answer to it, in order of ID.

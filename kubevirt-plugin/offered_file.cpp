@@ -37,4 +37,17 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
   return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::set<std::string> kata_resources_of(std::string_view offered_file) {
+  std::set<std::string> names;
+  const auto file = nlohmann::json::parse(offered_file, nullptr, false);
+  if (!file.is_object() || !file.contains("resources")) return names;
+  const auto text_of = [](const nlohmann::json& resource, const char* key) {
+    const auto entry = resource.find(key);
+    return entry != resource.end() && entry->is_string() ? entry->get<std::string>() : std::string("none");
+  };
+  for (const auto& resource : file["resources"])
+    if (resource.is_object() && text_of(resource, "env").empty()) names.insert(text_of(resource, "name"));
+  return names;
+}
+
 }  // namespace ferry

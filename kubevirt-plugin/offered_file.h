@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "kubevirt-plugin/scanner.h"
 #include "kubevirt-plugin/snapshot.h"
@@ -23,5 +24,8 @@ namespace ferry {
 /// The file's content. `registered`: the resources whose list the kubelet is reading now.
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
                          std::span<const NotOffered> not_offered);
+
+/// The resources for Kata of such a file, one that a predecessor left. Empty: none, or it cannot be read.
+std::set<std::string> kata_resources_of(std::string_view offered_file);
 
 }  // namespace ferry

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fcntl.h>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,12 +14,16 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/startup_memory.h"
 #include "kubevirt-plugin/allocation_core.h"
+#include "kubevirt-plugin/cdi_files.h"
 #include "kubevirt-plugin/directory_watch.h"
 #include "kubevirt-plugin/event_loop.h"
 #include "kubevirt-plugin/kubelet_transport.h"
 #include "kubevirt-plugin/offered_file.h"
+#include "kubevirt-plugin/rpc_queue.h"
 #include "kubevirt-plugin/scanner.h"
+#include "kubevirt-plugin/sysfs_check.h"
 #include "kubevirt-plugin/uevents.h"
 
 namespace ferry {
@@ -28,6 +33,10 @@ namespace {
 constexpr auto kSettle = std::chrono::milliseconds(50);
 // After a scan or a socket that failed, when no news of the host brings the next try sooner.
 constexpr auto kAfterFailure = std::chrono::seconds(10);
+// Until what was begun is over, and its memory can go.
+constexpr auto kCalm = std::chrono::milliseconds(300);
+// For what raises no event: counters of errors, types of virtual functions.
+constexpr auto kRescan = std::chrono::minutes(1);
 
 /// The process: what is scanned goes into the core, and what the core says into the offered file.
 class Plugin {
@@ -36,10 +45,13 @@ class Plugin {
       : host_(host),
         options_(options),
         loop_(loop),
-        names_(host),
+        scanner_(host, options.rules, options.read_vgpus),
         check_(host, options.rules),
-        core_(check_, {.changed = [this] { loop_.post([this] { publish_soon(); }); },
-                       .doubted = [this] { loop_.post([this] { scan_soon(); }); }}) {}
+        core_(check_,
+              {.changed = [this] { loop_.post([this] { snapshot_changed(); }); },
+               .doubted = [this] { loop_.post([this] { scan_soon(); }); }},
+              options.vgpu_placement, former_resources()),
+        holders_(host, loop, queue_, core_, gate_, holder_settings(options)) {}
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
   Plugin(Plugin&&) = delete;
@@ -50,8 +62,11 @@ class Plugin {
     if (auto opened = open_transport(); !opened) return opened;
     watch_host();  // before the scan, so that nothing comes between
     if (auto scanned = scan(); !scanned) return scanned;
+    publish_soon();  // though there may be nothing
+    holders_.begin();
     if (auto offered = transport_->offer_resources(); !offered) return offered;
     loop_.run(stop);
+    gate_.close({.code = make_error_code(Errc::unreachable), .message = "the plugin is ending", .hint = {}});
     transport_.reset();
     if (auto removed = host_.remove_file(options_.offered_file); !removed && !failure_)
       failure_ = std::move(removed).error();
@@ -60,6 +75,13 @@ class Plugin {
   }
 
  private:
+  /// The plugin watcher's directory has no socket of the kubelet's.
+  static HolderWatch::Settings holder_settings(const PluginOptions& options) {
+    auto settings = options.holders;
+    if (!options.plugin_watcher) settings.kubelet_socket = options.kubelet_directory / "kubelet.sock";
+    return settings;
+  }
+
   Result<> open_transport() {
     const std::string where = (host_.root() / options_.kubelet_directory).string();
     auto directory = host_.open(options_.kubelet_directory, O_RDONLY | O_DIRECTORY);
@@ -68,8 +90,14 @@ class Plugin {
       return fail(Errc::not_found, fmt::format("the kubelet's directory {} does not exist", where),
                   "run this on a node whose kubelet has been started once, or name its directory");
     }
-    auto transport = KubeletTransport::open(loop_, core_, std::move(*directory), where,
-                                            {.changed = [this] { publish_soon(); },
+    auto transport = KubeletTransport::open({.loop = loop_,
+                                             .queue = queue_,
+                                             .core = core_,
+                                             .gate = gate_,
+                                             .cdi_names = options_.cdi_names,
+                                             .found_by_kubelet = options_.plugin_watcher},
+                                            std::move(*directory), where,
+                                            {.changed = [this] { registrations_changed(); },
                                              .failed =
                                                  [this](Error error) {
                                                    failure_ = std::move(error);
@@ -78,6 +106,14 @@ class Plugin {
     if (!transport) return fail(std::move(transport).error());
     transport_ = std::move(*transport);
     return {};
+  }
+
+  /// What Kata was offered by a predecessor, perhaps under other names: the file of one that was killed, and
+  /// the CDI specifications of one that ended.
+  std::set<std::string> former_resources() const {
+    auto names = kata_resources_of(host_.read_file(options_.offered_file).value_or(""));
+    names.merge(cdi_files_.resources());
+    return names;
   }
 
   /// Each source of news does without the other; without both, what changed is seen when it is asked for.
@@ -103,16 +139,37 @@ class Plugin {
   }
 
   Result<> scan() {
-    auto offer = scan_offer(host_, options_.rules, names_);
+    auto offer = scanner_.scan();
     if (!offer) return fail(std::move(offer).error());
     for (const auto& warning : offer->warnings)
       if (warned_.insert(warning).second) spdlog::warn("{}", warning);
     for (const auto& device : offer->not_offered)
       if (warned_.insert(device.id + device.reason).second)
         spdlog::warn("{} is not offered: {}", device.id, device.reason);
+    for (const auto& device : offer->vanished) spdlog::warn("{}: {}", device.id, device.reason);
     if (std::exchange(not_offered_, offer->not_offered) != not_offered_) publish_soon();
-    core_.replace(offer->resources);
+    auto lost = std::move(offer->not_offered);
+    std::ranges::move(offer->left_to_host, std::back_inserter(lost));
+    const bool written = write_cdi_files(offer->resources);  // before the kubelet learns of them
+    core_.replace(offer->resources, lost);
+    drop_memory_soon();
+    scan_in(written ? EventLoop::Clock::duration(kRescan) : kAfterFailure);
     return {};
+  }
+
+  /// False: not all of them, and the devices that Kata would not find are Unhealthy.
+  bool write_cdi_files(std::vector<Resource>& resources) {
+    if (!options_.rules.kata) return true;
+    const auto failures = cdi_files_.update(resources);
+    for (const auto& [failed, error] : failures) {
+      spdlog::error("{}", error.message);
+      for (auto& resource : resources) {
+        if (resource.name.text() != failed) continue;
+        for (auto& device : resource.devices)
+          device.problem = "Kata would not find it, without its CDI specification: " + error.message;
+      }
+    }
+    return failures.empty();
   }
 
   void scan_soon() {
@@ -131,28 +188,57 @@ class Plugin {
     });
   }
 
+  /// Once all has been quiet for a moment.
+  void drop_memory_soon() {
+    loop_.cancel(memory_timer_);
+    memory_timer_ = loop_.at(EventLoop::Clock::now() + kCalm, drop_startup_memory);
+  }
+
+  void snapshot_changed() {
+    drop_memory_soon();
+    holders_.snapshot_changed();
+    publish_soon();
+  }
+
+  void registrations_changed() {
+    const bool there = !transport_->registered().empty();
+    if (there && !std::exchange(kubelet_is_there_, there)) holders_.kubelet_is_there();
+    kubelet_is_there_ = there;
+    publish_soon();
+  }
+
   /// Written once for all that has happened in this round of the loop.
   void publish_soon() {
     if (std::exchange(publish_waits_, true)) return;
     loop_.at(EventLoop::Clock::now(), [this] {
       publish_waits_ = false;
+      drop_memory_soon();
       const auto content = offered_json(*core_.snapshot(), transport_->registered(), not_offered_);
+      if (content == published_) return;
       if (auto written = host_.write_file(options_.offered_file, content); !written)
-        spdlog::error("{}", written.error().message);
+        return spdlog::error("{}", written.error().message);
+      published_ = content;
     });
   }
 
   HostFs& host_;
   const PluginOptions& options_;
   EventLoop& loop_;
-  DeviceNames names_;
+  Scanner scanner_;
+  CdiFiles cdi_files_{host_, options_.cdi_directory};
   const SysfsCheck check_;
+  RpcQueue queue_;  // outlives all calls and servers
   AllocationCore core_;
+  AllocateGate gate_;
+  HolderWatch holders_;
+  bool kubelet_is_there_ = false;
   std::vector<NotOffered> not_offered_;
   std::set<std::string> warned_;
   bool scan_waits_ = false;
   EventLoop::Timer scan_timer_;
   bool publish_waits_ = false;
+  std::string published_;
+  EventLoop::Timer memory_timer_;
   std::optional<Uevents> uevents_;
   std::optional<DirectoryWatch> nodes_;
   std::unique_ptr<KubeletTransport> transport_;

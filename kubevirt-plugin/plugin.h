@@ -7,7 +7,10 @@
 
 #include "common/host_fs.h"
 #include "common/result.h"
+#include "kubevirt-plugin/holder_watch.h"
 #include "kubevirt-plugin/offer_rules.h"
+#include "kubevirt-plugin/pod_resources.h"
+#include "kubevirt-plugin/scanner.h"
 
 namespace ferry {
 
@@ -15,11 +18,23 @@ struct PluginOptions {
   /// The kubelet's device plugin directory, relative to the host's root; it must exist. The kubelet itself
   /// knows one place only, whatever its --root-dir.
   std::filesystem::path kubelet_directory = "var/lib/kubelet/device-plugins";
+  /// `kubelet_directory` is that of its plugin watcher, var/lib/kubelet/plugins_registry: the kubelet finds
+  /// our sockets there and asks. Otherwise it is told of them on the socket that it has in the directory.
+  bool plugin_watcher = false;
   /// Which functions become resources, and under which names.
   OfferRules rules;
+  /// What knows the host's vGPUs and the names of their types.
+  ReadVgpus read_vgpus = scan_vgpus;
   /// What the kubelet has been offered and what is allocated, relative to the host's root; replaced
   /// atomically at each change (offered_file.h).
   std::filesystem::path offered_file = "run/ferry/offered.json";
+  /// Where CDI specifications for Kata go, relative to the host's root.
+  std::filesystem::path cdi_directory = "var/run/cdi";
+  /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).
+  bool cdi_names = false;
+  VgpuPlacement vgpu_placement = VgpuPlacement::pack;
+  /// How releases are learnt, and who held what before this process.
+  HolderWatch::Settings holders = {.socket = kPodResourcesSocket};
 };
 
 /// Serves the kubelet until `stop` is requested; then ends every stream, removes its sockets and returns.
@@ -27,7 +42,7 @@ struct PluginOptions {
 /// Blocks the calling thread; starts one more. A kubelet that is absent, restarts or drops us is waited for,
 /// for ever. Errors: Errc::not_found when the kubelet's directory does not exist, or goes away while running;
 /// what the operating system said when a socket cannot be made in it. Nothing on the host is changed but our
-/// sockets and the offered file.
+/// sockets, the offered file and, for Kata, our CDI files.
 Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry

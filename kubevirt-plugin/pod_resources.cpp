@@ -7,14 +7,11 @@
 #include <fmt/format.h>
 
 #include "kubevirt-plugin/client_call.h"
-#include "kubevirt-plugin/pod_list.h"
+#include "kubevirt-plugin/pod_list_call.h"
 #include "kubevirt-plugin/socket_file.h"
 
 namespace ferry {
 namespace {
-
-// A node of 250 pods with a dozen containers each makes about one: processors and memory are listed too.
-constexpr int kLargestAnswer = 16 * 1024 * 1024;
 
 /// A queue that its owner waits on, without a thread of its own, and gRPC for as long as that takes.
 class WaitedQueue {
@@ -45,17 +42,9 @@ class WaitedQueue {
   grpc_completion_queue* const queue_;
 };
 
-WireMessage empty_message() {
-  return WireMessage(grpc_raw_byte_buffer_create(nullptr, 0));
-}
-
-Result<std::string> ask(UniqueFd connection, std::chrono::milliseconds deadline) {
+Result<std::vector<PodDevice>> ask(UniqueFd connection, std::chrono::milliseconds deadline) {
   WaitedQueue queue;
-  ClientCall call(queue.get(), std::move(connection),
-                  {.method = "/v1.PodResourcesLister/List",
-                   .message = empty_message(),
-                   .deadline = {},
-                   .largest_answer = kLargestAnswer});
+  ClientCall call(queue.get(), std::move(connection), pod_list_question());
   const auto ops = call.ops();
   if (const auto error = grpc_call_start_batch(call.get(), ops.data(), ops.size(), nullptr, nullptr);
       error != GRPC_CALL_OK) {
@@ -70,26 +59,19 @@ Result<std::string> ask(UniqueFd connection, std::chrono::milliseconds deadline)
     queue.wait();
     return fail(Errc::unreachable, fmt::format("no answer in {} ms", deadline.count()));
   }
-  if (call.status() != GRPC_STATUS_OK) {
-    return fail(
-        call.silent() ? Errc::unreachable : Errc::failed,
-        fmt::format("the kubelet {}: {}", call.silent() ? "does not answer" : "refuses", call.text()));
-  }
-  auto answer = bytes_of(call.answer());
-  if (!answer) return fail(Errc::malformed_host, "the kubelet's answer cannot be unpacked");
-  return std::move(*answer);
+  return pod_list_answer(call);
 }
 
 }  // namespace
 
-Result<std::vector<PodDevice>> list_pod_devices(const HostFs& host, const std::filesystem::path& socket,
-                                                std::chrono::milliseconds deadline) {
-  const std::vector<PodDevice> nothing;
+Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
+                                                      const std::filesystem::path& socket) {
+  std::optional<UniqueFd> nobody;
   const auto directory = host.open(socket.parent_path(), O_PATH | O_DIRECTORY);
-  if (!directory && is_gone(directory.error())) return nothing;
+  if (!directory && is_gone(directory.error())) return nobody;
   if (!directory) return fail(directory.error());
   auto connection = connect_to_socket(directory->get(), socket.filename());
-  if (!connection && is_gone(connection.error())) return nothing;
+  if (!connection && is_gone(connection.error())) return nobody;
   if (!connection) {
     auto error = std::move(connection).error().during("/" + socket.parent_path().string());
     // Its pods run on while a kubelet does not: nobody can say what they were given. EAGAIN: others wait too.
@@ -98,9 +80,16 @@ Result<std::vector<PodDevice>> list_pod_devices(const HostFs& host, const std::f
       error.code = make_error_code(Errc::unreachable);
     return fail(std::move(error));
   }
-  const auto answer = ask(std::move(*connection), deadline);
-  if (!answer) return fail(Error(answer.error()).during("/" + socket.string()));
-  auto devices = read_pod_list(*answer);
+  return std::optional<UniqueFd>(std::move(*connection));
+}
+
+Result<std::vector<PodDevice>> list_pod_devices(const HostFs& host, const std::filesystem::path& socket,
+                                                std::chrono::milliseconds deadline) {
+  auto connection = connect_pod_resources(host, socket);
+  if (!connection) return fail(std::move(connection).error());
+  std::optional<UniqueFd>& nobody_or_it = *connection;
+  if (!nobody_or_it) return std::vector<PodDevice>();
+  auto devices = ask(std::move(*nobody_or_it), deadline);
   if (!devices) return fail(std::move(devices).error().during("/" + socket.string()));
   return devices;
 }

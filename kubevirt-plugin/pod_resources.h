@@ -10,10 +10,12 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "common/host_fs.h"
 #include "common/result.h"
+#include "common/unique_fd.h"
 #include "vfio/pod_device.h"
 
 namespace ferry {
@@ -23,6 +25,11 @@ inline constexpr const char* kPodResourcesSocket = "var/lib/kubelet/pod-resource
 
 /// A healthy kubelet answers in milliseconds.
 inline constexpr std::chrono::milliseconds kPodListDeadline{2000};
+
+/// A connection to where it listens. Absent: no socket, so no kubelet here, and nothing given out. Errors as
+/// below.
+Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
+                                                      const std::filesystem::path& socket);
 
 /// Asks the kubelet once and waits. No socket: no kubelet here, and nothing given out. Leaves no thread and
 /// no connection behind. Errors: Errc::unreachable: nobody listens on the socket, or there is no answer by

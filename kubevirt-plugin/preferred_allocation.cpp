@@ -17,55 +17,163 @@ namespace {
 using Node = std::optional<int>;
 
 struct Choice {
-  const std::string* id;
-  Node node;
-};
+  const std::string* id = nullptr;
+  const Candidate* known = nullptr;  // nullptr: a stranger
+  std::size_t rank = 0;              // among those it was given with
 
-/// The IDs with their nodes, each ID once: those already in `seen` are left out.
-std::vector<Choice> choices(std::span<const std::string> ids,
-                            const std::unordered_map<std::string_view, Node>& nodes,
-                            std::unordered_set<std::string_view>& seen) {
-  std::vector<Choice> result;
+  std::string gpu() const { return known == nullptr ? std::string() : known->gpu; }
+  Node node() const { return known == nullptr ? Node() : known->numa_node; }
+  /// Where it is on the way from the host bridge down, its IOMMU group last; of what has no such step,
+  /// itself.
+  std::string step(std::size_t level) const {
+    if (known == nullptr || level > known->bus_path.size()) return *id;
+    return level < known->bus_path.size() ? known->bus_path[level] : fmt::format("{}", known->iommu_group);
+  }
+  bool has_step(std::size_t level) const { return known != nullptr && level <= known->bus_path.size(); }
+};
+using Choices = std::vector<Choice>;
+using Known = std::unordered_map<std::string_view, const Candidate*>;
+
+/// The IDs with what is known of them, each once: those already in `seen` are left out.
+Choices choices(std::span<const std::string> ids, const Known& known,
+                std::unordered_set<std::string_view>& seen) {
+  Choices result;
   for (const auto& id : ids) {
     if (!seen.insert(id).second) continue;
-    const auto known = nodes.find(id);
-    result.push_back({&id, known == nodes.end() ? Node() : known->second});
+    const auto found = known.find(id);
+    result.push_back({&id, found == known.end() ? nullptr : found->second, result.size()});
   }
   return result;
+}
+
+/// Those below one bridge, or of one IOMMU group.
+struct Branch {
+  Choices free;
+  Choices chosen;  // already, or must be
+};
+
+std::vector<Branch> branches(const Choices& free, const Choices& chosen, std::size_t level) {
+  std::vector<Branch> out;  // in order of their first
+  std::map<std::string, std::size_t> index;
+  for (const auto& choice : free) {
+    const auto [entry, is_new] = index.emplace(choice.step(level), out.size());
+    if (is_new) out.emplace_back();
+    out[entry->second].free.push_back(choice);
+  }
+  for (const auto& choice : chosen)
+    if (const auto entry = index.find(choice.step(level)); entry != index.end())
+      out[entry->second].chosen.push_back(choice);
+  return out;
+}
+
+/// Appends the `wanted` of `free` that are closest to each other and to `chosen`.
+void take_closest(const Choices& free, const Choices& chosen, std::size_t level, std::size_t wanted,
+                  Choices& taken) {
+  const bool leaves = std::ranges::none_of(free, [&](const Choice& one) { return one.has_step(level); });
+  if (free.size() <= wanted || leaves) {
+    taken.insert(taken.end(), free.begin(),
+                 free.begin() + static_cast<Choices::difference_type>(std::min(wanted, free.size())));
+    return;
+  }
+  auto rest = branches(free, chosen, level);
+  while (wanted > 0 && !rest.empty()) {
+    // One that has room for all, the tightest; else the one that leaves least to be looked for.
+    const auto worse = [&](const Branch& a, const Branch& b) {
+      const bool a_holds = a.free.size() >= wanted;
+      const bool b_holds = b.free.size() >= wanted;
+      if (a_holds != b_holds) return b_holds;
+      if (a.chosen.size() != b.chosen.size()) return a.chosen.size() < b.chosen.size();
+      return a_holds ? a.free.size() > b.free.size() : a.free.size() < b.free.size();
+    };
+    const auto best = std::max_element(rest.begin(), rest.end(), worse);
+    const auto count = std::min(wanted, best->free.size());
+    take_closest(best->free, best->chosen, level + 1, count, taken);
+    wanted -= count;
+    rest.erase(best);
+  }
+}
+
+/// Appends `wanted` vGPUs of `free`, GPU by GPU. `taken_of`: how many of each GPU's are taken already.
+void take_vgpus(const Choices& free, std::map<std::string, std::size_t> taken_of, VgpuPlacement placement,
+                std::size_t wanted, Choices& taken) {
+  std::vector<Choices> gpus;  // in order of their first
+  std::map<std::string, std::size_t> index;
+  for (const auto& choice : free) {
+    const auto [entry, is_new] = index.emplace(choice.gpu(), gpus.size());
+    if (is_new) gpus.emplace_back();
+    gpus[entry->second].push_back(choice);
+  }
+  for (auto& gpu : gpus) std::ranges::reverse(gpu);  // its first is its back
+  for (; wanted > 0 && !gpus.empty(); --wanted) {
+    const auto worse = [&](const Choices& a, const Choices& b) {
+      const auto in_a = taken_of[a.back().gpu()];
+      const auto in_b = taken_of[b.back().gpu()];
+      return placement == VgpuPlacement::pack ? in_a < in_b : in_a > in_b;
+    };
+    const auto best = std::max_element(gpus.begin(), gpus.end(), worse);
+    ++taken_of[best->back().gpu()];
+    taken.push_back(best->back());
+    best->pop_back();
+    if (best->empty()) gpus.erase(best);
+  }
+}
+
+std::map<std::string, std::size_t> taken_by_gpu(std::span<const Candidate> candidates, const Choices& free) {
+  std::map<std::string, std::size_t> taken;
+  for (const auto& candidate : candidates) ++taken[candidate.gpu];
+  for (const auto& choice : free)
+    if (choice.known != nullptr) --taken[choice.gpu()];
+  return taken;
 }
 
 }  // namespace
 
 Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate> candidates,
                                                       std::span<const std::string> available,
-                                                      std::span<const std::string> must_include, int size) {
+                                                      std::span<const std::string> must_include, int size,
+                                                      VgpuPlacement placement) {
   if (size < 0) return fail(Errc::usage, fmt::format("allocation size {} is negative", size));
   const auto wanted = static_cast<std::size_t>(size);
 
-  std::unordered_map<std::string_view, Node> nodes;
-  for (const auto& candidate : candidates) nodes.emplace(candidate.id, candidate.numa_node);
+  Known known;
+  for (const auto& candidate : candidates) known.emplace(candidate.id, &candidate);
   std::unordered_set<std::string_view> seen;
-  auto chosen = choices(must_include, nodes, seen);
-  const auto free = choices(available, nodes, seen);
+  const auto chosen = choices(must_include, known, seen);
+  const auto free = choices(available, known, seen);
   if (chosen.size() > wanted) {
     return fail(Errc::usage,
                 fmt::format("{} devices must be included in an allocation of {}", chosen.size(), wanted));
   }
 
   std::map<Node, std::size_t> on_node;
-  for (const auto& choice : chosen) ++on_node[choice.node];
-  for (const auto& choice : free) ++on_node[choice.node];
+  for (const auto& choice : chosen) ++on_node[choice.node()];
+  for (const auto& choice : free) ++on_node[choice.node()];
   std::optional<Node> whole;  // the node that can hold the whole request
-  for (const auto* const group : {&std::as_const(chosen), &free}) {
+  for (const auto* const group : {&chosen, &free}) {
     for (const auto& choice : *group)
-      if (!whole && on_node[choice.node] >= wanted) whole = choice.node;
+      if (!whole && on_node[choice.node()] >= wanted) whole = choice.node();
   }
-  for (const auto& choice : free)
-    if (chosen.size() < wanted && (!whole || choice.node == *whole)) chosen.push_back(choice);
+  Choices pool;
+  std::ranges::copy_if(free, std::back_inserter(pool),
+                       [&](const Choice& choice) { return !whole || choice.node() == *whole; });
+
+  Choices taken;
+  const std::size_t more = wanted - chosen.size();
+  const bool vgpus = std::ranges::any_of(pool, [](const Choice& choice) { return !choice.gpu().empty(); });
+  if (vgpus) {
+    take_vgpus(pool, taken_by_gpu(candidates, free), placement, more, taken);
+  } else if (whole) {
+    take_closest(pool, chosen, 0, more, taken);
+  } else {
+    taken.assign(pool.begin(),
+                 pool.begin() + static_cast<Choices::difference_type>(std::min(more, pool.size())));
+  }
+  std::ranges::sort(taken, {}, &Choice::rank);
 
   std::vector<std::string> ids;
-  ids.reserve(chosen.size());
+  ids.reserve(chosen.size() + taken.size());
   for (const auto& choice : chosen) ids.push_back(*choice.id);
+  for (const auto& choice : taken) ids.push_back(*choice.id);
   return ids;
 }
 

@@ -45,6 +45,10 @@ RegisterCall::RegisterCall(RpcQueue& queue, UniqueFd connection, const std::stri
 }
 
 RegisterCall::~RegisterCall() {
+  cancel();
+}
+
+void RegisterCall::cancel() {
   grpc_call_cancel(call_->get(), nullptr);
 }
 

@@ -30,6 +30,9 @@ class RegisterCall {
   /// Cancels it, if it is not over.
   ~RegisterCall();
 
+  /// Ends it now, if it is not over: `done` is still to come.
+  void cancel();
+
  private:
   std::shared_ptr<ClientCall> call_;
 };

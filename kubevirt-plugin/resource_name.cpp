@@ -119,21 +119,31 @@ std::string pci_resource_part(std::string_view human_name) {
   return part;
 }
 
+std::string kata_resource_part(std::string_view human_name) {
+  if (human_name.empty()) return "UNKNOWN_DEVICE";
+  std::string part = with_spaces_joined(trimmed(human_name));
+  for (char& c : part) c = c == '/' || c == '.' ? '_' : upper(c);
+  std::erase_if(part, [](char c) { return !is_upper(c) && !is_digit(c) && c != '_' && c != '-'; });
+  return part;
+}
+
 std::string mdev_resource_part(std::string_view type_name) {
   while (!type_name.empty() && type_name.back() == '\n') type_name.remove_suffix(1);
   return with_spaces_joined(type_name);
 }
 
 std::string env_name(EnvPrefix prefix, const ResourceName& name) {
+  if (prefix == EnvPrefix::none) return {};
   std::string env = prefix == EnvPrefix::pci_resource ? "PCI_RESOURCE_" : "MDEV_PCI_RESOURCE_";
   for (const char c : name.text()) env += c == '/' || c == '.' ? '_' : upper(c);
   return env;
 }
 
-std::string endpoint_name(const ResourceName& name) {
-  std::string endpoint = fmt::format("kubevirt-{}.sock", name.name());
+std::string endpoint_name(const ResourceName& name, EnvPrefix prefix) {
+  const std::string_view owner = prefix == EnvPrefix::none ? "sandbox" : "kubevirt";
+  std::string endpoint = fmt::format("{}-{}.sock", owner, name.name());
   if (endpoint.size() <= kLongestEndpoint) return endpoint;
-  return fmt::format("kubevirt-{}-{:08x}.sock", name.name().substr(0, 52), checksum(name.text()));
+  return fmt::format("{}-{}-{:08x}.sock", owner, name.name().substr(0, 52), checksum(name.text()));
 }
 
 }  // namespace ferry

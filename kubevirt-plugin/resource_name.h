@@ -38,16 +38,19 @@ std::string pci_resource_part(std::string_view human_name);
 /// kept, letter case too: "NVIDIA A40-8Q" is "NVIDIA_A40-8Q".
 std::string mdev_resource_part(std::string_view type_name);
 
-/// What KubeVirt reads the addresses under. A resource has exactly one of them.
-enum class EnvPrefix { pci_resource, mdev_pci_resource };
+/// The same for Kata as NVIDIA's plugin for it does: "-" is kept and "." becomes "_".
+std::string kata_resource_part(std::string_view human_name);
+
+/// What KubeVirt reads the addresses under. A resource has exactly one of them, and none if it is Kata's.
+enum class EnvPrefix { pci_resource, mdev_pci_resource, none };
 
 /// "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB": prefix, "_", the whole name in upper case with "/" and "."
 /// as
 /// "_" and nothing else changed. Distinct resources can come out alike; the scanner refuses such a pair.
 std::string env_name(EnvPrefix prefix, const ResourceName& name);
 
-/// The socket's file name, "kubevirt-NAME.sock". The two longest lengths of a legal name would make a path
-/// that no unix socket address can hold; their middle is replaced by a checksum.
-std::string endpoint_name(const ResourceName& name);
+/// The socket's file name, "kubevirt-NAME.sock", for Kata "sandbox-NAME.sock". The two longest lengths of a
+/// legal name would make a path that no unix socket address can hold; their middle is replaced by a checksum.
+std::string endpoint_name(const ResourceName& name, EnvPrefix prefix = EnvPrefix::pci_resource);
 
 }  // namespace ferry

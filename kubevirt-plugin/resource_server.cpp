@@ -18,6 +18,7 @@
 #include "kubevirt-plugin/list_stream.h"
 #include "kubevirt-plugin/rpc_ops.h"
 #include "kubevirt-plugin/rpc_queue.h"
+#include "pluginregistration.pb.h"
 
 namespace ferry {
 namespace {
@@ -92,10 +93,13 @@ std::vector<std::string> strings(const Ids& ids) {
 
 class ResourceServer::Impl {
  public:
-  Impl(RpcQueue& queue, AllocationCore& core, std::string resource, StreamHook hook)
+  Impl(RpcQueue& queue, AllocationCore& core, AllocateGate& gate, std::string resource, bool cdi_names,
+       StreamHook hook)
       : queue_(queue),
         core_(core),
+        gate_(gate),
         resource_(std::move(resource)),
+        cdi_names_(cdi_names),
         hook_(std::move(hook)),
         server_(grpc_server_create(nullptr, nullptr)) {
     grpc_server_register_completion_queue(server_, queue.get(), nullptr);
@@ -181,6 +185,22 @@ class ResourceServer::Impl {
     send(incoming.call, answer(options));
   }
 
+  void info(Incoming& incoming) {
+    pluginregistration::PluginInfo info;
+    info.set_type("DevicePlugin");
+    info.set_name(resource_);
+    info.add_supported_versions("v1beta1");
+    send(incoming.call, answer(info));
+  }
+
+  void registration_status(Incoming& incoming) {
+    pluginregistration::RegistrationStatus status;
+    if (!from_wire(incoming.payload, status)) return send(incoming.call, unreadable());
+    if (!status.plugin_registered())
+      spdlog::error("the kubelet does not take {}: {}", resource_, status.error());
+    send(incoming.call, answer(pluginregistration::RegistrationStatusResponse()));
+  }
+
   void pre_start(Incoming& incoming) { send(incoming.call, answer(v1beta1::PreStartContainerResponse())); }
   // NOLINTEND(readability-convert-member-functions-to-static)
 
@@ -202,31 +222,43 @@ class ResourceServer::Impl {
   }
 
   void allocate(Incoming& incoming) {
-    send(incoming.call, guarded([&] {
-           v1beta1::AllocateRequest request;
-           if (!from_wire(incoming.payload, request)) return unreadable();
-           std::vector<std::vector<std::string>> containers;
-           for (const auto& container : request.container_requests())
-             containers.push_back(strings(container.devices_ids()));
-           const auto allocations = core_.allocate(resource_, containers);
-           if (!allocations) {
-             spdlog::error("{}", allocations.error().message);
-             return refusal(allocations.error());
-           }
-           v1beta1::AllocateResponse response;
-           for (const auto& allocation : *allocations) {
-             spdlog::info("allocated {}: {}", resource_, allocation.env_value);
-             auto& container = *response.add_container_responses();
-             (*container.mutable_envs())[allocation.env_name] = allocation.env_value;
-             for (const auto& node : allocation.nodes) {
-               auto& device = *container.add_devices();
-               device.set_container_path(node);
-               device.set_host_path(node);
-               device.set_permissions("mrw");
-             }
-           }
-           return answer(response);
-         }));
+    const auto request = std::make_shared<v1beta1::AllocateRequest>();
+    if (!from_wire(incoming.payload, *request)) return send(incoming.call, unreadable());
+    gate_.pass([this, call = incoming.call, request](const Error* closed) {
+      send(call, closed != nullptr ? refused(*closed) : guarded([&] { return allocated(*request); }));
+    });
+  }
+
+  static Answer refused(const Error& error) {
+    spdlog::error("{}", error.message);
+    return refusal(error);
+  }
+
+  Answer allocated(const v1beta1::AllocateRequest& request) {
+    std::vector<std::vector<std::string>> containers;
+    containers.reserve(static_cast<std::size_t>(request.container_requests_size()));
+    for (const auto& container : request.container_requests())
+      containers.push_back(strings(container.devices_ids()));
+    const auto allocations = core_.allocate(resource_, containers);
+    if (!allocations) return refused(allocations.error());
+    v1beta1::AllocateResponse response;
+    for (const auto& allocation : *allocations) {
+      spdlog::info("allocated {}: {}", resource_, allocation.env_value);
+      auto& container = *response.add_container_responses();
+      if (!allocation.env_name.empty())
+        (*container.mutable_envs())[allocation.env_name] = allocation.env_value;
+      if (cdi_names_) {
+        for (const auto& id : allocation.ids) container.add_cdi_devices()->set_name(resource_ + "=" + id);
+        continue;
+      }
+      for (const auto& node : allocation.nodes) {
+        auto& device = *container.add_devices();
+        device.set_container_path(node);
+        device.set_host_path(node);
+        device.set_permissions("mrw");
+      }
+    }
+    return answer(response);
   }
 
   void list_and_watch(Incoming& incoming) {
@@ -249,16 +281,21 @@ class ResourceServer::Impl {
 
   RpcQueue& queue_;
   AllocationCore& core_;
+  AllocateGate& gate_;
   const std::string resource_;
+  const bool cdi_names_;
   const StreamHook hook_;
   grpc_server* const server_;
   std::future<void> stopped_;
-  std::array<Method, 5> methods_ = {{
+  std::array<Method, 7> methods_ = {{
       {.path = "/v1beta1.DevicePlugin/GetDevicePluginOptions", .serve = &Impl::options},
       {.path = "/v1beta1.DevicePlugin/ListAndWatch", .serve = &Impl::list_and_watch},
       {.path = "/v1beta1.DevicePlugin/GetPreferredAllocation", .serve = &Impl::prefer},
       {.path = "/v1beta1.DevicePlugin/Allocate", .serve = &Impl::allocate},
       {.path = "/v1beta1.DevicePlugin/PreStartContainer", .serve = &Impl::pre_start},
+      {.path = "/pluginregistration.Registration/GetInfo", .serve = &Impl::info},
+      {.path = "/pluginregistration.Registration/NotifyRegistrationStatus",
+       .serve = &Impl::registration_status},
   }};
 
   std::mutex mutex_;
@@ -266,8 +303,9 @@ class ResourceServer::Impl {
   bool stopping_ = false;
 };
 
-ResourceServer::ResourceServer(RpcQueue& queue, AllocationCore& core, std::string resource, StreamHook hook)
-    : impl_(std::make_unique<Impl>(queue, core, std::move(resource), std::move(hook))) {}
+ResourceServer::ResourceServer(RpcQueue& queue, AllocationCore& core, AllocateGate& gate,
+                               std::string resource, bool cdi_names, StreamHook hook)
+    : impl_(std::make_unique<Impl>(queue, core, gate, std::move(resource), cdi_names, std::move(hook))) {}
 ResourceServer::~ResourceServer() = default;
 
 void ResourceServer::add_connection(UniqueFd connection) {

@@ -6,20 +6,25 @@
 #include <string>
 
 #include "common/unique_fd.h"
+#include "kubevirt-plugin/allocate_gate.h"
 #include "kubevirt-plugin/allocation_core.h"
 
 namespace ferry {
 
 class RpcQueue;
 
-/// Answers the kubelet for one resource: v1beta1.DevicePlugin over connections that are handed in.
+/// Answers the kubelet for one resource: v1beta1.DevicePlugin, and pluginregistration.Registration for a
+/// kubelet that asks by itself, over connections that are handed in.
 class ResourceServer {
  public:
   /// A list is being read by somebody (+1), or no more (-1). Called on the queue's thread.
   using StreamHook = std::function<void(int change)>;
 
-  /// `queue` and `core` must outlive this.
-  ResourceServer(RpcQueue& queue, AllocationCore& core, std::string resource, StreamHook hook);
+  /// What is referred to must outlive this. Allocate calls pass `gate`, and none may wait there when this
+  /// ends. `cdi_names`: devices are answered as RESOURCE=ID, for the runtime to look up, instead of by their
+  /// nodes.
+  ResourceServer(RpcQueue& queue, AllocationCore& core, AllocateGate& gate, std::string resource,
+                 bool cdi_names, StreamHook hook);
   ResourceServer(const ResourceServer&) = delete;
   ResourceServer& operator=(const ResourceServer&) = delete;
   ResourceServer(ResourceServer&&) = delete;

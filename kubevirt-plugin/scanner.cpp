@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "kubevirt-plugin/device_nodes.h"
+#include "kubevirt-plugin/naming.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/inventory.h"
 
@@ -18,230 +20,255 @@ namespace {
 constexpr std::uint32_t kLastDomain = 0xffff;
 
 GroupMember member_of_group(const PciFunction& function, const OfferRules& rules) {
-  const bool vfio = on_vfio_driver(function);
-  const bool ours = vfio && rules.accelerators.vendors.contains(function.vendor);
+  const bool ours = on_vfio_driver(function) && rules.accelerators.vendors.contains(function.vendor);
   return {
       .address = function.address,
       .driver = function.driver.value_or(""),
-      .usable = vfio || !function.driver || function.is_bridge(),
+      .usable = !blocks_viability(function),
       .vfio_device = ours && !function.vfio_devices.empty() ? function.vfio_devices.front() : std::string()};
 }
 
-/// Collects devices under names, and what is to be said of them.
-class Assembly {
- public:
-  explicit Assembly(std::string domain) : domain_(std::move(domain)) {}
+std::vector<GroupMember> members_of(const Inventory& inventory, const PciFunction& function,
+                                    const OfferRules& rules) {
+  std::vector<GroupMember> members;
+  for (const auto& address : inventory.group_of(function))
+    if (const auto* const member = inventory.find(address))
+      members.push_back(member_of_group(*member, rules));
+  return members;
+}
 
-  void refuse(std::string id, std::string reason) {
-    offer_.not_offered.push_back({.id = std::move(id), .reason = std::move(reason)});
-  }
-
-  /// `fallback` is taken where `part` makes no legal name; none: the device is not offered then.
-  void add(OfferedDevice device, const std::string& part, const std::string& fallback, EnvPrefix prefix) {
-    auto name = ResourceName::parse(domain_ + "/" + part);
-    if (!name && !fallback.empty()) {
-      warn(part.empty()
-               ? fmt::format("{} has no name; it is offered as {}/{}", device.model, domain_, fallback)
-               : fmt::format("{}; it is offered as {}/{}", name.error().message, domain_, fallback));
-      name = ResourceName::parse(domain_ + "/" + fallback);
-    }
-    if (!name) {
-      refuse(device.id, name.error().message);
-      return;
-    }
-    auto& resource =
-        resources_.try_emplace(*name, Resource{.name = *name, .env_prefix = prefix, .devices = {}})
-            .first->second;
-    // virt-launcher takes one address for each entry from either kind of variable: a resource has one kind.
-    if (resource.env_prefix != prefix) {
-      refuse(device.id, fmt::format("{} names whole functions and mediated devices alike", name->text()));
-      return;
-    }
-    resource.devices.push_back(std::move(device));
-  }
-
-  Offer finish() && {
-    std::map<std::string, std::string> env_names;  // env name -> resource
-    for (auto& [name, resource] : resources_) {
-      const auto [entry, is_new] = env_names.emplace(env_name(resource.env_prefix, name), name.text());
-      if (!is_new) {
-        warn(fmt::format("{} is not offered: KubeVirt cannot tell it from {}", name.text(), entry->second));
-        for (const auto& device : resource.devices)
-          refuse(device.id, fmt::format("KubeVirt cannot tell {} from {}", name.text(), entry->second));
-        continue;
-      }
-      std::sort(resource.devices.begin(), resource.devices.end(),
-                [](const OfferedDevice& a, const OfferedDevice& b) { return a.id < b.id; });
-      offer_.resources.push_back(std::move(resource));
-    }
-    return std::move(offer_);
-  }
-
- private:
-  void warn(std::string text) {
-    if (std::find(offer_.warnings.begin(), offer_.warnings.end(), text) == offer_.warnings.end())
-      offer_.warnings.push_back(std::move(text));
-  }
-
-  std::string domain_;
-  std::map<ResourceName, Resource> resources_;
-  Offer offer_;
-};
-
-bool is_offered_kind(const PciFunction& function, const OfferRules& rules) {
+bool is_for_kubevirt(const PciFunction& function, const OfferRules& rules) {
+  if (!rules.kubevirt) return false;
   return rules.accelerators.match(function) ||
          (rules.companions && rules.accelerators.vendors.contains(function.vendor) && !function.is_bridge() &&
           !function.is_virtual_function());
 }
 
-void add_function(const HostFs& host, const OfferRules& rules, const Inventory& inventory,
-                  const PciFunction& function, DeviceNames& names, Assembly& assembly) {
-  const std::string id = function.address.text();
-  if (function.problem) return assembly.refuse(id, function.problem->message);
-  if (!function.iommu_group) return assembly.refuse(id, "it has no IOMMU group");
-  if (function.address.domain > kLastDomain)
-    return assembly.refuse(id, "KubeVirt reads addresses of four domain digits only");
-
-  std::vector<GroupMember> members;
-  for (const auto& address : inventory.group_of(function))
-    if (const auto* const member = inventory.find(address))
-      members.push_back(member_of_group(*member, rules));
-  if (auto problem = group_problem(*function.iommu_group, members); !problem.empty())
-    return assembly.refuse(id, std::move(problem));
-
-  OfferedDevice device{.id = id,
-                       .kind = DeviceKind::pci_function,
-                       .model = function.ids(),
-                       .driver = function.driver.value_or(""),
-                       .iommu_group = *function.iommu_group,
-                       .numa_node = function.numa_node,
-                       .nodes = vfio_nodes(host, *function.iommu_group, members),
-                       .problem = {}};
-  if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
-  const auto part = pci_resource_part(names.find(function.vendor, function.device).value_or(""));
-  assembly.add(std::move(device), part, fmt::format("{:04x}", function.device), EnvPrefix::pci_resource);
+/// What NVIDIA's plugin for Kata offers: accelerators, and what counts as one on request (NVSwitches).
+bool is_for_kata(const PciFunction& function, const OfferRules& rules) {
+  if (!rules.kata) return false;
+  return rules.accelerators.asking_for_all().match(function);
 }
 
-void add_vgpu(const HostFs& host, const Inventory& inventory, const VgpuDevice& vgpu, Assembly& assembly) {
-  if (!vgpu.iommu_group) return assembly.refuse(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group");
-  const auto* const parent = inventory.find(vgpu.parent);
-  OfferedDevice device{.id = vgpu.id.text,
-                       .kind = DeviceKind::mediated_device,
-                       .model = vgpu.type_name,
-                       .driver = vgpu.driver.value_or(""),
-                       .iommu_group = *vgpu.iommu_group,
-                       .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
-                       .nodes = vfio_nodes(host, *vgpu.iommu_group, {}),
-                       .problem = {}};
-  if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
-  assembly.add(std::move(device), mdev_resource_part(vgpu.type_name), {}, EnvPrefix::mdev_pci_resource);
-}
-
-bool is_vendor(const Result<std::string>& text, const OfferRules& rules) {
-  return text && std::any_of(rules.accelerators.vendors.begin(), rules.accelerators.vendors.end(),
-                             [&](std::uint16_t vendor) { return *text == fmt::format("{:#06x}", vendor); });
-}
-
-/// The members of a group with as few reads as will do: a scan reads far more of each.
-Result<std::vector<GroupMember>> read_members(const HostFs& host, std::uint32_t group,
-                                              const OfferRules& rules) {
-  auto names = host.list(fmt::format("sys/kernel/iommu_groups/{}/devices", group));
-  if (!names) return fail(std::move(names).error());
-  std::vector<GroupMember> members;
-  for (const auto& name : *names) {
-    const auto address = PciAddress::parse(name);
-    if (!address) continue;
-    const auto path = sysfs_path(*address);
-    auto driver = host.link_name(path / "driver");
-    if (!driver && !is_gone(driver.error())) return fail(std::move(driver).error());
-    const auto vfio_devices = host.list(path / "vfio-dev").value_or(std::vector<std::string>{});
-    GroupMember member{.address = *address, .driver = driver.value_or(""), .usable = true, .vfio_device = {}};
-    if (!vfio_devices.empty()) {
-      if (is_vendor(host.read_attribute(path / "vendor"), rules)) member.vfio_device = vfio_devices.front();
-    } else if (driver && *driver != "vfio-pci") {
-      const auto function = read_function(host, *address);
-      member.usable = function && function->is_bridge();
-    }
-    members.push_back(std::move(member));
-  }
-  std::sort(members.begin(), members.end(),
-            [](const GroupMember& a, const GroupMember& b) { return a.address < b.address; });
-  return members;
-}
-
-Result<> expect(std::string_view what, Result<std::string> now, const std::string& then) {
-  if (!now) return fail(std::move(now).error().during(fmt::format("{} was {}", what, then)));
-  if (*now != then) return fail(Errc::differs, fmt::format("{} is {} now and was {}", what, *now, then));
+/// What keeps any function from a VM through KubeVirt; empty: nothing.
+std::string function_problem(const PciFunction& function) {
+  if (function.problem) return function.problem->message;
+  if (!function.iommu_group) return "it has no IOMMU group";
+  if (function.address.domain > kLastDomain) return "KubeVirt reads addresses of four domain digits only";
   return {};
 }
 
-Result<std::string> ids_now(const HostFs& host, const std::filesystem::path& path) {
-  auto vendor = host.read_attribute(path / "vendor");
-  if (!vendor) return fail(std::move(vendor).error());
-  auto device = host.read_attribute(path / "device");
-  if (!device) return fail(std::move(device).error());
-  const auto digits = [](const std::string& text) { return text.starts_with("0x") ? text.substr(2) : text; };
-  return digits(*vendor) + ":" + digits(*device);
+/// The directories of sysfs between `devices` and a function.
+std::vector<std::string> bus_path(const HostFs& host, const PciAddress& address) {
+  const std::filesystem::path target = host.link_target(sysfs_path(address)).value_or("");
+  std::vector<std::string> path;
+  for (const auto& part : target.parent_path()) path.push_back(part.string());
+  const auto devices = std::ranges::find(path, "devices");
+  return {devices == path.end() ? devices : std::next(devices), path.end()};
 }
 
-// As mdev/ reads it: by the driver's name for it, or else the directory's.
-Result<std::string> type_now(const HostFs& host, const std::filesystem::path& path) {
-  if (auto name = host.read_attribute(path / "mdev_type/name"); name && !name->empty()) return name;
-  return host.link_name(path / "mdev_type");
+bool is_number(const std::string& text) {
+  return text.find_first_not_of("0123456789") == std::string::npos;
 }
 
 }  // namespace
 
-Result<Offer> scan_offer(const HostFs& host, const OfferRules& rules, DeviceNames& names) {
-  const auto inventory = scan(host);
-  if (!inventory) return fail(inventory.error());
-  Assembly assembly(rules.domain);
-  for (const auto& [address, function] : inventory->functions) {
-    if (is_offered_kind(function, rules) && on_vfio_driver(function))
-      add_function(host, rules, *inventory, function, names, assembly);
-  }
-  const auto vgpus = scan_vgpus(host, *inventory, rules.accelerators);
-  if (!vgpus) return fail(vgpus.error());
-  for (const auto& gpu : vgpus->gpus) {
-    for (const auto& vgpu : gpu.devices) {
-      if (gpu.framework == VgpuFramework::vendor_vfio) {
-        assembly.refuse(vgpu.id.text, "vGPUs of vendor-specific VFIO are not offered yet");
+/// One scan.
+class Scanner::Round {
+ public:
+  Round(Scanner& scanner, const Inventory& inventory)
+      : host_(scanner.host_), rules_(scanner.rules_), scanner_(scanner), inventory_(inventory) {}
+
+  void add_functions() {
+    for (const auto& [address, function] : inventory_.functions) {
+      const bool kubevirt = is_for_kubevirt(function, rules_);
+      const bool kata = is_for_kata(function, rules_);
+      if (!kubevirt && !kata) continue;
+      if (on_vfio_driver(function)) {
+        add_function(function, kubevirt, kata);
       } else {
-        add_vgpu(host, *inventory, vgpu, assembly);
+        scanner_.fatal_errors_.forget(address);
+        assembly_.leave_to_host(address.text(), function.driver ? "its driver is " + *function.driver
+                                                                : "no driver is bound to it");
       }
     }
   }
-  return std::move(assembly).finish();
+
+  void add_vgpus(const VgpuInventory& vgpus) {
+    for (const auto& gpu : vgpus.gpus) {
+      for (const auto& vgpu : gpu.devices) {
+        if (gpu.framework == VgpuFramework::vendor_vfio) {
+          add_vendor_vgpu(gpu, vgpu);
+        } else {
+          add_mediated_device(gpu, vgpu);
+        }
+      }
+    }
+  }
+
+  Offer finish() && {
+    // Where Kata's is KubeVirt's name for the model, it stays KubeVirt's.
+    for (auto& [device, part, fallback] : for_kata_)
+      assembly_.add(std::move(device), part, fallback, EnvPrefix::none);
+    return std::move(assembly_).finish();
+  }
+
+ private:
+  void add_function(const PciFunction& function, bool kubevirt, bool kata) {
+    const std::string id = function.address.text();
+    if (auto problem = function_problem(function); !problem.empty())
+      return assembly_.refuse(id, std::move(problem));
+    const auto members = members_of(inventory_, function, rules_);
+    if (auto problem = group_problem(*function.iommu_group, members); !problem.empty())
+      return assembly_.refuse(id, std::move(problem));
+
+    OfferedDevice device{.id = id,
+                         .kind = DeviceKind::pci_function,
+                         .model = function.ids(),
+                         .driver = function.driver.value_or(""),
+                         .iommu_group = *function.iommu_group,
+                         .numa_node = function.numa_node,
+                         .nodes = vfio_nodes(host_, *function.iommu_group, members),
+                         .problem = scanner_.fatal_errors_.problem(host_, function),
+                         .bus_path = bus_path(host_, function.address)};
+    const std::string human = scanner_.names_.find(function.vendor, function.device).value_or("");
+    if (kata) add_for_kata(function, human, device);
+    if (!kubevirt) return;
+    if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
+    const std::string hex = fmt::format("{:04x}", function.device);
+    // A template's own text would give all models without a name the same one.
+    const bool nameless = human.empty() && rules_.names.functions != "{name}";
+    const auto part = named(function.ids(), rules_.names.functions,
+                            {{"name", nameless ? hex : pci_resource_part(human)},
+                             {"vendor", fmt::format("{:04x}", function.vendor)},
+                             {"device", hex}});
+    assembly_.add(std::move(device), part, hex, EnvPrefix::pci_resource);
+  }
+
+  /// As its KubeVirt self, save for what Kata knows it by.
+  void add_for_kata(const PciFunction& function, const std::string& human, OfferedDevice device) {
+    const auto key = kata_key(host_, device.iommu_group, function.vfio_devices);
+    if (!kata_seen_.insert(key.id).second) return;  // its group has been offered by another function
+    device.id = key.id;
+    device.sysfs_name = function.address.text();
+    device.kind = DeviceKind::kata_function;
+    device.nodes = key.nodes;
+    if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
+    const bool gpu = rules_.accelerators.match(function);
+    const auto& alias = gpu ? rules_.kata_names.gpu_alias : rules_.kata_names.switch_alias;
+    for_kata_.push_back({.device = std::move(device),
+                         .part = alias.empty() ? kata_resource_part(human) : alias,
+                         .fallback = fmt::format("device_{:04x}", function.device)});
+  }
+
+  /// A resource's name part by alias or template.
+  std::string named(const std::string& model, const std::string& text,
+                    const std::map<std::string, std::string>& values) const {
+    const auto alias = rules_.names.aliases.find(model);
+    return alias == rules_.names.aliases.end() ? fill_template(text, values) : alias->second;
+  }
+
+  void add_vgpu(OfferedDevice device, EnvPrefix prefix) {
+    if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
+    const std::string usual = mdev_resource_part(device.model);
+    const std::string part = named(device.model, rules_.names.vgpus, {{"name", usual}});
+    assembly_.add(std::move(device), part, part == usual ? std::string() : usual, prefix);
+  }
+
+  void add_mediated_device(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+    if (!vgpu.iommu_group)
+      return assembly_.refuse(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group");
+    const auto* const parent = inventory_.find(vgpu.parent);
+    OfferedDevice device{.id = vgpu.id.text,
+                         .kind = DeviceKind::mediated_device,
+                         .model = vgpu.type_name,
+                         .driver = vgpu.driver.value_or(""),
+                         .iommu_group = *vgpu.iommu_group,
+                         .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
+                         .nodes = vfio_nodes(host_, *vgpu.iommu_group, {}),
+                         .problem = {},
+                         .gpu = gpu.address().text(),
+                         .bus_path = bus_path(host_, gpu.address())};
+    add_vgpu(std::move(device), EnvPrefix::mdev_pci_resource);
+  }
+
+  void add_vendor_vgpu(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+    const std::string& id = vgpu.id.text;
+    const auto* const function = inventory_.find(vgpu.parent);
+    if (function == nullptr) return;  // gone meanwhile
+    if (auto problem = function_problem(*function); !problem.empty())
+      return assembly_.refuse(id, std::move(problem));
+    if (is_number(vgpu.type_name)) {
+      return assembly_.refuse(
+          id, fmt::format("nothing on this host names its vGPU type {}, and a resource is named by the type",
+                          vgpu.type_id));
+    }
+    auto members = members_of(inventory_, *function, rules_);
+    // The vendor's driver gives it to VMs, which kernels before 6.1 do not show.
+    for (auto& member : members) member.usable = member.usable || member.address == function->address;
+    if (auto problem = group_problem(*function->iommu_group, members); !problem.empty())
+      return assembly_.refuse(id, std::move(problem));
+    OfferedDevice device{.id = id,
+                         .kind = DeviceKind::vendor_vgpu,
+                         .model = vgpu.type_name,
+                         .driver = function->driver.value_or(""),
+                         .iommu_group = *function->iommu_group,
+                         .numa_node = function->numa_node,
+                         .nodes = vfio_nodes(host_, *function->iommu_group, members),
+                         .problem = {},
+                         .vgpu_type = vgpu.type_id,
+                         .gpu = gpu.address().text(),
+                         .bus_path = bus_path(host_, gpu.address())};
+    add_vgpu(std::move(device), EnvPrefix::pci_resource);
+  }
+
+  const HostFs& host_;
+  const OfferRules& rules_;
+  Scanner& scanner_;
+  const Inventory& inventory_;
+  OfferAssembly assembly_{rules_.domain};
+  std::set<std::string> kata_seen_;
+  struct ForKata {
+    OfferedDevice device;
+    std::string part;
+    std::string fallback;
+  };
+  std::vector<ForKata> for_kata_;
+};
+
+Scanner::Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus)
+    : host_(host), rules_(rules), read_vgpus_(std::move(read_vgpus)), names_(host) {}
+
+Result<Offer> Scanner::scan() {
+  const auto inventory = ferry::scan(host_);
+  if (!inventory) return fail(inventory.error());
+  Round round(*this, *inventory);
+  round.add_functions();
+  if (!rules_.kubevirt) return std::move(round).finish();  // Kata takes no vGPUs
+  const auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
+  if (!vgpus) return fail(vgpus.error());
+  round.add_vgpus(*vgpus);
+  auto offer = std::move(round).finish();
+  offer.vanished = vanished_since(*vgpus);
+  return offer;
 }
 
-Result<std::vector<std::string>> SysfsCheck::nodes_now(const OfferedDevice& offered) const {
-  const bool is_function = offered.kind == DeviceKind::pci_function;
-  const auto path =
-      std::filesystem::path(is_function ? "sys/bus/pci/devices" : "sys/bus/mdev/devices") / offered.id;
-  if (auto same =
-          expect("its model", is_function ? ids_now(host_, path) : type_now(host_, path), offered.model);
-      !same)
-    return fail(std::move(same).error());
-  if (auto same = expect("its IOMMU group", host_.link_name(path / "iommu_group"),
-                         std::to_string(offered.iommu_group));
-      !same)
-    return fail(std::move(same).error());
-  if (!offered.driver.empty()) {
-    if (auto same = expect("its driver", host_.link_name(path / "driver"), offered.driver); !same)
-      return fail(std::move(same).error());
+std::vector<NotOffered> Scanner::vanished_since(const VgpuInventory& now) {
+  std::map<std::string, std::string> there;  // UUID -> type
+  for (const auto& gpu : now.gpus)
+    if (gpu.framework != VgpuFramework::vendor_vfio)
+      for (const auto& device : gpu.devices) there.emplace(device.id.text, device.type_name);
+  const auto before = std::exchange(mediated_, std::move(there));
+  std::vector<NotOffered> vanished;
+  for (const auto& [id, type] : before) {
+    if (mediated_.contains(id)) continue;
+    vanished.push_back(
+        {id, fmt::format("{} is gone. Where nobody on this host has removed it, KubeVirt has: it removes "
+                         "mediated devices of types that its object does not permit with "
+                         "externalResourceProvider: true (`ferry kubevirt-cr` prints how)",
+                         type)});
   }
-
-  std::vector<GroupMember> members;
-  if (is_function) {
-    auto read = read_members(host_, offered.iommu_group, rules_);
-    if (!read) return fail(std::move(read).error());
-    members = std::move(*read);
-    if (auto problem = group_problem(offered.iommu_group, members); !problem.empty())
-      return fail(Errc::refused, std::move(problem));
-  }
-  auto nodes = vfio_nodes(host_, offered.iommu_group, members);
-  if (nodes.empty()) return fail(Errc::not_found, missing_nodes(offered.iommu_group));
-  return nodes;
+  return vanished;
 }
 
 }  // namespace ferry

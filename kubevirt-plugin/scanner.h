@@ -5,55 +5,52 @@
 // order as NVIDIA's KubeVirt plugin v1.6.0 has them, save where that gives away more than was asked for.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "common/host_fs.h"
 #include "common/result.h"
 #include "kubevirt-plugin/device_names.h"
-#include "kubevirt-plugin/host_check.h"
+#include "kubevirt-plugin/fatal_errors.h"
+#include "kubevirt-plugin/offer_assembly.h"
 #include "kubevirt-plugin/offer_rules.h"
 #include "kubevirt-plugin/offered_device.h"
+#include "mdev/vgpu_inventory.h"
 
 namespace ferry {
 
-/// A device that is set up for virtual machines, or nearly, and not offered all the same.
-struct NotOffered {
-  std::string id;
-  std::string reason;
+/// What is known of a host's vGPUs: scan_vgpus(), or what knows more names of types.
+using ReadVgpus =
+    std::function<Result<VgpuInventory>(const HostFs&, const Inventory&, const AcceleratorRules&)>;
 
-  bool operator==(const NotOffered&) const = default;
-};
-
-struct Offer {
-  /// In order of name. No two share a name or an env name.
-  std::vector<Resource> resources;
-  std::vector<NotOffered> not_offered;
-  /// Names that could not be used as they are. For the log, once each.
-  std::vector<std::string> warnings;
-};
-
-/// Reads the host. Offered are
-/// - accelerators on a vfio driver whose whole IOMMU group can be used (each endpoint in it is on a vfio
-/// driver or
-///   has none), one resource for each name (device_names.h), the hex device ID where there is no legal one;
-/// - mediated devices of those vendors' functions, one resource for each vGPU type. (Not yet those that are
-///   virtual functions themselves.)
-/// A function on another driver is the host's and no concern of ours. One whose node in dev/vfio is missing
-/// is offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is none.
-Result<Offer> scan_offer(const HostFs& host, const OfferRules& rules, DeviceNames& names);
-
-/// Asks sysfs and dev/vfio, a few reads for each device. Safe for several threads.
-class SysfsCheck final : public HostCheck {
+class Scanner {
  public:
-  /// Both must outlive this.
-  SysfsCheck(const HostFs& host, const OfferRules& rules) : host_(host), rules_(rules) {}
+  /// `host` and `rules` must outlive this.
+  Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus = scan_vgpus);
 
-  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const override;
+  /// Reads the host. Offered are
+  /// - accelerators on a vfio driver whose whole IOMMU group can be given to a VM (blocks_viability() of
+  /// none),
+  ///   one resource for each name (device_names.h), the hex device ID where there is no legal one;
+  /// - vGPUs of the accelerators, one resource for each type: mediated devices by their UUIDs, virtual
+  ///   functions that carry one (vendor-specific VFIO) by their addresses;
+  /// - for Kata accelerators and those on request, under its own names and IDs (KataRules).
+  /// One whose node in dev/vfio is missing, or that has had a fatal PCIe error since the first scan, is
+  /// offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is none.
+  Result<Offer> scan();
 
  private:
+  class Round;
+  std::vector<NotOffered> vanished_since(const VgpuInventory& now);
+
   const HostFs& host_;
   const OfferRules& rules_;
+  const ReadVgpus read_vgpus_;
+  DeviceNames names_;
+  FatalErrors fatal_errors_;
+  std::map<std::string, std::string> mediated_;  // of the scan before: UUID -> type
 };
 
 }  // namespace ferry

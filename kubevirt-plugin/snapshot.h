@@ -18,6 +18,7 @@ struct ListedDevice {
   std::optional<int> numa_node;  ///< known for all devices of a resource or given for none
   std::uint32_t iommu_group = 0;
   bool allocated = false;
+  bool awaits_release = false;  ///< held back, or gone from the host and still allocated
 
   bool healthy() const { return reason.empty(); }
   bool operator==(const ListedDevice&) const = default;
@@ -36,6 +37,8 @@ struct Snapshot {
   std::uint64_t generation = 0;  ///< grows by one with each change
   /// In the order in which they first appeared.
   std::vector<std::shared_ptr<const ListedResource>> resources;
+  /// A device is held back, or only still listed, until another one, or it itself, is released.
+  bool awaits_release = false;
 };
 
 }  // namespace ferry

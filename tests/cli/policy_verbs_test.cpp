@@ -85,6 +85,20 @@ TEST_F(PolicyVerbs, ExportInEveryFormIsTakenBack) {
   EXPECT_THAT(kernel_.writes(), IsEmpty());
 }
 
+TEST_F(PolicyVerbs, ExportSaysTheParametersOfVgpusWhichV1CannotSay) {
+  kernel_.file("sys/devices/pci0000:00/0000:05:00.0/5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10/nvidia/vgpu_params",
+               "frame_rate_limiter=0\n");
+  const auto exported = ferry({"export", "-o", "json"});
+  EXPECT_EQ(exported.status, 0) << exported.err;
+  EXPECT_EQ(exported.err, "");
+  EXPECT_EQ(json::parse(exported.out).at("policies").at("current").at(0).at("vgpu-devices"),
+            json({{"T4-4Q", {{"count", 1}, {"vgpu-params", "frame_rate_limiter=0"}}}}));
+  const auto v1 = ferry({"vgpu", "export"});
+  EXPECT_EQ(v1.status, 0) << v1.err;
+  EXPECT_THAT(v1.err,
+              HasSubstr("note: GPU 0 (0000:05:00.0): its vGPUs have parameters, which v1 cannot say"));
+}
+
 TEST_F(PolicyVerbs, ConvertMakesAPolicyOfAProfile) {
   kernel_.file("v1.yaml",
                "version: v1\nvgpu-configs:\n  a: [{devices: [0], vgpu-devices: {T4-4Q: 1}}]\n"

@@ -141,7 +141,9 @@ TEST_F(VgpuVerbs, ValidateHoldsAFileAgainstTheHost) {
                           ": valid, 4 profiles\nprofile fits: works on this host\n"
                           "  GPU 0 (0000:05:00.0): works, wanted 4 x T4-4Q, found none\n"
                           "  GPU 1 (0000:07:00.0): no item is for it\n");
-  EXPECT_EQ(validate({"--host", "-c", "elsewhere"}).status, 0);
+  const auto elsewhere = validate({"--host", "-c", "elsewhere"});
+  EXPECT_EQ(elsewhere.status, 0);
+  EXPECT_THAT(elsewhere.out, HasSubstr("profile elsewhere: is for no GPU of this host\n"));
   EXPECT_EQ(validate({"--host", "-c", "too-many"}).status, 2);
   const auto bare = validate({"--host", "-c", "bare", "-o", "json"});
   EXPECT_EQ(bare.status, 4) << bare.out;

@@ -25,6 +25,7 @@ class LibvirtUseProbeTest : public testing::Test {
   }
   UseReport look(const std::vector<std::string>& devices, std::chrono::milliseconds deadline = 20s) {
     std::vector<UseQuestion> questions;
+    questions.reserve(devices.size());
     for (const std::string& device : devices) questions.push_back({.device = device, .nodes = {}});
     LibvirtUseProbe probe(host_, {.program = tree_.path() / "ferry-virt", .host_root = host_.root()},
                           deadline);

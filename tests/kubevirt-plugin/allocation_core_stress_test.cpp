@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pods, scans, hot-unplug, releases and streams against one core at once; meant for ThreadSanitizer, and true
-// without it. The test keeps its own account of who has which group, as the hardware would.
+// Whatever happens to a core, at once with everything else: allocations, rescans, hot-unplug, a kubelet that
+// restarts and says anew who holds what, requests for a group that another pod has. Meant for
+// ThreadSanitizer, and true without it. The test keeps its own account of who has which group, as the
+// hardware would.
+//
+// Two events meet when one begins while the other is on its way. Each thread stops inside its event until
+// another has begun or a round is over, so that every pair is met; which were, and how often, is printed, and
+// a pair that never was fails the test.
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <iostream>
 #include <mutex>
 #include <random>
 #include <set>
@@ -10,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "kubevirt-plugin/allocation_core.h"
@@ -17,17 +26,62 @@
 namespace ferry {
 namespace {
 
-constexpr std::size_t kGroups = 6;
-constexpr int kRounds = 600;
-constexpr int kPods = 4;
+constexpr std::size_t kGroups = 4;
+constexpr int kInterleavings = 1000;
 
-class YieldingCheck final : public HostCheck {
+enum Event : std::size_t { allocate, rescan, unplug, restart, conflict, kEvents };
+constexpr std::array<const char*, kEvents> kNames = {"allocate", "rescan", "hot-unplug", "kubelet restart",
+                                                     "group conflict"};
+
+/// Which events are on their way, and which have met.
+class Meetings {
+ public:
+  void begin(Event event) {
+    ++under_way_.at(event);
+    for (std::size_t other = 0; other < kEvents; ++other) {
+      const int count = under_way_.at(other).load() - (other == event ? 1 : 0);
+      if (count <= 0) continue;
+      ++met_.at(event).at(other);
+      if (other != event) ++met_.at(other).at(event);
+    }
+  }
+  void end(Event event) { --under_way_.at(event); }
+  int met(std::size_t one, std::size_t other) const { return met_.at(one).at(other).load(); }
+
+ private:
+  std::array<std::atomic<int>, kEvents> under_way_{};
+  std::array<std::array<std::atomic<int>, kEvents>, kEvents> met_{};
+};
+
+class During {
+ public:
+  During(Meetings& meetings, Event event) : meetings_(meetings), event_(event) { meetings_.begin(event_); }
+  During(const During&) = delete;
+  During& operator=(const During&) = delete;
+  During(During&&) = delete;
+  During& operator=(During&&) = delete;
+  ~During() { meetings_.end(event_); }
+
+ private:
+  Meetings& meetings_;
+  const Event event_;
+};
+
+/// A host that is slow to answer, so that others come in between, and at times says no.
+class YieldingCheck final : public DeviceCheck {
  public:
   Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const override {
     const auto count = calls_.fetch_add(1, std::memory_order_relaxed);
-    std::this_thread::yield();
+    for (unsigned i = 0; i < count % 8; ++i) std::this_thread::yield();
     if (count % 17 == 16) return fail(Errc::differs, "its driver changed");
     return offered.nodes;
+  }
+  std::vector<std::string> shared_nodes(std::span<const OfferedDevice> /*devices*/) const override {
+    return {};
+  }
+  std::optional<std::uint32_t> group_of(std::string_view id) const override {
+    const auto dot = id.find('.');
+    return dot == std::string_view::npos ? std::nullopt : std::optional<std::uint32_t>(id.front() - '0');
   }
 
  private:
@@ -44,7 +98,11 @@ OfferedDevice member(std::size_t group, int function) {
           .problem = {}};
 }
 
-std::vector<Resource> machine(std::size_t without) {
+const char* resource_of(const std::string& id) {
+  return id.ends_with(".0") ? "nvidia.com/CARD" : "nvidia.com/AUDIO";
+}
+
+std::vector<Resource> machine(std::size_t without = kGroups) {
   Resource cards{.name = *ResourceName::parse("nvidia.com/CARD"), .devices = {}};
   Resource audio{.name = *ResourceName::parse("nvidia.com/AUDIO"), .devices = {}};
   for (std::size_t group = 0; group < kGroups; ++group) {
@@ -55,7 +113,7 @@ std::vector<Resource> machine(std::size_t without) {
   return {cards, audio};
 }
 
-/// What the kubelet knows: which IDs are out, by pod.
+/// What the kubelet knows: which IDs are out.
 class Kubelet {
  public:
   bool take(const std::string& id) {
@@ -70,8 +128,7 @@ class Kubelet {
     const std::scoped_lock lock(mutex_);
     std::vector<Holding> held;
     held.reserve(out_.size());
-    for (const auto& id : out_)
-      held.push_back({id.ends_with(".0") ? "nvidia.com/CARD" : "nvidia.com/AUDIO", {id}});
+    for (const auto& id : out_) held.push_back({resource_of(id), {id}});
     return held;
   }
 
@@ -80,82 +137,116 @@ class Kubelet {
   std::set<std::string> out_;
 };
 
-TEST(AllocationCoreStress, NeverGivesAGroupToTwoPods) {
+class AllocationCoreStress : public testing::Test {
+ protected:
+  void SetUp() override { core.replace(machine()); }
+
+  /// A pod's life: it is given a device, uses it, and ends.
+  void pod(std::mt19937& random, Event event, std::size_t group, int function) {
+    const std::string id = member(group, function).id;
+    if (!kubelet.take(id)) return;
+    bool given = false;
+    {
+      const During during(meetings, event);
+      given = core.allocate(resource_of(id), std::vector<std::vector<std::string>>{{id}}).has_value();
+    }
+    if (given) {
+      ++granted;
+      EXPECT_EQ(users.at(group).fetch_add(1), 0) << "group " << group << " has two users";
+      for (auto i = random() % 4; i > 0; --i) std::this_thread::yield();
+      users.at(group).fetch_sub(1);
+    } else {
+      ++refused;
+    }
+    kubelet.give_back(id);
+  }
+
+  void happen(Event event, std::mt19937& random) {
+    switch (event) {
+      case allocate:
+        return pod(random, event, random() % kGroups, 0);
+      case conflict:  // for the other function of the group that everybody wants
+        return pod(random, event, 0, static_cast<int>(random() % 2));
+      case rescan: {
+        const During during(meetings, event);
+        return core.replace(machine());
+      }
+      case unplug: {
+        const During during(meetings, event);
+        const std::size_t group = random() % kGroups;
+        const std::vector<NotOffered> lost = {{member(group, 0).id, "off the bus"}};
+        return core.replace(machine(group),
+                            random() % 2 == 0 ? std::span(lost) : std::span<const NotOffered>());
+      }
+      case restart: {
+        const During during(meetings, event);
+        const auto settled = core.ticket();  // of before the list
+        core.reconcile(kubelet.holdings(), settled);
+        const auto stream = core.watch("nvidia.com/AUDIO", [this] { ++wakes; });
+        ASSERT_TRUE(stream);
+        while ((*stream)->take() != nullptr) ++lists;
+        return;
+      }
+      case kEvents:
+        return;
+    }
+  }
+
   const YieldingCheck check;
-  AllocationCore core(check);
-  core.replace(machine(kGroups));
+  AllocationCore core{check};
   Kubelet kubelet;
+  Meetings meetings;
   std::array<std::atomic<int>, kGroups> users{};
   std::atomic<int> granted = 0;
   std::atomic<int> refused = 0;
-  std::atomic<int> releases = 0;
   std::atomic<int> lists = 0;
-  std::atomic<bool> done = false;
+  std::atomic<int> wakes = 0;
+};
 
-  const auto pod = [&](unsigned seed) {
-    std::mt19937 random(seed);
-    for (int i = 0; i < kRounds; ++i) {
-      const std::size_t group = random() % kGroups;
-      const int function = static_cast<int>(random() % 2);
-      const std::string id = member(group, function).id;
-      if (!kubelet.take(id)) continue;
-      const auto answer = core.allocate(function == 0 ? "nvidia.com/CARD" : "nvidia.com/AUDIO",
-                                        std::vector<std::vector<std::string>>{{id}});
-      if (answer) {
-        granted.fetch_add(1);
-        EXPECT_EQ(users.at(group).fetch_add(1), 0) << "group " << group << " has two users";
-        std::this_thread::yield();
-        users.at(group).fetch_sub(1);
-      } else {
-        refused.fetch_add(1);
-      }
-      kubelet.give_back(id);
+// An interleaving: two threads for each event, in an order and with pauses that chance makes, each for some
+// rounds. With fewer processors than threads they meet where one is interrupted or waits for another's lock.
+TEST_F(AllocationCoreStress, NeverGivesAGroupToTwoPodsWhateverElseHappens) {
+  for (unsigned interleaving = 0; interleaving < kInterleavings; ++interleaving) {
+    std::mt19937 order(interleaving);
+    std::vector<Event> events = {allocate, rescan, unplug, restart, conflict,
+                                 allocate, rescan, unplug, restart, conflict};
+    std::shuffle(events.begin(), events.end(), order);
+    std::vector<std::jthread> threads;
+    threads.reserve(events.size());
+    std::atomic<std::size_t> ready = 0;
+    for (const Event event : events) {
+      threads.emplace_back([&, event, seed = order()] {
+        std::mt19937 random(seed);
+        ++ready;
+        while (ready < events.size()) std::this_thread::yield();  // all at once
+        for (unsigned round = 0; round < 4; ++round) {
+          for (auto i = random() % 3; i > 0; --i) std::this_thread::yield();
+          happen(event, random);
+        }
+      });
     }
-  };
-  const auto scanner = [&] {
-    std::mt19937 random(1);  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same run each time is what is wanted
-    while (!done) core.replace(machine(random() % (2 * kGroups)));
-  };
-  // Only tickets that were there before the list was read are settled.
-  const auto reconciler = [&] {
-    while (!done) {
-      const auto settled = core.ticket();
-      core.reconcile(kubelet.holdings(), settled);
-      releases.fetch_add(1);
-      std::this_thread::yield();
-    }
-  };
-  const auto reader = [&] {
-    std::atomic<int> wakes = 0;
-    while (!done) {
-      auto stream = core.watch("nvidia.com/AUDIO", [&wakes] { wakes.fetch_add(1); });
-      ASSERT_TRUE(stream);
-      for (int i = 0; i < 20; ++i)
-        if ((*stream)->take() != nullptr) lists.fetch_add(1);
-      const auto snapshot = core.snapshot();
-      EXPECT_EQ(snapshot->resources.size(), 2U);
-    }
-  };
-
-  {
-    std::vector<std::jthread> others;
-    others.emplace_back(scanner);
-    others.emplace_back(reconciler);
-    others.emplace_back(reader);
-    {
-      std::vector<std::jthread> pods;
-      for (unsigned i = 0; i < kPods; ++i) pods.emplace_back(pod, i + 100);
-    }
-    done = true;
   }
+
+  std::string table = fmt::format("{:16}", "met");
+  for (const char* const name : kNames) table += fmt::format(" {:>15}", name);
+  for (std::size_t one = 0; one < kEvents; ++one) {
+    table += fmt::format("\n{:16}", kNames.at(one));
+    for (std::size_t other = 0; other < kEvents; ++other) {
+      table += fmt::format(" {:>15}", meetings.met(one, other));
+      EXPECT_GT(meetings.met(one, other), 0) << kNames.at(one) << " never met " << kNames.at(other);
+    }
+  }
+  std::cout << table << "\n";
   EXPECT_GT(granted.load(), 0);
-  EXPECT_GT(refused.load(), 0) << "no two pods ever met";
-  EXPECT_GT(releases.load(), 0);
+  EXPECT_GT(refused.load(), 0) << "no two pods ever wanted one group";
   EXPECT_GT(lists.load(), 0);
+
+  // Nothing is left over.
   core.reconcile({}, core.ticket());
-  core.replace(machine(kGroups));
+  core.replace(machine());
   for (const auto& resource : core.snapshot()->resources)
     for (const auto& device : resource->devices) EXPECT_EQ(device.reason, "") << device.id;
+  EXPECT_FALSE(core.snapshot()->awaits_release);
 }
 
 }  // namespace

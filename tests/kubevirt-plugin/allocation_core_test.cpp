@@ -16,7 +16,7 @@ using testing::IsEmpty;
 using Ids = std::vector<std::string>;
 
 /// A host that says what the test wants of a device, by its ID; otherwise the scan's word.
-class TestCheck final : public HostCheck {
+class TestCheck final : public DeviceCheck {
  public:
   std::map<std::string, std::string> problems;
   std::function<void(const std::string& id)> while_asked;
@@ -26,6 +26,14 @@ class TestCheck final : public HostCheck {
     if (const auto problem = problems.find(offered.id); problem != problems.end())
       return fail(Errc::differs, problem->second);
     return offered.nodes;
+  }
+  std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const override {
+    return devices.size() > 1 ? std::vector<std::string>{"/dev/shared"} : std::vector<std::string>();
+  }
+  std::map<std::string, std::uint32_t, std::less<>> groups;
+  std::optional<std::uint32_t> group_of(std::string_view id) const override {
+    const auto group = groups.find(id);
+    return group == groups.end() ? std::nullopt : std::optional(group->second);
   }
 };
 
@@ -83,7 +91,8 @@ TEST_F(AllocationCoreTest, AnswersWithTheAskedAddressesInTheirOrder) {
   ASSERT_EQ(answer->size(), 1U);
   EXPECT_EQ(answer->front().env_name, "PCI_RESOURCE_NVIDIA_COM_CARD");
   EXPECT_EQ(answer->front().env_value, "0000:02:00.0,0000:01:00.0");
-  EXPECT_THAT(answer->front().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/16", "/dev/vfio/15"));
+  EXPECT_THAT(answer->front().nodes,
+              ElementsAre("/dev/vfio/vfio", "/dev/vfio/16", "/dev/vfio/15", "/dev/shared"));
 }
 
 TEST_F(AllocationCoreTest, AnswersAVgpuUnderTheOtherPrefix) {
@@ -112,7 +121,7 @@ TEST_F(AllocationCoreTest, GivesTwoMembersOfAGroupInOneRequest) {
   core.replace(std::vector<Resource>{resource("CARD", {device("a", 15), device("b", 15), device("c", 16)})});
   const auto answer = allocate("CARD", {"a", "b"});
   ASSERT_TRUE(answer);
-  EXPECT_THAT(answer->front().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
+  EXPECT_THAT(answer->front().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/15", "/dev/shared"));
 }
 
 TEST_F(AllocationCoreTest, RefusesARequestAsAWholeForOneOfItsDevices) {
@@ -227,6 +236,70 @@ TEST_F(AllocationCoreTest, AdoptsWhatWasHeldBeforeItsTime) {
   EXPECT_EQ(allocate("AUDIO", {"0000:01:00.1"}).error().code, Errc::refused);
 }
 
+// A predecessor gave it out under another name, which this process knows nothing of.
+TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsHeldUnderANameThatIsNotOffered) {
+  check.groups = {{"0000:01:00.0", 15}};
+  const std::vector<Holding> held = {{"nvidia.com/FORMER", {"0000:01:00.0"}}};
+  core.reconcile(held, 0);
+  for (const char* const id : {"0000:01:00.0", "0000:01:00.1"}) {
+    EXPECT_EQ(reason(id), "held back: 0000:01:00.0 of its IOMMU group 15 is allocated as nvidia.com/FORMER");
+    EXPECT_FALSE(allocated(id));
+  }
+  EXPECT_EQ(allocate("CARD", {"0000:01:00.0"}).error().message,
+            "allocate nvidia.com/CARD: 0000:01:00.0: its IOMMU group 15 is held: 0000:01:00.0 of "
+            "nvidia.com/FORMER is allocated");
+  EXPECT_TRUE(core.snapshot()->awaits_release);
+  core.replace(machine());
+  EXPECT_NE(reason("0000:01:00.0"), "") << "a scan changes nothing of it";
+
+  const auto settled = core.ticket();
+  core.reconcile(held, settled);
+  EXPECT_NE(reason("0000:01:00.0"), "");
+  core.reconcile({}, 0);
+  EXPECT_NE(reason("0000:01:00.0"), "") << "nothing counts as released yet";
+  core.reconcile({}, settled);
+  EXPECT_EQ(reason("0000:01:00.0"), "");
+  EXPECT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+}
+
+TEST_F(AllocationCoreTest, HoldsWhatWasNotFitToBeOfferedWhenItsHolderWasNamed) {
+  check.groups = {{"0000:01:00.0", 15}};
+  AllocationCore late(check);
+  late.reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, 0);
+  EXPECT_THAT(late.snapshot()->resources, IsEmpty());
+  late.replace(machine());
+  EXPECT_TRUE(late.snapshot()->resources.at(0)->devices.at(0).allocated);
+  EXPECT_FALSE(late.snapshot()->resources.at(1)->devices.at(0).healthy()) << "its group's audio";
+  late.reconcile({}, late.ticket());
+  EXPECT_FALSE(late.snapshot()->resources.at(0)->devices.at(0).allocated);
+}
+
+// What a bare number means depends on who gave it out: NVIDIA's plugin for containers numbers GPUs too.
+TEST_F(AllocationCoreTest, TakesANumberForOursUnderAResourceThatIsOrWasOursOnly) {
+  check.groups = {{"15", 15}, {"16", 16}, {"70", 70}};
+  AllocationCore mixed(check, {}, VgpuPlacement::pack, {"nvidia.com/former"});
+  auto resources = machine();
+  resources.push_back(resource("pgpu", {}, EnvPrefix::none));
+  mixed.replace(resources);
+  mixed.reconcile(
+      std::vector<Holding>{
+          {"nvidia.com/gpu", {"70"}}, {"nvidia.com/former", {"15"}}, {"nvidia.com/pgpu", {"16"}}},
+      0);
+  const auto snapshot = mixed.snapshot();
+  EXPECT_FALSE(snapshot->resources.at(0)->devices.at(0).healthy());
+  EXPECT_FALSE(snapshot->resources.at(0)->devices.at(1).healthy());
+  EXPECT_TRUE(snapshot->resources.at(2)->devices.at(0).healthy());
+}
+
+TEST_F(AllocationCoreTest, FindsWhatIsLostByItsNameOnTheHostToo) {
+  auto numbered = device("15", 15);
+  numbered.sysfs_name = "0000:01:00.0";
+  const std::vector<Resource> kata = {resource("pgpu", {numbered}, EnvPrefix::none)};
+  core.replace(kata);
+  core.replace({}, std::vector<NotOffered>{{"0000:01:00.0", "its driver is nouveau"}});
+  EXPECT_EQ(reason("15"), "its driver is nouveau");
+}
+
 TEST_F(AllocationCoreTest, KeepsAnAllocatedDeviceListedWhenTheHostLosesIt) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
   core.replace({});
@@ -240,6 +313,32 @@ TEST_F(AllocationCoreTest, KeepsAnAllocatedDeviceListedWhenTheHostLosesIt) {
   core.replace({});
   core.reconcile({}, core.ticket());
   EXPECT_EQ(reason("0000:01:00.0"), "not listed");
+}
+
+TEST_F(AllocationCoreTest, ListsWhatIsLostUnhealthyUntilItIsBackOrGone) {
+  const std::vector<NotOffered> lost = {{"0000:01:00.0", "its driver is nouveau"},
+                                        {"other", "never offered"}};
+  core.replace({}, lost);
+  EXPECT_EQ(reason("0000:01:00.0"), "its driver is nouveau");
+  EXPECT_EQ(reason("0000:02:00.0"), "not listed") << "gone altogether";
+  EXPECT_EQ(reason("other"), "not listed");
+  EXPECT_THAT(allocate("CARD", {"0000:01:00.0"}).error().message,
+              HasSubstr("Unhealthy: its driver is nouveau"));
+  core.replace(machine());
+  EXPECT_EQ(reason("0000:01:00.0"), "");
+  core.replace({}, lost);
+  core.replace({});
+  EXPECT_EQ(reason("0000:01:00.0"), "not listed");
+}
+
+TEST_F(AllocationCoreTest, KeepsWhatIsLostWhileAllocatedAndAfter) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  core.replace({}, std::vector<NotOffered>{{"0000:01:00.0", "off the bus"}});
+  EXPECT_EQ(reason("0000:01:00.0"), "off the bus");
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+  core.reconcile({}, core.ticket());
+  EXPECT_EQ(reason("0000:01:00.0"), "off the bus") << "still on the host";
+  EXPECT_FALSE(allocated("0000:01:00.0"));
 }
 
 TEST_F(AllocationCoreTest, KeepsAResourceOnceNamed) {

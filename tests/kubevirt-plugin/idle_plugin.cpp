@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "kubevirt-plugin/plugin.h"
+#include "tests/kubevirt-plugin/nvidia_rules.h"
 
 int main(int argc, char** argv) {
   sigset_t signals;
@@ -20,7 +21,7 @@ int main(int argc, char** argv) {
     sigwait(&signals, &signal);
     stop.request_stop();
   });
-  const auto ended = ferry::run_plugin(host, {}, stop.get_token());
+  const auto ended = ferry::run_plugin(host, {.rules = ferry::test::nvidia_rules()}, stop.get_token());
   if (!ended) std::cerr << ended.error().message << "\n";
   ::kill(::getpid(), SIGTERM);
   return ended ? 0 : 1;

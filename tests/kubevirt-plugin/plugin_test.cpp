@@ -1,145 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole plugin against a kubelet stand-in, over real unix sockets.
-#include "kubevirt-plugin/plugin.h"
-
-#include <chrono>
-#include <functional>
-#include <future>
-#include <memory>
-#include <poll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-#include <thread>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
-#include <nlohmann/json.hpp>
 
-#include "kubevirt-plugin/directory_watch.h"
-#include "tests/support/fake_kernel.h"
-#include "tests/support/kubelet_standin/standin.h"
+#include "tests/kubevirt-plugin/plugin_fixture.h"
 
 namespace ferry {
 namespace {
 
 using namespace std::chrono_literals;
+using namespace plugin_test;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
 namespace fs = std::filesystem;
 
-constexpr auto kPatience = 20s;
-constexpr const char* kGpu = "nvidia.com/AD102_GEFORCE_RTX_4090";
-constexpr const char* kGpuSocket = "kubevirt-AD102_GEFORCE_RTX_4090.sock";
-constexpr const char* kAudio = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER";
-constexpr const char* kH100 = "nvidia.com/GH100_H100_SXM5_80GB";
-constexpr const char* kVgpu = "nvidia.com/NVIDIA_A40-8Q";
-constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
-
-class PluginTest : public testing::Test {
- protected:
-  PluginTest() {
-    kernel.add_driver({.name = "vfio-pci", .vfio = true});
-    kernel.add_driver({.name = "nvidia"});
-    kernel.add_driver({.name = "nouveau", .ids = {"class:0300"}});
-    kernel.file("dev/vfio/vfio", "");
-    kernel.directory(options.kubelet_directory);
-  }
-  void TearDown() override { EXPECT_TRUE(stop()); }
-
-  void add_gpu(const std::string& address, unsigned group, const std::string& ids = "10de:2684",
-               int numa = -1) {
-    kernel.add_function(
-        {.address = address, .ids = ids, .group = group, .driver = "vfio-pci", .numa_node = numa});
-  }
-  void add_audio(const std::string& address, unsigned group) {
-    kernel.add_function({.address = address,
-                         .ids = "10de:22ba",
-                         .class_code = 0x040300,
-                         .group = group,
-                         .driver = "vfio-pci"});
-  }
-  void add_vgpu() {
-    kernel.add_function({.address = "0000:81:00.0", .ids = "10de:2235", .group = 30, .driver = "nvidia"});
-    const std::string home = "sys/devices/pci0000:00/0000:81:00.0/";
-    kernel.link("sys/class/mdev_bus/0000:81:00.0", "../../devices/pci0000:00/0000:81:00.0");
-    kernel.file(home + "mdev_supported_types/nvidia-558/name", "NVIDIA A40-8Q\n");
-    kernel.file(home + "mdev_supported_types/nvidia-558/available_instances", "3\n");
-    kernel.link(home + kUuid + "/mdev_type", "../mdev_supported_types/nvidia-558");
-    kernel.link(home + kUuid + "/iommu_group", "../../../../kernel/iommu_groups/211");
-    kernel.link(std::string("sys/bus/mdev/devices/") + kUuid,
-                std::string("../../../devices/pci0000:00/0000:81:00.0/") + kUuid);
-    kernel.file("dev/vfio/211", "");
-  }
-
-  fs::path directory() const { return kernel.root() / options.kubelet_directory; }
-  void start() {
-    std::packaged_task<Result<>(std::stop_token)> task(
-        [this](const std::stop_token& token) { return run_plugin(kernel, options, token); });
-    result = task.get_future();
-    plugin = std::jthread(std::move(task));
-  }
-  void start_both() {
-    ASSERT_TRUE(kubelet->start());
-    start();
-  }
-  /// What run_plugin() returned.
-  Result<> stop() {
-    if (!plugin.joinable()) return {};
-    plugin.request_stop();
-    EXPECT_EQ(result.wait_for(kPatience), std::future_status::ready) << "the plugin does not end";
-    plugin.join();
-    return result.get();
-  }
-  bool eventually(const standin::Kubelet::Condition& condition) const {
-    return kubelet->wait_for(condition, kPatience);
-  }
-  bool allocatable(const std::string& resource, std::size_t count) const {
-    return eventually([&](const standin::Resources& resources) {
-      const auto known = resources.find(resource);
-      return known != resources.end() && known->second.connected && known->second.allocatable() == count;
-    });
-  }
-  std::size_t registrations(const std::string& resource) const {
-    std::size_t count = 0;
-    for (const auto& one : kubelet->registrations())
-      if (one.resource == resource && one.error.empty()) ++count;
-    return count;
-  }
-  bool calls_become(std::size_t count) const {
-    return eventually([&](const auto&) { return kubelet->registrations().size() >= count; });
-  }
-  nlohmann::json offered() const {
-    const auto text = kernel.read_file(options.offered_file);
-    return text ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
-  }
-  /// Waits for a change of the offered file until it is as wanted.
-  bool offered_becomes(const std::function<bool(const nlohmann::json&)>& wanted) const {
-    const auto file = kernel.root() / options.offered_file;
-    fs::create_directories(file.parent_path());
-    const auto watch = DirectoryWatch::open(file.parent_path());
-    EXPECT_TRUE(watch);
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (!wanted(offered())) {
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
-      pollfd fd{.fd = watch->fd(), .events = POLLIN, .revents = 0};
-      if (left.count() <= 0 || ::poll(&fd, 1, static_cast<int>(left.count())) == 0) return false;
-      watch->read();
-    }
-    return true;
-  }
-
-  test::FakeKernel kernel;
-  // A socket's path has room for little more than the kubelet's own directory.
-  PluginOptions options = {
-      .kubelet_directory = "kubelet", .rules = {}, .offered_file = "run/ferry/offered.json"};
-  std::unique_ptr<standin::Kubelet> kubelet = std::make_unique<standin::Kubelet>(directory());
-  std::future<Result<>> result;
-  std::jthread plugin;
-};
+class PluginTest : public plugin_test::Fixture {};
 
 TEST_F(PluginTest, RegistersAndListsWhatTheHostOffers) {
   add_gpu("0000:01:00.0", 15, "10de:2684", 1);
@@ -278,6 +156,188 @@ TEST_F(PluginTest, ListsWhatComesAndGoes) {
   EXPECT_EQ(registrations(kGpu), 1U) << "the list changed over the stream that was there";
 }
 
+TEST_F(PluginTest, ListsUnhealthyWhatHasTurnedBadAndHealthyWhatIsMended) {
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
+  kernel.file("dev/vfio/news", "");
+  ASSERT_TRUE(allocatable(kGpu, 0));
+  EXPECT_EQ(kubelet->resources().at(kGpu).capacity(), 1U) << "listed, and not to be had";
+  ASSERT_TRUE(offered_becomes([](const auto& file) {
+    return file["resources"][0]["devices"][0]["reason"] == "no driver is bound to it";
+  }));
+  kernel.file("sys/devices/pci0000:00/0000:01:00.0/driver_override", "vfio-pci\n");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
+  kernel.file("dev/vfio/more-news", "");
+  EXPECT_TRUE(allocatable(kGpu, 1));
+}
+
+TEST_F(PluginTest, OffersToKataWithCdiSpecifications) {
+  options.rules.kata = true;
+  options.rules.kubevirt = false;
+  options.cdi_names = true;
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable("nvidia.com/pgpu", 1));
+  EXPECT_EQ(kubelet->resources().at("nvidia.com/pgpu").endpoint, "sandbox-pgpu.sock");
+  EXPECT_THAT(kernel.read_file("var/run/cdi/nvidia.com-pgpu.yaml").value_or(""),
+              HasSubstr("kind: nvidia.com/pgpu\ndevices:\n- name: \"15\"\n"));
+  const auto answer = kubelet->allocate("nvidia.com/pgpu", 1);
+  ASSERT_TRUE(answer.ok()) << answer.error;
+  EXPECT_THAT(answer.cdi_devices, ElementsAre("nvidia.com/pgpu=15"));
+  EXPECT_THAT(answer.devices, IsEmpty());
+  EXPECT_THAT(answer.envs, IsEmpty());
+}
+
+TEST_F(PluginTest, GivesKataNothingThatItWouldNotFind) {
+  options.rules.kata = true;
+  kernel.directory("var/run/cdi/nvidia.com-pgpu.yaml");
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1) && allocatable("nvidia.com/pgpu", 0));
+  EXPECT_THAT(kubelet->allocate("nvidia.com/pgpu", {"15"}, true).error,
+              HasSubstr("without its CDI specification: "));
+  kernel.remove("var/run/cdi/nvidia.com-pgpu.yaml");
+  kernel.file("dev/vfio/news", "");
+  EXPECT_TRUE(allocatable("nvidia.com/pgpu", 1));
+}
+
+TEST_F(PluginTest, GivesAGpuToKubeVirtOrToKata) {
+  options.rules.kata = true;
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1) && allocatable("nvidia.com/pgpu", 1));
+  const auto answer = kubelet->allocate("nvidia.com/pgpu", 1);
+  ASSERT_TRUE(answer.ok()) << answer.error;
+  ASSERT_EQ(answer.devices.size(), 2U);
+  EXPECT_EQ(answer.devices[1].host_path, "/dev/vfio/15");
+  EXPECT_TRUE(allocatable(kGpu, 0));
+  EXPECT_EQ(kubelet->allocate(kGpu, {"0000:01:00.0"}, true).status, 9) << "FAILED_PRECONDITION";
+}
+
+// -- who holds what --
+
+TEST_F(PluginTest, LearnsOfAReleaseWhileAGroupIsHeldBackAndAsksNobodyOtherwise) {
+  std::atomic<int> lists = 0;
+  serve_pods([&] { lists.fetch_add(1); });
+  options.holders.period = 1ms;
+  options.rules.companions = true;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  add_gpu("0000:02:00.0", 16);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 1));
+  // A hundred calls take far longer than the period.
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}, true).ok());
+  }
+  EXPECT_LE(lists.load(), 2) << "at the start, and when the kubelet came";
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+  ASSERT_TRUE(allocatable(kAudio, 0));
+  kubelet->release({"0000:01:00.0"});
+  EXPECT_TRUE(allocatable(kAudio, 1)) << "its pod is gone";
+  EXPECT_GE(lists.load(), 3);
+  EXPECT_TRUE(kubelet->allocate(kAudio, {"0000:01:00.1"}).ok());
+}
+
+TEST_F(PluginTest, GivesNothingOutBeforeItKnowsWhatItsPredecessorGave) {
+  std::promise<void> leave;
+  const std::shared_future<void> left = leave.get_future().share();
+  serve_pods([left] { left.wait_for(kPatience); });
+  options.rules.companions = true;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 1));
+  auto answer =
+      std::async(std::launch::async, [&] { return kubelet->allocate(kAudio, {"0000:01:00.1"}, true); });
+  EXPECT_EQ(answer.wait_for(50ms), std::future_status::timeout);
+  leave.set_value();
+  EXPECT_THAT(answer.get().error, HasSubstr("0000:01:00.0 of " + std::string(kGpu) + " is allocated"));
+  EXPECT_TRUE(allocatable(kAudio, 0)) << "the pod's group is held back";
+}
+
+TEST_F(PluginTest, HoldsWhatItsPredecessorGaveUnderOtherNames) {
+  serve_pods([] {});
+  options.rules.names.aliases = {{"10de:2684", "renamed"}};
+  options.holders.period = 1ms;
+  kernel.file(options.offered_file, R"({"resources": [{"name": "nvidia.com/pgpu", "env": ""}]})");
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  add_gpu("0000:02:00.0", 16);
+  add_gpu("0000:03:00.0", 17);
+  // Its companion, by Kata's number, and by the name that it has without the alias.
+  kubelet->remember({.name = "one", .resource = kAudio, .ids = {"0000:01:00.1"}});
+  kubelet->remember({.name = "two", .resource = "nvidia.com/pgpu", .ids = {"16"}});
+  start_both();
+  ASSERT_TRUE(allocatable("nvidia.com/renamed", 1));
+  EXPECT_EQ(kubelet->allocate("nvidia.com/renamed", {"0000:01:00.0"}, true).status, 9);
+  EXPECT_EQ(kubelet->allocate("nvidia.com/renamed", {"0000:02:00.0"}, true).status, 9);
+  EXPECT_TRUE(kubelet->allocate("nvidia.com/renamed", {"0000:03:00.0"}).ok());
+  kubelet->release({"0000:01:00.1"});
+  kubelet->release({"16"});
+  EXPECT_TRUE(allocatable("nvidia.com/renamed", 3)) << "their pods are gone";
+}
+
+TEST_F(PluginTest, SaysThatNobodyTellsWhatIsHeldAndGoesOnWhenSomebodyDoes) {
+  const UniqueFd nobody_listens = bind_pods_socket();
+  kubelet = std::make_unique<standin::Kubelet>(directory());
+  options.holders.patience = 20ms;
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  EXPECT_THAT(kubelet->allocate(kGpu, {"0000:01:00.0"}).error, HasSubstr("who holds devices is not known"));
+  kubelet->stop();
+  kubelet = make_kubelet();
+  ASSERT_TRUE(kubelet->start());
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  bool given = false;
+  while (!given && std::chrono::steady_clock::now() < end)
+    given = kubelet->allocate(kGpu, {"0000:01:00.0"}).ok();
+  EXPECT_TRUE(given);
+}
+
+TEST_F(PluginTest, GivesNothingOutWhereAKubeletIsThatDoesNotSayWhatIsHeld) {
+  kubelet = std::make_unique<standin::Kubelet>(directory());
+  options.holders.patience = 20ms;
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  const auto answer = kubelet->allocate(kGpu, {"0000:01:00.0"});
+  EXPECT_THAT(answer.error, HasSubstr("there is no /pods/kubelet.sock, though a kubelet is there"));
+}
+
+TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
+  options.holders.period = 1ms;
+  options.rules.companions = true;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 0));
+  fs::remove(directory() / "kubelet.sock");
+  fs::remove(kernel.root() / options.holders.socket);
+  add_gpu("0000:02:00.0", 16);
+  ASSERT_TRUE(allocatable(kGpu, 2)) << "far longer than the period";
+  EXPECT_EQ(kubelet->allocate(kAudio, {"0000:01:00.1"}, true).status, 9) << "FAILED_PRECONDITION";
+}
+
+TEST_F(PluginTest, EndsWhileAnAllocateWaitsToKnowTheHolders) {
+  std::promise<void> leave;
+  serve_pods([left = leave.get_future().share()] { left.wait_for(kPatience); });
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, 1); });
+  EXPECT_EQ(answer.wait_for(20ms), std::future_status::timeout);
+  EXPECT_TRUE(stop());
+  EXPECT_FALSE(answer.get().ok());
+  leave.set_value();
+}
+
 // A socket that could not be made when a device came is made when the next news of the host comes.
 TEST_F(PluginTest, OffersAResourceWhoseSocketCouldNotBeMadeAtFirst) {
   add_gpu("0000:01:00.0", 10);
@@ -301,7 +361,7 @@ TEST_F(PluginTest, RegistersAgainWithARestartedKubelet) {
   ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kH100, 1));
   for (int i = 0; i < 3; ++i) {
     kubelet->stop();
-    kubelet = std::make_unique<standin::Kubelet>(directory());
+    kubelet = make_kubelet();
     ASSERT_TRUE(kubelet->start());  // removes the sockets first, as the kubelet does
     ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kH100, 1)) << "restart " << i;
   }
@@ -335,8 +395,7 @@ TEST_F(PluginTest, MakesItsSocketAnewAndRegistersWhenItVanishes) {
 }
 
 TEST_F(PluginTest, LivesWithAKubeletThatRefusesASecondRegistration) {
-  kubelet =
-      std::make_unique<standin::Kubelet>(directory(), standin::Options{.refuse_second_registration = true});
+  kubelet = make_kubelet(standin::Options{.refuse_second_registration = true});
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
@@ -430,11 +489,10 @@ TEST_F(PluginTest, YieldsItsSocketToASuccessorAndLeavesItThere) {
 TEST_F(PluginTest, EndsWhileTheKubeletDoesNotAnswer) {
   std::promise<void> entered;
   std::promise<void> leave;
-  kubelet = std::make_unique<standin::Kubelet>(directory(),
-                                               standin::Options{.dial_limit = 100ms, .on_register = [&] {
-                                                                  entered.set_value();
-                                                                  leave.get_future().wait_for(kPatience);
-                                                                }});
+  kubelet = make_kubelet(standin::Options{.dial_limit = 100ms, .on_register = [&] {
+                                            entered.set_value();
+                                            leave.get_future().wait_for(kPatience);
+                                          }});
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_EQ(entered.get_future().wait_for(kPatience), std::future_status::ready);

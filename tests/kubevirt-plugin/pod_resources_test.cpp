@@ -9,6 +9,7 @@
 #include <optional>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -164,6 +165,9 @@ TEST_F(PodResourcesTest, LeavesNoThreadBehind) {
     for (int i = 0; i < 3; ++i) {
       if (list(20ms)) return false;
     }
+    // A thread that has been joined may be on its way out of /proc yet.
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (threads() != before && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     return threads() == before;
   };
   // In a process of its own: in this one, servers of other tests leave threads of gRPC's behind.

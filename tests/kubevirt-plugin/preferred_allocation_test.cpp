@@ -51,6 +51,59 @@ INSTANTIATE_TEST_SUITE_P(
                     Wish{"NothingAsked", {"p"}, {}, 0, {}}, Wish{"NothingThere", {}, {}, 2, {}}),
     [](const auto& row) { return row.param.row; });
 
+// Two switches below one root port: four cards below the first, two below the second; one card beside them.
+const std::vector<Candidate>& tree() {
+  using Path = std::vector<std::string>;
+  static const Path kFirst = {"pci0000:00", "port", "switch-1"};
+  static const Path kSecond = {"pci0000:00", "port", "switch-2"};
+  static const std::vector<Candidate> kTree = {
+      {"a1", 0, 1, kFirst},  {"a2", 0, 2, kFirst},  {"a3", 0, 3, kFirst},           {"a4", 0, 4, kFirst},
+      {"b1", 0, 5, kSecond}, {"b2", 0, 6, kSecond}, {"c", 0, 7, Path{"pci0000:80"}}};
+  return kTree;
+}
+
+class PreferredByDistance : public testing::TestWithParam<Wish> {};
+
+TEST_P(PreferredByDistance, Chooses) {
+  const auto& wish = GetParam();
+  const auto chosen = preferred_allocation(tree(), wish.available, wish.must_include, wish.size);
+  ASSERT_TRUE(chosen);
+  EXPECT_THAT(*chosen, ElementsAreArray(wish.chosen));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, PreferredByDistance,
+    testing::Values(
+        Wish{"TwoBelowOneSwitch", {"a1", "b1", "c", "b2", "a2", "a3", "a4"}, {}, 2, {"b1", "b2"}},
+        Wish{
+            "FourBelowOneSwitch", {"b1", "a1", "c", "a2", "b2", "a3", "a4"}, {}, 4, {"a1", "a2", "a3", "a4"}},
+        Wish{"OneWhereNothingIsBroken", {"a1", "a2", "b1", "b2", "c"}, {}, 1, {"c"}},
+        Wish{"BesideTheIncluded", {"a1", "b2", "c", "a2"}, {"b1"}, 2, {"b1", "b2"}},
+        Wish{"FiveBelowOnePort", {"c", "a1", "a2", "a3", "a4", "b1"}, {}, 5, {"a1", "a2", "a3", "a4", "b1"}},
+        Wish{"All", {"c", "b1", "a1"}, {}, 3, {"c", "b1", "a1"}}),
+    [](const auto& row) { return row.param.row; });
+
+TEST(PreferredByGroup, BreaksNoGroupThatHasAnotherToGive) {
+  const std::vector<Candidate> cards = {{"a", 0, 1}, {"b", 0, 1}, {"c", 0, 2}};
+  EXPECT_THAT(*preferred_allocation(cards, Ids{"a", "b", "c"}, Ids{}, 1), ElementsAreArray({"c"}));
+  EXPECT_THAT(*preferred_allocation(cards, Ids{"c", "a", "b"}, Ids{}, 2), ElementsAreArray({"a", "b"}));
+}
+
+// Of x two are taken, of y none.
+TEST(PreferredVgpus, PacksOrSpreads) {
+  const std::vector<Candidate> vgpus = {{"x1", 0, 1, {}, "x"}, {"x2", 0, 2, {}, "x"}, {"x3", 0, 3, {}, "x"},
+                                        {"x4", 0, 4, {}, "x"}, {"y1", 0, 5, {}, "y"}, {"y2", 0, 6, {}, "y"},
+                                        {"y3", 0, 7, {}, "y"}, {"y4", 0, 8, {}, "y"}};
+  const Ids available = {"y1", "y2", "y3", "y4", "x3", "x4"};
+  const auto choose = [&](int size, VgpuPlacement placement) {
+    return *preferred_allocation(vgpus, available, Ids{}, size, placement);
+  };
+  EXPECT_THAT(choose(1, VgpuPlacement::pack), ElementsAreArray({"x3"}));
+  EXPECT_THAT(choose(3, VgpuPlacement::pack), ElementsAreArray({"y1", "x3", "x4"}));
+  EXPECT_THAT(choose(1, VgpuPlacement::spread), ElementsAreArray({"y1"}));
+  EXPECT_THAT(choose(4, VgpuPlacement::spread), ElementsAreArray({"y1", "y2", "y3", "x3"}));
+}
+
 TEST(PreferredAllocationErrors, MoreIncludedThanFit) {
   const auto chosen = preferred_allocation(machine(), Ids{}, Ids{"p", "q"}, 1);
   ASSERT_FALSE(chosen);

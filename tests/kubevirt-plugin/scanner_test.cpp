@@ -7,6 +7,8 @@
 
 #include <gmock/gmock.h>
 
+#include "kubevirt-plugin/sysfs_check.h"
+#include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_vendor_vfio.h"
 
 namespace ferry {
@@ -53,7 +55,7 @@ class ScannerTest : public testing::Test {
   }
 
   Offer scan() {
-    auto offer = scan_offer(kernel, rules, names);
+    auto offer = scanner.scan();
     EXPECT_TRUE(offer) << offer.error().message;
     return offer.value_or(Offer{});
   }
@@ -80,8 +82,8 @@ class ScannerTest : public testing::Test {
   }
 
   test::FakeKernel kernel;
-  OfferRules rules;
-  DeviceNames names{kernel};
+  OfferRules rules = test::nvidia_rules();
+  Scanner scanner{kernel, rules};
 };
 
 TEST_F(ScannerTest, OffersAGpuOnAVfioDriverWithItsGroupsNode) {
@@ -96,7 +98,8 @@ TEST_F(ScannerTest, OffersAGpuOnAVfioDriverWithItsGroupsNode) {
                                   .iommu_group = 42,
                                   .numa_node = 1,
                                   .nodes = {"/dev/vfio/vfio", "/dev/vfio/42"},
-                                  .problem = {}};
+                                  .problem = {},
+                                  .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
   EXPECT_THAT(offer.warnings, IsEmpty());
   EXPECT_THAT(offer.not_offered, IsEmpty());
@@ -108,6 +111,8 @@ TEST_F(ScannerTest, LeavesTheHostsOwnGpusAlone) {
   const auto offer = scan();
   EXPECT_THAT(offer.resources, IsEmpty());
   EXPECT_THAT(offer.not_offered, IsEmpty());
+  EXPECT_THAT(offer.left_to_host, ElementsAre(NotOffered{"0000:01:00.0", "its driver is nouveau"},
+                                              NotOffered{"0000:02:00.0", "no driver is bound to it"}));
 }
 
 TEST_F(ScannerTest, MakesUpNoNumaNode) {
@@ -138,6 +143,81 @@ TEST_F(ScannerTest, MindsNeitherDriverlessMembersNorBridges) {
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15, "");
   EXPECT_EQ(refusal(only_device()), "");
+}
+
+// The kernel minds a bridge's driver as it does any other's, pcieport apart.
+TEST_F(ScannerTest, OffersNoGpuBesideABridgeWhoseDriverKeepsTheGroup) {
+  kernel.add_driver({.name = "shpchp", .ids = {"class:0604"}});
+  kernel.add_function({.address = "0000:00:01.0",
+                       .ids = "1b36:000e",
+                       .class_code = 0x060400,
+                       .group = 15,
+                       .driver = "pcieport",
+                       .header_type = 1});
+  add_gpu("0000:01:00.0", 15);
+  const auto device = only_device();
+  kernel.link("sys/devices/pci0000:00/0000:00:01.0/driver", "../../../bus/pci/drivers/shpchp");
+  const std::string reason = "0000:00:01.0 (shpchp) shares its IOMMU group 15 and is not on a vfio driver";
+  EXPECT_THAT(scan().not_offered, ElementsAre(NotOffered{"0000:01:00.0", reason}));
+  EXPECT_EQ(refusal(device), reason);
+}
+
+TEST_F(ScannerTest, OffersAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
+  const std::string counter = "sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal";
+  add_gpu("0000:01:00.0", 15);
+  kernel.file(counter, "Undefined 0\nDLP 2\nTOTAL_ERR_FATAL 2\n");
+  EXPECT_EQ(only_device().problem, "") << "what was before its time is past";
+  kernel.file(counter, "Undefined 0\nDLP 3\nTOTAL_ERR_FATAL 3\n");
+  EXPECT_EQ(only_device().problem,
+            "1 fatal PCIe error since it was offered "
+            "(/sys/bus/pci/devices/0000:01:00.0/aer_dev_fatal)");
+  EXPECT_NE(only_device().problem, "");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
+  scan();
+  kernel.file("sys/devices/pci0000:00/0000:01:00.0/driver_override", "vfio-pci\n");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
+  EXPECT_EQ(only_device().problem, "");
+  kernel.file(counter, "no total in it\n");
+  EXPECT_EQ(only_device().problem, "") << "a host that does not count";
+}
+
+TEST_F(ScannerTest, KnowsTheBridgesAboveAFunction) {
+  add_gpu("0000:01:00.0", 15);
+  kernel.link("sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0", "../0000:01:00.0");
+  kernel.link("sys/bus/pci/devices/0000:01:00.0", "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0");
+  EXPECT_THAT(only_device().bus_path, ElementsAre("pci0000:00", "0000:00:01.0"));
+}
+
+// Memory of a Grace processor that GPUs reach as theirs: to the pod that has all of the GPUs.
+TEST_F(ScannerTest, GivesTheMemoryNodeThatAllItsGpusShareWithAllOfThemOnly) {
+  add_gpu("0009:01:00.0", 15, "vfio-pci", 1, "10de:2342");
+  add_gpu("0019:01:00.0", 16, "vfio-pci", 1, "10de:2342");
+  kernel.file("sys/class/egm/egm4/gpu_devices", "0009:01:00.0 0019:01:00.0\n");
+  kernel.file("sys/class/egm/egm5/gpu_devices", "\n");
+  kernel.file("sys/class/egm/other/gpu_devices", "0009:01:00.0\n");
+  const auto devices = scan().resources.at(0).devices;
+  const SysfsCheck check(kernel, rules);
+  EXPECT_THAT(check.shared_nodes(devices), ElementsAre("/dev/egm4"));
+  EXPECT_THAT(check.shared_nodes(std::vector{devices[0]}), IsEmpty());
+}
+
+TEST_F(ScannerTest, FindsTheGroupOfAKubeletId) {
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  const SysfsCheck check(kernel, rules);
+  EXPECT_EQ(check.group_of("0000:01:00.0"), 15U);
+  EXPECT_EQ(check.group_of("0000:02:00.0"), std::nullopt);
+  EXPECT_EQ(check.group_of(kUuid), 211U);
+  EXPECT_EQ(check.group_of("30"), 30U) << "Kata's, of a function without a node of its own";
+  EXPECT_EQ(check.group_of("7"), std::nullopt);
+  kernel.file("dev/iommu", "");
+  kernel.link("sys/class/vfio-dev/vfio30", "../../devices/pci0000:00/0000:01:00.0/vfio-dev/vfio30");
+  kernel.link("sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio30/device", "../../../0000:01:00.0");
+  EXPECT_EQ(check.group_of("30"), 15U) << "Kata's, of one that has it";
+  for (const char* const foreign :
+       {"", "GPU-3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11", "kvm7", "../15", "7/", "99999999999999999999"})
+    EXPECT_EQ(check.group_of(foreign), std::nullopt) << foreign;
 }
 
 TEST_F(ScannerTest, OffersCompanionsOnlyWhenAsked) {
@@ -211,6 +291,25 @@ TEST_F(ScannerTest, FallsBackToTheHexIdWhereTheKubeletWouldRefuseTheName) {
                                           "10de:fffe has no name; it is offered as nvidia.com/fffe"));
 }
 
+TEST_F(ScannerTest, FillsATemplateWithTheHexIdOfAModelWithoutAName) {
+  rules.names.functions = "gpu-{name}";
+  add_gpu("0000:01:00.0", 15, "vfio-pci", -1, "10de:fffe");
+  add_gpu("0000:02:00.0", 16, "vfio-pci", -1, "10de:fffd");
+  EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/gpu-fffd", "nvidia.com/gpu-fffe"));
+}
+
+// Kata's name for a model is then as KubeVirt's.
+TEST_F(ScannerTest, LeavesKubeVirtItsNameWhereKataHasNoAlias) {
+  rules.kata = true;
+  rules.kata_names.gpu_alias = "";
+  add_gpu("0000:01:00.0", 15, "vfio-pci", -1, "10de:2330");
+  const auto offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/GH100_H100_SXM5_80GB"));
+  EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::pci_resource);
+  ASSERT_EQ(offer.not_offered.size(), 1U);
+  EXPECT_THAT(offer.not_offered[0].reason, HasSubstr("the name of devices of another kind"));
+}
+
 TEST_F(ScannerTest, OffersAVgpuByItsType) {
   add_gpu("0000:81:00.0", 30, "nvidia", 1, "10de:2235");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
@@ -224,9 +323,25 @@ TEST_F(ScannerTest, OffersAVgpuByItsType) {
                                   .iommu_group = 211,
                                   .numa_node = 1,
                                   .nodes = {"/dev/vfio/vfio", "/dev/vfio/211"},
-                                  .problem = {}};
+                                  .problem = {},
+                                  .gpu = "0000:81:00.0",
+                                  .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
   EXPECT_THAT(*SysfsCheck(kernel, rules).nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/211"));
+}
+
+TEST_F(ScannerTest, SaysWhoMayHaveTakenAMediatedDeviceAway) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  EXPECT_THAT(scan().vanished, IsEmpty());
+  kernel.remove(std::string("sys/bus/mdev/devices/") + kUuid);
+  kernel.remove(std::string("sys/devices/pci0000:00/0000:81:00.0/") + kUuid);
+  const auto vanished = scan().vanished;
+  ASSERT_EQ(vanished.size(), 1U);
+  EXPECT_EQ(vanished[0].id, kUuid);
+  EXPECT_THAT(vanished[0].reason, HasSubstr("NVIDIA A40-8Q is gone"));
+  EXPECT_THAT(vanished[0].reason, HasSubstr("externalResourceProvider"));
+  EXPECT_THAT(scan().vanished, IsEmpty()) << "said once";
 }
 
 TEST_F(ScannerTest, RefusesVgpuTypesThatKubeVirtCannotTellApart) {
@@ -259,8 +374,40 @@ TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
   EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("'('"))));
 }
 
-TEST_F(ScannerTest, OffersNoVgpuThatIsAVirtualFunction) {
-  kernel.add_function({.address = "0000:17:00.0", .driver = "nvidia", .totalvfs = 2});
+// Virtual functions and GPU share their IDs, so that nothing but the type tells what a pod gets.
+TEST_F(ScannerTest, OffersAVgpuThatIsAVirtualFunctionByItsType) {
+  kernel.add_function(
+      {.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .numa_node = 1, .totalvfs = 3});
+  kernel.enable_vfs("0000:17:00.0", 3);
+  test::FakeVendorVfio vendor(kernel);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  for (const char* node : {"dev/vfio/100", "dev/vfio/101", "dev/vfio/102"}) kernel.file(node, "");
+  const Offer offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_L40S-12Q"));
+  EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::pci_resource) << "to KubeVirt it is a PCI device";
+  const OfferedDevice expected = {.id = "0000:17:00.4",
+                                  .kind = DeviceKind::vendor_vgpu,
+                                  .model = "NVIDIA L40S-12Q",
+                                  .driver = "nvidia",
+                                  .iommu_group = 100,
+                                  .numa_node = 1,
+                                  .nodes = {"/dev/vfio/vfio", "/dev/vfio/100"},
+                                  .problem = {},
+                                  .vgpu_type = "1153",
+                                  .gpu = "0000:17:00.0",
+                                  .bus_path = {"pci0000:00"}};
+  EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
+  EXPECT_THAT(offer.not_offered, IsEmpty());
+  EXPECT_THAT(*SysfsCheck(kernel, rules).nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/100"));
+
+  vendor.set("0000:17:00.4", "0");
+  EXPECT_EQ(refusal(expected), "its vGPU type is 0 now and was 1153");
+  EXPECT_THAT(scan().resources, IsEmpty());
+}
+
+TEST_F(ScannerTest, OffersNoVgpuWhoseTypeNobodyNames) {
+  kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 1});
   kernel.enable_vfs("0000:17:00.0", 1);
   test::FakeVendorVfio vendor(kernel);
   vendor.add_gpu("0000:17:00.0");
@@ -268,7 +415,9 @@ TEST_F(ScannerTest, OffersNoVgpuThatIsAVirtualFunction) {
   const Offer offer = scan();
   EXPECT_THAT(offer.resources, IsEmpty());
   EXPECT_THAT(offer.not_offered,
-              ElementsAre(NotOffered{"0000:17:00.4", "vGPUs of vendor-specific VFIO are not offered yet"}));
+              ElementsAre(NotOffered{"0000:17:00.4",
+                                     "nothing on this host names its vGPU type 1153, and a resource is named "
+                                     "by the type"}));
 }
 
 TEST_F(ScannerTest, OffersNoVgpuThatNoDriverHasTaken) {
@@ -292,6 +441,90 @@ TEST_F(ScannerTest, OffersTheOthersWhenOneFunctionCannotBeRead) {
   const auto offer = scan();
   EXPECT_THAT(ids(offer.resources.at(0)), ElementsAre("0000:01:00.0"));
   EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::id, "0000:02:00.0")));
+}
+
+// -- names --
+
+TEST_F(ScannerTest, NamesByAliasAndTemplate) {
+  rules.names = {.functions = "gpu-{device}", .vgpus = "vgpu-{name}", .aliases = {{"10de:2330", "big"}}};
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16, "vfio-pci", -1, "10de:2330");
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "GRID T4-1Q", 211);
+  EXPECT_THAT(resource_names(scan()),
+              ElementsAre("nvidia.com/big", "nvidia.com/gpu-2684", "nvidia.com/vgpu-GRID_T4-1Q"));
+  rules.names.aliases = {{"10de:2684", "big"}, {"10de:2330", "big"}, {"GRID T4-1Q", "small"}};
+  const auto merged = scan();
+  ASSERT_THAT(resource_names(merged), ElementsAre("nvidia.com/big", "nvidia.com/small"));
+  EXPECT_THAT(ids(merged.resources[0]), ElementsAre("0000:01:00.0", "0000:02:00.0"));
+}
+
+TEST_F(ScannerTest, FallsBackWhereAnAliasIsNoLegalName) {
+  rules.names.aliases = {{"10de:2684", "no good"}, {"GRID T4-1Q", "-"}};
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "GRID T4-1Q", 211);
+  const auto offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/2684", "nvidia.com/GRID_T4-1Q"));
+  EXPECT_THAT(offer.warnings, ElementsAre(HasSubstr("offered as nvidia.com/2684"),
+                                          HasSubstr("offered as nvidia.com/GRID_T4-1Q")));
+}
+
+// -- Kata --
+
+TEST_F(ScannerTest, OffersToKataByGroupUnderOneName) {
+  rules.kata = true;
+  rules.kubevirt = false;
+  rules.accelerators.on_request = {PciClass::bridge_other};
+  add_gpu("0000:01:00.0", 15, "vfio-pci", -1, "10de:2330");
+  add_audio("0000:01:00.1", 15);
+  add_gpu("0000:02:00.0", 16);
+  kernel.add_function({.address = "0000:03:00.0",
+                       .ids = "10de:22a3",
+                       .class_code = 0x068000,
+                       .group = 17,
+                       .driver = "vfio-pci"});
+  const auto offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/nvswitch", "nvidia.com/pgpu"));
+  EXPECT_THAT(ids(offer.resources[0]), ElementsAre("17"));
+  EXPECT_THAT(ids(offer.resources[1]), ElementsAre("15", "16"));
+  EXPECT_EQ(offer.resources[1].env_prefix, EnvPrefix::none);
+  const auto& device = offer.resources[1].devices[0];
+  EXPECT_THAT(device.nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
+  EXPECT_THAT(*SysfsCheck(kernel, rules).nodes_now(device), ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
+  rules.kata_names.gpu_alias.clear();
+  EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090",
+                                                  "nvidia.com/GH100_H100_SXM5_80GB", "nvidia.com/nvswitch"));
+}
+
+TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
+  rules.kata = true;
+  rules.kubevirt = false;
+  add_gpu("0000:01:00.0", 15);
+  kernel.file("dev/vfio/devices/vfio0", "");
+  kernel.file("dev/iommu", "");
+  const auto device = only_device();
+  EXPECT_EQ(device.id, "0");
+  EXPECT_THAT(device.nodes, ElementsAre("/dev/vfio/devices/vfio0")) << "never both kinds";
+  EXPECT_THAT(*SysfsCheck(kernel, rules).nodes_now(device), ElementsAre("/dev/vfio/devices/vfio0"));
+  kernel.remove("dev/vfio/devices/vfio0");
+  EXPECT_NE(only_device().problem, "");
+  // Bound anew it has another number, and its own may be another function's by now.
+  kernel.remove("sys/devices/pci0000:00/0000:01:00.0/vfio-dev");
+  kernel.directory("sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio7");
+  kernel.file("dev/vfio/devices/vfio7", "");
+  EXPECT_NE(refusal(device), "");
+}
+
+TEST_F(ScannerTest, OffersToBothUnlessTheNamesAreTheSame) {
+  rules.kata = true;
+  add_gpu("0000:01:00.0", 15);
+  EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090", "nvidia.com/pgpu"));
+  rules.kata_names.gpu_alias.clear();
+  const auto offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090"));
+  EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(
+                                     &NotOffered::reason, HasSubstr("the name of devices of another kind"))));
 }
 
 // -- what has changed between the scan and the Allocate --
@@ -330,6 +563,14 @@ TEST_F(ScannerTest, SeesThatTheFunctionIsGoneOrAnother) {
   EXPECT_EQ(refusal(device), "its model is 10de:2330 now and was 10de:2684");
   kernel.remove_function("0000:01:00.0");
   EXPECT_THAT(refusal(device), HasSubstr("its model was 10de:2684"));
+}
+
+TEST_F(ScannerTest, SeesThatTheFunctionIsOffTheBus) {
+  add_gpu("0000:01:00.0", 15);
+  const auto device = only_device();
+  kernel.file("sys/devices/pci0000:00/0000:01:00.0/config", std::string(64, '\xff'));
+  EXPECT_EQ(refusal(device), "its config space reads all ones: it is off the bus");
+  EXPECT_THAT(scan().not_offered, ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("off the bus"))));
 }
 
 TEST_F(ScannerTest, SeesThatTheNodeIsGone) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "deviceplugin.pb.h"
+#include "pluginregistration.pb.h"
 #include "tests/kubevirt-plugin/hex.h"
 
 namespace {
@@ -61,6 +62,19 @@ TEST(WireFormat, AllocateResponse) {
   expect_bytes(response,
                "0a44 0a06 0a01 4b 1201 56 1a25 0a0e 2f6465762f7666696f2f7666696f 120e "
                "2f6465762f7666696f2f7666696f 1a03 6d7277 2a13 0a11 6e76696469612e636f6d2f706770753d38");
+}
+
+TEST(WireFormat, PluginInfo) {
+  pluginregistration::PluginInfo info;
+  info.set_type("T");
+  info.set_name("N");
+  info.set_endpoint("E");
+  info.add_supported_versions("v");
+  expect_bytes(info, "0a01 54 1201 4e 1a01 45 2201 76");
+  pluginregistration::RegistrationStatus status;
+  status.set_plugin_registered(true);
+  status.set_error("e");
+  expect_bytes(status, "0801 1201 65");
 }
 
 // The rest of the contract: field numbers by the tag that each one makes.

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/cdi_files.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+// By which a file is known to be ours.
+constexpr std::string_view kHead = "# Made by `ferry plugin`, and removed by it.\n";
+
+}  // namespace
+
+std::string cdi_file_name(const ResourceName& name) {
+  std::string file = name.text() + ".yaml";
+  std::replace(file.begin(), file.end(), '/', '-');
+  return file;
+}
+
+std::string cdi_spec(const Resource& resource) {
+  std::string devices;
+  for (const auto& device : resource.devices) {
+    if (device.nodes.empty()) continue;
+    devices += fmt::format("- name: \"{}\"\n  containerEdits:\n    deviceNodes:\n", device.id);
+    for (const auto& node : device.nodes) devices += fmt::format("    - path: {}\n", node);
+  }
+  if (devices.empty()) return {};
+  // A "." in the class is allowed from 0.6.0 on.
+  const bool dotted = resource.name.name().find('.') != std::string_view::npos;
+  return fmt::format("{}cdiVersion: \"{}\"\nkind: {}\ndevices:\n{}", kHead, dotted ? "0.6.0" : "0.5.0",
+                     resource.name.text(), devices);
+}
+
+std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources) {
+  std::vector<CdiFailure> failures;
+  const auto note = [&](const std::string& resource, Result<> done) {
+    if (!done) failures.push_back({.resource = resource, .error = std::move(done).error()});
+  };
+  std::set<std::string> current;
+  for (const auto& resource : resources) {
+    if (resource.env_prefix != EnvPrefix::none) continue;
+    const std::string content = cdi_spec(resource);
+    if (content.empty()) continue;
+    const std::string name = cdi_file_name(resource.name);
+    current.insert(name);
+    if (host_.read_file(directory_ / name).value_or("") != content)
+      note(resource.name.text(), host_.write_file(directory_ / name, content));
+  }
+  for (const auto& name : own_files())
+    if (!current.contains(name)) note({}, host_.remove_file(directory_ / name));
+  return failures;
+}
+
+std::vector<std::string> CdiFiles::own_files() const {
+  auto names = host_.list(directory_).value_or(std::vector<std::string>{});
+  std::erase_if(names, [&](const std::string& name) {
+    return !name.ends_with(".yaml") || !host_.read_file(directory_ / name).value_or("").starts_with(kHead);
+  });
+  return names;
+}
+
+std::set<std::string> CdiFiles::resources() const {
+  constexpr std::string_view kKey = "\nkind: ";
+  std::set<std::string> kinds;
+  for (const auto& name : own_files()) {
+    const std::string text = host_.read_file(directory_ / name).value_or("");
+    const auto at = text.find(kKey);
+    if (at == std::string::npos) continue;
+    const auto begin = at + kKey.size();
+    kinds.insert(text.substr(begin, text.find('\n', begin) - begin));
+  }
+  return kinds;
+}
+
+}  // namespace ferry

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// CDI specifications for Kata: its shim asks the kubelet which devices a pod has and looks each up as
+// RESOURCE=ID, so that kind and name here are resource and ID there, character for character.
+// ABI: Container Device Interface 0.5.0, the first that allows a name that begins with a digit.
+#pragma once
+
+#include <filesystem>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "kubevirt-plugin/offered_device.h"
+
+namespace ferry {
+
+/// One resource's file. Devices without a node are left out; empty: no device is left, and there must be no
+/// file, since one without devices is invalid.
+std::string cdi_spec(const Resource& resource);
+/// "nvidia.com-pgpu.yaml"
+std::string cdi_file_name(const ResourceName& name);
+
+/// A file that is not as it should be.
+struct CdiFailure {
+  std::string resource;  ///< empty: one that should be gone
+  Error error;
+};
+
+/// The files of all resources for Kata. The runtimes read them whenever they like, so that each is replaced
+/// whole.
+class CdiFiles {
+ public:
+  /// `directory`: relative to the host's root. `host` must outlive this.
+  CdiFiles(HostFs& host, std::filesystem::path directory) : host_(host), directory_(std::move(directory)) {}
+
+  /// Makes the files what `resources` say: those that differ are written, and those that we made of resources
+  /// without devices are removed, a predecessor's too (nobody calls this
+  /// where Kata is offered nothing: what an earlier --mode left stays). Others are left alone. Goes on after
+  /// a failure.
+  std::vector<CdiFailure> update(std::span<const Resource> resources);
+  /// The resources that our files there, a predecessor's too, are for.
+  std::set<std::string> resources() const;
+
+ private:
+  std::vector<std::string> own_files() const;
+
+  HostFs& host_;
+  const std::filesystem::path directory_;
+};
+
+}  // namespace ferry

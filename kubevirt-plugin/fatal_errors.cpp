@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/fatal_errors.h"
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "common/counted.h"
+
+namespace ferry {
+namespace {
+
+// A line for each kind of error and then "TOTAL_ERR_FATAL 0".
+std::optional<std::uint64_t> total_of(std::string_view text) {
+  constexpr std::string_view kTotal = "TOTAL_ERR_FATAL ";
+  const auto at = text.find(kTotal);
+  if (at == std::string_view::npos) return std::nullopt;
+  const auto digits = text.substr(at + kTotal.size());
+  std::uint64_t total = 0;
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), total).ec != std::errc())
+    return std::nullopt;
+  return total;
+}
+
+}  // namespace
+
+std::string FatalErrors::problem(const HostFs& host, const PciFunction& function) {
+  const auto path = sysfs_path(function.address) / "aer_dev_fatal";
+  const auto text = host.read_attribute(path);
+  const auto total = text ? total_of(*text) : std::nullopt;
+  if (!total) return {};
+  const Seen now{.count = *total, .vfio_devices = function.vfio_devices};
+  const auto [entry, is_new] = seen_.try_emplace(function.address, now);
+  auto& first = entry->second;
+  if (first.vfio_devices != function.vfio_devices || *total < first.count) first = now;
+  if (*total == first.count) return {};
+  return fmt::format("{} since it was offered (/{})", counted(*total - first.count, "fatal PCIe error"),
+                     path.string());
+}
+
+}  // namespace ferry

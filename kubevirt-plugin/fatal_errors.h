@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// PCIe errors that the link did not survive, counted by the kernel for each function.
+// ABI: Documentation/ABI/testing/sysfs-bus-pci-devices-aer_stats (Linux 4.19; where the host, not the
+// firmware, handles such errors).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "common/host_fs.h"
+#include "vfio/pci_function.h"
+
+namespace ferry {
+
+/// Which functions have had such an error since they were first seen. What was counted before is past:
+/// whoever binds a function anew has dealt with it.
+class FatalErrors {
+ public:
+  /// A clause, "1 fatal PCIe error since it was offered (/sys/...)"; empty: none, or the host does not count.
+  std::string problem(const HostFs& host, const PciFunction& function);
+  /// It is not offered now; when it comes again, its count begins anew.
+  void forget(const PciAddress& function) { seen_.erase(function); }
+
+ private:
+  struct Seen {
+    std::uint64_t count = 0;
+    std::vector<std::string> vfio_devices;  ///< another one after each binding
+  };
+  std::map<PciAddress, Seen> seen_;
+};
+
+}  // namespace ferry

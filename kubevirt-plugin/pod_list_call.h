@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/result.h"
+#include "common/unique_fd.h"
+#include "kubevirt-plugin/client_call.h"
+#include "vfio/pod_device.h"
+
+namespace ferry {
+
+class RpcQueue;
+
+/// v1.PodResourcesLister/List, without a deadline.
+ClientCall::Question pod_list_question();
+/// What it brought. Errors as list_pod_devices() has them.
+Result<std::vector<PodDevice>> pod_list_answer(const ClientCall& call);
+
+/// One such call that nobody waits for.
+class PodListCall {
+ public:
+  /// Called once, on the queue's thread.
+  using Done = std::function<void(Result<std::vector<PodDevice>>)>;
+
+  /// Starts it on a connection to the pod resources' socket, with kPodListDeadline.
+  PodListCall(RpcQueue& queue, UniqueFd connection, Done done);
+  PodListCall(const PodListCall&) = delete;
+  PodListCall& operator=(const PodListCall&) = delete;
+  PodListCall(PodListCall&&) = delete;
+  PodListCall& operator=(PodListCall&&) = delete;
+  /// Cancels it, if it is not over.
+  ~PodListCall();
+
+ private:
+  std::shared_ptr<ClientCall> call_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "kubevirt-plugin/device_check.h"
+#include "kubevirt-plugin/offer_rules.h"
+
+namespace ferry {
+
+/// Asks sysfs and dev/vfio, a few reads for each device. Safe for several threads.
+class SysfsCheck final : public DeviceCheck {
+ public:
+  /// Both must outlive this.
+  SysfsCheck(const HostFs& host, const OfferRules& rules) : host_(host), rules_(rules) {}
+
+  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const override;
+  /// /dev/egmN, the extended GPU memory of a Grace host, where all GPUs that it names are among `devices`.
+  /// ABI: NVIDIA's nvgrace-egm driver, sys/class/egm/egmN/gpu_devices.
+  std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const override;
+  std::optional<std::uint32_t> group_of(std::string_view id) const override;
+
+ private:
+  const HostFs& host_;
+  const OfferRules& rules_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/cdi_files.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_kernel.h"
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+Resource kata(const std::string& part,
+              const std::vector<std::pair<std::string, std::vector<std::string>>>& devices) {
+  Resource resource{
+      .name = *ResourceName::parse("nvidia.com/" + part), .env_prefix = EnvPrefix::none, .devices = {}};
+  for (const auto& [id, nodes] : devices) {
+    resource.devices.push_back({.id = id,
+                                .model = {},
+                                .driver = {},
+                                .iommu_group = 1,
+                                .numa_node = {},
+                                .nodes = nodes,
+                                .problem = {}});
+  }
+  return resource;
+}
+
+TEST(CdiSpec, SaysWhatKataLooksUp) {
+  EXPECT_EQ(
+      cdi_spec(kata("pgpu", {{"8", {"/dev/vfio/devices/vfio8"}}, {"9", {"/dev/vfio/vfio", "/dev/vfio/9"}}})),
+      "# Made by `ferry plugin`, and removed by it.\n"
+      "cdiVersion: \"0.5.0\"\n"
+      "kind: nvidia.com/pgpu\n"
+      "devices:\n"
+      "- name: \"8\"\n"
+      "  containerEdits:\n"
+      "    deviceNodes:\n"
+      "    - path: /dev/vfio/devices/vfio8\n"
+      "- name: \"9\"\n"
+      "  containerEdits:\n"
+      "    deviceNodes:\n"
+      "    - path: /dev/vfio/vfio\n"
+      "    - path: /dev/vfio/9\n");
+  EXPECT_THAT(cdi_spec(kata("pgpu", {{"8", {}}})), IsEmpty()) << "a file without devices is invalid";
+  EXPECT_THAT(cdi_spec(kata("a.b", {{"8", {"/dev/vfio/8"}}})), testing::HasSubstr("cdiVersion: \"0.6.0\""));
+}
+
+class CdiFilesTest : public testing::Test {
+ protected:
+  std::string content(const std::string& name) const {
+    return kernel.read_file("var/run/cdi/" + name).value_or("");
+  }
+  void update(const std::vector<Resource>& resources) {
+    ASSERT_THAT(CdiFiles(kernel, "var/run/cdi").update(resources), IsEmpty());
+  }
+  test::FakeKernel kernel;
+};
+
+TEST_F(CdiFilesTest, WritesWhatDiffersOnly) {
+  const std::vector<Resource> resources = {kata("pgpu", {{"8", {"/dev/vfio/8"}}}),
+                                           kata("nvswitch", {{"9", {"/dev/vfio/9"}}})};
+  update(resources);
+  EXPECT_EQ(content("nvidia.com-pgpu.yaml"), cdi_spec(resources[0]));
+  EXPECT_EQ(content("nvidia.com-nvswitch.yaml"), cdi_spec(resources[1]));
+  kernel.forget_changes();
+  update(resources);
+  EXPECT_THAT(kernel.changes(), IsEmpty());
+}
+
+TEST_F(CdiFilesTest, RemovesItsOwnWhenTheDevicesGo) {
+  kernel.file("var/run/cdi/nvidia.yaml", "kind: nvidia.com/gpu\n");
+  update({kata("pgpu", {{"8", {"/dev/vfio/8"}}})});
+  update({kata("pgpu", {})});
+  EXPECT_EQ(content("nvidia.com-pgpu.yaml"), "");
+  EXPECT_EQ(content("nvidia.yaml"), "kind: nvidia.com/gpu\n") << "another's";
+  EXPECT_THAT(test::must(kernel.list("var/run/cdi")), SizeIs(1));
+}
+
+TEST_F(CdiFilesTest, KnowsWhichResourcesItsFilesAreFor) {
+  kernel.file("var/run/cdi/nvidia.yaml", "\nkind: nvidia.com/gpu\n");
+  update({kata("pgpu", {{"8", {"/dev/vfio/8"}}}), kata("nvswitch", {{"9", {"/dev/vfio/9"}}})});
+  EXPECT_THAT(CdiFiles(kernel, "var/run/cdi").resources(),
+              testing::ElementsAre("nvidia.com/nvswitch", "nvidia.com/pgpu"));
+}
+
+TEST_F(CdiFilesTest, WritesNoneForKubeVirt) {
+  Resource resource = kata("pgpu", {{"8", {"/dev/vfio/8"}}});
+  resource.env_prefix = EnvPrefix::pci_resource;
+  update({resource});
+  EXPECT_FALSE(kernel.exists("var/run/cdi"));
+}
+
+TEST_F(CdiFilesTest, SaysWhatItCannotWriteAndGoesOn) {
+  kernel.directory("var/run/cdi/nvidia.com-a.yaml");
+  const auto done =
+      CdiFiles(kernel, "var/run/cdi")
+          .update(std::vector{kata("a", {{"8", {"/dev/vfio/8"}}}), kata("b", {{"9", {"/dev/vfio/9"}}})});
+  ASSERT_THAT(done, SizeIs(1));
+  EXPECT_EQ(done[0].resource, "nvidia.com/a");
+  EXPECT_THAT(done[0].error.message, testing::HasSubstr("nvidia.com-a.yaml"));
+  EXPECT_NE(content("nvidia.com-b.yaml"), "");
+}
+
+}  // namespace
+}  // namespace ferry

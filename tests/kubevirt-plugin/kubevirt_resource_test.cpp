@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/kubevirt_resource.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+
+#include "kubevirt-plugin/kubevirt_checks.h"
+#include "kubevirt-plugin/scanner.h"
+#include "tests/kubevirt-plugin/nvidia_rules.h"
+#include "tests/support/fake_vendor_vfio.h"
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+using testing::HasSubstr;
+
+constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
+
+class KubeVirtTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    kernel.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel.add_driver({.name = "nvidia"});
+    kernel.add_driver({.name = "nouveau"});
+    kernel.file("dev/vfio/vfio", "");
+  }
+  void add_gpu(const std::string& address, unsigned group, const std::string& driver = "vfio-pci",
+               const std::string& ids = "10de:2330") {
+    kernel.add_function({.address = address, .ids = ids, .group = group, .driver = driver});
+  }
+  std::string resource() const {
+    return kubevirt_resource(must(permitted_host_devices(kernel, must(Scanner(kernel, rules).scan()))));
+  }
+  Check check(const std::string& id, const std::string& subject = kHostSubject) const {
+    const auto checks = kubevirt_checks(kernel, rules);
+    const auto found = std::ranges::find_if(
+        checks, [&](const Check& one) { return one.id == id && one.subject == subject; });
+    EXPECT_NE(found, checks.end()) << id;
+    return found == checks.end() ? Check() : *found;
+  }
+
+  test::FakeKernel kernel;
+  OfferRules rules = test::nvidia_rules();
+};
+
+TEST_F(KubeVirtTest, PermitsEachModelAndTypeOnceUnderSomebodyElsesCare) {
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  kernel.add_function(
+      {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 2});
+  kernel.enable_vfs("0000:17:00.0", 2);
+  test::FakeVendorVfio vendor(kernel);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  const std::string home = "sys/devices/pci0000:00/0000:81:00.0/";
+  add_gpu("0000:81:00.0", 30, "nvidia", "10de:2235");
+  kernel.link("sys/class/mdev_bus/0000:81:00.0", "../../devices/pci0000:00/0000:81:00.0");
+  kernel.file(home + "mdev_supported_types/nvidia-558/name", "NVIDIA A40-8Q\n");
+  kernel.file(home + "mdev_supported_types/nvidia-558/available_instances", "3\n");
+  kernel.link(home + kUuid + "/mdev_type", "../mdev_supported_types/nvidia-558");
+  kernel.link(home + kUuid + "/iommu_group", "../../../../kernel/iommu_groups/211");
+  kernel.link(std::string("sys/bus/mdev/devices/") + kUuid,
+              std::string("../../../devices/pci0000:00/0000:81:00.0/") + kUuid);
+  EXPECT_EQ(resource(),
+            "apiVersion: kubevirt.io/v1\n"
+            "kind: KubeVirt\n"
+            "metadata:\n"
+            "  name: kubevirt\n"
+            "  namespace: kubevirt\n"
+            "spec:\n"
+            "  configuration:\n"
+            "    permittedHostDevices:\n"
+            "      pciHostDevices:\n"
+            "      - pciVendorSelector: \"10DE:2330\"\n"
+            "        resourceName: nvidia.com/GH100_H100_SXM5_80GB\n"
+            "        externalResourceProvider: true\n"
+            "      - pciVendorSelector: \"10DE:26B9\"\n"
+            "        resourceName: nvidia.com/NVIDIA_L40S-12Q\n"
+            "        externalResourceProvider: true\n"
+            "      mediatedDevices:\n"
+            "      - mdevNameSelector: \"NVIDIA A40-8Q\"\n"
+            "        resourceName: nvidia.com/NVIDIA_A40-8Q\n"
+            "        externalResourceProvider: true\n");
+}
+
+TEST_F(KubeVirtTest, PermitsNothingWhereNothingIsOffered) {
+  EXPECT_THAT(resource(), HasSubstr("permittedHostDevices:\n      {}\n"));
+}
+
+// -- doctor --
+
+TEST_F(KubeVirtTest, FindsAReadyHost) {
+  kernel.file("var/lib/kubelet/device-plugins/kubelet.sock", "");
+  kernel.file("var/lib/kubelet/pod-resources/kubelet.sock", "");
+  kernel.file("var/lib/kubelet/device-plugins/kubevirt-GH100_H100_SXM5_80GB.sock", "");
+  add_gpu("0000:01:00.0", 15);
+  for (const Check& one : kubevirt_checks(kernel, rules))
+    EXPECT_EQ(one.verdict, Verdict::pass) << one.id << ": " << one.found;
+  EXPECT_EQ(check("something-offered").found, "nvidia.com/GH100_H100_SXM5_80GB (1)");
+}
+
+// Else the types of a full GPU, which does not name them itself, would have no name.
+TEST_F(KubeVirtTest, LooksForVgpusAsThePluginDoes) {
+  const auto checks = kubevirt_checks(
+      kernel, rules, [](const HostFs&, const Inventory&, const AcceleratorRules&) -> Result<VgpuInventory> {
+        return fail(Errc::failed, "asked as the plugin asks");
+      });
+  const auto offered = std::ranges::find(checks, "something-offered", &Check::id);
+  ASSERT_NE(offered, checks.end());
+  EXPECT_THAT(offered->found, HasSubstr("asked as the plugin asks"));
+}
+
+TEST_F(KubeVirtTest, NamesWhatIsInTheWay) {
+  EXPECT_EQ(check("kubelet-directory").verdict, Verdict::fail);
+  EXPECT_EQ(check("kubelet-listens").verdict, Verdict::warn);
+  EXPECT_EQ(check("pod-resources").verdict, Verdict::warn);
+  EXPECT_EQ(check("something-offered").verdict, Verdict::fail);
+  kernel.file("var/lib/kubelet/device-plugins/kubelet.sock", "");
+  EXPECT_EQ(check("pod-resources").verdict, Verdict::fail);
+  EXPECT_THAT(check("pod-resources").found, HasSubstr("nothing is given out"));
+  kernel.file("var/lib/kubelet/device-plugins/kubevirt-nvidia.com-GH100_H100_SXM5_80GB.sock", "");
+  const Check rival = check("kubevirt-leaves-them");
+  EXPECT_EQ(rival.verdict, Verdict::warn);
+  EXPECT_THAT(rival.found, HasSubstr("kubevirt-nvidia.com-GH100"));
+  EXPECT_THAT(rival.fix, HasSubstr("externalResourceProvider"));
+  add_gpu("0000:01:00.0", 15, "vfio-pci", "10de:24fa");
+  EXPECT_EQ(check("names-as-usual").verdict, Verdict::warn);
+  add_gpu("0000:01:00.1", 15, "nouveau");
+  EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("0000:01:00.1 (nouveau)"));
+  add_gpu("0000:02:00.0", 16);
+  kernel.remove("dev/vfio/16");
+  EXPECT_THAT(check("can-be-given", "0000:02:00.0").found, HasSubstr("/dev/vfio/16"));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kubelets, and strangers, that do not do what the protocol says.
+#include <cstdio>
+#include <sys/stat.h>
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+
+#include "deviceplugin.grpc.pb.h"
+#include "pluginregistration.grpc.pb.h"
+#include "tests/kubevirt-plugin/plugin_fixture.h"
+
+namespace ferry {
+namespace {
+
+using namespace plugin_test;
+using testing::HasSubstr;
+using testing::SizeIs;
+namespace fs = std::filesystem;
+
+class PluginSocketTest : public plugin_test::Fixture {
+ protected:
+  static void say(const UniqueFd& connection, std::string_view words) {
+    EXPECT_EQ(::send(connection.get(), words.data(), words.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(words.size()));
+  }
+  /// Kubelet and plugin understand each other.
+  void expect_service() {
+    ASSERT_TRUE(allocatable(kGpu, 1));
+    EXPECT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}, true).ok());
+  }
+};
+
+constexpr std::string_view kHttp2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+TEST_F(PluginSocketTest, MindsNoStrangersOnItsSocket) {
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  const auto silent = connect_to(directory() / kGpuSocket);
+  const auto other_protocol = connect_to(directory() / kGpuSocket);
+  say(other_protocol, "GET / HTTP/1.1\r\n\r\n");
+  const auto half = connect_to(directory() / kGpuSocket);
+  say(half, kHttp2.substr(0, 10));
+  ::shutdown(half.get(), SHUT_WR);
+  const auto no_frames = connect_to(directory() / kGpuSocket);
+  say(no_frames, kHttp2);
+  say(no_frames, std::string(64, '\xff'));
+  { const auto gone_at_once = connect_to(directory() / kGpuSocket); }
+  expect_service();
+}
+
+TEST_F(PluginSocketTest, RegistersWithTheKubeletThatComesAfterOneThatClosesHalfWay) {
+  const UniqueFd listener = bind_socket(directory() / "kubelet.sock");
+  ASSERT_EQ(::listen(listener.get(), 8), 0);
+  add_gpu("0000:01:00.0", 15);
+  start();
+  for (int i = 0; i < 3; ++i) {
+    const UniqueFd connection(::accept(listener.get(), nullptr, nullptr));
+    ASSERT_TRUE(connection.valid());
+    say(connection, std::string_view("\0\0\0\4\0\0\0\0\0", 9).substr(0, i == 0 ? 4 : 9));
+  }
+  ASSERT_TRUE(kubelet->start());
+  expect_service();
+}
+
+TEST_F(PluginSocketTest, DoesNotWaitForAKubeletThatHangsWhenAnotherComes) {
+  const UniqueFd listener = bind_socket(directory() / "kubelet.sock");
+  ASSERT_EQ(::listen(listener.get(), 8), 0);
+  add_gpu("0000:01:00.0", 15);
+  start();
+  const UniqueFd hangs(::accept(listener.get(), nullptr, nullptr));
+  ASSERT_TRUE(hangs.valid());
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(kubelet->start());
+  expect_service();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s) << "not until the call's deadline";
+}
+
+TEST_F(PluginSocketTest, GoesOnAskingAKubeletOfAnotherVersion) {
+  kubelet = make_kubelet(standin::Options{.version = "v1beta2"});
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(calls_become(3));
+  EXPECT_THAT(kubelet->registrations().front().error, HasSubstr("v1beta1"));
+  kubelet->stop();
+  kubelet = make_kubelet();
+  ASSERT_TRUE(kubelet->start());
+  expect_service();
+}
+
+TEST_F(PluginSocketTest, AnswersForTenThousandIds) {
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  std::vector<std::string> many;
+  for (int i = 0; i < 10000; ++i) many.push_back("device-" + std::to_string(i));
+  EXPECT_EQ(kubelet->allocate(kGpu, many, true).status, 5) << "NOT_FOUND";
+  const auto preferred = kubelet->prefer(kGpu, many, {"0000:01:00.0"}, 5000);
+  ASSERT_TRUE(preferred.ok()) << preferred.error;
+  EXPECT_THAT(preferred.ids, SizeIs(5000));
+  expect_service();
+}
+
+TEST_F(PluginSocketTest, ListsHundredsOfDevices) {
+  for (unsigned i = 0; i < 256; ++i) {
+    char address[16];
+    std::snprintf(address, sizeof(address), "0000:%02x:00.0", i);
+    add_gpu(address, i);
+  }
+  start_both();
+  EXPECT_TRUE(allocatable(kGpu, 256));
+}
+
+// The kubelet's other way: it finds the socket, asks what it is, and connects to it again for the rest.
+TEST_F(PluginSocketTest, AnswersAKubeletThatFindsIt) {
+  options.plugin_watcher = true;
+  add_gpu("0000:01:00.0", 15);
+  start();
+  ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  const auto channel =
+      grpc::CreateChannel("unix:" + (directory() / kGpuSocket).string(), grpc::InsecureChannelCredentials());
+  const auto ask = [&](auto stub, auto call, const auto& request, auto& response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
+    return ((*stub).*call)(&context, request, &response);
+  };
+  using Registration = pluginregistration::Registration;
+  using DevicePlugin = v1beta1::DevicePlugin;
+  pluginregistration::PluginInfo info;
+  ASSERT_TRUE(ask(Registration::NewStub(channel), &Registration::Stub::GetInfo,
+                  pluginregistration::InfoRequest(), info)
+                  .ok());
+  EXPECT_EQ(info.type(), "DevicePlugin");
+  EXPECT_EQ(info.name(), kGpu);
+  EXPECT_EQ(info.endpoint(), "") << "the same socket, wherever the kubelet sees it";
+  ASSERT_EQ(info.supported_versions_size(), 1);
+  EXPECT_EQ(info.supported_versions(0), "v1beta1");
+  pluginregistration::RegistrationStatus status;
+  status.set_plugin_registered(true);
+  pluginregistration::RegistrationStatusResponse noted;
+  EXPECT_TRUE(
+      ask(Registration::NewStub(channel), &Registration::Stub::NotifyRegistrationStatus, status, noted).ok());
+  v1beta1::DevicePluginOptions can;
+  EXPECT_TRUE(
+      ask(DevicePlugin::NewStub(channel), &DevicePlugin::Stub::GetDevicePluginOptions, v1beta1::Empty(), can)
+          .ok());
+  EXPECT_TRUE(can.get_preferred_allocation_available());
+  v1beta1::PreStartContainerResponse started;
+  EXPECT_TRUE(ask(DevicePlugin::NewStub(channel), &DevicePlugin::Stub::PreStartContainer,
+                  v1beta1::PreStartContainerRequest(), started)
+                  .ok());
+
+  // Read, and dropped: shown again, under the same name.
+  struct stat before {};
+  ASSERT_EQ(::stat((directory() / kGpuSocket).c_str(), &before), 0);
+  {
+    grpc::ClientContext context;
+    const auto lists = DevicePlugin::NewStub(channel)->ListAndWatch(&context, v1beta1::Empty());
+    v1beta1::ListAndWatchResponse list;
+    ASSERT_TRUE(lists->Read(&list));
+    EXPECT_EQ(list.devices_size(), 1);
+    context.TryCancel();
+  }
+  const auto watch = DirectoryWatch::open(directory());
+  ASSERT_TRUE(watch);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  struct stat now = before;
+  while (now.st_ino == before.st_ino && std::chrono::steady_clock::now() < end) {
+    pollfd fd{.fd = watch->fd(), .events = POLLIN, .revents = 0};
+    ::poll(&fd, 1, 100);
+    watch->read();
+    if (::stat((directory() / kGpuSocket).c_str(), &now) != 0) now = before;
+  }
+  EXPECT_NE(now.st_ino, before.st_ino);
+}
+
+// As kubelets of 2026 have it: the second instance is refused as long as the first one's list is being read.
+TEST_F(PluginSocketTest, HandsOverToASuccessorWithoutALostOrDoubledResource) {
+  kubelet = make_kubelet(standin::Options{.refuse_second_registration = true});
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  PluginOptions successor_options = options;
+  successor_options.offered_file = "run/ferry/successor.json";
+  const std::jthread successor(
+      [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, successor_options, token)); });
+  ASSERT_TRUE(calls_become(2));
+  EXPECT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}, true).ok()) << "the first one still serves";
+  EXPECT_TRUE(stop());
+  EXPECT_TRUE(allocatable(kGpu, 1)) << "and then the second";
+  EXPECT_THAT(kubelet->resources(), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace ferry
