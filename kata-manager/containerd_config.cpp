@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/containerd_config.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kata-manager/containerd_parts.h"
+
+namespace ferry {
+namespace {
+
+Error refused(std::string message, std::string hint = {}) {
+  return {.code = Errc::invalid_config, .message = std::move(message), .hint = std::move(hint)};
+}
+
+TomlTable plugins_of(const ContainerdFile& file) {
+  const TomlValue* plugins = find(file.root, {"plugins"});
+  return plugins == nullptr ? TomlTable{} : *plugins->table();
+}
+
+void add_all(const ContainerdFile& file, const char* key, std::vector<std::string>& into) {
+  const TomlValue* list = find(file.root, {key});
+  if (list == nullptr) return;
+  for (const TomlValue& element : *list->array()) {
+    if (std::ranges::find(into, *element.string()) == into.end()) into.push_back(*element.string());
+  }
+}
+
+std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t version) {
+  if (version <= release.highest_version() || !release.checks_version()) return std::nullopt;
+  return refused(fmt::format("version {} is above what containerd {} knows, {}", version, release.text(),
+                             release.highest_version()));
+}
+
+/// "io.containerd.TYPE.vN": with fewer parts it is not the ID of a plugin.
+bool is_plugin_id(const ContainerdRelease& release, const std::string& id) {
+  constexpr int kLeastDots = 3;
+  if (std::ranges::count(id, '.') < kLeastDots) return false;
+  return release < ContainerdRelease{1, 7, 0} || id.starts_with("io.containerd.");
+}
+
+// Before 2.0: a later file replaces a whole section, and the tables of versions 1 and 2 have different names.
+std::optional<Error> merge_by_section(const ContainerdRelease& release, ContainerdOutcome& out) {
+  std::int64_t version = 0;
+  for (const ContainerdFile& file : out.files) {
+    if (file.version() != 0) version = file.version();
+    for (auto& [id, section] : plugins_of(file)) out.plugins.insert_or_assign(id, section);
+    if (version < 2) continue;
+    for (const auto& [id, section] : out.plugins) {
+      if (!is_plugin_id(release, id))
+        return refused(
+            fmt::format("{}: plugins.{} is no plugin's name in version {}", file.path.string(), id, version));
+    }
+  }
+  if (auto problem = too_high(release, version)) return problem;
+  if (version >= 2) return std::nullopt;
+  out.plugins.erase(kCriOfVersion2);
+  out.plugins = with_full_names(out.plugins);
+  return std::nullopt;
+}
+
+// 2.0 to 2.2: merged as they are; the last number counts, and what it says is done once, to the sum.
+std::optional<Error> merge_then_migrate(const ContainerdRelease& release, ContainerdOutcome& out) {
+  std::int64_t version = 0;
+  bool unnumbered_behind = false;
+  for (const ContainerdFile& file : out.files) {
+    if (file.version() != 0) version = file.version();
+    unnumbered_behind |= &file != out.files.data() && file.version() == 0;
+    merge_over(out.plugins, with_full_names(plugins_of(file)));
+  }
+  if (unnumbered_behind && out.files.front().version() > release.highest_version()) {
+    return refused(fmt::format("{}: version {} and a drop-in without one: containerd {} crashes",
+                               out.files.front().path.string(), out.files.front().version(), release.text()));
+  }
+  if (auto problem = too_high(release, version)) return problem;
+  if (version == 2) out.plugins = migrated_to_version_3(release, std::move(out.plugins));
+  return std::nullopt;
+}
+
+// From 2.3 on: each file by itself.
+std::optional<Error> migrate_then_merge(const ContainerdRelease& release, ContainerdOutcome& out) {
+  const std::int64_t root = out.files.front().version();
+  for (const ContainerdFile& file : out.files) {
+    if (auto problem = too_high(release, file.version()))
+      return std::move(*problem).during(file.path.string());
+    if (release.refuses_higher_drop_ins() && root > 0 && file.version() > root) {
+      return refused(fmt::format("{}: version {} is above the main file's, {}: containerd {} does not start",
+                                 file.path.string(), file.version(), root, release.text()),
+                     "a drop-in needs no version");
+    }
+    merge_over(out.plugins, migrated_to_version_3(release, with_full_names(plugins_of(file))));
+  }
+  return std::nullopt;
+}
+
+// A map of runtimes in a file replaces the built-in one before 2.0, so that runc may be missing.
+void lay_over_built_in(const ContainerdRelease& release, TomlTable& plugins) {
+  TomlTable all = built_in_cri(release);
+  if (!release.merges_sections() && find(plugins, {kCriOfVersion2, "containerd", "runtimes"}) != nullptr)
+    table_at(all, {kCriOfVersion2, "containerd"}).erase("runtimes");
+  merge_over(all, plugins);
+  plugins = std::move(all);
+}
+
+bool is_set(const TomlTable& table, const char* key) {
+  const auto value = table.find(key);
+  return value != table.end() && value->second.string() != nullptr && !value->second.string()->empty();
+}
+
+// What is built in does not count: one of them in a file is fine.
+bool gives_network_folder_twice(const ContainerdRelease& release, const TomlTable& plugins) {
+  if (!release.has_list_of_network_folders()) return false;
+  const TomlValue* network = find(plugins, {kCriRuntime, "cni"});
+  if (network == nullptr || network->table() == nullptr) return false;
+  const TomlValue* folders = find(*network->table(), {"bin_dirs"});
+  return is_set(*network->table(), "bin_dir") && folders != nullptr && folders->array() != nullptr &&
+         !folders->array()->empty();
+}
+
+std::optional<Error> cri_refuses(const ContainerdRelease& release, const ContainerdOutcome& out) {
+  for (const std::string& id : out.disabled_plugins) {
+    if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
+    return refused(fmt::format("CRI does not load: disabled_plugins has {}", id), "take it out of that list");
+  }
+  const TomlTable& section = *out.plugins.at(out.runtime_section).table();
+  const TomlValue* name = find(section, {"containerd", "default_runtime_name"});
+  if (name == nullptr || name->string() == nullptr || !out.runtimes().contains(*name->string())) {
+    return refused("CRI does not load: its default runtime is not among its runtimes",
+                   release.merges_sections() ? "" : "a table of runtimes leaves the built-in runc out");
+  }
+  if (release.merges_sections()) return std::nullopt;
+  for (const auto& [handler, entry] : out.runtimes()) {
+    for (const char* key : {"runtime_engine", "runtime_root"}) {
+      if (entry.table() != nullptr && is_set(*entry.table(), key))
+        return refused(fmt::format("CRI does not load: {} of runtime {} is no longer taken", key, handler));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const TomlTable& ContainerdOutcome::runtimes() const {
+  static const TomlTable none;
+  const TomlValue* found = find(plugins, {runtime_section, "containerd", "runtimes"});
+  return found == nullptr || found->table() == nullptr ? none : *found->table();
+}
+
+ContainerdOutcome predict_containerd(const ContainerdRelease& release, const ConfigFiles& files,
+                                     const std::filesystem::path& main) {
+  ContainerdOutcome out;
+  out.runtime_section = release.merges_sections() ? kCriRuntime : kCriOfVersion2;
+  FilesRead read = read_containerd_files(release, files, main);
+  out.files = std::move(read.files);
+  out.no_start = std::move(read.problem);
+  for (const ContainerdFile& file : out.files) {
+    add_all(file, "imports", out.imports);
+    add_all(file, "disabled_plugins", out.disabled_plugins);
+  }
+  if (!out.no_start) {
+    out.no_start = !release.merges_sections()     ? merge_by_section(release, out)
+                   : release.migrates_each_file() ? migrate_then_merge(release, out)
+                                                  : merge_then_migrate(release, out);
+  }
+  const bool network_folder_twice = gives_network_folder_twice(release, out.plugins);
+  if (!out.no_start) {
+    lay_over_built_in(release, out.plugins);
+    out.no_start = wrong_type(*out.plugins.at(out.runtime_section).table(), out.runtime_section);
+  }
+  if (out.no_start) {
+    out.plugins.clear();
+    return out;
+  }
+  out.no_cri = cri_refuses(release, out);
+  if (network_folder_twice)
+    out.no_cri = refused("CRI does not load: cni.bin_dir and cni.bin_dirs are both given");
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/containerd_plan.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kata-manager/containerd_place.h"
+#include "kata-manager/text_block.h"
+#include "kata-manager/toml_difference.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kDropIn = "ferry-kata.toml";  // behind 99-nvidia.toml, which copies what it finds
+
+/// Why a daemon would be of no use; nothing: it runs.
+std::optional<Error> problem_of(const ContainerdOutcome& outcome) {
+  return outcome.no_start ? outcome.no_start : outcome.no_cri;
+}
+
+// None is as good as an empty one to a daemon that is not given its name.
+ContainerdOutcome predict(const ContainerdSetup& setup, const ConfigFiles& files) {
+  const auto main = files.read_if_there(setup.main);
+  if (!main || *main) return predict_containerd(setup.release, files, setup.main);
+  ConfigFiles with_one = files;
+  with_one.suppose(setup.main, "");
+  return predict_containerd(setup.release, with_one, setup.main);
+}
+
+class Planner {
+ public:
+  Planner(const ContainerdSetup& setup, const ConfigFiles& files, std::span<const RuntimeHandler> handlers)
+      : setup_(setup), files_(files), handlers_(handlers), without_(files) {}
+
+  Result<RuntimePlan> plan() {
+    const auto main = files_.read_if_there(setup_.main);
+    if (!main) return fail(Error(main.error()));
+    if (!*main && setup_.main_is_rendered) {
+      return fail(Errc::not_found, setup_.main.string() + ": it has not been written yet",
+                  "start the service that writes it");
+    }
+    now_ = predict(setup_, files_);
+    if (auto r = take_ours_away(); !r) return fail(std::move(r).error());
+    before_ = predict(setup_, without_);
+    return handlers_.empty() ? plan_removal() : plan_installation();
+  }
+
+ private:
+  Result<> take_away(const std::filesystem::path& path) {
+    const auto text = files_.read_if_there(path);
+    if (!text) return fail(Error(text.error()));
+    const auto& there = *text;
+    if (!there) return {};
+    const auto block = block_of(*there);
+    if (!block) return fail(Error(block.error()).during(path.string()));
+    const auto& lines = *block;
+    if (!lines) return {};
+    auto rest = without_block(*there);
+    if (!rest) return fail(std::move(rest).error().during(path.string()));
+    const auto said = parse_toml(*lines, path.string());
+    if (!said) return fail(Error(said.error()));
+    without_.suppose(path, std::move(*rest));
+    touched_.insert(path);
+    merge_over(ours_, runtimes_in(*said));
+    return {};
+  }
+
+  // Ours is in what is read, or in a drop-in of ours that is not read any more: it would be again one day.
+  Result<> take_ours_away() {
+    for (const ContainerdFile& file : now_.files) {
+      if (auto r = take_away(file.path); !r) return r;
+      own_.push_back(file.path);
+    }
+    std::erase_if(own_, [&](const auto& path) { return !touched_.contains(path); });
+    for (const char* folder : {"conf.d", "config.toml.d", "config-v3.toml.d"}) {
+      const auto path = setup_.main.parent_path() / folder / kDropIn;
+      if (touched_.contains(path)) continue;
+      if (auto r = take_away(path); !r) return r;
+    }
+    return {};
+  }
+
+  /// What there is, less the runtimes that are said in blocks of ours: of these, what there is without them.
+  TomlTable less_ours(bool keep_runc) const {
+    TomlTable plugins = now_.plugins;
+    for (const auto& [name, entry] : ours_) {
+      if (keep_runc && name == "runc") continue;
+      TomlTable& runtimes = table_at(plugins, {now_.runtime_section, "containerd", "runtimes"});
+      const auto copy = before_.runtimes().find(name);
+      if (copy == before_.runtimes().end()) {
+        runtimes.erase(name);
+      } else {
+        runtimes.insert_or_assign(name, copy->second);
+      }
+      if (setup_.release.merges_sections()) table_at(plugins, {kCriImages, "runtime_platforms"}).erase(name);
+    }
+    return plugins;
+  }
+
+  Error would_not_run(const Error& problem) const {
+    return {.code = Errc::refused,
+            .message = fmt::format("containerd {} would not run with the configuration that is there: {}",
+                                   setup_.release.text(), problem.message),
+            .hint = "mend that first; nothing was changed"};
+  }
+
+  Result<RuntimePlan> plan_removal() {
+    if (ours_.empty()) return finish(without_, before_);
+    const auto problem_now = problem_of(now_);
+    if (const auto problem = problem_of(before_)) {
+      if (problem_now) return fail(would_not_run(*problem_now));
+      return fail(Errc::refused, "without our runtimes containerd would not run: " + problem->message,
+                  "something written since leans on them: give it a version, or a runtime runc, of its own");
+    }
+    if (!problem_now) {
+      if (const auto fault = first_difference(less_ours(false), before_.plugins, "plugins")) {
+        return fail(Errc::refused,
+                    fmt::format("without our runtimes something else would change: {}", *fault),
+                    "something written since leans on them: a key behind them needs a table of its own");
+      }
+    }
+    RuntimePlan out = finish(without_, before_);
+    for (const auto& [name, entry] : ours_) {
+      if (name == "runc" || !before_.runtimes().contains(name)) continue;
+      out.notes.push_back(
+          fmt::format("{} stays known: another program has copied it into a file of its own", name));
+    }
+    return out;
+  }
+
+  // The toolkit of a container runtime may write down all that it finds, ours too.
+  bool is_copy_of_ours(const RuntimeHandler& handler, const TomlValue& there) const {
+    const TomlTable* entry = there.table();
+    if (entry == nullptr) return false;
+    const TomlValue* type = find(*entry, {"runtime_type"});
+    const TomlValue* configuration = find(*entry, {"options", "ConfigPath"});
+    if (type == nullptr || configuration == nullptr || *type != TomlValue{handler.runtime_type()})
+      return false;
+    const TomlValue* had = find(ours_, {handler.name, "options", "ConfigPath"});
+    return *configuration == TomlValue{handler.configuration.string()} ||
+           (had != nullptr && *had == *configuration);
+  }
+
+  Result<> check_names() const {
+    for (const RuntimeHandler& handler : handlers_) {
+      if (handler.snapshotter && !setup_.release.has_runtime_snapshotters()) {
+        return fail(Errc::unsupported,
+                    fmt::format("containerd {} has no snapshotter for one runtime alone, and {} asks for {}",
+                                setup_.release.text(), handler.name, *handler.snapshotter),
+                    "leave it out, or take containerd 1.7 or later");
+      }
+      const auto there = before_.runtimes().find(handler.name);
+      if (there == before_.runtimes().end() || is_copy_of_ours(handler, there->second)) continue;
+      return fail(Errc::refused,
+                  fmt::format("the configuration has a runtime {} that is not ours", handler.name),
+                  "give ours another name, or take that one away");
+    }
+    return {};
+  }
+
+  bool is_known_already() const {
+    return std::ranges::all_of(handlers_, [&](const RuntimeHandler& handler) {
+      const auto there = now_.runtimes().find(handler.name);
+      return there != now_.runtimes().end() && there->second.table() != nullptr &&
+             !first_difference(entry_of(handler), *there->second.table(), handler.name);
+    });
+  }
+
+  Result<RuntimePlan> plan_installation() {
+    const auto problem = problem_of(now_);
+    if (problem && (ours_.empty() || problem_of(before_))) return fail(would_not_run(*problem));
+    if (auto r = check_names(); !r) return fail(std::move(r).error());
+    if (ours_.empty() && is_known_already()) {
+      RuntimePlan out = finish(files_, now_);
+      out.notes.emplace_back(
+          "our runtimes are there, but no longer marked as ours: another program has written them anew");
+      return out;
+    }
+    const TomlTable base = problem ? before_.plugins : less_ours(true);
+    std::optional<std::string> why;
+    for (const Candidate& candidate : candidates()) {
+      const auto text = without_.read_if_there(candidate.file);
+      if (!text) return fail(Error(text.error()));
+      const bool new_main = !*text && candidate.file == setup_.main;
+      auto written = with_block(*text, body_of(candidate, handlers_, new_main, setup_.release));
+      if (!written) return fail(std::move(written).error().during(candidate.file.string()));
+      ConfigFiles tried = without_;
+      tried.suppose(candidate.file, std::move(*written));
+      ContainerdOutcome after = predict_containerd(setup_.release, tried, setup_.main);
+      const auto fault = fault_of(after, base);
+      if (!fault) {
+        touched_.insert(candidate.file);
+        return finish(tried, std::move(after));
+      }
+      if (!why) why = candidate.file.string() + ": " + *fault;
+    }
+    return fail(
+        Errc::refused,
+        fmt::format("no place was found for the runtimes that changes nothing else: {}",
+                    why.value_or("the main file is written by another program, and imports no folder")),
+        setup_.main_is_rendered ? "a newer k3s or rke2 imports a folder of drop-ins" : "");
+  }
+
+  /// What must not be; nothing, if our runtimes are there and all else is as it was.
+  std::optional<std::string> fault_of(const ContainerdOutcome& after, const TomlTable& base) const {
+    if (after.no_start) return "containerd would not start: " + after.no_start->message;
+    if (after.no_cri) return after.no_cri->message;
+    return first_difference(with_handlers(base, after.runtime_section, handlers_), after.plugins, "plugins");
+  }
+
+  std::optional<std::filesystem::path> drop_in() const {
+    for (const std::string& pattern : before_.imports) {
+      const std::filesystem::path named = pattern;
+      if (named.filename() != "*.toml" ||
+          named.parent_path().string().find_first_of("*?[") != std::string::npos)
+        continue;
+      return (setup_.main.parent_path() / named.parent_path() / kDropIn).lexically_normal();
+    }
+    return std::nullopt;
+  }
+
+  // The file whose section counts: before 2.0 the last one that has it replaces all others.
+  std::filesystem::path last_with(const std::string& section) const {
+    std::filesystem::path out = setup_.main;
+    for (const ContainerdFile& file : before_.files) {
+      if (find(file.root, {"plugins", section}) != nullptr) out = file.path;
+    }
+    return out;
+  }
+
+  std::vector<Candidate> candidates() const {
+    std::vector<Candidate> out;
+    std::int64_t version = 0;
+    for (const ContainerdFile& file : before_.files) {
+      if (file.version() != 0) version = file.version();
+    }
+    if (!setup_.release.merges_sections()) {
+      const std::string section =
+          version < 2 && without_.read(setup_.main).has_value() ? kCriOfVersion1 : kCriOfVersion2;
+      const auto file = last_with(section);
+      if (file == setup_.main && setup_.main_is_rendered) return out;
+      out.push_back({.file = file, .section = section});
+      out.push_back({.file = file, .section = section, .with_runc = true});
+      return out;
+    }
+    std::vector<std::filesystem::path> places = own_;
+    if (const auto path = drop_in()) places.push_back(*path);
+    if (!setup_.main_is_rendered) places.push_back(setup_.main);
+    std::vector<std::string> sections = {kCriRuntime, kCriOfVersion2};
+    if (version == 2) std::ranges::reverse(sections);
+    for (const auto& place : places) {
+      for (const std::string& section : sections) out.push_back({.file = place, .section = section});
+    }
+    return out;
+  }
+
+  // Files in which nothing changes are left out.
+  RuntimePlan finish(const ConfigFiles& wanted, ContainerdOutcome after) const {
+    RuntimePlan out;
+    for (const std::filesystem::path& path : touched_) {
+      FileChange change{.path = path, .before = {}, .after = {}};
+      if (auto text = files_.read(path)) change.before = std::move(*text);
+      if (auto text = wanted.read(path)) change.after = std::move(*text);
+      if (change.before != change.after) out.changes.push_back(std::move(change));
+    }
+    for (const FileChange& change : out.changes) {
+      if (setup_.release.merges_sections() || change.path == setup_.main || !change.after) continue;
+      out.notes.push_back(
+          fmt::format("{} may be written anew by the program it is of, and our runtimes are gone then",
+                      change.path.string()));
+    }
+    out.after = std::move(after);
+    return out;
+  }
+
+  const ContainerdSetup& setup_;
+  const ConfigFiles& files_;
+  std::span<const RuntimeHandler> handlers_;
+  ConfigFiles without_;                     // as if none of ours were there
+  ContainerdOutcome now_;                   // of files_
+  ContainerdOutcome before_;                // of without_
+  TomlTable ours_;                          // what the blocks say, by name
+  std::vector<std::filesystem::path> own_;  // files with a block, of those that are read
+  std::set<std::filesystem::path> touched_;
+};
+
+}  // namespace
+
+Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFiles& files,
+                                    std::span<const RuntimeHandler> handlers) {
+  return Planner(setup, files, handlers).plan();
+}
+
+}  // namespace ferry

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which bytes make containerd know our runtimes and change nothing else: planned from what is there, and
+// proven by prediction (containerd_config.h) before anything is written.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "kata-manager/config_files.h"
+#include "kata-manager/containerd_config.h"
+#include "kata-manager/containerd_release.h"
+#include "kata-manager/runtime_handler.h"
+
+namespace ferry {
+
+struct ContainerdSetup {
+  ContainerdRelease release;
+  std::filesystem::path main = "/etc/containerd/config.toml";
+  /// Another program writes the main file anew at each start (k3s, rke2): only what it imports can be added
+  /// to.
+  bool main_is_rendered = false;
+};
+
+/// One file as it is and as it shall be; absent: there is none.
+struct FileChange {
+  std::filesystem::path path;
+  std::optional<std::string> before;
+  std::optional<std::string> after;
+};
+
+struct RuntimePlan {
+  std::vector<FileChange> changes;  ///< empty: it is so already
+  std::vector<std::string> notes;   ///< what somebody should know of the place that was chosen
+  ContainerdOutcome after;          ///< what is predicted once they are made
+};
+
+/// The runtimes of ours shall be these, and no others; none: as before the first of them. Each stays in the
+/// file it is in as long as that can be proven right.
+/// Errors: Errc::refused where no place could be found in which they would count and change nothing else,
+/// with what would change; where a name is taken by somebody else; or where containerd would not start as it
+/// is. Errc::unsupported: this release has no snapshotter for one runtime alone. Errc::invalid_config: a file
+/// cannot be read.
+Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFiles& files,
+                                    std::span<const RuntimeHandler> handlers);
+
+}  // namespace ferry

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Kata runtime as a container runtime is told of it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+
+namespace ferry {
+
+struct RuntimeHandler {
+  /// What a RuntimeClass names: is_handler_name().
+  std::string name;
+  std::filesystem::path shim;                   ///< the program that runs a pod's VM, on the host
+  std::filesystem::path configuration;          ///< Kata's configuration file, on the host
+  std::optional<std::string> snapshotter = {};  ///< absent: the runtime's own choice
+  /// Patterns of Go's path.Match: the annotations of pods and containers that reach the shim.
+  std::vector<std::string> pod_annotations = {"io.katacontainers.*", "cdi.k8s.io/*"};
+  std::vector<std::string> container_annotations = {"io.kubernetes.container.terminationMessage*"};
+  bool operator==(const RuntimeHandler&) const = default;
+
+  /// "io.containerd.NAME.v2": one of its own, so that processes and metrics tell handlers apart.
+  std::string runtime_type() const { return "io.containerd." + name + ".v2"; }
+};
+
+/// Whether it is a DNS label (RFC 1123): lower case letters, digits and inner dashes, 63 at most. It is a key
+/// of TOML as it stands, and the name of a Kubernetes object.
+bool is_handler_name(std::string_view name);
+
+}  // namespace ferry

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/toml_text.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace ferry {
+namespace {
+
+std::string quoted(std::string_view text) {
+  constexpr unsigned char kFirstPrintable = 0x20;
+  constexpr unsigned char kDelete = 0x7f;
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < kFirstPrintable || byte == kDelete) {
+      out += fmt::format("\\u{:04X}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+std::string key_text(const std::string& key) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+  };
+  return !key.empty() && std::ranges::all_of(key, is_plain) ? key : quoted(key);
+}
+
+std::string value_text(const TomlValue& value);
+
+std::string list_text(const TomlArray& list) {
+  std::vector<std::string> parts;
+  parts.reserve(list.size());
+  for (const TomlValue& element : list) parts.push_back(value_text(element));
+  return fmt::format("[{}]", fmt::join(parts, ", "));
+}
+
+std::string value_text(const TomlValue& value) {
+  if (const auto* text = value.string()) return quoted(*text);
+  if (const auto* truth = value.boolean()) return *truth ? "true" : "false";
+  if (const auto* number = value.integer()) return std::to_string(*number);
+  if (const auto* list = value.array()) return list_text(*list);
+  if (const auto* table = value.table()) {
+    std::vector<std::string> parts;
+    for (const auto& [key, inner] : *table) parts.push_back(key_text(key) + " = " + value_text(inner));
+    return fmt::format("{{{}}}", fmt::join(parts, ", "));
+  }
+  return fmt::format("{:#}", std::get<double>(value.value));
+}
+
+}  // namespace
+
+std::string toml_text(const std::vector<std::string>& path, const TomlTable& table) {
+  std::vector<std::string> keys;
+  keys.reserve(path.size());
+  for (const std::string& key : path) keys.push_back(key_text(key));
+  std::string out = fmt::format("[{}]\n", fmt::join(keys, "."));
+  for (const auto& [key, value] : table) {
+    if (value.table() == nullptr) out += key_text(key) + " = " + value_text(value) + "\n";
+  }
+  for (const auto& [key, value] : table) {
+    if (value.table() == nullptr) continue;
+    std::vector<std::string> inner = path;
+    inner.push_back(key);
+    out += toml_text(inner, *value.table());
+  }
+  return out;
+}
+
+}  // namespace ferry

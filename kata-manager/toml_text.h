@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values as TOML: of files, or parts of files, that are ours alone.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kata-manager/toml.h"
+
+namespace ferry {
+
+/// A table under a header of its own, with its inner tables behind it. `path` are the header's keys.
+std::string toml_text(const std::vector<std::string>& path, const TomlTable& table);
+
+}  // namespace ferry

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+// Our runtimes put into every configuration that containerd was measured with, changed there, and taken away.
+#include "kata-manager/containerd_plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const std::filesystem::path kCorpus = FERRY_SOURCE_DIR "/tests/fixtures/containerd/corpus";
+
+const std::vector<std::string>& releases() {
+  static const std::vector<std::string> all = {"1.6.20", "1.6.39",       "1.7.24", "1.7.34",
+                                               "2.0.11", "2.1.9",        "2.2.7",  "2.3.0",
+                                               "2.3.4",  "2.4.0-beta.0", "2.4.0"};
+  return all;
+}
+
+std::vector<RuntimeHandler> ours(const std::string& configuration = "/opt/kata/a.toml") {
+  return {{.name = "kata-nvidia-gpu",
+           .shim = "/opt/kata/bin/containerd-shim-kata-v2",
+           .configuration = configuration},
+          {.name = "kata-nvidia-gpu-snp",
+           .shim = "/opt/kata/bin/containerd-shim-kata-v2",
+           .configuration = "/opt/kata/snp.toml",
+           .snapshotter = "nydus"}};
+}
+
+/// 1.6 has no snapshotters of runtimes.
+std::vector<RuntimeHandler> ours_for(const std::string& release,
+                                     const std::string& configuration = "/opt/kata/a.toml") {
+  auto out = ours(configuration);
+  if (release.starts_with("1.6.")) out[1].snapshotter.reset();
+  return out;
+}
+
+/// What the first file becomes.
+std::string text_of(const RuntimePlan& plan) {
+  return plan.changes.at(0).after.value_or("it would be gone");
+}
+
+std::string said(const std::optional<Error>& problem) {
+  return problem.value_or(Error{}).message;
+}
+
+void carry_out(const RuntimePlan& plan, ConfigFiles& files) {
+  for (const FileChange& change : plan.changes) files.suppose(change.path, change.after);
+}
+
+std::vector<std::string> all_cases() {
+  std::vector<std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(kCorpus))
+    out.push_back(entry.path().filename());
+  std::ranges::sort(out);
+  return out;
+}
+
+class Corpus : public testing::TestWithParam<std::string> {
+ protected:
+  static ContainerdSetup setup(const std::string& release) {
+    return {.release = test::must(ContainerdRelease::parse(release)),
+            .main = "/" + GetParam() + "/config.toml"};
+  }
+  /// Every file of the case that can be read.
+  static std::map<std::filesystem::path, std::string> contents(const ConfigFiles& files) {
+    std::map<std::filesystem::path, std::string> out;
+    for (const char* pattern : {"*", "conf.d/*"}) {
+      for (const auto& path : test::must(files.glob(std::filesystem::path("/") / GetParam() / pattern))) {
+        if (auto text = files.read(path)) out.emplace(path, *text);
+      }
+    }
+    return out;
+  }
+  const HostFs host{kCorpus};
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Corpus, testing::ValuesIn(all_cases()), [](const auto& row) {
+  std::string name = row.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
+  for (const std::string& release : releases()) {
+    SCOPED_TRACE(release);
+    ConfigFiles files(host);
+    const auto before = contents(files);
+    const auto was = predict_containerd(setup(release).release, files, setup(release).main);
+    const auto plan = plan_containerd(setup(release), files, ours_for(release));
+    if (!plan) {
+      EXPECT_THAT(plan.error().message, HasSubstr("would not run with the configuration"));
+      EXPECT_TRUE(was.no_start || was.no_cri) << plan.error().message;
+      continue;
+    }
+    ASSERT_THAT(plan->changes, SizeIs(1));
+    carry_out(*plan, files);
+    const auto after = predict_containerd(setup(release).release, files, setup(release).main);
+    EXPECT_EQ(said(after.no_start), "");
+    EXPECT_EQ(said(after.no_cri), "");
+    EXPECT_TRUE(after.runtimes().contains("kata-nvidia-gpu"));
+
+    const auto again = plan_containerd(setup(release), files, ours_for(release));
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_THAT(again->changes, IsEmpty()) << "twice writes nothing";
+
+    const auto upgrade = plan_containerd(setup(release), files, ours_for(release, "/opt/kata/b.toml"));
+    ASSERT_TRUE(upgrade) << upgrade.error().message;
+    ASSERT_THAT(upgrade->changes, SizeIs(1));
+    EXPECT_EQ(upgrade->changes[0].path, plan->changes[0].path) << "it stays where it is";
+    carry_out(*upgrade, files);
+
+    const auto gone = plan_containerd(setup(release), files, {});
+    ASSERT_TRUE(gone) << gone.error().message;
+    carry_out(*gone, files);
+    EXPECT_EQ(contents(files), before) << "byte for byte";
+    EXPECT_THAT(test::must(plan_containerd(setup(release), files, {})).changes, IsEmpty());
+  }
+}
+
+/// A host of one test's own.
+class Containerd : public testing::Test {
+ protected:
+  Result<RuntimePlan> plan(const std::string& release, const std::vector<RuntimeHandler>& handlers) {
+    setup.release = test::must(ContainerdRelease::parse(release));
+    return plan_containerd(setup, files, handlers);
+  }
+  static std::string message_of(const Result<RuntimePlan>& plan) {
+    return plan ? "it is planned" : plan.error().message;
+  }
+  test::ScratchDirectory tree;
+  HostFs host{tree.path()};
+  ConfigFiles files{host};
+  ContainerdSetup setup;
+};
+
+constexpr const char* kMain = "etc/containerd/config.toml";
+
+TEST_F(Containerd, IsToldInTheMainFileWhereItImportsNothing) {
+  tree.file(kMain,
+            "version = 2  # site\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"r/p:3.9\"\n");
+  const auto planned = test::must(plan("1.7.24", {ours()[0]}));
+  ASSERT_THAT(planned.changes, SizeIs(1));
+  EXPECT_EQ(planned.changes[0].path, "/etc/containerd/config.toml");
+  EXPECT_EQ(planned.changes[0].after, R"(version = 2  # site
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "r/p:3.9"
+# ferry kata: from here to the end mark written by ferry, and taken away by it
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+sandbox_mode = "podsandbox"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-nvidia-gpu]
+container_annotations = ["io.kubernetes.container.terminationMessage*"]
+pod_annotations = ["io.katacontainers.*", "cdi.k8s.io/*"]
+privileged_without_host_devices = true
+runtime_path = "/opt/kata/bin/containerd-shim-kata-v2"
+runtime_type = "io.containerd.kata-nvidia-gpu.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-nvidia-gpu.options]
+ConfigPath = "/opt/kata/a.toml"
+# ferry kata: end
+)") << "with the runc that a table of runtimes leaves out before 2.0";
+}
+
+TEST_F(Containerd, HasADropInWithoutAVersionWhereItImportsAFolder) {
+  for (const char* version : {"2", "3"}) {
+    tree.file(kMain,
+              std::string("version = ") + version + "\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
+    for (const char* release : {"2.0.11", "2.2.7", "2.3.4", "2.4.0"}) {
+      const auto planned = test::must(plan(release, ours()));
+      ASSERT_THAT(planned.changes, SizeIs(1));
+      EXPECT_EQ(planned.changes[0].path, "/etc/containerd/conf.d/ferry-kata.toml");
+      EXPECT_FALSE(planned.changes[0].before);
+      EXPECT_THAT(text_of(planned), testing::Not(HasSubstr("version =")));
+      EXPECT_THAT(text_of(planned), HasSubstr(std::string(version) == "2" ? kCriOfVersion2 : kCriRuntime));
+    }
+  }
+}
+
+TEST_F(Containerd, IsToldWhereItsSectionComesFromBefore2) {
+  tree.file(kMain, "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
+  tree.file("etc/containerd/conf.d/99-nvidia.toml",
+            "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+            "runtime_type = \"io.containerd.runc.v2\"");
+  const auto planned = test::must(plan("1.7.24", ours()));
+  ASSERT_THAT(planned.changes, SizeIs(1));
+  EXPECT_EQ(planned.changes[0].path, "/etc/containerd/conf.d/99-nvidia.toml");
+  EXPECT_THAT(planned.notes, testing::ElementsAre(HasSubstr("99-nvidia.toml may be written anew")));
+}
+
+TEST_F(Containerd, IsLeftAloneWhereARuntimeOfThatNameIsSomebodyElses) {
+  tree.file(kMain,
+            "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.kata-nvidia-gpu]\n"
+            "runtime_type = \"io.containerd.kata.v2\"\n");
+  const auto planned = plan("2.1.9", ours());
+  EXPECT_EQ(message_of(planned), "the configuration has a runtime kata-nvidia-gpu that is not ours");
+}
+
+TEST_F(Containerd, IsLeftAloneWhereNothingCanBeAdded) {
+  tree.file(kMain, "version = 3\nplugins = {\"io.containerd.cri.v1.runtime\" = {enable_cdi = true}}\n");
+  EXPECT_THAT(
+      message_of(plan("2.1.9", ours())),
+      HasSubstr("no place was found for the runtimes that changes nothing else: /etc/containerd/config.toml: "
+                "containerd would not start: /etc/containerd/config.toml:"));
+}
+
+TEST_F(Containerd, IsOnlyAddedToInAFolderWhereAnotherProgramWritesTheFile) {
+  setup.main = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+  setup.main_is_rendered = true;
+  EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("it has not been written yet"));
+  tree.file("var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n");
+  EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("the main file is written by another program"));
+  tree.file(
+      "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+      "version = 3\nimports = [\"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml\"]\n");
+  const auto planned = test::must(plan("2.1.9", ours()));
+  ASSERT_THAT(planned.changes, SizeIs(1));
+  EXPECT_EQ(planned.changes[0].path,
+            "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/ferry-kata.toml");
+}
+
+TEST_F(Containerd, IsNotTakenToBeWithoutAFileThatCannotBeRead) {
+  tree.directory(kMain);  // reading it fails, and not for want of a file
+  for (const auto& wanted : {ours(), std::vector<RuntimeHandler>{}})
+    EXPECT_THAT(message_of(plan("2.1.9", wanted)), HasSubstr("read"));
+  std::filesystem::remove(tree.path() / kMain);
+  tree.file(kMain, "version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
+  tree.directory("etc/containerd/conf.d/ferry-kata.toml");
+  EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("read"));
+}
+
+TEST_F(Containerd, IsToldNothingWhereItsCriIsSwitchedOff) {
+  for (const char* id : {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}) {
+    tree.file(kMain, std::string("disabled_plugins = [\"") + id + "\"]\n");
+    EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr(std::string("disabled_plugins has ") + id));
+  }
+}
+
+constexpr const char* kCopies =
+    "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc]\n"
+    "runtime_type = \"io.containerd.runc.v2\"\n";
+
+// The toolkit writes all of CRI's section, as it found it, into a file of its own.
+TEST_F(Containerd, KnowsACopyOfOursWhenItSeesOne) {
+  tree.file(kMain, "version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
+  const auto planned = test::must(plan("2.1.9", {ours()[0]}));
+  tree.file("etc/containerd/conf.d/ferry-kata.toml", text_of(planned));
+  std::string copy = text_of(planned);
+  copy = copy.substr(copy.find('\n') + 1);
+  copy.resize(copy.find("# ferry"));
+  tree.file("etc/containerd/conf.d/99-nvidia.toml", kCopies + copy);
+
+  EXPECT_THAT(test::must(plan("2.1.9", {ours()[0]})).changes, IsEmpty());
+  const auto upgrade = test::must(plan("2.1.9", {ours("/opt/kata/b.toml")[0]}));
+  ASSERT_THAT(upgrade.changes, SizeIs(1));
+  EXPECT_EQ(upgrade.changes[0].path, "/etc/containerd/conf.d/ferry-kata.toml")
+      << "it is read behind the copy";
+  const auto gone = test::must(plan("2.1.9", {}));
+  ASSERT_THAT(gone.changes, SizeIs(1));
+  EXPECT_FALSE(gone.changes[0].after);
+  EXPECT_THAT(gone.notes,
+              testing::ElementsAre(HasSubstr("kata-nvidia-gpu stays known: another program has copied it")));
+}
+
+TEST_F(Containerd, KnowsOursWithoutItsMarks) {
+  tree.file(kMain, "version = 3\n");
+  const auto planned = test::must(plan("2.1.9", {ours()[0]}));
+  std::string text = text_of(planned);
+  text.erase(text.find("# ferry"), text.find("[plugins") - text.find("# ferry"));
+  tree.file(kMain, text.substr(0, text.find("# ferry")));
+  const auto again = test::must(plan("2.1.9", {ours()[0]}));
+  EXPECT_THAT(again.changes, IsEmpty());
+  EXPECT_THAT(again.notes, testing::ElementsAre(HasSubstr("no longer marked as ours")));
+}
+
+TEST_F(Containerd, IsUpgradedWhereOthersLeanOnOurs) {
+  tree.file(kMain, "version = 2\n");
+  const auto planned = test::must(plan("1.7.24", {ours()[0]}));
+  tree.file(kMain, text_of(planned) +
+                       "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crun]\n"
+                       "runtime_type = \"io.containerd.runc.v2\"\n");
+  EXPECT_THAT(test::must(plan("1.7.24", {ours("/opt/kata/b.toml")[0]})).changes, SizeIs(1));
+  EXPECT_THAT(message_of(plan("1.7.24", {})),
+              testing::StartsWith("without our runtimes containerd would not run: "));
+}
+
+TEST_F(Containerd, LosesADropInOfOursThatIsNoLongerRead) {
+  tree.file(kMain, "version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
+  const auto planned = test::must(plan("2.1.9", ours()));
+  tree.file("etc/containerd/conf.d/ferry-kata.toml", text_of(planned));
+  tree.file(kMain, "version = 3\n");
+  const auto gone = test::must(plan("2.1.9", {}));
+  ASSERT_THAT(gone.changes, SizeIs(1));
+  EXPECT_EQ(gone.changes[0].path, "/etc/containerd/conf.d/ferry-kata.toml");
+  EXPECT_FALSE(gone.changes[0].after);
+}
+
+TEST_F(Containerd, ImportsOnlyWhatIsThere) {
+  tree.file(kMain, "version = 3\nimports = [\"/etc/containerd/*/extra.toml\"]\n");
+  tree.file("etc/containerd/a/extra.toml", "version = 3\n");
+  tree.directory("etc/containerd/b");
+  const auto found = predict_containerd({2, 1, 9}, files, setup.main);
+  EXPECT_EQ(said(found.no_start), "");
+  EXPECT_THAT(found.files, SizeIs(2));
+}
+
+TEST_F(Containerd, IsNotAskedForASnapshotterThatItWouldNotHear) {
+  tree.file(kMain, "version = 2\n");
+  EXPECT_EQ(
+      message_of(plan("1.6.39", ours())),
+      "containerd 1.6.39 has no snapshotter for one runtime alone, and kata-nvidia-gpu-snp asks for nydus");
+}
+
+TEST_F(Containerd, KeepsWhatWasWrittenBehindOurs) {
+  tree.file(kMain, "version = 2\n");
+  const auto planned = test::must(plan("2.1.9", ours()));
+  tree.file(kMain, text_of(planned) + "[debug]\nlevel = \"debug\"\n");
+  const auto gone = test::must(plan("2.1.9", {}));
+  ASSERT_THAT(gone.changes, SizeIs(1));
+  EXPECT_EQ(gone.changes[0].after, "version = 2\n[debug]\nlevel = \"debug\"\n");
+}
+
+TEST_F(Containerd, IsNotGivenAKeyOfOursThatSomebodyElseMeant) {
+  tree.file(kMain, "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n");
+  const auto planned = test::must(plan("2.1.9", {ours()[0]}));
+  tree.file(kMain,
+            text_of(planned) + "enable_selinux = true\n");  // an option of our runtime as it stands
+  EXPECT_THAT(message_of(plan("2.1.9", {})),
+              HasSubstr("without our runtimes something else would change: "
+                        "plugins.io.containerd.cri.v1.runtime.enable_selinux: absent, and would be true"));
+}
+
+TEST_F(Containerd, IsLeftAloneWhereOursIsHalfThere) {
+  tree.file(kMain, "version = 2\n");
+  const auto planned = test::must(plan("2.1.9", ours()));
+  std::string text = text_of(planned);
+  text.resize(text.find("# ferry kata: end"));
+  tree.file(kMain, text);
+  for (const auto& wanted : {ours(), std::vector<RuntimeHandler>{}})
+    EXPECT_EQ(message_of(plan("2.1.9", wanted)),
+              "/etc/containerd/config.toml: a block of ferry's does not end");
+}
+
+TEST_F(Containerd, IsAFileOfItsOwnLineEnds) {
+  tree.file(kMain, "version = 2\r\n# the end");
+  const auto planned = test::must(plan("2.1.9", ours()));
+  const std::string text = text_of(planned);
+  EXPECT_THAT(text, testing::StartsWith("version = 2\r\n# the end\r\n# ferry"));
+  EXPECT_EQ(std::ranges::count(text, '\n'), std::ranges::count(text, '\r'));
+  tree.file(kMain, text);
+  EXPECT_EQ(test::must(plan("2.1.9", {})).changes.at(0).after, "version = 2\r\n# the end");
+}
+
+TEST(ContainerdReleases, AreReadAsTheyAreWritten) {
+  const auto read = [](const char* text) { return ContainerdRelease::parse(text); };
+  EXPECT_EQ(test::must(read("1.7.24")), (ContainerdRelease{1, 7, 24}));
+  EXPECT_EQ(test::must(read("v2.2.2-k3s1")), (ContainerdRelease{2, 2, 2}));
+  EXPECT_EQ(test::must(read("containerd://2.0.0-rc.1")), (ContainerdRelease{2, 0, 0, false}));
+  EXPECT_EQ(test::must(read("1.6.20~ds1-1+deb12u1")), (ContainerdRelease{1, 6, 20}));
+  EXPECT_LT(test::must(read("2.4.0-beta.0")), test::must(read("2.4.0")));
+  for (const char* bad : {"", "2", "2.1", "2.1.", "2.1.9.1", "2.1.x", "two", "cri-o://1.30.0", "-1.2.3"})
+    EXPECT_FALSE(read(bad)) << bad;
+  for (const char* unknown : {"1.5.18", "3.0.0", "0.2.9"})
+    EXPECT_EQ(read(unknown).error().code, Errc::unsupported);
+}
+
+TEST(HandlerNames, AreDnsLabels) {
+  for (const char* good : {"kata", "k", "kata-qemu-nvidia-gpu", "9a"})
+    EXPECT_TRUE(is_handler_name(good)) << good;
+  for (const char* bad : {"", "-a", "a-", "Kata", "a.b", "a_b", "a b", "a\n", "\xc3\xa4"})
+    EXPECT_FALSE(is_handler_name(bad)) << bad;
+  EXPECT_TRUE(is_handler_name(std::string(63, 'a')));
+  EXPECT_FALSE(is_handler_name(std::string(64, 'a')));
+}
+
+}  // namespace
+}  // namespace ferry

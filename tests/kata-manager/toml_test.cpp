@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/toml.h"
+
+#include <gmock/gmock.h>
+
+#include "kata-manager/toml_difference.h"
+#include "kata-manager/toml_text.h"
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+
+TomlTable parse(std::string_view text) {
+  return must(parse_toml(text, "f.toml"));
+}
+
+TEST(Toml, IsReadAsValues) {
+  const TomlTable root = parse("a = 1\nb.c = [true, \"x\", 1.5]\n[\"d.e\".f]\ng = 2026-11-20\n");
+  EXPECT_EQ(*find(root, {"a"})->integer(), 1);
+  ASSERT_EQ(find(root, {"b", "c"})->array()->size(), 3U);
+  EXPECT_EQ(*find(root, {"d.e", "f", "g"})->string(), "2026-11-20");
+  EXPECT_EQ(find(root, {"a", "b"}), nullptr);
+  EXPECT_EQ(find(root, {"d", "e"}), nullptr);
+  EXPECT_EQ(find(root, {"none"}), nullptr);
+}
+
+TEST(Toml, SaysWhereItIsMalformed) {
+  struct Row {
+    const char* text;
+    const char* place;
+  };
+  for (const Row& row :
+       {Row{"a = 1\na = 2\n", "f.toml:2:"}, Row{"[a\n", "f.toml:1:"}, Row{"a = \"\n", "f.toml:1:"},
+        Row{"{{ template \"base\" . }}\n", "f.toml:1:1: "}, Row{"a = 1\n\n[b]\nc = \n", "f.toml:4:"}}) {
+    const auto result = parse_toml(row.text, "f.toml");
+    ASSERT_FALSE(result) << row.text;
+    EXPECT_EQ(result.error().code, Errc::invalid_config);
+    EXPECT_THAT(result.error().message, testing::StartsWith(row.place));
+  }
+}
+
+TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
+  for (const char* good :
+       {"# \xc3\xa4\na = 1\n", "a = \"\xc3\xa4\\\"\xc3\xa4\"\n", "a = '\xc3\xa4\\' # \xc3\xa4\n",
+        "a = \"\"\"\n\xc3\xa4\"\"\xc3\xa4\n\"\"\"\"\"\nb = 1\n", "a = '''\xc3\xa4\n''''\n",
+        "\"\xc3\xa4\" = 1\n", "\xef\xbb\xbf\x61 = 1\n"})
+    EXPECT_TRUE(parse_toml(good, "f.toml")) << good;
+  for (const char* bad :
+       {"\xc3\xa4 = 1\n", "a = 1\xc2\xa0\n", "a = \"\" \xc3\xa4\n", "[p\xef\xbb\xba", "a = '\n\xc3\xa4"})
+    EXPECT_THAT(parse_toml(bad, "f.toml").error().message,
+                testing::HasSubstr("a character above ASCII needs quotes"))
+        << bad;
+  EXPECT_EQ(parse_toml("a = 1\nb\xc3\xa4 = 2\n", "f.toml").error().message,
+            "f.toml:2:2: a character above ASCII needs quotes");
+}
+
+TEST(Toml, IsMergedByKeyHoweverDeep) {
+  TomlTable base = parse("a = 1\nl = [1, 2]\n[t]\nx = 1\ny.z = true\n");
+  merge_over(base, parse("l = [3]\nb = 2\n[t]\nx = \"\"\ny.w = false\n"));
+  EXPECT_EQ(base, parse("a = 1\nb = 2\nl = [3]\n[t]\nx = \"\"\ny = {w = false, z = true}\n"));
+}
+
+TEST(Toml, IsWrittenAsItIsRead) {
+  const TomlTable table = parse(
+      "plain = \"a\"\n\"odd key\" = \"q\\\"b\\\\c\\u0001\\n\"\nyes = true\nnumber = -3\nlist = [\"a\", [1, "
+      "2], {k = false}]\n"
+      "half = 0.5\nwhole = 1.0\n[inner]\nx = 1\n[inner.\"d.e\"]\ny = \"\xc3\xa4\"\n");
+  const TomlTable again = parse(toml_text({"root", "a.b"}, table));
+  EXPECT_EQ(*find(again, {"root", "a.b"})->table(), table);
+}
+
+TEST(Toml, DiffersWhereItFirstSaysSomethingElse) {
+  const auto difference = [](const char* is, const char* would_be) {
+    return first_difference(parse(is), parse(would_be), "r").value_or("none");
+  };
+  EXPECT_EQ(difference("a = 1\n", "a = 1\n"), "none");
+  EXPECT_EQ(difference("a.b = false\nc = \"\"\nd = 0\ne = []\n", ""), "none") << "as good as absent";
+  EXPECT_EQ(difference("", "a.b = {}\n"), "none");
+  EXPECT_EQ(difference("a.b = true\n", "a.b = false\n"), "r.a.b: true, and would be absent");
+  EXPECT_EQ(difference("", "a.b.c = [\"x\", 1]\n"), "r.a.b.c: absent, and would be [\"x\", 1]");
+  EXPECT_EQ(difference("a = {x = 1}\n", "a = 1\n"), "r.a: a table, and would be 1");
+  EXPECT_EQ(difference("a = \"x\"\nb = 1.5\n", "a = \"x\"\nb = 2.5\n"), "r.b: 1.5, and would be 2.5");
+}
+
+}  // namespace
+}  // namespace ferry
