@@ -4,8 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "common/rpc_ops.h"
+#include "common/wire_message.h"
 #include "deviceplugin.pb.h"
-#include "kubevirt-plugin/rpc_ops.h"
 #include "kubevirt-plugin/rpc_queue.h"
 
 namespace ferry {

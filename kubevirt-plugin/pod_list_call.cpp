@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "common/wire_message.h"
 #include "kubevirt-plugin/pod_list.h"
 #include "kubevirt-plugin/pod_resources.h"
 #include "kubevirt-plugin/rpc_queue.h"

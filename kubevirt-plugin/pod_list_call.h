@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "common/client_call.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
-#include "kubevirt-plugin/client_call.h"
 #include "vfio/pod_device.h"
 
 namespace ferry {

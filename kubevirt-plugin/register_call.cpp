@@ -5,8 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "common/client_call.h"
+#include "common/wire_message.h"
 #include "deviceplugin.pb.h"
-#include "kubevirt-plugin/client_call.h"
 #include "kubevirt-plugin/resource_server.h"
 #include "kubevirt-plugin/rpc_queue.h"
 

@@ -14,9 +14,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include "common/rpc_ops.h"
+#include "common/wire_message.h"
 #include "deviceplugin.pb.h"
 #include "kubevirt-plugin/list_stream.h"
-#include "kubevirt-plugin/rpc_ops.h"
 #include "kubevirt-plugin/rpc_queue.h"
 #include "pluginregistration.pb.h"
 

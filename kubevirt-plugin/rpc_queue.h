@@ -7,13 +7,8 @@
 
 #include <functional>
 #include <grpc/grpc.h>
-#include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <thread>
-
-#include <google/protobuf/message_lite.h>
 
 namespace ferry {
 
@@ -41,20 +36,5 @@ class RpcQueue {
   grpc_completion_queue* const queue_;
   std::thread thread_;
 };
-
-struct DestroyBuffer {
-  void operator()(grpc_byte_buffer* buffer) const { grpc_byte_buffer_destroy(buffer); }
-};
-/// A message as it goes over the wire; null: none.
-using WireMessage = std::unique_ptr<grpc_byte_buffer, DestroyBuffer>;
-
-WireMessage to_wire(const google::protobuf::MessageLite& message);
-/// The bytes of a message, decompressed; absent when there is none.
-std::optional<std::string> bytes_of(grpc_byte_buffer* wire);
-/// False when there is none, or it is not of this type.
-bool from_wire(grpc_byte_buffer* wire, google::protobuf::MessageLite& message);
-
-/// Text as gRPC takes it: a copy of its own.
-grpc_slice to_slice(const std::string& text);
 
 }  // namespace ferry

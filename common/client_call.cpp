@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/client_call.h"
+#include "common/client_call.h"
 
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 #include <string>
 #include <utility>
 
-#include "kubevirt-plugin/rpc_ops.h"
+#include "common/rpc_ops.h"
 
 namespace ferry {
 namespace {
@@ -19,7 +19,7 @@ grpc_channel* open_channel(UniqueFd connection, int largest_answer) {
   std::array settings = {string_arg(authority.data(), host.data()),
                          integer_arg(largest.data(), largest_answer)};
   const grpc_channel_args args{.num_args = settings.size(), .args = settings.data()};
-  auto* const channel = grpc_channel_create_from_fd("kubelet.sock", connection.release(), credentials, &args);
+  auto* const channel = grpc_channel_create_from_fd("local", connection.release(), credentials, &args);
   grpc_channel_credentials_release(credentials);
   return channel;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/rpc_ops.h"
+#include "common/rpc_ops.h"
 
 // NOLINTBEGIN(cppcoreguidelines-pro-type-union-access): that is how the library is asked.
 namespace ferry {

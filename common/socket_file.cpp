@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/socket_file.h"
+#include "common/socket_file.h"
 
 #include <cerrno>
 #include <cstring>

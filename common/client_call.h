@@ -8,12 +8,12 @@
 #include <string_view>
 
 #include "common/unique_fd.h"
-#include "kubevirt-plugin/rpc_queue.h"
+#include "common/wire_message.h"
 
 namespace ferry {
 
-/// One unary call to the kubelet, with the connection that it goes over. Needs grpc_init() to have been
-/// called.
+/// One unary call to another process of this host, with the connection that it goes over. Needs grpc_init()
+/// to have been called.
 class ClientCall {
  public:
   struct Question {
