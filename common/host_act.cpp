@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -25,6 +26,7 @@ namespace ferry {
 namespace {
 
 constexpr std::size_t kLongestAnswer = 64UL * 1024;
+constexpr std::size_t kLongestOutput = 60UL * 1024;
 constexpr std::size_t kLongestAttribute = 4096;  // a page. ABI: Documentation/filesystems/sysfs.rst
 
 int errno_of(const Result<>& result) {
@@ -74,6 +76,7 @@ int unload_module(const std::string& name) {
 struct Start {
   int directory = -1;       ///< its root directory
   bool other_root = false;  ///< whether that is not ours
+  int out = -1;             ///< where what it prints goes; -1: nowhere
   std::vector<std::string> words;
 };
 
@@ -88,8 +91,9 @@ struct Start {
   const std::array<char*, 3> environment = {path.data(), language.data(), nullptr};
   // Our own input is the socket to who orders.
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (nothing >= 0 && ::dup2(nothing, STDIN_FILENO) == STDIN_FILENO && ::fchdir(start.directory) == 0 &&
-      (!start.other_root || ::chroot(".") == 0)) {
+  if (nothing >= 0 && ::dup2(nothing, STDIN_FILENO) == STDIN_FILENO &&
+      (start.out < 0 || ::dup2(start.out, STDOUT_FILENO) == STDOUT_FILENO) &&
+      ::fchdir(start.directory) == 0 && (!start.other_root || ::chroot(".") == 0)) {
     ::execve(argv.front(), argv.data(), environment.data());
   }
   const int failure = errno;
@@ -98,7 +102,7 @@ struct Start {
 }
 
 // posix_spawn(3) knows no chroot; this process has one thread, so a fork of it may do anything.
-int run_program(const HostFs& host, std::string_view request) {
+int run_program(const HostFs& host, std::string_view request, int out) {
   std::vector<std::string> parts(1);
   for (const char c : request) {
     if (c == '\0') {
@@ -114,6 +118,7 @@ int run_program(const HostFs& host, std::string_view request) {
   if (!directory) return errno_of(fail(Error(directory.error())));
   Start start{.directory = directory->get(),
               .other_root = host.root() != "/" || !root.empty(),
+              .out = out,
               .words = std::move(parts)};
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
@@ -130,6 +135,19 @@ int run_program(const HostFs& host, std::string_view request) {
   } while (n < 0 && errno == EINTR);
   const int status = reap(pid);
   return n == sizeof failure ? failure : -status;
+}
+
+// Into memory rather than a pipe: a program that prints more than a pipe holds would wait for a reader.
+int run_for_output(const HostFs& host, std::string_view request, std::string& into) {
+  const UniqueFd memory(::memfd_create("output", MFD_CLOEXEC));
+  if (!memory.valid()) return errno;
+  if (const int failure = run_program(host, request, memory.get()); failure != 0) return failure;
+  std::string text(kLongestAnswer, '\0');
+  const ssize_t size = ::pread(memory.get(), text.data(), text.size(), 0);
+  if (size < 0) return errno;
+  if (static_cast<std::size_t>(size) > kLongestOutput) return EMSGSIZE;
+  into = text.substr(0, static_cast<std::size_t>(size));
+  return 0;
 }
 
 int read_attribute(const HostFs& host, std::string_view path, std::string& into) {
@@ -168,7 +186,8 @@ int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> 
   if (request.starts_with('c')) return ask_library(host, libraries, request.substr(1), read);
   if (request.starts_with('r')) return read_attribute(host, request.substr(1), read);
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
-  if (request.starts_with('x')) return run_program(host, request.substr(1));
+  if (request.starts_with('x')) return run_program(host, request.substr(1), -1);
+  if (request.starts_with('o')) return run_for_output(host, request.substr(1), read);
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
   if (request.starts_with('w') || request.starts_with('n'))
     return write_attribute(host, request.substr(1), request.starts_with('n'));

@@ -47,6 +47,15 @@ std::string write_request(char kind, const std::filesystem::path& path, std::str
 }
 
 // Of an act that gives nothing back.
+std::string words_of(const HostCommand& command) {
+  std::string out = command.root.string();
+  for (const std::string& word : command.words) {
+    out += '\0';
+    out += word;
+  }
+  return out;
+}
+
 Result<> done(const Result<std::string>& answer) {
   if (!answer) return fail(answer.error());
   return {};
@@ -241,12 +250,11 @@ Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::m
 }
 
 Result<> SpawningWriter::run(const HostCommand& command, std::chrono::milliseconds deadline) {
-  std::string request = "x" + command.root.string();
-  for (const std::string& word : command.words) {
-    request += '\0';
-    request += word;
-  }
-  return done(act(request, "run " + command.text(), command.device, deadline));
+  return done(act("x" + words_of(command), "run " + command.text(), command.device, deadline));
+}
+
+Result<std::string> SpawningWriter::output(const HostCommand& command, std::chrono::milliseconds deadline) {
+  return act("o" + words_of(command), "run " + command.text(), command.device, deadline);
 }
 
 }  // namespace ferry

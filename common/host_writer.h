@@ -103,6 +103,13 @@ class HostWriter {
   /// CAP_SYS_CHROOT; Errc::failed: its exit status is not 0.
   virtual Result<> run(const HostCommand& command, std::chrono::milliseconds deadline = kWriteDeadline) = 0;
 
+  /// Runs a program that only tells something, and gives what it printed. Errors as run(); EMSGSIZE: it
+  /// printed more than 60 KiB. Errc::unsupported: this writer starts no programs.
+  virtual Result<std::string> output(const HostCommand& command,
+                                     std::chrono::milliseconds /*deadline*/ = kWriteDeadline) {
+    return fail(Errc::unsupported, "run " + command.text() + ": no program can be started");
+  }
+
   /// Reads an attribute, less one trailing newline, that the kernel serves under a lock which a hanging
   /// driver keeps. Errors as write().
   virtual Result<std::string> read(const std::filesystem::path& relative,
@@ -140,6 +147,7 @@ class SpawningWriter final : public HostWriter {
   Result<> load_module(std::string_view name, std::chrono::milliseconds deadline) override;
   Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline) override;
   Result<> run(const HostCommand& command, std::chrono::milliseconds deadline) override;
+  Result<std::string> output(const HostCommand& command, std::chrono::milliseconds deadline) override;
   Result<std::string> read(const std::filesystem::path& relative,
                            std::chrono::milliseconds deadline) override;
   Result<std::string> call(const LibraryCall& call, std::chrono::milliseconds deadline) override;
@@ -181,7 +189,8 @@ struct HostLibrary {
 /// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
 /// path, a NUL and the value; "W" and the same, for a write that is left out (ECANCELED) behind one that
 /// failed; "n" and "N" likewise, only where nothing is set (EEXIST otherwise); "m" or "u" and the name of a
-/// module to load or unload; "r" and a path; "x", a root directory, and each word of a program after a NUL;
+/// module to load or unload; "r" and a path; "x", a root directory, and each word of a program after a NUL,
+/// or "o" and the same where what it prints is the answer;
 /// or "c", a library's name, a NUL and the request to it. The answer is the errno as an int, 0 for done, or a
 /// program's exit status, negated; behind it what was read or answered, 64 KiB at most. Ends, with 0, when
 /// the other end closes; 2 when called wrongly.

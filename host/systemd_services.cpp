@@ -183,6 +183,14 @@ Result<> SystemdServices::start(const std::string& unit) {
   return order("StartUnit", unit, !from_a_service);
 }
 
+Result<> SystemdServices::restart(const std::string& unit) {
+  return order("RestartUnit", unit, true);
+}
+
+Result<> SystemdServices::reload(const std::string& unit) {
+  return order("ReloadUnit", unit, true);
+}
+
 Result<> SystemdServices::order(const char* method, const std::string& unit, bool to_the_end) {
   const auto api = SdBus::get();
   if (!api) return fail(Error(api.error()));

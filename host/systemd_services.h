@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host's systemd as the one who stops and starts services: its own socket run/systemd/private below the
 // host's root, which answers root alone, else the system bus. ABI: org.freedesktop.systemd1(5): StopUnit,
-// StartUnit (mode "replace"), the signal JobRemoved.
+// StartUnit, RestartUnit, ReloadUnit (mode "replace"), the signal JobRemoved.
 #pragma once
 
 #include <chrono>
@@ -27,6 +27,10 @@ class SystemdServices final : public Releaser {
   /// that service would wait for our end, and we for its.
   Result<> stop(const std::string& unit) override;
   Result<> start(const std::string& unit) override;
+  /// Returns once `unit` says that it runs again, with the same errors. One that is stopped is started.
+  Result<> restart(const std::string& unit);
+  /// Returns once `unit` has been told to read its configuration anew.
+  Result<> reload(const std::string& unit);
 
  private:
   Result<> order(const char* method, const std::string& unit, bool to_the_end);

@@ -21,6 +21,36 @@ std::optional<Error> problem_of(const ContainerdOutcome& outcome) {
   return outcome.no_start ? outcome.no_start : outcome.no_cri;
 }
 
+// Ours is in what is read, or in a drop-in of ours that is not read any more: it would be again one day.
+std::vector<std::filesystem::path> files_with_ours(const ContainerdSetup& setup,
+                                                   const ContainerdOutcome& now) {
+  std::vector<std::filesystem::path> out;
+  for (const ContainerdFile& file : now.files) out.push_back(file.path);
+  for (const char* folder : {"conf.d", "config.toml.d", "config-v3.toml.d"}) {
+    const auto path = setup.main.parent_path() / folder / kDropIn;
+    if (std::ranges::find(out, path) == out.end()) out.push_back(path);
+  }
+  return out;
+}
+
+/// What the block in a file says; absent: there is none.
+Result<std::optional<TomlTable>> said_in_block(const ConfigFiles& files, const std::filesystem::path& path) {
+  const auto text = files.read_if_there(path);
+  if (!text) return fail(Error(text.error()));
+  const auto block = block_of((*text).value_or(""));
+  if (!block) return fail(Error(block.error()).during(path.string()));
+  const auto& lines = *block;
+  if (!lines) return std::optional<TomlTable>();
+  auto said = parse_toml(*lines, path.string());
+  if (!said) return fail(std::move(said).error());
+  return std::optional(std::move(*said));
+}
+
+std::filesystem::path path_at(const TomlTable& entry, std::initializer_list<std::string_view> keys) {
+  const TomlValue* value = find(entry, keys);
+  return value != nullptr && value->string() != nullptr ? *value->string() : "";
+}
+
 // None is as good as an empty one to a daemon that is not given its name.
 ContainerdOutcome predict(const ContainerdSetup& setup, const ConfigFiles& files) {
   const auto main = files.read_if_there(setup.main);
@@ -50,35 +80,24 @@ class Planner {
 
  private:
   Result<> take_away(const std::filesystem::path& path) {
-    const auto text = files_.read_if_there(path);
-    if (!text) return fail(Error(text.error()));
-    const auto& there = *text;
-    if (!there) return {};
-    const auto block = block_of(*there);
-    if (!block) return fail(Error(block.error()).during(path.string()));
-    const auto& lines = *block;
-    if (!lines) return {};
-    auto rest = without_block(*there);
+    const auto block = said_in_block(files_, path);
+    if (!block) return fail(Error(block.error()));
+    const auto& said = *block;
+    if (!said) return {};
+    auto rest = without_block(files_.read(path).value_or(""));
     if (!rest) return fail(std::move(rest).error().during(path.string()));
-    const auto said = parse_toml(*lines, path.string());
-    if (!said) return fail(Error(said.error()));
     without_.suppose(path, std::move(*rest));
     touched_.insert(path);
     merge_over(ours_, runtimes_in(*said));
     return {};
   }
 
-  // Ours is in what is read, or in a drop-in of ours that is not read any more: it would be again one day.
   Result<> take_ours_away() {
-    for (const ContainerdFile& file : now_.files) {
-      if (auto r = take_away(file.path); !r) return r;
-      own_.push_back(file.path);
-    }
-    std::erase_if(own_, [&](const auto& path) { return !touched_.contains(path); });
-    for (const char* folder : {"conf.d", "config.toml.d", "config-v3.toml.d"}) {
-      const auto path = setup_.main.parent_path() / folder / kDropIn;
-      if (touched_.contains(path)) continue;
+    for (const auto& path : files_with_ours(setup_, now_)) {
       if (auto r = take_away(path); !r) return r;
+    }
+    for (const ContainerdFile& file : now_.files) {
+      if (touched_.contains(file.path)) own_.push_back(file.path);
     }
     return {};
   }
@@ -272,6 +291,9 @@ class Planner {
           fmt::format("{} may be written anew by the program it is of, and our runtimes are gone then",
                       change.path.string()));
     }
+    for (const auto& [name, entry] : ours_) {
+      if (now_.runtimes().contains(name) && !after.runtimes().contains(name)) out.leaving.push_back(name);
+    }
     out.after = std::move(after);
     return out;
   }
@@ -292,6 +314,24 @@ class Planner {
 Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFiles& files,
                                     std::span<const RuntimeHandler> handlers) {
   return Planner(setup, files, handlers).plan();
+}
+
+Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& setup,
+                                                        const ConfigFiles& files) {
+  std::vector<PlacedRuntime> out;
+  for (const auto& path : files_with_ours(setup, predict(setup, files))) {
+    const auto said = said_in_block(files, path);
+    if (!said) return fail(Error(said.error()));
+    for (const auto& [name, entry] : runtimes_in((*said).value_or(TomlTable()))) {
+      if (name == "runc" || entry.table() == nullptr) continue;
+      out.push_back({.name = name,
+                     .file = path,
+                     .shim = path_at(*entry.table(), {"runtime_path"}),
+                     .configuration = path_at(*entry.table(), {"options", "ConfigPath"})});
+    }
+  }
+  std::ranges::sort(out, {}, &PlacedRuntime::name);
+  return out;
 }
 
 }  // namespace ferry

@@ -13,6 +13,7 @@
 #include "kata-manager/config_files.h"
 #include "kata-manager/containerd_config.h"
 #include "kata-manager/containerd_release.h"
+#include "kata-manager/file_change.h"
 #include "kata-manager/runtime_handler.h"
 
 namespace ferry {
@@ -25,17 +26,11 @@ struct ContainerdSetup {
   bool main_is_rendered = false;
 };
 
-/// One file as it is and as it shall be; absent: there is none.
-struct FileChange {
-  std::filesystem::path path;
-  std::optional<std::string> before;
-  std::optional<std::string> after;
-};
-
 struct RuntimePlan {
-  std::vector<FileChange> changes;  ///< empty: it is so already
-  std::vector<std::string> notes;   ///< what somebody should know of the place that was chosen
-  ContainerdOutcome after;          ///< what is predicted once they are made
+  std::vector<FileChange> changes;   ///< empty: it is so already
+  std::vector<std::string> notes;    ///< what somebody should know of the place that was chosen
+  std::vector<std::string> leaving;  ///< runtimes of ours that the files have now and will not have
+  ContainerdOutcome after;           ///< what is predicted once they are made
 };
 
 /// The runtimes of ours shall be these, and no others; none: as before the first of them. Each stays in the
@@ -46,5 +41,19 @@ struct RuntimePlan {
 /// cannot be read.
 Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFiles& files,
                                     std::span<const RuntimeHandler> handlers);
+
+/// A runtime of ours as a file has it.
+struct PlacedRuntime {
+  std::string name;
+  std::filesystem::path file;
+  std::filesystem::path shim;
+  std::filesystem::path configuration;
+  bool operator==(const PlacedRuntime&) const = default;
+};
+
+/// Our runtimes in containerd's files, by name; also those in a drop-in of ours that is not imported any
+/// more. Errors: Errc::invalid_config, a file with a block of ours cannot be read.
+Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& setup,
+                                                        const ConfigFiles& files);
 
 }  // namespace ferry

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtime_change.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "kata-manager/runtime_record.h"
+
+namespace ferry {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A daemon that starts tells nobody when its CRI is there: it is asked.
+constexpr std::chrono::milliseconds kBetweenQuestions{100};
+
+bool is_not_running(const Error& error) {
+  return error.code == make_error_code(Errc::not_found) || error.code == make_error_code(Errc::unreachable);
+}
+
+std::string list_of(const std::vector<RunningPod>& pods) {
+  std::string out;
+  for (const RunningPod& pod : pods) out += (out.empty() ? "" : ", ") + text(pod);
+  return out;
+}
+
+class Changing {
+ public:
+  Changing(const ChangeContext& context, const RuntimeChange& change) : context_(context), change_(change) {}
+
+  Result<ChangeOutcome> carry_out() {
+    auto unproven = read_runtime_record(*context_.host);
+    if (!unproven) return fail(std::move(unproven).error());
+    undo_ = std::move(*unproven);
+    if (auto r = look_before(); !r) return fail(std::move(r).error());
+    if (change_.files.empty() && undo_.empty() && is_as_it_shall_be()) return outcome_;
+    if (auto r = may_change(); !r) return fail(std::move(r).error());
+    if (auto r = write(); !r) return put_back(std::move(r).error(), false);
+    if (auto r = ask_its_program(); !r) return put_back(std::move(r).error(), false);
+    if (!running_) {
+      outcome_.unproven = "it does not run: it reads them when it starts";
+      return finish();
+    }
+    if (context_.control == nullptr) {
+      outcome_.unproven = "it runs on with what it has read before, until its next start";
+      return finish();
+    }
+    say(context_.control->text());
+    outcome_.acted = true;
+    if (auto r = context_.control->act(); !r) return put_back(std::move(r).error(), true);
+    if (auto r = wait_for_the_proof(); !r) return put_back(std::move(r).error(), true);
+    return finish();
+  }
+
+ private:
+  void say(const std::string& what) const {
+    if (context_.told) context_.told(what);
+  }
+
+  // Who does not run knows nothing, and no pod of its is looked for.
+  Result<> look_before() {
+    auto state = context_.runtime->state();
+    running_ = state.has_value();
+    if (running_) {
+      state_ = std::move(*state);
+      return {};
+    }
+    const bool is_down = state.error().code == make_error_code(Errc::not_found);
+    if (is_down || (is_not_running(state.error()) && change_.leaving.empty())) return {};
+    return fail(std::move(state).error().during("the container runtime"));
+  }
+
+  bool is_as_it_shall_be() {
+    if (!running_) {
+      outcome_.unproven = "it does not run: it reads them when it starts";
+      return true;
+    }
+    return knows_all(state_);
+  }
+
+  bool knows_all(const RuntimeState& state) const {
+    if (!state.tells()) return true;
+    return std::ranges::all_of(change_.handlers, [&](const auto& handler) { return state.knows(handler); }) &&
+           std::ranges::none_of(change_.leaving, [&](const auto& name) { return state.has(name); });
+  }
+
+  Result<> may_change() {
+    if (!running_) return {};
+    auto pods = pods_with(*context_.runtime, change_.leaving);
+    if (!pods) return fail(std::move(pods).error().during("who runs with the runtimes is not known"));
+    if (!pods->empty()) {
+      return fail(Errc::refused, "pods run with a runtime that would leave: " + list_of(*pods),
+                  "end them first, or wait for them with --wait");
+    }
+    if (context_.control == nullptr) return {};
+    if (const auto harm = context_.control->harm()) {
+      auto all = context_.runtime->pods();
+      if (!all) return fail(std::move(all).error().during("which pods run is not known"));
+      if (!all->empty()) {
+        return fail(
+            Errc::refused,
+            fmt::format("to {} would end the pods that run: {}", context_.control->text(), *harm),
+            "mend the unit, or write the files alone with --no-restart and restart it when no pod runs");
+      }
+    }
+    return {};
+  }
+
+  Result<> write() {
+    if (change_.files.empty()) return {};
+    if (auto r = write_runtime_record(*context_.host, change_.files); !r) return r;
+    for (const FileChange& file : change_.files) {
+      say(fmt::format("{} {}", file.after ? "write" : "remove", file.path.string()));
+      outcome_.written = true;
+      if (auto r = make(*context_.host, file); !r) return r;
+      const auto known = std::ranges::find(undo_, file.path, &FileChange::path);
+      if (known == undo_.end()) {
+        undo_.push_back(file);
+      } else {
+        known->after = file.after;
+      }
+    }
+    return {};
+  }
+
+  Result<> ask_its_program() const {
+    if (!context_.contradiction) return {};
+    auto found = context_.contradiction();
+    if (!found) return fail(std::move(found).error().during("ask the runtime's own program"));
+    const auto& what = *found;
+    if (!what) return {};
+    return fail(Errc::failed, "its own program reads the files otherwise than predicted: " + *what,
+                "please report this with the configuration files of the host");
+  }
+
+  Result<> wait_for_the_proof() const {
+    const auto end = Clock::now() + context_.patience;
+    std::string why;
+    while (true) {
+      const auto state = context_.runtime->state();
+      if (state && knows_all(*state)) return {};
+      why = state ? "it answers, but does not have the runtimes as they are written" : state.error().message;
+      if (Clock::now() >= end) break;
+      std::this_thread::sleep_for(kBetweenQuestions);
+    }
+    return fail(
+        Errc::failed,
+        fmt::format("{} s after its restart: {}",
+                    std::chrono::duration_cast<std::chrono::seconds>(context_.patience).count(), why));
+  }
+
+  Result<> wait_until_it_runs() const {
+    const auto end = Clock::now() + context_.patience;
+    while (true) {
+      const auto state = context_.runtime->state();
+      if (state) return {};
+      if (Clock::now() >= end) return fail(Error(state.error()));
+      std::this_thread::sleep_for(kBetweenQuestions);
+    }
+  }
+
+  tl::unexpected<Error> put_back(Error why, bool acted) {
+    for (auto file = undo_.rbegin(); file != undo_.rend(); ++file) {
+      say(fmt::format("put {} back", file->path.string()));
+      if (auto r = make(*context_.host, undone(*file)); !r) {
+        why.message +=
+            fmt::format("; and {} could not be put back: {}", file->path.string(), r.error().message);
+        return fail(std::move(why));
+      }
+    }
+    if (acted) {
+      say(context_.control->text() + " with what was there before");
+      auto back = context_.control->act();
+      if (back) back = wait_until_it_runs();
+      why.message += back ? "; the files from before are back, and it runs with them"
+                          : "; the files from before are back, but it does not run: " + back.error().message;
+      if (!back) return fail(std::move(why));
+    } else if (outcome_.written) {
+      why.message += "; what was written is put back";
+    }
+    if (auto r = forget_runtime_record(*context_.host); !r)
+      why.message += "; and the record of it could not be removed: " + r.error().message;
+    return fail(std::move(why));
+  }
+
+  Result<ChangeOutcome> finish() {
+    if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
+    return outcome_;
+  }
+
+  const ChangeContext& context_;
+  const RuntimeChange& change_;
+  std::vector<FileChange> undo_;  // what is written and not proven, by file
+  bool running_ = false;
+  RuntimeState state_;
+  ChangeOutcome outcome_;
+};
+
+}  // namespace
+
+Result<ChangeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change) {
+  return Changing(context, change).carry_out();
+}
+
+Result<std::vector<RunningPod>> pods_with(ContainerRuntime& runtime, std::span<const std::string> handlers) {
+  if (handlers.empty()) return std::vector<RunningPod>();
+  auto pods = runtime.pods();
+  if (!pods) return pods;
+  std::erase_if(*pods, [&](const RunningPod& pod) {
+    return std::ranges::find(handlers, pod.handler) == handlers.end();
+  });
+  return pods;
+}
+
+}  // namespace ferry

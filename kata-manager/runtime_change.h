@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A change of a container runtime's configuration, carried out: written, held against the runtime's own
+// program, read by the running one, proven by asking it, and put back when it is not so.
+//
+// A daemon that does not come back takes every pod of the node out of service. So whatever happens on the
+// way, its files are those from before or those that were proven, and a run that was killed leaves a record
+// of what is not proven yet (runtime_record.h), which the next run takes up.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "kata-manager/container_runtime.h"
+#include "kata-manager/file_change.h"
+#include "kata-manager/runtime_handler.h"
+
+namespace ferry {
+
+/// How a runtime is made to read its files.
+class RuntimeControl {
+ public:
+  RuntimeControl() = default;
+  RuntimeControl(const RuntimeControl&) = delete;
+  RuntimeControl& operator=(const RuntimeControl&) = delete;
+  RuntimeControl(RuntimeControl&&) = delete;
+  RuntimeControl& operator=(RuntimeControl&&) = delete;
+  virtual ~RuntimeControl() = default;
+
+  /// "restart containerd.service"
+  virtual std::string text() const = 0;
+  /// Why that would end the pods that run; absent: it would not.
+  virtual std::optional<std::string> harm() const = 0;
+  /// Returns when it is done, or has failed.
+  virtual Result<> act() = 0;
+};
+
+struct RuntimeChange {
+  std::vector<FileChange> files;             ///< none: it is written already
+  std::span<const RuntimeHandler> handlers;  ///< what the runtime shall know
+  std::vector<std::string> leaving;          ///< what it shall not know any more
+};
+
+struct ChangeContext {
+  HostFs* host = nullptr;
+  ContainerRuntime* runtime = nullptr;
+  RuntimeControl* control = nullptr;  ///< nullptr: nobody makes it read them, now
+  /// Whether the runtime's own program reads the files as they are now as it was predicted; nothing: it does.
+  /// Empty: it cannot be asked.
+  std::function<Result<std::optional<std::string>>()> contradiction = {};
+  /// Told what is being done, before it is.
+  std::function<void(const std::string&)> told = {};
+  std::chrono::milliseconds patience{60'000};  ///< for the runtime to answer and know them
+};
+
+struct ChangeOutcome {
+  bool written = false;  ///< files were
+  bool acted = false;    ///< the runtime was made to read them
+  /// Absent: it was asked, and knows them. Else why that is not known: it does not run, or nobody made it
+  /// read them.
+  std::optional<std::string> unproven;
+};
+
+/// Errors: Errc::refused, nothing was written: pods run with a runtime that would leave (by name), the
+/// restart would end pods, or a file is being changed by somebody else. Errc::failed, the runtime's program
+/// reads the files otherwise than predicted, or the runtime did not come back with them: what was there
+/// before is back, and the message says whether it runs with it. Errc::unsupported, it runs, and nothing is
+/// known that makes it read them. Others: a file or the record could not be written; what was written is put
+/// back.
+Result<ChangeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change);
+
+/// The pods that run with one of these runtimes. Errors as ContainerRuntime::pods() has them.
+Result<std::vector<RunningPod>> pods_with(ContainerRuntime& runtime, std::span<const std::string> handlers);
+
+}  // namespace ferry

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a host's container runtime has its configuration, its socket and its own program, and how it is made
+// to read what was written.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+
+namespace ferry {
+
+enum class RuntimeKind { containerd, crio };
+
+/// Paths are absolute, as the host's own programs use them.
+struct RuntimePlace {
+  std::string name;  ///< "containerd", "k3s", "rke2", "microk8s", "cri-o"
+  RuntimeKind kind = RuntimeKind::containerd;
+  /// containerd's main file; of CRI-O the folder of drop-ins.
+  std::filesystem::path configuration;
+  bool rendered = false;  ///< another program writes the main file anew at each start
+  std::filesystem::path socket;
+  std::vector<std::string> units = {};               ///< of systemd: the first that is there is its service
+  std::vector<std::filesystem::path> programs = {};  ///< the first that is there tells its version
+};
+
+/// What somebody has said of the place, instead of what is found.
+struct RuntimeChoice {
+  std::optional<std::string> name = {};  ///< of a place
+  std::optional<std::filesystem::path> configuration = {};
+  std::optional<std::filesystem::path> socket = {};
+  std::optional<std::string> unit = {};
+};
+
+/// The runtime that serves the kubelet here: the one whose socket is there; where none runs, the one whose
+/// files are there.
+/// Errors: Errc::usage, no place has that name; Errc::not_found, no runtime is here; Errc::refused, several
+/// are and none was chosen; Errc::unsupported, k0s, whose configuration is put together by k0s itself.
+Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choice);
+
+/// The service of a place: the first of its units that has a unit file; absent: it has none.
+std::optional<std::string> unit_of(const HostFs& host, const RuntimePlace& place);
+
+}  // namespace ferry

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtime_record.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const std::optional<std::string>& content) {
+  return content ? json(*content) : json(nullptr);
+}
+
+Result<std::optional<std::string>> content_from(const json& value) {
+  if (value.is_null()) return std::optional<std::string>();
+  if (!value.is_string()) return fail(Errc::malformed_host, "a content is no text");
+  return std::optional(value.get<std::string>());
+}
+
+Result<FileChange> change_from(const json& value) {
+  if (!value.is_object() || !value.contains("path") || !value["path"].is_string() ||
+      !value.contains("before") || !value.contains("after"))
+    return fail(Errc::malformed_host, "a change is none");
+  auto before = content_from(value["before"]);
+  if (!before) return fail(std::move(before).error());
+  auto after = content_from(value["after"]);
+  if (!after) return fail(std::move(after).error());
+  return FileChange{.path = value["path"].get<std::string>(), .before = *before, .after = *after};
+}
+
+Result<std::vector<FileChange>> all_of_it(const HostFs& host) {
+  const auto text = host.read_file(kRuntimeRecord);
+  if (!text && is_gone(text.error())) return std::vector<FileChange>();
+  if (!text) return fail(Error(text.error()));
+  const json document = json::parse(*text, nullptr, false);
+  const auto malformed = [](const std::string& why) {
+    return fail(Errc::malformed_host, fmt::format("/{} cannot be read: {}", kRuntimeRecord, why),
+                "look at what the container runtime's configuration should be, then remove that file");
+  };
+  if (!document.is_object() || !document.contains("changes") || !document["changes"].is_array())
+    return malformed("no changes in it");
+  std::vector<FileChange> out;
+  for (const json& value : document["changes"]) {
+    auto change = change_from(value);
+    if (!change) return malformed(change.error().message);
+    out.push_back(std::move(*change));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& changes) {
+  auto all = all_of_it(host);
+  if (!all) return fail(std::move(all).error());
+  all->insert(all->end(), changes.begin(), changes.end());
+  auto list = json::array();
+  for (const FileChange& change : *all) {
+    list.push_back({{"path", change.path.string()},
+                    {"before", to_json(change.before)},
+                    {"after", to_json(change.after)}});
+  }
+  std::string text;
+  try {
+    text = json{{"changes", std::move(list)}}.dump(2) + "\n";
+  } catch (const json::exception&) {  // of what was read as TOML this is not so
+    return fail(Errc::invalid_config, "a configuration file is not UTF-8, and could not be put back");
+  }
+  return host.write_file(kRuntimeRecord, text, 0600);
+}
+
+Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
+  const auto all = all_of_it(host);
+  if (!all) return fail(Error(all.error()));
+  std::vector<FileChange> out;
+  for (const FileChange& change : *all) {
+    // The first one knows what was there before any of them.
+    if (std::ranges::find(out, change.path, &FileChange::path) == out.end())
+      out.push_back({.path = change.path, .before = change.before, .after = {}});
+  }
+  for (auto known = out.begin(); known != out.end();) {
+    const auto now = content_of(host, known->path);
+    if (!now) return fail(Error(now.error()));
+    const bool ours = std::ranges::any_of(
+        *all, [&](const FileChange& change) { return change.path == known->path && change.after == *now; });
+    if (ours) {
+      known->after = *now;
+      ++known;
+    } else {
+      known = out.erase(known);
+    }
+  }
+  return out;
+}
+
+Result<> forget_runtime_record(HostFs& host) {
+  return host.remove_file(kRuntimeRecord);
+}
+
+}  // namespace ferry

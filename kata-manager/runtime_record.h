@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What was written into a container runtime's configuration and has not been proven yet: whoever is killed
+// between the writing and the proof leaves to the next one what to put back.
+#pragma once
+
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "kata-manager/file_change.h"
+
+namespace ferry {
+
+/// Below the host's root.
+inline constexpr const char* kRuntimeRecord = "var/lib/ferry/kata/unproven.json";
+
+/// Made before the first write, and added to while nothing is proven.
+Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& changes);
+
+/// What was written, as one change for each file: from what was there before the first of it to what is
+/// there. A file that is not as it was written, because nobody came to it or somebody has changed it since,
+/// is left out. None: nothing waits for its proof. Errors: Errc::malformed_host, the record cannot be read.
+Result<std::vector<FileChange>> read_runtime_record(const HostFs& host);
+
+/// They are proven, or put back.
+Result<> forget_runtime_record(HostFs& host);
+
+}  // namespace ferry
