@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "kata-manager/containerd_place.h"
 #include "kata-manager/toml_difference.h"
 
 namespace ferry {
@@ -13,8 +14,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{10};
 
-// Of what the program adds to a section by itself, a prediction has what CRI has built in; the keys that it
-// has beside are its own affair. So: whatever is predicted is there.
+// A program adds keys that it has built in.
 std::optional<std::string> missing_or_other(const TomlTable& predicted, const TomlTable& said,
                                             const std::string& where) {
   for (const auto& [key, value] : predicted) {
@@ -30,6 +30,12 @@ std::optional<std::string> missing_or_other(const TomlTable& predicted, const To
     if (!(there->second == value)) return path + " has another value";
   }
   return std::nullopt;
+}
+
+void forget(TomlTable& plugins, const std::string& section, const std::string& name) {
+  if (!plugins.contains(section)) return;
+  table_at(plugins, {section, "containerd", "runtimes"}).erase(name);
+  if (section == kCriRuntime) table_at(plugins, {kCriImages, "runtime_platforms"}).erase(name);
 }
 
 }  // namespace
@@ -50,32 +56,47 @@ Result<ContainerdRelease> ContainerdProgram::release() const {
   return ContainerdRelease::parse(version);
 }
 
-Result<std::optional<std::string>> ContainerdProgram::contradiction(const ContainerdOutcome& predicted,
-                                                                    const std::filesystem::path& main) const {
-  const auto none = std::optional<std::string>();
+Result<std::optional<TomlTable>> ContainerdProgram::plugins(const std::filesystem::path& main) const {
+  const auto cannot = std::optional<TomlTable>();
   auto text = writer_->output(
       {.root = {}, .words = {program_.string(), "--config", main.string(), "config", "dump"}, .device = {}},
       kPatience);
-  if (!text && text.error().code == make_error_code(Errc::failed)) {
-    if (predicted.no_start) return none;
-    return std::optional<std::string>("it cannot read them");
-  }
+  if (!text && text.error().code == make_error_code(Errc::failed)) return cannot;
   if (!text) return fail(std::move(text).error());
   const auto said = parse_toml(*text, program_.string() + " config dump");
   if (!said) return fail(Error(said.error()));
   const TomlValue* plugins = find(*said, {"plugins"});
-  if (plugins == nullptr || plugins->table() == nullptr)
-    return std::optional<std::string>("it has no plugins");
-  for (const char* section : {kCriOfVersion2, kCriRuntime, kCriImages}) {
-    const TomlValue* ours = find(predicted.plugins, {section});
-    if (ours == nullptr || ours->table() == nullptr || ours->table()->empty()) continue;
-    const TomlValue* theirs = find(*plugins->table(), {section});
-    if (theirs == nullptr || theirs->table() == nullptr)
-      return std::optional(fmt::format("it has no section {}", section));
-    if (auto found = missing_or_other(*ours->table(), *theirs->table(), section))
-      return std::optional(*found);
+  if (plugins == nullptr || plugins->table() == nullptr) return cannot;
+  return std::optional(*plugins->table());
+}
+
+std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
+                                     const std::optional<TomlTable>& after, const RuntimePlan& plan,
+                                     std::span<const RuntimeHandler> handlers) {
+  if (!after) return "it cannot read them";
+  const std::string& section = plan.after.runtime_section;
+  for (const RuntimeHandler& handler : handlers) {
+    const TomlValue* said = find(*after, {section, "containerd", "runtimes", handler.name});
+    const std::string name = "runtime " + handler.name;
+    if (said == nullptr || said->table() == nullptr) return name + " is not there";
+    if (auto found = missing_or_other(entry_of(handler), *said->table(), name)) return found;
   }
-  return none;
+  for (const std::string& name : plan.leaving) {
+    if (find(*after, {section, "containerd", "runtimes", name}) != nullptr)
+      return "runtime " + name + " is still there";
+  }
+  if (!before) return std::nullopt;
+  TomlTable was = *before;
+  TomlTable is = *after;
+  for (const RuntimeHandler& handler : handlers) {
+    forget(was, section, handler.name);
+    forget(is, section, handler.name);
+  }
+  for (const std::string& name : plan.leaving) {
+    forget(was, section, name);
+    forget(is, section, name);
+  }
+  return first_difference(was, is, "plugins");
 }
 
 }  // namespace ferry

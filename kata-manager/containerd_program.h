@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // containerd's own program asked what it is, and what it makes of its files: the witness beside our model of
-// it. It is only asked, by `--version` and `config dump`, and starts nothing.
+// it, with whatever a distribution has built into it. It is only asked, by `--version` and `config dump`, and
+// starts nothing.
 #pragma once
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "common/host_writer.h"
 #include "common/result.h"
-#include "kata-manager/containerd_config.h"
+#include "kata-manager/containerd_plan.h"
 #include "kata-manager/containerd_release.h"
 
 namespace ferry {
@@ -25,15 +27,21 @@ class ContainerdProgram {
   /// Errors as HostWriter::output() and ContainerdRelease::parse() have them.
   Result<ContainerdRelease> release() const;
 
-  /// Whether it reads the files at `main` as it was predicted: that they can be read at all, and each runtime
-  /// and whatever else is in CRI's sections. Nothing: it does. Not every reason for which a daemon ends shows
-  /// here (kata-manager/containerd_config.h knows more of them). Errors as HostWriter::output() has them.
-  Result<std::optional<std::string>> contradiction(const ContainerdOutcome& predicted,
-                                                   const std::filesystem::path& main) const;
+  /// Every plugin's section as it reads the files at `main`, what is built in among them; absent: it cannot
+  /// read them. Not every reason for which a daemon ends shows here: containerd_config.h knows more of them.
+  /// Errors as HostWriter::output() has them.
+  Result<std::optional<TomlTable>> plugins(const std::filesystem::path& main) const;
 
  private:
   HostWriter* writer_;
   std::filesystem::path program_;
 };
+
+/// What the program reads after a change that it should not, or does not that it should; nothing: our
+/// runtimes are there as planned, and all else is as it was. Both as plugins() gave them; where it could not
+/// read what was there before, only ours are looked at.
+std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
+                                     const std::optional<TomlTable>& after, const RuntimePlan& plan,
+                                     std::span<const RuntimeHandler> handlers);
 
 }  // namespace ferry

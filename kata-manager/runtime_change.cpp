@@ -34,12 +34,14 @@ class Changing {
     auto unproven = read_runtime_record(*context_.host);
     if (!unproven) return fail(std::move(unproven).error());
     undo_ = std::move(*unproven);
+    interrupted_ = !undo_.empty();
     if (auto r = look_before(); !r) return fail(std::move(r).error());
     if (change_.files.empty() && undo_.empty() && is_as_it_shall_be()) return outcome_;
     if (auto r = may_change(); !r) return fail(std::move(r).error());
     if (auto r = write(); !r) return put_back(std::move(r).error(), false);
     if (auto r = ask_its_program(); !r) return put_back(std::move(r).error(), false);
-    if (!running_) {
+    // One that was killed may be why it does not run.
+    if (!running_ && !(interrupted_ && context_.control != nullptr)) {
       outcome_.unproven = "it does not run: it reads them when it starts";
       return finish();
     }
@@ -193,6 +195,7 @@ class Changing {
   const ChangeContext& context_;
   const RuntimeChange& change_;
   std::vector<FileChange> undo_;  // what is written and not proven, by file
+  bool interrupted_ = false;      // somebody before us did that, and came no further
   bool running_ = false;
   RuntimeState state_;
   ChangeOutcome outcome_;

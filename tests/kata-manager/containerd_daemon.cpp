@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/kata-manager/containerd_daemon.h"
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <sstream>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "common/spawn.h"
+#include "tests/support/must.h"
+
+namespace ferry::test {
+
+std::vector<ContainerdBinary> containerd_binaries() {
+  std::vector<ContainerdBinary> out;
+  const char* list = std::getenv("FERRY_CONTAINERDS");
+  std::istringstream lines(list == nullptr ? "" : list);
+  for (std::string version, path; lines >> version >> path;)
+    out.push_back({.release = must(ContainerdRelease::parse(version)), .path = path});
+  return out;
+}
+
+ContainerdDaemon::ContainerdDaemon(ContainerdBinary binary, std::filesystem::path folder)
+    : binary_(std::move(binary)), folder_(std::move(folder)) {
+  std::filesystem::create_directories(main().parent_path());
+  std::filesystem::create_directories(socket().parent_path());
+}
+
+ContainerdDaemon::~ContainerdDaemon() {
+  stop();
+}
+
+std::string ContainerdDaemon::own_settings() const {
+  return fmt::format(
+      "version = 2\nroot = \"{0}/root\"\nstate = \"{0}/state\"\n[grpc]\naddress = \"{1}\"\n"
+      "[plugins.\"io.containerd.internal.v1.opt\"]\npath = \"{0}/opt\"\n"
+      "[plugins.\"io.containerd.grpc.v1.cri\".cni]\nconf_dir = \"{0}/cni\"\n"
+      "[plugins.\"io.containerd.grpc.v1.cri\"]\nstream_server_port = \"0\"\n",
+      folder_.string(), socket().string());
+}
+
+bool ContainerdDaemon::start() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return false;
+  output_ = UniqueFd(ends[0]);
+  UniqueFd writer(ends[1]);
+  pid_ = must(spawn(binary_.path, {"containerd", "--config", main().string()}, {.err = writer.get()}));
+  writer.reset();
+  log_.clear();
+  std::array<char, 4096> buffer{};
+  while (log_.find("containerd successfully booted") == std::string::npos) {
+    const auto n = ::read(output_.get(), buffer.data(), buffer.size());
+    if (n <= 0) {
+      reap(std::exchange(pid_, 0));
+      return false;
+    }
+    log_.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+void ContainerdDaemon::stop() {
+  if (pid_ == 0) return;
+  ::kill(pid_, SIGTERM);
+  reap(std::exchange(pid_, 0));
+}
+
+}  // namespace ferry::test

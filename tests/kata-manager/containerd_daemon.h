@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A real containerd in a folder of its own: started, stopped and asked like that of a node.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/unique_fd.h"
+#include "kata-manager/containerd_release.h"
+
+namespace ferry::test {
+
+struct ContainerdBinary {
+  ContainerdRelease release;
+  std::filesystem::path path;
+};
+
+/// Those that FERRY_CONTAINERDS names, "VERSION PATH" a line (scripts/lib/containerd-releases).
+std::vector<ContainerdBinary> containerd_binaries();
+
+class ContainerdDaemon {
+ public:
+  /// Everything of it lies below `folder`: etc/containerd/config.toml, run/containerd/containerd.sock.
+  ContainerdDaemon(ContainerdBinary binary, std::filesystem::path folder);
+  ContainerdDaemon(const ContainerdDaemon&) = delete;
+  ContainerdDaemon& operator=(const ContainerdDaemon&) = delete;
+  ContainerdDaemon(ContainerdDaemon&&) = delete;
+  ContainerdDaemon& operator=(ContainerdDaemon&&) = delete;
+  ~ContainerdDaemon();
+
+  std::filesystem::path main() const { return folder_ / "etc/containerd/config.toml"; }
+  std::filesystem::path socket() const { return folder_ / "run/containerd/containerd.sock"; }
+  /// What keeps it in its folder, in the words of a main file of version 2.
+  std::string own_settings() const;
+
+  /// Returns when it serves; false when it ended instead.
+  bool start();
+  void stop();
+  const std::string& log() const { return log_; }
+
+ private:
+  ContainerdBinary binary_;
+  std::filesystem::path folder_;
+  UniqueFd output_;
+  int pid_ = 0;
+  std::string log_;
+};
+
+}  // namespace ferry::test

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/cri_client.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+
+#include "tests/kata-manager/containerd_daemon.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+TEST(CriClient, AsksRealDaemons) {
+  if (test::containerd_binaries().empty()) GTEST_SKIP() << "no containerd is named by FERRY_CONTAINERDS";
+  for (const auto& binary : test::containerd_binaries()) {
+    SCOPED_TRACE(binary.release.text());
+    const test::ScratchDirectory scratch;
+    test::ContainerdDaemon daemon(binary, scratch.path());
+    std::ofstream(daemon.main()) << daemon.own_settings() << R"(
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-a]
+runtime_type = "io.containerd.kata-a.v2"
+runtime_path = "/nowhere/containerd-shim-kata-v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-a.options]
+ConfigPath = "/nowhere/a.toml"
+)";
+    ASSERT_TRUE(daemon.start()) << daemon.log();
+    const HostFs host("/");
+    CriClient client(host, daemon.socket());
+    const auto state = test::must(client.state());
+    EXPECT_EQ(state.name, "containerd");
+    EXPECT_EQ(test::must(ContainerdRelease::parse(state.version)), binary.release);
+    const RuntimeHandler ours{
+        .name = "kata-a", .shim = "/nowhere/containerd-shim-kata-v2", .configuration = "/nowhere/a.toml"};
+    EXPECT_TRUE(state.tells());
+    EXPECT_TRUE(state.has("runc"));
+    EXPECT_TRUE(state.knows(ours));
+    RuntimeHandler other = ours;
+    other.configuration = "/nowhere/b.toml";
+    EXPECT_FALSE(state.knows(other));
+    EXPECT_FALSE(state.has("kata-b"));
+    EXPECT_THAT(test::must(client.pods()), testing::IsEmpty());
+    daemon.stop();
+    const auto gone = client.state();
+    ASSERT_FALSE(gone.has_value());
+    EXPECT_THAT(gone.error().message, HasSubstr(daemon.socket().filename().string()));
+  }
+}
+
+}  // namespace
+}  // namespace ferry

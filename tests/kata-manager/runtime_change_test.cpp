@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/runtime_change.h"
+
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <sstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "kata-manager/runtime_record.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kMain = "etc/runtime/main";
+constexpr const char* kDropIn = "etc/runtime/drop-in";
+
+/// A runtime whose files name its runtimes, a word each; with the word "broken" it does not start.
+class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
+ public:
+  explicit FakeRuntime(const HostFs& host) : host_(host) { static_cast<void>(act()); }
+
+  Result<RuntimeState> state() override {
+    if (!there) return fail(Errc::not_found, "there is no socket");
+    if (!runs_) return fail(Errc::unreachable, "nobody listens");
+    RuntimeState out{.name = "fake", .version = "1", .handlers = {}, .runtimes = {}};
+    if (tells) {
+      auto& known = out.runtimes.emplace();
+      for (const std::string& name : names_) {
+        known.push_back({.name = name,
+                         .type = "io.containerd." + name + ".v2",
+                         .shim = "/shim",
+                         .configuration = "/configuration"});
+      }
+    }
+    return out;
+  }
+  Result<std::vector<RunningPod>> pods() override {
+    if (!pods_known) return fail(Errc::failed, "no pods are told");
+    return pods_;
+  }
+  std::string text() const override { return "restart fake.service"; }
+  std::optional<std::string> harm() const override { return harm_; }
+  Result<> act() override {
+    ++acts;
+    if (refuses_to_act) return fail(Errc::failed, "systemd says no");
+    names_.clear();
+    for (const char* file : {kMain, kDropIn}) {
+      std::istringstream words(host_.read_file(file).value_or(""));
+      for (std::string word; words >> word;) names_.push_back(word);
+    }
+    runs_ = std::ranges::find(names_, "broken") == names_.end();
+    if (forgets) std::erase(names_, "ours");
+    return {};
+  }
+
+  bool there = true;
+  bool tells = true;
+  bool pods_known = true;
+  bool forgets = false;
+  bool refuses_to_act = false;
+  int acts = -1;  // the first is its own start
+  std::vector<RunningPod> pods_;
+  std::optional<std::string> harm_;
+
+ private:
+  const HostFs& host_;
+  bool runs_ = false;
+  std::vector<std::string> names_;
+};
+
+/// A host on which a write fails, or is the last thing that this process does.
+class FaultyHost final : public HostFs {
+ public:
+  using HostFs::HostFs;
+  Result<> write_file(const std::filesystem::path& relative, std::string_view content, mode_t mode) override {
+    return at_a_write([&] { return HostFs::write_file(relative, content, mode); });
+  }
+  Result<> remove_file(const std::filesystem::path& relative) override {
+    return at_a_write([&] { return HostFs::remove_file(relative); });
+  }
+
+  int fails_at = -1;
+  int dies_before = -1;
+  int dies_after = -1;
+  int writes = 0;
+
+ private:
+  Result<> at_a_write(const std::function<Result<>()>& write) {
+    const int now = writes++;
+    if (now == fails_at) return fail(error_from_errno(ENOSPC, "write"));
+    if (now == dies_before) ::_exit(EXIT_SUCCESS);
+    auto done = write();
+    if (now == dies_after) ::_exit(EXIT_SUCCESS);
+    return done;
+  }
+};
+
+class RuntimeChangeTest : public testing::Test {
+ protected:
+  RuntimeChangeTest() { scratch.file(kMain, "runc\n"); }
+
+  ChangeContext context() {
+    return {
+        .host = &host, .runtime = &runtime, .control = &runtime, .patience = std::chrono::milliseconds(0)};
+  }
+  /// Ours into a drop-in, and a word into the main file.
+  RuntimeChange installation(const std::string& word = "imports") const {
+    return {.files = {{.path = std::string("/") + kDropIn, .before = {}, .after = "ours\n"},
+                      {.path = std::string("/") + kMain, .before = "runc\n", .after = "runc " + word + "\n"}},
+            .handlers = ours,
+            .leaving = {}};
+  }
+  static RuntimeChange removal() {
+    return {.files = {{.path = std::string("/") + kDropIn, .before = "ours\n", .after = {}}},
+            .handlers = {},
+            .leaving = {"ours"}};
+  }
+  std::string main() const { return host.read_file(kMain).value_or("there is none"); }
+  std::string drop_in() const { return host.read_file(kDropIn).value_or("there is none"); }
+  static std::string error_of(const Result<ChangeOutcome>& outcome) {
+    return outcome ? "it went well" : outcome.error().message;
+  }
+
+  test::ScratchDirectory scratch;
+  FaultyHost host{scratch.path()};
+  FakeRuntime runtime{host};
+  std::vector<RuntimeHandler> ours = {{.name = "ours", .shim = "/shim", .configuration = "/configuration"}};
+};
+
+TEST_F(RuntimeChangeTest, IsWrittenReadAndProvenAndTheSecondTimeNothing) {
+  const auto first = test::must(carry_out(context(), installation()));
+  EXPECT_TRUE(first.written && first.acted);
+  EXPECT_EQ(first.unproven, std::nullopt);
+  EXPECT_EQ(drop_in(), "ours\n");
+  EXPECT_FALSE(host.exists(kRuntimeRecord));
+  const int writes = host.writes;
+  RuntimeChange again = installation();
+  again.files.clear();
+  const auto second = test::must(carry_out(context(), again));
+  EXPECT_FALSE(second.written || second.acted);
+  EXPECT_EQ(host.writes, writes);
+  EXPECT_EQ(runtime.acts, 1);
+}
+
+TEST_F(RuntimeChangeTest, ThatTheRuntimeDoesNotStartWithIsPutBack) {
+  const auto outcome = carry_out(context(), installation("broken"));
+  EXPECT_THAT(error_of(outcome), HasSubstr("the files from before are back, and it runs with them"));
+  EXPECT_EQ(main(), "runc\n");
+  EXPECT_EQ(drop_in(), "there is none");
+  EXPECT_EQ(runtime.acts, 2);
+  EXPECT_TRUE(runtime.state().has_value());
+  EXPECT_FALSE(host.exists(kRuntimeRecord));
+}
+
+TEST_F(RuntimeChangeTest, ThatTheRuntimeDoesNotTakeInIsPutBack) {
+  runtime.forgets = true;
+  EXPECT_THAT(error_of(carry_out(context(), installation())), HasSubstr("does not have the runtimes"));
+  EXPECT_EQ(main(), "runc\n");
+}
+
+TEST_F(RuntimeChangeTest, ThatNobodyMayRestartForIsPutBackAndItsRecordStays) {
+  runtime.refuses_to_act = true;
+  EXPECT_THAT(error_of(carry_out(context(), installation())),
+              AllOf(HasSubstr("systemd says no"), HasSubstr("it does not run: systemd says no")));
+  EXPECT_EQ(main(), "runc\n");
+}
+
+TEST_F(RuntimeChangeTest, ThatItsOwnProgramReadsOtherwiseIsPutBackBeforeAnyRestart) {
+  auto doubted = context();
+  doubted.contradiction = [] { return std::optional<std::string>("sandbox_image has another value"); };
+  EXPECT_THAT(error_of(carry_out(doubted, installation())),
+              AllOf(HasSubstr("sandbox_image"), HasSubstr("what was written is put back")));
+  EXPECT_EQ(main(), "runc\n");
+  EXPECT_EQ(runtime.acts, 0);
+}
+
+TEST_F(RuntimeChangeTest, IsRefusedWhilePodsRunWithWhatWouldLeave) {
+  test::must(carry_out(context(), installation()));
+  runtime.pods_ = {{.name_space = "a", .name = "web", .handler = "ours", .sandbox = "1"},
+                   {.name_space = "a", .name = "other", .handler = "", .sandbox = "2"}};
+  const int writes = host.writes;
+  const auto outcome = carry_out(context(), removal());
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, make_error_code(Errc::refused));
+  EXPECT_THAT(outcome.error().message, AllOf(HasSubstr("a/web"), testing::Not(HasSubstr("a/other"))));
+  EXPECT_EQ(host.writes, writes);
+  EXPECT_EQ(runtime.acts, 1);
+  runtime.pods_known = false;
+  EXPECT_THAT(error_of(carry_out(context(), removal())), HasSubstr("not known"));
+  EXPECT_EQ(drop_in(), "ours\n");
+}
+
+TEST_F(RuntimeChangeTest, IsRefusedWhereARestartEndsThePodsThatRun) {
+  runtime.harm_ = "its unit kills all of its processes";
+  runtime.pods_ = {{.name_space = "a", .name = "web", .handler = "", .sandbox = "1"}};
+  EXPECT_THAT(error_of(carry_out(context(), installation())), AllOf(HasSubstr("kills all of its processes")));
+  EXPECT_EQ(main(), "runc\n");
+  runtime.pods_.clear();
+  EXPECT_TRUE(test::must(carry_out(context(), installation())).acted) << "no pod is there to be hurt";
+}
+
+TEST_F(RuntimeChangeTest, IsReadLaterWhereNobodyRestartsAndProvenThen) {
+  auto alone = context();
+  alone.control = nullptr;
+  const auto outcome = test::must(carry_out(alone, installation()));
+  EXPECT_TRUE(outcome.written);
+  EXPECT_THAT(outcome.unproven.value_or(""), HasSubstr("next start"));
+  RuntimeChange again = installation();
+  again.files.clear();
+  const auto later = test::must(carry_out(context(), again));
+  EXPECT_TRUE(later.acted) << "it runs with what it has read before";
+  EXPECT_FALSE(later.written);
+  EXPECT_EQ(later.unproven, std::nullopt);
+}
+
+TEST_F(RuntimeChangeTest, OfARuntimeThatDoesNotRunIsWrittenOnly) {
+  runtime.there = false;
+  const auto outcome = test::must(carry_out(context(), installation()));
+  EXPECT_TRUE(outcome.written);
+  EXPECT_FALSE(outcome.acted);
+  EXPECT_THAT(outcome.unproven.value_or(""), HasSubstr("does not run"));
+  EXPECT_FALSE(host.exists(kRuntimeRecord));
+}
+
+TEST_F(RuntimeChangeTest, OfARuntimeThatTellsNothingIsProvenByItsAnswering) {
+  runtime.tells = false;
+  EXPECT_EQ(test::must(carry_out(context(), installation())).unproven, std::nullopt);
+  EXPECT_THAT(
+      error_of(carry_out(
+          context(),
+          {.files = {{.path = std::string("/") + kMain, .before = "runc imports\n", .after = "broken\n"}},
+           .handlers = ours,
+           .leaving = {}})),
+      HasSubstr("are back"));
+}
+
+TEST_F(RuntimeChangeTest, OfAFileThatSomebodyElseHasChangedIsRefused) {
+  scratch.file(kMain, "runc theirs\n");
+  const auto outcome = carry_out(context(), installation());
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, make_error_code(Errc::refused));
+  EXPECT_EQ(main(), "runc theirs\n");
+  EXPECT_EQ(drop_in(), "there is none");
+  EXPECT_EQ(runtime.acts, 0);
+}
+
+TEST_F(RuntimeChangeTest, FailingAtAnyWriteLeavesWhatWasThere) {
+  for (int at = 0;; ++at) {
+    SCOPED_TRACE(at);
+    const test::ScratchDirectory folder;
+    folder.file(kMain, "runc\n");
+    FaultyHost here(folder.path());
+    FakeRuntime fake(here);
+    here.fails_at = at;
+    const auto outcome =
+        carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, installation());
+    if (here.writes <= at) {
+      EXPECT_TRUE(outcome.has_value());
+      EXPECT_GE(at, 4) << "the record, two files, the record's end";
+      break;
+    }
+    ASSERT_FALSE(outcome.has_value());
+    EXPECT_TRUE(fake.state().has_value());
+    const bool old = here.read_file(kMain).value_or("") == "runc\n" && !here.exists(kDropIn);
+    const bool proven = here.read_file(kMain).value_or("") == "runc imports\n" && fake.state()->has("ours");
+    EXPECT_TRUE(old || proven);
+    here.fails_at = -1;
+    RuntimeChange again = installation();
+    if (proven) again.files.clear();
+    EXPECT_TRUE(
+        carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, again).has_value());
+    EXPECT_FALSE(here.exists(kRuntimeRecord));
+  }
+}
+
+/// The files, as they shall be: a run that comes later plans from what it finds.
+RuntimeChange rest_of(const RuntimeChange& change, const HostFs& host) {
+  RuntimeChange out = change;
+  std::erase_if(out.files, [&](FileChange& file) {
+    file.before = test::must(content_of(host, file.path));
+    return file.before == file.after;
+  });
+  return out;
+}
+
+// A process that dies at each write, before it and behind it: each file is the old one or the new one. The
+// next run proves it, or, where the runtime does not start with it, brings back what the first one found.
+TEST_F(RuntimeChangeTest, DyingAtAnyWriteIsTakenUpByTheNextRun) {
+  for (const std::string word : {"imports", "broken"}) {
+    int deaths = 0;
+    for (int at = 0; at < 16; ++at) {
+      for (const bool before : {true, false}) {
+        SCOPED_TRACE(word + (before ? " before " : " behind ") + std::to_string(at));
+        const test::ScratchDirectory folder;
+        folder.file(kMain, "runc\n");
+        FaultyHost here(folder.path());
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+          (before ? here.dies_before : here.dies_after) = at;
+          FakeRuntime fake(here);
+          static_cast<void>(carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}},
+                                      installation(word)));
+          ::_exit(EXIT_FAILURE);  // it went through
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+        deaths += WEXITSTATUS(status) == EXIT_SUCCESS ? 1 : 0;
+        EXPECT_THAT(here.read_file(kMain).value_or(""), testing::AnyOf("runc\n", "runc " + word + "\n"));
+        FakeRuntime fake(here);
+        const auto next = carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}},
+                                    rest_of(installation(word), here));
+        if (word == "imports") {
+          EXPECT_EQ(error_of(next), "it went well");
+          EXPECT_TRUE(fake.state()->has("ours"));
+        } else {
+          EXPECT_EQ(here.read_file(kMain).value_or(""), "runc\n");
+          EXPECT_FALSE(here.exists(kDropIn));
+        }
+        EXPECT_FALSE(here.exists(kRuntimeRecord));
+      }
+    }
+    EXPECT_GE(deaths, 8);
+  }
+}
+
+}  // namespace
+}  // namespace ferry
