@@ -205,6 +205,18 @@ TEST_F(HostProgramTest, TellsItsStatusAndThatThereIsNone) {
       std::errc::no_such_file_or_directory);
 }
 
+TEST_F(HostProgramTest, GivesWhatItPrinted) {
+  const auto output = [&](const std::string& script) {
+    return writer_.output({.root = {}, .words = {"/bin/sh", "-c", script}, .device = {}}, kWriteDeadline);
+  };
+  EXPECT_EQ(output("echo one; echo two >&2; echo three").value_or(""), "one\nthree\n");
+  EXPECT_EQ(output("true").value_or("an error"), "");
+  EXPECT_EQ(output("head -c 61440 /dev/zero").value_or("").size(), 61440U);
+  EXPECT_EQ(output("head -c 61441 /dev/zero").error().code, std::errc::message_size);
+  EXPECT_EQ(output("echo one; exit 1").error().code, Errc::failed);
+  EXPECT_TRUE(run("echo lost")) << "what nobody asks for goes nowhere";
+}
+
 // Another root directory is entered before the program is looked for there.
 TEST_F(HostProgramTest, IsRunBelowItsRootDirectory) {
   const HostFs other(tree_.path());
