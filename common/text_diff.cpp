@@ -40,8 +40,8 @@ std::string range(std::size_t first, std::size_t count) {
 std::string unified_diff(const std::string& path, const std::optional<std::string>& before,
                          const std::optional<std::string>& after) {
   if (before == after) return "";
-  const auto old_lines = lines_of(before ? *before : "");
-  const auto new_lines = lines_of(after ? *after : "");
+  const auto old_lines = lines_of(before ? std::string_view(*before) : "");
+  const auto new_lines = lines_of(after ? std::string_view(*after) : "");
   const auto [old_first, new_first] = std::ranges::mismatch(old_lines, new_lines);
   const auto first = static_cast<std::size_t>(old_first - old_lines.begin());
   std::size_t same_end = 0;

@@ -46,7 +46,6 @@ TEST_F(CrioPlan, IsOneFileOfOurOwn) {
   EXPECT_EQ(first.changes[0].before, std::nullopt);
   EXPECT_EQ(first.changes[0].after.value_or(""),
             R"(# Written by ferry; changes are lost. `ferry kata uninstall` takes it away.
-
 [crio.runtime.runtimes.kata-a]
 container_create_timeout = 1200
 privileged_without_host_devices = true
