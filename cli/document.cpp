@@ -8,7 +8,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "cli/shown.h"
-#include "vgpu-dm/config_tree.h"
+#include "common/config_tree.h"
 
 namespace ferry {
 namespace {

@@ -10,12 +10,12 @@
 #include "cli/policy_inputs.h"
 #include "cli/verbs.h"
 #include "cli/vgpu_report.h"
+#include "common/config_tree.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_export.h"
 #include "policy/policy_text.h"
 #include "policy/policy_verdict.h"
 #include "policy/policy_yaml.h"
-#include "vgpu-dm/config_tree.h"
 #include "vgpu-dm/type_table.h"
 
 namespace ferry {

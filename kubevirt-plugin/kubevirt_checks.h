@@ -6,10 +6,10 @@
 
 #include <vector>
 
+#include "common/check.h"
 #include "common/host_fs.h"
 #include "kubevirt-plugin/offer_rules.h"
 #include "kubevirt-plugin/scanner.h"
-#include "vfio/check.h"
 
 namespace ferry {
 

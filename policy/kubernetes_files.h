@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "common/config_tree.h"
 #include "common/result.h"
 #include "policy/policy.h"
-#include "vgpu-dm/config_tree.h"
 #include "vgpu-dm/profile.h"
 #include "vgpu-dm/profile_yaml.h"
 

@@ -127,19 +127,12 @@ Result<GpuSelection> read_selectors(const ItemReader& reader, const ConfigNode& 
   return out;
 }
 
-Result<bool> read_flag(const ItemReader& reader, const ConfigNode& node, const std::string& key) {
-  if (node.kind == Kind::scalar && !node.quoted && (node.text == "true" || node.text == "false")) {
-    return node.text == "true";
-  }
-  return reader.refuse(node, key, fmt::format("expected true or false, found {}", node.described()));
-}
-
 Result<> read_mixed_sizes(const ItemReader& reader, const ConfigNode& item, const std::string& path,
                           ProfileItem& into) {
   const ConfigMember* member = item.find(kMixedSizes);
   if (member == nullptr) return {};
   const std::string key = path + "." + kMixedSizes;
-  auto on = read_flag(reader, member->value, key);
+  auto on = reader.read_flag(member->value, key);
   if (!on) return fail(std::move(on).error());
   into.mixed_sizes = *on;
   const bool mig_backed = !into.vgpus.empty() && into.vgpus.front().type.is_mig_backed();

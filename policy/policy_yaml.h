@@ -21,9 +21,9 @@
 #include <optional>
 #include <string>
 
+#include "common/config_tree.h"
 #include "common/result.h"
 #include "policy/policy.h"
-#include "vgpu-dm/config_tree.h"
 
 namespace ferry {
 

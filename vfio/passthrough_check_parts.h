@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "common/check.h"
 #include "common/host_fs.h"
-#include "vfio/check.h"
 #include "vfio/device_facts.h"
 #include "vfio/inventory.h"
 #include "vfio/kernel_command_line.h"

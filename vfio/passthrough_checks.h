@@ -8,8 +8,8 @@
 
 #include <vector>
 
+#include "common/check.h"
 #include "common/host_fs.h"
-#include "vfio/check.h"
 #include "vfio/inventory.h"
 
 namespace ferry {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "vgpu-dm/config_tree.h"
+#include "common/config_tree.h"
 #include "vgpu-dm/profile_yaml.h"
 #include "vgpu-dm/verdict.h"
 

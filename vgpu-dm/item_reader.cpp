@@ -2,13 +2,9 @@
 #include "vgpu-dm/item_reader.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-
-#include "common/suggest.h"
 
 namespace ferry {
 namespace {
@@ -17,89 +13,7 @@ using Kind = ConfigNode::Kind;
 
 constexpr const char* kVersion = "version";
 
-// Only the form that every reader takes for the same number: 010 is 8 for some, 0x10 and 1_0 are strings.
-std::optional<std::int64_t> read_integer(const ConfigNode& node) {
-  if (node.kind != Kind::scalar || node.quoted) return std::nullopt;
-  const std::string_view text = node.text;
-  const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
-  if (digits.empty() || (digits.size() > 1 && digits.front() == '0')) return std::nullopt;
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// Whatever Go's YAML reader makes a whole number of: 010 and 0o10 (8), 0x10, 0b11, 1_000, +4, 4.0, 4e0.
-std::optional<std::int64_t> read_odd_integer(const ConfigNode& node) {
-  if (node.kind != Kind::scalar || node.is_string()) return std::nullopt;
-  std::string text = node.text;
-  std::erase(text, '_');
-  const bool negative = text.starts_with('-');
-  if (negative || text.starts_with('+')) text.erase(0, 1);
-  int base = 10;
-  std::size_t prefix = 0;
-  if (text.starts_with("0x")) {
-    base = 16;
-    prefix = 2;
-  } else if (text.starts_with("0b")) {
-    base = 2;
-    prefix = 2;
-  } else if (text.starts_with("0o")) {
-    base = 8;
-    prefix = 2;
-  } else if (text.size() > 1 && text.front() == '0') {
-    base = 8;
-    prefix = 1;
-  }
-  const auto from = std::string_view(text).substr(prefix);
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(from.data(), from.data() + from.size(), value, base);
-  if (error == std::errc() && end == from.data() + from.size()) return negative ? -value : value;
-
-  constexpr double kLargest = 1e15;  // whole numbers up to there are exact
-  double real = 0;
-  const auto [end_of_real, no_real] = std::from_chars(text.data(), text.data() + text.size(), real);
-  if (no_real != std::errc() || end_of_real != text.data() + text.size()) return std::nullopt;
-  if (!(std::abs(real) <= kLargest) || real != std::trunc(real)) return std::nullopt;
-  return static_cast<std::int64_t>(negative ? -real : real);
-}
-
 }  // namespace
-
-bool ItemReader::let_pass(const ConfigNode& at, const std::string& key, const std::string& what) const {
-  if (tolerated_ != nullptr) tolerated_->push_back(fmt::format("{}: {}: {}", place(at), key, what));
-  return tolerated_ != nullptr;
-}
-
-std::optional<std::int64_t> ItemReader::read_number(const ConfigNode& node, const std::string& key) const {
-  if (const auto number = read_integer(node)) return number;
-  const auto odd = read_odd_integer(node);
-  if (odd && let_pass(node, key, fmt::format("{} is taken for {}", node.text, *odd))) return odd;
-  return std::nullopt;
-}
-
-tl::unexpected<Error> ItemReader::refuse(const ConfigNode& at, const std::string& key,
-                                         const std::string& what, std::string hint) const {
-  const std::string where = key.empty() ? place(at) : place(at) + ": " + key;
-  return fail(Errc::invalid_config, where + ": " + what, std::move(hint));
-}
-
-// Gives the error of a part its place.
-tl::unexpected<Error> ItemReader::refuse(const ConfigNode& at, const std::string& key, Error error) const {
-  return refuse(at, key, error.message, std::move(error.hint));
-}
-
-Result<> ItemReader::check_keys(const ConfigNode& map, const std::string& path,
-                                const std::vector<std::string>& known) const {
-  for (const ConfigMember& member : map.members) {
-    const std::string& key = member.key.text;
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    return refuse(member.key, path.empty() ? key : fmt::format("{}.{}", path, key),
-                  "unknown key" + did_you_mean(key, known),
-                  fmt::format("known here: {}", fmt::join(known, ", ")));
-  }
-  return {};
-}
 
 Result<> ItemReader::check_version(const ConfigNode& root, const std::string& version) const {
   const ConfigMember* found = root.find(kVersion);
@@ -169,10 +83,10 @@ Result<ProfileItem> ItemReader::read_selection(const ConfigNode& item, const std
   out.place = place(item);
   bool matches_nothing = false;
   if (const ConfigMember* filter = item.find(kFilter)) {
-    const std::size_t before = tolerated_ != nullptr ? tolerated_->size() : 0;
+    const std::size_t before = tolerated();
     if (auto r = read_filters(filter->value, path + "." + kFilter, out); !r)
       return fail(std::move(r).error());
-    matches_nothing = out.filters.empty() && tolerated_ != nullptr && tolerated_->size() > before;
+    matches_nothing = out.filters.empty() && tolerated() > before;
   }
   if (devices == nullptr) {
     out.all_devices = true;
@@ -221,7 +135,7 @@ Result<> ItemReader::read_devices(const ConfigNode& node, const std::string& pat
   if (node.kind != Kind::list) {
     return refuse(node, path,
                   fmt::format("expected 'all' or a list of GPU numbers, found {}", node.described()),
-                  read_integer(node) ? fmt::format("write [{}]", node.text) : "");
+                  plain_number(node) ? fmt::format("write [{}]", node.text) : "");
   }
   for (const ConfigNode& element : node.items) {
     const auto index = read_number(element, path);

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "common/config_reader.h"
+#include "common/config_tree.h"
 #include "common/result.h"
-#include "vgpu-dm/config_tree.h"
 #include "vgpu-dm/profile.h"
 
 namespace ferry {
@@ -24,28 +25,16 @@ struct NamedItems {
   std::vector<Item> items;
 };
 
-/// Reads parts of a file strictly. Every fault is Errc::invalid_config, "file:line: key: what".
-class ItemReader {
+/// Where leniency is asked for, filters that do not parse match nothing, names may be what other readers take
+/// for something else, numbers may be written as 010 or 4.0, and of two names of one type the counts add up.
+class ItemReader : public ConfigReader {
  public:
   static constexpr const char* kFilter = "device-filter";
   static constexpr const char* kDevices = "devices";
   static constexpr const char* kVgpus = "vgpu-devices";
   static constexpr const char* kParams = "vgpu-params";
 
-  /// `source` must outlive this. Where `tolerated` is given, it too, and what NVIDIA's reader lets pass is
-  /// let pass and said there: filters that do not parse match nothing, names may be what other readers take
-  /// for something else, numbers may be written as 010 or 4.0, and of two names of one type the counts add
-  /// up.
-  explicit ItemReader(const ConfigText& source, std::vector<std::string>* tolerated = nullptr)
-      : source_(&source), tolerated_(tolerated) {}
-
-  /// The refusal of what stands at a node; `key` is its path, empty for the document.
-  tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, const std::string& what,
-                               std::string hint = {}) const;
-  /// Refuses keys that are not `known`, with the one that was probably meant.
-  Result<> check_keys(const ConfigNode& map, const std::string& path,
-                      const std::vector<std::string>& known) const;
-  std::string place(const ConfigNode& node) const { return source_->place(node.line); }
+  using ConfigReader::ConfigReader;
 
   /// A document of the form {version: VERSION, KEY: {NAME: [ITEM, ...], ...}}, checked down to the items, of
   /// which each list has at least one. None for an empty document or one with only a version. Keys of
@@ -71,13 +60,9 @@ class ItemReader {
   /// A list's items; a single thing is a list of itself. Refuses an empty one, and null.
   Result<std::vector<const ConfigNode*>> read_some(const ConfigNode& node, const std::string& path,
                                                    const std::string& of_what) const;
-  /// A whole number as every reader takes it, or with leniency however it is written.
-  std::optional<std::int64_t> read_number(const ConfigNode& node, const std::string& key) const;
 
  private:
-  bool let_pass(const ConfigNode& at, const std::string& key, const std::string& what) const;
   Result<> check_version(const ConfigNode& root, const std::string& version) const;
-  tl::unexpected<Error> refuse(const ConfigNode& at, const std::string& key, Error error) const;
   Result<> read_filters(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
   Result<> read_filter(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
   Result<> read_devices(const ConfigNode& node, const std::string& path, ProfileItem& item) const;
@@ -86,9 +71,6 @@ class ItemReader {
   Result<> read_placement(const ConfigNode& node, const std::string& key, VgpuCount& entry) const;
   Result<> check_placement(const ConfigMember& member, const std::string& key, const VgpuTypeName& type,
                            const VgpuCount& entry, const ProfileItem& item) const;
-
-  const ConfigText* source_;
-  std::vector<std::string>* tolerated_;
 };
 
 }  // namespace ferry

@@ -18,16 +18,12 @@
 #include <optional>
 #include <string>
 
+#include "common/config_reader.h"
+#include "common/config_tree.h"
 #include "common/result.h"
-#include "vgpu-dm/config_tree.h"
 #include "vgpu-dm/profile.h"
 
 namespace ferry {
-
-enum class Reading {
-  strict,
-  lenient,  ///< what NVIDIA's program lets pass passes, in its sense, and is among ProfileFile::warnings
-};
 
 /// Reads all profiles of a text. An empty document and one with only a version have none. Any fault is
 /// Errc::invalid_config, "file:line: key: what".

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vgpu-dm/config_tree.h"
+#include "common/config_tree.h"
 
 #include <algorithm>
 #include <regex>

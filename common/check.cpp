@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/check.h"
+#include "common/check.h"
 
 namespace ferry {
 

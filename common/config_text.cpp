@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/config_tree.h"
 #include "common/unique_fd.h"
-#include "vgpu-dm/config_tree.h"
 
 namespace ferry {
 namespace {

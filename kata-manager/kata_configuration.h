@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Ferry says in Kata's own configuration: a drop-in beside it, never the file itself.
+//
+// Kata reads every file of `config.d` beside the configuration (links resolved) in lexical order; tables
+// are merged, anything else is replaced. Such a folder therefore counts for every configuration beside it:
+// a configuration has to lie in a folder of its class. Measured: none of this; from Kata's sources, 4.1.0.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/result.h"
+#include "kata-manager/class_file.h"
+#include "kata-manager/toml.h"
+
+namespace ferry {
+
+/// A file of config.d.
+struct KataDropInFile {
+  std::string name;
+  std::string text;
+};
+
+/// A class's artifacts as they lie on the host.
+struct KataBase {
+  std::filesystem::path file;                 ///< Kata's configuration, as the handler names it
+  std::string text;                           ///< its content
+  std::vector<KataDropInFile> drop_ins = {};  ///< what is in config.d beside it; ours is passed over
+  std::filesystem::path folder;               ///< where the artifact's files lie
+  std::vector<std::string> files = {};        ///< the names there
+};
+
+/// What one pod can get at most.
+struct KataDevices {
+  unsigned gpus = 0;  ///< whole ones, or virtual functions with a vGPU
+  unsigned switches = 0;
+};
+
+struct KataDropIn {
+  std::filesystem::path path;  ///< FOLDER/config.d/60-ferry.toml
+  std::string text;
+  TomlTable effective;  ///< the base, then all drop-ins with ours among them
+  std::uint64_t guest_memory_mib = 0;
+  /// What the effective configuration names on the host: kernel, image, firmware, hypervisor. Whether it is
+  /// there is the caller's to see.
+  std::vector<std::filesystem::path> host_files;
+  std::vector<std::string> notes;  ///< what somebody should know: what a later file overrides, and the like
+};
+
+/// Kernel, image, initrd and firmware come from the artifact's folder where it has a file of that name. What
+/// keeps a GPU from reaching a pod is set (ports, guest kernel parameters, time to start, how Kata learns of
+/// devices, and for confidential classes what makes a VM one); everything else stays as the artifact has it,
+/// and what the class lays over it comes last.
+///
+/// Errors: Errc::invalid_config, where a file is no TOML, or with the class's place where no VM of such a
+/// configuration would start: both ways to plug, more ports than there can be, an image and an initrd, a
+/// machine or a hypervisor that has no PCIe ports, a type that Kata does not take.
+Result<KataDropIn> kata_drop_in(const KataClass& kata, const KataBase& base, const KataDevices& devices,
+                                const std::filesystem::path& pod_resources);
+
+/// The name of our file in config.d.
+inline constexpr const char* kKataDropIn = "60-ferry.toml";
+
+}  // namespace ferry
