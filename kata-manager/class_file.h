@@ -2,9 +2,8 @@
 // The file that says which Kata runtimes a node shall have: that of NVIDIA's kata-manager as it is, or ours,
 // which has all of its keys and more.
 //
-//   version: v2                                   # absent: NVIDIA's file, which has the first five keys below
-//   artifactsDir: /opt/kata-classes
-//   runtimeClasses:
+//   version: v2                                   # absent: NVIDIA's file, which has the first five keys
+//   below artifactsDir: /opt/kata-classes runtimeClasses:
 //   - name: kata-nvidia-gpu
 //     nodeSelector: {example.com/gpu: "true"}
 //     artifacts: {url: "registry.example/kata-gpu:1", pullSecret: pull}
@@ -121,11 +120,14 @@ struct ClassFile {
   std::vector<std::string> warnings = {};  ///< what was let pass, with its place
 };
 
-/// Reads a file of either kind; an empty document is NVIDIA's file without classes. Any fault is
+/// Reads a text of either kind; an empty document is NVIDIA's file without classes. Any fault is
 /// Errc::invalid_config, "file:line: key: what". Leniently what NVIDIA's program lets pass passes in its
 /// sense, and is among the warnings: classes without a name or without a URL are dropped, unknown keys are
 /// not read, of two classes of one name the last one counts. `version: v2` is read strictly in any case.
-Result<ClassFile> read_class_file(const ConfigText& source, Reading how = Reading::strict);
+Result<ClassFile> read_classes(const ConfigText& source, Reading how = Reading::strict);
+
+/// The same from a file, or from a ConfigMap: its key config.yaml, or its only key. "-" is standard input.
+Result<ClassFile> read_class_file(const std::filesystem::path& path, Reading how = Reading::strict);
 
 /// The class that has such a name or alias; Errc::invalid_config lists the names there are.
 Result<KataClass> select_class(const ClassFile& file, std::string_view name);

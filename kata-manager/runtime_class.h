@@ -18,7 +18,8 @@ namespace ferry {
 
 /// The guest's own memory, in MiB, where nothing is said of it: what Kata ships for GPUs.
 inline constexpr std::uint64_t kGuestMemoryMib = 8192;
-/// What the VM takes on the host beside its guest's memory, in MiB: QEMU, shim, virtiofsd. Kata ships so much.
+/// What the VM takes on the host beside its guest's memory, in MiB: QEMU, shim, virtiofsd. Kata ships so
+/// much.
 inline constexpr std::uint64_t kBesideGuestMib = 2048;
 
 struct RuntimeClass {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "common/carried_text.h"
 #include "common/suggest.h"
 #include "policy/policy_yaml.h"
 #include "vgpu-dm/profile_yaml.h"
@@ -14,8 +14,6 @@ namespace ferry {
 namespace {
 
 using Kind = ConfigNode::Kind;
-
-constexpr const char* kConfigKey = "config.yaml";
 
 tl::unexpected<Error> refuse(const ConfigText& source, int line, const std::string& what,
                              std::string hint = {}) {
@@ -32,37 +30,6 @@ std::string kind_of(const ConfigNode& object) {
   return kind != nullptr && kind->kind == Kind::scalar ? kind->text : std::string();
 }
 
-/// The text that a ConfigMap carries, with its place in the file.
-Result<ConfigText> text_in(const ConfigText& file, const ConfigNode& config_map) {
-  const ConfigNode* data = value_at(config_map, "data");
-  if (data == nullptr || data->kind != Kind::map || data->members.empty()) {
-    return refuse(file, data == nullptr ? config_map.line : data->line, "data: the ConfigMap carries no data",
-                  fmt::format("put the profiles under data, key {}", kConfigKey));
-  }
-  const ConfigMember* member = data->find(kConfigKey);
-  if (member == nullptr && data->members.size() == 1) member = &data->members.front();
-  if (member == nullptr) {
-    std::vector<std::string> keys;
-    keys.reserve(data->members.size());
-    for (const ConfigMember& m : data->members) keys.push_back(m.key.text);
-    return refuse(
-        file, data->line,
-        fmt::format("data: has no key {}, and more than one other: {}", kConfigKey, fmt::join(keys, ", ")),
-        fmt::format("name the one with the profiles {}", kConfigKey));
-  }
-  const ConfigNode& value = member->value;
-  if (value.kind == Kind::null) return ConfigText{.file = file.file, .text = {}, .first_line = value.line};
-  if (!value.is_string()) {
-    return refuse(file, value.line,
-                  fmt::format("data.{}: expected a text, found {}", member->key.text, value.described()),
-                  "write it as a block: put | after the colon and indent the profiles below it");
-  }
-  return ConfigText{.file = file.file,
-                    .text = value.text,
-                    .first_line = value.block_line.value_or(value.line),
-                    .one_line = !value.block_line.has_value()};
-}
-
 Result<std::string> text_of(const ConfigText& file, const ConfigMember& member) {
   if (!member.value.is_string()) {
     return refuse(
@@ -71,23 +38,6 @@ Result<std::string> text_of(const ConfigText& file, const ConfigMember& member) 
         member.value.kind == Kind::scalar ? fmt::format("put it in quotes: \"{}\"", member.value.text) : "");
   }
   return member.value.text;
-}
-
-// The text of a configuration file, or the one that a ConfigMap carries.
-Result<ConfigText> read_carried_text(const std::filesystem::path& path,
-                                     std::vector<std::string>* tolerated = nullptr) {
-  auto file = read_config_text(path);
-  if (!file) return fail(std::move(file).error());
-  auto root = parse_config(*file, tolerated);
-  if (!root) return fail(std::move(root).error());
-  // A profile or policy file knows no key `kind`; every Kubernetes object has it.
-  if (root->kind != Kind::map || root->find("kind") == nullptr) return file;
-  if (kind_of(*root) != "ConfigMap") {
-    return refuse(*file, root->find("kind")->key.line,
-                  fmt::format("kind: expected a ConfigMap or a profile file, found {}",
-                              value_at(*root, "kind")->described()));
-  }
-  return text_in(*file, *root);
 }
 
 }  // namespace
@@ -144,7 +94,7 @@ Result<std::string> profile_name(const NodeObject& node, const std::optional<std
 
 Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how) {
   std::vector<std::string> outside;
-  auto text = read_carried_text(path, how == Reading::lenient ? &outside : nullptr);
+  auto text = read_carried_text(path, "profile", how == Reading::lenient ? &outside : nullptr);
   if (!text) return fail(std::move(text).error());
   auto file = read_profiles(*text, how);
   if (!file) return file;
@@ -158,7 +108,7 @@ Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading
 }
 
 Result<PolicyFile> read_policy_file(const std::filesystem::path& path) {
-  auto text = read_carried_text(path);
+  auto text = read_carried_text(path, "profile");
   if (!text) return fail(std::move(text).error());
   return read_policies(*text);
 }

@@ -216,7 +216,7 @@ TEST_F(ProfilesFile, IsRefusedWithWhatItIsInstead) {
             "map.yaml:1: kind: expected a ConfigMap or a profile file, found the string 'Secret'");
   EXPECT_EQ(profile_refusal("kind:\n"),
             "map.yaml:1: kind: expected a ConfigMap or a profile file, found nothing");
-  const std::string hint = " | put the profiles under data, key config.yaml";
+  const std::string hint = " | put the configuration under data, key config.yaml";
   EXPECT_EQ(profile_refusal("kind: ConfigMap\n"), "map.yaml:1: data: the ConfigMap carries no data" + hint);
   EXPECT_EQ(profile_refusal("kind: ConfigMap\ndata: {}\n"),
             "map.yaml:2: data: the ConfigMap carries no data" + hint);
@@ -224,11 +224,11 @@ TEST_F(ProfilesFile, IsRefusedWithWhatItIsInstead) {
             "map.yaml:2: data: the ConfigMap carries no data" + hint);
   EXPECT_EQ(profile_refusal("kind: ConfigMap\ndata:\n  a: x\n  b: y\n"),
             "map.yaml:3: data: has no key config.yaml, and more than one other: a, b | name the one with the "
-            "profiles config.yaml");
+            "configuration config.yaml");
   EXPECT_EQ(
       profile_refusal("kind: ConfigMap\ndata:\n  config.yaml:\n    version: v1\n"),
       "map.yaml:4: data.config.yaml: expected a text, found a map | write it as a block: put | after the "
-      "colon and indent the profiles below it");
+      "colon and indent the configuration below it");
   EXPECT_EQ(refusal(read_profile_file(scratch.path() / "missing.yaml")),
             "read missing.yaml: No such file or directory");
   EXPECT_EQ(
