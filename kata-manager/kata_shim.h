@@ -10,7 +10,7 @@
 namespace ferry {
 
 /// The program that runs a class's VMs: the one that the class names, or the first of those that Kata's
-/// installers and distributions put there (/opt/kata/bin, /usr/local/bin, /usr/bin). A path of the host's.
+/// installers and distributions put there (/opt/kata, /usr/local/bin, /usr/bin). A path of the host's.
 /// Errc::not_found: there is none.
 Result<std::filesystem::path> find_kata_shim(const HostFs& host, const KataClass& kata);
 

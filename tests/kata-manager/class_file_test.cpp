@@ -98,7 +98,6 @@ TEST(ClassFile, IsReadLenientlyAsNvidiasProgramDoes) {
   EXPECT_THAT(
       file.warnings,
       ElementsAre("k.yaml:1: version: unknown key; it is not read",
-                  "k.yaml:1: version: unknown key; it is not read",
                   "k.yaml:2: artifactDir: unknown key; it is not read",
                   "k.yaml:4: runtimeClasses[0]: a class without a name is dropped",
                   "k.yaml:5: runtimeClasses[1]: a class without a name is dropped",

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside this room: the parts of a drop-in for Kata's configuration (kata_configuration.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kata-manager/kata_configuration.h"
+
+namespace ferry {
+
+inline constexpr const char* kHypervisor = "hypervisor";
+inline constexpr const char* kQemu = "qemu";
+inline constexpr const char* kNoPort = "no-port";
+/// The most ports of a kind that Kata makes.
+inline constexpr std::int64_t kMostPorts = 16;
+
+/// The name of the one hypervisor that a configuration has a table for; an error that says what is there
+/// instead.
+Result<std::string> hypervisor_of(const TomlTable& configuration);
+
+/// A hypervisor's settings, for reading. Absent values and those of another type are as good as empty ones:
+/// wrong_in() finds the latter.
+class HypervisorSettings {
+ public:
+  HypervisorSettings(const TomlTable& configuration, std::string_view hypervisor);
+
+  std::string text(std::string_view key) const;
+  std::optional<std::int64_t> number(std::string_view key) const;
+  bool flag(std::string_view key) const;
+  const TomlValue* find(std::string_view key) const;
+
+ private:
+  const TomlTable* table_ = nullptr;
+};
+
+/// What Ferry says, before what the class lays over it. `before` is what counts without it.
+TomlTable ready_settings(const KataClass& kata, const KataBase& base, const KataDevices& devices,
+                         const std::filesystem::path& pod_resources, const TomlTable& before,
+                         const std::string& hypervisor);
+
+/// Why no pod would get a GPU by a configuration, or a confidential VM that is none; nothing: it would.
+std::optional<std::string> wrong_in(const KataClass& kata, const TomlTable& effective,
+                                    const std::string& hypervisor);
+
+/// Options of the guest kernel's PCI code that large BARs need and `parameters` do not have.
+std::vector<std::string> missing_pci_options(std::string_view parameters);
+
+}  // namespace ferry
