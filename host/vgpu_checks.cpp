@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/check_reading.h"
 #include "common/counted.h"
 #include "mdev/vgpu_inventory.h"
-#include "vfio/check_reading.h"
 #include "vgpu-dm/stable_uuid.h"
 
 namespace ferry {

@@ -26,10 +26,6 @@ constexpr const char* kMirrors = "mirrors";
 
 // ---- what counts for the whole node
 
-bool is_runtime(std::string_view text) {
-  return text == "containerd" || text == "crio";
-}
-
 bool is_unit(std::string_view text) {
   constexpr std::string_view kSuffix = ".service";
   constexpr std::string_view kSigns = ":-_.\\@";
@@ -59,22 +55,18 @@ bool is_web_address(std::string_view text) {
 }
 
 Result<> read_runtime(const ClassPart& root, ClassFile& into) {
-  std::string runtime;
-  if (auto r = root.text_at("runtime", "containerd or crio", is_runtime, runtime); !r) return r;
-  if (!runtime.empty()) into.runtime = runtime;
-
-  ClassPart containerd;
-  if (auto r = root.at("containerd", containerd); !r) return r;
-  if (containerd.map != nullptr) {
-    if (auto r = containerd.check_keys({"config", "socket"}, {}); !r) return r;
-    if (auto r = containerd.path_at("config", into.containerd_config); !r) return r;
-    if (auto r = containerd.path_at("socket", into.containerd_socket); !r) return r;
+  ClassPart runtime;
+  if (auto r = root.at("runtime", runtime); !r || runtime.map == nullptr) return r;
+  if (auto r = runtime.check_keys({"name", "config", "socket"}, {}); !r) return r;
+  if (const ConfigNode* name = runtime.find("name")) {
+    std::string text;
+    if (auto r = runtime.text_at("name", "the name of a container runtime", is_word, text); !r) return r;
+    if (auto place = runtime_place(text); !place)
+      return root.reader->refuse(*name, runtime.key("name"), std::move(place).error());
+    into.runtime.name = text;
   }
-  ClassPart crio;
-  if (auto r = root.at("crio", crio); !r || crio.map == nullptr) return r;
-  if (auto r = crio.check_keys({"config", "dropIns"}, {}); !r) return r;
-  if (auto r = crio.path_at("config", into.crio_config); !r) return r;
-  return crio.path_at("dropIns", into.crio_drop_ins);
+  if (auto r = runtime.path_at("config", into.runtime.configuration); !r) return r;
+  return runtime.path_at("socket", into.runtime.socket);
 }
 
 Result<> read_restart(const ClassPart& root, ClassFile& into) {
@@ -94,8 +86,10 @@ Result<> read_restart(const ClassPart& root, ClassFile& into) {
   if (restart.map->members.size() != 1) {
     return root.refuse(*node, kRestart, "expected one way to restart", kWays);
   }
-  if (restart.find("unit") != nullptr)
-    return restart.text_at("unit", "the name of a service, UNIT.service", is_unit, into.restart.unit);
+  if (restart.find("unit") != nullptr) {
+    return restart.text_at("unit", "the name of a service, UNIT.service", is_unit,
+                           into.runtime.unit.emplace());
+  }
   into.restart.how = RuntimeRestart::How::command;
   if (auto r = restart.texts_at("command", "a word of a command", is_argument, into.restart.command); !r)
     return r;
@@ -123,14 +117,11 @@ Result<> read_mirrors(const ClassPart& pull, ClassFile& into) {
 Result<> read_pull(const ClassPart& root, ClassFile& into) {
   ClassPart pull;
   if (auto r = root.at("pull", pull); !r || pull.map == nullptr) return r;
-  if (auto r =
-          pull.check_keys({"proxy", "noProxy", kMirrors, "plainHttp", "certificates", "dockerConfig"}, {});
-      !r)
+  if (auto r = pull.check_keys({"proxy", "noProxy", kMirrors, "certificates", "dockerConfig"}, {}); !r)
     return r;
   if (auto r = pull.text_at("proxy", "a URL, http://HOST:PORT", is_web_address, into.pull.proxy); !r)
     return r;
   if (auto r = pull.texts_at("noProxy", "a host or a domain", is_word, into.pull.no_proxy); !r) return r;
-  if (auto r = pull.texts_at("plainHttp", "a registry's host", is_word, into.pull.plain_http); !r) return r;
   if (auto r = pull.path_at("certificates", into.pull.certificates); !r) return r;
   if (auto r = pull.path_at("dockerConfig", into.pull.docker_configuration); !r) return r;
   return read_mirrors(pull, into);

@@ -11,6 +11,7 @@
 //     kind: gpu                                   # gpu, vgpu, snp or tdx
 //     overhead: {memory: 10240Mi, cpu: "1"}
 //     configuration: {hypervisor: {qemu: {default_memory: 8192}}}
+//   runtime: {name: containerd}
 //   restart: {unit: containerd.service}
 //
 // docs/kata.md describes all of it.
@@ -26,6 +27,7 @@
 #include "common/config_reader.h"
 #include "common/config_tree.h"
 #include "common/result.h"
+#include "kata-manager/runtime_place.h"
 #include "kata-manager/toml.h"
 
 namespace ferry {
@@ -47,8 +49,9 @@ inline bool is_confidential(KataKind kind) {
 struct KataArtifacts {
   /// An OCI reference (its grammar is checked by who pulls it), or "file:///DIR": a folder of the host.
   std::string url;
-  std::string pull_secret;                   ///< name of a Secret in our own namespace; empty: none
-  std::optional<std::string> configuration;  ///< file name of Kata's configuration; absent: the one *.toml
+  std::string pull_secret;  ///< name of a Secret in our own namespace; empty: none
+  /// Kata's configuration, relative to the artifact's folder; absent: the only *.toml at its top.
+  std::optional<std::filesystem::path> configuration;
 
   /// The folder of "file:///DIR", absolute and below the host's root; absent: it is a reference.
   std::optional<std::filesystem::path> folder() const;
@@ -78,12 +81,11 @@ struct KataClass {
 /// How the container runtime takes over a changed configuration.
 struct RuntimeRestart {
   enum class How {
-    unit,     ///< restart of a systemd unit
+    unit,     ///< restart of its systemd unit
     command,  ///< a command on the host
     none,     ///< somebody else sees to it
   };
   How how = How::unit;
-  std::string unit = {};                  ///< "containerd.service"; empty: that of the runtime that is there
   std::vector<std::string> command = {};  ///< the program's path on the host, then its arguments
 };
 
@@ -91,8 +93,7 @@ struct RuntimeRestart {
 struct PullSettings {
   std::string proxy;                                          ///< URL; empty: none
   std::vector<std::string> no_proxy;                          ///< hosts, domains
-  std::map<std::string, std::vector<std::string>> mirrors;    ///< registry host to URLs, in order of trial
-  std::vector<std::string> plain_http;                        ///< registries that are spoken to without TLS
+  std::map<std::string, std::vector<std::string>> mirrors;    ///< registry to URLs, in order of trial
   std::optional<std::filesystem::path> certificates;          ///< file of CA certificates on the host
   std::optional<std::filesystem::path> docker_configuration;  ///< credentials, on the host
 };
@@ -106,11 +107,7 @@ struct ClassFile {
   std::vector<KataClass> classes;  ///< in order of the file; no handler stands twice
 
   // All paths are the host's own: absolute, without "..".
-  std::optional<std::string> runtime = {};  ///< "containerd" or "crio"; absent: the one that is there
-  std::optional<std::filesystem::path> containerd_config = {};
-  std::optional<std::filesystem::path> containerd_socket = {};
-  std::optional<std::filesystem::path> crio_config = {};
-  std::optional<std::filesystem::path> crio_drop_ins = {};  ///< a folder
+  RuntimeChoice runtime = {};  ///< what is said of the container runtime, with `restart`'s unit
   RuntimeRestart restart = {};
   bool load_modules = true;  ///< vhost_vsock and vhost_net
   /// Where Kata asks the kubelet for a pod's devices; empty: it does not, and annotations name them.

@@ -31,8 +31,8 @@ bool is_pull_secret(std::string_view text) {
   return text.empty() || is_object_name(text);
 }
 
-bool is_toml_name(std::string_view text) {
-  return text.ends_with(".toml") && text.find('/') == std::string_view::npos && !text.starts_with('.');
+bool is_toml_path(std::string_view text) {
+  return text.ends_with(".toml") && is_host_path("/" + std::string(text)) && !text.starts_with('/');
 }
 
 bool is_setting(std::string_view text) {
@@ -104,8 +104,7 @@ Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
     return r;
   if (part.is_nvidias) return {};
   std::string configuration;
-  if (auto r = artifacts.text_at(kConfiguration, "the name of a .toml file in the artifact", is_toml_name,
-                                 configuration);
+  if (auto r = artifacts.text_at(kConfiguration, "a .toml file in the artifact", is_toml_path, configuration);
       !r)
     return r;
   if (!configuration.empty()) into.configuration = configuration;

@@ -209,6 +209,10 @@ class DropInMaker {
 
 }  // namespace
 
+std::filesystem::path kata_configuration_folder(const std::string& name) {
+  return std::filesystem::path("/etc/ferry/kata") / name;
+}
+
 Result<KataDropIn> kata_drop_in(const KataClass& kata, const KataBase& base, const KataDevices& devices,
                                 const std::filesystem::path& pod_resources) {
   return DropInMaker(kata, base).make(devices, pod_resources);

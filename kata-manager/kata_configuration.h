@@ -2,8 +2,9 @@
 // What Ferry says in Kata's own configuration: a drop-in beside it, never the file itself.
 //
 // Kata reads every file of `config.d` beside the configuration (links resolved) in lexical order; tables
-// are merged, anything else is replaced. Such a folder therefore counts for every configuration beside it:
-// a configuration has to lie in a folder of its class. Measured: none of this; from Kata's sources, 4.1.0.
+// are merged, anything else is replaced. Such a folder counts for every configuration beside it, and an
+// artifact's folder may be somebody else's or never change: a class's configuration is therefore a copy, byte
+// for byte, in a folder of its own. From Kata's sources, 4.1.0; not measured.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,9 @@
 
 namespace ferry {
 
+/// The folder of a class's copy and its drop-ins: /etc/ferry/kata/NAME.
+std::filesystem::path kata_configuration_folder(const std::string& name);
+
 /// A file of config.d.
 struct KataDropInFile {
   std::string name;
@@ -25,7 +29,7 @@ struct KataDropInFile {
 
 /// A class's artifacts as they lie on the host.
 struct KataBase {
-  std::filesystem::path file;                 ///< Kata's configuration, as the handler names it
+  std::filesystem::path file;                 ///< Kata's configuration as the handler names it: the copy
   std::string text;                           ///< its content
   std::vector<KataDropInFile> drop_ins = {};  ///< what is in config.d beside it; ours is passed over
   std::filesystem::path folder;               ///< where the artifact's files lie

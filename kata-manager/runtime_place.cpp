@@ -96,7 +96,9 @@ Result<RuntimePlace> found_here(const HostFs& host) {
               "install one first, or name its configuration");
 }
 
-Result<RuntimePlace> named(const std::string& name) {
+}  // namespace
+
+Result<RuntimePlace> runtime_place(const std::string& name) {
   std::vector<std::string> names;
   for (const RuntimePlace& place : places()) {
     if (place.name == name) return place;
@@ -106,10 +108,8 @@ Result<RuntimePlace> named(const std::string& name) {
               "one of containerd, cri-o, k3s, microk8s, rke2");
 }
 
-}  // namespace
-
 Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choice) {
-  auto place = choice.name ? named(*choice.name) : found_here(host);
+  auto place = choice.name ? runtime_place(*choice.name) : found_here(host);
   if (!place) return place;
   if (choice.configuration) place->configuration = *choice.configuration;
   if (choice.socket) place->socket = *choice.socket;

@@ -35,6 +35,9 @@ struct RuntimeChoice {
   std::optional<std::string> unit = {};
 };
 
+/// The place of that name, as it is where nobody has moved it. Errc::usage: there is none.
+Result<RuntimePlace> runtime_place(const std::string& name);
+
 /// The runtime that serves the kubelet here: the one whose socket is there; where none runs, the one whose
 /// files are there.
 /// Errors: Errc::usage, no place has that name; Errc::not_found, no runtime is here; Errc::refused, several

@@ -3,7 +3,7 @@
 // sys/class/graphics: drivers/video/fbdev/core/fbsysfs.c.
 #include <fmt/format.h>
 
-#include "vfio/check_reading.h"
+#include "common/check_reading.h"
 #include "vfio/firmware_framebuffer.h"
 #include "vfio/memory_map.h"
 #include "vfio/passthrough_check_parts.h"

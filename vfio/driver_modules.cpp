@@ -5,7 +5,7 @@
 #include <fnmatch.h>
 #include <sys/utsname.h>
 
-#include "vfio/check_reading.h"
+#include "common/check_reading.h"
 
 namespace ferry {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "vfio/check_reading.h"
+#include "common/check_reading.h"
 #include "vfio/move_plan.h"
 #include "vfio/passthrough_check_parts.h"
 

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/check_reading.h"
 #include "common/counted.h"
-#include "vfio/check_reading.h"
 #include "vfio/passthrough_check_parts.h"
 
 namespace ferry::checks {

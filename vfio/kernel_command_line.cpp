@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "vfio/check_reading.h"
+#include "common/check_reading.h"
 
 namespace ferry {
 namespace {

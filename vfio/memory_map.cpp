@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "vfio/check_reading.h"
+#include "common/check_reading.h"
 
 namespace ferry {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "common/check_reading.h"
 #include "common/modprobe_directories.h"
-#include "vfio/check_reading.h"
 
 namespace ferry {
 

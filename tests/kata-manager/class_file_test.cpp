@@ -58,7 +58,7 @@ TEST(ClassFile, IsNvidiasAsItIs) {
     EXPECT_EQ(snp.artifacts.pull_secret, "pull.secret");
     EXPECT_TRUE(file.load_modules);
     EXPECT_EQ(file.restart.how, RuntimeRestart::How::unit);
-    EXPECT_EQ(file.restart.unit, "");
+    EXPECT_FALSE(file.runtime.unit);
     EXPECT_THAT(file.warnings, IsEmpty());
   }
 }
@@ -149,10 +149,10 @@ TEST_F(ExampleFile, SaysWhatAClassIsMadeOf) {
 
 TEST_F(ExampleFile, SaysHowTheNodeIs) {
   EXPECT_EQ(file.artifacts_dir, "/opt/ferry/kata");
-  EXPECT_EQ(file.runtime.value_or(""), "containerd");
-  EXPECT_EQ(file.containerd_config.value_or(""), "/etc/containerd/config.toml");
-  EXPECT_EQ(file.containerd_socket.value_or(""), "/run/containerd/containerd.sock");
-  EXPECT_EQ(file.restart.unit, "containerd.service");
+  EXPECT_EQ(file.runtime.name.value_or(""), "containerd");
+  EXPECT_EQ(file.runtime.configuration.value_or(""), "/etc/containerd/config.toml");
+  EXPECT_EQ(file.runtime.socket.value_or(""), "/run/containerd/containerd.sock");
+  EXPECT_EQ(file.runtime.unit.value_or(""), "containerd.service");
   EXPECT_EQ(file.pull.proxy, "http://proxy.example:3128");
   EXPECT_THAT(file.pull.no_proxy, ElementsAre("registry.example", ".cluster.local"));
   EXPECT_THAT(file.pull.mirrors,
@@ -163,19 +163,18 @@ TEST_F(ExampleFile, SaysHowTheNodeIs) {
 TEST(ClassFile, SaysTheRestOfANode) {
   const ClassFile file = file_of(
       "version: v2\n"
-      "runtime: crio\n"
-      "crio: {config: /etc/crio/crio.conf, dropIns: /etc/crio/crio.conf.d}\n"
+      "runtime: {name: cri-o, config: /etc/crio/crio.conf.d}\n"
       "restart: {command: [/usr/bin/restart, \"\", \"a b\"]}\n"
       "loadModules: false\n"
       "podResources: \"\"\n"
-      "pull: {plainHttp: [localhost:5000], dockerConfig: /root/.docker/config.json}\n");
-  EXPECT_EQ(file.crio_drop_ins.value_or(""), "/etc/crio/crio.conf.d");
-  EXPECT_EQ(file.crio_config.value_or(""), "/etc/crio/crio.conf");
+      "pull: {dockerConfig: /root/.docker/config.json}\n");
+  EXPECT_EQ(file.runtime.name.value_or(""), "cri-o");
+  EXPECT_EQ(file.runtime.configuration.value_or(""), "/etc/crio/crio.conf.d");
+  EXPECT_FALSE(file.runtime.unit);
   EXPECT_EQ(file.restart.how, RuntimeRestart::How::command);
   EXPECT_THAT(file.restart.command, ElementsAre("/usr/bin/restart", "", "a b"));
   EXPECT_FALSE(file.load_modules);
   EXPECT_EQ(file.pod_resources, "");
-  EXPECT_THAT(file.pull.plain_http, ElementsAre("localhost:5000"));
   EXPECT_EQ(file.pull.docker_configuration.value_or(""), "/root/.docker/config.json");
   EXPECT_EQ(file_of("version: v2\nrestart: none\n").restart.how, RuntimeRestart::How::none);
   EXPECT_EQ(file_of("version: v2\n").pod_resources, "/var/lib/kubelet/pod-resources/kubelet.sock");
@@ -280,15 +279,16 @@ INSTANTIATE_TEST_SUITE_P(
             "runtimeClasses: [a]\n",
             "k.yaml:1: runtimeClasses[0]: expected a map with name and artifacts, found the string 'a'"},
         BadClasses{"version: v2\nruntime: docker\n",
-                   "k.yaml:2: runtime: expected containerd or crio, found the string 'docker'"},
+                   "k.yaml:2: runtime: expected a map, found the string 'docker'"},
+        BadClasses{"version: v2\nruntime: {name: crio}\n",
+                   "k.yaml:2: runtime.name: there is no container runtime crio; did you mean 'cri-o'?",
+                   "one of containerd, cri-o, k3s, microk8s, rke2"},
+        BadClasses{"version: v2\nruntime: {confg: /a}\n",
+                   "k.yaml:2: runtime.confg: unknown key; did you mean 'config'?"},
+        BadClasses{"version: v2\nruntime: {socket: a}\n",
+                   "k.yaml:2: runtime.socket: expected an absolute path without '..', found the string 'a'"},
         BadClasses{"version: v2\nloadModules: yes\n",
                    "k.yaml:2: loadModules: expected true or false, found yes"},
-        BadClasses{"version: v2\ncontainerd: /etc/containerd/config.toml\n",
-                   "k.yaml:2: containerd: expected a map, found the string '/etc/containerd/config.toml'"},
-        BadClasses{"version: v2\ncontainerd: {confg: /a}\n",
-                   "k.yaml:2: containerd.confg: unknown key; did you mean 'config'?"},
-        BadClasses{"version: v2\ncrio: {dropIns: a}\n",
-                   "k.yaml:2: crio.dropIns: expected an absolute path without '..', found the string 'a'"},
         BadClasses{"version: v2\nrestart: always\n",
                    "k.yaml:2: restart: expected a way to restart, found the string 'always'",
                    "write none, {unit: containerd.service} or {command: [/PROGRAM, ARGUMENT]}"},

@@ -9,7 +9,7 @@
 
 #include "tests/vfio/doctor_machines.h"
 #include "tests/vfio/machines.h"
-#include "vfio/check_reading.h"
+#include "common/check_reading.h"
 
 namespace ferry {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/check_reading.h"
+#include "common/check_reading.h"
 
 #include <algorithm>
 
