@@ -64,3 +64,18 @@ build() {
     fi
     rm -f "$log"
 }
+
+# of_suite FOLDER SUITE WORD...: apt-get for a suite of this machine's mirror, packages and sources, with its lists below
+# FOLDER, so that the machine's own stay as they are.
+of_suite() {
+    local folder=$1/$2 suite=$2 mirror
+    shift 2
+    mkdir -p "$folder"/{lists/partial,cache/archives/partial}
+    : >"$folder/status"
+    # shellcheck disable=SC2016 # apt-get expands these itself
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' | head -n 1)
+    printf 'Types: deb deb-src\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' "${mirror:?no mirror}" "$suite" \
+        /usr/share/keyrings/debian-archive-keyring.gpg >"$folder/debian.sources"
+    apt-get -q -o Dir::State="$folder" -o Dir::State::status="$folder/status" -o Dir::Cache="$folder/cache" \
+        -o Dir::Etc::SourceList="$folder/debian.sources" -o Dir::Etc::SourceParts=/dev/null -o APT::Sandbox::User=root "$@"
+}

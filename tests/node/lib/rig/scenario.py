@@ -65,6 +65,7 @@ class Scenario:
     name: str
     title: str
     memory_mib: int
+    kubernetes: bool  # whether it has the folder of $FERRY_KUBERNETES
     modules: tuple[str, ...]  # kernel modules loaded before the job besides those that the devices' drivers need
     devices: dict[str, Device]
     boots: tuple[Boot, ...]
@@ -248,6 +249,7 @@ def load(file: pathlib.Path) -> Scenario:
     memory_mib = table.take("memory_mib", int, 3072)
     if not 512 <= memory_mib <= 65536:
         raise table.error("memory_mib", f"must be 512 to 65536, not {memory_mib}")
+    kubernetes = table.take("kubernetes", bool, False)
     boots = [_boot(row, number, file.parent, devices) for number, row in enumerate(table.take_tables("boots"), 1)]
     if not boots:
         raise table.error("boots", "a scenario needs at least one [[boots]]")
@@ -256,4 +258,4 @@ def load(file: pathlib.Path) -> Scenario:
         if names.count(name) > 1:
             raise table.error("boots", f'two boots are named "{name}"')
     table.done()
-    return Scenario(file.stem, title, memory_mib, tuple(dict.fromkeys(modules)), devices, tuple(boots))
+    return Scenario(file.stem, title, memory_mib, kubernetes, tuple(dict.fromkeys(modules)), devices, tuple(boots))

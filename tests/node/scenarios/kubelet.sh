@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
+PATH=$PATH:/mnt/kubernetes
+runtime=/run/containerd/containerd.sock
+manifests=/run/manifests
+logs=/mnt/state/logs
+mkdir -p $manifests $logs
+
+step "both GPUs are bound, each with its group"
+expect_status "bind" 0 ferry vfio bind --all
+for name in gpu gpu-audio other; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done
+
+step "containerd and the kubelet run"
+echo "+cpu +cpuset +io +memory +pids" > /sys/fs/cgroup/cgroup.subtree_control
+cat > /run/containerd.toml << CONF
+version = 2
+root = "/run/containerd-root"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/busybox:1"
+CONF
+containerd --config /run/containerd.toml > $logs/containerd 2>&1 &
+expect "containerd answers" wait_for "ctr -a $runtime version > /dev/null 2>&1" 120
+ctr -a $runtime -n k8s.io images import /mnt/kubernetes/image.tar
+evidence containerd "$(containerd --version)"
+evidence kubelet "$(kubelet --version)"
+
+# On mounts of their own, for which the kubelet can count what is free.
+mkdir -p /var/lib/kubelet
+mount -t tmpfs tmpfs /var/lib/kubelet
+cat > /run/kubelet.yaml << CONF
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+readOnlyPort: 10255
+cgroupDriver: cgroupfs
+failSwapOn: false
+resolvConf: ""
+staticPodPath: $manifests
+fileCheckFrequency: 1s
+syncFrequency: 1s
+evictionHard: {memory.available: 1Mi, nodefs.available: 0%, imagefs.available: 0%}
+CONF
+kubelet --config=/run/kubelet.yaml --container-runtime=remote --container-runtime-endpoint=unix://$runtime \
+  --hostname-override=node > $logs/kubelet 2>&1 &
+expect "the kubelet listens" wait_for "test -S /var/lib/kubelet/device-plugins/kubelet.sock" 120
+
+step "the kubelet has been offered all three functions"
+ferry plugin --companions 2> $logs/plugin &
+offered() { # JQ-EXPRESSION: of the file of what the kubelet has been offered
+  jq -r "$1" /run/ferry/offered.json 2> /dev/null
+}
+of() { # NAME KEY: of one device there
+  offered ".resources[].devices[] | select(.id == \"$(dev "$1")\") | .$2"
+}
+resource() { # NAME: what the kubelet calls its kind
+  offered ".resources[] | select(.devices[].id == \"$(dev "$1")\") | .name"
+}
+all_free() {
+  [[ $(offered '[.resources[] | select(.registered) | .devices[] | select(.healthy and (.allocated | not))] | length') == 3 ]]
+}
+expect "three, each Healthy" wait_for all_free 60
+for name in gpu gpu-audio other; do evidence "$name" "$(resource $name) $(dev $name)"; done
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+# As virt-launcher does it: which devices the VM gets is in the environment, and nowhere else. The image has a shell and
+# little more; QEMU is the node's.
+read -r -d '' launcher << 'SH' || :
+echo "LAUNCHER $(env | grep ^PCI_RESOURCE_)"
+echo "LAUNCHER nodes $(cd /dev/vfio; echo *)"
+for address in $(env | sed -n "s/^PCI_RESOURCE_[^=]*=//p" | tr , " "); do
+  set -- "$@" -device "vfio-pci,host=$address,rombar=0"
+done
+exec qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none -accel tcg -machine q35 -m MEMORY \
+  -kernel /mnt/guest/kernel -initrd /mnt/guest/initrd -append "console=ttyS0 quiet no_timer_check" -serial stdio "$@"
+SH
+launcher=${launcher/MEMORY/$(guest_memory)}
+
+pod() { # NAME RESOURCE ATTEMPT: has the kubelet run a pod with one device of the resource; another ATTEMPT is another pod
+  jq -n --arg name "$1" --arg resource "$2" --arg attempt "$3" --arg launcher "$launcher" '{
+    apiVersion: "v1", kind: "Pod",
+    metadata: {name: $name, namespace: "default", annotations: {attempt: $attempt}},
+    spec: {
+      hostNetwork: true, restartPolicy: "Never", terminationGracePeriodSeconds: 20,
+      containers: [{
+        name: "vm", image: "localhost/busybox:1", imagePullPolicy: "Never", command: ["sh", "-c", $launcher, "launcher"],
+        resources: {limits: {($resource): "1"}},
+        securityContext: {capabilities: {add: ["IPC_LOCK"]}},
+        volumeMounts: [{name: "usr", mountPath: "/usr", readOnly: true}, {name: "guest", mountPath: "/mnt/guest", readOnly: true}]
+      }],
+      volumes: [{name: "usr", hostPath: {path: "/usr"}}, {name: "guest", hostPath: {path: "/mnt/guest"}}]
+    }}' > "/run/$1.json"
+  mv "/run/$1.json" "$manifests/$1.json"
+}
+
+status() { # NAME ATTEMPT JQ-EXPRESSION: of the pod's status as the kubelet has it
+  local connection
+  exec {connection}<> /dev/tcp/127.0.0.1/10255
+  printf 'GET /pods HTTP/1.0\r\n\r\n' >&"$connection"
+  sed '1,/^\r$/d' <&"$connection" |
+    jq -r ".items[]? | select(.metadata.name == \"$1-node\" and .metadata.annotations.attempt == \"$2\") | .status | $3"
+  exec {connection}>&-
+}
+
+output() { # NAME: what its container has written
+  cat /var/log/pods/default_"$1"-node_*/vm/*.log 2> /dev/null | cut -d' ' -f4- | tr -d '\r'
+}
+
+guest_of() { # NAME FUNCTION: the pod's guest comes up and sees the function, and nothing else that is NVIDIA's
+  wait_for "output $1 | grep -qx GUEST-READY" 240 ||
+    fail "the VM of $1 did not come up: $(status "$1" "$3" .) $(output "$1" | tail -n 5)"
+  evidence "what $1 got" "$(output "$1" | grep ^LAUNCHER)"
+  evidence "what its guest sees" "$(output "$1" | grep "^GUEST-PCI .* $(as_guest_line "$2")$")"
+  expect_equal "NVIDIA's functions in it" 1 "$(output "$1" | grep -c "^GUEST-PCI .* vendor=10de ")"
+  expect_match "its environment" "=$(dev "$2")"$'\n' "$(output "$1")"
+  expect_match "its nodes" "LAUNCHER nodes $(group "$2") vfio"$'\n' "$(output "$1")"
+}
+
+step "the first pod's VM starts"
+pod first "$(resource gpu)" 1
+guest_of first gpu 1
+
+step "a second pod that wants the group's other function waits"
+for attempt in 1 2; do
+  pod second "$(resource gpu-audio)" $attempt
+  wait_for "[[ -n \$(status second $attempt '.reason // empty') ]]" 60 || fail "the kubelet does not say no"
+  expect_equal "attempt $attempt" UnexpectedAdmissionError "$(status second $attempt .reason)"
+  expect_match "because of" "Requested: 1, Available: 0" "$(status second $attempt .message)"
+done
+evidence "the kubelet says" "$(status second 2 .message)"
+evidence "the plugin says" "$(of gpu-audio reason)"
+expect_match "held back" "$(dev gpu) of its IOMMU group $(group gpu) is allocated" "$(of gpu-audio reason)"
+expect_equal "another group's is free" "true false" "$(of other healthy) $(of other allocated)"
+expect "the first runs on" test "$(status first 1 .phase)" = Running
+
+step "the first ends"
+rm $manifests/first.json
+wait_for "! pgrep -f 'qemu-system-x86_64 .*host=$(dev gpu)' > /dev/null" 120 || fail "its QEMU runs on"
+ended=$SECONDS
+
+step "the second pod's VM starts"
+phase=
+while [[ $phase != Running ]]; do
+  ((SECONDS < ended + 120)) || fail "it is still refused: $(status second "$attempt" .)"
+  pod second "$(resource gpu-audio)" $((++attempt))
+  wait_for "[[ \$(status second $attempt .phase) =~ Failed|Running ]]" 60 || fail "nothing is heard of attempt $attempt"
+  phase=$(status second $attempt .phase)
+done
+evidence "seconds after the first's end" $((SECONDS - ended))
+guest_of second gpu-audio "$attempt"
+expect_match "now the GPU is held back" "$(dev gpu-audio) of its IOMMU group" "$(of gpu reason)"
+
+step "all of it is free again"
+rm $manifests/second.json
+expect "three, each Healthy" wait_for all_free 120
