@@ -224,6 +224,27 @@ Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view res
   return stream;
 }
 
+Result<> AllocationCore::expect_closed(std::string_view resource,
+                                       std::span<const std::vector<std::string>> containers) const {
+  std::map<std::uint32_t, std::string> groups;  // and a device of each
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto shelf = find_shelf(resource);
+    if (!shelf) return {};  // which is reserve()'s to say
+    for (const auto& ids : containers)
+      for (const auto& id : ids)
+        if (const auto* const slot = find_slot(shelves_[*shelf], id); slot != nullptr)
+          groups.emplace(slot->device.iommu_group, id);
+  }
+  for (const auto& [group, id] : groups) {
+    if (check_.is_open(group)) {
+      return fail(Errc::refused,
+                  fmt::format("{}: /dev/vfio/{} is open: who had it before has not let go yet", id, group));
+    }
+  }
+  return {};
+}
+
 Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
                                                       std::span<const std::vector<std::string>> containers) {
   const auto at = find_shelf(resource);
@@ -287,6 +308,8 @@ Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
 Result<std::vector<Allocation>> AllocationCore::allocate(
     std::string_view resource, std::span<const std::vector<std::string>> containers) {
   const auto during = [&] { return fmt::format("allocate {}", resource); };
+  if (auto closed = expect_closed(resource, containers); !closed)
+    return fail(std::move(closed).error().during(during()));
   Grant grant;
   {
     const std::scoped_lock lock(mutex_);
@@ -355,8 +378,34 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
   return preferred_allocation(candidates, available, must_include, size, placement_);
 }
 
+std::set<std::uint32_t> AllocationCore::open_groups(std::span<const Holding> held, Ticket settled) const {
+  const auto listed = [&](std::string_view resource, const std::string& id) {
+    return std::ranges::any_of(held, [&](const Holding& holding) {
+      return holding.resource == resource && std::ranges::find(holding.ids, id) != holding.ids.end();
+    });
+  };
+  std::set<std::uint32_t> groups;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const auto& shelf : shelves_) {
+      for (const auto& slot : shelf.slots) {
+        // A younger one's pod may be starting: the node is its VM's to open.
+        if (slot.holder != 0 && slot.holder <= settled && !pending_.contains(slot.holder) &&
+            !listed(shelf.name.text(), slot.device.id))
+          groups.insert(slot.device.iommu_group);
+      }
+    }
+    for (const auto& claim : claims_)
+      if (claim.group && claim.ticket <= settled && !listed(claim.resource, claim.id))
+        groups.insert(*claim.group);
+  }
+  std::erase_if(groups, [&](std::uint32_t group) { return !check_.is_open(group); });
+  return groups;
+}
+
 void AllocationCore::reconcile(std::span<const Holding> held, Ticket settled) {
   const auto groups = ask_groups(held);
+  const auto open = open_groups(held, settled);
   News news;
   {
     const std::scoped_lock lock(mutex_);
@@ -390,6 +439,11 @@ void AllocationCore::reconcile(std::span<const Holding> held, Ticket settled) {
         }
       }
     }
+    for (const auto& shelf : shelves_)
+      for (const auto& slot : shelf.slots)
+        if (open.contains(slot.device.iommu_group)) kept.insert(slot.holder);
+    for (const auto& claim : claims_)
+      if (claim.group && open.contains(*claim.group)) kept.insert(claim.ticket);
     std::set<Ticket> over;
     for (const auto& shelf : shelves_)
       for (const auto& slot : shelf.slots)

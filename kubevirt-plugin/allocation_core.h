@@ -6,7 +6,8 @@
 // The IOMMU group is the unit. From the moment that a device is allocated, the group's other devices are
 // Unhealthy in every list, whatever their resource, and refused to others. The kubelet never says that a
 // device came free: that is learnt from pod resources (reconcile()), or from the kubelet giving the same
-// device out again.
+// device out again. Neither counts while the group is still open: the kubelet forgets a pod that is removed
+// by force, or a static one, before its VM has ended.
 #pragma once
 
 #include <cstdint>
@@ -79,8 +80,8 @@ class AllocationCore {
   /// a whole, since a container's devices come free together.
   ///
   /// Errors name the ID and the reason. Errc::not_found: no such resource or device. Errc::usage: nothing
-  /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held. DeviceCheck's error: it is
-  /// not what was offered any more; it is listed Unhealthy from then on.
+  /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held or open. DeviceCheck's error:
+  /// it is not what was offered any more; it is listed Unhealthy from then on.
   Result<std::vector<Allocation>> allocate(std::string_view resource,
                                            std::span<const std::vector<std::string>> containers);
 
@@ -92,8 +93,9 @@ class AllocationCore {
   Ticket ticket() const;
 
   /// Makes allocations what the kubelet says is held: those up to `settled` of which it names no device are
-  /// released; devices that it names and nobody has are taken to be allocated. The kubelet lists a pod a
-  /// little after its Allocate: `settled` is a ticket() of before the list that came before this one.
+  /// released, unless a process has one's group open; devices that it names and nobody has are taken to be
+  /// allocated. The kubelet lists a pod a little after its Allocate: `settled` is a ticket() of before the
+  /// list that came before this one.
   ///
   /// What it names and no list has (offered under another name before, or not fit to be offered now) holds
   /// its IOMMU group all the same: its other devices are Unhealthy and given to nobody until it is released.
@@ -134,7 +136,11 @@ class AllocationCore {
     std::vector<std::shared_ptr<DeviceStream>> wakes;
   };
 
-  Groups ask_groups(std::span<const Holding> held) const;  // without mutex_: asks the host
+  // Without mutex_: these ask the host.
+  Groups ask_groups(std::span<const Holding> held) const;
+  Result<> expect_closed(std::string_view resource,
+                         std::span<const std::vector<std::string>> containers) const;
+  std::set<std::uint32_t> open_groups(std::span<const Holding> held, Ticket settled) const;
 
   // All of these want mutex_ held, save tell().
   Result<std::size_t> find_shelf(std::string_view resource) const;

@@ -34,6 +34,10 @@ class DeviceCheck {
   /// The IOMMU group of what a kubelet device ID means on this host: a PCI address, a mediated device's UUID,
   /// or a number of kata_key(). Absent: the ID is none of these, or there is no such device, or no group.
   virtual std::optional<std::uint32_t> group_of(std::string_view id) const = 0;
+
+  /// Whether a process has the IOMMU group open, as a VM's has for as long as it lives. False, too, where
+  /// that cannot be learnt.
+  virtual bool is_open(std::uint32_t group) const = 0;
 };
 
 }  // namespace ferry

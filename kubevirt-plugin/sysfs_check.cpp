@@ -195,4 +195,9 @@ std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
   return host_.exists(fmt::format("sys/kernel/iommu_groups/{}", *number)) ? number : std::nullopt;
 }
 
+bool SysfsCheck::is_open(std::uint32_t group) const {
+  const auto node = host_.open(fmt::format("dev/vfio/{}", group), O_RDWR);
+  return !node && node.error().code == std::errc::device_or_resource_busy;
+}
+
 }  // namespace ferry

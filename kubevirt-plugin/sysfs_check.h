@@ -24,6 +24,9 @@ class SysfsCheck final : public DeviceCheck {
   /// ABI: NVIDIA's nvgrace-egm driver, sys/class/egm/egmN/gpu_devices.
   std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const override;
   std::optional<std::uint32_t> group_of(std::string_view id) const override;
+  /// Opens its node for a moment, since the kernel has one opener at a time: only of a group that no VM is
+  /// about to open.
+  bool is_open(std::uint32_t group) const override;
 
  private:
   const HostFs& host_;

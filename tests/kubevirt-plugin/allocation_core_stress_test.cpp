@@ -83,6 +83,7 @@ class YieldingCheck final : public DeviceCheck {
     const auto dot = id.find('.');
     return dot == std::string_view::npos ? std::nullopt : std::optional<std::uint32_t>(id.front() - '0');
   }
+  bool is_open(std::uint32_t /*group*/) const override { return false; }
 
  private:
   mutable std::atomic<unsigned> calls_ = 0;

@@ -2,6 +2,7 @@
 #include "kubevirt-plugin/allocation_core.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,12 @@ class TestCheck final : public DeviceCheck {
   std::optional<std::uint32_t> group_of(std::string_view id) const override {
     const auto group = groups.find(id);
     return group == groups.end() ? std::nullopt : std::optional(group->second);
+  }
+  std::set<std::uint32_t> open;
+  mutable std::vector<std::uint32_t> asked_whether_open;
+  bool is_open(std::uint32_t group) const override {
+    asked_whether_open.push_back(group);
+    return open.contains(group);
   }
 };
 
@@ -221,6 +228,61 @@ TEST_F(AllocationCoreTest, KeepsWhatIsHeldAndWhatIsTooNewToBeListed) {
   core.reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, settled);
   EXPECT_TRUE(allocated("0000:01:00.0"));
   EXPECT_TRUE(allocated("0000:02:00.0"));
+}
+
+// The kubelet forgets a pod that is removed by force while its VM is still ending.
+TEST_F(AllocationCoreTest, ReleasesNothingThatIsStillOpen) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0", "0000:02:00.0"}));
+  check.open = {16};
+  core.reconcile({}, core.ticket());
+  EXPECT_TRUE(allocated("0000:01:00.0")) << "what was given together is released together";
+  EXPECT_TRUE(allocated("0000:02:00.0"));
+  EXPECT_TRUE(core.snapshot()->awaits_release);
+  EXPECT_EQ(allocate("AUDIO", {"0000:01:00.1"}).error().code, Errc::refused);
+
+  check.open.clear();
+  core.reconcile({}, core.ticket());
+  EXPECT_FALSE(allocated("0000:01:00.0"));
+  EXPECT_TRUE(allocate("AUDIO", {"0000:01:00.1"}));
+}
+
+TEST_F(AllocationCoreTest, GivesNothingOfAGroupThatIsStillOpenThoughTheKubeletDoes) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  check.open = {15};
+  const auto again = allocate("CARD", {"0000:01:00.0"});
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, Errc::refused);
+  EXPECT_EQ(
+      again.error().message,
+      "allocate nvidia.com/CARD: 0000:01:00.0: /dev/vfio/15 is open: who had it before has not let go yet");
+  EXPECT_TRUE(allocated("0000:01:00.0")) << "it stays with whom it was given to";
+  EXPECT_EQ(reason("0000:01:00.0"), "");
+  EXPECT_EQ(doubts, 0) << "the scan was right";
+  check.open.clear();
+  EXPECT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+}
+
+// To ask is to open it, and a VM that opens it at that moment does not start.
+TEST_F(AllocationCoreTest, AsksNotWhetherWhatAVmIsAboutToOpenIsOpen) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  const auto settled = core.ticket();
+  ASSERT_TRUE(allocate("CARD", {"0000:02:00.0"}));
+  check.asked_whether_open.clear();
+  core.reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, settled);
+  EXPECT_THAT(check.asked_whether_open, IsEmpty()) << "one is listed, the other too young";
+  core.reconcile({}, settled);
+  EXPECT_THAT(check.asked_whether_open, ElementsAre(15));
+}
+
+TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsNotOfferedForAsLongAsItIsOpen) {
+  check.groups = {{"0000:01:00.0", 15}};
+  core.reconcile(std::vector<Holding>{{"nvidia.com/FORMER", {"0000:01:00.0"}}}, 0);
+  check.open = {15};
+  core.reconcile({}, core.ticket());
+  EXPECT_NE(reason("0000:01:00.1"), "");
+  check.open.clear();
+  core.reconcile({}, core.ticket());
+  EXPECT_EQ(reason("0000:01:00.1"), "");
 }
 
 TEST_F(AllocationCoreTest, ReleasesNothingWhileTheHostIsAsked) {

@@ -4,7 +4,7 @@ PATH=$PATH:/mnt/kubernetes
 runtime=/run/containerd/containerd.sock
 manifests=/run/manifests
 logs=/mnt/state/logs
-mkdir -p $manifests $logs
+mkdir -p $manifests $logs /run/let-go
 
 step "both GPUs are bound, each with its group"
 expect_status "bind" 0 ferry vfio bind --all
@@ -64,16 +64,18 @@ for name in gpu gpu-audio other; do evidence "$name" "$(resource $name) $(dev $n
 
 # --- pods -------------------------------------------------------------------------------------------------------------
 
-# As virt-launcher does it: which devices the VM gets is in the environment, and nowhere else. The image has a shell and
-# little more; QEMU is the node's.
+# As virt-launcher does it: which devices the VM gets is in the environment, and nowhere else. Told to end, it gives the
+# VM time, here until it may. The image has a shell and little more; QEMU is the node's.
 read -r -d '' launcher << 'SH' || :
 echo "LAUNCHER $(env | grep ^PCI_RESOURCE_)"
 echo "LAUNCHER nodes $(cd /dev/vfio; echo *)"
 for address in $(env | sed -n "s/^PCI_RESOURCE_[^=]*=//p" | tr , " "); do
   set -- "$@" -device "vfio-pci,host=$address,rombar=0"
 done
-exec qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none -accel tcg -machine q35 -m MEMORY \
-  -kernel /mnt/guest/kernel -initrd /mnt/guest/initrd -append "console=ttyS0 quiet no_timer_check" -serial stdio "$@"
+qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none -accel tcg -machine q35 -m MEMORY \
+  -kernel /mnt/guest/kernel -initrd /mnt/guest/initrd -append "console=ttyS0 quiet no_timer_check" -serial stdio "$@" &
+trap "until [ -e /let-go/now ]; do sleep 0.2; done; kill $!; wait $!; exit" TERM
+wait $!
 SH
 launcher=${launcher/MEMORY/$(guest_memory)}
 
@@ -82,14 +84,16 @@ pod() { # NAME RESOURCE ATTEMPT: has the kubelet run a pod with one device of th
     apiVersion: "v1", kind: "Pod",
     metadata: {name: $name, namespace: "default", annotations: {attempt: $attempt}},
     spec: {
-      hostNetwork: true, restartPolicy: "Never", terminationGracePeriodSeconds: 20,
+      hostNetwork: true, restartPolicy: "Never", terminationGracePeriodSeconds: 120,
       containers: [{
         name: "vm", image: "localhost/busybox:1", imagePullPolicy: "Never", command: ["sh", "-c", $launcher, "launcher"],
         resources: {limits: {($resource): "1"}},
         securityContext: {capabilities: {add: ["IPC_LOCK"]}},
-        volumeMounts: [{name: "usr", mountPath: "/usr", readOnly: true}, {name: "guest", mountPath: "/mnt/guest", readOnly: true}]
+        volumeMounts: [{name: "usr", mountPath: "/usr", readOnly: true}, {name: "guest", mountPath: "/mnt/guest", readOnly: true},
+          {name: "let-go", mountPath: "/let-go", readOnly: true}]
       }],
-      volumes: [{name: "usr", hostPath: {path: "/usr"}}, {name: "guest", hostPath: {path: "/mnt/guest"}}]
+      volumes: [{name: "usr", hostPath: {path: "/usr"}}, {name: "guest", hostPath: {path: "/mnt/guest"}},
+        {name: "let-go", hostPath: {path: "/run/let-go"}}]
     }}' > "/run/$1.json"
   mv "/run/$1.json" "$manifests/$1.json"
 }
@@ -121,26 +125,39 @@ step "the first pod's VM starts"
 pod first "$(resource gpu)" 1
 guest_of first gpu 1
 
+refused() { # NAME FUNCTION ATTEMPT WHY: the kubelet does not let the pod in
+  pod "$1" "$(resource "$2")" "$3"
+  wait_for "[[ -n \$(status $1 $3 '.reason // empty') ]]" 60 || fail "the kubelet does not say no to $1"
+  expect_equal "attempt $3 of $1" UnexpectedAdmissionError "$(status "$1" "$3" .reason)"
+  expect_match "because of" "$4" "$(status "$1" "$3" .message)"
+  evidence "the kubelet says to $1, attempt $3" "$(status "$1" "$3" .message)"
+}
+
 step "a second pod that wants the group's other function waits"
-for attempt in 1 2; do
-  pod second "$(resource gpu-audio)" $attempt
-  wait_for "[[ -n \$(status second $attempt '.reason // empty') ]]" 60 || fail "the kubelet does not say no"
-  expect_equal "attempt $attempt" UnexpectedAdmissionError "$(status second $attempt .reason)"
-  expect_match "because of" "Requested: 1, Available: 0" "$(status second $attempt .message)"
-done
-evidence "the kubelet says" "$(status second 2 .message)"
+for attempt in 1 2; do refused second gpu-audio $attempt "Requested: 1, Available: 0"; done
 evidence "the plugin says" "$(of gpu-audio reason)"
 expect_match "held back" "$(dev gpu) of its IOMMU group $(group gpu) is allocated" "$(of gpu-audio reason)"
 expect_equal "another group's is free" "true false" "$(of other healthy) $(of other allocated)"
 expect "the first runs on" test "$(status first 1 .phase)" = Running
 
-step "the first ends"
+# The kubelet's pod resources lack a pod that is taken away before it has ended, and the kubelet itself gives its devices
+# out again.
+step "while the first is still ending, nobody gets its group"
 rm $manifests/first.json
+expect "the kubelet has forgotten it" wait_for "[[ -z \$(status first 1 .phase) ]]" 60
+refused third gpu 1 "/dev/vfio/$(group gpu) is open"
+rm $manifests/third.json
+expect_status "longer than the plugin asks again" 1 wait_for "[[ \$(of gpu allocated) == false ]]" 12
+refused second gpu-audio 3 "Requested: 1, Available: 0"
+expect "its QEMU runs on" pgrep -f "qemu-system-x86_64 .*host=$(dev gpu)"
+
+step "the first ends"
+touch /run/let-go/now
 wait_for "! pgrep -f 'qemu-system-x86_64 .*host=$(dev gpu)' > /dev/null" 120 || fail "its QEMU runs on"
 ended=$SECONDS
 
 step "the second pod's VM starts"
-phase=
+attempt=3 phase=
 while [[ $phase != Running ]]; do
   ((SECONDS < ended + 120)) || fail "it is still refused: $(status second "$attempt" .)"
   pod second "$(resource gpu-audio)" $((++attempt))
