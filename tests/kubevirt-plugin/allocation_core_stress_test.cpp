@@ -55,7 +55,10 @@ class Meetings {
 
 class During {
  public:
-  During(Meetings& meetings, Event event) : meetings_(meetings), event_(event) { meetings_.begin(event_); }
+  During(Meetings& meetings, Event event) : meetings_(meetings), event_(event) {
+    meetings_.begin(event_);
+    std::this_thread::yield();  // where there is one processor, others begin theirs now
+  }
   During(const During&) = delete;
   During& operator=(const During&) = delete;
   During(During&&) = delete;
@@ -205,7 +208,8 @@ class AllocationCoreStress : public testing::Test {
 };
 
 // An interleaving: two threads for each event, in an order and with pauses that chance makes, each for some
-// rounds. With fewer processors than threads they meet where one is interrupted or waits for another's lock.
+// rounds. With fewer processors than threads they meet where one is interrupted, waits for another's lock or
+// yields.
 TEST_F(AllocationCoreStress, NeverGivesAGroupToTwoPodsWhateverElseHappens) {
   for (unsigned interleaving = 0; interleaving < kInterleavings; ++interleaving) {
     std::mt19937 order(interleaving);
