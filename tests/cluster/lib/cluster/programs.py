@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that a test starts, ends and starts again, each with a log."""
+
+import pathlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class Failure(Exception):
+    """What must come did not; the message says what and where to look."""
+
+
+def wait_until(what: str, condition: Callable[[], Any], seconds: float) -> Any:
+    """The condition's first value that is true; Failure when none comes in time."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise Failure(f"not within {seconds:g} s: {what}")
+        time.sleep(0.1)
+    return value
+
+
+class Program:
+    """One program, at most once at a time. Its log grows over its starts."""
+
+    def __init__(self, logs: pathlib.Path, *command: str) -> None:
+        self.name = pathlib.Path(command[0]).name
+        self.log = logs / f"{self.name}.log"
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        assert self._process is None
+        with open(self.log, "ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        assert self._process
+        self._process.send_signal(how)
+        self._process.wait(60)
+        self._process = None
+
+    def wait_until(self, what: str, condition: Callable[[], Any], seconds: float) -> Any:
+        """As above, and at once a Failure when the program ends."""
+
+        def or_ended() -> Any:
+            assert self._process
+            if self._process.poll() is not None:
+                tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-10:])
+                raise Failure(f"{self.name} ended with {self._process.returncode}; its last words:\n{tail}")
+            return condition()
+        return wait_until(f"{what}; see {self.log}", or_ended, seconds)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ferry plugin` on a node of a cluster: what the API server shows and what pods get."""
+
+import json
+import os
+import pathlib
+import signal
+import time
+import unittest
+from typing import Any
+
+from cluster.gpus import NODE_OF_ALL, Host, number_of
+from cluster.kubernetes import Kubernetes
+from cluster.programs import Program, wait_until
+
+CARD = "nvidia.com/AD102_GEFORCE_RTX_4090"
+AUDIO = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"
+OTHER = "nvidia.com/GH100_H100_SXM5_80GB"
+ALL = {CARD: 2, AUDIO: 2, OTHER: 1}
+GROUPS = {"0000:01:00.0": 11, "0000:02:00.0": 12, "0000:03:00.0": 13}
+SHOW = "env | grep ^PCI_RESOURCE_; cd /dev/vfio; stat -c '%n %t:%T' *; echo END"
+
+
+class PluginTest(unittest.TestCase):
+    """Two cards, each with its audio in its group, and another GPU."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        begin = time.monotonic()
+        folder = pathlib.Path(os.environ["CLUSTER_FOLDER"])
+        cls.host = Host(folder / "host")
+        for address, group in list(GROUPS.items())[:2]:
+            cls.host.add(address, "10de:2684", "030000", group)
+            cls.host.add(address[:-1] + "1", "10de:22ba", "040300", group)
+        cls.host.add("0000:03:00.0", "10de:2330", "030200", 13)
+        cls.kubernetes = Kubernetes(pathlib.Path(os.environ["CLUSTER_PROGRAMS"]), folder, os.environ["CLUSTER_GROUP"])
+        cls.kubernetes.start()
+        cls.plugin = Program(cls.kubernetes.logs, os.environ["CLUSTER_BIN"] + "/ferry", "--host-root",
+                             str(cls.host.root), "plugin", "--companions")
+        cls.plugin.start()
+        cls.plugin.wait_until("all are allocatable", lambda: cls.kubernetes.devices() == ALL, 60)
+        print(f"the cluster is up after {time.monotonic() - begin:.0f} s")
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.plugin.stop()
+
+    def setUp(self) -> None:
+        self.addCleanup(self.expect_allocatable, ALL)  # the release of a group is learnt in some seconds
+        self.addCleanup(self.kubernetes.remove_pods)
+
+    def expect_allocatable(self, wanted: dict[str, int]) -> None:
+        wait_until(f"{wanted} are allocatable", lambda: self.kubernetes.devices() == wanted, 60)
+
+    def shown_by(self, pod: str) -> list[str]:
+        """The lines of SHOW in a pod that runs."""
+        self.kubernetes.wait_for_pod(pod)
+        log = wait_until(f"{pod} has said all", lambda: [
+            lines for lines in [self.kubernetes.kubectl("logs", pod).splitlines()] if "END" in lines], 60)
+        return log[0][:-1]
+
+    def device_of(self, pod: str) -> str:
+        return self.shown_by(pod)[0].split("=")[1]
+
+    def noted_by_kubelet(self) -> dict[str, list[str]]:
+        """What the kubelet itself keeps: resource -> the IDs that are Healthy."""
+        file = pathlib.Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
+        found: dict[str, list[str]] = json.loads(file.read_text())["Data"]["RegisteredDevices"]
+        return {resource: sorted(ids) for resource, ids in found.items()}
+
+    def status_of(self, pod: str) -> tuple[str, Any]:
+        status = self.kubernetes.pod(pod)
+        return status["phase"], [one["message"] for one in status.get("conditions", []) if "message" in one]
+
+    def test_a_pod_gets_its_environment_and_its_nodes(self) -> None:
+        self.kubernetes.run_pod("one", {OTHER: 1}, SHOW)
+
+        def shown(name: str, number: int) -> str:
+            return f"{name} {os.major(number):x}:{os.minor(number):x}"
+        self.assertEqual(["PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB=0000:03:00.0",
+                          shown("13", number_of(13)), shown("vfio", NODE_OF_ALL)], self.shown_by("one"))
+
+    def test_a_pod_gets_two_of_a_kind(self) -> None:
+        self.kubernetes.run_pod("both", {CARD: 2}, SHOW)
+        environment, *nodes = self.shown_by("both")
+        self.assertEqual(["0000:01:00.0", "0000:02:00.0"], sorted(environment.split("=")[1].split(",")))
+        self.assertEqual(["11", "12", "vfio"], [node.split()[0] for node in nodes])
+        self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1})
+
+    def test_a_pod_waits_for_the_rest_of_a_group(self) -> None:
+        self.kubernetes.run_pod("cards", {CARD: 2}, SHOW)
+        self.shown_by("cards")
+        self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1})
+        self.kubernetes.run_pod("audio", {AUDIO: 1}, SHOW)
+        wait_until("the scheduler has looked", lambda: self.status_of("audio")[1], 60)
+        phase, messages = self.status_of("audio")
+        self.assertEqual("Pending", phase)
+        self.assertIn(f"Insufficient {AUDIO}", messages[0])
+        self.kubernetes.kubectl("delete", "pod", "cards", "--grace-period=5")
+        self.assertIn(self.device_of("audio"), ("0000:01:00.1", "0000:02:00.1"))
+
+    def test_an_unhealthy_device_is_not_allocatable_until_it_is_healthy_again(self) -> None:
+        self.host.remove_node(12)
+        self.addCleanup(self.host.add_node, 12)
+        self.expect_allocatable({CARD: 1, AUDIO: 1, OTHER: 1})
+        self.assertEqual(ALL, self.kubernetes.devices("capacity"), "it is still the node's")
+        self.kubernetes.run_pod("one", {CARD: 1}, SHOW)
+        self.assertEqual("0000:01:00.0", self.device_of("one"))
+        self.host.add_node(12)
+        self.expect_allocatable({CARD: 2, AUDIO: 1, OTHER: 1})
+
+    def test_twenty_kubelets_know_every_device_once_each(self) -> None:
+        self.kubernetes.run_pod("before", {CARD: 1}, SHOW)
+        held = self.device_of("before")
+        with_one_held = {CARD: 2, AUDIO: 1, OTHER: 1}
+        self.expect_allocatable(with_one_held)
+        cards = ["0000:01:00.0", "0000:02:00.0"]
+        healthy = {CARD: cards, AUDIO: [f"{card[:-1]}1" for card in cards if card != held], OTHER: ["0000:03:00.0"]}
+        seconds = []
+        for number in range(20):
+            self.kubernetes.restart_kubelet(signal.SIGTERM if number % 2 else signal.SIGKILL)
+            begin = time.monotonic()
+            while (now := self.kubernetes.devices()) != with_one_held:
+                self.assertEqual({}, {name: count for name, count in now.items() if count > ALL.get(name, 0)})
+                self.assertLess(time.monotonic() - begin, 60, f"after restart {number}: {now}")
+            seconds.append(time.monotonic() - begin)
+            self.assertEqual({resource: 1 for resource in ALL}, self.kubernetes.registrations(), f"restart {number}")
+            self.assertEqual(healthy, self.noted_by_kubelet())
+            self.assertEqual(ALL, self.kubernetes.devices("capacity"))
+        print(f"all are back {max(seconds):.1f} s, at most, after the kubelet's first report")
+
+        self.assertEqual("Running", self.kubernetes.pod("before")["phase"])
+        self.kubernetes.run_pod("after", {CARD: 1}, SHOW)
+        self.assertNotEqual(held, self.device_of("after"))
+        self.kubernetes.run_pod("too-many", {CARD: 1}, SHOW)
+        wait_until("the scheduler has looked", lambda: self.status_of("too-many")[1], 60)
+        self.assertEqual("Pending", self.status_of("too-many")[0])
