@@ -57,7 +57,8 @@ resource() { # NAME: what the kubelet calls its kind
   offered ".resources[] | select(.devices[].id == \"$(dev "$1")\") | .name"
 }
 all_free() {
-  [[ $(offered '[.resources[] | select(.registered) | .devices[] | select(.healthy and (.allocated | not))] | length') == 3 ]]
+  [[ $(offered '[.resources[] | select(.registered) | .devices[] | select(.healthy and (.allocated | not))]
+    | length') == 3 ]]
 }
 expect "three, each Healthy" wait_for all_free 60
 for name in gpu gpu-audio other; do evidence "$name" "$(resource $name) $(dev $name)"; done
@@ -79,20 +80,25 @@ wait $!
 SH
 launcher=${launcher/MEMORY/$(guest_memory)}
 
-pod() { # NAME RESOURCE ATTEMPT: has the kubelet run a pod with one device of the resource; another ATTEMPT is another pod
+pod() { # NAME RESOURCE ATTEMPT: one device of the resource for a pod; another ATTEMPT is another pod to the kubelet
   jq -n --arg name "$1" --arg resource "$2" --arg attempt "$3" --arg launcher "$launcher" '{
     apiVersion: "v1", kind: "Pod",
     metadata: {name: $name, namespace: "default", annotations: {attempt: $attempt}},
     spec: {
       hostNetwork: true, restartPolicy: "Never", terminationGracePeriodSeconds: 120,
       containers: [{
-        name: "vm", image: "localhost/busybox:1", imagePullPolicy: "Never", command: ["sh", "-c", $launcher, "launcher"],
+        name: "vm", image: "localhost/busybox:1", imagePullPolicy: "Never",
+        command: ["sh", "-c", $launcher, "launcher"],
         resources: {limits: {($resource): "1"}},
         securityContext: {capabilities: {add: ["IPC_LOCK"]}},
-        volumeMounts: [{name: "usr", mountPath: "/usr", readOnly: true}, {name: "guest", mountPath: "/mnt/guest", readOnly: true},
+        volumeMounts: [
+          {name: "usr", mountPath: "/usr", readOnly: true},
+          {name: "guest", mountPath: "/mnt/guest", readOnly: true},
           {name: "let-go", mountPath: "/let-go", readOnly: true}]
       }],
-      volumes: [{name: "usr", hostPath: {path: "/usr"}}, {name: "guest", hostPath: {path: "/mnt/guest"}},
+      volumes: [
+        {name: "usr", hostPath: {path: "/usr"}},
+        {name: "guest", hostPath: {path: "/mnt/guest"}},
         {name: "let-go", hostPath: {path: "/run/let-go"}}]
     }}' > "/run/$1.json"
   mv "/run/$1.json" "$manifests/$1.json"
@@ -140,8 +146,8 @@ expect_match "held back" "$(dev gpu) of its IOMMU group $(group gpu) is allocate
 expect_equal "another group's is free" "true false" "$(of other healthy) $(of other allocated)"
 expect "the first runs on" test "$(status first 1 .phase)" = Running
 
-# The kubelet's pod resources lack a pod that is taken away before it has ended, and the kubelet itself gives its devices
-# out again.
+# The kubelet's pod resources lack a pod that is taken away before it has ended, and the kubelet itself gives its
+# devices out again.
 step "while the first is still ending, nobody gets its group"
 rm $manifests/first.json
 expect "the kubelet has forgotten it" wait_for "[[ -z \$(status first 1 .phase) ]]" 60

@@ -21,8 +21,9 @@ def run_inside(script: pathlib.Path, arguments: list[str]) -> int:
     arguments; returns its exit status."""
     group = f"ferry-cluster-{os.getpid()}"
     # setpriv: the box goes when we do, even when we are killed.
-    command = ["setpriv", "--pdeathsig", "SIGKILL", "--", "unshare", "--mount", "--propagation", "private", "--net", "--ipc",
-               "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, str(script), "--inside", group]
+    command = ["setpriv", "--pdeathsig", "SIGKILL", "--", "unshare", "--mount", "--propagation", "private", "--net",
+               "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, str(script),
+               "--inside", group]
     try:
         return subprocess.run([*command, *arguments], check=False).returncode
     finally:

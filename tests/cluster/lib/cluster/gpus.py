@@ -2,8 +2,8 @@
 """A host with GPUs as far as a device plugin sees one: sysfs as files, nodes that stand in for /dev/vfio's.
 
 The plugin has all of it below a root of its own; the kubelet, the container runtime and so the pods have the nodes in
-/dev/vfio, and the plugin's root shows the same. The node of group N is a device of its own number, so that a pod can say
-which one it got.
+/dev/vfio, and the plugin's root shows the same. The node of group N is a device of its own number, so that a pod can
+say which one it got.
 """
 
 import os

@@ -43,7 +43,8 @@ class Kubernetes:
     def __init__(self, programs: pathlib.Path, folder: pathlib.Path, control_group: str) -> None:
         """`programs`: as scripts/lib/kubernetes makes them. `folder`: for certificates, data and logs."""
         self._programs, self._folder = programs, folder
-        os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"  # where containerd looks for its shim, and that for runc
+        # Where containerd looks for its shim, and that for runc.
+        os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
         self.logs = folder / "logs"
         self.logs.mkdir()
         self._kubeconfig = folder / "kubeconfig"
@@ -86,9 +87,10 @@ class Kubernetes:
         server = self._program(
             "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--secure-port=6443",
             f"--advertise-address={NODE_ADDRESS}", f"--cert-dir={self._folder}/certificates",
-            "--service-cluster-ip-range=10.96.0.0/24", f"--token-auth-file={tokens}", "--authorization-mode=AlwaysAllow",
+            "--service-cluster-ip-range=10.96.0.0/24", "--kubelet-preferred-address-types=InternalIP",
+            f"--token-auth-file={tokens}", "--authorization-mode=AlwaysAllow",
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition", "--service-account-issuer=https://box",
-            "--kubelet-preferred-address-types=InternalIP", f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}")
+            f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}")
         server.start()
         server.wait_until("the API server is ready", lambda: self.try_kubectl("get", "--raw", "/readyz"), 180)
         self._program("kube-scheduler", f"--kubeconfig={self._kubeconfig}", "--leader-elect=false", "--port=0").start()
