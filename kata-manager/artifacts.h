@@ -35,9 +35,10 @@ inline constexpr const char* kArtifactsDir = "/opt/nvidia-gpu-operator/artifacts
 /// Where a registry is asked instead: mirrors, and registries that speak plain HTTP.
 struct RegistryEndpoints {
   std::string registry;  ///< as references name it: "docker.io", "registry.example:5000"
-  /// "https://HOST[:PORT]" or "http://HOST[:PORT]", in the order in which they are asked. The registry itself
-  /// comes last, over https, unless one of these is it. Plain HTTP is spoken only where it is said here, and
-  /// with the loopback.
+  /// "https://HOST[:PORT]" or "http://…", in the order in which they are asked; a path behind it goes in
+  /// front of the repository, as mirrors with several upstreams have it. The registry itself comes last, over
+  /// https, unless one of these is it. Plain HTTP is spoken only where it is said here, and with the
+  /// loopback.
   std::vector<std::string> endpoints;
 };
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "common/result.h"
+
+namespace ferry {
+
+/// SHA-256 or SHA-512 of bytes as they come, by OpenSSL.
+class ContentHash {
+ public:
+  /// "sha256" or "sha512", as Digest::parse() lets through.
+  explicit ContentHash(std::string_view algorithm = "sha256");
+  void add(std::string_view bytes);
+  /// Lower-case hexadecimal digits; nothing more may be added.
+  std::string hex();
+
+ private:
+  struct Free {
+    void operator()(void* context) const;
+  };
+  std::unique_ptr<void, Free> context_;
+};
+
+/// SHA-256 of an open file from its beginning; where it is read at does not move.
+Result<std::string> sha256_of(int fd, const std::string& path);
+
+}  // namespace ferry

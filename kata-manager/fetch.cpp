@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/fetch.h"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kata-manager/artifact_store.h"
+#include "kata-manager/kata_files.h"
+#include "kata-manager/registry.h"
+#include "kata-manager/tree_listing.h"
+#include "kata-manager/version_builder.h"
+#include "kata-manager/version_switch.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::string_view kFileScheme = "file://";
+
+class Fetch {
+ public:
+  Fetch(HostFs& host, const FetchRequest& request, const FetchWorld& world, ArtifactPlaces places)
+      : host_(&host), request_(&request), world_(&world), places_(std::move(places)) {}
+
+  Result<Artifact> from_folder() {
+    const std::filesystem::path folder = request_->url.substr(kFileScheme.size());
+    const bool climbs = std::ranges::any_of(folder, [](const auto& part) { return part == ".."; });
+    if (!folder.is_absolute() || climbs)
+      return fail(Errc::usage, fmt::format("'{}' names no folder: file:///DIR does", request_->url));
+    const auto inside = folder.lexically_normal().relative_path();
+    auto files = list(inside, true);
+    if (!files) return fail(std::move(files).error().during(request_->url));
+    Artifact artifact = described(std::move(*files));
+    artifact.digest = digest_of(artifact.files);
+    artifact.version = "/" / inside;
+    if (auto chosen = choose(artifact, inside); !chosen) return fail(std::move(chosen).error());
+    if (inside == places_.link()) return artifact;
+    auto switched = switch_link(*host_, places_, artifact.version);
+    if (!switched) return fail(std::move(switched).error());
+    artifact.changed = *switched;
+    return artifact;
+  }
+
+  Result<Artifact> from_registry() {
+    auto reference = ImageReference::parse(request_->url);
+    if (!reference) return fail(std::move(reference).error());
+    if (reference->digest) {
+      // What is asked for by its digest cannot have changed.
+      if (auto current = version_in_use(*host_, places_)) {
+        auto here = sound(*current);
+        if (here && here->url == request_->url && request_->architecture.empty())
+          return use(std::move(*here), *current);
+      }
+    }
+    auto credentials = DockerConfig::parse(request_->docker_config);
+    if (!credentials) return fail(std::move(credentials).error());
+    auto registry = RegistryClient::open({.reference = *reference,
+                                          .credentials = *credentials,
+                                          .registries = request_->registries,
+                                          .authorities = request_->authorities,
+                                          .limits = request_->limits,
+                                          .patience = request_->patience,
+                                          .pause = world_->pause});
+    if (!registry) return fail(std::move(registry).error());
+    auto artifact = asked(*registry, *reference);
+    if (!artifact && credentials->names_helpers() && artifact.error().code == Errc::failed)
+      artifact.error().hint += "; programs that docker asks for credentials are not asked";
+    if (!artifact) return fail(std::move(artifact).error().during(reference->text()));
+    const auto& notes = registry->notes();
+    artifact->notes.insert(artifact->notes.begin(), notes.begin(), notes.end());
+    return artifact;
+  }
+
+ private:
+  Result<Artifact> asked(RegistryClient& registry, const ImageReference& reference) {
+    auto document = registry.manifest(reference.wanted());
+    if (!document) return fail(std::move(document).error());
+    auto parsed = parse_manifest(document->bytes, document->content_type, request_->limits);
+    if (!parsed) return fail(std::move(parsed).error());
+    if (const auto* const index = std::get_if<ImageIndex>(&*parsed)) {
+      auto platform = choose_platform(
+          *index, request_->architecture.empty() ? own_architecture() : request_->architecture);
+      if (!platform) return fail(std::move(platform).error());
+      document = registry.manifest(platform->digest.text());
+      if (!document) return fail(std::move(document).error());
+      parsed = parse_manifest(document->bytes, document->content_type, request_->limits);
+      if (!parsed) return fail(std::move(parsed).error());
+    }
+    const auto* const manifest = std::get_if<ArtifactManifest>(&*parsed);
+    if (manifest == nullptr) return fail(Errc::malformed_host, "manifest: an index leads to an index");
+    const std::string version = document->digest.file_name();
+    auto here = sound(version);
+    auto artifact = here ? use(std::move(*here), version) : made(registry, *manifest, document->digest);
+    if (!artifact) return artifact;
+    const auto passed_over =
+        std::ranges::count(manifest->layers, ArtifactLayer::Use::nothing, &ArtifactLayer::use);
+    if (passed_over > 0)
+      artifact->notes.push_back(
+          fmt::format("layers without a title that are no archive were passed over: {}", passed_over));
+    return artifact;
+  }
+
+  // A version that is here, whole as far as can be told.
+  Result<Artifact> sound(const std::string& version) {
+    auto artifact = read_record(*host_, request_->artifacts_dir, request_->name, version);
+    if (!artifact) return artifact;
+    auto files = list(places_.version(version), request_->check_contents);
+    if (!files) return fail(std::move(files).error());
+    std::vector<ArtifactFile> recorded = artifact->files;
+    if (!request_->check_contents)
+      for (ArtifactFile& file : recorded) file.sha256.clear();
+    if (*files == recorded) return artifact;
+    return fail(Errc::not_found, "it is not as it was recorded");
+  }
+
+  Result<Artifact> use(Artifact artifact, const std::string& version) {
+    const Artifact before = artifact;
+    artifact.url = request_->url;
+    if (auto chosen = choose(artifact, places_.version(version)); !chosen)
+      return fail(std::move(chosen).error());
+    if (artifact.url != before.url || artifact.configuration != before.configuration) {
+      if (auto written = host_->write_file(places_.record(version), record_text(artifact)); !written)
+        return fail(std::move(written).error());
+      artifact.changed = true;
+    }
+    auto switched = switch_link(*host_, places_, places_.link_target(version));
+    if (!switched) return fail(std::move(switched).error());
+    artifact.changed |= *switched;
+    return artifact;
+  }
+
+  Result<Artifact> made(RegistryClient& registry, const ArtifactManifest& manifest, const Digest& digest) {
+    if (auto built = build_version(*host_, places_, registry, manifest, *request_, *world_); !built)
+      return fail(std::move(built).error());
+    const auto staging = places_.store() / kStaging;
+    auto files = list(staging, true);
+    if (!files) return fail(std::move(files).error());
+    Artifact artifact = described(std::move(*files));
+    artifact.digest = digest.text();
+    artifact.version = "/" / places_.version(digest.file_name());
+    artifact.changed = true;
+    if (auto chosen = choose(artifact, staging); !chosen) return fail(std::move(chosen).error());
+    // The record first: one whose folder is not there says nothing.
+    if (auto written = host_->write_file(places_.record(digest.file_name()), record_text(artifact)); !written)
+      return fail(std::move(written).error());
+    if (auto published = publish_staging(*host_, places_, digest.file_name()); !published)
+      return fail(std::move(published).error());
+    auto switched = switch_link(*host_, places_, places_.link_target(digest.file_name()));
+    if (!switched) return fail(std::move(switched).error());
+    if (auto tidied = tidy_store(*host_, places_, true); !tidied) return fail(std::move(tidied).error());
+    return artifact;
+  }
+
+  Artifact described(std::vector<ArtifactFile> files) const {
+    Artifact artifact;
+    artifact.name = request_->name;
+    artifact.url = request_->url;
+    artifact.folder = "/" / places_.link();
+    artifact.files = std::move(files);
+    return artifact;
+  }
+
+  Result<> choose(Artifact& artifact, const std::filesystem::path& folder) const {
+    auto chosen = choose_configuration(artifact.files, request_->configuration);
+    if (!chosen) return fail(std::move(chosen).error());
+    if (auto checked = check_configuration(*host_, folder, *chosen); !checked) return checked;
+    artifact.configuration = artifact.folder / *chosen;
+    return {};
+  }
+
+  Result<std::vector<ArtifactFile>> list(const std::filesystem::path& folder, bool contents) const {
+    auto opened = host_->open(folder, O_RDONLY | O_DIRECTORY);
+    if (!opened && is_gone(opened.error()))
+      return fail(Errc::not_found, fmt::format("/{} is not there", folder.string()));
+    if (!opened) return fail(std::move(opened).error());
+    return list_tree(std::move(*opened), contents, request_->limits.files);
+  }
+
+  static std::string digest_of(const std::vector<ArtifactFile>& files) {
+    ContentHash hash;
+    for (const ArtifactFile& file : files) {
+      hash.add(file.path.string() + '\0' + file.sha256 + '\0' + file.link + '\n');
+    }
+    return "sha256:" + hash.hex();
+  }
+
+  HostFs* host_;
+  const FetchRequest* request_;
+  const FetchWorld* world_;
+  ArtifactPlaces places_;
+};
+
+}  // namespace
+
+Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const FetchWorld& world) {
+  auto places = ArtifactPlaces::of(request.artifacts_dir, request.name);
+  if (!places) return fail(std::move(places).error());
+  if (auto top = open_or_make_folder(host, places->top()); !top) return fail(std::move(top).error());
+  const auto lock = lock_artifacts(host, places->top());
+  if (!lock) return fail(lock.error());
+  if (auto tidied = tidy_store(host, *places, false); !tidied) return fail(std::move(tidied).error());
+  Fetch fetch(host, request, world, *places);
+  return request.url.starts_with(kFileScheme) ? fetch.from_folder() : fetch.from_registry();
+}
+
+}  // namespace ferry

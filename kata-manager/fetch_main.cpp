@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// ferry-fetch: the one program of Ferry that loads libcurl and libarchive. Brings one artifact onto the host:
+// what is wanted on stdin, what comes of it on stdout (fetch_protocol.h).
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <string_view>
+#include <unistd.h>
+
+#include "common/exit_status.h"
+#include "common/version.h"
+#include "kata-manager/fetch.h"
+#include "kata-manager/fetch_protocol.h"
+
+namespace ferry {
+namespace {
+
+std::string everything(std::FILE* from) {
+  std::string text;
+  for (int c = std::fgetc(from); c != EOF; c = std::fgetc(from)) text.push_back(static_cast<char>(c));
+  return text;
+}
+
+bool tell(const std::string& line) {
+  return std::fputs(line.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+}
+
+ExitStatus answer(const Error& error) {
+  return tell(told_text(error)) ? exit_status_of(error) : ExitStatus::failed;
+}
+
+ExitStatus run() {
+  const auto job = read_job(everything(stdin));
+  if (!job) return answer(job.error());
+  HostFs host(job->host_root);
+  const auto artifact =
+      fetch_here(host, job->request, {.told = [](const FetchProgress& p) { return tell(told_text(p)); }});
+  if (!artifact) return answer(artifact.error());
+  return tell(told_text(*artifact)) ? ExitStatus::done : ExitStatus::failed;
+}
+
+}  // namespace
+}  // namespace ferry
+
+int main(int argc, char** argv) {
+  using namespace ferry;
+  if (argc > 1) {
+    if (std::string_view(argv[1]) == "--version") {
+      (void)std::printf("ferry-fetch %s\n", kVersion);
+      return 0;
+    }
+    (void)std::fputs("ferry-fetch is started by ferry, with a request on its standard input.\n", stderr);
+    return std::string_view(argv[1]) == "--help" ? 0 : static_cast<int>(ExitStatus::usage);
+  }
+  // Nobody listens any more: that is told by the write, and ends the fetch in an orderly way.
+  (void)std::signal(SIGPIPE, SIG_IGN);
+  try {
+    return static_cast<int>(run());
+  } catch (const std::exception& failure) {
+    (void)answer({.code = make_error_code(Errc::failed), .message = failure.what(), .hint = {}});
+    return static_cast<int>(ExitStatus::failed);
+  }
+}

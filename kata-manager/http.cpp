@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/http.h"
+
+#include <algorithm>
+#include <array>
+#include <curl/curl.h>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "common/version.h"
+#include "kata-manager/image_reference.h"
+
+namespace ferry {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  return out;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+struct FreeUrl {
+  void operator()(CURLU* url) const { ::curl_url_cleanup(url); }
+};
+struct FreeList {
+  void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }
+};
+using Url = std::unique_ptr<CURLU, FreeUrl>;
+using List = std::unique_ptr<curl_slist, FreeList>;
+
+// What one request has while libcurl calls back.
+struct Exchange {
+  const HttpRequest* request = nullptr;
+  CURL* curl = nullptr;
+  HttpReply reply;
+  std::optional<Error> failure;
+};
+
+constexpr int kOk = 200;
+constexpr int kPartial = 206;
+constexpr std::size_t kMostHeaders = 200;  // a server that sends more is up to no good
+
+std::size_t take_header(const char* bytes, std::size_t size, std::size_t count, void* to) {
+  auto& exchange = *static_cast<Exchange*>(to);
+  const std::string_view line = trimmed({bytes, size * count});
+  if (line.starts_with("HTTP/")) {  // each reply begins anew, "100 Continue" too
+    exchange.reply.headers.clear();
+  } else if (const auto colon = line.find(':'); colon != std::string_view::npos) {
+    if (exchange.reply.headers.size() >= kMostHeaders) return 0;
+    exchange.reply.headers.emplace(lower(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
+  }
+  return size * count;
+}
+
+std::size_t take_body(const char* bytes, std::size_t size, std::size_t count, void* to) {
+  auto& exchange = *static_cast<Exchange*>(to);
+  const std::string_view chunk(bytes, size * count);
+  long status = 0;
+  ::curl_easy_getinfo(exchange.curl, CURLINFO_RESPONSE_CODE, &status);
+  exchange.reply.status = static_cast<int>(status);
+  if (exchange.request->body && (status == kOk || status == kPartial)) {
+    if (auto taken = exchange.request->body(exchange.reply, chunk); !taken) {
+      exchange.failure = std::move(taken).error();
+      return 0;
+    }
+    return chunk.size();
+  }
+  if (exchange.reply.text.size() + chunk.size() > exchange.request->most_text) {
+    exchange.failure = {
+        .code = make_error_code(Errc::refused),
+        .message = fmt::format("the answer has more than {} bytes, the limit", exchange.request->most_text),
+        .hint = {}};
+    return 0;
+  }
+  exchange.reply.text += chunk;
+  return chunk.size();
+}
+
+Errc code_of(CURLcode code) {
+  switch (static_cast<int>(code)) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+    case CURLE_SSL_CERTPROBLEM:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+    case CURLE_WRITE_ERROR:
+    case CURLE_OUT_OF_MEMORY:
+      return Errc::failed;
+    default:
+      return Errc::unreachable;
+  }
+}
+
+Result<Url> parsed_url(const std::string& text) {
+  Url url(::curl_url());
+  if (url == nullptr) throw std::bad_alloc();
+  if (::curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) != CURLUE_OK)
+    return fail(Errc::malformed_host, fmt::format("'{}' is no URL", text));
+  return url;
+}
+
+std::string part(const Url& url, CURLUPart which, unsigned flags = 0) {
+  char* text = nullptr;
+  if (::curl_url_get(url.get(), which, &text, flags) != CURLUE_OK) return {};
+  std::string out(text);
+  ::curl_free(text);
+  return out;
+}
+
+}  // namespace
+
+std::string HttpReply::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? std::string() : found->second;
+}
+
+struct HttpClient::Easy {
+  CURL* curl = nullptr;
+};
+
+HttpClient::HttpClient(const FetchPatience& patience, std::string authorities)
+    : patience_(patience), authorities_(std::move(authorities)), easy_(std::make_unique<Easy>()) {
+  static const CURLcode kReady = ::curl_global_init(CURL_GLOBAL_DEFAULT);
+  easy_->curl = kReady == CURLE_OK ? ::curl_easy_init() : nullptr;
+  if (easy_->curl == nullptr) throw std::bad_alloc();
+}
+
+HttpClient::~HttpClient() {
+  ::curl_easy_cleanup(easy_->curl);
+}
+
+Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
+  CURL* const curl = easy_->curl;
+  const auto origin = HttpOrigin::of(request.url);
+  if (!origin) return fail(origin.error());
+  ::curl_easy_reset(curl);  // connections stay open
+  Exchange exchange{.request = &request, .curl = curl, .reply = {}, .failure = {}};
+  std::array<char, CURL_ERROR_SIZE> why{};
+  List headers;
+  for (const std::string& header : request.headers) {
+    curl_slist* longer = ::curl_slist_append(headers.get(), header.c_str());
+    if (longer == nullptr) throw std::bad_alloc();
+    (void)headers.release();
+    headers.reset(longer);
+  }
+
+  ::curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
+  ::curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  ::curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+  ::curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
+  ::curl_easy_setopt(curl, CURLOPT_USERAGENT, (std::string("ferry/") + kVersion).c_str());
+  ::curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
+  ::curl_easy_setopt(curl, CURLOPT_HEADERDATA, &exchange);
+  ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+  ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &exchange);
+  ::curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why.data());
+  ::curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(patience_.connect.count()));
+  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(patience_.slow_bytes));
+  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(patience_.slow.count()));
+  ::curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+  ::curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L);
+  ::curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L);
+  // A proxy of the environment cannot reach this machine's own loopback.
+  if (origin->is_loopback()) ::curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+  if (!authorities_.empty()) {
+    // The system's own stay, by their folder.
+    curl_blob blob{.data = authorities_.data(), .len = authorities_.size(), .flags = CURL_BLOB_NOCOPY};
+    ::curl_easy_setopt(curl, CURLOPT_CAINFO_BLOB, &blob);
+  }
+  if (!request.username.empty() || !request.password.empty()) {
+    ::curl_easy_setopt(curl, CURLOPT_HTTPAUTH, CURLAUTH_BASIC);
+    ::curl_easy_setopt(curl, CURLOPT_USERNAME, request.username.c_str());
+    ::curl_easy_setopt(curl, CURLOPT_PASSWORD, request.password.c_str());
+  }
+  if (request.form) {
+    ::curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.form->size()));
+    ::curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.form->c_str());
+  }
+
+  const CURLcode code = ::curl_easy_perform(curl);
+  if (exchange.failure) return fail(std::move(*exchange.failure));
+  if (code != CURLE_OK) {
+    const std::string_view said = why.front() != '\0' ? why.data() : ::curl_easy_strerror(code);
+    return fail(code_of(code), fmt::format("{}: {}", origin->text(), said),
+                code == CURLE_PEER_FAILED_VERIFICATION
+                    ? "name the authority that signed its certificate, if it is yours"
+                    : "");
+  }
+  long status = 0;
+  ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  exchange.reply.status = static_cast<int>(status);
+  curl_off_t seconds = 0;
+  ::curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &seconds);
+  exchange.reply.retry_after = std::chrono::seconds(seconds);
+  return std::move(exchange.reply);
+}
+
+Result<HttpOrigin> HttpOrigin::of(const std::string& url) {
+  auto parsed = parsed_url(url);
+  if (!parsed) return fail(std::move(parsed).error());
+  HttpOrigin origin{.scheme = part(*parsed, CURLUPART_SCHEME),
+                    .host = lower(part(*parsed, CURLUPART_HOST)),
+                    .port = part(*parsed, CURLUPART_PORT, CURLU_DEFAULT_PORT)};
+  if ((origin.scheme != "http" && origin.scheme != "https") || origin.host.empty())
+    return fail(Errc::malformed_host, fmt::format("'{}' is no URL of http or https", url));
+  if (!part(*parsed, CURLUPART_USER).empty() || !part(*parsed, CURLUPART_PASSWORD).empty())
+    return fail(Errc::malformed_host, fmt::format("a URL of {} has credentials in it", origin.host));
+  return origin;
+}
+
+bool HttpOrigin::is_loopback() const {
+  return ferry::is_loopback(host);
+}
+
+Result<std::string> resolve_url(const std::string& base, const std::string& location) {
+  auto url = parsed_url(base);
+  if (!url) return fail(std::move(url).error());
+  if (::curl_url_set(url->get(), CURLUPART_URL, location.c_str(), 0) != CURLUE_OK)
+    return fail(Errc::malformed_host, fmt::format("'{}' is no URL", location));
+  std::string whole = part(*url, CURLUPART_URL);
+  if (auto origin = HttpOrigin::of(whole); !origin) return fail(std::move(origin).error());
+  return whole;
+}
+
+std::string url_escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '-' || c == '.' || c == '_' || c == '~';
+    if (plain) {
+      out.push_back(c);
+    } else {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/strict_json.h"
+
+#include <set>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+// More than any document read here has; a deeper one is made to be trouble.
+constexpr int kDeepest = 64;
+
+class Keys {
+ public:
+  // Called by the parser at each step; what is returned is whether to keep the value.
+  bool seen(int depth, json::parse_event_t event, const json& value) {
+    too_deep |= depth > kDeepest;
+    if (event == json::parse_event_t::object_start) {
+      open_.emplace_back();
+    } else if (event == json::parse_event_t::object_end && !open_.empty()) {
+      open_.pop_back();
+    } else if (event == json::parse_event_t::key && !open_.empty()) {
+      const auto& key = value.get_ref<const std::string&>();
+      if (!open_.back().insert(key).second && twice.empty()) twice = "'" + key + "'";
+    }
+    return !too_deep;
+  }
+
+  std::string twice;
+  bool too_deep = false;
+
+ private:
+  std::vector<std::set<std::string>> open_;
+};
+
+}  // namespace
+
+Result<json> parse_strict_json(std::string_view text, const std::string& what, Errc code) {
+  Keys keys;
+  try {
+    json parsed = json::parse(text, [&](int depth, json::parse_event_t event, const json& value) {
+      return keys.seen(depth, event, value);
+    });
+    if (keys.too_deep) return fail(code, what + ": it is nested too deeply");
+    if (!keys.twice.empty()) return fail(code, what + ": the key " + keys.twice + " is there twice");
+    return parsed;
+  } catch (const json::exception& error) {
+    return fail(code, what + ": " + error.what());
+  }
+}
+
+}  // namespace ferry
