@@ -14,10 +14,10 @@
 namespace ferry {
 
 struct RegistryCredentials {
-  std::string username;
-  std::string password;
-  std::string identity_token;  ///< an OAuth2 refresh token; counts before a password
-  std::string registry_token;  ///< a bearer token that is ready
+  std::string username = {};
+  std::string password = {};
+  std::string identity_token = {};  ///< an OAuth2 refresh token; counts before a password
+  std::string registry_token = {};  ///< a bearer token that is ready
   bool empty() const {
     return username.empty() && password.empty() && identity_token.empty() && registry_token.empty();
   }

@@ -128,6 +128,7 @@ class Fetch {
     auto switched = switch_link(*host_, places_, places_.link_target(version));
     if (!switched) return fail(std::move(switched).error());
     artifact.changed |= *switched;
+    if (auto tidied = tidy_store(*host_, places_, true); !tidied) return fail(std::move(tidied).error());
     return artifact;
   }
 

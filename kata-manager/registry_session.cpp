@@ -117,12 +117,13 @@ Result<HttpReply> RegistrySession::patiently(const std::function<Result<HttpRepl
                                              const std::function<std::uint64_t()>& have) {
   constexpr std::uint64_t kGain = 1ULL << 20;
   auto next_pause = patience_.first_pause;
+  std::uint64_t mark = have ? have() : 0;
   for (unsigned failures = 0;;) {
-    const std::uint64_t before = have ? have() : 0;
     auto reply = once();
     const bool again = reply ? may_mend(reply->status) : reply.error().code == Errc::unreachable;
     if (!again) return reply;
-    if (have && have() >= before + kGain) {
+    if (have && have() >= mark + kGain) {
+      mark = have();
       failures = 0;
       next_pause = patience_.first_pause;
     }

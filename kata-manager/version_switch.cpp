@@ -75,6 +75,13 @@ Result<> tidy_store(const HostFs& host, const ArtifactPlaces& places, bool blobs
   } else if (::unlinkat(store->get(), kNewLink, 0) != 0 && errno != ENOENT) {
     return fail(error_from_errno(errno, "tidy /" + places.store().string()));
   }
+  const auto names = host.list(places.store());
+  if (!names) return fail(names.error());
+  for (const std::string& name : *names) {
+    // What a file is called while it is written.
+    if (!name.starts_with('.')) continue;
+    if (auto removed = remove_all(host, places.store() / name); !removed) return removed;
+  }
   auto removed = remove_all(host, places.store() / kStaging);
   if (removed && blobs_too) removed = remove_all(host, places.store() / kBlobs);
   return removed;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reference that is taken can be shown and read again as the same one, and asks for something.
+#include "kata-manager/image_reference.h"
+#include "tests/fuzz/fuzz.h"
+
+void ferry::fuzz::one_input(std::string_view text) {
+  const auto reference = ImageReference::parse(text);
+  if (!reference) return require(!reference.error().message.empty(), "a refusal says why");
+  const auto again = ImageReference::parse(reference->text());
+  require(again && *again == *reference, "what is shown can be read");
+  require(!reference->wanted().empty() && !reference->repository.empty(), "something is asked for");
+  require(reference->repository.find("..") == std::string::npos, "no repository climbs");
+  (void)is_loopback(reference->registry);
+}

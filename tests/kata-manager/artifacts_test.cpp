@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The door, with the real ferry-fetch behind it.
+#include "kata-manager/artifacts.h"
+
+#include "kata-manager/fetch_protocol.h"
+#include "tests/kata-manager/fetching.h"
+
+namespace ferry {
+namespace {
+
+using test::HttpAnswer;
+using test::HttpSeen;
+using test::must;
+using testing::HasSubstr;
+
+const std::filesystem::path kProgram = FERRY_FETCH;
+
+class Artifacts : public test::Fetching {
+ protected:
+  Artifacts() {
+    request.patience.first_pause = std::chrono::milliseconds(1);
+    request.patience.longest_pause = std::chrono::milliseconds(1);
+  }
+};
+
+TEST_F(Artifacts, ComeByAnotherProgram) {
+  registry.image(layers());
+  registry.instead = [](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    if (!seen.header("authorization").empty()) return std::nullopt;
+    return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
+  };
+  request.docker_config =
+      R"({"auths":{")" + registry.address() + R"(":{"username":"user","password":"secret"}}})";
+  FetchProgress last;
+  const Artifact artifact = must(ferry::fetch(
+      host, request, [&](const FetchProgress& progress) { last = progress; }, kProgram));
+  EXPECT_EQ(last.done, 46U);
+  EXPECT_EQ(last.total, 46U);
+  EXPECT_TRUE(artifact.changed);
+  EXPECT_EQ(artifact.files.size(), 2U);
+  EXPECT_EQ(seen("guest.img"), "guest");
+  EXPECT_FALSE(must(ferry::fetch(host, request, {}, kProgram)).changed);
+}
+
+TEST_F(Artifacts, FailAsTheyWouldHere) {
+  const auto missing = ferry::fetch(host, request, {}, kProgram);
+  EXPECT_EQ(missing.error().code, Errc::not_found);
+  EXPECT_THAT(missing.error().message, HasSubstr("MANIFEST_UNKNOWN"));
+  EXPECT_EQ(missing.error().message, fetch().error().message);
+  request.url = "NVCR.io/Upper";
+  EXPECT_EQ(ferry::fetch(host, request, {}, kProgram).error().code, Errc::usage);
+}
+
+TEST_F(Artifacts, DoNotComeWithoutTheProgram) {
+  const auto none = ferry::fetch(host, request, {}, scratch.path() / "ferry-fetch");
+  EXPECT_EQ(none.error().code, Errc::unreachable);
+  EXPECT_THAT(none.error().hint, HasSubstr("install ferry-fetch"));
+  const auto other = ferry::fetch(host, request, {}, "/bin/true");
+  EXPECT_EQ(other.error().code, Errc::unreachable);
+  EXPECT_EQ(ferry::fetch(host, request, {}, "/usr/bin/id").error().code, Errc::malformed_host);
+}
+
+TEST_F(Artifacts, AreNotWaitedForWithoutEnd) {
+  registry.image(layers());
+  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) {
+    answer.sent = 1;
+    answer.stalls = true;
+  };
+  request.patience.slow = std::chrono::seconds(60);
+  request.deadline = std::chrono::seconds(1);
+  const auto late = ferry::fetch(host, request, {}, kProgram);
+  EXPECT_EQ(late.error().code, Errc::unreachable);
+  EXPECT_THAT(late.error().message, HasSubstr("deadline"));
+}
+
+TEST(FetchProtocol, CarriesEveryField) {
+  FetchJob job{.host_root = "/host", .request = {}};
+  job.request = {.name = "n",
+                 .url = "u",
+                 .artifacts_dir = "/a",
+                 .configuration = "c",
+                 .docker_config = "d",
+                 .authorities = "p",
+                 .registries = {{.registry = "r", .endpoints = {"https://e", "http://f"}}},
+                 .architecture = "arm64",
+                 .allow_setuid = true,
+                 .check_contents = true,
+                 .limits = {.bytes = 1, .files = 2, .layers = 3, .document = 4},
+                 .patience = {.connect = std::chrono::milliseconds(5),
+                              .slow = std::chrono::seconds(6),
+                              .slow_bytes = 7,
+                              .tries = 8,
+                              .first_pause = std::chrono::milliseconds(9),
+                              .longest_pause = std::chrono::milliseconds(10)},
+                 .deadline = std::chrono::seconds(11)};
+  const std::string text = job_text(job);
+  // Every value is another one, so that the same text again means that none was lost or mixed up.
+  EXPECT_EQ(job_text(must(read_job(text))), text);
+  const Artifact artifact{.name = "n",
+                          .url = "u",
+                          .digest = "d",
+                          .folder = "f",
+                          .version = "v",
+                          .configuration = "c",
+                          .files = {{.path = "p", .size = 1, .sha256 = "s", .link = "l"}},
+                          .changed = true,
+                          .notes = {"o"}};
+  EXPECT_EQ(told_text(must(read_told(told_text(artifact))).artifact.value_or(Artifact{})),
+            told_text(artifact));
+  const Error ours{.code = make_error_code(Errc::refused), .message = "m", .hint = "h"};
+  EXPECT_EQ(must(read_told(told_text(ours))).error.value_or(Error{}).code, Errc::refused);
+  const auto full = must(read_told(told_text(error_from_errno(ENOSPC, "write x")))).error.value_or(Error{});
+  EXPECT_EQ(full.code, std::errc::no_space_on_device);
+}
+
+TEST(FetchProtocol, IsRefusedWhereItCannotBeRead) {
+  for (const char* bad : {"", "{", "[]", "{}", R"({"name":1})", "null"})
+    EXPECT_EQ(read_job(bad).error().code, Errc::malformed_host) << bad;
+  for (const char* bad : {"", "{", R"({"progress":1})", R"({"artifact":{}})", R"({"error":{"code":"x"}})"})
+    EXPECT_EQ(read_told(bad).error().code, Errc::malformed_host) << bad;
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a fetch makes of the host: versions, the link to the one in use, and what is left when it ends early.
+#include "kata-manager/fetch.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include "common/unique_fd.h"
+#include "tests/kata-manager/archives.h"
+#include "tests/kata-manager/fetching.h"
+#include "tests/kata-manager/killed_at.h"
+
+namespace ferry {
+namespace {
+
+using test::HttpAnswer;
+using test::HttpSeen;
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+namespace fs = std::filesystem;
+
+class Fetch : public test::Fetching {
+ protected:
+  fs::path top() const { return scratch.path() / "opt/artifacts"; }
+  fs::path store() const { return top() / ".ferry/kata-gpu"; }
+  std::vector<std::string> in_store() const { return must(host.list("opt/artifacts/.ferry/kata-gpu")); }
+  static std::string folder_of(std::string digest) {
+    digest[digest.find(':')] = '-';
+    return digest;
+  }
+};
+
+TEST_F(Fetch, MakesTheFolderThatUsersSee) {
+  const std::string digest = registry.image(layers());
+  std::vector<std::uint64_t> told;
+  world.told = [&](const FetchProgress& progress) {
+    EXPECT_EQ(progress.total, 46U);
+    told.push_back(progress.done);
+    return true;
+  };
+  const Artifact artifact = must(fetch());
+  EXPECT_EQ(artifact.name, "kata-gpu");
+  EXPECT_EQ(artifact.digest, digest);
+  EXPECT_EQ(artifact.folder, "/opt/artifacts/kata-gpu");
+  EXPECT_EQ(artifact.version, "/opt/artifacts/.ferry/kata-gpu/" + folder_of(digest));
+  EXPECT_EQ(artifact.configuration, "/opt/artifacts/kata-gpu/configuration.toml");
+  EXPECT_TRUE(artifact.changed);
+  EXPECT_THAT(artifact.notes, IsEmpty());
+  ASSERT_EQ(artifact.files.size(), 2U);
+  EXPECT_EQ(
+      artifact.files[1],
+      (ArtifactFile{
+          .path = "guest.img", .size = 5, .sha256 = test::sha256_of_text("guest").substr(7), .link = {}}));
+  EXPECT_EQ(seen("guest.img"), "guest");
+  EXPECT_EQ(told.back(), 46U);
+  EXPECT_THAT(in_store(), ElementsAre(folder_of(digest), folder_of(digest) + ".json"))
+      << "nothing half done is left";
+  const auto current = must(current_artifact(host, request.artifacts_dir, request.name));
+  EXPECT_EQ(current.value_or(Artifact{}).files, artifact.files);
+  EXPECT_EQ(current.value_or(Artifact{}).configuration, artifact.configuration);
+}
+
+TEST_F(Fetch, TwiceWritesNothing) {
+  registry.image(layers());
+  must(fetch());
+  const auto before = fs::last_write_time(store());
+  const Artifact again = must(fetch());
+  EXPECT_FALSE(again.changed);
+  EXPECT_EQ(fs::last_write_time(store()), before);
+  EXPECT_EQ(registry.asked("/blobs/"), 2U) << "no blob again";
+}
+
+TEST_F(Fetch, OfADigestThatIsHereAsksNobody) {
+  request.url = registry.address() + "/kata/gpu@" + registry.image(layers());
+  must(fetch());
+  const auto asked = registry.seen().size();
+  EXPECT_FALSE(must(fetch()).changed);
+  EXPECT_EQ(registry.seen().size(), asked);
+}
+
+TEST_F(Fetch, SwitchesToANewVersionAndKeepsTheOld) {
+  const std::string first = registry.image(layers());
+  must(fetch());
+  const std::string second = registry.image(layers("newer"));
+  const Artifact artifact = must(fetch());
+  EXPECT_EQ(artifact.digest, second);
+  EXPECT_EQ(seen("guest.img"), "newer");
+  EXPECT_EQ(content("opt/artifacts/.ferry/kata-gpu/" + folder_of(first) + "/guest.img"), "guest");
+  const auto asked = registry.asked("/blobs/");
+  registry.image(layers());
+  EXPECT_TRUE(must(fetch()).changed);
+  EXPECT_EQ(seen("guest.img"), "guest") << "back again";
+  EXPECT_EQ(registry.asked("/blobs/"), asked) << "from what is here";
+}
+
+TEST_F(Fetch, LeavesTheVersionInUseWhereTheNewOneCannotBeHad) {
+  registry.image(layers());
+  must(fetch());
+  registry.image({{.content = "no configuration", .title = "guest.img"}});
+  EXPECT_EQ(fetch().error().code, Errc::not_found);
+  registry.image({{.content = "= [", .title = "broken.toml"}});
+  const auto broken = fetch();
+  EXPECT_EQ(broken.error().code, Errc::refused);
+  EXPECT_THAT(broken.error().message, HasSubstr("broken.toml:1:"));
+  EXPECT_EQ(seen("guest.img"), "guest");
+}
+
+TEST_F(Fetch, WantsOneConfigurationOrItsName) {
+  auto several = layers();
+  several.push_back({.content = "a = 1\n", .title = "snp.toml"});
+  several.push_back({.content = "a = 1\n", .title = "defaults/deep.toml"});
+  registry.image(several);
+  const auto unnamed = fetch();
+  EXPECT_EQ(unnamed.error().code, Errc::refused);
+  EXPECT_THAT(unnamed.error().message, HasSubstr("configuration.toml, snp.toml"));
+  request.configuration = "defaults/deep.toml";
+  EXPECT_EQ(must(fetch()).configuration, "/opt/artifacts/kata-gpu/defaults/deep.toml");
+  request.configuration = "snp.toml";
+  const Artifact other = must(fetch());
+  EXPECT_EQ(other.configuration, "/opt/artifacts/kata-gpu/snp.toml");
+  EXPECT_TRUE(other.changed) << "what is recorded";
+  EXPECT_EQ(
+      must(current_artifact(host, request.artifacts_dir, request.name)).value_or(Artifact{}).configuration,
+      other.configuration);
+  request.configuration = "absent.toml";
+  EXPECT_EQ(fetch().error().code, Errc::not_found);
+}
+
+TEST_F(Fetch, TakesImagesAndPackedFoldersToo) {
+  registry.image({{.content = test::tar_of({{.path = "opt/kata/bin/shim", .content = "program", .mode = 0755},
+                                            {.path = "configuration.toml", .symlink = "opt/c.toml"},
+                                            {.path = "opt/c.toml", .content = "a = 1\n"}}),
+                   .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"},
+                  {.content = test::tar_of({{.path = "guest/vmlinux", .content = "kernel"}}),
+                   .title = "guest",
+                   .unpack = true},
+                  {.content = "ignored"}});
+  const Artifact artifact = must(fetch());
+  EXPECT_EQ(seen("guest/vmlinux"), "kernel");
+  EXPECT_EQ(seen("opt/kata/bin/shim"), "program");
+  EXPECT_EQ(artifact.configuration.filename(), "configuration.toml");
+  EXPECT_THAT(artifact.notes, ElementsAre(HasSubstr("passed over: 1")));
+  EXPECT_EQ(registry.asked(test::sha256_of_text("ignored")), 0U);
+}
+
+TEST_F(Fetch, ChoosesThePlatformFromAnIndex) {
+  const std::string digest = registry.image(layers(), "amd64-only");
+  const std::string type = "application/vnd.oci.image.index.v1+json";
+  const std::string image = "application/vnd.oci.image.manifest.v1+json";
+  registry.manifest(R"({"schemaVersion":2,"manifests":[{"mediaType":")" + image + R"(","size":1,"digest":")" +
+                        digest + R"(","platform":{"os":"linux","architecture":"riscv64"}}]})",
+                    type);
+  EXPECT_EQ(fetch().error().code, Errc::not_found);
+  request.architecture = "riscv64";
+  EXPECT_EQ(must(fetch()).digest, digest);
+}
+
+TEST_F(Fetch, PutsAsideAFolderThatWasThere) {
+  scratch.file("opt/artifacts/kata-gpu/guest.img", "of another program");
+  registry.image(layers());
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), "guest");
+  EXPECT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "of another program");
+}
+
+TEST_F(Fetch, UsesAFolderOfTheHostWhereItLies) {
+  scratch.file("srv/kata/configuration.toml", "a = 1\n");
+  scratch.file("srv/kata/deep/guest.img", "guest");
+  request.url = "file:///srv/kata";
+  const Artifact artifact = must(fetch());
+  EXPECT_EQ(artifact.version, "/srv/kata");
+  EXPECT_EQ(artifact.configuration, "/opt/artifacts/kata-gpu/configuration.toml");
+  EXPECT_EQ(must(host.read_file("opt/artifacts/kata-gpu/deep/guest.img")), "guest");
+  EXPECT_FALSE(must(fetch()).changed);
+  scratch.file("srv/kata/deep/guest.img", "other");
+  EXPECT_NE(must(fetch()).digest, artifact.digest);
+  EXPECT_FALSE(must(current_artifact(host, request.artifacts_dir, request.name)).has_value());
+  registry.image(layers());
+  request.url = registry.reference();
+  must(fetch());
+  EXPECT_EQ(content("srv/kata/deep/guest.img"), "other") << "what is not ours stays";
+}
+
+TEST_F(Fetch, UsesAFolderInTheVeryPlace) {
+  scratch.file("opt/artifacts/kata-gpu/c.toml", "a = 1\n");
+  request.url = "file:///opt/artifacts/kata-gpu";
+  EXPECT_FALSE(must(fetch()).changed);
+  EXPECT_EQ(seen("c.toml"), "a = 1\n");
+}
+
+TEST_F(Fetch, TakesNoFolderThatIsNone) {
+  scratch.file("srv/file", "x");
+  for (const char* url : {"file:///srv/absent", "file:///srv/file"}) {
+    request.url = url;
+    EXPECT_FALSE(fetch().has_value()) << url;
+  }
+  for (const char* url : {"file://srv/kata", "file:///srv/../srv", "file://"}) {
+    request.url = url;
+    EXPECT_EQ(fetch().error().code, Errc::usage) << url;
+  }
+}
+
+TEST_F(Fetch, StaysBelowTheHostsRoot) {
+  test::ScratchDirectory outside;
+  outside.file("kata/c.toml", "a = 1\n");
+  scratch.link("srv", outside.path());
+  request.url = "file:///srv/kata";
+  EXPECT_EQ(fetch().error().code, Errc::not_found) << "a link's target is looked for below the root";
+  for (const char* folder : {"opt", "/opt/../../etc", ""}) {
+    request.artifacts_dir = folder;
+    EXPECT_EQ(fetch().error().code, Errc::usage) << folder;
+  }
+  request.artifacts_dir = "/opt/artifacts";
+  for (const char* name : {"", "..", "a/b", "Kata", ".ferry"}) {
+    request.name = name;
+    EXPECT_EQ(fetch().error().code, Errc::usage) << name;
+  }
+}
+
+TEST_F(Fetch, GoesOnAfterItsEnd) {
+  registry.image(layers(std::string(3'000'000, 'g')));
+  request.patience.tries = 1;
+  registry.spoil = [](const HttpSeen& seen, HttpAnswer& answer) {
+    if (seen.path.find("/blobs/") != std::string::npos) answer.sent = 1'000'000;
+  };
+  EXPECT_FALSE(fetch().has_value());
+  EXPECT_FALSE(fs::exists(top() / "kata-gpu"));
+  registry.spoil = {};
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
+  const auto all = registry.seen();
+  EXPECT_TRUE(
+      std::ranges::any_of(all, [](const HttpSeen& one) { return one.header("range") == "bytes=1000000-"; }));
+}
+
+TEST_F(Fetch, TrustsNothingThatAnEarlierOneLeft) {
+  const std::string digest = registry.image(layers());
+  scratch.file(fs::path("opt/artifacts/.ferry/kata-gpu/blobs") / (folder_of(registry.first_blob()) + ".part"),
+               "evil");
+  scratch.file("opt/artifacts/.ferry/kata-gpu/blobs/sha256-old.part", "of another image");
+  scratch.file("opt/artifacts/.ferry/kata-gpu/staging/evil", "x");
+  scratch.file("opt/artifacts/.ferry/kata-gpu/" + folder_of(digest) + "/evil", "a version without a record");
+  scratch.link("opt/artifacts/.ferry/kata-gpu/link", "half");
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), "guest");
+  EXPECT_EQ(must(host.list("opt/artifacts/kata-gpu")),
+            (std::vector<std::string>{"configuration.toml", "guest.img"}));
+  EXPECT_THAT(in_store(), ElementsAre(folder_of(digest), folder_of(digest) + ".json"));
+}
+
+TEST_F(Fetch, PutsAsideWhatASwitchThatWasKilledLeft) {
+  registry.image(layers());
+  must(fetch());
+  scratch.file("opt/artifacts/.ferry/kata-gpu/link/guest.img", "of another program");
+  must(fetch());
+  EXPECT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "of another program");
+}
+
+TEST_F(Fetch, MakesAnewAVersionThatIsBroken) {
+  registry.image(layers());
+  const Artifact artifact = must(fetch());
+  const auto inside = artifact.version.relative_path() / "guest.img";
+  scratch.file(inside, "cut");
+  EXPECT_TRUE(must(fetch()).changed) << "its size is another";
+  EXPECT_EQ(seen("guest.img"), "guest");
+  scratch.file(inside, "GUEST");
+  EXPECT_FALSE(must(fetch()).changed) << "contents are read only where that is asked for";
+  request.check_contents = true;
+  EXPECT_TRUE(must(fetch()).changed);
+  EXPECT_EQ(seen("guest.img"), "guest");
+}
+
+// Before each change that it makes, one after the other: from a version in use, and from a stranger's folder.
+TEST_F(Fetch, IsRightAfterAKillAnywhere) {
+  registry.image(layers("before"), "before");
+  auto image = layers("after");
+  image.push_back(
+      {.content = test::tar_of({{.path = "deep/a", .content = "a"}, {.path = "deep/b", .symlink = "a"}}),
+       .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"});
+  registry.image(image, "after");
+  for (const bool stranger : {false, true}) {
+    unsigned kills = 0;
+    for (bool killed = true; killed;) {
+      fs::remove_all(top());
+      request.url = registry.reference("before");
+      if (stranger) {
+        scratch.file("opt/artifacts/kata-gpu/guest.img", "before");
+      } else {
+        must(fetch());
+      }
+      request.url = registry.reference("after");
+      killed = test::killed_at(kills + 1, [&] { (void)fetch(); });
+      kills += killed ? 1U : 0U;
+      const std::string now = seen("guest.img");
+      ASSERT_TRUE(now == "before" || now == "after") << "killed at change " << kills << ": " << now;
+      must(fetch());
+      ASSERT_EQ(seen("guest.img"), "after") << "killed at change " << kills;
+      ASSERT_EQ(seen("deep/b"), "a") << "killed at change " << kills;
+      ASSERT_FALSE(must(fetch()).changed) << "killed at change " << kills;
+      for (const std::string& name : in_store())
+        ASSERT_TRUE(name.starts_with("sha256-") || name == "replaced-1") << name << " at change " << kills;
+      if (stranger) {
+        ASSERT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "before") << kills;
+      }
+    }
+    EXPECT_GT(kills, 30U) << "it was killed at many places";
+  }
+}
+
+TEST_F(Fetch, EndsWhenNobodyWaitsForIt) {
+  registry.image(layers());
+  world.told = [](const FetchProgress&) { return false; };
+  EXPECT_EQ(fetch().error().code, Errc::failed);
+  EXPECT_FALSE(fs::exists(top() / "kata-gpu"));
+}
+
+TEST_F(Fetch, IsAloneInItsFolder) {
+  registry.image(layers());
+  scratch.file("opt/artifacts/k8s-kata-manager.pid", "4711");
+  const UniqueFd theirs(::open((top() / "k8s-kata-manager.pid").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(::flock(theirs.get(), LOCK_EX), 0);
+  const auto refused = fetch();
+  EXPECT_EQ(refused.error().code, Errc::refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("(process 4711)"));
+  EXPECT_EQ(registry.seen().size(), 0U);
+  EXPECT_EQ(remove_artifact(host, request.artifacts_dir, request.name).error().code, Errc::refused);
+}
+
+TEST_F(Fetch, LeavesVersionsUntilNobodyUsesThem) {
+  scratch.file("opt/artifacts/kata-gpu/guest.img", "of another program");
+  const std::string first = registry.image(layers());
+  must(fetch());
+  const std::string second = registry.image(layers("second"));
+  must(fetch());
+  const std::string third = registry.image(layers("third"));
+  must(fetch());
+  const std::string used = "/opt/artifacts/.ferry/kata-gpu/" + folder_of(first);
+  std::vector<fs::path> asked;
+  const auto gone =
+      must(collect_versions(host, request.artifacts_dir, request.name, [&](const fs::path& version) {
+        asked.push_back(version);
+        return version == used;
+      }));
+  EXPECT_THAT(gone, testing::UnorderedElementsAre("/opt/artifacts/.ferry/kata-gpu/" + folder_of(second),
+                                                  "/opt/artifacts/.ferry/kata-gpu/replaced-1"));
+  EXPECT_EQ(asked.size(), 3U) << "the one in use now is not even asked about";
+  EXPECT_THAT(in_store(), testing::UnorderedElementsAre(folder_of(first), folder_of(first) + ".json",
+                                                        folder_of(third), folder_of(third) + ".json"));
+  EXPECT_EQ(seen("guest.img"), "third");
+}
+
+TEST_F(Fetch, IsUndoneWhole) {
+  registry.image(layers());
+  must(fetch());
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  EXPECT_FALSE(fs::exists(fs::symlink_status(top() / "kata-gpu")));
+  EXPECT_FALSE(fs::exists(store()));
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  scratch.file("opt/artifacts/kata-gpu/x", "of another program");
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  EXPECT_EQ(seen("x"), "of another program");
+  EXPECT_THAT(must(collect_versions(host, "/absent", "a", [](const fs::path&) { return false; })), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "kata-manager/fetch.h"
+#include "tests/kata-manager/fake_registry.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry::test {
+
+/// A host without artifacts, and a registry that has some.
+class Fetching : public testing::Test {
+ protected:
+  Fetching() {
+    request.name = "kata-gpu";
+    request.artifacts_dir = "/opt/artifacts";
+    request.url = registry.reference();
+    request.patience.slow = std::chrono::seconds(1);
+    world.pause = [this](std::chrono::milliseconds time) { pauses.push_back(time.count()); };
+  }
+
+  Result<Artifact> fetch() { return fetch_here(host, request, world); }
+
+  std::string content(const std::filesystem::path& relative) const {
+    std::ifstream in(scratch.path() / relative, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::string seen(const std::string& name) const { return content("opt/artifacts/kata-gpu/" + name); }
+
+  std::vector<FakeLayer> layers(const std::string& guest = "guest") const {
+    return {{.content = guest, .title = "guest.img"},
+            {.content = "[hypervisor.qemu]\nimage = \"/x/guest.img\"\n", .title = "configuration.toml"}};
+  }
+
+  ScratchDirectory scratch;
+  HostFs host{scratch.path()};
+  FakeRegistry registry;
+  FetchRequest request;
+  FetchWorld world;
+  std::vector<std::int64_t> pauses;  // in milliseconds
+};
+
+}  // namespace ferry::test

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/manifest.h"
+
+#include <gmock/gmock.h>
+
+#include "kata-manager/auth_challenge.h"
+#include "kata-manager/inner_path.h"
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+using Use = ArtifactLayer::Use;
+
+constexpr const char* kOci = "application/vnd.oci.image.manifest.v1+json";
+constexpr const char* kOciIndex = "application/vnd.oci.image.index.v1+json";
+const std::string kDigest = "sha256:" + std::string(64, 'a');
+
+std::string layer(const std::string& rest, const std::string& type = "application/octet-stream",
+                  const std::string& size = "5") {
+  return R"({"mediaType":")" + type + R"(","digest":")" + kDigest + R"(","size":)" + size + rest + "}";
+}
+
+std::string titled(const std::string& title, const std::string& more = "") {
+  return layer(R"(,"annotations":{"org.opencontainers.image.title":")" + title + "\"" + more + "}");
+}
+
+std::string manifest(const std::string& layers, const std::string& more = "") {
+  return R"({"schemaVersion":2,"layers":[)" + layers + "]" + more + "}";
+}
+
+ArtifactManifest parsed(const std::string& text) {
+  return std::get<ArtifactManifest>(must(parse_manifest(text, kOci, {})));
+}
+
+TEST(Manifest, SaysWhatBecomesOfEachLayer) {
+  const auto got = parsed(manifest(
+      titled("configuration.toml") + "," + titled("guest", R"(,"io.deis.oras.content.unpack":"true")") + "," +
+      layer("", "application/vnd.oci.image.layer.v1.tar+gzip", "7") + "," + layer("")));
+  ASSERT_EQ(got.layers.size(), 4U);
+  EXPECT_EQ(got.layers[0].use, Use::file);
+  EXPECT_EQ(got.layers[0].title, "configuration.toml");
+  EXPECT_EQ(got.layers[1].use, Use::unpack_titled);
+  EXPECT_EQ(got.layers[1].title, "guest");
+  EXPECT_EQ(got.layers[2].use, Use::unpack);
+  EXPECT_EQ(got.layers[2].size, 7U);
+  EXPECT_EQ(got.layers[3].use, Use::nothing);
+  EXPECT_EQ(got.size, 17U) << "what is passed over is not fetched";
+  EXPECT_EQ(parsed(manifest(titled("./a/b/"))).layers[0].title, "a/b");
+}
+
+TEST(Manifest, IsRefusedWhereItCannotBeTakenAsItIs) {
+  const std::string all = R"(,"size":1}])";
+  const struct {
+    std::string text, why;
+    Errc code;
+  } rows[] = {
+      {"", "parse error", Errc::malformed_host},
+      {"[]", "no JSON object", Errc::malformed_host},
+      {"{}", "'schemaVersion' is missing", Errc::malformed_host},
+      {R"({"schemaVersion":1,"layers":[]})", "schemaVersion is not 2", Errc::malformed_host},
+      {R"({"schemaVersion":"2","layers":[]})", "'schemaVersion' is of another type", Errc::malformed_host},
+      {R"({"schemaVersion":2})", "'layers' is missing", Errc::malformed_host},
+      {R"({"schemaVersion":2,"layers":{}})", "'layers' is of another type", Errc::malformed_host},
+      {R"({"schemaVersion":2,"layers":[7]})", "no JSON object", Errc::malformed_host},
+      {manifest("", R"(,"manifests":[])"), "in two ways", Errc::malformed_host},
+      {manifest("", R"(,"schemaVersion":2)"), "is there twice", Errc::malformed_host},
+      {manifest("", std::string(R"(,"mediaType":")") + kOciIndex + "\""), "calls itself",
+       Errc::malformed_host},
+      {manifest(layer("", "x", "-1")), "'size' is of another type", Errc::malformed_host},
+      {manifest(layer("", "x", "1.5")), "'size' is of another type", Errc::malformed_host},
+      {manifest(layer("", "x", "1e30")), "'size' is of another type", Errc::malformed_host},
+      {manifest(R"({"mediaType":"x","digest":"sha256:12","size":1})"), "is no digest", Errc::malformed_host},
+      {manifest(R"({"mediaType":"x","size":1})"), "'digest' is missing", Errc::malformed_host},
+      {manifest(layer(R"(,"annotations":[])")), "'annotations' is of another type", Errc::malformed_host},
+      {manifest(titled("a") + "," + titled("./a")), "two layers have the title 'a'", Errc::malformed_host},
+      {manifest(titled("../a")), "leads out of its folder", Errc::refused},
+      {manifest(titled("a/../../b")), "leads out of its folder", Errc::refused},
+      {manifest(titled("/etc/passwd")), "is absolute", Errc::refused},
+      {manifest(titled("a\\u0000b")), "has control characters", Errc::refused},
+      {manifest(titled("a\\nb")), "'a?b' has control characters", Errc::refused},
+      {manifest(titled("a//b")), "has an empty part", Errc::refused},
+      {manifest(titled(".")), "names no file", Errc::refused},
+      {manifest(titled(std::string(256, 'n'))), "too long", Errc::refused},
+      {manifest(titled("a", R"(,"io.deis.oras.content.unpack":true)")), "of another type",
+       Errc::malformed_host},
+  };
+  for (const auto& row : rows) {
+    const auto got = parse_manifest(row.text, kOci, {});
+    EXPECT_FALSE(got.has_value()) << row.text;
+    if (got) continue;
+    EXPECT_EQ(got.error().code, row.code) << row.text;
+    EXPECT_THAT(got.error().message, HasSubstr(row.why)) << row.text;
+  }
+}
+
+TEST(Manifest, IsNoneUnderAnotherMediaType) {
+  for (const char* type :
+       {"", "text/html", "application/json", "application/vnd.docker.distribution.manifest.v1+prettyjws"})
+    EXPECT_EQ(parse_manifest(manifest(""), type, {}).error().code, Errc::unsupported) << type;
+  EXPECT_TRUE(parse_manifest(manifest(""), std::string(kOci) + "; charset=utf-8", {}).has_value());
+}
+
+TEST(Manifest, StaysWithinItsLimits) {
+  const ArtifactLimits few{.bytes = 10, .layers = 2};
+  EXPECT_TRUE(parse_manifest(manifest(titled("a") + "," + titled("b")), kOci, few).has_value());
+  const auto much =
+      parse_manifest(manifest(titled("a") + "," + layer("", "application/x-tar", "6")), kOci, few);
+  EXPECT_EQ(much.error().code, Errc::refused);
+  EXPECT_THAT(much.error().message, HasSubstr("more than 10 bytes"));
+  const auto many = parse_manifest(manifest(layer("") + "," + layer("") + "," + layer("")), kOci, few);
+  EXPECT_EQ(many.error().code, Errc::refused);
+  // A sum beyond 64 bits is not a small one.
+  const std::string huge = layer("", "application/x-tar", "18446744073709551615");
+  EXPECT_EQ(parse_manifest(manifest(titled("a") + "," + huge), kOci, few).error().code, Errc::refused);
+}
+
+std::string platform(const std::string& os, const std::string& architecture, char digit) {
+  return std::string(R"({"mediaType":")") + kOci + R"(","size":2,"digest":"sha256:)" +
+         std::string(64, digit) + R"(","platform":{"os":")" + os + R"(","architecture":")" + architecture +
+         R"("}})";
+}
+
+ImageIndex index_of(const std::string& entries) {
+  return std::get<ImageIndex>(
+      must(parse_manifest(R"({"schemaVersion":2,"manifests":[)" + entries + "]}", kOciIndex, {})));
+}
+
+TEST(ImageIndex, HasAnImageForThePlatform) {
+  const auto index = index_of(platform("windows", "amd64", '1') + "," + platform("unknown", "unknown", '2') +
+                              "," + platform("linux", "arm64", '3') + "," + platform("linux", "amd64", '4'));
+  EXPECT_EQ(must(choose_platform(index, "amd64")).digest.hex, std::string(64, '4'));
+  EXPECT_EQ(must(choose_platform(index, "arm64")).digest.hex, std::string(64, '3'));
+  const auto none = choose_platform(index, "riscv64");
+  EXPECT_EQ(none.error().code, Errc::not_found);
+  EXPECT_THAT(none.error().message, HasSubstr("windows/amd64, unknown/unknown, linux/arm64, linux/amd64"));
+}
+
+TEST(ImageIndex, HasOneThatNamesNoPlatformForAll) {
+  const std::string plain =
+      std::string(R"({"mediaType":")") + kOci + R"(","size":2,"digest":")" + kDigest + "\"}";
+  EXPECT_EQ(must(choose_platform(index_of(plain), "amd64")).digest.text(), kDigest);
+  EXPECT_EQ(choose_platform(index_of(plain + "," + plain), "amd64").error().code, Errc::not_found);
+  EXPECT_EQ(choose_platform(index_of(""), "amd64").error().code, Errc::not_found);
+  EXPECT_EQ(parse_manifest(R"({"schemaVersion":2,"manifests":[],"layers":[]})", kOciIndex, {}).error().code,
+            Errc::malformed_host);
+}
+
+TEST(InnerPath, LetsLinksLeadOnlyBelowTheTop) {
+  const std::vector<std::string> top;
+  const std::vector<std::string> deep = {"a", "b"};
+  EXPECT_TRUE(link_stays_inside(top, "x"));
+  EXPECT_TRUE(link_stays_inside(top, "./x/y"));
+  EXPECT_TRUE(link_stays_inside(deep, "../../x"));
+  EXPECT_TRUE(link_stays_inside(deep, "../.."));
+  EXPECT_FALSE(link_stays_inside(top, ".."));
+  EXPECT_FALSE(link_stays_inside(top, "../x"));
+  EXPECT_FALSE(link_stays_inside(deep, "../../../x"));
+  EXPECT_FALSE(link_stays_inside(deep, "/etc"));
+  EXPECT_FALSE(link_stays_inside(deep, ""));
+  EXPECT_FALSE(link_stays_inside(deep, "x/..")) << "x may be a link, and then it leads elsewhere";
+}
+
+TEST(InnerPath, IsNoDeeperThanATreeIsWalked) {
+  std::string path = "a";
+  for (int i = 1; i < 64; ++i) path += "/a";
+  EXPECT_TRUE(inner_path(path).has_value());
+  EXPECT_EQ(inner_path(path + "/a").error().code, Errc::refused);
+  EXPECT_EQ(inner_path(std::string(5000, 'a')).error().code, Errc::refused);
+}
+
+TEST(AuthChallenges, AreTakenApart) {
+  const auto one = parse_auth_challenges(
+      R"(Bearer realm="https://auth.example/token",service="r.example",scope="repository:a/b:pull,push")");
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_EQ(one[0].scheme, "bearer");
+  EXPECT_THAT(one[0].parameters,
+              ElementsAre(Pair("realm", "https://auth.example/token"),
+                          Pair("scope", "repository:a/b:pull,push"), Pair("service", "r.example")));
+  const auto two = parse_auth_challenges(R"(, Negotiate , BASIC realm="a \"quoted\" one", Bearer Realm = x)");
+  ASSERT_EQ(two.size(), 3U);
+  EXPECT_EQ(two[0].scheme, "negotiate");
+  EXPECT_EQ(two[1].scheme, "basic");
+  EXPECT_THAT(two[1].parameters, ElementsAre(Pair("realm", "a \"quoted\" one")));
+  EXPECT_THAT(two[2].parameters, ElementsAre(Pair("realm", "x")));
+}
+
+TEST(AuthChallenges, EndWhereTheyCannotBeRead) {
+  for (const char* bad : {"", ",", "=x", "\"", "realm=x", " ;"})
+    EXPECT_TRUE(parse_auth_challenges(bad).empty()) << bad;
+  for (const char* half : {"Basic realm=\"x", "Basic realm=\"x\\", "Basic realm=", "Basic realm=x;y"})
+    EXPECT_EQ(parse_auth_challenges(half).size(), 1U) << half;
+}
+
+}  // namespace
+}  // namespace ferry

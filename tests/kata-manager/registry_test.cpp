@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a registry can do to a client: the faults, the detours and the ways to be let in.
+#include "kata-manager/registry.h"
+
+#include "tests/kata-manager/archives.h"
+#include "tests/kata-manager/fetching.h"
+
+namespace ferry {
+namespace {
+
+using test::FakeRegistry;
+using test::HttpAnswer;
+using test::HttpSeen;
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// "user:secret" and the header it becomes.
+constexpr const char* kBasic = "Basic dXNlcjpzZWNyZXQ=";
+
+class Registry : public test::Fetching {
+ protected:
+  Registry() { registry.image(layers(std::string(3'000'000, 'g'))); }
+
+  void log_in(const std::string& key,
+              const std::string& entry = R"({"username":"user","password":"secret"})") {
+    request.docker_config = R"({"auths":{")" + key + "\":" + entry + "}}";
+  }
+
+  bool is_blob(const HttpSeen& seen) const {
+    return seen.path.find("/blobs/" + registry.first_blob()) != std::string::npos;
+  }
+
+  Error failure() {
+    auto got = fetch();
+    EXPECT_FALSE(got.has_value());
+    EXPECT_FALSE(std::filesystem::exists(scratch.path() / "opt/artifacts/kata-gpu")) << "nothing is in place";
+    return got ? Error{} : got.error();
+  }
+};
+
+TEST_F(Registry, IsAskedAgainAfterWhatTimeMends) {
+  for (const int status : {408, 429, 500, 502, 503}) {
+    int left = 2;
+    registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+      if (!is_blob(seen) || left == 0) return std::nullopt;
+      --left;
+      return HttpAnswer{.status = status};
+    };
+    pauses.clear();
+    EXPECT_TRUE(must(fetch()).changed) << status;
+    EXPECT_THAT(pauses, ElementsAre(200, 400)) << status;
+    must(remove_artifact(host, request.artifacts_dir, request.name));
+  }
+}
+
+TEST_F(Registry, SaysWhenToAskAgain) {
+  int left = 2;
+  registry.instead = [&](const HttpSeen&) -> std::optional<HttpAnswer> {
+    if (left == 0) return std::nullopt;
+    return HttpAnswer{.status = 429, .headers = {left-- == 2 ? "Retry-After: 7" : "Retry-After: 86400"}};
+  };
+  must(fetch());
+  EXPECT_THAT(pauses, ElementsAre(7000, 30000)) << "no longer than our patience";
+}
+
+TEST_F(Registry, IsGivenUpAfterSoManyTries) {
+  registry.instead = [](const HttpSeen&) { return HttpAnswer{.status = 503}; };
+  const Error error = failure();
+  EXPECT_EQ(error.code, Errc::unreachable);
+  EXPECT_THAT(error.message, HasSubstr("HTTP 503"));
+  EXPECT_EQ(registry.seen().size(), 5U);
+}
+
+TEST_F(Registry, IsNotAskedAgainWhereItSaysNo) {
+  for (const auto& [status, code] :
+       {std::pair{403, Errc::failed}, {404, Errc::not_found}, {400, Errc::malformed_host}}) {
+    const auto before = registry.seen().size();
+    registry.instead = [status = status](const HttpSeen&) {
+      return HttpAnswer{.status = status,
+                        .body = R"({"errors":[{"code":"DENIED","message":"not\u001b[2Jyou"}]})"};
+    };
+    const Error error = failure();
+    EXPECT_EQ(error.code, code) << status;
+    EXPECT_THAT(error.message, HasSubstr("DENIED: not [2Jyou")) << "a terminal obeys none of it";
+    EXPECT_EQ(registry.seen().size(), before + 1);
+  }
+}
+
+TEST_F(Registry, GoesOnWhereItWasCutOff) {
+  int cuts = 0;
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (is_blob(seen) && cuts++ < 10) answer.sent = 300'000;
+  };
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
+  std::vector<std::string> ranges;
+  for (const HttpSeen& one : registry.seen())
+    if (is_blob(one)) ranges.push_back(one.header("range"));
+  ASSERT_EQ(ranges.size(), 10U);
+  EXPECT_EQ(ranges[0], "");
+  EXPECT_EQ(ranges[1], "bytes=300000-");
+  EXPECT_EQ(ranges[9], "bytes=2700000-");
+}
+
+TEST_F(Registry, IsGivenUpWhereItIsCutOffWithoutEnd) {
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (is_blob(seen)) answer.sent = 1000;
+  };
+  EXPECT_EQ(failure().code, Errc::unreachable);
+  EXPECT_EQ(registry.asked("/blobs/"), 5U);
+}
+
+TEST_F(Registry, MaySendAllOfItAgain) {
+  bool first = true;
+  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    if (!is_blob(seen)) return std::nullopt;
+    HttpAnswer answer{.body = std::string(3'000'000, 'g')};  // whatever range was asked for
+    if (std::exchange(first, false)) answer.sent = 1'500'000;
+    return answer;
+  };
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
+}
+
+TEST_F(Registry, MayNotSendAnotherRange) {
+  bool first = true;
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (!is_blob(seen)) return;
+    if (std::exchange(first, false)) answer.sent = 1'500'000;
+    for (std::string& header : answer.headers)
+      if (header.starts_with("Content-Range")) header = "Content-Range: bytes 7-2999999/3000000";
+  };
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g')) << "from the beginning, without a range";
+}
+
+TEST_F(Registry, EndsABlobBeforeItsSizeWithoutSaying) {
+  bool first = true;
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (!is_blob(seen)) return;
+    answer.chunked = true;
+    if (std::exchange(first, false)) answer.body.resize(100);
+  };
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
+}
+
+TEST_F(Registry, IsGivenUpWhereItSendsNothing) {
+  request.patience.tries = 2;
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (!is_blob(seen)) return;
+    answer.sent = 10;
+    answer.stalls = true;
+  };
+  const Error error = failure();
+  EXPECT_EQ(error.code, Errc::unreachable);
+  EXPECT_THAT(error.message, HasSubstr("too slow"));
+}
+
+TEST_F(Registry, IsNotBelievedAboutWhatItSends) {
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (is_blob(seen)) answer.body.back() = 'x';
+  };
+  const Error wrong = failure();
+  EXPECT_EQ(wrong.code, Errc::failed);
+  EXPECT_THAT(wrong.message, HasSubstr("what came has the digest sha256:"));
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (is_blob(seen)) answer.body += "more";
+  };
+  const Error more = failure();
+  EXPECT_EQ(more.code, Errc::malformed_host);
+  EXPECT_THAT(more.message, HasSubstr("more of it than its 3000000 bytes"));
+}
+
+TEST_F(Registry, IsHeldToAManifestsDigest) {
+  request.url = registry.address() + "/kata/gpu@" + registry.image(layers());
+  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer.body += "\n"; };
+  const Error error = failure();
+  EXPECT_EQ(error.code, Errc::failed);
+  EXPECT_THAT(error.message, HasSubstr("what came has the digest"));
+}
+
+TEST_F(Registry, SendsNoManifestWithoutEnd) {
+  request.limits.document = 1000;
+  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer.body.append(1000, ' '); };
+  EXPECT_EQ(failure().code, Errc::refused);
+}
+
+TEST_F(Registry, LetsInByPassword) {
+  registry.instead = [](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    if (seen.header("authorization") == kBasic) return std::nullopt;
+    return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
+  };
+  const Error anonymous = failure();
+  EXPECT_EQ(anonymous.code, Errc::failed);
+  EXPECT_THAT(anonymous.hint, HasSubstr("there are no credentials for " + registry.address()));
+  log_in(registry.address(), R"({"username":"user","password":"wrong"})");
+  EXPECT_THAT(failure().hint, HasSubstr("do not let in"));
+  log_in(registry.address());
+  must(fetch());
+  EXPECT_EQ(registry.seen().front().header("authorization"), "") << "not before it is asked for";
+}
+
+TEST_F(Registry, LetsInByToken) {
+  int given = 0;
+  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    if (seen.path.starts_with("/token")) {
+      ++given;
+      EXPECT_EQ(seen.path, "/token?service=the%20registry&scope=repository%3Akata%2Fgpu%3Apull");
+      EXPECT_EQ(seen.header("authorization"), kBasic);
+      return HttpAnswer{.body = R"({"access_token":"t)" + std::to_string(given) + R"(","expires_in":60})"};
+    }
+    // The first token has run out when the blobs are asked for.
+    const std::string wanted = seen.path.find("/blobs/") == std::string::npos ? "Bearer t1" : "Bearer t2";
+    if (seen.header("authorization") == wanted) return std::nullopt;
+    return HttpAnswer{.status = 401,
+                      .headers = {"WWW-Authenticate: Basic realm=\"x\"",
+                                  "WWW-Authenticate: Bearer realm=\"http://" + registry.address() +
+                                      R"(/token",service="the registry",scope="repository:kata/gpu:pull")"}};
+  };
+  log_in(registry.address());
+  must(fetch());
+  EXPECT_EQ(given, 2);
+}
+
+TEST_F(Registry, LetsInByIdentityToken) {
+  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    if (seen.path == "/token") {
+      EXPECT_EQ(seen.method, "POST");
+      EXPECT_EQ(seen.body, "grant_type=refresh_token&client_id=ferry&service=s&scope=p&refresh_token=r%26t");
+      EXPECT_EQ(seen.header("authorization"), "");
+      return HttpAnswer{.body = R"({"token":"t"})"};
+    }
+    if (seen.header("authorization") == "Bearer t") return std::nullopt;
+    return HttpAnswer{.status = 401,
+                      .headers = {"WWW-Authenticate: Bearer realm=\"http://" + registry.address() +
+                                  R"(/token",service="s",scope="p")"}};
+  };
+  log_in(registry.address(), R"({"username":"<token>","identitytoken":"r&t"})");
+  must(fetch());
+}
+
+TEST_F(Registry, GivesATokenThatFitsIntoAHeader) {
+  for (const char* reply :
+       {R"({"token":"a\r\nX-Evil: 1"})", R"({"token":""})", "{}", "[]", "no", R"({"token":5})"}) {
+    registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+      if (seen.path.starts_with("/token")) return HttpAnswer{.body = reply};
+      EXPECT_EQ(seen.header("x-evil"), "");
+      return HttpAnswer{
+          .status = 401,
+          .headers = {"WWW-Authenticate: Bearer realm=\"http://" + registry.address() + "/token\""}};
+    };
+    EXPECT_EQ(failure().code, Errc::malformed_host) << reply;
+  }
+}
+
+TEST_F(Registry, SendsElsewhereWithoutCredentials) {
+  test::HttpStandin elsewhere(
+      [](const HttpSeen&) { return HttpAnswer{.body = std::string(3'000'000, 'g')}; });
+  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    if (seen.header("authorization") != kBasic)
+      return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
+    if (!is_blob(seen)) return std::nullopt;
+    return HttpAnswer{.status = 307,
+                      .headers = {"Location: http://" + elsewhere.other_address() + "/cdn?signed=1"}};
+  };
+  log_in(registry.address());
+  must(fetch());
+  ASSERT_EQ(elsewhere.seen().size(), 1U);
+  EXPECT_EQ(elsewhere.seen()[0].path, "/cdn?signed=1");
+  EXPECT_EQ(elsewhere.seen()[0].header("authorization"), "");
+}
+
+TEST_F(Registry, IsNotLoggedInToByAnother) {
+  test::HttpStandin elsewhere([](const HttpSeen&) {
+    return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
+  });
+  registry.instead = [&](const HttpSeen&) {
+    return HttpAnswer{.status = 302, .headers = {"Location: http://" + elsewhere.address() + "/"}};
+  };
+  request.docker_config = R"({"auths":{"127.0.0.1":{"username":"user","password":"secret"},")" +
+                          registry.address() + R"(":{"username":"user","password":"secret"}}})";
+  EXPECT_EQ(failure().code, Errc::failed);
+  for (const HttpSeen& seen : elsewhere.seen()) EXPECT_EQ(seen.header("authorization"), "");
+  EXPECT_EQ(elsewhere.seen().size(), 1U);
+}
+
+TEST_F(Registry, IsNotFollowedAnywhere) {
+  for (const char* location :
+       {"", "ftp://127.0.0.1/x", "file:///etc/passwd", "http://user:pw@127.0.0.1/x", "/round"}) {
+    registry.instead = [&](const HttpSeen&) {
+      return HttpAnswer{.status = 302, .headers = {std::string("Location: ") + location}};
+    };
+    EXPECT_EQ(failure().code, Errc::malformed_host) << location;
+  }
+}
+
+TEST_F(Registry, IsSparedByAMirror) {
+  FakeRegistry mirror;
+  mirror.image(layers());
+  request.url = "registry.example/kata/gpu:1";
+  request.registries = {{.registry = "registry.example", .endpoints = {"http://" + mirror.address()}}};
+  log_in("registry.example");
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), "guest");
+  for (const HttpSeen& seen : mirror.seen()) EXPECT_EQ(seen.header("authorization"), "");
+}
+
+TEST_F(Registry, IsAskedWhereAMirrorFails) {
+  FakeRegistry broken;
+  broken.image(layers(std::string(3'000'000, 'g')));
+  broken.spoil = [](const HttpSeen& seen, HttpAnswer& answer) {
+    if (seen.path.find("/blobs/") != std::string::npos) answer.body.front() ^= 1;
+  };
+  FakeRegistry empty;
+  request.registries = {{.registry = registry.address(),
+                         .endpoints = {"http://" + broken.address(), "http://" + empty.address()}}};
+  const Artifact artifact = must(fetch());
+  EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
+  ASSERT_FALSE(artifact.notes.empty());
+  EXPECT_THAT(artifact.notes[0], HasSubstr("mirror " + broken.address()));
+  EXPECT_THAT(artifact.notes[0], HasSubstr("what came has the digest"));
+  EXPECT_THAT(artifact.notes[1], HasSubstr("mirror " + empty.address() + ": HTTP 404"));
+}
+
+TEST_F(Registry, HasEndpointsThatCanBeRead) {
+  for (const char* url : {"registry.example", "ftp://a", "https://a/?x", "https://u:p@a", "https://"}) {
+    request.registries = {{.registry = registry.address(), .endpoints = {url}}};
+    EXPECT_EQ(failure().code, Errc::usage) << url;
+  }
+  request.registries = {{.registry = "docker.io", .endpoints = {}},
+                        {.registry = "index.docker.io", .endpoints = {}}};
+  EXPECT_EQ(failure().code, Errc::usage) << "one registry twice";
+  request.registries = {
+      {.registry = registry.address(), .endpoints = {"http://" + registry.address() + "/proxy/"}}};
+  EXPECT_EQ(failure().code, Errc::not_found);
+  EXPECT_EQ(registry.seen().back().path, "/v2/proxy/kata/gpu/manifests/1");
+}
+
+TEST_F(Registry, IsSpokenToByTlsUnlessSaidOtherwise) {
+  // The stand-in speaks none: what is seen is that nothing is asked of it in the clear.
+  request.url = registry.reference();
+  request.registries = {{.registry = registry.address(), .endpoints = {"https://" + registry.address()}}};
+  request.patience.connect = std::chrono::milliseconds(300);
+  request.patience.tries = 1;
+  EXPECT_EQ(failure().code, Errc::unreachable);
+  EXPECT_THAT(registry.seen(), IsEmpty());
+}
+
+TEST_F(Registry, ThatIsNotThereIsUnreachable) {
+  request.url = "127.0.0.1:1/kata/gpu:1";
+  const Error error = failure();
+  EXPECT_EQ(error.code, Errc::unreachable);
+  EXPECT_THAT(pauses, ElementsAre(200, 400, 800, 1600));
+}
+
+TEST_F(Registry, SendsNoGzipBombAndNoWayOut) {
+  registry.image({{.content = test::tar_of({{.path = "zeros", .zeros = 64ULL << 20}}),
+                   .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"}});
+  request.limits.bytes = 1ULL << 20;
+  EXPECT_EQ(failure().code, Errc::refused);
+  registry.image({{.content = test::tar_of({{.path = "../../../etc/evil", .content = "x"}}),
+                   .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"}});
+  EXPECT_EQ(failure().code, Errc::refused);
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "etc"));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/http_standin.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <cctype>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdexcept>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace ferry::test {
+namespace {
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+std::string trimmed(const std::string& text) {
+  const auto begin = text.find_first_not_of(' ');
+  return begin == std::string::npos ? "" : text.substr(begin);
+}
+
+// The head's lines; what is behind it stays in `text`.
+HttpSeen parse_head(const std::string& head) {
+  HttpSeen seen;
+  const auto first_end = head.find("\r\n");
+  const auto method_end = head.find(' ');
+  const auto path_end = head.find(' ', method_end + 1);
+  seen.method = head.substr(0, method_end);
+  seen.path = head.substr(method_end + 1, path_end - method_end - 1);
+  for (std::size_t at = first_end + 2; at < head.size();) {
+    const auto end = std::min(head.find("\r\n", at), head.size());
+    const std::string line = head.substr(at, end - at);
+    if (const auto colon = line.find(':'); colon != std::string::npos)
+      seen.headers[lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
+    at = end + 2;
+  }
+  return seen;
+}
+
+// A client that has heard enough is no error.
+void send_all(int connection, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n <= 0) return;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace
+
+HttpStandin::HttpStandin(std::function<HttpAnswer(const HttpSeen&)> handler)
+    : handler_(std::move(handler)),
+      listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+      stop_(::eventfd(0, EFD_CLOEXEC)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const plain = reinterpret_cast<sockaddr*>(&address);
+  constexpr int kWaiting = 16;
+  if (::bind(listener_.get(), plain, size) != 0 || ::listen(listener_.get(), kWaiting) != 0 ||
+      ::getsockname(listener_.get(), plain, &size) != 0)
+    throw std::runtime_error("no port on the loopback");
+  port_ = ::ntohs(address.sin_port);
+  thread_ = std::jthread([this] { serve(); });
+}
+
+HttpStandin::~HttpStandin() {
+  const std::uint64_t one = 1;
+  (void)!::write(stop_.get(), &one, sizeof(one));
+}
+
+std::vector<HttpSeen> HttpStandin::seen() const {
+  const std::lock_guard guard(mutex_);
+  return seen_;
+}
+
+// Until there is something to read, or the end; false at the end.
+bool HttpStandin::readable(int fd) const {
+  std::array<pollfd, 2> watched = {
+      {{.fd = fd, .events = POLLIN, .revents = 0}, {.fd = stop_.get(), .events = POLLIN, .revents = 0}}};
+  while (::poll(watched.data(), watched.size(), -1) < 0) {
+  }
+  return watched[1].revents == 0;
+}
+
+void HttpStandin::serve() {
+  while (readable(listener_.get())) {
+    const UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (connection.valid()) answer(connection.get());
+  }
+}
+
+void HttpStandin::answer(int connection) {
+  std::string text;
+  std::array<char, 4096> buffer{};
+  std::size_t whole = std::string::npos;  // of head and body
+  HttpSeen seen;
+  while (text.size() < whole) {
+    if (!readable(connection)) return;
+    const ssize_t n = ::recv(connection, buffer.data(), buffer.size(), 0);
+    if (n <= 0) return;
+    text.append(buffer.data(), static_cast<std::size_t>(n));
+    const auto head = text.find("\r\n\r\n");
+    if (whole != std::string::npos || head == std::string::npos) continue;
+    seen = parse_head(text.substr(0, head));
+    const std::string length = seen.header("content-length");
+    whole = head + 4 + (length.empty() ? 0 : std::stoul(length));
+  }
+  seen.body = text.substr(text.find("\r\n\r\n") + 4);
+  {
+    const std::lock_guard guard(mutex_);
+    seen_.push_back(seen);
+  }
+  const HttpAnswer answer = handler_(seen);
+  std::string head = fmt::format("HTTP/1.1 {} As the test says\r\nConnection: close\r\n", answer.status);
+  for (const std::string& header : answer.headers) head += header + "\r\n";
+  head += answer.chunked ? "Transfer-Encoding: chunked\r\n\r\n"
+                         : fmt::format("Content-Length: {}\r\n\r\n", answer.body.size());
+  const std::string body = answer.body.substr(0, answer.sent);
+  if (answer.chunked && !body.empty()) head += fmt::format("{:x}\r\n{}\r\n", body.size(), body);
+  if (answer.chunked && answer.sent >= answer.body.size()) head += "0\r\n\r\n";
+  if (!answer.chunked) head += body;
+  send_all(connection, head);
+  // The client gives up first: it closes, and that can be read.
+  if (answer.stalls) readable(connection);
+}
+
+}  // namespace ferry::test

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// An HTTP server on the loopback whose every answer the test writes, the broken ones too. One connection at a
+// time, one request each.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "common/unique_fd.h"
+
+namespace ferry::test {
+
+struct HttpSeen {
+  std::string method;
+  std::string path;                            ///< with its query
+  std::map<std::string, std::string> headers;  ///< names in lower case
+  std::string body;
+  std::string header(const std::string& name) const {
+    const auto found = headers.find(name);
+    return found == headers.end() ? "" : found->second;
+  }
+};
+
+struct HttpAnswer {
+  int status = 200;
+  std::vector<std::string> headers = {};  ///< "Name: value"
+  std::string body = {};
+  std::size_t sent = std::string::npos;  ///< bytes of the body that are sent before the connection is cut
+  bool stalls = false;                   ///< instead of cutting it nothing more comes
+  bool chunked = false;                  ///< the length is not said beforehand
+};
+
+class HttpStandin {
+ public:
+  explicit HttpStandin(std::function<HttpAnswer(const HttpSeen&)> handler);
+  HttpStandin(const HttpStandin&) = delete;
+  HttpStandin& operator=(const HttpStandin&) = delete;
+  HttpStandin(HttpStandin&&) = delete;
+  HttpStandin& operator=(HttpStandin&&) = delete;
+  ~HttpStandin();
+
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  /// Another origin for the same server.
+  std::string other_address() const { return "localhost:" + std::to_string(port_); }
+  std::vector<HttpSeen> seen() const;
+
+ private:
+  void serve();
+  void answer(int connection);
+  bool readable(int fd) const;
+
+  std::function<HttpAnswer(const HttpSeen&)> handler_;
+  UniqueFd listener_;
+  UniqueFd stop_;
+  unsigned port_ = 0;
+  mutable std::mutex mutex_;
+  std::vector<HttpSeen> seen_;
+  std::jthread thread_;
+};
+
+}  // namespace ferry::test
