@@ -53,7 +53,6 @@ class Builder {
 
   // Blobs of another manifest are of no use any more.
   Result<> prepare() {
-    if (auto removed = remove_all(*host_, places_->store() / kStaging); !removed) return removed;
     auto opened = open_or_make_folder(*host_, places_->store() / kBlobs);
     if (!opened) return fail(std::move(opened).error());
     blobs_ = std::move(*opened);

@@ -14,7 +14,7 @@
 namespace ferry {
 
 /// Brings the layers into the store's `blobs`, from what an earlier try left there, and makes of them the
-/// folder `staging`, which is emptied before. Nothing of a layer is in it before its digest holds.
+/// folder `staging`, which is not there yet. Nothing of a layer is in it before its digest holds.
 Result<> build_version(const HostFs& host, const ArtifactPlaces& places, RegistryClient& registry,
                        const ArtifactManifest& manifest, const FetchRequest& request,
                        const FetchWorld& world);

@@ -113,6 +113,7 @@ TEST_F(Fetch, WantsOneConfigurationOrItsName) {
   several.push_back({.content = "a = 1\n", .title = "defaults/deep.toml"});
   registry.image(several);
   const auto unnamed = fetch();
+  ASSERT_FALSE(unnamed.has_value());
   EXPECT_EQ(unnamed.error().code, Errc::refused);
   EXPECT_THAT(unnamed.error().message, HasSubstr("configuration.toml, snp.toml"));
   request.configuration = "defaults/deep.toml";

@@ -168,6 +168,10 @@ TEST_F(Unpack, IsNoBomb) {
   EXPECT_LT(fs::exists(scratch.path() / "top/zeros") ? fs::file_size(scratch.path() / "top/zeros") : 0, kMiB)
       << "it is refused before it is written";
   must(take(bomb, {}, {.bytes = 64 * kMiB}));
+  const std::string two = tar_of({{.path = "a", .zeros = 40 * kMiB}, {.path = "b", .zeros = 40 * kMiB}});
+  const auto sum = take(two, {}, {.bytes = 64 * kMiB});
+  ASSERT_FALSE(sum.has_value()) << "the limit is for all together";
+  EXPECT_EQ(sum.error().code, Errc::refused);
   std::vector<TarEntry> many;
   for (int i = 0; i < 50; ++i) many.push_back({.path = "d" + std::to_string(i) + "/f"});
   EXPECT_EQ(take(tar_of(many), {}, {.files = 99}).error().code, Errc::refused) << "folders on the way count";
