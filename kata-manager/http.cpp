@@ -86,8 +86,9 @@ std::size_t take_body(const char* bytes, std::size_t size, std::size_t count, vo
 
 Errc code_of(CURLcode code) {
   switch (static_cast<int>(code)) {
-    case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
+      return Errc::invalid_config;
+    case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CERTPROBLEM:
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT:

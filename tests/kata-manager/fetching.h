@@ -29,9 +29,12 @@ class Fetching : public testing::Test {
 
   Result<Artifact> fetch() { return fetch_here(host, request, world); }
 
-  std::string content(const std::filesystem::path& relative) const {
-    std::ifstream in(scratch.path() / relative, std::ios::binary);
+  static std::string text_in(const std::filesystem::path& path) {
+    std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
+  }
+  std::string content(const std::filesystem::path& relative) const {
+    return text_in(scratch.path() / relative);
   }
   std::string seen(const std::string& name) const { return content("opt/artifacts/kata-gpu/" + name); }
 

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Debian's docker-registry on the loopback, with TLS of an authority of the test's own and a password. The
 // environment names the program: FERRY_DOCKER_REGISTRY (scripts/lib/docker-registry).
-#include <arpa/inet.h>
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <thread>
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -18,6 +13,7 @@
 #include "kata-manager/http.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetching.h"
+#include "tests/kata-manager/tls_server.h"
 
 namespace ferry {
 namespace {
@@ -29,24 +25,13 @@ using testing::HasSubstr;
 constexpr const char* kPasswords = "ferry:$2b$04$abcdefghijklmnopqrstuuqkd4zPhgDv/GzR0sIrJFDo0EXX1VO7a\n";
 constexpr const char* kCredentials = R"({"username":"ferry","password":"s3cret:with colon"})";
 
-unsigned free_port() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const plain = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(socket.get(), plain, size) != 0 || ::getsockname(socket.get(), plain, &size) != 0) return 0;
-  return ::ntohs(address.sin_port);
-}
-
 class RealRegistry : public test::Fetching {
  protected:
   void SetUp() override {
     const char* const program = std::getenv("FERRY_DOCKER_REGISTRY");
     if (program == nullptr) GTEST_SKIP() << "no registry is named by FERRY_DOCKER_REGISTRY";
-    host_ = "127.0.0.1:" + std::to_string(free_port());
-    certificate();
+    host_ = "127.0.0.1:" + std::to_string(test::free_port());
+    test::make_certificate(scratch, "IP:127.0.0.1");
     scratch.file("htpasswd", kPasswords);
     const auto& root = scratch.path();
     scratch.file(
@@ -68,17 +53,6 @@ class RealRegistry : public test::Fetching {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGTERM);
     reap(pid_);
-  }
-
-  void certificate() {
-    const auto& root = scratch.path();
-    const int pid = must(
-        spawn("openssl",
-              {"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-               "-nodes", "-days", "2", "-subj", "/CN=ferry test", "-addext", "subjectAltName=IP:127.0.0.1",
-               "-keyout", (root / "key.pem").string(), "-out", (root / "cert.pem").string()},
-              {}));
-    ASSERT_EQ(reap(pid), 0);
   }
 
   // It answers once it has its port.

@@ -4,6 +4,7 @@
 
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetching.h"
+#include "tests/kata-manager/tls_server.h"
 
 namespace ferry {
 namespace {
@@ -347,6 +348,24 @@ TEST_F(Registry, IsSpokenToByTlsUnlessSaidOtherwise) {
   request.patience.connect = std::chrono::milliseconds(300);
   request.patience.tries = 1;
   EXPECT_EQ(failure().code, Errc::unreachable);
+  EXPECT_THAT(registry.seen(), IsEmpty());
+}
+
+TEST_F(Registry, LeadsFromTlsToNothingInTheClear) {
+  const test::ScratchDirectory folder;
+  test::make_certificate(folder, "IP:127.0.0.1");
+  const test::TlsServer server(folder);
+  request.url = server.address() + "/kata/gpu:1";
+  request.authorities = test::Fetching::text_in(folder.path() / "cert.pem");
+  request.registries = {{.registry = server.address(), .endpoints = {"https://" + server.address()}}};
+  request.patience.tries = 1;
+  const std::string here = "http://" + registry.address();
+  folder.file("v2/kata/gpu/manifests/1", "HTTP/1.0 302 Found\r\nLocation: " + here + "/x\r\n\r\n");
+  EXPECT_THAT(failure().message, HasSubstr("redirects from https to " + here));
+  log_in(server.address());
+  folder.file("v2/kata/gpu/manifests/1",
+              "HTTP/1.0 401 No\r\nWWW-Authenticate: Bearer realm=\"" + here + "/token\"\r\n\r\n");
+  EXPECT_THAT(failure().message, HasSubstr("sends credentials to " + here + ", without TLS"));
   EXPECT_THAT(registry.seen(), IsEmpty());
 }
 
