@@ -72,9 +72,11 @@ struct FetchRequest {
   std::string docker_config = {};  ///< content of a `.dockerconfigjson` or `.dockercfg`; empty: anonymous
   std::string authorities = {};    ///< PEM certificates that are trusted beside those of the system
   std::vector<RegistryEndpoints> registries = {};
-  std::string architecture = {};  ///< as OCI says it ("amd64"); empty: this machine's
-  bool allow_setuid = false;      ///< else an archive with set-user-ID or set-group-ID files is refused
-  bool check_contents = false;    ///< of a version that is here already: digests too, not sizes alone
+  std::string proxy = {};                  ///< URL; empty: that of the environment, if any
+  std::vector<std::string> no_proxy = {};  ///< hosts and domains that are reached without it
+  std::string architecture = {};           ///< as OCI says it ("amd64"); empty: this machine's
+  bool allow_setuid = false;    ///< else an archive with set-user-ID or set-group-ID files is refused
+  bool check_contents = false;  ///< of a version that is here already: digests too, not sizes alone
   ArtifactLimits limits = {};
   FetchPatience patience = {};
   std::chrono::seconds deadline{3600};  ///< for all of it; ferry-fetch is killed then

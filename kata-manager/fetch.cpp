@@ -59,9 +59,11 @@ class Fetch {
     auto registry = RegistryClient::open({.reference = *reference,
                                           .credentials = *credentials,
                                           .registries = request_->registries,
-                                          .authorities = request_->authorities,
+                                          .http = {.patience = request_->patience,
+                                                   .authorities = request_->authorities,
+                                                   .proxy = request_->proxy,
+                                                   .no_proxy = request_->no_proxy},
                                           .limits = request_->limits,
-                                          .patience = request_->patience,
                                           .pause = world_->pause});
     if (!registry) return fail(std::move(registry).error());
     auto artifact = asked(*registry, *reference);

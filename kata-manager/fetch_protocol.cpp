@@ -51,6 +51,8 @@ FetchJob job_of(const json& value) {
   read(value, "configuration", request.configuration);
   read(value, "docker_config", request.docker_config);
   read(value, "authorities", request.authorities);
+  read(value, "proxy", request.proxy);
+  read(value, "no_proxy", request.no_proxy);
   read(value, "architecture", request.architecture);
   read(value, "allow_setuid", request.allow_setuid);
   read(value, "check_contents", request.check_contents);
@@ -119,6 +121,8 @@ std::string job_text(const FetchJob& job) {
                {"docker_config", request.docker_config},
                {"authorities", request.authorities},
                {"registries", std::move(registries)},
+               {"proxy", request.proxy},
+               {"no_proxy", request.no_proxy},
                {"architecture", request.architecture},
                {"allow_setuid", request.allow_setuid},
                {"check_contents", request.check_contents},

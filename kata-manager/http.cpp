@@ -7,6 +7,7 @@
 #include <new>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/version.h"
 #include "kata-manager/image_reference.h"
@@ -127,8 +128,7 @@ struct HttpClient::Easy {
   CURL* curl = nullptr;
 };
 
-HttpClient::HttpClient(const FetchPatience& patience, std::string authorities)
-    : patience_(patience), authorities_(std::move(authorities)), easy_(std::make_unique<Easy>()) {
+HttpClient::HttpClient(HttpSetup setup) : setup_(std::move(setup)), easy_(std::make_unique<Easy>()) {
   static const CURLcode kReady = ::curl_global_init(CURL_GLOBAL_DEFAULT);
   easy_->curl = kReady == CURLE_OK ? ::curl_easy_init() : nullptr;
   if (easy_->curl == nullptr) throw std::bad_alloc();
@@ -163,17 +163,21 @@ Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
   ::curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
   ::curl_easy_setopt(curl, CURLOPT_WRITEDATA, &exchange);
   ::curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why.data());
-  ::curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(patience_.connect.count()));
-  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(patience_.slow_bytes));
-  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(patience_.slow.count()));
+  ::curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(setup_.patience.connect.count()));
+  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, static_cast<long>(setup_.patience.slow_bytes));
+  ::curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(setup_.patience.slow.count()));
   ::curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
   ::curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L);
   ::curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L);
-  // A proxy of the environment cannot reach this machine's own loopback.
+  const std::string no_proxy = fmt::format("{}", fmt::join(setup_.no_proxy, ","));
+  if (!setup_.proxy.empty()) ::curl_easy_setopt(curl, CURLOPT_PROXY, setup_.proxy.c_str());
+  if (!no_proxy.empty()) ::curl_easy_setopt(curl, CURLOPT_NOPROXY, no_proxy.c_str());
+  // No proxy can reach this machine's own loopback.
   if (origin->is_loopback()) ::curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
-  if (!authorities_.empty()) {
+  if (!setup_.authorities.empty()) {
     // The system's own stay, by their folder.
-    curl_blob blob{.data = authorities_.data(), .len = authorities_.size(), .flags = CURL_BLOB_NOCOPY};
+    curl_blob blob{
+        .data = setup_.authorities.data(), .len = setup_.authorities.size(), .flags = CURL_BLOB_NOCOPY};
     ::curl_easy_setopt(curl, CURLOPT_CAINFO_BLOB, &blob);
   }
   if (!request.username.empty() || !request.password.empty()) {

@@ -38,10 +38,16 @@ struct HttpRequest {
   std::function<Result<>(const HttpReply& head, std::string_view bytes)> body = {};
 };
 
+struct HttpSetup {
+  FetchPatience patience = {};
+  std::string authorities = {};            ///< PEM, trusted beside those of the system
+  std::string proxy = {};                  ///< as in FetchRequest
+  std::vector<std::string> no_proxy = {};  ///< as in FetchRequest
+};
+
 class HttpClient {
  public:
-  /// `authorities`: PEM, trusted beside those of the system.
-  HttpClient(const FetchPatience& patience, std::string authorities);
+  explicit HttpClient(HttpSetup setup);
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
   HttpClient(HttpClient&&) = delete;
@@ -54,8 +60,7 @@ class HttpClient {
 
  private:
   struct Easy;
-  FetchPatience patience_;
-  std::string authorities_;
+  HttpSetup setup_;
   std::unique_ptr<Easy> easy_;
 };
 

@@ -44,8 +44,8 @@ struct RegistryClient::State {
 
   State(RegistrySetup given, std::vector<RegistryEndpoint> servers)
       : setup(std::move(given)),
-        http(setup.patience, setup.authorities),
-        session(http, setup.patience, setup.pause),
+        http(setup.http),
+        session(http, setup.http.patience, setup.pause),
         endpoints(std::move(servers)) {}
 
   // The first server that can; the last one's error if none can.

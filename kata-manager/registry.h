@@ -30,9 +30,8 @@ struct RegistrySetup {
   ImageReference reference;
   DockerConfig credentials;
   std::vector<RegistryEndpoints> registries = {};
-  std::string authorities = {};
+  HttpSetup http = {};
   ArtifactLimits limits = {};
-  FetchPatience patience = {};
   std::function<void(std::chrono::milliseconds)> pause = {};  ///< absent: really waits
 };
 

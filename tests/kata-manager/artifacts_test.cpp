@@ -82,6 +82,8 @@ TEST(FetchProtocol, CarriesEveryField) {
                  .docker_config = "d",
                  .authorities = "p",
                  .registries = {{.registry = "r", .endpoints = {"https://e", "http://f"}}},
+                 .proxy = "x",
+                 .no_proxy = {"y", "z"},
                  .architecture = "arm64",
                  .allow_setuid = true,
                  .check_contents = true,

@@ -24,7 +24,7 @@ std::string certificate_in(const test::ScratchDirectory& folder) {
 }
 
 Result<HttpReply> ask(const std::string& url, const std::string& authorities = {}) {
-  HttpClient client({}, authorities);
+  HttpClient client({.authorities = authorities});
   return client.perform({.url = url});
 }
 

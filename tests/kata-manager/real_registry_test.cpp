@@ -65,7 +65,7 @@ class RealRegistry : public test::Fetching {
   }
 
   Result<HttpReply> ask(HttpRequest what) {
-    HttpClient client(request.patience, request.authorities);
+    HttpClient client({.authorities = request.authorities});
     what.username = "ferry";
     what.password = "s3cret:with colon";
     return client.perform(what);

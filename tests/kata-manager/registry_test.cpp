@@ -369,6 +369,23 @@ TEST_F(Registry, LeadsFromTlsToNothingInTheClear) {
   EXPECT_THAT(registry.seen(), IsEmpty());
 }
 
+TEST_F(Registry, IsReachedThroughAProxy) {
+  request.url = "registry.invalid/kata/gpu:1";
+  request.registries = {{.registry = "registry.invalid", .endpoints = {"http://registry.invalid"}}};
+  request.proxy = "http://" + registry.address();
+  EXPECT_EQ(failure().code, Errc::not_found);
+  ASSERT_EQ(registry.seen().size(), 1U);
+  EXPECT_EQ(registry.seen()[0].path, "http://registry.invalid/v2/kata/gpu/manifests/1");
+  request.no_proxy = {"other.example", "registry.invalid"};
+  request.patience.tries = 1;
+  EXPECT_EQ(failure().code, Errc::unreachable);
+  EXPECT_EQ(registry.seen().size(), 1U);
+  request.url = registry.reference();
+  request.proxy = "http://127.0.0.1:1";
+  request.no_proxy = {};
+  must(fetch());
+}
+
 TEST_F(Registry, ThatIsNotThereIsUnreachable) {
   request.url = "127.0.0.1:1/kata/gpu:1";
   const Error error = failure();
