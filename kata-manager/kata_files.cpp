@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/kata_files.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <fcntl.h>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -37,6 +39,14 @@ Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile>
 
 Result<> check_configuration(const HostFs& host, const std::filesystem::path& folder,
                              const std::filesystem::path& configuration) {
+  constexpr std::int64_t kMost = 1LL << 20;  // the longest that Kata ships has 40 KiB
+  const auto file = host.open(folder / configuration, O_PATH);
+  if (!file) return fail(file.error());
+  struct stat status {};
+  if (::fstat(file->get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size > kMost) {
+    return fail(Errc::refused,
+                fmt::format("Kata's configuration '{}' is no file of a MiB at most", configuration.string()));
+  }
   const auto text = host.read_file(folder / configuration);
   if (!text) return fail(text.error());
   const auto parsed = parse_toml(*text, configuration.string());

@@ -104,6 +104,13 @@ TEST_F(Fetch, LeavesTheVersionInUseWhereTheNewOneCannotBeHad) {
   const auto broken = fetch();
   EXPECT_EQ(broken.error().code, Errc::refused);
   EXPECT_THAT(broken.error().message, HasSubstr("broken.toml:1:"));
+  registry.image({{.content = std::string((1U << 20) + 1, '\n'), .title = "endless.toml"}});
+  const auto endless = fetch();
+  ASSERT_FALSE(endless.has_value());
+  EXPECT_EQ(endless.error().code, Errc::refused);
+  registry.image({{.content = test::tar_of({{.path = "c.toml", .symlink = "."}}),
+                   .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"}});
+  EXPECT_EQ(fetch().error().code, Errc::refused) << "a folder by way of a link";
   EXPECT_EQ(seen("guest.img"), "guest");
 }
 
