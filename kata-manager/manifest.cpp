@@ -181,7 +181,7 @@ Result<PlatformManifest> choose_platform(const ImageIndex& index, std::string_vi
 std::string own_architecture() {
   utsname names{};
   if (::uname(&names) != 0) return {};
-  const std::string machine(static_cast<const char*>(names.machine));
+  std::string machine(static_cast<const char*>(names.machine));
   if (machine == "x86_64") return "amd64";
   if (machine == "aarch64") return "arm64";
   return machine;
