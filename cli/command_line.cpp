@@ -86,8 +86,10 @@ class CommandTree {
                  [this](const Session& session) { return doctor_verb(session, doctor_); });
     doctor
         ->add_option("--for", doctor_.purposes,
-                     "what to check for: passthrough, vgpu, kubevirt; several with commas between")
+                     "what to check for: passthrough, vgpu, kubevirt, kata; several with commas between")
         ->capture_default_str();
+    doctor->add_option("--classes", doctor_.classes, "with kata: a class file, to look at its classes too")
+        ->option_text("FILE");
   }
 
   void add_selection(CLI::App* verb) {

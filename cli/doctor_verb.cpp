@@ -12,6 +12,7 @@
 #include "common/counted.h"
 #include "common/suggest.h"
 #include "host/vgpu_checks.h"
+#include "kata-manager/kata_checks.h"
 #include "kubevirt-plugin/device_names.h"
 #include "kubevirt-plugin/kubevirt_checks.h"
 #include "policy/accelerators.h"
@@ -40,10 +41,14 @@ constexpr std::array<Purpose, 3> kPurposes = {{{.name = "passthrough", .checks =
                                                {.name = "vgpu", .checks = vgpu_checks},
                                                {.name = "kubevirt", .checks = checks_for_kubevirt}}};
 
+// One more, whose checks know of classes and not of GPUs.
+constexpr const char* kKata = "kata";
+
 Result<std::set<std::string>> parse_purposes(const std::string& words) {
   std::vector<std::string> known;
-  known.reserve(kPurposes.size());
+  known.reserve(kPurposes.size() + 1);
   for (const Purpose& purpose : kPurposes) known.emplace_back(purpose.name);
+  known.emplace_back(kKata);
   std::set<std::string> asked;
   std::size_t start = 0;
   for (;;) {
@@ -58,6 +63,13 @@ Result<std::set<std::string>> parse_purposes(const std::string& words) {
     if (end == words.size()) return asked;
     start = end + 1;
   }
+}
+
+Result<std::vector<Check>> checks_for_kata(const HostFs& host, const std::string& classes) {
+  if (classes.empty()) return kata_checks(host);
+  const auto file = read_class_file(classes);
+  if (!file) return fail(Error(file.error()));
+  return kata_checks(host, *file);
 }
 
 json to_json(const Check& check) {
@@ -114,6 +126,15 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     if (!purposes->contains(purpose.name)) continue;
     const auto more = purpose.checks(*session.host, *inventory, session.rules);
     checks.insert(checks.end(), more.begin(), more.end());
+  }
+  if (purposes->contains(kKata)) {
+    const auto more = checks_for_kata(*session.host, options.classes);
+    if (!more) return complain(more.error());
+    checks.insert(checks.end(), more->begin(), more->end());
+  } else if (!options.classes.empty()) {
+    return complain({.code = Errc::usage,
+                     .message = "--classes: only the checks for kata look at classes",
+                     .hint = "add --for kata"});
   }
   std::map<Verdict, std::size_t> counts;
   json list = json::array();

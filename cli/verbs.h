@@ -21,6 +21,7 @@ ExitStatus status_verb(const Session& session);
 /// What `doctor` is to look for.
 struct DoctorOptions {
   std::string purposes = "passthrough";  ///< words between commas
+  std::string classes;                   ///< a class file for kata's checks; empty: of the host alone
 };
 /// `doctor`: what keeps this host from a purpose, and what to change. Failed when any check fails.
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);

@@ -24,7 +24,7 @@ inline constexpr const char* kHostSubject = "host";
 
 struct Check {
   std::string id;       ///< stable, in kebab-case: "iommu-active"
-  std::string subject;  ///< kHostSubject, or a PCI address
+  std::string subject;  ///< kHostSubject, a PCI address, or the name of another thing
   std::string why;      ///< why it matters
   Verdict verdict = Verdict::unknown;
   std::string found = {};  ///< what the host shows, with the absolute path it was read from

@@ -109,7 +109,7 @@ class DropInMaker {
     }
     const HypervisorSettings settings(out.effective, *still);
     out.guest_memory_mib = static_cast<std::uint64_t>(settings.number("default_memory").value_or(0));
-    out.host_files = files_of(settings);
+    out.host_files = host_files_of(settings);
     note_overridden(ready, ours, out);
     note_limits(devices, before, *hypervisor, settings, out);
     return out;
@@ -151,15 +151,6 @@ class DropInMaker {
     for (const Source& source : later_) names.push_back(source.name);
     return fmt::format("it is said in {}: {}; later ones count more", base_.file.parent_path().string(),
                        fmt::join(names, ", "));
-  }
-
-  static std::vector<std::filesystem::path> files_of(const HypervisorSettings& settings) {
-    std::vector<std::filesystem::path> out;
-    for (const char* key : {"path", "kernel", "image", "initrd", "firmware", "firmware_volume"}) {
-      const std::filesystem::path file = settings.text(key);
-      if (file.is_absolute()) out.push_back(file);
-    }
-    return out;
   }
 
   /// What a GPU needs and the class says otherwise; what we say and a later file says otherwise.

@@ -138,6 +138,15 @@ bool HypervisorSettings::flag(std::string_view key) const {
   return value != nullptr && value->boolean() != nullptr && *value->boolean();
 }
 
+std::vector<std::filesystem::path> host_files_of(const HypervisorSettings& settings) {
+  std::vector<std::filesystem::path> out;
+  for (const char* key : {"path", "kernel", "image", "initrd", "firmware", "firmware_volume"}) {
+    const std::filesystem::path file = settings.text(key);
+    if (file.is_absolute()) out.push_back(file);
+  }
+  return out;
+}
+
 std::optional<std::string> wrong_in(const KataClass& kata, const TomlTable& effective,
                                     const std::string& hypervisor) {
   const HypervisorSettings settings(effective, hypervisor);

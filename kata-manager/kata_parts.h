@@ -37,6 +37,9 @@ class HypervisorSettings {
   const TomlTable* table_ = nullptr;
 };
 
+/// What they name on the host: the hypervisor, kernel, image, firmware.
+std::vector<std::filesystem::path> host_files_of(const HypervisorSettings& settings);
+
 /// What Ferry says, before what the class lays over it. `before` is what counts without it.
 TomlTable ready_settings(const KataClass& kata, const KataBase& base, const KataDevices& devices,
                          const std::filesystem::path& pod_resources, const TomlTable& before,

@@ -29,18 +29,6 @@ Words ready_selector(KataKind kind) {
   return {};
 }
 
-std::uint64_t memory_laid_over(const KataClass& kata) {
-  const TomlValue* hypervisors = find(kata.configuration, {"hypervisor"});
-  if (hypervisors == nullptr || hypervisors->table() == nullptr) return kGuestMemoryMib;
-  for (const auto& [name, settings] : *hypervisors->table()) {
-    if (settings.table() == nullptr) continue;
-    const TomlValue* memory = find(*settings.table(), {"default_memory"});
-    if (memory != nullptr && memory->integer() != nullptr && *memory->integer() > 0)
-      return static_cast<std::uint64_t>(*memory->integer());
-  }
-  return kGuestMemoryMib;
-}
-
 /// In quotes where a reader of YAML would take it for something else.
 std::string word(const std::string& text) {
   const auto is_safe = [](char c) {
@@ -60,9 +48,20 @@ std::string lines(const Words& words, std::string_view indent) {
 
 }  // namespace
 
-std::vector<RuntimeClass> runtime_classes(const KataClass& kata,
-                                          std::optional<std::uint64_t> guest_memory_mib) {
-  const std::uint64_t memory = guest_memory_mib.value_or(memory_laid_over(kata)) + kBesideGuestMib;
+std::uint64_t guest_memory_mib(const KataClass& kata) {
+  const TomlValue* hypervisors = find(kata.configuration, {"hypervisor"});
+  if (hypervisors == nullptr || hypervisors->table() == nullptr) return kGuestMemoryMib;
+  for (const auto& [name, settings] : *hypervisors->table()) {
+    if (settings.table() == nullptr) continue;
+    const TomlValue* memory = find(*settings.table(), {"default_memory"});
+    if (memory != nullptr && memory->integer() != nullptr && *memory->integer() > 0)
+      return static_cast<std::uint64_t>(*memory->integer());
+  }
+  return kGuestMemoryMib;
+}
+
+std::vector<RuntimeClass> runtime_classes(const KataClass& kata, std::optional<std::uint64_t> memory_mib) {
+  const std::uint64_t memory = memory_mib.value_or(guest_memory_mib(kata)) + kBesideGuestMib;
   RuntimeClass out;
   out.labels = {{"app.kubernetes.io/managed-by", "ferry"}};
   out.node_selector = kata.node_selector.value_or(ready_selector(kata.kind));

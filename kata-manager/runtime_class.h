@@ -22,6 +22,9 @@ inline constexpr std::uint64_t kGuestMemoryMib = 8192;
 /// much.
 inline constexpr std::uint64_t kBesideGuestMib = 2048;
 
+/// The guest's memory as the class lays it over, or kGuestMemoryMib: for who does not know the configuration.
+std::uint64_t guest_memory_mib(const KataClass& kata);
+
 struct RuntimeClass {
   std::string name;
   std::string handler;  ///< the name of the container runtime's entry
@@ -35,10 +38,10 @@ struct RuntimeClass {
 /// Without a node selector in the file those of a confidential class are that of NVIDIA's CC manager
 /// (nvidia.com/cc.ready.state) and of the processor's feature; others have none. Without an overhead it is
 /// one processor, and the guest's memory with kBesideGuestMib: that memory is outside of the limits that the
-/// pod's containers have. `guest_memory_mib`: KataDropIn::guest_memory_mib where the configuration is known;
-/// absent: what the class lays over it, or kGuestMemoryMib.
+/// pod's containers have. `memory_mib`: KataDropIn::guest_memory_mib where the configuration is known;
+/// absent: guest_memory_mib().
 std::vector<RuntimeClass> runtime_classes(const KataClass& kata,
-                                          std::optional<std::uint64_t> guest_memory_mib = {});
+                                          std::optional<std::uint64_t> memory_mib = {});
 
 /// As documents of YAML, one after the other; "" for none.
 std::string runtime_classes_yaml(std::span<const RuntimeClass> classes);

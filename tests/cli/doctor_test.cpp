@@ -103,6 +103,23 @@ TEST_F(Doctor, LooksForVgpusWhenAsked) {
   EXPECT_EQ(both["for"], nlohmann::json::array({"passthrough", "vgpu"}));
 }
 
+TEST_F(Doctor, LooksForKataAndItsClassesWhenAsked) {
+  const auto result = doctor({"--for", "kata"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, HasSubstr("  fail     kvm-there "));
+  EXPECT_THAT(result.out, Not(HasSubstr("class ")));
+  kernel_.file("classes.yaml",
+               "runtimeClasses: [{name: kata-nvidia-gpu-snp, artifacts: {url: \"r/i:1\"}}]\n");
+  const std::string classes = (kernel_.root() / "classes.yaml").string();
+  const auto with = doctor({"--for", "kata", "--classes", classes});
+  EXPECT_THAT(with.out, HasSubstr("\nclass kata-nvidia-gpu-snp\n"));
+  EXPECT_THAT(with.out, HasSubstr("  fail     confidential-class "));
+  EXPECT_EQ(doctor({"--for", "kata", "--classes", classes + "x"}).status, 2);
+  const auto alone = doctor({"--classes", classes});
+  EXPECT_EQ(alone.status, 2);
+  EXPECT_THAT(alone.err, HasSubstr("--classes: only the checks for kata look at classes"));
+}
+
 TEST_F(Doctor, FailsWhereThereIsNoHost) {
   const auto result = test::run_ferry({"--host-root", (kernel_.root() / "none").string(), "doctor"});
   EXPECT_EQ(result.status, 1);

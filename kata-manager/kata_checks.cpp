@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/kata_checks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kata-manager/class_checks.h"
+#include "kata-manager/confidential_host.h"
+#include "kata-manager/kata_shim.h"
+#include "kata-manager/kubelet_settings.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::chrono::seconds kUsualTimeout{120};  // the kubelet's own
+constexpr std::chrono::seconds kLongStart{1200};    // what Kata gives a VM with GPUs
+
+Check question(std::string id, std::string why) {
+  return {.id = std::move(id), .subject = kHostSubject, .why = std::move(why)};
+}
+
+Check kvm_check(const HostFs& host) {
+  Check check = question("kvm-there", "Kata's VMs are KVM's");
+  if (host.exists("dev/kvm")) return std::move(check).passed("/dev/kvm is there");
+  return std::move(check).failed(
+      "there is no /dev/kvm",
+      "switch VT-x or AMD-V (SVM) on in the firmware, then `modprobe kvm_intel` or `modprobe kvm_amd`; in a "
+      "VM, allow nested virtualisation");
+}
+
+/// The node of a module that the verb that installs loads, unless it is told not to.
+Check module_check(const HostFs& host, const std::string& module, const std::string& why, bool loaded_by_us) {
+  std::string node = module;
+  std::ranges::replace(node, '_', '-');
+  Check check = question(node + "-there", why);
+  if (host.exists("dev/" + node)) return std::move(check).passed(fmt::format("/dev/{} is there", node));
+  const std::string found = fmt::format("there is no /dev/{}", node);
+  const std::string fix =
+      fmt::format("`modprobe {0}`, and at boot by a line {0} in /etc/modules-load.d/kata.conf", module);
+  if (loaded_by_us) return std::move(check).warned(found + ": `ferry kata install` loads it", fix);
+  return std::move(check).failed(found + ", and the class file says loadModules: false", fix);
+}
+
+Check socket_check(const HostFs& host, const ClassFile& file) {
+  Check check = question("pod-resources", "Kata asks the kubelet there which devices a pod was given");
+  const std::string socket = file.pod_resources;
+  if (socket.empty())
+    return std::move(check).passed(
+        "nobody asks: the class file says podResources: \"\", annotations name devices");
+  if (host.exists(file.pod_resources.relative_path())) return std::move(check).passed(socket + " is there");
+  return std::move(check).failed(
+      fmt::format("there is no {}: pods would start without their devices", socket),
+      "start the kubelet; where it has another root directory, say so in the class file: podResources");
+}
+
+Check gate_check(const ClassFile& file, const Result<KubeletSettings>& kubelet) {
+  Check check =
+      question("pod-resources-get",
+               "Kata asks for one pod, which the kubelet answers by itself from Kubernetes 1.34 on");
+  if (file.pod_resources.empty()) return std::move(check).passed("nobody asks");
+  constexpr const char* kFix =
+      "before Kubernetes 1.34 set the gate in the kubelet's configuration: featureGates: "
+      "{KubeletPodResourcesGet: true}";
+  if (!kubelet) return std::move(check).unknown(kubelet.error().message, kFix);
+  if (kubelet->pod_resources_get.value_or(false))
+    return std::move(check).passed("the gate KubeletPodResourcesGet is on");
+  if (kubelet->pod_resources_get)
+    return std::move(check).failed("the gate KubeletPodResourcesGet is off", kFix);
+  return std::move(check).warned("the kubelet was told nothing of its gate KubeletPodResourcesGet", kFix);
+}
+
+Check timeout_check(const Result<KubeletSettings>& kubelet) {
+  Check check =
+      question("kubelet-waits",
+               "a VM with large GPUs takes minutes to start; the kubelet gives up before and tries anew");
+  const std::string fix =
+      fmt::format("set runtimeRequestTimeout: {}m in the kubelet's configuration", kLongStart.count() / 60);
+  if (!kubelet) return std::move(check).unknown(kubelet.error().message, fix);
+  const std::chrono::seconds timeout = kubelet->request_timeout.value_or(kUsualTimeout);
+  const std::string found = fmt::format("runtimeRequestTimeout is {} s{}", timeout.count(),
+                                        kubelet->request_timeout ? "" : ", since nothing is said of it");
+  if (timeout >= kLongStart) return std::move(check).passed(found);
+  return std::move(check).warned(found, fix);
+}
+
+Check confidential_check(const Result<ConfidentialHost>& confidential) {
+  Check check = question("confidential-vms", "classes of kind snp and tdx need it");
+  if (!confidential) return std::move(check).unreadable(confidential.error());
+  const bool any = confidential->snp || confidential->tdx;
+  return std::move(check).passed(fmt::format(
+      "KVM has {}{}", confidential->text(),
+      any ? "; whether the GPUs are in a fitting mode says the node's label nvidia.com/cc.ready.state"
+          : ", which matters to classes of these kinds alone"));
+}
+
+Check shim_check(const HostFs& host) {
+  Check check = question("kata-shim", "the container runtime starts it for each pod in a VM");
+  const auto shim = find_kata_shim(host, KataClass());
+  if (shim) return std::move(check).passed(shim->string() + " is there");
+  return std::move(check).failed("no shim of Kata's is where its installers put it", shim.error().hint);
+}
+
+}  // namespace
+
+std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file) {
+  const auto kubelet = KubeletSettings::read(host);
+  const auto confidential = ConfidentialHost::read(host);
+  std::vector<Check> out = {
+      kvm_check(host),
+      module_check(host, "vhost_vsock", "Kata speaks to a VM's agent through it", file.load_modules),
+      module_check(host, "vhost_net", "a pod's network reaches its VM through it", file.load_modules),
+      socket_check(host, file),
+      gate_check(file, kubelet),
+      timeout_check(kubelet),
+      confidential_check(confidential)};
+  if (file.classes.empty()) out.push_back(shim_check(host));
+  for (const KataClass& kata : file.classes) {
+    std::ranges::move(class_checks(host, file, kata, confidential), std::back_inserter(out));
+  }
+  return out;
+}
+
+}  // namespace ferry
