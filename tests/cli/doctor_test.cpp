@@ -87,7 +87,7 @@ TEST_F(Doctor, RefusesAPurposeThatItDoesNotKnow) {
     EXPECT_THAT(result.err, HasSubstr("hint: --for takes passthrough, vgpu")) << purpose;
     EXPECT_THAT(result.out, IsEmpty()) << purpose;
   }
-  for (const char* purpose : {"", "kata", "passthrough,", ","}) {
+  for (const char* purpose : {"", "qemu", "passthrough,", ","}) {
     const auto result = doctor({std::string("--for=") + purpose});
     EXPECT_EQ(result.status, 2) << purpose;
     EXPECT_THAT(result.err, HasSubstr("hint: ")) << purpose;
