@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kata's configuration as an artifact has it: with our drop-in it is what is said to count, and a drop-in
+// that is there already leaves nothing to be said.
+#include "kata-manager/kata_configuration.h"
+#include "tests/fuzz/fuzz.h"
+
+void ferry::fuzz::one_input(std::string_view text) {
+  for (const KataKind kind : {KataKind::gpu, KataKind::snp}) {
+    KataClass kata;
+    kata.name = "fuzz";
+    kata.kind = kind;
+    KataBase base{.file = "/c/configuration.toml",
+                  .text = std::string(text),
+                  .folder = "/c",
+                  .files = {"vmlinux", "kata.img"}};
+    const auto made = kata_drop_in(kata, base, {.gpus = 2, .switches = 1}, "/s");
+    if (!made) {
+      require(made.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
+      continue;
+    }
+    auto merged = parse_toml(text, "base");
+    const auto said = parse_toml(made->text, "drop-in");
+    require(merged && said, "a drop-in is TOML");
+    merge_over(*merged, *said);
+    require(*merged == made->effective, "and says what counts then");
+    base.drop_ins = {{.name = "50-same.toml", .text = made->text}};
+    const auto again = kata_drop_in(kata, base, {.gpus = 2, .switches = 1}, "/s");
+    require(again && again->text.empty(), "twice is nothing");
+  }
+}
