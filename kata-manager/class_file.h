@@ -2,8 +2,9 @@
 // The file that says which Kata runtimes a node shall have: that of NVIDIA's kata-manager as it is, or ours,
 // which has all of its keys and more.
 //
-//   version: v2                                   # absent: NVIDIA's file, which has the first five keys
-//   below artifactsDir: /opt/kata-classes runtimeClasses:
+//   version: v2                                   # absent: NVIDIA's file
+//   artifactsDir: /opt/kata-classes
+//   runtimeClasses:
 //   - name: kata-nvidia-gpu
 //     nodeSelector: {example.com/gpu: "true"}
 //     artifacts: {url: "registry.example/kata-gpu:1", pullSecret: pull}

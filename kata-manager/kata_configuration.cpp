@@ -91,7 +91,7 @@ class DropInMaker {
     const TomlTable before = merged(earlier_);
     const auto hypervisor = hypervisor_of(before);
     if (!hypervisor) return refuse(hypervisor.error().message, hypervisor.error().hint);
-    TomlTable ready = ready_settings(kata_, base_, devices, pod_resources, before, *hypervisor);
+    const TomlTable ready = ready_settings(kata_, base_, devices, pod_resources, before, *hypervisor);
     TomlTable ours = ready;
     merge_over(ours, kata_.configuration);
     leave_out(ours, before);
