@@ -98,9 +98,9 @@ class ClassChecks {
     if (is_confidential(kata_.kind)) out.push_back(confidential_check(confidential));
     const auto installed = find_installed(host_, file_, kata_.name);
     out.push_back(handler_check(installed));
-    if (installed && *installed) {
-      out.push_back(annotations_check(**installed));
-      out.push_back(configuration_check(**installed));
+    if (const std::optional<Installed> there = installed ? *installed : std::nullopt) {
+      out.push_back(annotations_check(*there));
+      out.push_back(configuration_check(*there));
     }
     out.push_back(overhead_check());
     return out;

@@ -7,9 +7,9 @@
 
 #include <gmock/gmock.h>
 
+#include "common/check_reading.h"
 #include "tests/vfio/doctor_machines.h"
 #include "tests/vfio/machines.h"
-#include "common/check_reading.h"
 
 namespace ferry {
 namespace {
