@@ -2,19 +2,16 @@
 #include "common/host_fs.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cerrno>
-#include <climits>
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <memory>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "common/atomic_file.h"
+#include "common/descriptor_reads.h"
 
 namespace ferry {
 namespace {
@@ -49,19 +46,6 @@ int open_in_root(int root, const char* path, int flags, mode_t mode) {
   if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
   // Before 5.6, or filtered by an old container runtime: a real EPERM comes again from openat.
   return ::openat(root, path, flags, mode);
-}
-
-Result<std::string> read_all(int fd, std::string_view what) {
-  // sysfs reports 4096 whatever it holds, so the size is learnt by reading.
-  std::string content;
-  std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
-  for (;;) {
-    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail(error_from_errno(errno, what));
-    if (n == 0) return content;
-    content.append(buffer.data(), static_cast<std::size_t>(n));
-  }
 }
 
 std::filesystem::path in_root(const std::filesystem::path& directory) {
@@ -99,7 +83,7 @@ Result<UniqueFd> HostFs::open(const std::filesystem::path& relative, int flags, 
 Result<std::string> HostFs::read_file(const std::filesystem::path& relative) const {
   auto fd = open(relative, O_RDONLY);
   if (!fd) return fail(std::move(fd).error());
-  return read_all(fd->get(), describe("read", relative));
+  return read_to_end(fd->get(), describe("read", relative));
 }
 
 Result<std::string> HostFs::read_attribute(const std::filesystem::path& relative) const {
@@ -111,13 +95,7 @@ Result<std::string> HostFs::read_attribute(const std::filesystem::path& relative
 Result<std::string> HostFs::link_target(const std::filesystem::path& relative) const {
   auto fd = open(relative, O_PATH | O_NOFOLLOW);
   if (!fd) return fail(std::move(fd).error());
-  std::array<char, PATH_MAX> target;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by readlink
-  const ssize_t n = ::readlinkat(fd->get(), "", target.data(), target.size());
-  if (n < 0) {
-    // An empty path on something that is no link answers ENOENT; say what it is instead.
-    return fail(error_from_errno(errno == ENOENT ? EINVAL : errno, describe("read link", relative)));
-  }
-  return std::string(target.data(), static_cast<std::size_t>(n));
+  return read_link(fd->get(), "", describe("read link", relative));
 }
 
 Result<std::string> HostFs::link_name(const std::filesystem::path& relative) const {
@@ -130,27 +108,7 @@ Result<std::string> HostFs::link_name(const std::filesystem::path& relative) con
 Result<std::vector<DirectoryEntry>> HostFs::entries(const std::filesystem::path& relative) const {
   auto fd = open(relative, O_RDONLY | O_DIRECTORY);
   if (!fd) return fail(std::move(fd).error());
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(fd->get()), ::closedir);
-  if (!dir) return fail(error_from_errno(errno, describe("list", relative)));
-  fd->release();  // closedir closes it from here on
-  std::vector<DirectoryEntry> found;
-  for (;;) {
-    errno = 0;
-    const dirent* entry = ::readdir(dir.get());
-    if (entry == nullptr) break;
-    const std::string_view name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    bool is_directory = entry->d_type == DT_DIR;
-    if (entry->d_type == DT_UNKNOWN) {  // a file system that does not say
-      struct stat status {};
-      is_directory = ::fstatat(::dirfd(dir.get()), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-                     S_ISDIR(status.st_mode);
-    }
-    found.push_back({.name = std::string(name), .is_directory = is_directory});
-  }
-  if (errno != 0) return fail(error_from_errno(errno, describe("list", relative)));
-  std::sort(found.begin(), found.end());
-  return found;
+  return read_entries(fd->get(), describe("list", relative));
 }
 
 Result<std::vector<std::string>> HostFs::list(const std::filesystem::path& relative) const {

@@ -19,14 +19,11 @@ std::string group_problem(std::uint32_t group, std::span<const GroupMember> memb
 std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
                                     std::span<const GroupMember> members) {
   std::vector<std::string> own;
-  bool own_nodes = host.exists("dev/iommu");
-  for (const auto& member : members) {
-    if (!own_nodes) break;
-    if (member.vfio_device.empty()) continue;
-    own.push_back("/dev/vfio/devices/" + member.vfio_device);
-    own_nodes = host.exists(own.back().substr(1));
-  }
-  own_nodes = own_nodes && !own.empty();
+  for (const auto& member : members)
+    if (!member.vfio_device.empty()) own.push_back("/dev/vfio/devices/" + member.vfio_device);
+  const bool own_nodes =
+      !own.empty() && host.exists("dev/iommu") &&
+      std::ranges::all_of(own, [&](const std::string& node) { return host.exists(node.substr(1)); });
   const std::string group_node = fmt::format("/dev/vfio/{}", group);
   const bool legacy = host.exists("dev/vfio/vfio") && host.exists(group_node.substr(1));
 

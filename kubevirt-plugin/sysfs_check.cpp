@@ -2,17 +2,18 @@
 #include "kubevirt-plugin/sysfs_check.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <fcntl.h>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <string_view>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "common/host_directory.h"
 #include "kubevirt-plugin/device_nodes.h"
 #include "mdev/vendor_vfio.h"
 
@@ -24,30 +25,50 @@ bool is_vendor(const Result<std::string>& text, const OfferRules& rules) {
                              [&](std::uint16_t vendor) { return *text == fmt::format("{:#06x}", vendor); });
 }
 
-/// The members of a group with as few reads as will do: a scan reads far more of each. The driver of `own`
-/// has been judged.
-Result<std::vector<GroupMember>> read_members(const HostFs& host, std::uint32_t group, std::string_view own,
-                                              const OfferRules& rules) {
-  auto names = host.list(fmt::format("sys/kernel/iommu_groups/{}/devices", group));
+std::filesystem::path sysfs_path_of(const OfferedDevice& offered) {
+  const bool is_mediated = offered.kind == DeviceKind::mediated_device;
+  return std::filesystem::path(is_mediated ? "sys/bus/mdev/devices" : "sys/bus/pci/devices") /
+         offered.host_name();
+}
+
+Result<GroupMember> read_member(const HostDirectory& directory, const PciAddress& address,
+                                const OfferRules& rules) {
+  auto driver = directory.link_name("driver");
+  if (!driver && !is_gone(driver.error())) return fail(std::move(driver).error());
+  const auto vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
+  PciFunction function;
+  if (driver) function.driver = *driver;
+  function.vfio_devices = vfio_devices;
+  GroupMember member{.address = address,
+                     .driver = driver.value_or(""),
+                     .usable = !blocks_viability(function),
+                     .vfio_device = {}};
+  if (!vfio_devices.empty() && is_vendor(directory.read_attribute("vendor"), rules))
+    member.vfio_device = vfio_devices.front();
+  return member;
+}
+
+/// The members of a group with as few reads as will do: a scan reads far more of each. `own` is open.
+Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedDevice& offered,
+                                              const HostDirectory& own, const OfferRules& rules) {
+  auto names = host.list(fmt::format("sys/kernel/iommu_groups/{}/devices", offered.iommu_group));
   if (!names) return fail(std::move(names).error());
   std::vector<GroupMember> members;
   for (const auto& name : *names) {
     const auto address = PciAddress::parse(name);
     if (!address) continue;
-    const auto path = sysfs_path(*address);
-    auto driver = host.link_name(path / "driver");
-    if (!driver && !is_gone(driver.error())) return fail(std::move(driver).error());
-    const auto vfio_devices = host.list(path / "vfio-dev").value_or(std::vector<std::string>{});
-    PciFunction function;
-    if (driver) function.driver = *driver;
-    function.vfio_devices = vfio_devices;
-    GroupMember member{.address = *address,
-                       .driver = driver.value_or(""),
-                       .usable = name == own || !blocks_viability(function),
-                       .vfio_device = {}};
-    if (!vfio_devices.empty() && is_vendor(host.read_attribute(path / "vendor"), rules))
-      member.vfio_device = vfio_devices.front();
-    members.push_back(std::move(member));
+    const bool is_own = name == offered.host_name();
+    const auto other =
+        is_own ? std::optional<Result<HostDirectory>>() : HostDirectory::open(host, sysfs_path(*address));
+    if (other && !*other) {
+      if (is_gone(other->error())) continue;
+      return fail(other->error());
+    }
+    auto member = read_member(is_own ? own : **other, *address, rules);
+    if (!member) return fail(std::move(member).error());
+    // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
+    if (is_own && offered.kind == DeviceKind::vendor_vgpu) member->usable = true;
+    members.push_back(std::move(*member));
   }
   std::sort(members.begin(), members.end(),
             [](const GroupMember& a, const GroupMember& b) { return a.address < b.address; });
@@ -60,10 +81,10 @@ Result<> expect(std::string_view what, Result<std::string> now, const std::strin
   return {};
 }
 
-Result<std::string> ids_now(const HostFs& host, const std::filesystem::path& path) {
-  auto vendor = host.read_attribute(path / "vendor");
+Result<std::string> ids_now(const HostDirectory& function) {
+  auto vendor = function.read_attribute("vendor");
   if (!vendor) return fail(std::move(vendor).error());
-  auto device = host.read_attribute(path / "device");
+  auto device = function.read_attribute("device");
   if (!device) return fail(std::move(device).error());
   const auto digits = [](const std::string& text) { return text.starts_with("0x") ? text.substr(2) : text; };
   return digits(*vendor) + ":" + digits(*device);
@@ -75,15 +96,29 @@ Result<std::string> type_now(const HostFs& host, const std::filesystem::path& pa
   return host.link_name(path / "mdev_type");
 }
 
-// The first two bytes are its vendor, of a virtual function all ones; the header type is in the fifteenth.
-Result<> expect_on_the_bus(const HostFs& host, const std::filesystem::path& path) {
-  std::array<char, 16> header{};
-  const auto config = host.open(path / "config", O_RDONLY);
+// It begins with vendor and device, of a virtual function with all ones; the header type is in the fifteenth
+// byte.
+Result<std::vector<unsigned char>> read_header(const HostDirectory& function) {
+  std::vector<unsigned char> header(16);
+  const auto config = function.open("config", O_RDONLY);
   if (!config) return fail(config.error());
   const ssize_t size = ::pread(config->get(), header.data(), header.size(), 0);
-  if (size < 0) return fail(error_from_errno(errno, "read /" + (path / "config").string()));
-  if (std::all_of(header.begin(), header.begin() + size, [](char c) { return c == '\xff'; }))
+  if (size < 0) return fail(error_from_errno(errno, "read its config space"));
+  header.resize(static_cast<std::size_t>(size));
+  return header;
+}
+
+Result<> expect_same_function(const HostDirectory& function, const std::string& model) {
+  const auto header = read_header(function);
+  if (header && std::ranges::all_of(*header, [](unsigned char c) { return c == 0xff; }))
     return fail(Errc::malformed_host, "its config space reads all ones: it is off the bus");
+  const bool same = header && header->size() >= 4 &&
+                    model == fmt::format("{:02x}{:02x}:{:02x}{:02x}", (*header)[1], (*header)[0],
+                                         (*header)[3], (*header)[2]);
+  // The kernel's word counts where the header does not say, or a quirk has corrected it.
+  if (!same)
+    if (auto model_now = expect("its model", ids_now(function), model); !model_now) return model_now;
+  if (!header) return fail(header.error());
   return {};
 }
 
@@ -93,15 +128,13 @@ Result<std::string> vgpu_type_now(const HostFs& host, const PciAddress& function
   return std::string(text->substr(0, text->find_last_not_of(" \t") + 1));
 }
 
-Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered,
-                          const std::filesystem::path& path) {
+Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered, const HostDirectory& directory) {
   switch (offered.kind) {
     case DeviceKind::pci_function:
     case DeviceKind::kata_function:
-      if (auto same = expect("its model", ids_now(host, path), offered.model); !same) return same;
-      return expect_on_the_bus(host, path);
+      return expect_same_function(directory, offered.model);
     case DeviceKind::mediated_device:
-      return expect("its model", type_now(host, path), offered.model);
+      return expect("its model", type_now(host, sysfs_path_of(offered)), offered.model);
     case DeviceKind::vendor_vgpu:
       break;
   }
@@ -112,8 +145,8 @@ Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered,
 
 // Another binding may have given its number to another function.
 std::vector<std::string> kata_nodes_now(const HostFs& host, const OfferedDevice& offered) {
-  const auto path = std::filesystem::path("sys/bus/pci/devices") / offered.host_name() / "vfio-dev";
-  auto key = kata_key(host, offered.iommu_group, host.list(path).value_or(std::vector<std::string>{}));
+  auto key = kata_key(host, offered.iommu_group,
+                      host.list(sysfs_path_of(offered) / "vfio-dev").value_or(std::vector<std::string>{}));
   return key.id == offered.id ? std::move(key.nodes) : std::vector<std::string>();
 }
 
@@ -133,25 +166,22 @@ bool is_uuid(std::string_view text) {
 }  // namespace
 
 Result<std::vector<std::string>> SysfsCheck::nodes_now(const OfferedDevice& offered) const {
-  const bool is_mediated = offered.kind == DeviceKind::mediated_device;
-  const auto path = std::filesystem::path(is_mediated ? "sys/bus/mdev/devices" : "sys/bus/pci/devices") /
-                    offered.host_name();
-  if (auto same = expect_same_kind(host_, offered, path); !same) return fail(std::move(same).error());
-  if (auto same = expect("its IOMMU group", host_.link_name(path / "iommu_group"),
-                         std::to_string(offered.iommu_group));
+  auto directory = HostDirectory::open(host_, sysfs_path_of(offered));
+  if (!directory)
+    return fail(std::move(directory).error().during(fmt::format("its model was {}", offered.model)));
+  if (auto same = expect_same_kind(host_, offered, *directory); !same) return fail(std::move(same).error());
+  if (auto same =
+          expect("its IOMMU group", directory->link_name("iommu_group"), std::to_string(offered.iommu_group));
       !same)
     return fail(std::move(same).error());
   if (!offered.driver.empty()) {
-    if (auto same = expect("its driver", host_.link_name(path / "driver"), offered.driver); !same)
+    if (auto same = expect("its driver", directory->link_name("driver"), offered.driver); !same)
       return fail(std::move(same).error());
   }
 
   std::vector<GroupMember> members;
-  if (!is_mediated) {
-    // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
-    auto read =
-        read_members(host_, offered.iommu_group,
-                     offered.kind == DeviceKind::vendor_vgpu ? offered.id : std::string_view(), rules_);
+  if (offered.kind != DeviceKind::mediated_device) {
+    auto read = read_members(host_, offered, *directory, rules_);
     if (!read) return fail(std::move(read).error());
     members = std::move(*read);
     if (auto problem = group_problem(offered.iommu_group, members); !problem.empty())

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/host_directory.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <utility>
+
+#include "common/descriptor_reads.h"
+
+namespace ferry {
+
+Result<HostDirectory> HostDirectory::open(const HostFs& host, std::filesystem::path relative) {
+  auto fd = host.open(relative, O_PATH | O_DIRECTORY);
+  if (!fd) return fail(std::move(fd).error());
+  return HostDirectory(std::move(*fd), std::move(relative));
+}
+
+std::string HostDirectory::describe(const char* verb, const char* name) const {
+  return std::string(verb) + " /" + (relative_ / name).string();
+}
+
+Result<UniqueFd> HostDirectory::open(const char* name, int flags) const {
+  UniqueFd fd(::openat(fd_.get(), name, flags | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid()) return fail(error_from_errno(errno, describe("open", name)));
+  return fd;
+}
+
+Result<std::string> HostDirectory::read_attribute(const char* name) const {
+  const auto fd = open(name, O_RDONLY);
+  if (!fd) return fail(fd.error());
+  auto content = read_to_end(fd->get(), describe("read", name));
+  if (content && content->ends_with('\n')) content->pop_back();
+  return content;
+}
+
+Result<std::string> HostDirectory::link_name(const char* name) const {
+  auto target = read_link(fd_.get(), name, describe("read link", name));
+  if (target) target->erase(0, target->find_last_of('/') + 1);
+  return target;
+}
+
+Result<std::vector<std::string>> HostDirectory::list(const char* name) const {
+  const auto fd = open(name, O_RDONLY | O_DIRECTORY);
+  if (!fd) return fail(fd.error());
+  auto entries = read_entries(fd->get(), describe("list", name));
+  if (!entries) return fail(std::move(entries).error());
+  std::vector<std::string> names;
+  names.reserve(entries->size());
+  for (DirectoryEntry& entry : *entries) names.push_back(std::move(entry.name));
+  return names;
+}
+
+}  // namespace ferry

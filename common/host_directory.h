@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "common/unique_fd.h"
+
+namespace ferry {
+
+/// A directory of the host held open, for who reads much of one device: the way to it is walked once, and all
+/// that is read is of the same device, whatever comes to have its name meanwhile. Names are of what is in it,
+/// never paths, and no link is followed.
+class HostDirectory {
+ public:
+  /// `relative` as HostFs has it.
+  static Result<HostDirectory> open(const HostFs& host, std::filesystem::path relative);
+
+  /// As HostFs has them.
+  Result<std::string> read_attribute(const char* name) const;
+  Result<std::string> link_name(const char* name) const;
+  Result<std::vector<std::string>> list(const char* name) const;
+  Result<UniqueFd> open(const char* name, int flags) const;
+
+ private:
+  HostDirectory(UniqueFd fd, std::filesystem::path relative)
+      : fd_(std::move(fd)), relative_(std::move(relative)) {}
+  std::string describe(const char* verb, const char* name) const;
+
+  UniqueFd fd_;
+  std::filesystem::path relative_;
+};
+
+}  // namespace ferry
