@@ -32,8 +32,7 @@ class Scanner {
 
   /// Reads the host. Offered are
   /// - accelerators on a vfio driver whose whole IOMMU group can be given to a VM (blocks_viability() of
-  /// none),
-  ///   one resource for each name (device_names.h), the hex device ID where there is no legal one;
+  ///   none), one resource for each name (device_names.h), the hex device ID where there is no legal one;
   /// - vGPUs of the accelerators, one resource for each type: mediated devices by their UUIDs, virtual
   ///   functions that carry one (vendor-specific VFIO) by their addresses;
   /// - for Kata accelerators and those on request, under its own names and IDs (KataRules).

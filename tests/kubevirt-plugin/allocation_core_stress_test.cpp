@@ -4,9 +4,9 @@
 // ThreadSanitizer, and true without it. The test keeps its own account of who has which group, as the
 // hardware would.
 //
-// Two events meet when one begins while the other is on its way. Each thread stops inside its event until
-// another has begun or a round is over, so that every pair is met; which were, and how often, is printed, and
-// a pair that never was fails the test.
+// Two events meet when one begins while the other is on its way. Nothing makes them: two threads for each
+// event start at once, a thousand times, in an order and with pauses that chance makes from fixed seeds, and
+// the host's answers pause too. How often each pair has met is printed; one that never did fails the test.
 #include <algorithm>
 #include <array>
 #include <atomic>
