@@ -25,10 +25,14 @@ Result<UniqueFd> HostDirectory::open(const char* name, int flags) const {
   return fd;
 }
 
-Result<std::string> HostDirectory::read_attribute(const char* name) const {
+Result<std::string> HostDirectory::read_file(const char* name) const {
   const auto fd = open(name, O_RDONLY);
   if (!fd) return fail(fd.error());
-  auto content = read_to_end(fd->get(), describe("read", name));
+  return read_to_end(fd->get(), describe("read", name));
+}
+
+Result<std::string> HostDirectory::read_attribute(const char* name) const {
+  auto content = read_file(name);
   if (content && content->ends_with('\n')) content->pop_back();
   return content;
 }

@@ -12,8 +12,8 @@
 namespace ferry {
 
 /// A directory of the host held open, for who reads much of one device: the way to it is walked once, and all
-/// that is read is of the same device, whatever comes to have its name meanwhile. Names are of what is in it,
-/// never paths, and no link is followed.
+/// that is read is of the same device, whatever comes to have its name meanwhile. Names are of what is in it
+/// (or "."), never paths, and no link is followed.
 class HostDirectory {
  public:
   /// `relative` as HostFs has it.
@@ -21,6 +21,7 @@ class HostDirectory {
 
   /// As HostFs has them.
   Result<std::string> read_attribute(const char* name) const;
+  Result<std::string> read_file(const char* name) const;
   Result<std::string> link_name(const char* name) const;
   Result<std::vector<std::string>> list(const char* name) const;
   Result<UniqueFd> open(const char* name, int flags) const;

@@ -58,13 +58,14 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
     const auto address = PciAddress::parse(name);
     if (!address) continue;
     const bool is_own = name == offered.host_name();
-    const auto other =
-        is_own ? std::optional<Result<HostDirectory>>() : HostDirectory::open(host, sysfs_path(*address));
-    if (other && !*other) {
-      if (is_gone(other->error())) continue;
-      return fail(other->error());
+    std::optional<HostDirectory> others;
+    if (!is_own) {
+      auto opened = HostDirectory::open(host, sysfs_path(*address));
+      if (!opened && is_gone(opened.error())) continue;
+      if (!opened) return fail(std::move(opened).error());
+      others = std::move(*opened);
     }
-    auto member = read_member(is_own ? own : **other, *address, rules);
+    auto member = read_member(others ? *others : own, *address, rules);
     if (!member) return fail(std::move(member).error());
     // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
     if (is_own && offered.kind == DeviceKind::vendor_vgpu) member->usable = true;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/counted.h"
+#include "common/host_directory.h"
 
 namespace ferry {
 namespace {
@@ -26,26 +27,19 @@ Result<Number> parse_number(std::string_view text, const std::filesystem::path& 
   return value;
 }
 
-template <typename Number>
-Result<Number> read_number(const HostFs& host, const std::filesystem::path& path) {
-  auto text = host.read_attribute(path);
-  if (!text) return fail(std::move(text).error());
-  return parse_number<Number>(*text, path);
-}
-
 /// Collects what could not be read: the first trouble is the one that is told.
 class Reader {
  public:
-  Reader(const HostFs& host, PciFunction& function, std::filesystem::path path)
-      : host_(host), function_(function), path_(std::move(path)) {}
+  Reader(const HostDirectory& directory, PciFunction& function)
+      : directory_(directory), function_(function) {}
 
   template <typename Number>
   void required(const char* name, Number& into) {
-    keep(read_number<Number>(host_, path_ / name), into);
+    keep(read_number<Number>(name), into);
   }
   template <typename Number>
   void optional(const char* name, std::optional<Number>& into) {
-    auto value = read_number<Number>(host_, path_ / name);
+    auto value = read_number<Number>(name);
     if (value) {
       into = *value;
     } else if (!is_gone(value.error())) {
@@ -53,7 +47,7 @@ class Reader {
     }
   }
   void optional_link(const char* name, std::optional<std::string>& into) {
-    auto value = host_.link_name(path_ / name);
+    auto value = directory_.link_name(name);
     if (value) {
       into = std::move(*value);
     } else if (!is_gone(value.error())) {
@@ -65,6 +59,12 @@ class Reader {
   }
 
  private:
+  template <typename Number>
+  Result<Number> read_number(const char* name) const {
+    auto text = directory_.read_attribute(name);
+    if (!text) return fail(std::move(text).error());
+    return parse_number<Number>(*text, sysfs_path(function_.address) / name);
+  }
   template <typename T>
   void keep(Result<T> value, T& into) {
     if (value) {
@@ -73,14 +73,13 @@ class Reader {
       note(std::move(value).error());
     }
   }
-  const HostFs& host_;
+  const HostDirectory& directory_;
   PciFunction& function_;
-  std::filesystem::path path_;
 };
 
 // Byte 0x0e of config space, less the multi-function bit. The first 64 bytes are readable by everyone.
-Result<HeaderType> read_header_type(const HostFs& host, const std::filesystem::path& path) {
-  auto config = host.read_file(path / "config");
+Result<HeaderType> read_header_type(const HostDirectory& directory, const std::filesystem::path& path) {
+  auto config = directory.read_file("config");
   if (!config) return fail(std::move(config).error());
   constexpr std::size_t kHeaderTypeOffset = 0x0e;
   if (config->size() <= kHeaderTypeOffset) {
@@ -101,11 +100,10 @@ Result<HeaderType> read_header_type(const HostFs& host, const std::filesystem::p
 
 // Names in the function's own directory tell of four things at no further read. sriov_numvfs says what the
 // links to virtual functions say, but under the lock that a hanging driver keeps (drivers/pci/iov.c).
-void read_directory(const HostFs& host, const std::filesystem::path& path, PciFunction& function,
-                    Reader& reader) {
+void read_directory(const HostDirectory& directory, PciFunction& function, Reader& reader) {
   constexpr std::string_view kConsumer = "consumer:pci:";
   constexpr std::string_view kVirtualFunction = "virtfn";
-  auto names = host.list(path);
+  auto names = directory.list(".");
   if (!names) return reader.note(std::move(names).error());
   bool sriov = false;
   for (const std::string& name : *names) {
@@ -114,16 +112,22 @@ void read_directory(const HostFs& host, const std::filesystem::path& path, PciFu
         function.consumers.push_back(*consumer);
       }
     } else if (name == "vfio-dev") {
-      function.vfio_devices = host.list(path / name).value_or(std::vector<std::string>{});
+      function.vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
     } else if (name.starts_with(kVirtualFunction)) {
       ++function.sriov_numvfs;
     } else if (name == "sriov_totalvfs") {
       sriov = true;
     } else if (name == "boot_vga") {
-      function.boot_display = host.read_attribute(path / name).value_or("0") == "1";
+      function.boot_display = directory.read_attribute("boot_vga").value_or("0") == "1";
     }
   }
   if (sriov) reader.required("sriov_totalvfs", function.sriov_totalvfs);
+}
+
+Error no_function(const PciAddress& address) {
+  return {.code = make_error_code(Errc::not_found),
+          .message = "there is no PCI function " + address.text(),
+          .hint = {}};
 }
 
 }  // namespace
@@ -140,15 +144,21 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   PciFunction function;
   function.address = address;
   const auto path = sysfs_path(address);
-  Reader reader(host, function, path);
+  const auto directory = HostDirectory::open(host, path);
+  if (!directory) {
+    if (is_gone(directory.error())) return fail(no_function(address));
+    function.problem = directory.error();
+    return function;
+  }
+  Reader reader(*directory, function);
 
   reader.required("vendor", function.vendor);
   reader.required("device", function.device);
   reader.required("class", function.class_code);
   reader.optional("subsystem_vendor", function.subsystem_vendor);
   reader.optional("subsystem_device", function.subsystem_device);
-  function.modalias = host.read_attribute(path / "modalias").value_or("");
-  if (auto header = read_header_type(host, path)) {
+  function.modalias = directory->read_attribute("modalias").value_or("");
+  if (auto header = read_header_type(*directory, path)) {
     function.header = *header;
   } else {
     reader.note(std::move(header).error());
@@ -170,21 +180,19 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   if (physical) {
     if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
   }
-  read_directory(host, path, function, reader);
+  read_directory(*directory, function, reader);
 
   // Hot-unplugged while being read: not a faulty device, but none.
-  if (function.problem && !host.exists(path)) {
-    return fail(Errc::not_found, "there is no PCI function " + address.text());
-  }
+  if (function.problem && !host.exists(path)) return fail(no_function(address));
   return function;
 }
 
 Result<> read_binding(const HostFs& host, PciFunction& function) {
-  const auto path = sysfs_path(function.address);
-  if (!host.exists(path)) return fail(Errc::not_found, "there is no PCI function " + function.address.text());
+  const auto directory = HostDirectory::open(host, sysfs_path(function.address));
+  if (!directory) return fail(no_function(function.address));
   function.driver.reset();
-  Reader(host, function, path).optional_link("driver", function.driver);
-  function.vfio_devices = host.list(path / "vfio-dev").value_or(std::vector<std::string>{});
+  Reader(*directory, function).optional_link("driver", function.driver);
+  function.vfio_devices = directory->list("vfio-dev").value_or(std::vector<std::string>{});
   return {};
 }
 
