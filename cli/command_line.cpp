@@ -60,8 +60,7 @@ class CommandTree {
     add_vfio(app);
     add_vgpu(app);
     add_plugin(app);
-    add_verb(app, "kubevirt-cr", "the part of the KubeVirt object that permits what this host offers",
-             kubevirt_cr_verb);
+    add_kubevirt_cr(app);
     add_selftest(app);
   }
 
@@ -90,6 +89,7 @@ class CommandTree {
         ->capture_default_str();
     doctor->add_option("--classes", doctor_.classes, "with kata: a class file, to look at its classes too")
         ->option_text("FILE");
+    add_naming(doctor, doctor_.naming);
   }
 
   void add_selection(CLI::App* verb) {
@@ -221,36 +221,57 @@ class CommandTree {
     choose->add_option("--device", choice_.devices, "of this GPU; may be repeated; all without it");
   }
 
+  /// The same for all verbs that speak of the plugin's resources.
+  static void add_naming(CLI::App* verb, NamingOptions& naming) {
+    constexpr const char* kGroup = "Resources";
+    verb->add_option("--alias", naming.aliases,
+                     "MODEL=NAME, as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be repeated")
+        ->group(kGroup);
+    verb->add_option("--name-template", naming.name_template,
+                     "what whole GPUs are called; {name}, {vendor} and {device} are filled in")
+        ->capture_default_str()
+        ->group(kGroup);
+    verb->add_option("--vgpu-name-template", naming.vgpu_name_template, "the same for vGPUs; {name}")
+        ->capture_default_str()
+        ->group(kGroup);
+    verb->add_flag("--companions", naming.companions, "also offer GPUs' audio and other functions apart")
+        ->group(kGroup);
+  }
+
+  void add_kubevirt_cr(CLI::App& app) {
+    CLI::App* verb =
+        add_verb(app, "kubevirt-cr", "the part of the KubeVirt object that permits what this host offers",
+                 [this](const Session& session) { return kubevirt_cr_verb(session, naming_); });
+    verb->footer(
+        "Give it the naming options of `ferry plugin`. Prints only: add the entries to the lists of the "
+        "object\n"
+        "that is there. `kubectl apply` or a merge patch of this part alone replaces the lists, and with "
+        "them\n"
+        "what other nodes offer.");
+    add_naming(verb, naming_);
+  }
+
   void add_plugin(CLI::App& app) {
     CLI::App* plugin = add_verb(app, "plugin", "offer GPUs and vGPUs to the kubelet until SIGTERM",
                                 [this](const Session& session) { return plugin_verb(session, serving_); });
     plugin
-        ->add_option("--kubelet-directory", serving_.kubelet_directory,
-                     "the kubelet's device plugin directory")
-        ->capture_default_str();
+        ->add_option("--kubelet-directory", serving_.kubelet_directory, "the kubelet's directory for plugins")
+        ->option_text("TEXT [/var/lib/kubelet/device-plugins]");
     plugin->add_flag(
         "--plugin-watcher", serving_.plugin_watcher,
-        "that directory is /var/lib/kubelet/plugins_registry or like it: the kubelet finds us there");
+        "the kubelet finds us, in /var/lib/kubelet/plugins_registry without --kubelet-directory");
     plugin
         ->add_option("--mode", serving_.mode,
                      "whom to offer to: kubevirt, kata or both; P_GPU_ALIAS and NVSWITCH_ALIAS name Kata's "
                      "resources")
         ->check(CLI::IsMember({"kubevirt", "kata", "both"}))
         ->option_text("MODE [kubevirt]");
-    plugin->add_option("--alias", serving_.aliases,
-                       "MODEL=NAME, as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be repeated");
-    plugin
-        ->add_option("--name-template", serving_.name_template,
-                     "what whole GPUs are called; {name}, {vendor} and {device} are filled in")
-        ->capture_default_str();
-    plugin->add_option("--vgpu-name-template", serving_.vgpu_name_template, "the same for vGPUs; {name}")
-        ->capture_default_str();
+    add_naming(plugin, serving_.naming);
     plugin
         ->add_option("--vgpu-placement", serving_.vgpu_placement,
                      "pack vGPUs on few GPUs, or spread them over all")
         ->check(CLI::IsMember({"pack", "spread"}))
         ->option_text("pack|spread [pack]");
-    plugin->add_flag("--companions", serving_.companions, "also offer GPUs' audio and other functions apart");
     plugin->add_flag("--cdi-names", serving_.cdi_names, "answer for Kata with CDI names, not device nodes");
   }
 
@@ -280,6 +301,7 @@ class CommandTree {
   RemovalOptions removal_;
   SelftestOptions selftest_;
   ServingOptions serving_;
+  NamingOptions naming_;
 };
 
 // The deepest verb that was understood: its help and its names are what the user needs.

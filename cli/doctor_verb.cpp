@@ -15,7 +15,6 @@
 #include "kata-manager/kata_checks.h"
 #include "kubevirt-plugin/device_names.h"
 #include "kubevirt-plugin/kubevirt_checks.h"
-#include "policy/accelerators.h"
 #include "vfio/passthrough_checks.h"
 #include "vgpu-dm/type_table.h"
 
@@ -24,22 +23,26 @@ namespace {
 
 using nlohmann::json;
 
-using ChecksOf = std::vector<Check> (*)(const HostFs&, const Inventory&, const AcceleratorRules&);
+using ChecksOf = std::vector<Check> (*)(const HostFs&, const Inventory&, const OfferRules&);
 
 struct Purpose {
   const char* name;
   ChecksOf checks;
 };
-std::vector<Check> checks_for_kubevirt(const HostFs& host, const Inventory& /*inventory*/,
-                                       const AcceleratorRules& rules) {
-  return kubevirt_checks(host, {.accelerators = rules, .domain = std::string(kResourceDomain)},
-                         scan_known_vgpus);
+std::vector<Check> for_passthrough(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
+  return passthrough_checks(host, inventory, rules.accelerators);
+}
+std::vector<Check> for_vgpu(const HostFs& host, const Inventory& inventory, const OfferRules& rules) {
+  return vgpu_checks(host, inventory, rules.accelerators);
+}
+std::vector<Check> for_kubevirt(const HostFs& host, const Inventory& /*inventory*/, const OfferRules& rules) {
+  return kubevirt_checks(host, rules, scan_known_vgpus);
 }
 
 // What --for takes, in the order in which checks are printed.
-constexpr std::array<Purpose, 3> kPurposes = {{{.name = "passthrough", .checks = passthrough_checks},
-                                               {.name = "vgpu", .checks = vgpu_checks},
-                                               {.name = "kubevirt", .checks = checks_for_kubevirt}}};
+constexpr std::array<Purpose, 3> kPurposes = {{{.name = "passthrough", .checks = for_passthrough},
+                                               {.name = "vgpu", .checks = for_vgpu},
+                                               {.name = "kubevirt", .checks = for_kubevirt}}};
 
 // One more, whose checks know of classes and not of GPUs.
 constexpr const char* kKata = "kata";
@@ -119,12 +122,14 @@ std::string text_of(const std::vector<Check>& checks, const Inventory& inventory
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   const auto purposes = parse_purposes(options.purposes);
   if (!purposes) return complain(purposes.error());
+  const auto rules = offer_rules(session, options.naming);
+  if (!rules) return complain(rules.error());
   const auto inventory = scan(*session.host);
   if (!inventory) return complain(inventory.error());
   std::vector<Check> checks;
   for (const Purpose& purpose : kPurposes) {
     if (!purposes->contains(purpose.name)) continue;
-    const auto more = purpose.checks(*session.host, *inventory, session.rules);
+    const auto more = purpose.checks(*session.host, *inventory, *rules);
     checks.insert(checks.end(), more.begin(), more.end());
   }
   if (purposes->contains(kKata)) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <thread>
 #include <utility>
 
 #include "cli/verbs.h"
 #include "kubevirt-plugin/plugin.h"
-#include "policy/accelerators.h"
 #include "vgpu-dm/type_table.h"
 
 namespace ferry {
@@ -47,34 +47,33 @@ std::string environment_or(const char* name, std::string otherwise) {
   return value == nullptr ? std::move(otherwise) : std::string(value);
 }
 
-Result<OfferRules> offer_rules(const Session& session, const ServingOptions& serving) {
-  OfferRules rules{.accelerators = session.rules,
-                   .domain = std::string(kResourceDomain),
-                   .companions = serving.companions,
-                   .kubevirt = serving.mode != "kata",
-                   .names = {.functions = serving.name_template, .vgpus = serving.vgpu_name_template}};
-  for (const std::string& text : serving.aliases) {
-    auto alias = parse_alias(text);
-    if (!alias) return fail(std::move(alias).error());
-    rules.names.aliases.insert(std::move(*alias));
-  }
+Result<OfferRules> rules_of(const Session& session, const ServingOptions& serving) {
+  auto rules = offer_rules(session, serving.naming);
+  if (!rules) return rules;
+  rules->kubevirt = serving.mode != "kata";
   if (serving.mode != "kubevirt") {
     const KataRules usual;
-    rules.kata = true;
-    rules.kata_names = {.gpu_alias = environment_or("P_GPU_ALIAS", usual.gpu_alias),
-                        .switch_alias = environment_or("NVSWITCH_ALIAS", usual.switch_alias)};
+    rules->kata = true;
+    rules->kata_names = {.gpu_alias = environment_or("P_GPU_ALIAS", usual.gpu_alias),
+                         .switch_alias = environment_or("NVSWITCH_ALIAS", usual.switch_alias)};
   }
   return rules;
+}
+
+// The kubelet's own places for the two ways in which it comes to know plugins.
+std::filesystem::path directory_of(const ServingOptions& serving) {
+  if (serving.kubelet_directory) return *serving.kubelet_directory;
+  return serving.plugin_watcher ? "/var/lib/kubelet/plugins_registry" : "/var/lib/kubelet/device-plugins";
 }
 
 }  // namespace
 
 ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
-  auto rules = offer_rules(session, serving);
+  auto rules = rules_of(session, serving);
   if (!rules) return complain(rules.error());
   const StopOnSignal stop;
   PluginOptions options;
-  options.kubelet_directory = serving.kubelet_directory.relative_path();
+  options.kubelet_directory = directory_of(serving).relative_path();
   options.plugin_watcher = serving.plugin_watcher;
   options.rules = std::move(*rules);
   options.cdi_names = serving.cdi_names;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/naming_options.h"
 #include "cli/selection.h"
 #include "cli/session.h"
 #include "vfio/move_apply.h"
@@ -22,6 +23,7 @@ ExitStatus status_verb(const Session& session);
 struct DoctorOptions {
   std::string purposes = "passthrough";  ///< words between commas
   std::string classes;                   ///< a class file for kata's checks; empty: of the host alone
+  NamingOptions naming;                  ///< the plugin's
 };
 /// `doctor`: what keeps this host from a purpose, and what to change. Failed when any check fails.
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);
@@ -78,14 +80,11 @@ ExitStatus convert_verb(const Session& session, const ProfileOptions& options);
 
 /// As given on the command line.
 struct ServingOptions {
-  std::filesystem::path kubelet_directory = "/var/lib/kubelet/device-plugins";
-  bool plugin_watcher = false;       ///< the directory is that of the kubelet's plugin watcher
-  std::string mode = "kubevirt";     ///< kubevirt, kata, both
-  std::vector<std::string> aliases;  ///< MODEL=NAME
-  std::string name_template = "{name}";
-  std::string vgpu_name_template = "{name}";
+  std::optional<std::filesystem::path> kubelet_directory;  ///< absent: the kubelet's own for either way
+  bool plugin_watcher = false;    ///< the directory is that of the kubelet's plugin watcher
+  std::string mode = "kubevirt";  ///< kubevirt, kata, both
+  NamingOptions naming;
   std::string vgpu_placement = "pack";  ///< pack, spread
-  bool companions = false;
   bool cdi_names = false;
 };
 /// `plugin`: serves the kubelet until SIGTERM or SIGINT. Takes P_GPU_ALIAS and NVSWITCH_ALIAS, what Kata's
@@ -95,7 +94,7 @@ ExitStatus plugin_verb(const Session& session, const ServingOptions& serving);
 
 /// `kubevirt-cr`: the part of the KubeVirt object that permits what this host offers. Prints, and changes
 /// nothing.
-ExitStatus kubevirt_cr_verb(const Session& session);
+ExitStatus kubevirt_cr_verb(const Session& session, const NamingOptions& naming);
 
 /// `selftest`: a throw-away VM that has the devices, seen from inside.
 ExitStatus selftest_verb(const Session& session, const SelftestOptions& options);

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ferry kubevirt-cr` as a user meets it, and the names that it shares with `plugin` and `doctor`.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_program.h"
+#include "tests/support/fake_kernel.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class KubevirtCr : public testing::Test {
+ protected:
+  KubevirtCr() {
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel_.add_driver({.name = "nvidia"});
+    kernel_.file("dev/vfio/vfio", "");
+  }
+  void add_gpu() {
+    kernel_.add_function({.address = "0000:01:00.0", .ids = "10de:2684", .group = 15, .driver = "vfio-pci"});
+    kernel_.add_function({.address = "0000:01:00.1",
+                          .ids = "10de:22ba",
+                          .class_code = 0x040300,
+                          .group = 15,
+                          .driver = "vfio-pci"});
+  }
+  void add_vgpu() {
+    const std::string home = "sys/devices/pci0000:00/0000:81:00.0/";
+    const std::string uuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
+    kernel_.add_function({.address = "0000:81:00.0", .ids = "10de:2235", .group = 30, .driver = "nvidia"});
+    kernel_.link("sys/class/mdev_bus/0000:81:00.0", "../../devices/pci0000:00/0000:81:00.0");
+    kernel_.file(home + "mdev_supported_types/nvidia-558/name", "NVIDIA A40-8Q\n");
+    kernel_.file(home + "mdev_supported_types/nvidia-558/available_instances", "3\n");
+    kernel_.link(home + uuid + "/mdev_type", "../mdev_supported_types/nvidia-558");
+    kernel_.link(home + uuid + "/iommu_group", "../../../../kernel/iommu_groups/211");
+    kernel_.link("sys/bus/mdev/devices/" + uuid, "../../../devices/pci0000:00/0000:81:00.0/" + uuid);
+    kernel_.file("dev/vfio/211", "");
+  }
+  test::ProgramResult ferry(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string()});
+    return test::run_ferry(arguments);
+  }
+  json permitted(std::vector<std::string> arguments = {}) const {
+    arguments.insert(arguments.begin(), {"-o", "json", "kubevirt-cr"});
+    const auto result = ferry(std::move(arguments));
+    EXPECT_EQ(result.status, 0) << result.err;
+    const auto document = json::parse(result.out, nullptr, false);
+    EXPECT_EQ(document.value("kind", ""), "KubeVirt");
+    return document.value("/spec/configuration/permittedHostDevices"_json_pointer, json("nothing"));
+  }
+  static json entry(const char* selector, const char* value, const char* resource) {
+    return {{selector, value}, {"resourceName", resource}, {"externalResourceProvider", true}};
+  }
+
+  test::FakeKernel kernel_;
+};
+
+TEST_F(KubevirtCr, HasAListForWhatIsOfferedAndNoneForWhatIsNot) {
+  EXPECT_EQ(permitted(), json::object());
+  add_gpu();
+  const auto gpu = entry("pciVendorSelector", "10DE:2684", "nvidia.com/AD102_GEFORCE_RTX_4090");
+  EXPECT_EQ(permitted(), (json{{"pciHostDevices", {gpu}}}));
+  add_vgpu();
+  const auto vgpu = entry("mdevNameSelector", "NVIDIA A40-8Q", "nvidia.com/NVIDIA_A40-8Q");
+  EXPECT_EQ(permitted(), (json{{"pciHostDevices", {gpu}}, {"mediatedDevices", {vgpu}}}));
+}
+
+TEST_F(KubevirtCr, NamesResourcesAsThePluginIsTold) {
+  add_gpu();
+  add_vgpu();
+  const auto renamed = permitted({"--alias", "NVIDIA A40-8Q=small", "--name-template", "gpu-{device}",
+                                  "--vgpu-name-template", "v-{name}", "--companions"});
+  EXPECT_EQ(renamed["pciHostDevices"],
+            (json{entry("pciVendorSelector", "10DE:22BA", "nvidia.com/gpu-22ba"),
+                  entry("pciVendorSelector", "10DE:2684", "nvidia.com/gpu-2684")}));
+  EXPECT_EQ(renamed["mediatedDevices"], json{entry("mdevNameSelector", "NVIDIA A40-8Q", "nvidia.com/small")});
+  const auto typed = permitted({"--vgpu-name-template", "v-{name}"});
+  EXPECT_EQ(typed["mediatedDevices"][0]["resourceName"], "nvidia.com/v-NVIDIA_A40-8Q");
+}
+
+TEST_F(KubevirtCr, RefusesAnAliasThatIsNoneInAllVerbsThatTakeIt) {
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"kubevirt-cr"}, {"doctor", "--for", "kubevirt"}, {"plugin"}}) {
+    auto arguments = verb;
+    arguments.insert(arguments.end(), {"--alias", "10de:2684"});
+    const auto result = ferry(arguments);
+    EXPECT_EQ(result.status, 2) << verb.front();
+    EXPECT_THAT(result.err, HasSubstr("alias '10de:2684': not of the form MODEL=NAME")) << verb.front();
+    EXPECT_THAT(result.out, IsEmpty()) << verb.front();
+  }
+}
+
+TEST_F(KubevirtCr, IsCheckedByTheDoctorUnderTheNamesThatItIsGiven) {
+  add_gpu();
+  const auto checks = [&](const std::vector<std::string>& naming) {
+    std::vector<std::string> arguments = {"doctor", "--for", "kubevirt"};
+    arguments.insert(arguments.end(), naming.begin(), naming.end());
+    return ferry(arguments).out;
+  };
+  EXPECT_THAT(checks({}), HasSubstr("nvidia.com/AD102_GEFORCE_RTX_4090"));
+  EXPECT_THAT(checks({"--alias", "10de:2684=gaming"}), HasSubstr("nvidia.com/gaming"));
+}
+
+TEST_F(KubevirtCr, SaysThatItReplacesWhatOthersPermit) {
+  add_gpu();
+  const auto result = ferry({"kubevirt-cr"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, HasSubstr("pciVendorSelector: \"10DE:2684\""));
+  EXPECT_THAT(result.out, Not(HasSubstr("mediatedDevices")));
+  EXPECT_THAT(result.err, HasSubstr("a merge patch"));
+  EXPECT_THAT(test::run_ferry({"kubevirt-cr", "--help"}).out, HasSubstr("replaces the lists"));
+}
+
+}  // namespace
+}  // namespace ferry
