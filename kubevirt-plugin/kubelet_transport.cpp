@@ -249,6 +249,7 @@ class KubeletTransport::Impl {
     endpoint.streams += change;
     if (change > 0) {
       loop_.cancel(endpoint.timer);
+      endpoint.dropped = false;
       endpoint.read_since_call = true;
       endpoint.streaming_since = Clock::now();
     } else if (endpoint.streams == 0) {

@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::size_t kLongestName = 63;
 constexpr std::size_t kLongestDomain = 253;
-// sockaddr_un holds 107 bytes and the kubelet's directory, which cannot be configured, takes 32 of them.
-constexpr std::size_t kLongestEndpoint = 75;
+// sockaddr_un holds 107 bytes and the longer of the kubelet's directories, which cannot be configured, takes
+// 34 of them: /var/lib/kubelet/plugins_registry/.
+constexpr std::size_t kLongestEndpoint = 73;
 
 // The C locale's classes whatever the process's locale is.
 constexpr bool is_space(char c) {
@@ -143,7 +144,8 @@ std::string endpoint_name(const ResourceName& name, EnvPrefix prefix) {
   const std::string_view owner = prefix == EnvPrefix::none ? "sandbox" : "kubevirt";
   std::string endpoint = fmt::format("{}-{}.sock", owner, name.name());
   if (endpoint.size() <= kLongestEndpoint) return endpoint;
-  return fmt::format("{}-{}-{:08x}.sock", owner, name.name().substr(0, 52), checksum(name.text()));
+  const std::string end = fmt::format("-{:08x}.sock", checksum(name.text()));
+  return endpoint.substr(0, kLongestEndpoint - end.size()) + end;
 }
 
 }  // namespace ferry

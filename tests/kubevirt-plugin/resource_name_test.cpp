@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/resource_name.h"
 
+#include <set>
 #include <string>
+#include <string_view>
 
 #include <gmock/gmock.h>
 
@@ -100,11 +102,16 @@ TEST(EndpointName, IsTheReplacedPlugins) {
 }
 
 TEST(EndpointName, FitsASocketAddressInTheKubeletsDirectoryWhateverTheName) {
-  constexpr std::size_t kRoom = 107 - std::string_view("/var/lib/kubelet/device-plugins/").size();
-  const auto one = endpoint_name(name_of("nvidia.com/" + std::string(62, 'a') + "b"));
-  const auto other = endpoint_name(name_of("nvidia.com/" + std::string(62, 'a') + "c"));
-  EXPECT_LE(one.size(), kRoom);
-  EXPECT_NE(one, other);
+  constexpr std::size_t kRoom = 107 - std::string_view("/var/lib/kubelet/plugins_registry/").size();
+  for (const auto prefix : {EnvPrefix::pci_resource, EnvPrefix::none}) {
+    std::set<std::string> endpoints;
+    for (std::size_t length = 50; length < 63; ++length)
+      for (const char* const last : {"b", "c"}) {
+        const auto endpoint = endpoint_name(name_of("nvidia.com/" + std::string(length, 'a') + last), prefix);
+        EXPECT_LE(endpoint.size(), kRoom);
+        EXPECT_TRUE(endpoints.insert(endpoint).second) << endpoint;
+      }
+  }
 }
 
 }  // namespace
