@@ -93,6 +93,11 @@ void take_closest(const Choices& free, const Choices& chosen, std::size_t level,
   }
 }
 
+/// Whether a vGPU had better come from a GPU of which `in_b` are taken than from one of which `in_a` are.
+bool is_worse(VgpuPlacement placement, std::size_t in_a, std::size_t in_b) {
+  return placement == VgpuPlacement::pack ? in_a < in_b : in_a > in_b;
+}
+
 /// Appends `wanted` vGPUs of `free`, GPU by GPU. `taken_of`: how many of each GPU's are taken already.
 void take_vgpus(const Choices& free, std::map<std::string, std::size_t> taken_of, VgpuPlacement placement,
                 std::size_t wanted, Choices& taken) {
@@ -106,9 +111,7 @@ void take_vgpus(const Choices& free, std::map<std::string, std::size_t> taken_of
   for (auto& gpu : gpus) std::ranges::reverse(gpu);  // its first is its back
   for (; wanted > 0 && !gpus.empty(); --wanted) {
     const auto worse = [&](const Choices& a, const Choices& b) {
-      const auto in_a = taken_of[a.back().gpu()];
-      const auto in_b = taken_of[b.back().gpu()];
-      return placement == VgpuPlacement::pack ? in_a < in_b : in_a > in_b;
+      return is_worse(placement, taken_of[a.back().gpu()], taken_of[b.back().gpu()]);
     };
     const auto best = std::max_element(gpus.begin(), gpus.end(), worse);
     ++taken_of[best->back().gpu()];
@@ -124,6 +127,24 @@ std::map<std::string, std::size_t> taken_by_gpu(std::span<const Candidate> candi
   for (const auto& choice : free)
     if (choice.known != nullptr) --taken[choice.gpu()];
   return taken;
+}
+
+/// The node that can hold the whole request, if one can.
+std::optional<Node> whole_node(const Choices& chosen, const Choices& free, std::size_t wanted,
+                               std::map<std::string, std::size_t> taken_of, VgpuPlacement placement) {
+  std::map<Node, std::size_t> on_node;
+  for (const auto* const group : {&chosen, &free})
+    for (const auto& choice : *group) ++on_node[choice.node()];
+  const auto holds = [&](const Choice& choice) { return on_node[choice.node()] >= wanted; };
+  // A node may be an unknown one, which is a node all the same.
+  const auto node_of = [](const Choice& choice) { return std::optional<Node>(std::in_place, choice.node()); };
+  if (const auto first = std::ranges::find_if(chosen, holds); first != chosen.end()) return node_of(*first);
+  const Choice* best = nullptr;  // the first: those without a GPU are all alike
+  for (const auto& choice : free) {
+    if (!holds(choice)) continue;
+    if (best == nullptr || is_worse(placement, taken_of[best->gpu()], taken_of[choice.gpu()])) best = &choice;
+  }
+  return best == nullptr ? std::nullopt : node_of(*best);
 }
 
 }  // namespace
@@ -145,14 +166,8 @@ Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate>
                 fmt::format("{} devices must be included in an allocation of {}", chosen.size(), wanted));
   }
 
-  std::map<Node, std::size_t> on_node;
-  for (const auto& choice : chosen) ++on_node[choice.node()];
-  for (const auto& choice : free) ++on_node[choice.node()];
-  std::optional<Node> whole;  // the node that can hold the whole request
-  for (const auto* const group : {&chosen, &free}) {
-    for (const auto& choice : *group)
-      if (!whole && on_node[choice.node()] >= wanted) whole = choice.node();
-  }
+  const auto taken_of = taken_by_gpu(candidates, free);
+  const auto whole = whole_node(chosen, free, wanted, taken_of, placement);
   Choices pool;
   std::ranges::copy_if(free, std::back_inserter(pool),
                        [&](const Choice& choice) { return !whole || choice.node() == *whole; });
@@ -161,7 +176,7 @@ Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate>
   const std::size_t more = wanted - chosen.size();
   const bool vgpus = std::ranges::any_of(pool, [](const Choice& choice) { return !choice.gpu().empty(); });
   if (vgpus) {
-    take_vgpus(pool, taken_by_gpu(candidates, free), placement, more, taken);
+    take_vgpus(pool, taken_of, placement, more, taken);
   } else if (whole) {
     take_closest(pool, chosen, 0, more, taken);
   } else {

@@ -32,12 +32,13 @@ enum class VgpuPlacement {
 ///
 /// NUMA nodes by the rule of NVIDIA's KubeVirt plugin v1.6.0: the rest comes from the first node that can
 /// hold the whole request, counting what is on it already; nodes are tried in order of the must-include
-/// devices, then of `available`; when none can, from `available` in its order. Devices without a known node,
-/// or not in `candidates`, count as one node of their own. On that node: vGPUs by `placement`; others the
-/// fewest bridges apart, and from each other and from what must be included; where several switches or IOMMU
-/// groups would do, those with the least left over, then in `available` order. The rest comes back in
-/// `available` order, IDs given twice once, and fewer than `size` when there are no more. Equal input gives
-/// equal output.
+/// devices, then of `available`; when none can, from `available` in its order. Where vGPUs may come from
+/// several such nodes and none must be included from there, it is the one with the best GPU by `placement`.
+/// Devices without a known node, or not in `candidates`, count as one node of their own. On that node: vGPUs
+/// by `placement`; others the fewest bridges apart, and from each other and from what must be included; where
+/// several switches or IOMMU groups would do, those with the least left over, then in `available` order. The
+/// rest comes back in `available` order, IDs given twice once, and fewer than `size` when there are no more.
+/// Equal input gives equal output.
 ///
 /// Errors: Errc::usage when more must be included than fit, or `size` is negative.
 Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate> candidates,

@@ -104,6 +104,26 @@ TEST(PreferredVgpus, PacksOrSpreads) {
   EXPECT_THAT(choose(4, VgpuPlacement::spread), ElementsAreArray({"y1", "y2", "y3", "x3"}));
 }
 
+// On node 0 nothing of x is taken and one of y; on node 1 two of z; on node 2 three of w, and one is left.
+TEST(PreferredVgpus, ComeFromTheBestGpuOfAllNodesThatHoldThemAll) {
+  const std::vector<Candidate> vgpus = {
+      {"x1", 0, 1, {}, "x"}, {"x2", 0, 2, {}, "x"},  {"y1", 0, 3, {}, "y"},  {"y2", 0, 4, {}, "y"},
+      {"z1", 1, 5, {}, "z"}, {"z2", 1, 6, {}, "z"},  {"z3", 1, 7, {}, "z"},  {"z4", 1, 8, {}, "z"},
+      {"w1", 2, 9, {}, "w"}, {"w2", 2, 10, {}, "w"}, {"w3", 2, 11, {}, "w"}, {"w4", 2, 12, {}, "w"}};
+  const Ids available = {"y2", "x1", "x2", "z3", "z4", "w4"};
+  const auto choose = [&](int size, VgpuPlacement placement, const Ids& must_include = {}) {
+    return *preferred_allocation(vgpus, available, must_include, size, placement);
+  };
+  EXPECT_THAT(choose(1, VgpuPlacement::pack), ElementsAreArray({"w4"}));
+  EXPECT_THAT(choose(2, VgpuPlacement::pack), ElementsAreArray({"z3", "z4"})) << "node 2 has one only";
+  EXPECT_THAT(choose(3, VgpuPlacement::pack), ElementsAreArray({"y2", "x1", "x2"}));
+  EXPECT_THAT(choose(1, VgpuPlacement::spread), ElementsAreArray({"x1"}));
+  EXPECT_THAT(choose(2, VgpuPlacement::spread), ElementsAreArray({"y2", "x1"}));
+  EXPECT_THAT(choose(2, VgpuPlacement::pack, {"x2"}), ElementsAreArray({"x2", "y2"})) << "its own node first";
+  EXPECT_THAT(choose(2, VgpuPlacement::spread, {"w4"}), ElementsAreArray({"w4", "x1"}))
+      << "no more on its node";
+}
+
 TEST(PreferredAllocationErrors, MoreIncludedThanFit) {
   const auto chosen = preferred_allocation(machine(), Ids{}, Ids{"p", "q"}, 1);
   ASSERT_FALSE(chosen);
