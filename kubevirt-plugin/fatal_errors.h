@@ -19,13 +19,14 @@ class FatalErrors {
  public:
   /// A clause, "1 fatal PCIe error since it was offered (/sys/...)"; empty: none, or the host does not count.
   std::string problem(const HostFs& host, const PciFunction& function);
-  /// It is not offered now; when it comes again, its count begins anew.
+  /// It is not offered now, or has been bound anew: its count begins again with the next look.
   void forget(const PciAddress& function) { seen_.erase(function); }
 
  private:
   struct Seen {
     std::uint64_t count = 0;
-    std::vector<std::string> vfio_devices;  ///< another one after each binding
+    /// Names are given out again: another one means another binding, the same one may be of another too.
+    std::vector<std::string> vfio_devices;
   };
   std::map<PciAddress, Seen> seen_;
 };

@@ -121,7 +121,9 @@ class Plugin {
     if (auto uevents = Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
       loop_.watch(uevents_->fd(), [this] {
-        if (uevents_->take()) scan_soon();
+        const auto news = uevents_->take();
+        for (const auto& function : news.bound) scanner_.bound_anew(function);
+        if (news.ours) scan_soon();
       });
     } else {
       spdlog::warn("{}", uevents.error().message);

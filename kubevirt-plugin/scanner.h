@@ -41,6 +41,9 @@ class Scanner {
   Result<Offer> scan();
 
  private:
+  /// A driver has just taken a function: what errors it has had so far are past.
+  void bound_anew(const PciAddress& function) { fatal_errors_.forget(function); }
+
   class Round;
   std::vector<NotOffered> vanished_since(const VgpuInventory& now);
 

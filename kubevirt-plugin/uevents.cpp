@@ -1,32 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/uevents.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <linux/netlink.h>
-#include <string_view>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "kubevirt-plugin/uevent.h"
+
 namespace ferry {
-namespace {
-
-constexpr std::array<std::string_view, 4> kSubsystems = {"SUBSYSTEM=pci", "SUBSYSTEM=mdev", "SUBSYSTEM=vfio",
-                                                         "SUBSYSTEM=vfio-dev"};
-
-// "add@/devices/..." and then KEY=VALUE fields, each ended by a zero byte.
-bool concerns_us(std::string_view event) {
-  while (!event.empty()) {
-    const auto field = event.substr(0, event.find('\0'));
-    if (std::find(kSubsystems.begin(), kSubsystems.end(), field) != kSubsystems.end()) return true;
-    event.remove_prefix(std::min(field.size() + 1, event.size()));
-  }
-  return false;
-}
-
-}  // namespace
-
 Result<Uevents> Uevents::open() {
   UniqueFd fd(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT));
   sockaddr_nl address{};
@@ -37,8 +20,8 @@ Result<Uevents> Uevents::open() {
   return Uevents(std::move(fd));
 }
 
-bool Uevents::take() const {
-  bool ours = false;
+Uevents::News Uevents::take() const {
+  News news;
   std::array<char, 8192> buffer{};
   while (true) {
     sockaddr_nl sender{};
@@ -47,12 +30,15 @@ bool Uevents::take() const {
                                     reinterpret_cast<sockaddr*>(&sender), &sender_size);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == ENOBUFS) {
-      ours = true;
+      news.ours = true;
       continue;
     }
-    if (size <= 0) return ours;
+    if (size <= 0) return news;
     // Anyone may send to the group; the kernel's port is 0.
-    if (sender.nl_pid == 0 && concerns_us({buffer.data(), static_cast<std::size_t>(size)})) ours = true;
+    if (sender.nl_pid != 0) continue;
+    const auto event = parse_uevent({buffer.data(), static_cast<std::size_t>(size)});
+    news.ours = news.ours || event.concerns_us;
+    if (event.bound) news.bound.push_back(*event.bound);
   }
 }
 

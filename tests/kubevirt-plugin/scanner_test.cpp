@@ -177,6 +177,16 @@ TEST_F(ScannerTest, OffersAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
   kernel.file("sys/devices/pci0000:00/0000:01:00.0/driver_override", "vfio-pci\n");
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
   EXPECT_EQ(only_device().problem, "");
+
+  // Off its driver and back between two scans: it has the same number as before.
+  kernel.file(counter, "Undefined 0\nDLP 4\nTOTAL_ERR_FATAL 4\n");
+  EXPECT_NE(only_device().problem, "");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
+  EXPECT_TRUE(kernel.exists("sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio0"));
+  EXPECT_NE(only_device().problem, "") << "nobody has told";
+  scanner.bound_anew({.bus = 1});
+  EXPECT_EQ(only_device().problem, "");
   kernel.file(counter, "no total in it\n");
   EXPECT_EQ(only_device().problem, "") << "a host that does not count";
 }

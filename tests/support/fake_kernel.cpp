@@ -563,8 +563,12 @@ int FakeKernel::attach(const std::string& driver, const std::string& address) {
   if (known->vfio) {
     if (!group || function.header_type != 0) return EINVAL;
     if (function.numvfs > 0) return EBUSY;
-    const std::string number = std::to_string(next_vfio_++);
-    directory(device_path(address) / "vfio-dev" / ("vfio" + number));
+    std::set<int> used;
+    for (const auto& [other, number] : vfio_numbers_) used.insert(number);
+    int lowest = 0;
+    while (used.contains(lowest)) ++lowest;
+    vfio_numbers_[address] = lowest;
+    directory(device_path(address) / "vfio-dev" / fmt::format("vfio{}", lowest));
     file(fs::path("dev/vfio") / std::to_string(*group), "");
     file(fs::path("sys/class/vfio") / std::to_string(*group) / "dev", fmt::format("244:{}\n", *group));
   } else if (group && owned_groups_.contains(*group)) {
@@ -582,6 +586,7 @@ void FakeKernel::detach(const std::string& address) {
   remove(device_path(address) / "driver");
   remove(driver_path(driver) / address);
   if (!vfio) return;
+  vfio_numbers_.erase(address);
   remove(device_path(address) / "vfio-dev");
   const auto group = group_of(address);
   // The group's node goes with its last vfio member.

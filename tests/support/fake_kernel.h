@@ -184,7 +184,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::optional<HostChange> hanging_;
   std::size_t counted_ = 0;
   int fault_errno_ = 0;
-  int next_vfio_ = 0;
+  std::map<std::string, int> vfio_numbers_;  // of the functions on a vfio driver, the N of vfioN
   int next_pid_ = 70001;
 };
 
