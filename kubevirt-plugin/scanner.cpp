@@ -245,13 +245,31 @@ Result<Offer> Scanner::scan() {
   Round round(*this, *inventory);
   round.add_functions();
   if (!rules_.kubevirt) return std::move(round).finish();  // Kata takes no vGPUs
-  const auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
+  auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
+  name_types(*vgpus);
   if (!vgpus) return fail(vgpus.error());
   round.add_vgpus(*vgpus);
   auto offer = std::move(round).finish();
   offer.vanished = vanished_since(*vgpus);
   return offer;
 }
+void Scanner::name_types(VgpuInventory& vgpus) {
+  for (auto& gpu : vgpus.gpus) {
+    if (gpu.framework != VgpuFramework::vendor_vfio) continue;
+    auto& names = type_names_[{gpu.address(), gpu.function.ids()}];
+    for (const auto& parent : gpu.parents)
+      for (const auto& type : parent.types)
+        if (!is_number(type.name)) names.insert_or_assign(type.id, type.name);
+    for (auto& device : gpu.devices) {
+      if (!is_number(device.type_name)) {
+        names.insert_or_assign(device.type_id, device.type_name);
+      } else if (const auto known = names.find(device.type_id); known != names.end()) {
+        device.type_name = known->second;
+      }
+    }
+  }
+}
+
 
 std::vector<NotOffered> Scanner::vanished_since(const VgpuInventory& now) {
   std::map<std::string, std::string> there;  // UUID -> type

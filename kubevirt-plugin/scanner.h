@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/host_fs.h"
@@ -46,6 +47,8 @@ class Scanner {
 
   class Round;
   std::vector<NotOffered> vanished_since(const VgpuInventory& now);
+  /// Learns which types have which names, and names the vGPUs of those that nothing on the host names now.
+  void name_types(VgpuInventory& vgpus);
 
   const HostFs& host_;
   const OfferRules& rules_;
@@ -53,6 +56,9 @@ class Scanner {
   DeviceNames names_;
   FatalErrors fatal_errors_;
   std::map<std::string, std::string> mediated_;  // of the scan before: UUID -> type
+  // The driver of vGPUs that are virtual functions names a type only while another one of it could be made.
+  using TypeNames = std::map<std::string, std::string>;                 // number -> name
+  std::map<std::pair<PciAddress, std::string>, TypeNames> type_names_;  // of a GPU: address and model
 };
 
 }  // namespace ferry

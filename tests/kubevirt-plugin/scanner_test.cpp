@@ -430,6 +430,22 @@ TEST_F(ScannerTest, OffersNoVgpuWhoseTypeNobodyNames) {
                                      "by the type"}));
 }
 
+// A full GPU lists no types.
+TEST_F(ScannerTest, KeepsTheNameOfATypeThatItsGpuDoesNotListAnyMore) {
+  kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 1});
+  kernel.enable_vfs("0000:17:00.0", 1);
+  kernel.file("dev/vfio/100", "");
+  test::FakeVendorVfio vendor(kernel);
+  vendor.add_gpu("0000:17:00.0");
+  EXPECT_THAT(scan().resources, IsEmpty());
+  vendor.set("0000:17:00.4", "1153");
+  for (int again = 0; again < 2; ++again) {
+    const Offer offer = scan();
+    EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_L40S-12Q"));
+    EXPECT_THAT(offer.not_offered, IsEmpty());
+  }
+}
+
 TEST_F(ScannerTest, OffersNoVgpuThatNoDriverHasTaken) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4-1Q", 211);
