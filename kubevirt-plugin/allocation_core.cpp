@@ -154,7 +154,8 @@ const AllocationCore::Claim* AllocationCore::claim_on(std::uint32_t group) const
   return claim == claims_.end() ? nullptr : &*claim;
 }
 
-void AllocationCore::replace(std::span<const Resource> scanned, std::span<const NotOffered> lost) {
+void AllocationCore::replace(std::span<const Resource> scanned, std::span<const NotOffered> lost,
+                             std::span<const NotOffered> reassigned) {
   std::vector<Holding> claimed;
   {
     const std::scoped_lock lock(mutex_);
@@ -164,17 +165,25 @@ void AllocationCore::replace(std::span<const Resource> scanned, std::span<const 
   News news;
   {
     const std::scoped_lock lock(mutex_);
-    std::unordered_map<std::string_view, std::string_view> by_name;
-    for (const auto& device : lost) by_name.emplace(device.id, device.reason);
+    struct Loss {
+      std::string_view reason;
+      bool listed = false;  // even when nobody has it
+    };
+    std::unordered_map<std::string_view, Loss> by_name;
+    for (const auto& device : lost) by_name.emplace(device.id, Loss{.reason = device.reason, .listed = true});
+    for (const auto& device : reassigned) by_name.emplace(device.id, Loss{.reason = device.reason});
     // Kata's IDs are not what the host calls a device.
     const auto lost_for = [&](const OfferedDevice& device) {
-      const auto reason = by_name.find(device.id);
-      return reason == by_name.end() ? by_name.find(device.host_name()) : reason;
+      const auto loss = by_name.find(device.id);
+      return loss == by_name.end() ? by_name.find(device.host_name()) : loss;
     };
     std::unordered_map<std::string, Slot> kept;  // of what was listed, and not in the scan
     for (auto& shelf : shelves_) {
-      for (auto& slot : shelf.slots)
-        if (slot.holder != 0 || lost_for(slot.device) != by_name.end()) kept.emplace(slot.device.id, slot);
+      for (auto& slot : shelf.slots) {
+        const auto loss = lost_for(slot.device);
+        if (slot.holder != 0 || (loss != by_name.end() && loss->second.listed))
+          kept.emplace(slot.device.id, slot);
+      }
     }
     std::vector<Shelf> before = std::exchange(shelves_, {});
     for (const auto& shelf : before)
@@ -195,10 +204,11 @@ void AllocationCore::replace(std::span<const Resource> scanned, std::span<const 
     for (std::size_t i = 0; i < before.size(); ++i) {
       for (auto& slot : before[i].slots) {
         if (!kept.contains(slot.device.id)) continue;
-        const auto reason = lost_for(slot.device);
-        slot.gone = reason == by_name.end();
-        slot.device.problem = slot.gone ? "not to be had on the host any more, and still allocated"
-                                        : std::string(reason->second);
+        const auto loss = lost_for(slot.device);
+        slot.gone = loss == by_name.end() || !loss->second.listed;
+        slot.device.problem = loss == by_name.end()
+                                  ? "not to be had on the host any more, and still allocated"
+                                  : std::string(loss->second.reason);
         slot.fault.clear();
         shelves_[i].slots.push_back(std::move(slot));
       }

@@ -63,11 +63,14 @@ class AllocationCore {
                           VgpuPlacement placement = VgpuPlacement::pack, std::set<std::string> former = {});
 
   /// A new scan. IDs are unique over all resources. A device that was listed and is one of `lost` (by its ID,
-  /// or by what sysfs calls it) stays so,
-  /// Unhealthy for the reason given there; one that is allocated stays until it is released, wherever it has
-  /// gone; a resource once named stays, if need be without devices. What allocate() found wrong before is
-  /// forgotten.
-  void replace(std::span<const Resource> scanned, std::span<const NotOffered> lost = {});
+  /// or by what sysfs calls it) stays so, Unhealthy for the reason given there; one that is allocated stays
+  /// until it is released, wherever it has gone; a resource once named stays, if need be without devices.
+  /// What allocate() found wrong before is forgotten.
+  ///
+  /// One of `reassigned` (likewise) has another task on the host by now: it leaves the list, or is Unhealthy
+  /// for that reason and leaves with its release.
+  void replace(std::span<const Resource> scanned, std::span<const NotOffered> lost = {},
+               std::span<const NotOffered> reassigned = {});
 
   std::shared_ptr<const Snapshot> snapshot() const;
 
@@ -106,7 +109,7 @@ class AllocationCore {
     OfferedDevice device;
     Ticket holder = 0;  // 0: free
     std::string fault;  // what allocate() found
-    bool gone = false;  // held, and not on the host any more: goes when it is released
+    bool gone = false;  // held, and not to be had on the host any more: goes when it is released
   };
   struct Shelf {
     ResourceName name;

@@ -12,8 +12,12 @@ void OfferAssembly::refuse(std::string id, std::string reason) {
   offer_.not_offered.push_back({.id = std::move(id), .reason = std::move(reason)});
 }
 
-void OfferAssembly::leave_to_host(std::string id, std::string reason) {
-  offer_.left_to_host.push_back({.id = std::move(id), .reason = std::move(reason)});
+void OfferAssembly::leave(std::string id, const std::string& driver) {
+  if (driver.empty()) {
+    offer_.driverless.push_back({.id = std::move(id), .reason = "no driver is bound to it"});
+  } else {
+    offer_.left_to_host.push_back({.id = std::move(id), .reason = "its driver is " + driver});
+  }
 }
 
 void OfferAssembly::add(OfferedDevice device, const std::string& part, const std::string& fallback,

@@ -15,9 +15,10 @@ struct Offer {
   std::vector<Resource> resources;
   /// Set up for virtual machines, or nearly, and not offered all the same.
   std::vector<NotOffered> not_offered;
-  /// Functions that could be offered and are on a driver of the host's, or on none: its business, unless they
-  /// were offered before.
+  /// Functions that could be offered and are on a driver of the host's: its business.
   std::vector<NotOffered> left_to_host;
+  /// Those that are on none: nobody's business, unless they were offered before.
+  std::vector<NotOffered> driverless;
   /// Mediated devices that the scan before had, with what may have taken them away.
   std::vector<NotOffered> vanished;
   /// Names that could not be used as they are. For the log, once each.
@@ -30,7 +31,8 @@ class OfferAssembly {
   explicit OfferAssembly(std::string domain) : domain_(std::move(domain)) {}
 
   void refuse(std::string id, std::string reason);
-  void leave_to_host(std::string id, std::string reason);
+  /// A function that no driver of vfio's has. `driver`: empty for none.
+  void leave(std::string id, const std::string& driver);
 
   /// `part` follows the domain. `fallback` is taken where it makes no legal name; none: the device is not
   /// offered then.

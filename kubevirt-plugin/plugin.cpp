@@ -151,9 +151,9 @@ class Plugin {
     for (const auto& device : offer->vanished) spdlog::warn("{}: {}", device.id, device.reason);
     if (std::exchange(not_offered_, offer->not_offered) != not_offered_) publish_soon();
     auto lost = std::move(offer->not_offered);
-    std::ranges::move(offer->left_to_host, std::back_inserter(lost));
+    std::ranges::move(offer->driverless, std::back_inserter(lost));
     const bool written = write_cdi_files(offer->resources);  // before the kubelet learns of them
-    core_.replace(offer->resources, lost);
+    core_.replace(offer->resources, lost, offer->left_to_host);
     drop_memory_soon();
     scan_in(written ? EventLoop::Clock::duration(kRescan) : kAfterFailure);
     return {};

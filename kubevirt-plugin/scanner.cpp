@@ -88,8 +88,7 @@ class Scanner::Round {
         add_function(function, kubevirt, kata);
       } else {
         scanner_.fatal_errors_.forget(address);
-        assembly_.leave_to_host(address.text(), function.driver ? "its driver is " + *function.driver
-                                                                : "no driver is bound to it");
+        assembly_.leave(address.text(), function.driver.value_or(""));
       }
     }
   }
@@ -246,13 +245,14 @@ Result<Offer> Scanner::scan() {
   round.add_functions();
   if (!rules_.kubevirt) return std::move(round).finish();  // Kata takes no vGPUs
   auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
-  name_types(*vgpus);
   if (!vgpus) return fail(vgpus.error());
+  name_types(*vgpus);
   round.add_vgpus(*vgpus);
   auto offer = std::move(round).finish();
   offer.vanished = vanished_since(*vgpus);
   return offer;
 }
+
 void Scanner::name_types(VgpuInventory& vgpus) {
   for (auto& gpu : vgpus.gpus) {
     if (gpu.framework != VgpuFramework::vendor_vfio) continue;
@@ -269,7 +269,6 @@ void Scanner::name_types(VgpuInventory& vgpus) {
     }
   }
 }
-
 
 std::vector<NotOffered> Scanner::vanished_since(const VgpuInventory& now) {
   std::map<std::string, std::string> there;  // UUID -> type

@@ -41,10 +41,10 @@ class Scanner {
   /// offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is none.
   Result<Offer> scan();
 
- private:
   /// A driver has just taken a function: what errors it has had so far are past.
   void bound_anew(const PciAddress& function) { fatal_errors_.forget(function); }
 
+ private:
   class Round;
   std::vector<NotOffered> vanished_since(const VgpuInventory& now);
   /// Learns which types have which names, and names the vGPUs of those that nothing on the host names now.

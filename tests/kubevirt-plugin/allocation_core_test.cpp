@@ -403,6 +403,24 @@ TEST_F(AllocationCoreTest, KeepsWhatIsLostWhileAllocatedAndAfter) {
   EXPECT_FALSE(allocated("0000:01:00.0"));
 }
 
+TEST_F(AllocationCoreTest, ListsWhatTheHostHasTakenBackOnlyWhileItIsAllocated) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  const std::vector<NotOffered> back = {{"0000:01:00.0", "its driver is nvidia"},
+                                        {"0000:02:00.0", "its driver is nvidia"}};
+  core.replace({}, {}, back);
+  EXPECT_EQ(reason("0000:02:00.0"), "not listed") << "nobody had it";
+  EXPECT_EQ(reason("0000:01:00.0"), "its driver is nvidia");
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+  EXPECT_TRUE(core.snapshot()->awaits_release);
+  core.replace({}, {}, back);
+  EXPECT_EQ(reason("0000:01:00.0"), "its driver is nvidia") << "and after the next scan";
+  core.reconcile({}, core.ticket());
+  EXPECT_EQ(reason("0000:01:00.0"), "not listed");
+  EXPECT_FALSE(core.snapshot()->awaits_release);
+  core.replace(machine());
+  EXPECT_EQ(reason("0000:01:00.0"), "") << "given to VMs again";
+}
+
 TEST_F(AllocationCoreTest, KeepsAResourceOnceNamed) {
   core.replace({});
   const auto snapshot = core.snapshot();

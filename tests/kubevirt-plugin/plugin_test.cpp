@@ -173,6 +173,25 @@ TEST_F(PluginTest, ListsUnhealthyWhatHasTurnedBadAndHealthyWhatIsMended) {
   EXPECT_TRUE(allocatable(kGpu, 1));
 }
 
+TEST_F(PluginTest, WithdrawsAGpuThatGoesBackToTheHostOnceNobodyHoldsIt) {
+  options.holders.period = 20ms;
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+  for (const char* const gpu : {"0000:01:00.0", "0000:02:00.0"}) {
+    ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", gpu));
+    kernel.file(std::string("sys/devices/pci0000:00/") + gpu + "/driver_override", "nvidia\n");
+    ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/bind", gpu));
+  }
+  kernel.file("dev/vfio/news", "");
+  EXPECT_TRUE(eventually([](const auto& resources) { return resources.at(kGpu).capacity() == 1; }));
+  EXPECT_TRUE(kubelet->resources().at(kGpu).devices.contains("0000:01:00.0")) << "held";
+  kubelet->release({"0000:01:00.0"});
+  EXPECT_TRUE(eventually([](const auto& resources) { return resources.at(kGpu).capacity() == 0; }));
+}
+
 TEST_F(PluginTest, OffersToKataWithCdiSpecifications) {
   options.rules.kata = true;
   options.rules.kubevirt = false;
