@@ -12,11 +12,11 @@ void OfferAssembly::refuse(std::string id, std::string reason) {
   offer_.not_offered.push_back({.id = std::move(id), .reason = std::move(reason)});
 }
 
-void OfferAssembly::leave(std::string id, const std::string& driver) {
-  if (driver.empty()) {
-    offer_.driverless.push_back({.id = std::move(id), .reason = "no driver is bound to it"});
+void OfferAssembly::leave(std::string id, const std::optional<std::string>& driver) {
+  if (driver) {
+    offer_.left_to_host.push_back({.id = std::move(id), .reason = "its driver is " + *driver});
   } else {
-    offer_.left_to_host.push_back({.id = std::move(id), .reason = "its driver is " + driver});
+    offer_.driverless.push_back({.id = std::move(id), .reason = "no driver is bound to it"});
   }
 }
 

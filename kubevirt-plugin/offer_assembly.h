@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,8 @@ class OfferAssembly {
   explicit OfferAssembly(std::string domain) : domain_(std::move(domain)) {}
 
   void refuse(std::string id, std::string reason);
-  /// A function that no driver of vfio's has. `driver`: empty for none.
-  void leave(std::string id, const std::string& driver);
+  /// A function that no driver of vfio's has. `driver`: who has it; absent: nobody.
+  void leave(std::string id, const std::optional<std::string>& driver);
 
   /// `part` follows the domain. `fallback` is taken where it makes no legal name; none: the device is not
   /// offered then.

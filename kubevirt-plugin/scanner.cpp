@@ -50,12 +50,13 @@ bool is_for_kata(const PciFunction& function, const OfferRules& rules) {
   return rules.accelerators.asking_for_all().match(function);
 }
 
-/// What keeps any function from a VM through KubeVirt; empty: nothing.
-std::string function_problem(const PciFunction& function) {
-  if (function.problem) return function.problem->message;
-  if (!function.iommu_group) return "it has no IOMMU group";
-  if (function.address.domain > kLastDomain) return "KubeVirt reads addresses of four domain digits only";
-  return {};
+/// The IOMMU group that a function goes to a VM with, or what keeps it from any through KubeVirt.
+Result<std::uint32_t> group_to_offer(const PciFunction& function) {
+  if (function.problem) return fail(Error(*function.problem));
+  if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
+  if (function.address.domain > kLastDomain)
+    return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
+  return *function.iommu_group;
 }
 
 /// The directories of sysfs between `devices` and a function.
@@ -88,7 +89,7 @@ class Scanner::Round {
         add_function(function, kubevirt, kata);
       } else {
         scanner_.fatal_errors_.forget(address);
-        assembly_.leave(address.text(), function.driver.value_or(""));
+        assembly_.leave(address.text(), function.driver);
       }
     }
   }
@@ -115,19 +116,19 @@ class Scanner::Round {
  private:
   void add_function(const PciFunction& function, bool kubevirt, bool kata) {
     const std::string id = function.address.text();
-    if (auto problem = function_problem(function); !problem.empty())
-      return assembly_.refuse(id, std::move(problem));
+    const auto group = group_to_offer(function);
+    if (!group) return assembly_.refuse(id, group.error().message);
     const auto members = members_of(inventory_, function, rules_);
-    if (auto problem = group_problem(*function.iommu_group, members); !problem.empty())
+    if (auto problem = group_problem(*group, members); !problem.empty())
       return assembly_.refuse(id, std::move(problem));
 
     OfferedDevice device{.id = id,
                          .kind = DeviceKind::pci_function,
                          .model = function.ids(),
                          .driver = function.driver.value_or(""),
-                         .iommu_group = *function.iommu_group,
+                         .iommu_group = *group,
                          .numa_node = function.numa_node,
-                         .nodes = vfio_nodes(host_, *function.iommu_group, members),
+                         .nodes = vfio_nodes(host_, *group, members),
                          .problem = scanner_.fatal_errors_.problem(host_, function),
                          .bus_path = bus_path(host_, function.address)};
     const std::string human = scanner_.names_.find(function.vendor, function.device).value_or("");
@@ -195,8 +196,8 @@ class Scanner::Round {
     const std::string& id = vgpu.id.text;
     const auto* const function = inventory_.find(vgpu.parent);
     if (function == nullptr) return;  // gone meanwhile
-    if (auto problem = function_problem(*function); !problem.empty())
-      return assembly_.refuse(id, std::move(problem));
+    const auto group = group_to_offer(*function);
+    if (!group) return assembly_.refuse(id, group.error().message);
     if (is_number(vgpu.type_name)) {
       return assembly_.refuse(
           id, fmt::format("nothing on this host names its vGPU type {}, and a resource is named by the type",
@@ -205,15 +206,15 @@ class Scanner::Round {
     auto members = members_of(inventory_, *function, rules_);
     // The vendor's driver gives it to VMs, which kernels before 6.1 do not show.
     for (auto& member : members) member.usable = member.usable || member.address == function->address;
-    if (auto problem = group_problem(*function->iommu_group, members); !problem.empty())
+    if (auto problem = group_problem(*group, members); !problem.empty())
       return assembly_.refuse(id, std::move(problem));
     OfferedDevice device{.id = id,
                          .kind = DeviceKind::vendor_vgpu,
                          .model = vgpu.type_name,
                          .driver = function->driver.value_or(""),
-                         .iommu_group = *function->iommu_group,
+                         .iommu_group = *group,
                          .numa_node = function->numa_node,
-                         .nodes = vfio_nodes(host_, *function->iommu_group, members),
+                         .nodes = vfio_nodes(host_, *group, members),
                          .problem = {},
                          .vgpu_type = vgpu.type_id,
                          .gpu = gpu.address().text(),
