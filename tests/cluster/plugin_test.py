@@ -109,6 +109,18 @@ class PluginTest(unittest.TestCase):
         self.host.add_node(12)
         self.expect_allocatable({CARD: 2, AUDIO: 1, OTHER: 1})
 
+    def test_a_new_plugin_knows_what_pods_have(self) -> None:
+        self.kubernetes.run_pod("before", {CARD: 1}, SHOW)
+        held = self.device_of("before")
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(how.name):
+                self.plugin.stop(how)
+                self.expect_allocatable({CARD: 0, AUDIO: 0, OTHER: 0})
+                self.plugin.start()
+                self.expect_allocatable({CARD: 2, AUDIO: 1, OTHER: 1})
+        self.kubernetes.run_pod("after", {AUDIO: 1}, SHOW)
+        self.assertNotEqual(held[:-1], self.device_of("after")[:-1])
+
     def test_twenty_kubelets_know_every_device_once_each(self) -> None:
         self.kubernetes.run_pod("before", {CARD: 1}, SHOW)
         held = self.device_of("before")
