@@ -187,4 +187,14 @@ Result<> HostFs::remove_file(const std::filesystem::path& relative) {
   return {};
 }
 
+Result<> HostFs::remove_empty_folder(const std::filesystem::path& relative) {
+  assert(relative.is_relative());
+  if (!stays_inside(relative)) return fail(error_from_errno(EXDEV, describe("remove", relative)));
+  const auto parent = open(in_root(relative.parent_path()), O_PATH | O_DIRECTORY);
+  if (!parent) return fail(parent.error());
+  if (::unlinkat(parent->get(), relative.filename().c_str(), AT_REMOVEDIR) != 0)
+    return fail(error_from_errno(errno, describe("remove", relative)));
+  return {};
+}
+
 }  // namespace ferry

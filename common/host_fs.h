@@ -86,6 +86,8 @@ class HostFs {
                               mode_t mode = 0644);
   /// Removes a file; that it was not there is no error.
   virtual Result<> remove_file(const std::filesystem::path& relative);
+  /// Removes a folder that is empty. Errors: ENOTEMPTY, something is in it; ENOENT, it is not there.
+  virtual Result<> remove_empty_folder(const std::filesystem::path& relative);
 
   /// Opens for the caller's own use. O_CLOEXEC is added; `mode` counts with O_CREAT only.
   Result<UniqueFd> open(const std::filesystem::path& relative, int flags, mode_t mode = 0) const;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/runtime_control.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "host/systemd_services.h"
+#include "kata-manager/unit_file.h"
+
+namespace ferry {
+namespace {
+
+// A runtime on a slow disk reads its images' metadata before it says that it runs.
+constexpr std::chrono::minutes kPatience{3};
+
+class UnitRestart final : public RuntimeControl {
+ public:
+  UnitRestart(const HostFs& host, std::string unit) : host_(host), unit_(std::move(unit)) {}
+  std::string text() const override { return "restart " + unit_; }
+  std::optional<std::string> harm() const override {
+    const auto file = UnitFile::read(host_, unit_);
+    if (!file) return unit_ + " has no unit file, and what its stop kills is not known";
+    // ABI: systemd.kill(5). Anything else kills all processes of the service, sooner or later.
+    const std::string mode = file->value("Service", "KillMode").value_or("control-group");
+    if (mode == "process" || mode == "none") return std::nullopt;
+    return fmt::format("{} has KillMode={}, and the processes that keep pods running are its own", unit_,
+                       mode);
+  }
+  Result<> act() override { return SystemdServices(host_, kPatience).restart(unit_); }
+
+ private:
+  const HostFs& host_;
+  std::string unit_;
+};
+
+class UnitReload final : public RuntimeControl {
+ public:
+  UnitReload(const HostFs& host, std::string unit) : host_(host), unit_(std::move(unit)) {}
+  std::string text() const override { return "reload " + unit_; }
+  std::optional<std::string> harm() const override { return std::nullopt; }
+  Result<> act() override { return SystemdServices(host_, kPatience).reload(unit_); }
+
+ private:
+  const HostFs& host_;
+  std::string unit_;
+};
+
+class CommandRun final : public RuntimeControl {
+ public:
+  CommandRun(HostWriter& writer, std::vector<std::string> words)
+      : writer_(writer), command_{.root = {}, .words = std::move(words), .device = {}} {}
+  std::string text() const override { return "run " + command_.text(); }
+  std::optional<std::string> harm() const override { return std::nullopt; }
+  Result<> act() override { return writer_.run(command_, kPatience); }
+
+ private:
+  HostWriter& writer_;
+  HostCommand command_;
+};
+
+}  // namespace
+
+std::unique_ptr<RuntimeControl> restart_of_unit(const HostFs& host, std::string unit) {
+  return std::make_unique<UnitRestart>(host, std::move(unit));
+}
+
+std::unique_ptr<RuntimeControl> reload_of_unit(const HostFs& host, std::string unit) {
+  return std::make_unique<UnitReload>(host, std::move(unit));
+}
+
+std::unique_ptr<RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words) {
+  return std::make_unique<CommandRun>(writer, std::move(words));
+}
+
+}  // namespace ferry

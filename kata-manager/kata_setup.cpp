@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/kata_setup.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kata-manager/kata_shim.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kConfiguration = "configuration.toml";
+
+std::filesystem::path folder_of(const std::string& name) {
+  return std::filesystem::path(kKataFolder) / name;
+}
+
+Result<std::vector<KataDropInFile>> drop_ins_in(const HostFs& host, const std::filesystem::path& folder) {
+  const auto names = host.list(folder.relative_path());
+  if (!names && is_gone(names.error())) return std::vector<KataDropInFile>();
+  if (!names) return fail(Error(names.error()));
+  std::vector<KataDropInFile> out;
+  for (const std::string& name : *names) {
+    auto text = host.read_file(folder.relative_path() / name);
+    if (!text) return fail(std::move(text).error());
+    out.push_back({.name = name, .text = std::move(*text)});
+  }
+  return out;
+}
+
+class SettingUp {
+ public:
+  SettingUp(const HostFs& host, const ClassFile& file, const KataDevices& devices)
+      : host_(host), file_(file), devices_(devices) {}
+
+  Result<> add(const KataClass& kata, std::optional<Artifact> artifact) {
+    auto shim = find_kata_shim(host_, kata);
+    if (!shim) return fail(std::move(shim).error().during(kata.place + ": " + kata.name));
+    KataClassSetup setup{.name = kata.name,
+                         .handlers = kata.handlers(),
+                         .shim = std::move(*shim),
+                         .configuration = folder_of(kata.name) / kConfiguration,
+                         .artifact = std::move(artifact),
+                         .guest_memory_mib = {}};
+    if (setup.artifact) {
+      if (auto r = add_configuration(kata, setup); !r) return fail(std::move(r).error().during(kata.name));
+    } else {
+      out_.notes.push_back(
+          fmt::format("{}: its files come from {} first; what Kata's configuration becomes is known then",
+                      kata.name, kata.artifacts.url));
+    }
+    for (const std::string& name : setup.handlers) {
+      out_.handlers.push_back({.name = name,
+                               .shim = setup.shim,
+                               .configuration = setup.configuration,
+                               .snapshotter = kata.snapshotter});
+    }
+    out_.classes.push_back(std::move(setup));
+    return {};
+  }
+
+  Result<KataSetup> finish() && {
+    auto here = classes_here(host_);
+    if (!here) return fail(std::move(here).error());
+    for (const std::string& name : *here) {
+      if (std::ranges::find(out_.classes, name, &KataClassSetup::name) != out_.classes.end()) continue;
+      auto removal = removal_of(host_, name);
+      if (!removal) return fail(std::move(removal).error());
+      std::ranges::move(*removal, std::back_inserter(out_.files));
+      out_.gone.push_back(name);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  Result<> add_configuration(const KataClass& kata, KataClassSetup& setup) {
+    const Artifact& artifact = *setup.artifact;
+    auto text = host_.read_file(artifact.configuration.relative_path());
+    if (!text) return fail(std::move(text).error());
+    const auto drop_ins = drop_ins_in(host_, setup.configuration.parent_path() / "config.d");
+    if (!drop_ins) return fail(Error(drop_ins.error()));
+    KataBase base{.file = setup.configuration,
+                  .text = *text,
+                  .drop_ins = *drop_ins,
+                  .folder = artifact.folder,
+                  .files = {}};
+    for (const ArtifactFile& file : artifact.files) {
+      if (!file.path.has_parent_path()) base.files.push_back(file.path);
+    }
+    auto drop_in = kata_drop_in(kata, base, devices_, file_.pod_resources);
+    if (!drop_in) return fail(std::move(drop_in).error());
+    for (const std::string& note : drop_in->notes) out_.notes.push_back(kata.name + ": " + note);
+    for (const auto& path : drop_in->host_files) {
+      if (!host_.exists(path.relative_path()))
+        out_.notes.push_back(
+            fmt::format("{}: {} is not there, and no VM starts without it", kata.name, path.string()));
+    }
+    setup.guest_memory_mib = drop_in->guest_memory_mib;
+    if (auto r = add_file(setup.configuration, std::move(*text)); !r) return r;
+    return add_file(drop_in->path, std::move(drop_in->text));
+  }
+
+  Result<> add_file(const std::filesystem::path& path, std::string content) {
+    auto before = content_of(host_, path);
+    if (!before) return fail(std::move(before).error());
+    if (*before != content)
+      out_.files.push_back({.path = path, .before = std::move(*before), .after = std::move(content)});
+    return {};
+  }
+
+  const HostFs& host_;
+  const ClassFile& file_;
+  const KataDevices& devices_;
+  KataSetup out_;
+};
+
+}  // namespace
+
+Result<KataSetup> set_up(
+    const HostFs& host, const ClassFile& file, const KataDevices& devices,
+    const std::function<Result<std::optional<Artifact>>(const KataClass&)>& artifact_of) {
+  SettingUp setting_up(host, file, devices);
+  for (const KataClass& kata : file.classes) {
+    auto artifact = artifact_of(kata);
+    if (!artifact) return fail(std::move(artifact).error().during(kata.name));
+    if (auto r = setting_up.add(kata, std::move(*artifact)); !r) return fail(std::move(r).error());
+  }
+  return std::move(setting_up).finish();
+}
+
+Result<std::vector<std::string>> classes_here(const HostFs& host) {
+  const auto entries = host.entries(std::filesystem::path(kKataFolder).relative_path());
+  if (!entries && is_gone(entries.error())) return std::vector<std::string>();
+  if (!entries) return fail(Error(entries.error()));
+  std::vector<std::string> out;
+  for (const DirectoryEntry& entry : *entries) {
+    if (entry.is_directory && is_handler_name(entry.name)) out.push_back(entry.name);
+  }
+  return out;
+}
+
+Result<std::vector<FileChange>> removal_of(const HostFs& host, const std::string& name) {
+  std::vector<FileChange> out;
+  for (const auto& path : {folder_of(name) / "config.d" / kKataDropIn, folder_of(name) / kConfiguration}) {
+    auto before = content_of(host, path);
+    if (!before) return fail(std::move(before).error());
+    if (*before) out.push_back({.path = path, .before = std::move(*before), .after = {}});
+  }
+  return out;
+}
+
+Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {
+  for (const FileChange& change : files) {
+    if (auto r = make(host, change); !r) return r;
+    if (change.after) continue;
+    // An administrator's own drop-in keeps the folder.
+    for (auto folder = change.path.parent_path(); folder != kKataFolder; folder = folder.parent_path()) {
+      if (!host.remove_empty_folder(folder.relative_path())) break;
+    }
+  }
+  return {};
+}
+
+}  // namespace ferry
