@@ -61,6 +61,7 @@ class CommandTree {
     add_vgpu(app);
     add_plugin(app);
     add_kubevirt_cr(app);
+    add_kata(app);
     add_selftest(app);
   }
 
@@ -275,6 +276,59 @@ class CommandTree {
     plugin->add_flag("--cdi-names", serving_.cdi_names, "answer for Kata with CDI names, not device nodes");
   }
 
+  CLI::App* with_class_file(CLI::App* verb) {
+    verb->add_option("-f,--file", kata_.file, "class file or ConfigMap; - is standard input")->required();
+    verb->add_flag("--lenient", kata_.lenient,
+                   "let pass what NVIDIA's kata-manager lets pass in its file, with a warning");
+    return verb;
+  }
+  CLI::App* with_runtime(CLI::App* verb) {
+    verb->add_option("--runtime", kata_.runtime,
+                     "containerd, cri-o, k3s, microk8s or rke2; found without it");
+    verb->add_option("--containerd-version", kata_.containerd_version,
+                     "its release, as 1.7.24, where neither its program nor the running one can be asked");
+    return verb;
+  }
+  void add_installation(CLI::App* verb) {
+    with_runtime(with_class_file(verb));
+    verb->add_option("--docker-config", kata_.docker_config,
+                     "file of the host with the registries' credentials, in Docker's form");
+    verb->add_flag("--no-restart", kata_.no_restart,
+                   "write the files only; the container runtime reads them with its next start");
+    verb->add_flag("--no-modules", kata_.no_modules, "load no kernel modules");
+  }
+  void add_kata(CLI::App& app) {
+    CLI::App* kata = app.add_subcommand("kata", "Kata runtimes in the container runtime of this host");
+    kata->require_subcommand(1);
+    kata->fallthrough();
+    CLI::App* plan = add_verb(*kata, "plan",
+                              "what install would do, with each file's difference; writes nothing", nullptr);
+    plan->callback([this] {
+      globals_.dry_run = true;
+      verb_ = [this](const Session& session) { return kata_install_verb(session, kata_); };
+    });
+    add_installation(plan);
+    add_installation(add_changing_verb(
+        *kata, "install", "make the classes of a file runtimes of this host, and no others of ours",
+        [this](const Session& session) { return kata_install_verb(session, kata_); }));
+    CLI::App* uninstall = add_changing_verb(
+        *kata, "uninstall", "take all of ours away; the container runtime's files are what they were before",
+        [this](const Session& session) { return kata_uninstall_verb(session, kata_); });
+    with_runtime(uninstall);
+    uninstall->add_flag("--no-restart", kata_.no_restart, "write the files only");
+    uninstall->add_flag("--keep-artifacts", kata_.keep_artifacts, "leave the guests' kernels and images");
+    uninstall->add_option("--wait", kata_.wait_seconds,
+                          "seconds to wait for pods that run with them to end; at once refused without it");
+    with_runtime(add_verb(*kata, "status", "our runtimes, who knows them, and the pods that run with them",
+                          [this](const Session& session) { return kata_status_verb(session, kata_); }));
+    with_runtime(with_class_file(
+        add_verb(*kata, "verify", "are the classes of a file all there and known? 3 if not",
+                 [this](const Session& session) { return kata_verify_verb(session, kata_); })));
+    with_class_file(
+        add_verb(*kata, "runtimeclass", "print the RuntimeClass objects of a class file",
+                 [this](const Session& session) { return kata_runtimeclass_verb(session, kata_); }));
+  }
+
   void add_selftest(CLI::App& app) {
     CLI::App* selftest =
         add_verb(app, "selftest", "start a throw-away VM that has the device and look from inside",
@@ -300,6 +354,7 @@ class CommandTree {
   ChoiceOptions choice_;
   RemovalOptions removal_;
   SelftestOptions selftest_;
+  KataOptions kata_;
   ServingOptions serving_;
   NamingOptions naming_;
 };

@@ -96,6 +96,30 @@ ExitStatus plugin_verb(const Session& session, const ServingOptions& serving);
 /// nothing.
 ExitStatus kubevirt_cr_verb(const Session& session, const NamingOptions& naming);
 
+/// As given on the command line.
+struct KataOptions {
+  std::filesystem::path file;                          ///< the class file, or a ConfigMap; "-" is stdin
+  bool lenient = false;                                ///< Reading::lenient, for NVIDIA's file
+  std::optional<std::string> runtime;                  ///< name of a RuntimePlace
+  std::optional<std::string> containerd_version;       ///< ContainerdRelease::parse()
+  std::optional<std::filesystem::path> docker_config;  ///< on the host; instead of the class file's
+  bool no_restart = false;                             ///< write files only
+  bool no_modules = false;                             ///< load none
+  bool keep_artifacts = false;
+  unsigned wait_seconds = 0;  ///< for pods to end
+};
+/// `kata plan` (a dry run of install), `install`: the classes of a file are runtimes of this host, and no
+/// others of ours.
+ExitStatus kata_install_verb(const Session& session, const KataOptions& options);
+/// `kata uninstall`: none of ours is any more, and the container runtime's files are what they were before.
+ExitStatus kata_uninstall_verb(const Session& session, const KataOptions& options);
+/// `kata status`: our runtimes, whether the container runtime knows them, the pods that run with them.
+ExitStatus kata_status_verb(const Session& session, const KataOptions& options);
+/// `kata verify`: is all of a class file there, and known? Differs if not.
+ExitStatus kata_verify_verb(const Session& session, const KataOptions& options);
+/// `kata runtimeclass`: the RuntimeClass objects of a class file.
+ExitStatus kata_runtimeclass_verb(const Session& session, const KataOptions& options);
+
 /// `selftest`: a throw-away VM that has the devices, seen from inside.
 ExitStatus selftest_verb(const Session& session, const SelftestOptions& options);
 

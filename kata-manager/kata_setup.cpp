@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kConfiguration = "configuration.toml";
 
-std::filesystem::path folder_of(const std::string& name) {
-  return std::filesystem::path(kKataFolder) / name;
+std::filesystem::path all_folders() {
+  return kata_configuration_folder("x").parent_path();
 }
 
 Result<std::vector<KataDropInFile>> drop_ins_in(const HostFs& host, const std::filesystem::path& folder) {
@@ -41,7 +41,7 @@ class SettingUp {
     KataClassSetup setup{.name = kata.name,
                          .handlers = kata.handlers(),
                          .shim = std::move(*shim),
-                         .configuration = folder_of(kata.name) / kConfiguration,
+                         .configuration = kata_configuration_folder(kata.name) / kConfiguration,
                          .artifact = std::move(artifact),
                          .guest_memory_mib = {}};
     if (setup.artifact) {
@@ -93,9 +93,12 @@ class SettingUp {
     if (!drop_in) return fail(std::move(drop_in).error());
     for (const std::string& note : drop_in->notes) out_.notes.push_back(kata.name + ": " + note);
     for (const auto& path : drop_in->host_files) {
-      if (!host_.exists(path.relative_path()))
-        out_.notes.push_back(
-            fmt::format("{}: {} is not there, and no VM starts without it", kata.name, path.string()));
+      // The artifact's own files are seen by where they lie: the link to them may come only now.
+      const auto inside = path.lexically_relative(artifact.folder);
+      const bool is_its_own = !inside.empty() && *inside.begin() != "..";
+      if (host_.exists((is_its_own ? artifact.version / inside : path).relative_path())) continue;
+      out_.notes.push_back(
+          fmt::format("{}: {} is not there, and no VM starts without it", kata.name, path.string()));
     }
     setup.guest_memory_mib = drop_in->guest_memory_mib;
     if (auto r = add_file(setup.configuration, std::move(*text)); !r) return r;
@@ -131,7 +134,7 @@ Result<KataSetup> set_up(
 }
 
 Result<std::vector<std::string>> classes_here(const HostFs& host) {
-  const auto entries = host.entries(std::filesystem::path(kKataFolder).relative_path());
+  const auto entries = host.entries(all_folders().relative_path());
   if (!entries && is_gone(entries.error())) return std::vector<std::string>();
   if (!entries) return fail(Error(entries.error()));
   std::vector<std::string> out;
@@ -143,7 +146,8 @@ Result<std::vector<std::string>> classes_here(const HostFs& host) {
 
 Result<std::vector<FileChange>> removal_of(const HostFs& host, const std::string& name) {
   std::vector<FileChange> out;
-  for (const auto& path : {folder_of(name) / "config.d" / kKataDropIn, folder_of(name) / kConfiguration}) {
+  for (const auto& path : {kata_configuration_folder(name) / "config.d" / kKataDropIn,
+                           kata_configuration_folder(name) / kConfiguration}) {
     auto before = content_of(host, path);
     if (!before) return fail(std::move(before).error());
     if (*before) out.push_back({.path = path, .before = std::move(*before), .after = {}});
@@ -156,7 +160,7 @@ Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {
     if (auto r = make(host, change); !r) return r;
     if (change.after) continue;
     // An administrator's own drop-in keeps the folder.
-    for (auto folder = change.path.parent_path(); folder != kKataFolder; folder = folder.parent_path()) {
+    for (auto folder = change.path.parent_path(); folder != all_folders(); folder = folder.parent_path()) {
       if (!host.remove_empty_folder(folder.relative_path())) break;
     }
   }

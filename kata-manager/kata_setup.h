@@ -2,8 +2,8 @@
 // What a class file asks of this host, worked out: which runtimes the container runtime shall know, and
 // Kata's configuration for each class.
 //
-//   /var/lib/ferry/kata/<class>/configuration.toml      the artifact's configuration, byte for byte
-//   /var/lib/ferry/kata/<class>/config.d/60-ferry.toml  what Ferry and the class lay over it
+//   /etc/ferry/kata/<class>/configuration.toml      the artifact's configuration, byte for byte
+//   /etc/ferry/kata/<class>/config.d/60-ferry.toml  what Ferry and the class lay over it
 //
 // Not beside the artifact's files: a version of these is never changed, and config.d counts for every
 // configuration beside it.
@@ -25,8 +25,6 @@
 
 namespace ferry {
 
-inline constexpr const char* kKataFolder = "/var/lib/ferry/kata";
-
 /// A class as it will be on this host.
 struct KataClassSetup {
   std::string name;
@@ -40,8 +38,8 @@ struct KataClassSetup {
 struct KataSetup {
   std::vector<KataClassSetup> classes;   ///< in order of the file
   std::vector<RuntimeHandler> handlers;  ///< of all of them
-  std::vector<FileChange> files;         ///< of kKataFolder; those of classes that are no more among them
-  std::vector<std::string> gone;         ///< classes that have a folder there, and are not in the file
+  std::vector<FileChange> files;  ///< below /etc/ferry/kata; those of classes that are no more among them
+  std::vector<std::string> gone;  ///< classes that have a folder there, and are not in the file
   std::vector<std::string> notes;
 };
 
@@ -56,7 +54,7 @@ Result<std::vector<std::string>> classes_here(const HostFs& host);
 /// What removes the folder of a class, and all of ours in it.
 Result<std::vector<FileChange>> removal_of(const HostFs& host, const std::string& name);
 
-/// Carries file changes of kKataFolder out, and removes the folders that are empty then.
+/// Carries file changes below /etc/ferry/kata out, and removes the folders that are empty then.
 Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files);
 
 }  // namespace ferry

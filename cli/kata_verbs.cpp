@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/document.h"
+#include "cli/kata_inputs.h"
+#include "cli/kata_report.h"
+#include "cli/shown.h"
+#include "cli/verbs.h"
+#include "kata-manager/kata_setup.h"
+#include "kata-manager/runtime_class.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::array kModules = {"vhost_vsock", "vhost_net"};
+// A pod's end is told by nobody whom we listen to: asked for while somebody waits for it.
+constexpr std::chrono::seconds kBetweenLooks{1};
+
+ChangeContext change_context(const Session& session, const KataRuntime& runtime) {
+  return {.host = session.host.get(),
+          .runtime = runtime.asked.get(),
+          .control = runtime.control.get(),
+          .told = [](const std::string& what) { fmt::print(stderr, "{}\n", what); }};
+}
+
+/// That it cannot be restarted matters where it runs, and something is to be read.
+Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan) {
+  if (!runtime.no_control || plan.changes.empty()) return {};
+  if (!runtime.asked->state()) return {};
+  return fail(*runtime.no_control);
+}
+
+Result<> load_modules(const Session& session, const KataOptions& options, const ClassFile& file) {
+  if (options.no_modules || !file.load_modules) return {};
+  for (const char* module : kModules) {
+    if (auto r = session.writer->load_module(module); !r) {
+      Error error = std::move(r).error().during(fmt::format("load module {}", module));
+      if (error.hint.empty())
+        error.hint = "Kata's VMs need it; or say --no-modules if the kernel has it built in";
+      return fail(std::move(error));
+    }
+  }
+  return {};
+}
+
+/// Waits, if it is wished, until no pod runs with one of these.
+void wait_for_pods(const KataOptions& options, ContainerRuntime& runtime,
+                   const std::vector<std::string>& handlers) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options.wait_seconds);
+  bool told = false;
+  while (std::chrono::steady_clock::now() < end) {
+    const auto pods = pods_with(runtime, handlers);
+    if (!pods || pods->empty()) return;
+    if (!std::exchange(told, true)) fmt::print(stderr, "waiting for {} to end\n", text(pods->front()));
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
+using ArtifactOf = std::function<Result<std::optional<Artifact>>(const KataClass&)>;
+
+Result<KataReport> plan_install(const Session& session, const ClassFile& file, const KataDevices& devices,
+                                const RuntimeAtHand& runtime, const ArtifactOf& artifact_of) {
+  auto setup = set_up(*session.host, file, devices, artifact_of);
+  if (!setup) return fail(std::move(setup).error());
+  auto plan = plan_runtime(*session.host, runtime, setup->handlers);
+  if (!plan) return fail(std::move(plan).error());
+  return KataReport{.runtime = runtime, .setup = std::move(*setup), .plan = std::move(*plan)};
+}
+
+Result<KataReport> install(const Session& session, const KataOptions& options) {
+  const auto file = read_classes_for(options);
+  if (!file) return fail(Error(file.error()));
+  auto runtime = kata_runtime(session, options, &*file);
+  if (!runtime) return fail(std::move(runtime).error());
+  const auto devices = kata_devices(session);
+  if (!devices) return fail(Error(devices.error()));
+  const auto known = [&](const KataClass& kata) { return known_artifact(session, *file, kata); };
+  if (!session.dry_run) {
+    // What is refused is refused before anything is fetched, and what is fetched before the host is locked: a
+    // registry may take its time.
+    auto planned = plan_install(session, *file, *devices, runtime->at_hand, known);
+    if (!planned) return fail(std::move(planned).error());
+    if (auto r = remember_artifacts_dir(session, file->artifacts_dir); !r) return fail(std::move(r).error());
+    for (const KataClass& kata : file->classes) {
+      auto artifact = fetch_class(session, options, *file, kata);
+      if (!artifact) return fail(std::move(artifact).error());
+      for (const std::string& note : artifact->notes) fmt::print(stderr, "note: {}: {}\n", kata.name, note);
+    }
+  }
+  std::optional<NodeLock> lock;
+  if (!session.dry_run) {
+    auto taken = begin_change(session);
+    if (!taken) return fail(std::move(taken).error());
+    lock.emplace(std::move(*taken));
+  }
+  const auto fetched = [&](const KataClass& kata) -> Result<std::optional<Artifact>> {
+    auto artifact = fetch_class(session, options, *file, kata);  // it is here now
+    if (!artifact) return fail(std::move(artifact).error());
+    return std::optional(std::move(*artifact));
+  };
+  auto planned = plan_install(session, *file, *devices, runtime->at_hand,
+                              session.dry_run ? ArtifactOf(known) : ArtifactOf(fetched));
+  if (!planned) return planned;
+  KataReport report = std::move(*planned);
+  if (runtime->control) report.control = runtime->control->text();
+  if (session.dry_run) return report;
+  if (auto r = check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
+  if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
+  // Kata's own files first: a handler that is known must work. Those of classes that leave go last.
+  std::vector<FileChange> first;
+  std::vector<FileChange> last;
+  for (const FileChange& change : report.setup.files) (change.after ? first : last).push_back(change);
+  if (auto r = write_kata_files(*session.host, first); !r) return fail(std::move(r).error());
+  ChangeContext context = change_context(session, *runtime);
+  context.contradiction = witness_of(*session.writer, report.runtime, report.plan, report.setup.handlers);
+  auto outcome = carry_out(
+      context,
+      {.files = report.plan.changes, .handlers = report.setup.handlers, .leaving = report.plan.leaving});
+  if (!outcome) return fail(std::move(outcome).error());
+  report.outcome = std::move(*outcome);
+  if (auto r = write_kata_files(*session.host, last); !r) return fail(std::move(r).error());
+  for (const std::string& name : report.setup.gone) {
+    if (auto r = remove_artifact(*session.host, file->artifacts_dir, name); !r)
+      return fail(std::move(r).error());
+  }
+  return report;
+}
+
+Result<KataReport> uninstall(const Session& session, const KataOptions& options) {
+  auto runtime = kata_runtime(session, options, nullptr);
+  if (!runtime) return fail(std::move(runtime).error());
+  const auto classes = classes_here(*session.host);
+  if (!classes) return fail(Error(classes.error()));
+  auto here = placed_runtimes(*session.host, runtime->at_hand);
+  if (!here) return fail(std::move(here).error());
+  std::vector<std::string> handlers;
+  for (const PlacedRuntime& placed : *here) handlers.push_back(placed.name);
+  std::optional<NodeLock> lock;
+  if (!session.dry_run) {
+    wait_for_pods(options, *runtime->asked, handlers);
+    auto taken = begin_change(session);
+    if (!taken) return fail(std::move(taken).error());
+    lock.emplace(std::move(*taken));
+  }
+  auto plan = plan_runtime(*session.host, runtime->at_hand, {});
+  if (!plan) return fail(std::move(plan).error());
+  KataReport report{.runtime = runtime->at_hand, .setup = {}, .plan = std::move(*plan)};
+  for (const std::string& name : *classes) {
+    auto removal = removal_of(*session.host, name);
+    if (!removal) return fail(std::move(removal).error());
+    std::ranges::move(*removal, std::back_inserter(report.setup.files));
+  }
+  report.setup.gone = *classes;
+  if (runtime->control) report.control = runtime->control->text();
+  if (session.dry_run) return report;
+  if (auto r = check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
+  ChangeContext context = change_context(session, *runtime);
+  context.contradiction = witness_of(*session.writer, report.runtime, report.plan, {});
+  auto outcome =
+      carry_out(context, {.files = report.plan.changes, .handlers = {}, .leaving = report.plan.leaving});
+  if (!outcome) return fail(std::move(outcome).error());
+  report.outcome = std::move(*outcome);
+  if (auto r = write_kata_files(*session.host, report.setup.files); !r) return fail(std::move(r).error());
+  if (options.keep_artifacts) return report;
+  const auto artifacts_dir = remembered_artifacts_dir(session);
+  if (!artifacts_dir) return fail(Error(artifacts_dir.error()));
+  const auto& folder = *artifacts_dir;
+  if (!folder) return report;
+  for (const std::string& name : *classes) {
+    if (auto r = remove_artifact(*session.host, *folder, name); !r) return fail(std::move(r).error());
+  }
+  if (auto r = forget_artifacts_dir(session); !r) return fail(std::move(r).error());
+  return report;
+}
+
+ExitStatus tell(const Session& session, const Result<KataReport>& report) {
+  if (!report) return complain(report.error());
+  return print(session, show(session, *report));
+}
+
+}  // namespace
+
+ExitStatus kata_install_verb(const Session& session, const KataOptions& options) {
+  return tell(session, install(session, options));
+}
+
+ExitStatus kata_uninstall_verb(const Session& session, const KataOptions& options) {
+  return tell(session, uninstall(session, options));
+}
+
+ExitStatus kata_status_verb(const Session& session, const KataOptions& options) {
+  auto runtime = kata_runtime(session, options, nullptr);
+  if (!runtime) return complain(runtime.error());
+  auto placed = placed_runtimes(*session.host, runtime->at_hand);
+  if (!placed) return complain(placed.error());
+  const auto state = runtime->asked->state();
+  const auto pods = runtime->asked->pods();
+  return print(session, show_status(session, runtime->at_hand, *placed, state, pods));
+}
+
+ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) {
+  const auto file = read_classes_for(options);
+  if (!file) return complain(file.error());
+  auto runtime = kata_runtime(session, options, &*file);
+  if (!runtime) return complain(runtime.error());
+  const auto devices = kata_devices(session);
+  if (!devices) return complain(devices.error());
+  auto setup = set_up(*session.host, *file, *devices,
+                      [&](const KataClass& kata) { return known_artifact(session, *file, kata); });
+  if (!setup) return complain(setup.error());
+  auto plan = plan_runtime(*session.host, runtime->at_hand, setup->handlers);
+  if (!plan) return complain(plan.error());
+  std::vector<std::string> missing = differences(*setup, *plan, runtime->asked->state());
+  for (const KataClassSetup& kata : setup->classes) {
+    if (kata.artifact && !session.host->exists(kata.artifact->folder.relative_path()))
+      missing.push_back(fmt::format("{} is not there", kata.artifact->folder.string()));
+  }
+  return print(session, show_differences(missing));
+}
+
+ExitStatus kata_runtimeclass_verb(const Session& session, const KataOptions& options) {
+  const auto file = read_classes_for(options);
+  if (!file) return complain(file.error());
+  std::vector<RuntimeClass> all;
+  for (const KataClass& kata : file->classes)
+    std::ranges::move(runtime_classes(kata), std::back_inserter(all));
+  print(session, nlohmann::json::parse(runtime_classes_json(all)), runtime_classes_yaml(all));
+  return ExitStatus::done;
+}
+
+}  // namespace ferry

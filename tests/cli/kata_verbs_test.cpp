@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ferry kata` as a user calls it, on a tree without a running daemon.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "common/host_fs.h"
+#include "tests/cli/run_program.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr const char* kMain = "etc/containerd/config.toml";
+constexpr const char* kMainText =
+    "# ours\r\nversion = 2\r\n[plugins.\"io.containerd.grpc.v1.cri\"]\r\n  sandbox_image = \"r/p:3.9\" # "
+    "keep\r\n";
+constexpr const char* kDropIn = "etc/ferry/kata/kata-nvidia-gpu/config.d/60-ferry.toml";
+
+class KataVerbs : public testing::Test {
+ protected:
+  KataVerbs() {
+    scratch.file("opt/kata/bin/containerd-shim-kata-v2", "shim");
+    scratch.file("srv/gpu/configuration.toml",
+                 "[hypervisor.qemu]\npath = \"/usr/bin/qemu\"\nkernel = \"/build/vmlinuz\"\n"
+                 "image = \"/build/image\"\nmachine_type = \"q35\"\ndefault_memory = 2048\n");
+    scratch.file("srv/gpu/vmlinuz", "k");
+    scratch.file("srv/gpu/image", "i");
+    scratch.file("usr/bin/qemu", "q");
+    scratch.file(kMain, kMainText);
+    classes(
+        "- name: kata-nvidia-gpu\n  aliases: [kata-qemu-nvidia-gpu]\n"
+        "  artifacts: {url: \"file:///srv/gpu\"}\n");
+  }
+  void classes(const std::string& list, const std::string& more = "") const {
+    scratch.file("classes.yaml", "version: v2\nartifactsDir: /opt/art\nloadModules: false\n" + more +
+                                     "runtimeClasses:\n" + list);
+  }
+  test::ProgramResult kata(std::vector<std::string> words, bool with_file = true) const {
+    words.insert(words.begin(), {"--host-root", scratch.path().string(), "kata"});
+    if (with_file) words.insert(words.end(), {"-f", (scratch.path() / "classes.yaml").string()});
+    return test::run_ferry(words);
+  }
+  test::ProgramResult on_1_7(std::vector<std::string> words, bool with_file = true) const {
+    words.insert(words.end(), {"--containerd-version", "1.7.24"});
+    return kata(std::move(words), with_file);
+  }
+  std::string text(const std::string& relative) const {
+    return host.read_file(relative).value_or("there is none");
+  }
+
+  test::ScratchDirectory scratch;
+  HostFs host{scratch.path()};
+};
+
+TEST_F(KataVerbs, PlanShowsEachFilesDifferenceAndWritesNothing) {
+  const auto planned = on_1_7({"plan"});
+  EXPECT_EQ(planned.status, 0) << planned.err;
+  EXPECT_THAT(planned.out,
+              AllOf(StartsWith("containerd 1.7.24, /etc/containerd/config.toml\n"),
+                    HasSubstr("kata-qemu-nvidia-gpu  kata-nvidia-gpu"),
+                    HasSubstr("--- /etc/containerd/config.toml\n"), HasSubstr("+++ /" + std::string(kDropIn)),
+                    HasSubstr("+kernel = \"/opt/art/kata-nvidia-gpu/vmlinuz\"\n")));
+  EXPECT_EQ(text(kMain), kMainText);
+  EXPECT_FALSE(host.exists("etc/ferry"));
+  EXPECT_FALSE(host.exists("opt/art"));
+  EXPECT_FALSE(host.exists("var"));
+}
+
+TEST_F(KataVerbs, InstallIsDoneOnceAndUninstallGivesTheOldBytesBack) {
+  const auto first = on_1_7({"install"});
+  ASSERT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(text(kMain), AllOf(StartsWith(kMainText), HasSubstr("runtimes.kata-qemu-nvidia-gpu]\r\n")));
+  EXPECT_THAT(text(kDropIn), HasSubstr("cold_plug_vfio = \"root-port\""));
+  EXPECT_EQ(text("etc/ferry/kata/kata-nvidia-gpu/configuration.toml"), text("srv/gpu/configuration.toml"));
+  EXPECT_EQ(host.link_target("opt/art/kata-nvidia-gpu").value_or(""), "/srv/gpu");
+  const std::string written = text(kMain);
+  const auto second = on_1_7({"-o", "json", "install"});
+  ASSERT_EQ(second.status, 0) << second.err;
+  const auto document = json::parse(second.out);
+  EXPECT_FALSE(document["written"]);
+  EXPECT_THAT(document["files"], IsEmpty());
+  EXPECT_EQ(text(kMain), written);
+
+  const auto removed = on_1_7({"uninstall"}, false);
+  ASSERT_EQ(removed.status, 0) << removed.err;
+  EXPECT_THAT(removed.out, HasSubstr("leaves: kata-nvidia-gpu\n"));
+  EXPECT_EQ(text(kMain), kMainText);
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-nvidia-gpu"));
+  EXPECT_FALSE(host.exists("opt/art/kata-nvidia-gpu"));
+  EXPECT_TRUE(host.exists("srv/gpu/vmlinuz")) << "a folder of somebody else's";
+  EXPECT_EQ(on_1_7({"uninstall"}, false).status, 0) << "and again";
+}
+
+TEST_F(KataVerbs, AClassThatLeavesTheFileLeavesTheHost) {
+  classes(
+      "- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\"}\n"
+      "- name: kata-b\n  artifacts: {url: \"file:///srv/gpu\"}\n");
+  ASSERT_EQ(on_1_7({"install"}).status, 0);
+  classes("- name: kata-b\n  artifacts: {url: \"file:///srv/gpu\"}\n");
+  const auto again = on_1_7({"install"});
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("leaves: kata-a\n"));
+  EXPECT_THAT(text(kMain), AllOf(Not(HasSubstr("kata-a")), HasSubstr("kata-b")));
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a"));
+  EXPECT_FALSE(host.exists("opt/art/kata-a"));
+  EXPECT_TRUE(host.exists("opt/art/kata-b"));
+}
+
+TEST_F(KataVerbs, VerifySaysWhatIsMissing) {
+  const auto before = on_1_7({"verify"});
+  EXPECT_EQ(before.status, 3) << before.err;
+  EXPECT_THAT(before.out, AllOf(HasSubstr("/etc/containerd/config.toml is other\n"),
+                                HasSubstr("/" + std::string(kDropIn) + " is not there\n"),
+                                HasSubstr("/opt/art/kata-nvidia-gpu is not there\n")));
+  ASSERT_EQ(on_1_7({"install"}).status, 0);
+  const auto after = on_1_7({"verify"});
+  EXPECT_EQ(after.out,
+            "the container runtime cannot be asked: there is no /run/containerd/containerd.sock\n");
+  const auto status = on_1_7({"status"}, false);
+  EXPECT_EQ(status.status, 0);
+  EXPECT_THAT(status.out, HasSubstr("kata-nvidia-gpu       ?      ?     /etc/containerd/config.toml\n"));
+}
+
+TEST_F(KataVerbs, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
+  const auto release = kata({"install"});
+  EXPECT_EQ(release.status, 2);
+  EXPECT_THAT(release.err, AllOf(HasSubstr("nobody tells"), HasSubstr("--containerd-version")));
+  EXPECT_EQ(kata({"install", "--containerd-version", "seven"}).status, 2);
+  EXPECT_THAT(kata({"install", "--runtime", "dockre"}).err,
+              HasSubstr("there is no container runtime dockre"));
+  scratch.remove("opt/kata/bin/containerd-shim-kata-v2");
+  const auto shim = on_1_7({"install"});
+  EXPECT_NE(shim.status, 0);
+  EXPECT_THAT(shim.err, HasSubstr("kata-nvidia-gpu"));
+  scratch.file("opt/kata/bin/containerd-shim-kata-v2", "shim");
+  scratch.file(kMain,
+               "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.kata-nvidia-gpu]\n"
+               "runtime_type = \"io.containerd.kata.v2\"\n"
+               "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+               "runtime_type = \"io.containerd.runc.v2\"\n");
+  const auto taken = on_1_7({"install"});
+  EXPECT_EQ(taken.status, 4) << taken.err;
+  EXPECT_THAT(taken.err, HasSubstr("has a runtime kata-nvidia-gpu that is not ours"));
+  scratch.file("srv/gpu/other.toml", "");
+  EXPECT_THAT(on_1_7({"plan"}).err, HasSubstr("2 files *.toml"));
+  classes("- name: kata-a\n  artifact: {url: \"file:///srv/gpu\"}\n");
+  const auto misspelt = on_1_7({"plan"});
+  EXPECT_EQ(misspelt.status, 2);
+  EXPECT_THAT(misspelt.err, AllOf(HasSubstr("classes.yaml:6"), HasSubstr("did you mean 'artifacts'?")));
+  EXPECT_FALSE(host.exists("etc/ferry"));
+  EXPECT_FALSE(host.exists("opt/art")) << "nothing is fetched for what is refused";
+}
+
+TEST_F(KataVerbs, CrioGetsAFileOfItsOwn) {
+  classes("- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\"}\n", "runtime: {name: cri-o}\n");
+  const auto installed = kata({"install"});
+  ASSERT_EQ(installed.status, 0) << installed.err;
+  EXPECT_THAT(text("etc/crio/crio.conf.d/60-ferry-kata.conf"),
+              HasSubstr("runtime_config_path = \"/etc/ferry/kata/kata-a/configuration.toml\""));
+  ASSERT_EQ(kata({"uninstall", "--runtime", "cri-o"}, false).status, 0);
+  EXPECT_FALSE(host.exists("etc/crio/crio.conf.d/60-ferry-kata.conf"));
+}
+
+TEST_F(KataVerbs, RuntimeClassesAreWhatKubectlTakes) {
+  const auto yaml = kata({"runtimeclass"});
+  EXPECT_EQ(yaml.status, 0) << yaml.err;
+  EXPECT_THAT(yaml.out,
+              AllOf(HasSubstr("handler: kata-nvidia-gpu\n"), HasSubstr("handler: kata-qemu-nvidia-gpu\n"),
+                    Not(HasSubstr("nvidia.com/kata-runtime-class"))));
+  EXPECT_EQ(json::parse(kata({"-o", "json", "runtimeclass"}).out)["items"].size(), 2U);
+}
+
+}  // namespace
+}  // namespace ferry
