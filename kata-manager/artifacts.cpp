@@ -66,7 +66,8 @@ class Listener {
       auto told = read_told(std::string_view(line_).substr(0, end));
       if (!told) return fail(std::move(told).error());
       line_.erase(0, end + 1);
-      if (told->progress && *told_) (*told_)(*told->progress);
+      const std::optional<FetchProgress> progress = told->progress;
+      if (progress && *told_) (*told_)(*progress);
       last_ = std::move(*told);
     }
     return {};

@@ -33,9 +33,10 @@ class Reader {
     return true;
   }
   std::string token() {
-    const auto end = std::ranges::find_if_not(text_, is_token);
-    std::string out(text_.begin(), end);
-    text_.remove_prefix(out.size());
+    std::size_t size = 0;
+    while (size < text_.size() && is_token(text_[size])) ++size;
+    std::string out(text_.substr(0, size));
+    text_.remove_prefix(size);
     return out;
   }
   std::optional<std::string> value() {

@@ -46,7 +46,7 @@ TEST_F(Artifacts, FailAsTheyWouldHere) {
   const auto missing = ferry::fetch(host, request, {}, kProgram);
   EXPECT_EQ(missing.error().code, Errc::not_found);
   EXPECT_THAT(missing.error().message, HasSubstr("MANIFEST_UNKNOWN"));
-  EXPECT_EQ(missing.error().message, fetch().error().message);
+  EXPECT_EQ(missing.error().message, refusal().message);
   request.url = "NVCR.io/Upper";
   EXPECT_EQ(ferry::fetch(host, request, {}, kProgram).error().code, Errc::usage);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/docker_config.h"
 
+#include <vector>
+
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
@@ -18,10 +20,11 @@ std::string user_for(const std::string& config, std::string_view registry, std::
 
 TEST(DockerConfig, HasCredentialsInEveryForm) {
   // "user:pass:word", with and without padding and as old clients pad it.
-  const struct {
+  struct Row {
     std::string entry;
     RegistryCredentials wanted;
-  } rows[] = {
+  };
+  const std::vector<Row> rows = {
       {R"({"auth":"dXNlcjpwYXNzOndvcmQ="})", {.username = "user", .password = "pass:word"}},
       {R"({"auth":"dXNlcjpwYXNzOndvcmQ"})", {.username = "user", .password = "pass:word"}},
       {R"({"auth":"dXNlcjpwYXNzOndvcmQAAAA="})", {.username = "user", .password = "pass:word"}},
@@ -82,9 +85,10 @@ TEST(DockerConfig, SaysWhatItDoesNotHave) {
 }
 
 TEST(DockerConfig, IsRefusedWithTheKeyButNeverASecret) {
-  const struct {
+  struct Row {
     std::string text, why;
-  } rows[] = {
+  };
+  const std::vector<Row> rows = {
       {"[", "parse error"},
       {"[]", "no JSON object"},
       {"1", "no JSON object"},

@@ -99,7 +99,7 @@ TEST_F(Fetch, LeavesTheVersionInUseWhereTheNewOneCannotBeHad) {
   registry.image(layers());
   must(fetch());
   registry.image({{.content = "no configuration", .title = "guest.img"}});
-  EXPECT_EQ(fetch().error().code, Errc::not_found);
+  EXPECT_EQ(refusal().code, Errc::not_found);
   registry.image({{.content = "= [", .title = "broken.toml"}});
   const auto broken = fetch();
   EXPECT_EQ(broken.error().code, Errc::refused);
@@ -110,7 +110,7 @@ TEST_F(Fetch, LeavesTheVersionInUseWhereTheNewOneCannotBeHad) {
   EXPECT_EQ(endless.error().code, Errc::refused);
   registry.image({{.content = test::tar_of({{.path = "c.toml", .symlink = "."}}),
                    .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"}});
-  EXPECT_EQ(fetch().error().code, Errc::refused) << "a folder by way of a link";
+  EXPECT_EQ(refusal().code, Errc::refused) << "a folder by way of a link";
   EXPECT_EQ(seen("guest.img"), "guest");
 }
 
@@ -133,7 +133,7 @@ TEST_F(Fetch, WantsOneConfigurationOrItsName) {
       must(current_artifact(host, request.artifacts_dir, request.name)).value_or(Artifact{}).configuration,
       other.configuration);
   request.configuration = "absent.toml";
-  EXPECT_EQ(fetch().error().code, Errc::not_found);
+  EXPECT_EQ(refusal().code, Errc::not_found);
 }
 
 TEST_F(Fetch, TakesImagesAndPackedFoldersToo) {
@@ -160,7 +160,7 @@ TEST_F(Fetch, ChoosesThePlatformFromAnIndex) {
   registry.manifest(R"({"schemaVersion":2,"manifests":[{"mediaType":")" + image + R"(","size":1,"digest":")" +
                         digest + R"(","platform":{"os":"linux","architecture":"riscv64"}}]})",
                     type);
-  EXPECT_EQ(fetch().error().code, Errc::not_found);
+  EXPECT_EQ(refusal().code, Errc::not_found);
   request.architecture = "riscv64";
   EXPECT_EQ(must(fetch()).digest, digest);
 }
@@ -206,24 +206,24 @@ TEST_F(Fetch, TakesNoFolderThatIsNone) {
   }
   for (const char* url : {"file://srv/kata", "file:///srv/../srv", "file://"}) {
     request.url = url;
-    EXPECT_EQ(fetch().error().code, Errc::usage) << url;
+    EXPECT_EQ(refusal().code, Errc::usage) << url;
   }
 }
 
 TEST_F(Fetch, StaysBelowTheHostsRoot) {
-  test::ScratchDirectory outside;
+  const test::ScratchDirectory outside;
   outside.file("kata/c.toml", "a = 1\n");
   scratch.link("srv", outside.path());
   request.url = "file:///srv/kata";
-  EXPECT_EQ(fetch().error().code, Errc::not_found) << "a link's target is looked for below the root";
+  EXPECT_EQ(refusal().code, Errc::not_found) << "a link's target is looked for below the root";
   for (const char* folder : {"opt", "/opt/../../etc", ""}) {
     request.artifacts_dir = folder;
-    EXPECT_EQ(fetch().error().code, Errc::usage) << folder;
+    EXPECT_EQ(refusal().code, Errc::usage) << folder;
   }
   request.artifacts_dir = "/opt/artifacts";
   for (const char* name : {"", "..", "a/b", "Kata", ".ferry"}) {
     request.name = name;
-    EXPECT_EQ(fetch().error().code, Errc::usage) << name;
+    EXPECT_EQ(refusal().code, Errc::usage) << name;
   }
 }
 
@@ -320,7 +320,7 @@ TEST_F(Fetch, IsRightAfterAKillAnywhere) {
 TEST_F(Fetch, EndsWhenNobodyWaitsForIt) {
   registry.image(layers());
   world.told = [](const FetchProgress&) { return false; };
-  EXPECT_EQ(fetch().error().code, Errc::failed);
+  EXPECT_EQ(refusal().code, Errc::failed);
   EXPECT_FALSE(fs::exists(top() / "kata-gpu"));
 }
 

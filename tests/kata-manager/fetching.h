@@ -28,6 +28,11 @@ class Fetching : public testing::Test {
   }
 
   Result<Artifact> fetch() { return fetch_here(host, request, world); }
+  /// Why it is not had; no error if it is.
+  Error refusal() {
+    auto got = fetch();
+    return got ? Error{} : std::move(got).error();
+  }
 
   static std::string text_in(const std::filesystem::path& path) {
     std::ifstream in(path, std::ios::binary);
@@ -38,7 +43,7 @@ class Fetching : public testing::Test {
   }
   std::string seen(const std::string& name) const { return content("opt/artifacts/kata-gpu/" + name); }
 
-  std::vector<FakeLayer> layers(const std::string& guest = "guest") const {
+  static std::vector<FakeLayer> layers(const std::string& guest = "guest") {
     return {{.content = guest, .title = "guest.img"},
             {.content = "[hypervisor.qemu]\nimage = \"/x/guest.img\"\n", .title = "configuration.toml"}};
   }

@@ -60,7 +60,7 @@ TEST(Tls, HasAuthoritiesThatCanBeRead) {
 }
 
 TEST(Http, KeepsHeadersOfTheLastAnswerOnly) {
-  test::HttpStandin server([](const HttpSeen&) {
+  const test::HttpStandin server([](const HttpSeen&) {
     return HttpAnswer{.headers = {"X-One: a ", "x-one:b", "X-Empty:"}, .body = "text"};
   });
   const HttpReply reply = must(ask("http://" + server.address() + "/"));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/image_reference.h"
 
+#include <vector>
+
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
@@ -15,9 +17,10 @@ const std::string kSha256(64, 'a');
 const std::string kSha512(128, '0');
 
 TEST(ImageReference, IsTakenApart) {
-  const struct {
+  struct Row {
     std::string text, registry, repository, tag;
-  } rows[] = {
+  };
+  const std::vector<Row> rows = {
       {"nvcr.io/nvidia/cloud-native/kata-gpu-artifacts:ubuntu22.04-535.54.03", "nvcr.io",
        "nvidia/cloud-native/kata-gpu-artifacts", "ubuntu22.04-535.54.03"},
       {"alpine", "docker.io", "library/alpine", "latest"},
@@ -54,9 +57,10 @@ TEST(ImageReference, IsWantedByItsDigestFirst) {
 }
 
 TEST(ImageReference, IsRefusedWithItsPartAndTheReason) {
-  const struct {
+  struct Row {
     std::string text, why;
-  } rows[] = {
+  };
+  const std::vector<Row> rows = {
       {"", "it is empty"},
       {"https://nvcr.io/a", "it begins with a scheme"},
       {"oci://nvcr.io/a:1", "it begins with a scheme"},

@@ -54,11 +54,11 @@ TEST(Manifest, SaysWhatBecomesOfEachLayer) {
 }
 
 TEST(Manifest, IsRefusedWhereItCannotBeTakenAsItIs) {
-  const std::string all = R"(,"size":1}])";
-  const struct {
+  struct Row {
     std::string text, why;
     Errc code;
-  } rows[] = {
+  };
+  const std::vector<Row> rows = {
       {"", "parse error", Errc::malformed_host},
       {"[]", "no JSON object", Errc::malformed_host},
       {"{}", "'schemaVersion' is missing", Errc::malformed_host},

@@ -145,7 +145,7 @@ TEST_F(RealRegistry, LetsNobodyElseIn) {
   EXPECT_EQ(anonymous.error().code, Errc::failed);
   EXPECT_THAT(anonymous.error().hint, HasSubstr("there are no credentials"));
   request.docker_config = R"({"auths":{")" + host_ + R"(":{"username":"ferry","password":"no"}}})";
-  EXPECT_THAT(fetch().error().hint, HasSubstr("do not let in"));
+  EXPECT_THAT(refusal().hint, HasSubstr("do not let in"));
 }
 
 TEST_F(RealRegistry, IsNotBelievedWithoutItsAuthority) {

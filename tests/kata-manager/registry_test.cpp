@@ -259,7 +259,7 @@ TEST_F(Registry, GivesATokenThatFitsIntoAHeader) {
 }
 
 TEST_F(Registry, SendsElsewhereWithoutCredentials) {
-  test::HttpStandin elsewhere(
+  const test::HttpStandin elsewhere(
       [](const HttpSeen&) { return HttpAnswer{.body = std::string(3'000'000, 'g')}; });
   registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
     if (seen.header("authorization") != kBasic)
@@ -276,7 +276,7 @@ TEST_F(Registry, SendsElsewhereWithoutCredentials) {
 }
 
 TEST_F(Registry, IsNotLoggedInToByAnother) {
-  test::HttpStandin elsewhere([](const HttpSeen&) {
+  const test::HttpStandin elsewhere([](const HttpSeen&) {
     return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
   });
   registry.instead = [&](const HttpSeen&) {
@@ -316,7 +316,7 @@ TEST_F(Registry, IsAskedWhereAMirrorFails) {
   broken.spoil = [](const HttpSeen& seen, HttpAnswer& answer) {
     if (seen.path.find("/blobs/") != std::string::npos) answer.body.front() ^= 1;
   };
-  FakeRegistry empty;
+  const FakeRegistry empty;
   request.registries = {{.registry = registry.address(),
                          .endpoints = {"http://" + broken.address(), "http://" + empty.address()}}};
   const Artifact artifact = must(fetch());

@@ -98,10 +98,11 @@ TEST_F(Unpack, ReplacesAFileByALaterOne) {
 
 TEST_F(Unpack, LetsNothingOut) {
   scratch.file("outside", "mine");
-  const struct {
+  struct Row {
     std::vector<TarEntry> entries;
     std::string why;
-  } rows[] = {
+  };
+  const std::vector<Row> rows = {
       {{{.path = "../outside", .content = "x"}}, "leads out of its folder"},
       {{{.path = "a/../../outside", .content = "x"}}, "leads out of its folder"},
       {{{.path = "/outside", .content = "x"}}, "is absolute"},
@@ -187,7 +188,7 @@ TEST_F(Unpack, SaysThatAnArchiveCannotBeRead) {
   EXPECT_EQ(take(good.substr(0, 50'000)).error().code, Errc::malformed_host);
   const std::string packed = tar_of({{.path = "a", .content = std::string(100'000, 'x')}});
   EXPECT_EQ(take(packed.substr(0, packed.size() / 2)).error().code, Errc::malformed_host);
-  std::string zip("PK\x03\x04", 4);
+  const std::string zip("PK\x03\x04", 4);
   EXPECT_EQ(take(zip + good).error().code, Errc::malformed_host) << "of all formats only tar is read";
 }
 
