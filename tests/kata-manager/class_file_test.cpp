@@ -12,6 +12,7 @@ namespace ferry {
 namespace {
 
 using testing::ElementsAre;
+using testing::Field;
 using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
@@ -127,9 +128,9 @@ TEST_F(ExampleFile, HasEveryKindUnderBothNames) {
   EXPECT_THAT(handlers, ElementsAre("kata-nvidia-gpu", "kata-qemu-nvidia-gpu", "kata-nvidia-vgpu",
                                     "kata-nvidia-gpu-snp", "kata-qemu-nvidia-gpu-snp", "kata-nvidia-gpu-tdx",
                                     "kata-qemu-nvidia-gpu-tdx"));
-  std::vector<KataKind> kinds;
-  for (const KataClass& kata : file.classes) kinds.push_back(kata.kind);
-  EXPECT_THAT(kinds, ElementsAre(KataKind::gpu, KataKind::vgpu, KataKind::snp, KataKind::tdx));
+  EXPECT_THAT(file.classes,
+              ElementsAre(Field(&KataClass::kind, KataKind::gpu), Field(&KataClass::kind, KataKind::vgpu),
+                          Field(&KataClass::kind, KataKind::snp), Field(&KataClass::kind, KataKind::tdx)));
 }
 
 TEST_F(ExampleFile, SaysWhatAClassIsMadeOf) {

@@ -2,6 +2,8 @@
 #include "kata-manager/kata_checks.h"
 
 #include <initializer_list>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -42,7 +44,7 @@ class KataChecks : public testing::Test {
                  "kind: KubeletConfiguration\nfeatureGates: {KubeletPodResourcesGet: true}\n"
                  "runtimeRequestTimeout: 20m0s\n");
     scratch.file("run/containerd/containerd.sock", "");
-    install("\"io.katacontainers.*\", \"cdi.k8s.io/*\"");
+    install(R"("io.katacontainers.*", "cdi.k8s.io/*")");
     scratch.file(kCopy, kSettings);
   }
 
@@ -108,7 +110,7 @@ TEST_F(KataChecks, KnowHowKataLearnsOfDevices) {
   EXPECT_THAT(answer("pod-resources", by_annotation), StartsWith("pass: "));
   EXPECT_EQ(answer("pod-resources-get", by_annotation), "pass: nobody asks");
   EXPECT_THAT(answer("annotations-pass", by_annotation), StartsWith("pass: "));
-  install("\"io.katacontainers.*\"");
+  install(R"("io.katacontainers.*")");
   EXPECT_EQ(answer("annotations-pass", by_annotation), "fail: pod_annotations lacks cdi.k8s.io/*");
   EXPECT_THAT(answer("annotations-pass", file_of("kind: gpu")), StartsWith("pass: "));
   install("");
@@ -251,10 +253,10 @@ TEST_F(Kubelet, IsKnownByItsUsualFileWhenItDoesNotRun) {
 }
 
 TEST(GoDuration, IsReadAsGoDoes) {
-  const std::pair<const char*, int> kDurations[] = {{"0", 0},        {"0s", 0},      {"2m0s", 120},
-                                                    {"1h15m", 4500}, {"1.5h", 5400}, {"90s", 90},
-                                                    {"1500ms", 1},   {"1m1ns", 60}};
-  for (const auto& [text, seconds] : kDurations)
+  const std::vector<std::pair<const char*, int>> durations = {{"0", 0},        {"0s", 0},      {"2m0s", 120},
+                                                              {"1h15m", 4500}, {"1.5h", 5400}, {"90s", 90},
+                                                              {"1500ms", 1},   {"1m1ns", 60}};
+  for (const auto& [text, seconds] : durations)
     EXPECT_EQ(parse_go_duration(text), std::chrono::seconds(seconds)) << text;
   for (const char* text : {"", "5", "m", "5 m", "-5m", "5x", "1..5s", "h5", "9999999999999h", "5m5"})
     EXPECT_FALSE(parse_go_duration(text).has_value()) << text;

@@ -2,7 +2,10 @@
 #include "kata-manager/kubernetes_words.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 namespace ferry {
@@ -10,11 +13,12 @@ namespace {
 
 TEST(KubernetesWords, AreWhatTheApiTakes) {
   const std::string longest(63, 'a');
-  for (const auto& name : {std::string("a"), std::string("a.b-c.1"), longest, longest + "." + longest})
+  for (const auto& name :
+       {std::string("a"), std::string("a.b-c.1"), longest, fmt::format("{0}.{0}", longest)})
     EXPECT_TRUE(is_object_name(name)) << name;
-  for (const auto& name : {std::string(), std::string("A"), std::string("a..b"), std::string(".a"),
-                           std::string("a."), std::string("-a"), std::string("a_b"), longest + "a",
-                           longest + "." + longest + "." + longest + "." + longest})
+  for (const auto& name :
+       {std::string(), std::string("A"), std::string("a..b"), std::string(".a"), std::string("a."),
+        std::string("-a"), std::string("a_b"), longest + "a", fmt::format("{0}.{0}.{0}.{0}", longest)})
     EXPECT_FALSE(is_object_name(name)) << name;
   for (const auto& key : {std::string("a"), std::string("nvidia.com/gpu"), std::string("A_b.c-D"), longest})
     EXPECT_TRUE(is_label_key(key)) << key;
@@ -28,22 +32,22 @@ TEST(KubernetesWords, AreWhatTheApiTakes) {
 }
 
 TEST(Quantity, IsHowMuchItSays) {
-  const std::pair<const char*, std::uint64_t> kQuantities[] = {{"0", 0},
-                                                               {"1", 1},
-                                                               {"2.5", 3},
-                                                               {"500m", 1},
-                                                               {"0.5Ki", 512},
-                                                               {"10240Mi", 10240ULL << 20U},
-                                                               {"1.5Gi", 3ULL << 29U},
-                                                               {"1k", 1000},
-                                                               {"2M", 2000000},
-                                                               {"1G", 1000000000},
-                                                               {"1e3", 1000},
-                                                               {"1E3", 1000},
-                                                               {"1Ti", 1ULL << 40U},
-                                                               {"1P", 1000000000000000},
-                                                               {"1Pi", 1ULL << 50U}};
-  for (const auto& [text, amount] : kQuantities) EXPECT_EQ(parse_quantity(text), amount) << text;
+  const std::vector<std::pair<const char*, std::uint64_t>> quantities = {{"0", 0},
+                                                                         {"1", 1},
+                                                                         {"2.5", 3},
+                                                                         {"500m", 1},
+                                                                         {"0.5Ki", 512},
+                                                                         {"10240Mi", 10240ULL << 20U},
+                                                                         {"1.5Gi", 3ULL << 29U},
+                                                                         {"1k", 1000},
+                                                                         {"2M", 2000000},
+                                                                         {"1G", 1000000000},
+                                                                         {"1e3", 1000},
+                                                                         {"1E3", 1000},
+                                                                         {"1Ti", 1ULL << 40U},
+                                                                         {"1P", 1000000000000000},
+                                                                         {"1Pi", 1ULL << 50U}};
+  for (const auto& [text, amount] : quantities) EXPECT_EQ(parse_quantity(text), amount) << text;
 }
 
 TEST(Quantity, IsNothingElse) {
