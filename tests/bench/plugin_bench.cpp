@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <fcntl.h>
 #include <filesystem>
@@ -63,7 +64,7 @@ class Program {
     argv.reserve(words.size() + 1);
     for (auto& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    pid_ = ::fork();
+    pid_ = ::fork();  // NOLINT(cppcoreguidelines-prefer-member-initializer): with its words ready
     if (pid_ != 0) return;
     const int null = ::open("/dev/null", O_RDWR);
     const int said = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -147,9 +148,9 @@ struct Figures {
 };
 
 struct Row {
-  const char* name;
-  const char* key;
-  double Figures::*value;
+  const char* name = nullptr;
+  const char* key = nullptr;
+  double Figures::*value = nullptr;
   std::optional<double> peer;  ///< NVIDIA's, at eight devices
 };
 const std::array<Row, 14> kRows = {{
@@ -171,11 +172,11 @@ const std::array<Row, 14> kRows = {{
 
 /// What is promised of a figure: at most so many times the bare server's, or so much.
 struct Bound {
-  const char* name;
-  double Figures::*value;
+  const char* name = nullptr;
+  double Figures::*value = nullptr;
   std::optional<double> times_bare;
   std::optional<double> at_most;
-  unsigned up_to_devices;
+  unsigned up_to_devices = 0;
 };
 constexpr unsigned kAnyNumber = std::numeric_limits<unsigned>::max();
 constexpr double kTenMebibytes = 10.0 * 1024 * 1024 / 1e6;
@@ -300,7 +301,7 @@ class Run {
   void rest(const Program& program, Figures& figures) const {
     settle(program);
     figures.idle_mb = static_cast<double>(program.resident_kib()) * 1024 / 1e6;
-    if (idle_ == idle_.zero()) return;
+    if (idle_ == std::chrono::seconds::zero()) return;
     const auto time = program.processor_time();
     const auto sleeps = program.sleeps();
     std::this_thread::sleep_for(idle_);
@@ -391,7 +392,7 @@ class Contest {
       fmt::print("  MISSED at {}: {}: {:.2f}, {} {:.2f}\n", counted(devices_, "device"), bound.name, best_[i],
                  bound.times_bare ? "times the bare server's; at most" : "at most", limit(bound));
     }
-    std::fflush(stdout);
+    static_cast<void>(std::fflush(stdout));
     return held();
   }
   const nlohmann::json& pairs() const { return pairs_; }
@@ -425,12 +426,7 @@ class Contest {
   nlohmann::json pairs_ = nlohmann::json::array();
 };
 
-}  // namespace
-}  // namespace ferry::test
-
-int main(int argc, char** argv) {
-  using namespace ferry::test;
-  const std::vector<std::string> words(argv + 1, argv + argc);
+bool run(const std::vector<std::string>& words) {
   const bool tight = std::ranges::find(words, "--tight") != words.end();
   const fs::path build = fs::canonical("/proc/self/exe").parent_path().parent_path();
   nlohmann::json file = nlohmann::json::array();
@@ -442,5 +438,17 @@ int main(int argc, char** argv) {
   }
   const auto json = std::ranges::find(words, "--json");
   if (json != words.end() && json + 1 != words.end()) std::ofstream(*(json + 1)) << file.dump(2) << "\n";
-  return held ? 0 : 1;
+  return held;
+}
+
+}  // namespace
+}  // namespace ferry::test
+
+int main(int argc, char** argv) {
+  try {
+    return ferry::test::run({argv + 1, argv + argc}) ? EXIT_SUCCESS : EXIT_FAILURE;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "plugin_bench: {}\n", error.what());
+    return EXIT_FAILURE;
+  }
 }
