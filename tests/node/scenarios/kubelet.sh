@@ -38,7 +38,7 @@ failSwapOn: false
 resolvConf: ""
 staticPodPath: $manifests
 fileCheckFrequency: 1s
-syncFrequency: 1s
+syncFrequency: 10s
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%, imagefs.available: 0%}
 CONF
 kubelet --config=/run/kubelet.yaml --container-runtime=remote --container-runtime-endpoint=unix://$runtime \
@@ -109,7 +109,8 @@ status() { # NAME ATTEMPT JQ-EXPRESSION: of the pod's status as the kubelet has 
   exec {connection}<> /dev/tcp/127.0.0.1/10255
   printf 'GET /pods HTTP/1.0\r\n\r\n' >&"$connection"
   sed '1,/^\r$/d' <&"$connection" |
-    jq -r ".items[]? | select(.metadata.name == \"$1-node\" and .metadata.annotations.attempt == \"$2\") | .status | $3"
+    jq -rc --arg name "$1-node" --arg attempt "$2" \
+      ".items[]? | select(.metadata.name == \$name and .metadata.annotations.attempt == \$attempt) | .status | $3"
   exec {connection}>&-
 }
 
@@ -117,9 +118,9 @@ output() { # NAME: what its container has written
   cat /var/log/pods/default_"$1"-node_*/vm/*.log 2> /dev/null | cut -d' ' -f4- | tr -d '\r'
 }
 
-guest_of() { # NAME FUNCTION: the pod's guest comes up and sees the function, and nothing else that is NVIDIA's
-  wait_for "output $1 | grep -qx GUEST-READY" 240 ||
-    fail "the VM of $1 did not come up: $(status "$1" "$3" .) $(output "$1" | tail -n 5)"
+guest_of() { # NAME FUNCTION ATTEMPT: the pod's guest comes up and sees the function, and nothing else that is NVIDIA's
+  wait_for "grep -qs ' GUEST-READY' /var/log/pods/default_$1-node_*/vm/*.log" 480 || # one process: each costs the guest
+    fail "the VM of $1 did not come up: $(status "$1" "$3" '{phase, reason, message}') $(output "$1" | tail -n 5)"
   evidence "what $1 got" "$(output "$1" | grep ^LAUNCHER)"
   evidence "what its guest sees" "$(output "$1" | grep "^GUEST-PCI .* $(as_guest_line "$2")$")"
   expect_equal "NVIDIA's functions in it" 1 "$(output "$1" | grep -c "^GUEST-PCI .* vendor=10de ")"
@@ -165,7 +166,7 @@ ended=$SECONDS
 step "the second pod's VM starts"
 attempt=3 phase=
 while [[ $phase != Running ]]; do
-  ((SECONDS < ended + 120)) || fail "it is still refused: $(status second "$attempt" .)"
+  ((SECONDS < ended + 120)) || fail "it is still refused: $(status second "$attempt" .message)"
   pod second "$(resource gpu-audio)" $((++attempt))
   wait_for "[[ \$(status second $attempt .phase) =~ Failed|Running ]]" 60 || fail "nothing is heard of attempt $attempt"
   phase=$(status second $attempt .phase)
