@@ -22,7 +22,9 @@ bool is_change(pid_t child) {
   __ptrace_syscall_info info{};
   if (::ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof(info), &info) <= 0) return false;
   if (info.op != PTRACE_SYSCALL_INFO_ENTRY) return false;
-  return std::ranges::find(kChanges, static_cast<long>(info.entry.nr)) != kChanges.end();
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-union-access): the kernel's own type; `op` says which it is
+  const auto number = static_cast<long>(info.entry.nr);
+  return std::ranges::find(kChanges, number) != kChanges.end();
 }
 
 }  // namespace

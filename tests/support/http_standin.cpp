@@ -76,7 +76,7 @@ HttpStandin::HttpStandin(std::function<HttpAnswer(const HttpSeen&)> handler)
 
 HttpStandin::~HttpStandin() {
   const std::uint64_t one = 1;
-  (void)!::write(stop_.get(), &one, sizeof(one));
+  [[maybe_unused]] const ssize_t told = ::write(stop_.get(), &one, sizeof(one));
 }
 
 std::vector<HttpSeen> HttpStandin::seen() const {
