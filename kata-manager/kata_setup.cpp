@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "kata-manager/confidential_host.h"
 #include "kata-manager/kata_shim.h"
 
 namespace ferry {
@@ -59,6 +60,10 @@ class SettingUp {
     }
     out_.classes.push_back(std::move(setup));
     return {};
+  }
+
+  void refuse(const KataClass& kata, Error why) {
+    out_.refused.push_back({.name = kata.name, .why = std::move(why)});
   }
 
   Result<KataSetup> finish() && {
@@ -124,8 +129,14 @@ class SettingUp {
 Result<KataSetup> set_up(
     const HostFs& host, const ClassFile& file, const KataDevices& devices,
     const std::function<Result<std::optional<Artifact>>(const KataClass&)>& artifact_of) {
+  const auto confidential = ConfidentialHost::read(host);
+  if (!confidential) return fail(Error(confidential.error()));
   SettingUp setting_up(host, file, devices);
   for (const KataClass& kata : file.classes) {
+    if (auto r = confidential->admits(kata); !r) {
+      setting_up.refuse(kata, std::move(r).error());
+      continue;
+    }
     auto artifact = artifact_of(kata);
     if (!artifact) return fail(std::move(artifact).error().during(kata.name));
     if (auto r = setting_up.add(kata, std::move(*artifact)); !r) return fail(std::move(r).error());

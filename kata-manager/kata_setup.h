@@ -35,8 +35,16 @@ struct KataClassSetup {
   std::optional<std::uint64_t> guest_memory_mib;
 };
 
+/// A class that this host cannot have, and why. The others are set up without it: one file may be for many
+/// hosts.
+struct RefusedClass {
+  std::string name;
+  Error why;
+};
+
 struct KataSetup {
-  std::vector<KataClassSetup> classes;   ///< in order of the file
+  std::vector<KataClassSetup> classes;   ///< in order of the file, those that are refused left out
+  std::vector<RefusedClass> refused;     ///< confidential ones, on a host that has no such VMs
   std::vector<RuntimeHandler> handlers;  ///< of all of them
   std::vector<FileChange> files;  ///< below /etc/ferry/kata; those of classes that are no more among them
   std::vector<std::string> gone;  ///< classes that have a folder there, and are not in the file
