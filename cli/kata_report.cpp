@@ -83,10 +83,14 @@ Shown show(const Session& session, const KataReport& report) {
   Shown out;
   out.document = {
       {"runtime", to_json(report.runtime)}, {"classes", json::array()},          {"files", json::array()},
-      {"leaving", report.plan.leaving},     {"gone_classes", report.setup.gone}, {"notes", all_notes(report)},
-      {"dry_run", session.dry_run}};
+      {"leaving", report.plan.leaving},     {"gone_classes", report.setup.gone}, {"refused", json::array()},
+      {"notes", all_notes(report)},         {"dry_run", session.dry_run}};
   for (const KataClassSetup& setup : report.setup.classes) out.document["classes"].push_back(to_json(setup));
   for (const FileChange& change : all_files(report)) out.document["files"].push_back(to_json(change));
+  for (const RefusedClass& refused : report.setup.refused) {
+    out.document["refused"].push_back({{"class", refused.name}, {"reason", refused.why.message}});
+    out.status = ExitStatus::refused;
+  }
   out.document["control"] = report.control.empty() ? json(nullptr) : json(report.control);
   if (report.outcome) {
     out.document["written"] = report.outcome->written;
@@ -106,6 +110,8 @@ Shown show(const Session& session, const KataReport& report) {
     }
     out.text += table.text();
   }
+  for (const RefusedClass& refused : report.setup.refused)
+    out.text += fmt::format("{}: refused: {}\n", refused.name, refused.why.message);
   for (const std::string& name : report.plan.leaving) out.text += fmt::format("leaves: {}\n", name);
   if (!report.outcome) {
     for (const FileChange& change : all_files(report))

@@ -90,6 +90,8 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
     if (!planned) return fail(std::move(planned).error());
     if (auto r = remember_artifacts_dir(session, file->artifacts_dir); !r) return fail(std::move(r).error());
     for (const KataClass& kata : file->classes) {
+      const auto& refused = planned->setup.refused;
+      if (std::ranges::find(refused, kata.name, &RefusedClass::name) != refused.end()) continue;
       auto artifact = fetch_class(session, options, *file, kata);
       if (!artifact) return fail(std::move(artifact).error());
       for (const std::string& note : artifact->notes) fmt::print(stderr, "note: {}: {}\n", kata.name, note);

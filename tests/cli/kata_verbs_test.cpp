@@ -158,6 +158,16 @@ TEST_F(KataVerbs, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
   EXPECT_FALSE(host.exists("opt/art")) << "nothing is fetched for what is refused";
 }
 
+TEST_F(KataVerbs, AConfidentialClassIsRefusedWhereThereAreNoSuchVmsAndTheOthersComeIn) {
+  classes(
+      "- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\"}\n"
+      "- name: kata-a-snp\n  kind: snp\n  artifacts: {url: \"file:///srv/nothing\"}\n");
+  const auto installed = on_1_7({"install"});
+  EXPECT_EQ(installed.status, 4) << installed.err;
+  EXPECT_THAT(installed.out, HasSubstr("kata-a-snp: refused: "));
+  EXPECT_THAT(text(kMain), AllOf(HasSubstr("runtimes.kata-a]"), Not(HasSubstr("kata-a-snp"))));
+}
+
 TEST_F(KataVerbs, CrioGetsAFileOfItsOwn) {
   classes("- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\"}\n", "runtime: {name: cri-o}\n");
   const auto installed = kata({"install"});
