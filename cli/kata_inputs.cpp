@@ -46,7 +46,7 @@ void add_control(const Session& session, const KataOptions& options, const Class
   } else if (place.kind == RuntimeKind::crio) {
     runtime.control = reload_of_unit(*session.host, *unit);
   } else {
-    runtime.control = restart_of_unit(*session.host, *unit);
+    runtime.control = restart_of_unit(*session.host, *session.writer, *unit);
   }
 }
 

@@ -167,6 +167,8 @@ std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& 
   for (const KataClassSetup& kata : setup.classes) {
     if (!kata.artifact) out.push_back(fmt::format("{}: its files have not been fetched", kata.name));
   }
+  for (const RefusedClass& refused : setup.refused)
+    out.push_back(fmt::format("{}: {}", refused.name, refused.why.message));
   for (const auto* files : {&setup.files, &plan.changes}) {
     for (const FileChange& change : *files) {
       out.push_back(

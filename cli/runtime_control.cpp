@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/runtime_control.h"
 
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,15 +15,32 @@ namespace {
 // A runtime on a slow disk reads its images' metadata before it says that it runs.
 constexpr std::chrono::minutes kPatience{3};
 
+/// What systemd has read of a unit; absent: it cannot be asked.
+std::optional<UnitFile> loaded(HostWriter& writer, const std::string& unit) {
+  const auto text = writer.output({.root = {},
+                                   .words = {"/usr/bin/systemctl", "show", "-p", "LoadState", "-p",
+                                             "KillMode", "-p", "NeedDaemonReload", unit},
+                                   .device = {}},
+                                  std::chrono::seconds(10));
+  if (!text) return std::nullopt;
+  UnitFile said({"[Service]\n" + *text});
+  if (said.value("Service", "LoadState") != "loaded") return std::nullopt;
+  return said;
+}
+
 class UnitRestart final : public RuntimeControl {
  public:
-  UnitRestart(const HostFs& host, std::string unit) : host_(host), unit_(std::move(unit)) {}
+  UnitRestart(const HostFs& host, HostWriter& writer, std::string unit)
+      : host_(host), writer_(writer), unit_(std::move(unit)) {}
   std::string text() const override { return "restart " + unit_; }
   std::optional<std::string> harm() const override {
-    const auto file = UnitFile::read(host_, unit_);
-    if (!file) return unit_ + " has no unit file, and what its stop kills is not known";
+    auto said = loaded(writer_, unit_);
+    if (said && said->value("Service", "NeedDaemonReload") == "yes")
+      return unit_ + " was changed, and systemd has not read it since (systemctl daemon-reload)";
+    if (!said) said = UnitFile::read(host_, unit_);
+    if (!said) return unit_ + " has no unit file, and what its stop kills is not known";
     // ABI: systemd.kill(5). Anything else kills all processes of the service, sooner or later.
-    const std::string mode = file->value("Service", "KillMode").value_or("control-group");
+    const std::string mode = said->value("Service", "KillMode").value_or("control-group");
     if (mode == "process" || mode == "none") return std::nullopt;
     return fmt::format("{} has KillMode={}, and the processes that keep pods running are its own", unit_,
                        mode);
@@ -31,6 +49,7 @@ class UnitRestart final : public RuntimeControl {
 
  private:
   const HostFs& host_;
+  HostWriter& writer_;
   std::string unit_;
 };
 
@@ -61,8 +80,8 @@ class CommandRun final : public RuntimeControl {
 
 }  // namespace
 
-std::unique_ptr<RuntimeControl> restart_of_unit(const HostFs& host, std::string unit) {
-  return std::make_unique<UnitRestart>(host, std::move(unit));
+std::unique_ptr<RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer, std::string unit) {
+  return std::make_unique<UnitRestart>(host, writer, std::move(unit));
 }
 
 std::unique_ptr<RuntimeControl> reload_of_unit(const HostFs& host, std::string unit) {

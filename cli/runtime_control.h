@@ -14,7 +14,9 @@
 namespace ferry {
 
 /// Restarts `unit`. Whether that ends the pods, its KillMode tells: their shims are processes of the service.
-std::unique_ptr<RuntimeControl> restart_of_unit(const HostFs& host, std::string unit);
+/// The host's systemctl is asked for it, since systemd may not have read what a file says by now; where there
+/// is none the files count.
+std::unique_ptr<RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer, std::string unit);
 
 /// Has `unit` read its configuration anew. Nothing ends by that.
 std::unique_ptr<RuntimeControl> reload_of_unit(const HostFs& host, std::string unit);

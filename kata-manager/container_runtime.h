@@ -58,7 +58,7 @@ class ContainerRuntime {
   ContainerRuntime& operator=(ContainerRuntime&&) = delete;
   virtual ~ContainerRuntime() = default;
 
-  /// Errors: Errc::not_found, there is no socket: it does not run; Errc::unreachable, it does not answer;
+  /// Errors: Errc::not_found, nobody listens: it does not run; Errc::unreachable, it does not answer in time;
   /// Errc::failed, it answers with an error (it is still starting, or CRI could not be loaded);
   /// Errc::malformed_host, its answer cannot be read.
   virtual Result<RuntimeState> state() = 0;

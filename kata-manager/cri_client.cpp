@@ -27,7 +27,9 @@ Result<UniqueFd> connect(const HostFs& host, const std::filesystem::path& socket
   if (is_gone(connection.error()))
     return fail(Errc::not_found, fmt::format("there is no {}", socket.string()));
   Error error = std::move(connection).error().during(socket.parent_path().string());
-  if (error.code == std::errc::connection_refused || error.code == std::errc::resource_unavailable_try_again)
+  // A socket that was left behind.
+  if (error.code == std::errc::connection_refused) error.code = make_error_code(Errc::not_found);
+  if (error.code == std::errc::resource_unavailable_try_again)
     error.code = make_error_code(Errc::unreachable);
   return fail(std::move(error));
 }

@@ -14,6 +14,11 @@ Result<> make(HostFs& host, const FileChange& change) {
   const auto now = content_of(host, change.path);
   if (!now) return fail(Error(now.error()));
   if (*now == change.after) return {};
+  if (const auto target = host.link_target(change.path.relative_path())) {
+    return fail(Errc::refused,
+                change.path.string() + " is a link to " + *target + ", and whoever made it writes that file",
+                "name the file itself: `runtime: {config: ...}` in the class file");
+  }
   if (*now != change.before) {
     return fail(Errc::refused, change.path.string() + " has been changed by somebody else meanwhile",
                 "try again: what to write is planned anew");

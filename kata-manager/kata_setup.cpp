@@ -71,6 +71,7 @@ class SettingUp {
     if (!here) return fail(std::move(here).error());
     for (const std::string& name : *here) {
       if (std::ranges::find(out_.classes, name, &KataClassSetup::name) != out_.classes.end()) continue;
+      if (std::ranges::find(out_.refused, name, &RefusedClass::name) != out_.refused.end()) continue;
       auto removal = removal_of(host_, name);
       if (!removal) return fail(std::move(removal).error());
       std::ranges::move(*removal, std::back_inserter(out_.files));

@@ -16,10 +16,6 @@ using Clock = std::chrono::steady_clock;
 // A daemon that starts tells nobody when its CRI is there: it is asked.
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
-bool is_not_running(const Error& error) {
-  return error.code == make_error_code(Errc::not_found) || error.code == make_error_code(Errc::unreachable);
-}
-
 std::string list_of(const std::vector<RunningPod>& pods) {
   std::string out;
   for (const RunningPod& pod : pods) out += (out.empty() ? "" : ", ") + text(pod);
@@ -34,9 +30,9 @@ class Changing {
     auto unproven = read_runtime_record(*context_.host);
     if (!unproven) return fail(std::move(unproven).error());
     undo_ = std::move(*unproven);
-    interrupted_ = !undo_.empty();
+    interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return fail(std::move(r).error());
-    if (change_.files.empty() && undo_.empty() && is_as_it_shall_be()) return outcome_;
+    if (change_.files.empty() && !interrupted_ && is_as_it_shall_be()) return outcome_;
     if (auto r = may_change(); !r) return fail(std::move(r).error());
     if (auto r = write(); !r) return put_back(std::move(r).error(), false);
     if (auto r = ask_its_program(); !r) return put_back(std::move(r).error(), false);
@@ -53,7 +49,15 @@ class Changing {
     outcome_.acted = true;
     if (auto r = context_.control->act(); !r) return put_back(std::move(r).error(), true);
     if (auto r = wait_for_the_proof(); !r) return put_back(std::move(r).error(), true);
+    if (!tells_) outcome_.unproven = "it answers, but does not say which runtimes it knows";
     return finish();
+  }
+
+  Result<> may_carry_out() {
+    interrupted_ = context_.host->exists(kRuntimeRecord);
+    if (auto r = look_before(); !r) return r;
+    if (change_.files.empty() && is_as_it_shall_be()) return {};
+    return may_change();
   }
 
  private:
@@ -69,8 +73,9 @@ class Changing {
       state_ = std::move(*state);
       return {};
     }
-    const bool is_down = state.error().code == make_error_code(Errc::not_found);
-    if (is_down || (is_not_running(state.error()) && change_.leaving.empty())) return {};
+    if (state.error().code == make_error_code(Errc::not_found)) return {};
+    // One that was killed may be why it does not answer as it should.
+    if (interrupted_) return {};
     return fail(std::move(state).error().during("the container runtime"));
   }
 
@@ -89,12 +94,20 @@ class Changing {
   }
 
   Result<> may_change() {
+    if (!running_ && interrupted_ && context_.control != nullptr) {
+      if (const auto harm = context_.control->harm()) {
+        return fail(Errc::refused,
+                    fmt::format("to {} may end pods that run, and it cannot be asked for them: {}",
+                                context_.control->text(), *harm),
+                    "mend the unit and say `systemctl daemon-reload`, or start it yourself");
+      }
+    }
     if (!running_) return {};
     auto pods = pods_with(*context_.runtime, change_.leaving);
     if (!pods) return fail(std::move(pods).error().during("who runs with the runtimes is not known"));
     if (!pods->empty()) {
       return fail(Errc::refused, "pods run with a runtime that would leave: " + list_of(*pods),
-                  "end them first, or wait for them with --wait");
+                  "end them first; `ferry kata uninstall` waits for them with --wait");
     }
     if (context_.control == nullptr) return {};
     if (const auto harm = context_.control->harm()) {
@@ -104,7 +117,7 @@ class Changing {
         return fail(
             Errc::refused,
             fmt::format("to {} would end the pods that run: {}", context_.control->text(), *harm),
-            "mend the unit, or write the files alone with --no-restart and restart it when no pod runs");
+            "mend the unit and say `systemctl daemon-reload`, or write the files alone with --no-restart");
       }
     }
     return {};
@@ -112,7 +125,9 @@ class Changing {
 
   Result<> write() {
     if (change_.files.empty()) return {};
-    if (auto r = write_runtime_record(*context_.host, change_.files); !r) return r;
+    std::vector<FileChange> recorded = undo_;
+    recorded.insert(recorded.end(), change_.files.begin(), change_.files.end());
+    if (auto r = write_runtime_record(*context_.host, recorded); !r) return r;
     for (const FileChange& file : change_.files) {
       say(fmt::format("{} {}", file.after ? "write" : "remove", file.path.string()));
       outcome_.written = true;
@@ -137,12 +152,15 @@ class Changing {
                 "please report this with the configuration files of the host");
   }
 
-  Result<> wait_for_the_proof() const {
+  Result<> wait_for_the_proof() {
     const auto end = Clock::now() + context_.patience;
     std::string why;
     while (true) {
       const auto state = context_.runtime->state();
-      if (state && knows_all(*state)) return {};
+      if (state && knows_all(*state)) {
+        tells_ = state->tells();
+        return {};
+      }
       why = state ? "it answers, but does not have the runtimes as they are written" : state.error().message;
       if (Clock::now() >= end) break;
       std::this_thread::sleep_for(kBetweenQuestions);
@@ -164,14 +182,16 @@ class Changing {
   }
 
   tl::unexpected<Error> put_back(Error why, bool acted) {
+    bool all_back = true;
     for (auto file = undo_.rbegin(); file != undo_.rend(); ++file) {
       say(fmt::format("put {} back", file->path.string()));
       if (auto r = make(*context_.host, undone(*file)); !r) {
+        all_back = false;
         why.message +=
             fmt::format("; and {} could not be put back: {}", file->path.string(), r.error().message);
-        return fail(std::move(why));
       }
     }
+    if (interrupted_ && context_.control != nullptr) acted = true;
     if (acted) {
       say(context_.control->text() + " with what was there before");
       auto back = context_.control->act();
@@ -182,12 +202,15 @@ class Changing {
     } else if (outcome_.written) {
       why.message += "; what was written is put back";
     }
+    if (!all_back) return fail(std::move(why));
     if (auto r = forget_runtime_record(*context_.host); !r)
       why.message += "; and the record of it could not be removed: " + r.error().message;
     return fail(std::move(why));
   }
 
   Result<ChangeOutcome> finish() {
+    // What one that was killed has left stays on record until it is proven.
+    if (outcome_.unproven && !outcome_.acted && interrupted_) return outcome_;
     if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
     return outcome_;
   }
@@ -197,11 +220,16 @@ class Changing {
   std::vector<FileChange> undo_;  // what is written and not proven, by file
   bool interrupted_ = false;      // somebody before us did that, and came no further
   bool running_ = false;
+  bool tells_ = true;
   RuntimeState state_;
   ChangeOutcome outcome_;
 };
 
 }  // namespace
+
+Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change) {
+  return Changing(context, change).may_carry_out();
+}
 
 Result<ChangeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change) {
   return Changing(context, change).carry_out();

@@ -66,6 +66,9 @@ struct ChangeOutcome {
   std::optional<std::string> unproven;
 };
 
+/// Whether carry_out() would be refused now, by the same errors. Nothing is written.
+Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change);
+
 /// Errors: Errc::refused, nothing was written: pods run with a runtime that would leave (by name), the
 /// restart would end pods, or a file is being changed by somebody else. Errc::failed, the runtime's program
 /// reads the files otherwise than predicted, or the runtime did not come back with them: what was there

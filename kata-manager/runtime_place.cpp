@@ -2,6 +2,7 @@
 #include "kata-manager/runtime_place.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -118,9 +119,18 @@ Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choic
 }
 
 std::optional<std::string> unit_of(const HostFs& host, const RuntimePlace& place) {
+  std::vector<std::string> here;
+  std::vector<std::string> active;
   for (const std::string& unit : place.units) {
-    if (UnitFile::read(host, unit)) return unit;
+    if (!UnitFile::read(host, unit)) continue;
+    here.push_back(unit);
+    const bool runs = std::ranges::any_of(
+        std::array{"sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice"},
+        [&](const char* slice) { return host.exists(std::filesystem::path(slice) / unit); });
+    if (runs) active.push_back(unit);
   }
+  if (here.size() == 1) return here.front();
+  if (active.size() == 1) return active.front();
   return std::nullopt;
 }
 

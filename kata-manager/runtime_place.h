@@ -44,7 +44,8 @@ Result<RuntimePlace> runtime_place(const std::string& name);
 /// are and none was chosen; Errc::unsupported, k0s, whose configuration is put together by k0s itself.
 Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choice);
 
-/// The service of a place: the first of its units that has a unit file; absent: it has none.
+/// The service of a place: its unit that has a unit file; of several (rke2 brings two, and one would end the
+/// other) the one that has a control group. Absent: there is none, or it cannot be told which.
 std::optional<std::string> unit_of(const HostFs& host, const RuntimePlace& place);
 
 }  // namespace ferry

@@ -55,11 +55,8 @@ Result<std::vector<FileChange>> all_of_it(const HostFs& host) {
 }  // namespace
 
 Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& changes) {
-  auto all = all_of_it(host);
-  if (!all) return fail(std::move(all).error());
-  all->insert(all->end(), changes.begin(), changes.end());
   auto list = json::array();
-  for (const FileChange& change : *all) {
+  for (const FileChange& change : changes) {
     list.push_back({{"path", change.path.string()},
                     {"before", to_json(change.before)},
                     {"after", to_json(change.after)}});

@@ -14,7 +14,7 @@ namespace ferry {
 /// Below the host's root.
 inline constexpr const char* kRuntimeRecord = "var/lib/ferry/kata/unproven.json";
 
-/// Made before the first write, and added to while nothing is proven.
+/// Made before the first write, in place of an earlier one: what that one had and is not proven comes first.
 Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& changes);
 
 /// What was written, as one change for each file: from what was there before the first of it to what is

@@ -233,7 +233,7 @@ TEST_F(RuntimeChangeTest, OfARuntimeThatDoesNotRunIsWrittenOnly) {
   EXPECT_FALSE(host.exists(kRuntimeRecord));
 }
 
-TEST_F(RuntimeChangeTest, OfARuntimeThatTellsNothingIsProvenByItsAnswering) {
+TEST_F(RuntimeChangeTest, OfARuntimeThatTellsNothingIsTriedByItsAnswering) {
   runtime.tells = false;
   EXPECT_EQ(test::must(carry_out(context(), installation())).unproven, std::nullopt);
   EXPECT_THAT(

@@ -47,6 +47,10 @@ TEST_F(RuntimePlaceTest, TellsDistributionsOfOneSocketApart) {
   EXPECT_EQ(place.configuration, "/var/lib/rancher/rke2/agent/etc/containerd/config.toml");
   scratch.file("lib/systemd/system/rke2-agent.service", "[Service]\n");
   EXPECT_EQ(unit_of(host, place), "rke2-agent.service");
+  scratch.file("lib/systemd/system/rke2-server.service", "[Service]\n");
+  EXPECT_EQ(unit_of(host, place), std::nullopt) << "to restart the wrong one would end the other";
+  scratch.directory("sys/fs/cgroup/system.slice/rke2-agent.service");
+  EXPECT_EQ(unit_of(host, place), "rke2-agent.service");
 }
 
 TEST_F(RuntimePlaceTest, LeavesK0sToItself) {
