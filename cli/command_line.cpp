@@ -315,6 +315,9 @@ class CommandTree {
         *kata, "uninstall", "take all of ours away; the container runtime's files are what they were before",
         [this](const Session& session) { return kata_uninstall_verb(session, kata_); });
     with_runtime(uninstall);
+    uninstall->add_option(
+        "-f,--file", kata_.file,
+        "the class file they were installed by, where it says where the runtime is or how it is restarted");
     uninstall->add_flag("--no-restart", kata_.no_restart, "write the files only");
     uninstall->add_flag("--keep-artifacts", kata_.keep_artifacts, "leave the guests' kernels and images");
     uninstall->add_option("--wait", kata_.wait_seconds,

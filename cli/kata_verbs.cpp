@@ -75,6 +75,21 @@ Result<KataReport> plan_install(const Session& session, const ClassFile& file, c
   return KataReport{.runtime = runtime, .setup = std::move(*setup), .plan = std::move(*plan)};
 }
 
+RuntimeChange change_of(const KataReport& report) {
+  return {.files = report.plan.changes, .handlers = report.setup.handlers, .leaving = report.plan.leaving};
+}
+
+/// Whether what leaves may still be asked for: the daemon runs, and has not read its files. What these
+/// runtimes are made of stays then, and goes with the next run.
+bool still_known(KataRuntime& runtime, KataReport& report) {
+  if (!report.outcome || !report.outcome->unproven || report.setup.gone.empty() || !runtime.asked->state())
+    return false;
+  if (report.outcome->acted) return false;  // one that never says what it knows
+  report.plan.notes.emplace_back(
+      "Kata's files of what leaves stay until the container runtime has read its own; say this again then");
+  return true;
+}
+
 Result<KataReport> install(const Session& session, const KataOptions& options) {
   const auto file = read_classes_for(options);
   if (!file) return fail(Error(file.error()));
@@ -88,6 +103,9 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
     // registry may take its time.
     auto planned = plan_install(session, *file, *devices, runtime->at_hand, known);
     if (!planned) return fail(std::move(planned).error());
+    if (auto r = check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());
+    if (auto r = may_carry_out(change_context(session, *runtime), change_of(*planned)); !r)
+      return fail(std::move(r).error());
     if (auto r = remember_artifacts_dir(session, file->artifacts_dir); !r) return fail(std::move(r).error());
     for (const KataClass& kata : file->classes) {
       const auto& refused = planned->setup.refused;
@@ -114,7 +132,6 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
   KataReport report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
   if (session.dry_run) return report;
-  if (auto r = check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
   // Kata's own files first: a handler that is known must work. Those of classes that leave go last.
   std::vector<FileChange> first;
@@ -123,11 +140,12 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
   if (auto r = write_kata_files(*session.host, first); !r) return fail(std::move(r).error());
   ChangeContext context = change_context(session, *runtime);
   context.contradiction = witness_of(*session.writer, report.runtime, report.plan, report.setup.handlers);
-  auto outcome = carry_out(
-      context,
-      {.files = report.plan.changes, .handlers = report.setup.handlers, .leaving = report.plan.leaving});
+  if (!context.contradiction && report.runtime.place.kind == RuntimeKind::containerd)
+    report.plan.notes.emplace_back("containerd's own program could not be asked what it makes of its files");
+  auto outcome = carry_out(context, change_of(report));
   if (!outcome) return fail(std::move(outcome).error());
   report.outcome = std::move(*outcome);
+  if (still_known(*runtime, report)) return report;
   if (auto r = write_kata_files(*session.host, last); !r) return fail(std::move(r).error());
   for (const std::string& name : report.setup.gone) {
     if (auto r = remove_artifact(*session.host, file->artifacts_dir, name); !r)
@@ -137,12 +155,30 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
 }
 
 Result<KataReport> uninstall(const Session& session, const KataOptions& options) {
-  auto runtime = kata_runtime(session, options, nullptr);
+  std::optional<ClassFile> file;
+  if (!options.file.empty()) {
+    auto read = read_classes_for(options);
+    if (!read) return fail(std::move(read).error());
+    file = std::move(*read);
+  }
+  auto runtime = kata_runtime(session, options, file ? &*file : nullptr);
   if (!runtime) return fail(std::move(runtime).error());
   const auto classes = classes_here(*session.host);
   if (!classes) return fail(Error(classes.error()));
   auto here = placed_runtimes(*session.host, runtime->at_hand);
   if (!here) return fail(std::move(here).error());
+  const auto state = runtime->asked->state();
+  const bool known =
+      state && state->runtimes && std::ranges::any_of(*state->runtimes, [](const KnownRuntime& one) {
+        return one.configuration.starts_with("/etc/ferry/kata/");
+      });
+  if (here->empty() && !classes->empty() && known) {
+    return fail(Errc::refused,
+                fmt::format("{} knows runtimes of ours that are not in {}", runtime->at_hand.text(),
+                            runtime->at_hand.place.configuration.string()),
+                "name the class file that they were installed by (-f), or restart it if they were taken away "
+                "without");
+  }
   std::vector<std::string> handlers;
   for (const PlacedRuntime& placed : *here) handlers.push_back(placed.name);
   std::optional<NodeLock> lock;
@@ -166,10 +202,10 @@ Result<KataReport> uninstall(const Session& session, const KataOptions& options)
   if (auto r = check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
   ChangeContext context = change_context(session, *runtime);
   context.contradiction = witness_of(*session.writer, report.runtime, report.plan, {});
-  auto outcome =
-      carry_out(context, {.files = report.plan.changes, .handlers = {}, .leaving = report.plan.leaving});
+  auto outcome = carry_out(context, change_of(report));
   if (!outcome) return fail(std::move(outcome).error());
   report.outcome = std::move(*outcome);
+  if (still_known(*runtime, report)) return report;
   if (auto r = write_kata_files(*session.host, report.setup.files); !r) return fail(std::move(r).error());
   if (options.keep_artifacts) return report;
   const auto artifacts_dir = remembered_artifacts_dir(session);

@@ -32,7 +32,8 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
 
   Result<RuntimeState> state() override {
     if (!there) return fail(Errc::not_found, "there is no socket");
-    if (!runs_) return fail(Errc::unreachable, "nobody listens");
+    if (slow && acts < 1) return fail(Errc::unreachable, "no answer in time");
+    if (!runs_) return fail(Errc::not_found, "nobody listens");
     RuntimeState out{.name = "fake", .version = "1", .handlers = {}, .runtimes = {}};
     if (tells) {
       auto& known = out.runtimes.emplace();
@@ -65,6 +66,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
   }
 
   bool there = true;
+  bool slow = false;  // until it is restarted
   bool tells = true;
   bool pods_known = true;
   bool forgets = false;
@@ -253,6 +255,54 @@ TEST_F(RuntimeChangeTest, OfAFileThatSomebodyElseHasChangedIsRefused) {
   EXPECT_EQ(main(), "runc theirs\n");
   EXPECT_EQ(drop_in(), "there is none");
   EXPECT_EQ(runtime.acts, 0);
+}
+
+TEST_F(RuntimeChangeTest, OfARuntimeThatIsSlowToAnswerIsNotMade) {
+  runtime.slow = true;
+  const auto outcome = carry_out(context(), installation());
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, make_error_code(Errc::unreachable));
+  EXPECT_EQ(main(), "runc\n");
+  EXPECT_EQ(host.writes, 0);
+}
+
+TEST_F(RuntimeChangeTest, ThatWasInterruptedIsNotTakenUpByARestartThatMayEndPods) {
+  test::must(write_runtime_record(host, installation("broken").files));
+  scratch.file(kMain, "runc broken\n");
+  runtime.slow = true;
+  runtime.harm_ = "its unit kills all of its processes";
+  const auto outcome = carry_out(context(), {.files = {}, .handlers = ours, .leaving = {}});
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, make_error_code(Errc::refused));
+  EXPECT_EQ(runtime.acts, 0);
+  runtime.harm_.reset();
+  EXPECT_THAT(error_of(carry_out(context(), {.files = {}, .handlers = ours, .leaving = {}})),
+              HasSubstr("are back"));
+  EXPECT_EQ(main(), "runc\n");
+  EXPECT_EQ(runtime.acts, 2);
+}
+
+TEST_F(RuntimeChangeTest, OfALinkIsRefused) {
+  scratch.file("srv/main", "runc\n");
+  scratch.link(kMain, "/srv/main");
+  const auto outcome = carry_out(context(), installation());
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().code, make_error_code(Errc::refused));
+  EXPECT_THAT(outcome.error().message, HasSubstr("is a link to /srv/main"));
+  EXPECT_EQ(host.link_target(kMain).value_or(""), "/srv/main");
+  EXPECT_EQ(drop_in(), "there is none");
+}
+
+// Between two runs that died somebody edited the file: that is what comes back, not what was there first.
+TEST_F(RuntimeChangeTest, BringsBackAnEditThatWasMadeBetweenTwoRunsThatDied) {
+  const FileChange first{.path = std::string("/") + kMain, .before = "runc\n", .after = "runc one\n"};
+  const FileChange second{.path = first.path, .before = "runc edited\n", .after = "runc broken\n"};
+  test::must(write_runtime_record(host, {first}));
+  scratch.file(kMain, "runc edited\n");
+  EXPECT_THAT(test::must(read_runtime_record(host)), IsEmpty());
+  EXPECT_THAT(error_of(carry_out(context(), {.files = {second}, .handlers = {}, .leaving = {}})),
+              HasSubstr("are back"));
+  EXPECT_EQ(main(), "runc edited\n");
 }
 
 TEST_F(RuntimeChangeTest, FailingAtAnyWriteLeavesWhatWasThere) {
