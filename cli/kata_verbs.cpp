@@ -154,6 +154,12 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
   return report;
 }
 
+bool knows_any_of_ours(const RuntimeState& state) {
+  const auto runtimes = state.runtimes.value_or(std::vector<KnownRuntime>());
+  return std::ranges::any_of(
+      runtimes, [](const KnownRuntime& one) { return one.configuration.starts_with("/etc/ferry/kata/"); });
+}
+
 Result<KataReport> uninstall(const Session& session, const KataOptions& options) {
   std::optional<ClassFile> file;
   if (!options.file.empty()) {
@@ -168,10 +174,7 @@ Result<KataReport> uninstall(const Session& session, const KataOptions& options)
   auto here = placed_runtimes(*session.host, runtime->at_hand);
   if (!here) return fail(std::move(here).error());
   const auto state = runtime->asked->state();
-  const bool known =
-      state && state->runtimes && std::ranges::any_of(*state->runtimes, [](const KnownRuntime& one) {
-        return one.configuration.starts_with("/etc/ferry/kata/");
-      });
+  const bool known = state && knows_any_of_ours(*state);
   if (here->empty() && !classes->empty() && known) {
     return fail(Errc::refused,
                 fmt::format("{} knows runtimes of ours that are not in {}", runtime->at_hand.text(),

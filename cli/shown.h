@@ -11,7 +11,7 @@
 namespace ferry {
 
 /// What a verb has to say, in both forms, and how it ends.
-struct Shown {
+struct Shown {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
   nlohmann::json document;
   std::string text;  ///< for people, whole lines
   ExitStatus status = ExitStatus::done;

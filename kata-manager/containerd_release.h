@@ -18,7 +18,7 @@ struct ContainerdRelease {
   unsigned minor_number = 0;
   unsigned patch = 0;
   bool final_one = true;  ///< false: an alpha, a beta or a candidate, which come before it
-  auto operator<=>(const ContainerdRelease&) const = default;
+  auto operator<=>(const ContainerdRelease&) const = default;  // NOLINT(readability-implicit-bool-conversion)
 
   /// "1.7.24", "v2.2.2-k3s1", "containerd://2.0.0-rc.1" (a node's containerRuntimeVersion),
   /// "1.6.20~ds1-1+deb12u1". Errc::malformed_host otherwise, or where nothing is known of such a release:

@@ -45,8 +45,9 @@ class SettingUp {
                          .configuration = kata_configuration_folder(kata.name) / kConfiguration,
                          .artifact = std::move(artifact),
                          .guest_memory_mib = {}};
-    if (setup.artifact) {
-      if (auto r = add_configuration(kata, setup); !r) return fail(std::move(r).error().during(kata.name));
+    if (const auto& here = setup.artifact) {
+      if (auto r = add_configuration(kata, *here, setup); !r)
+        return fail(std::move(r).error().during(kata.name));
     } else {
       out_.notes.push_back(
           fmt::format("{}: its files come from {} first; what Kata's configuration becomes is known then",
@@ -81,8 +82,7 @@ class SettingUp {
   }
 
  private:
-  Result<> add_configuration(const KataClass& kata, KataClassSetup& setup) {
-    const Artifact& artifact = *setup.artifact;
+  Result<> add_configuration(const KataClass& kata, const Artifact& artifact, KataClassSetup& setup) {
     auto text = host_.read_file(artifact.configuration.relative_path());
     if (!text) return fail(std::move(text).error());
     const auto drop_ins = drop_ins_in(host_, setup.configuration.parent_path() / "config.d");
