@@ -19,7 +19,7 @@ std::optional<std::string> missing_or_other(const TomlTable& predicted, const To
                                             const std::string& where) {
   for (const auto& [key, value] : predicted) {
     const auto there = said.find(key);
-    const std::string path = where + "." + key;
+    const std::string path = fmt::format("{}.{}", where, key);
     if (const TomlTable* table = value.table(); table != nullptr && there != said.end()) {
       const TomlTable* other = there->second.table();
       if (other == nullptr) return path + " is no table";

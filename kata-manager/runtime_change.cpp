@@ -2,6 +2,7 @@
 #include "kata-manager/runtime_change.h"
 
 #include <algorithm>
+#include <ranges>
 #include <thread>
 
 #include <fmt/format.h>
@@ -37,7 +38,8 @@ class Changing {
     if (auto r = write(); !r) return put_back(std::move(r).error(), false);
     if (auto r = ask_its_program(); !r) return put_back(std::move(r).error(), false);
     // One that was killed may be why it does not run.
-    if (!running_ && !(interrupted_ && context_.control != nullptr)) {
+    const bool taken_up = interrupted_ && context_.control != nullptr;
+    if (!running_ && !taken_up) {
       outcome_.unproven = "it does not run: it reads them when it starts";
       return finish();
     }
@@ -183,16 +185,15 @@ class Changing {
 
   tl::unexpected<Error> put_back(Error why, bool acted) {
     bool all_back = true;
-    for (auto file = undo_.rbegin(); file != undo_.rend(); ++file) {
-      say(fmt::format("put {} back", file->path.string()));
-      if (auto r = make(*context_.host, undone(*file)); !r) {
+    for (const FileChange& file : std::ranges::reverse_view(undo_)) {
+      say(fmt::format("put {} back", file.path.string()));
+      if (auto r = make(*context_.host, undone(file)); !r) {
         all_back = false;
         why.message +=
-            fmt::format("; and {} could not be put back: {}", file->path.string(), r.error().message);
+            fmt::format("; and {} could not be put back: {}", file.path.string(), r.error().message);
       }
     }
-    if (interrupted_ && context_.control != nullptr) acted = true;
-    if (acted) {
+    if (context_.control != nullptr && (acted || interrupted_)) {
       say(context_.control->text() + " with what was there before");
       auto back = context_.control->act();
       if (back) back = wait_until_it_runs();
