@@ -227,8 +227,7 @@ std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
 }
 
 bool SysfsCheck::is_open(std::uint32_t group) const {
-  const auto node = host_.open(fmt::format("dev/vfio/{}", group), O_RDWR);
-  return !node && node.error().code == std::errc::device_or_resource_busy;
+  return probe_.is_open(group);
 }
 
 }  // namespace ferry
