@@ -16,7 +16,7 @@ struct Uevent {
 
 /// Reads "add@/devices/..." and the KEY=VALUE fields after it, each ended by a zero byte. What cannot be read
 /// does not concern us. ABI: lib/kobject_uevent.c; bind is told since Linux 4.14 (drivers/base/dd.c), with
-/// the address as PCI_SLOT_NAME (drivers/pci/pci-driver.c).
+/// the address as PCI_SLOT_NAME (drivers/pci/pci-driver.c); what user space has made up carries SYNTH_UUID.
 Uevent parse_uevent(std::string_view message);
 
 }  // namespace ferry

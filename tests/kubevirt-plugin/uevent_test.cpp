@@ -33,6 +33,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "SUBSYSTEM=pci|DRIVER=vfio-pci|PCI_CLASS=30000|PCI_ID=10DE:2684|PCI_SLOT_NAME=0000:01:00.0|"
                 "SEQNUM=4711|",
                 true, "0000:01:00.0"},
+        Message{"BoundByAWriteToItsUeventFile",
+                "bind@/devices/x|ACTION=bind|SUBSYSTEM=pci|SYNTH_UUID=0|PCI_SLOT_NAME=0000:01:00.0|", true,
+                ""},
         Message{"Unbound", "unbind@/devices/x|ACTION=unbind|SUBSYSTEM=pci|PCI_SLOT_NAME=0000:01:00.0|", true,
                 ""},
         Message{"Added", "add@/devices/x|ACTION=add|SUBSYSTEM=pci|PCI_SLOT_NAME=0000:01:00.0|", true, ""},
