@@ -77,7 +77,8 @@ ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, 
                         .numa_node = all_nodes_known ? slot.device.numa_node : std::nullopt,
                         .iommu_group = slot.device.iommu_group,
                         .allocated = slot.holder != 0,
-                        .awaits_release = slot.gone};
+                        .awaits_release = false};
+    device.awaits_release = slot.gone || (device.allocated && !device.reason.empty());
     const auto holder = held.find(device.iommu_group);
     // An allocated device stays Healthy: the kubelet itself takes it out of what it gives.
     if (device.reason.empty() && !device.allocated && holder != held.end()) {
@@ -234,17 +235,28 @@ Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view res
   return stream;
 }
 
+std::map<std::uint32_t, std::string> AllocationCore::to_be_closed(const Request& request) const {
+  std::map<std::uint32_t, std::string> groups;
+  for (const auto& slots : request.containers)
+    for (const auto* const slot : slots) groups.emplace(slot->device.iommu_group, slot->device.id);
+  // What was given together is released together.
+  for (const auto& shelf : shelves_)
+    for (const auto& slot : shelf.slots)
+      if (request.superseded.contains(slot.holder)) groups.emplace(slot.device.iommu_group, slot.device.id);
+  for (const auto& claim : claims_)
+    if (claim.group && request.superseded.contains(claim.ticket)) groups.emplace(*claim.group, claim.id);
+  return groups;
+}
+
 Result<> AllocationCore::expect_closed(std::string_view resource,
-                                       std::span<const std::vector<std::string>> containers) const {
-  std::map<std::uint32_t, std::string> groups;  // and a device of each
+                                       std::span<const std::vector<std::string>> containers) {
+  std::map<std::uint32_t, std::string> groups;
   {
     const std::scoped_lock lock(mutex_);
-    const auto shelf = find_shelf(resource);
-    if (!shelf) return {};  // which is reserve()'s to say
-    for (const auto& ids : containers)
-      for (const auto& id : ids)
-        if (const auto* const slot = find_slot(shelves_[*shelf], id); slot != nullptr)
-          groups.emplace(slot->device.iommu_group, id);
+    // What is refused in any case opens no node: a VM may be about to.
+    const auto request = examine(resource, containers);
+    if (!request) return fail(request.error());
+    groups = to_be_closed(*request);
   }
   for (const auto& [group, id] : groups) {
     if (check_.is_open(group)) {
@@ -255,17 +267,16 @@ Result<> AllocationCore::expect_closed(std::string_view resource,
   return {};
 }
 
-Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
-                                                      std::span<const std::vector<std::string>> containers) {
+Result<AllocationCore::Request> AllocationCore::examine(
+    std::string_view resource, std::span<const std::vector<std::string>> containers) {
   const auto at = find_shelf(resource);
   if (!at) return fail(at.error());
   auto& shelf = shelves_[*at];
 
-  Grant grant;
+  Request request{.shelf = *at, .containers = {}, .superseded = {}};
   std::vector<Slot*> slots;
-  std::set<Ticket> superseded;
   for (const auto& ids : containers) {
-    auto& devices = grant.containers.emplace_back();
+    auto& asked = request.containers.emplace_back();
     if (ids.empty()) return fail(Errc::usage, "a container asks for no device");
     for (const auto& id : ids) {
       auto* const slot = find_slot(shelf, id);
@@ -279,9 +290,9 @@ Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
       }
       if (pending_.contains(slot->holder))
         return fail(Errc::refused, fmt::format("{}: another request for it is not answered yet", id));
-      if (slot->holder != 0) superseded.insert(slot->holder);
+      if (slot->holder != 0) request.superseded.insert(slot->holder);
       slots.push_back(slot);
-      devices.push_back(slot->device);
+      asked.push_back(slot);
     }
   }
   if (slots.empty()) return fail(Errc::usage, "the request is for no container");
@@ -295,7 +306,7 @@ Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
     for (const auto& other : shelves_) {
       for (const auto& member : other.slots) {
         if (member.holder == 0 || member.device.iommu_group != slot->device.iommu_group ||
-            superseded.contains(member.holder))
+            request.superseded.contains(member.holder))
           continue;
         return fail(Errc::refused,
                     fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
@@ -304,12 +315,23 @@ Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
     }
   }
 
-  for (const Ticket ticket : superseded) release(ticket);
-  grant.ticket = ++last_ticket_;
-  grant.env_name = env_name(shelf.env_prefix, shelf.name);
-  for (auto* const slot : slots) {
-    slot->holder = grant.ticket;
-    mark_stale(slot->device.iommu_group);
+  return request;
+}
+
+Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
+                                                      std::span<const std::vector<std::string>> containers) {
+  const auto request = examine(resource, containers);
+  if (!request) return fail(request.error());
+  for (const Ticket ticket : request->superseded) release(ticket);
+  const auto& shelf = shelves_[request->shelf];
+  Grant grant{.ticket = ++last_ticket_, .env_name = env_name(shelf.env_prefix, shelf.name), .containers = {}};
+  for (const auto& slots : request->containers) {
+    auto& devices = grant.containers.emplace_back();
+    for (auto* const slot : slots) {
+      slot->holder = grant.ticket;
+      mark_stale(slot->device.iommu_group);
+      devices.push_back(slot->device);
+    }
   }
   pending_.insert(grant.ticket);
   return grant;
@@ -359,6 +381,8 @@ Result<std::vector<Allocation>> AllocationCore::allocate(
           slot->fault = error->message;
           shelf.stale = true;
         }
+    } else {
+      renew(grant.ticket);
     }
     news = publish();
   }
@@ -478,6 +502,14 @@ void AllocationCore::reconcile(std::span<const Holding> held, Ticket settled) {
     news = publish();
   }
   tell(news);
+}
+
+/// A list that was asked for before the answer does not know of the allocation.
+void AllocationCore::renew(Ticket ticket) {
+  ++last_ticket_;
+  for (auto& shelf : shelves_)
+    for (auto& slot : shelf.slots)
+      if (slot.holder == ticket) slot.holder = last_ticket_;
 }
 
 void AllocationCore::release(Ticket ticket) {

@@ -6,8 +6,8 @@
 // The IOMMU group is the unit. From the moment that a device is allocated, the group's other devices are
 // Unhealthy in every list, whatever their resource, and refused to others. The kubelet never says that a
 // device came free: that is learnt from pod resources (reconcile()), or from the kubelet giving the same
-// device out again. Neither counts while the group is still open: the kubelet forgets a pod that is removed
-// by force, or a static one, before its VM has ended.
+// device out again. Neither counts while the group is still open, where its node can be asked: the kubelet
+// forgets a pod that is removed by force, or a static one, before its VM has ended.
 #pragma once
 
 #include <cstdint>
@@ -129,6 +129,11 @@ class AllocationCore {
     std::size_t shelf = 0;
     std::weak_ptr<DeviceStream> stream;
   };
+  struct Request {  // good for as long as mutex_ is held
+    std::size_t shelf = 0;
+    std::vector<std::vector<Slot*>> containers;
+    std::set<Ticket> superseded;
+  };
   struct Grant {
     Ticket ticket = 0;
     std::string env_name;
@@ -141,15 +146,18 @@ class AllocationCore {
 
   // Without mutex_: these ask the host.
   Groups ask_groups(std::span<const Holding> held) const;
-  Result<> expect_closed(std::string_view resource,
-                         std::span<const std::vector<std::string>> containers) const;
+  Result<> expect_closed(std::string_view resource, std::span<const std::vector<std::string>> containers);
   std::set<std::uint32_t> open_groups(std::span<const Holding> held, Ticket settled) const;
 
   // All of these want mutex_ held, save tell().
   Result<std::size_t> find_shelf(std::string_view resource) const;
+  Result<Request> examine(std::string_view resource, std::span<const std::vector<std::string>> containers);
+  /// Each with a device of it.
+  std::map<std::uint32_t, std::string> to_be_closed(const Request& request) const;
   Result<Grant> reserve(std::string_view resource, std::span<const std::vector<std::string>> containers);
   void take_up_claims(const Groups& groups);
   const Claim* claim_on(std::uint32_t group) const;
+  void renew(Ticket ticket);
   void release(Ticket ticket);
   void mark_stale(std::uint32_t group);
   News publish();

@@ -18,7 +18,7 @@ struct ListedDevice {
   std::optional<int> numa_node;  ///< known for all devices of a resource or given for none
   std::uint32_t iommu_group = 0;
   bool allocated = false;
-  bool awaits_release = false;  ///< held back, or gone from the host and still allocated
+  bool awaits_release = false;  ///< held back, or Unhealthy and still allocated
 
   bool healthy() const { return reason.empty(); }
   bool operator==(const ListedDevice&) const = default;

@@ -262,6 +262,27 @@ TEST_F(AllocationCoreTest, GivesNothingOfAGroupThatIsStillOpenThoughTheKubeletDo
   EXPECT_TRUE(allocate("CARD", {"0000:01:00.0"}));
 }
 
+TEST_F(AllocationCoreTest, ReleasesNothingForAnotherPodWhileAPartOfItIsOpen) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0", "0000:02:00.0"}));
+  check.open = {16};
+  const auto other = allocate("CARD", {"0000:01:00.0"});
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, Errc::refused);
+  EXPECT_THAT(other.error().message, HasSubstr("0000:02:00.0: /dev/vfio/16 is open"));
+  EXPECT_TRUE(allocated("0000:02:00.0"));
+  EXPECT_NE(reason("0000:02:00.1"), "");
+  check.open.clear();
+  EXPECT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_FALSE(allocated("0000:02:00.0"));
+}
+
+TEST_F(AllocationCoreTest, OpensNothingForARequestThatIsRefusedAnyway) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  check.asked_whether_open.clear();
+  EXPECT_FALSE(allocate("AUDIO", {"0000:01:00.1"}));
+  EXPECT_THAT(check.asked_whether_open, IsEmpty());
+}
+
 // To ask is to open it, and a VM that opens it at that moment does not start.
 TEST_F(AllocationCoreTest, AsksNotWhetherWhatAVmIsAboutToOpenIsOpen) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
@@ -289,6 +310,16 @@ TEST_F(AllocationCoreTest, ReleasesNothingWhileTheHostIsAsked) {
   check.while_asked = [&](const std::string& /*id*/) { core.reconcile({}, core.ticket()); };
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
   EXPECT_TRUE(allocated("0000:01:00.0"));
+}
+
+TEST_F(AllocationCoreTest, ReleasesNothingForAListOfBeforeTheAnswer) {
+  AllocationCore::Ticket asked = 0;
+  check.while_asked = [&](const std::string& /*id*/) { asked = core.ticket(); };
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  core.reconcile({}, asked);
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+  core.reconcile({}, core.ticket());
+  EXPECT_FALSE(allocated("0000:01:00.0"));
 }
 
 TEST_F(AllocationCoreTest, AdoptsWhatWasHeldBeforeItsTime) {
@@ -419,6 +450,19 @@ TEST_F(AllocationCoreTest, ListsWhatTheHostHasTakenBackOnlyWhileItIsAllocated) {
   EXPECT_FALSE(core.snapshot()->awaits_release);
   core.replace(machine());
   EXPECT_EQ(reason("0000:01:00.0"), "") << "given to VMs again";
+}
+
+TEST_F(AllocationCoreTest, AwaitsTheReleaseOfWhatIsUnfitThoughItIsNotGone) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  core.replace({}, {}, std::vector<NotOffered>{{"0000:01:00.0", "its driver is nvidia"}});
+  const std::vector<NotOffered> driverless = {{"0000:01:00.0", "it has no driver"}};
+  core.replace({}, driverless);
+  EXPECT_EQ(reason("0000:01:00.0"), "it has no driver");
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+  EXPECT_TRUE(core.snapshot()->awaits_release);
+  core.reconcile({}, core.ticket());
+  EXPECT_FALSE(allocated("0000:01:00.0"));
+  EXPECT_FALSE(core.snapshot()->awaits_release);
 }
 
 TEST_F(AllocationCoreTest, KeepsAResourceOnceNamed) {
