@@ -135,7 +135,9 @@ Result<FetchJob> read_job(std::string_view text) {
   try {
     return job_of(json::parse(text));
   } catch (const json::exception& error) {
-    return fail(Errc::malformed_host, std::string("ferry's request cannot be read: ") + error.what());
+    // Its number alone: what the library says may end in a piece of the credentials.
+    return fail(Errc::malformed_host,
+                "ferry's request cannot be read (JSON error " + std::to_string(error.id) + ")");
   }
 }
 

@@ -48,8 +48,11 @@ Result<json> parse_strict_json(std::string_view text, const std::string& what, E
     if (keys.too_deep) return fail(code, what + ": it is nested too deeply");
     if (!keys.twice.empty()) return fail(code, what + ": the key " + keys.twice + " is there twice");
     return parsed;
-  } catch (const json::exception& error) {
-    return fail(code, what + ": " + error.what());
+    // Never what the library says: it ends in the text that was read last, which may be a password.
+  } catch (const json::parse_error& error) {
+    return fail(code, what + ": parse error at byte " + std::to_string(error.byte) + ": it is no JSON");
+  } catch (const json::exception&) {
+    return fail(code, what + ": it cannot be read as JSON");
   }
 }
 

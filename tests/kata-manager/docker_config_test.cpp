@@ -90,6 +90,9 @@ TEST(DockerConfig, IsRefusedWithTheKeyButNeverASecret) {
   };
   const std::vector<Row> rows = {
       {"[", "parse error"},
+      {R"({"auths":{"r.example":{"password":"hunter2)", "parse error at byte "},
+      {R"({"auths":{"r.example":{"password":"hunter2"x)", "parse error at byte "},
+      {R"({"auths":{"r.example":{"password":hunter2}}})", "parse error at byte "},
       {"[]", "no JSON object"},
       {"1", "no JSON object"},
       {R"({"auths":[]})", "'auths': it is no map"},
