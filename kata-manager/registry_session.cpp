@@ -70,9 +70,20 @@ std::string parameter(const AuthChallenge& challenge, const std::string& name) {
 }  // namespace
 
 RegistrySession::RegistrySession(HttpClient& http, const FetchPatience& patience,
-                                 std::function<void(std::chrono::milliseconds)> pause)
+                                 std::function<void(std::chrono::milliseconds)> pause,
+                                 std::span<const RegistryEndpoint> endpoints)
     : http_(&http), patience_(patience), pause_(std::move(pause)) {
   if (!pause_) pause_ = [](std::chrono::milliseconds time) { std::this_thread::sleep_for(time); };
+  for (const RegistryEndpoint& endpoint : endpoints)
+    if (endpoint.origin.scheme == "http") in_the_clear_.push_back(endpoint.origin);
+}
+
+// A server in the clear may be anybody: where it leads is not where its owner wanted us.
+Result<> RegistrySession::may_be_asked(const HttpOrigin& origin) const {
+  if (origin.scheme == "https" || origin.is_loopback()) return {};
+  if (std::ranges::find(in_the_clear_, origin) != in_the_clear_.end()) return {};
+  return fail(Errc::failed, fmt::format("it leads to {}, without TLS", origin.text()),
+              "plain HTTP is spoken only with the endpoints that say so");
 }
 
 Result<HttpReply> RegistrySession::ask_once(RegistryEndpoint& endpoint, const RegistryQuestion& question) {
@@ -110,6 +121,8 @@ Result<HttpReply> RegistrySession::ask_once(RegistryEndpoint& endpoint, const Re
                   fmt::format("{}: it redirects from https to {}", endpoint.host, next_origin->text()));
     url = std::move(*next);
     origin = std::move(*next_origin);
+    if (auto may = may_be_asked(origin); !may)
+      return fail(std::move(may).error().during(endpoint.host + ": redirect"));
   }
 }
 
@@ -165,6 +178,7 @@ Result<std::string> RegistrySession::token(const RegistryEndpoint& endpoint, con
   if (origin->scheme != "https" && endpoint.origin.scheme == "https")
     return fail(Errc::failed,
                 fmt::format("{}: it sends credentials to {}, without TLS", what, origin->text()));
+  if (auto may = may_be_asked(*origin); !may) return fail(std::move(may).error().during(what));
   const std::string query = fmt::format("service={}&scope={}", url_escaped(service), url_escaped(scope));
   HttpRequest request{.url = realm, .most_text = kMostOfToken};
   if (!endpoint.credentials.identity_token.empty()) {

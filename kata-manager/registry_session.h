@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,10 @@ struct RegistryQuestion {
 
 class RegistrySession {
  public:
+  /// `endpoints`: those of them that speak plain HTTP may be led to without TLS, and the loopback.
   RegistrySession(HttpClient& http, const FetchPatience& patience,
-                  std::function<void(std::chrono::milliseconds)> pause);
+                  std::function<void(std::chrono::milliseconds)> pause,
+                  std::span<const RegistryEndpoint> endpoints);
 
   /// One answer, past redirects and after the authentication that was asked for. Any status is an answer.
   Result<HttpReply> ask_once(RegistryEndpoint& endpoint, const RegistryQuestion& question);
@@ -38,9 +41,12 @@ class RegistrySession {
   Result<std::string> token(const RegistryEndpoint& endpoint, const std::string& realm,
                             const std::string& service, const std::string& scope);
 
+  Result<> may_be_asked(const HttpOrigin& origin) const;
+
   HttpClient* http_;
   FetchPatience patience_;
   std::function<void(std::chrono::milliseconds)> pause_;
+  std::vector<HttpOrigin> in_the_clear_;
 };
 
 /// An answer that is not what was asked for, in words: "HTTP 404: MANIFEST_UNKNOWN: manifest unknown".

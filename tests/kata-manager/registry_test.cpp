@@ -125,6 +125,29 @@ TEST_F(Registry, MaySendAllOfItAgain) {
   EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
 }
 
+TEST_F(Registry, IsNotAskedForWhatLiesBehindTheEnd) {
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (!is_blob(seen)) return;
+    answer.body += "more";
+    answer.sent = 3'000'000;  // cut off behind the blob's last byte
+  };
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
+  EXPECT_EQ(registry.asked(registry.first_blob()), 1U);
+}
+
+TEST_F(Registry, IsAskedForPiecesThatDoNotFitOnceMore) {
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (!is_blob(seen)) return;
+    answer.body.front() = 'x';
+    if (seen.header("range").empty()) answer.sent = 1'500'000;
+  };
+  const Error error = failure();
+  EXPECT_EQ(error.code, Errc::failed);
+  EXPECT_THAT(error.message, HasSubstr("what came has the digest"));
+  EXPECT_EQ(registry.asked(registry.first_blob()), 4U) << "in two pieces, twice";
+}
+
 TEST_F(Registry, MayNotSendAnotherRange) {
   bool first = true;
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
@@ -256,6 +279,35 @@ TEST_F(Registry, GivesATokenThatFitsIntoAHeader) {
     };
     EXPECT_EQ(failure().code, Errc::malformed_host) << reply;
   }
+}
+
+TEST_F(Registry, GivesATokenThatIsInNoMessage) {
+  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    if (seen.path.starts_with("/token")) return HttpAnswer{.body = R"({"token":"hunter2)"};
+    return HttpAnswer{
+        .status = 401,
+        .headers = {"WWW-Authenticate: Bearer realm=\"http://" + registry.address() + "/token\""}};
+  };
+  const Error error = failure();
+  EXPECT_EQ(error.code, Errc::malformed_host);
+  EXPECT_THAT(error.message, HasSubstr("parse error at byte 18"));
+  EXPECT_THAT(error.message, testing::Not(HasSubstr("hunter")));
+}
+
+TEST_F(Registry, LeadsToNobodyElseInTheClear) {
+  const auto lead = [&](int status, const std::string& header) {
+    registry.instead = [=](const HttpSeen&) { return HttpAnswer{.status = status, .headers = {header}}; };
+  };
+  request.patience.tries = 1;
+  log_in(registry.address());
+  lead(302, "Location: http://cdn.invalid/x");
+  EXPECT_EQ(failure().code, Errc::failed);
+  EXPECT_THAT(failure().message, HasSubstr("leads to http://cdn.invalid:80, without TLS"));
+  lead(401, "WWW-Authenticate: Bearer realm=\"http://cdn.invalid/token\"");
+  EXPECT_THAT(failure().message, HasSubstr("leads to http://cdn.invalid:80, without TLS"));
+  request.registries = {
+      {.registry = registry.address(), .endpoints = {"http://" + registry.address(), "http://cdn.invalid"}}};
+  EXPECT_EQ(failure().code, Errc::unreachable) << "it was said that this one speaks it";
 }
 
 TEST_F(Registry, SendsElsewhereWithoutCredentials) {
