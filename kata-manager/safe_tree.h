@@ -34,6 +34,8 @@ class SafeTree {
   /// Another name of a file that lies elsewhere on the same file system.
   Result<> adopt(const InnerParts& path, int from_folder, const std::string& from_name, std::uint64_t size);
 
+  const ArtifactLimits& limits() const { return limits_; }
+
   /// Before so many bytes are written. Errc::refused: they are more than the limit.
   Result<> count_bytes(std::uint64_t bytes);
 

@@ -60,6 +60,7 @@ class Unpacker {
       : reader_(reader), into_(&into), options_(&options) {}
 
   Result<> entry(archive_entry* entry) {
+    if (auto counted = count_header(); !counted) return counted;
     auto path = inner_path(either(::archive_entry_pathname(entry), ::archive_entry_pathname_utf8(entry)));
     if (!path) return fail(std::move(path).error().during("archive"));
     if (!is_below(*path)) {
@@ -89,6 +90,19 @@ class Unpacker {
   }
 
  private:
+  // Those too that make nothing (the same folder again and again), and what lies between them.
+  Result<> count_header() {
+    constexpr std::uint64_t kPerEntry = 64ULL << 10;  // long names and attributes, and the filling up
+    const ArtifactLimits& limits = into_->limits();
+    if (++headers_ > limits.files)
+      return fail(Errc::refused, fmt::format("archive: it has more than {} entries", limits.files));
+    const auto read =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(::archive_filter_bytes(reader_, 0), 0));
+    if (read > limits.bytes && read - limits.bytes > headers_ * kPerEntry)
+      return fail(Errc::refused, fmt::format("archive: it is more than {} bytes", limits.bytes));
+    return {};
+  }
+
   bool is_below(const InnerParts& path) const {
     const InnerParts& below = options_->below;
     return path.size() >= below.size() && std::equal(below.begin(), below.end(), path.begin());
@@ -141,6 +155,7 @@ class Unpacker {
   archive* reader_;
   SafeTree* into_;
   const UnpackOptions* options_;
+  std::uint64_t headers_ = 0;
 };
 
 }  // namespace

@@ -65,6 +65,13 @@ class Unpack : public testing::Test {
   test::ScratchDirectory scratch;
 };
 
+TEST_F(Unpack, CountsEntriesThatMakeNothing) {
+  const std::vector<TarEntry> entries(20, {.path = "again/", .folder = true});
+  const auto got = take(tar_of(entries), {}, {.files = 10});
+  EXPECT_EQ(got ? std::error_code() : got.error().code, Errc::refused);
+  must(take(tar_of(entries), {}, {.files = 20}));
+}
+
 TEST_F(Unpack, TakesFilesFoldersAndLinks) {
   for (const Packed packed : {Packed::plain, Packed::gzip, Packed::xz, Packed::zstd}) {
     must(take(tar_of({{.path = "./", .folder = true},
