@@ -25,6 +25,8 @@ class BlobFile {
   const Digest& digest() const { return digest_; }
   /// Whether some of it was there before, or came from more than one answer.
   bool is_patched() const { return patched_; }
+  /// Whether what is there has the digest. Asked last: nothing more may be added.
+  bool holds() { return hash_.hex() == digest_.hex; }
   int fd() const { return file_.get(); }
 
   /// Errc::malformed_host: more than its size.

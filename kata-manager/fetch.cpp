@@ -2,7 +2,9 @@
 #include "kata-manager/fetch.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +21,19 @@ namespace {
 
 constexpr std::string_view kFileScheme = "file://";
 
+// Which folder it is, by whatever path it is reached.
+struct FolderIdentity {
+  dev_t device = 0;
+  ino_t inode = 0;  // 0: it cannot be told
+  bool operator==(const FolderIdentity&) const = default;
+};
+
+FolderIdentity identity(const UniqueFd& folder) {
+  struct stat status {};
+  if (::fstat(folder.get(), &status) != 0) return {};
+  return {.device = status.st_dev, .inode = status.st_ino};
+}
+
 class Fetch {
  public:
   Fetch(HostFs& host, const FetchRequest& request, const FetchWorld& world, ArtifactPlaces places)
@@ -29,14 +44,18 @@ class Fetch {
     const bool climbs = std::ranges::any_of(folder, [](const auto& part) { return part == ".."; });
     if (!folder.is_absolute() || climbs)
       return fail(Errc::usage, fmt::format("'{}' names no folder: file:///DIR does", request_->url));
-    const auto inside = folder.lexically_normal().relative_path();
+    auto inside = folder.lexically_normal().relative_path();
+    // "DIR/" is DIR: as another path it would make the link lead to itself.
+    if (!inside.has_filename()) inside = inside.parent_path();
+    const auto in_place = is_in_place(inside);
+    if (!in_place) return fail(in_place.error());
     auto files = list(inside, true);
     if (!files) return fail(std::move(files).error().during(request_->url));
     Artifact artifact = described(std::move(*files));
     artifact.digest = digest_of(artifact.files);
     artifact.version = "/" / inside;
     if (auto chosen = choose(artifact, inside); !chosen) return fail(std::move(chosen).error());
-    if (inside == places_.link()) return artifact;
+    if (*in_place) return artifact;
     auto switched = switch_link(*host_, places_, artifact.version);
     if (!switched) return fail(std::move(switched).error());
     artifact.changed = *switched;
@@ -76,6 +95,34 @@ class Fetch {
   }
 
  private:
+  // Whether a folder is what link() leads to already, by whatever path. One below it, or in the store, would
+  // go away with what it is to replace.
+  Result<bool> is_in_place(const std::filesystem::path& inside) const {
+    if (inside == places_.link()) return true;
+    const auto link = identity_of(places_.link());
+    const auto store = identity_of(places_.store());
+    auto folder = host_->open(inside, O_RDONLY | O_DIRECTORY);
+    if (!folder && is_gone(folder.error()))
+      return fail(Errc::not_found, fmt::format("{}: /{} is not there", request_->url, inside.string()));
+    if (!folder) return fail(std::move(folder).error().during(request_->url));
+    const auto own = identity(*folder);
+    for (auto at = own;;) {
+      const bool below_link = at == link && at != own;
+      if (at.inode != 0 && (below_link || at == store))
+        return fail(Errc::refused,
+                    fmt::format("{}: it lies in /{}, whose content it would replace", request_->url,
+                                (below_link ? places_.link() : places_.store()).string()),
+                    "name a folder elsewhere");
+      UniqueFd up(::openat(folder->get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!up.valid()) return fail(error_from_errno(errno, request_->url));
+      *folder = std::move(up);
+      const auto above = identity(*folder);
+      if (above == at) break;  // the root is its own parent
+      at = above;
+    }
+    return own == link;
+  }
+
   Result<Artifact> asked(RegistryClient& registry, const ImageReference& reference) {
     auto document = registry.manifest(reference.wanted());
     if (!document) return fail(std::move(document).error());
@@ -181,6 +228,11 @@ class Fetch {
     return list_tree(std::move(*opened), contents, request_->limits.files);
   }
 
+  FolderIdentity identity_of(const std::filesystem::path& folder) const {
+    const auto opened = host_->open(folder, O_RDONLY | O_DIRECTORY);
+    return opened ? identity(*opened) : FolderIdentity{};
+  }
+
   static std::string digest_of(const std::vector<ArtifactFile>& files) {
     ContentHash hash;
     for (const ArtifactFile& file : files) {
@@ -205,7 +257,11 @@ Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const Fet
   if (!lock) return fail(lock.error());
   if (auto tidied = tidy_store(host, *places, false); !tidied) return fail(std::move(tidied).error());
   Fetch fetch(host, request, world, *places);
-  return request.url.starts_with(kFileScheme) ? fetch.from_folder() : fetch.from_registry();
+  auto artifact = request.url.starts_with(kFileScheme) ? fetch.from_folder() : fetch.from_registry();
+  // Layers that came whole are kept for the next one; what was made of them may be as large again. That it
+  // cannot be removed is no news beside why it was not used, and the next one tries again.
+  if (!artifact) (void)remove_all(host, places->store() / kStaging);
+  return artifact;
 }
 
 }  // namespace ferry

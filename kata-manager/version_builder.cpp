@@ -68,13 +68,25 @@ class Builder {
     return {};
   }
 
-  Result<> download(const ArtifactLayer& layer) {
-    struct stat status {};
+  // Its digest held when it got its name; the disk and others may have changed it since.
+  bool is_whole(const ArtifactLayer& layer) const {
     const std::string name = layer.digest.file_name();
-    if (::fstatat(blobs_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
-      done_ += layer.size;  // it has this name since its digest held
+    UniqueFd fd(::openat(blobs_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    struct stat status {};
+    if (!fd.valid() || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+    if (static_cast<std::uint64_t>(status.st_size) != layer.size) return false;
+    auto blob = BlobFile::resume(std::move(fd), layer.digest, layer.size, name);
+    return blob && blob->holds();
+  }
+
+  Result<> download(const ArtifactLayer& layer) {
+    const std::string name = layer.digest.file_name();
+    if (is_whole(layer)) {
+      done_ += layer.size;
       return {};
     }
+    // Removed, not written over: a version that was made of it may share the file.
+    if (auto removed = remove_all(*host_, places_->store() / kBlobs / name); !removed) return removed;
     const std::string part = part_name(layer);
     UniqueFd fd(::openat(blobs_.get(), part.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!fd.valid() || ::fchmod(fd.get(), 0644) != 0) return fail(error_from_errno(errno, "make " + part));

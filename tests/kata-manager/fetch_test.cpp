@@ -111,6 +111,7 @@ TEST_F(Fetch, LeavesTheVersionInUseWhereTheNewOneCannotBeHad) {
   registry.image({{.content = test::tar_of({{.path = "c.toml", .symlink = "."}}),
                    .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"}});
   EXPECT_EQ(refusal().code, Errc::refused) << "a folder by way of a link";
+  EXPECT_FALSE(fs::exists(store() / "staging")) << "what is refused takes no room";
   EXPECT_EQ(seen("guest.img"), "guest");
 }
 
@@ -198,6 +199,35 @@ TEST_F(Fetch, UsesAFolderInTheVeryPlace) {
   EXPECT_EQ(seen("c.toml"), "a = 1\n");
 }
 
+TEST_F(Fetch, UsesAFolderInTheVeryPlaceByAnyPath) {
+  scratch.file("opt/artifacts/kata-gpu/c.toml", "a = 1\n");
+  scratch.file("opt/artifacts/kata-gpu/deep/c.toml", "a = 1\n");
+  scratch.link("other", "opt/artifacts");
+  for (const char* url : {"file:///opt/artifacts/kata-gpu/", "file:///opt//artifacts/./kata-gpu/",
+                          "file:///other/kata-gpu", "file:///other/kata-gpu/"}) {
+    request.url = url;
+    EXPECT_FALSE(must(fetch()).changed) << url;
+    EXPECT_EQ(seen("c.toml"), "a = 1\n") << url;
+    EXPECT_FALSE(fs::is_symlink(top() / "kata-gpu")) << url;
+  }
+  for (const char* url : {"file:///opt/artifacts/kata-gpu/deep", "file:///other/kata-gpu/deep/"}) {
+    request.url = url;
+    EXPECT_EQ(refusal().code, Errc::refused) << url;
+    EXPECT_EQ(seen("c.toml"), "a = 1\n") << url;
+  }
+}
+
+TEST_F(Fetch, UsesNoFolderOfItsOwnStore) {
+  const std::string digest = registry.image(layers());
+  must(fetch());
+  const std::string own = "file:///opt/artifacts/.ferry/kata-gpu/";
+  for (const auto& url : {own, own + folder_of(digest)}) {
+    request.url = url;
+    EXPECT_EQ(refusal().code, Errc::refused) << url;
+    EXPECT_EQ(seen("guest.img"), "guest") << url;
+  }
+}
+
 TEST_F(Fetch, TakesNoFolderThatIsNone) {
   scratch.file("srv/file", "x");
   for (const char* url : {"file:///srv/absent", "file:///srv/file"}) {
@@ -256,6 +286,19 @@ TEST_F(Fetch, TrustsNothingThatAnEarlierOneLeft) {
   EXPECT_EQ(must(host.list("opt/artifacts/kata-gpu")),
             (std::vector<std::string>{"configuration.toml", "guest.img"}));
   EXPECT_THAT(in_store(), ElementsAre(folder_of(digest), folder_of(digest) + ".json"));
+}
+
+TEST_F(Fetch, HashesABlobThatAnEarlierOneLeft) {
+  for (const char* left : {"guest", "GUEST", "gu", "guest and more"}) {
+    registry.image(layers());
+    scratch.file(fs::path("opt/artifacts/.ferry/kata-gpu/blobs") / folder_of(registry.first_blob()), left);
+    const auto asked = registry.asked(registry.first_blob());
+    must(fetch());
+    EXPECT_EQ(seen("guest.img"), "guest") << left;
+    const bool right = std::string_view(left) == "guest";
+    EXPECT_EQ(registry.asked(registry.first_blob()), asked + (right ? 0U : 1U)) << left;
+    must(remove_artifact(host, request.artifacts_dir, request.name));
+  }
 }
 
 TEST_F(Fetch, PutsAsideWhatASwitchThatWasKilledLeft) {
