@@ -15,6 +15,7 @@
 #include "kata-manager/fetch.h"
 #include "kata-manager/fetch_protocol.h"
 
+// AddressSanitizer reserves terabytes of addresses.
 #if defined(__SANITIZE_ADDRESS__)
 #define FERRY_SANITIZED
 #elif defined(__has_feature)
@@ -33,13 +34,14 @@ bool confine_ourselves() {
   // Credentials are in our memory.
   constexpr rlimit kNoCore{.rlim_cur = 0, .rlim_max = 0};
   if (::setrlimit(RLIMIT_CORE, &kNoCore) != 0) return false;
-#ifndef FERRY_SANITIZED  // AddressSanitizer reserves terabytes
+#ifndef FERRY_SANITIZED
   // Blobs go through in pieces; what libarchive keeps of an archive's headers has no bound of its own.
   constexpr rlim_t kMostMemory = 1ULL << 30;
   constexpr rlimit kMemory{.rlim_cur = kMostMemory, .rlim_max = kMostMemory};
-  if (::setrlimit(RLIMIT_AS, &kMemory) != 0) return false;
-#endif
+  return ::setrlimit(RLIMIT_AS, &kMemory) == 0;
+#else
   return true;
+#endif
 }
 
 std::string everything(std::FILE* from) {
