@@ -80,10 +80,10 @@ bool is_component(std::string_view part) {
   return true;
 }
 
+constexpr std::size_t kLongestRepository = 255;
+
 Fault fault_of_repository(std::string_view repository) {
-  constexpr std::size_t kLongest = 255;
   if (repository.empty()) return "the repository is missing";
-  if (repository.size() > kLongest) return fmt::format("the repository is longer than {} letters", kLongest);
   if (std::ranges::any_of(repository, is_upper))
     return fmt::format("repository '{}' has upper case letters", repository);
   std::size_t begin = 0;
@@ -156,6 +156,8 @@ Result<ImageReference> ImageReference::parse(std::string_view text) {
   reference.repository = std::string(rest);
   if (reference.registry == "docker.io" && rest.find('/') == std::string_view::npos)
     reference.repository.insert(0, "library/");
+  if (reference.repository.size() > kLongestRepository)
+    return wrong(fmt::format("the repository is longer than {} letters", kLongestRepository));
   return reference;
 }
 

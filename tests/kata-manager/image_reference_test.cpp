@@ -79,6 +79,7 @@ TEST(ImageReference, IsRefusedWithItsPartAndTheReason) {
       {"nvcr.io/a:1:2", "'1:2' is no tag"},
       {"nvcr.io/a:" + std::string(129, 't'), "is no tag"},
       {"nvcr.io/" + std::string(256, 'r'), "longer than 255 letters"},
+      {std::string(250, 'r'), "longer than 255 letters"},  // with library/ in front
       {"nvcr.io/a@", "'' is no digest"},
       {"nvcr.io/a@sha256:abc", "sha256 needs 64 lower-case hexadecimal digits"},
       {"nvcr.io/a@sha256:" + std::string(64, 'A'), "sha256 needs 64"},
