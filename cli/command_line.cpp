@@ -18,8 +18,8 @@ namespace ferry {
 namespace {
 
 constexpr const char* kFooter =
-    "Exit status: 0 done or already so, 1 failed, 2 wrong usage or invalid file, 3 `assert` found a "
-    "difference,\n"
+    "Exit status: 0 done or already so, 1 failed, 2 wrong usage or invalid file, 3 `assert` or `verify` "
+    "found a difference,\n"
     "4 refused: in use, or cannot be moved whole; nothing was written for that group.\n"
     "Data goes to stdout, talk to stderr.";
 
@@ -303,6 +303,7 @@ class CommandTree {
     kata->fallthrough();
     CLI::App* plan = add_verb(*kata, "plan",
                               "what install would do, with each file's difference; writes nothing", nullptr);
+    plan->add_flag("--explain", globals_.explain, "print the reason of each write");
     plan->callback([this] {
       globals_.dry_run = true;
       verb_ = [this](const Session& session) { return kata_install_verb(session, kata_); };
@@ -322,8 +323,11 @@ class CommandTree {
     uninstall->add_flag("--keep-artifacts", kata_.keep_artifacts, "leave the guests' kernels and images");
     uninstall->add_option("--wait", kata_.wait_seconds,
                           "seconds to wait for pods that run with them to end; at once refused without it");
-    with_runtime(add_verb(*kata, "status", "our runtimes, who knows them, and the pods that run with them",
-                          [this](const Session& session) { return kata_status_verb(session, kata_); }));
+    CLI::App* status =
+        add_verb(*kata, "status", "our runtimes, who knows them, and the pods that run with them",
+                 [this](const Session& session) { return kata_status_verb(session, kata_); });
+    with_runtime(status);
+    status->add_option("-f,--file", kata_.file, "the class file, where it says where the runtime is");
     with_runtime(with_class_file(
         add_verb(*kata, "verify", "are the classes of a file all there and known? 3 if not",
                  [this](const Session& session) { return kata_verify_verb(session, kata_); })));

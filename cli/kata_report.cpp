@@ -49,6 +49,18 @@ std::vector<FileChange> all_files(const KataReport& report) {
   return out;
 }
 
+/// Why a file is written.
+std::string reason_of(const KataReport& report, const FileChange& change) {
+  const bool is_katas =
+      std::ranges::find(report.setup.files, change.path, &FileChange::path) != report.setup.files.end();
+  if (is_katas && !change.after) return "its class is none any more";
+  if (is_katas && change.path.filename() == kKataDropIn)
+    return "what GPUs need of Kata, and what the class says";
+  if (is_katas) return "a copy of the artifact's, which has a folder of drop-ins of its own";
+  if (report.setup.handlers.empty()) return "as it was before the first runtime of ours";
+  return "of the places that would do the first in which the runtimes count and nothing else changes";
+}
+
 std::vector<std::string> all_notes(const KataReport& report) {
   std::vector<std::string> out = report.runtime.notes;
   out.insert(out.end(), report.setup.notes.begin(), report.setup.notes.end());
@@ -117,14 +129,17 @@ Shown show(const Session& session, const KataReport& report) {
     for (const FileChange& change : all_files(report))
       out.text += unified_diff(change.path.string(), change.before, change.after);
   }
+  if (session.explain) {
+    for (const FileChange& change : all_files(report))
+      out.text += fmt::format("{}  because: {}\n", change.path.string(), reason_of(report, change));
+  }
   for (const std::string& note : all_notes(report)) out.text += fmt::format("note: {}\n", note);
   out.text += ending(report);
   return out;
 }
 
-Shown show_status(const Session& /*session*/, const RuntimeAtHand& runtime,
-                  const std::vector<PlacedRuntime>& placed, const Result<RuntimeState>& state,
-                  const Result<std::vector<RunningPod>>& pods) {
+Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>& placed,
+                  const Result<RuntimeState>& state, const Result<std::vector<RunningPod>>& pods) {
   Shown out;
   out.document = {{"runtime", to_json(runtime)}, {"running", state.has_value()}, {"handlers", json::array()}};
   out.text = fmt::format("{}, {}\n", runtime.text(), runtime.place.configuration.string());

@@ -25,9 +25,8 @@ struct KataReport {
 };
 Shown show(const Session& session, const KataReport& report);
 
-Shown show_status(const Session& session, const RuntimeAtHand& runtime,
-                  const std::vector<PlacedRuntime>& placed, const Result<RuntimeState>& state,
-                  const Result<std::vector<RunningPod>>& pods);
+Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>& placed,
+                  const Result<RuntimeState>& state, const Result<std::vector<RunningPod>>& pods);
 
 /// What is missing to what a class file asks for; none: nothing.
 std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& plan,

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -44,7 +45,9 @@ Result<> load_modules(const Session& session, const KataOptions& options, const 
     if (auto r = session.writer->load_module(module); !r) {
       Error error = std::move(r).error().during(fmt::format("load module {}", module));
       if (error.hint.empty())
-        error.hint = "Kata's VMs need it; or say --no-modules if the kernel has it built in";
+        error.hint =
+            "Kata's VMs need it: install the kernel's modules; or --no-modules, if this root is no running "
+            "host's";
       return fail(std::move(error));
     }
   }
@@ -90,14 +93,28 @@ bool still_known(KataRuntime& runtime, KataReport& report) {
   return true;
 }
 
+// A file that was cut off to nothing asks for nothing, and would take every runtime away.
+Result<ClassFile> read_some_classes(const KataOptions& options) {
+  auto file = read_classes_for(options);
+  if (file && file->classes.empty()) {
+    return fail(Errc::invalid_config, options.file.string() + ": no runtime classes in it",
+                "`ferry kata uninstall` takes all of them away");
+  }
+  return file;
+}
+
 Result<KataReport> install(const Session& session, const KataOptions& options) {
-  const auto file = read_classes_for(options);
+  if (!session.dry_run) {
+    if (auto r = require_root(session); !r) return fail(std::move(r).error());
+  }
+  const auto file = read_some_classes(options);
   if (!file) return fail(Error(file.error()));
   auto runtime = kata_runtime(session, options, &*file);
   if (!runtime) return fail(std::move(runtime).error());
   const auto devices = kata_devices(session);
   if (!devices) return fail(Error(devices.error()));
   const auto known = [&](const KataClass& kata) { return known_artifact(session, *file, kata); };
+  std::map<std::string, Artifact> fetched;
   if (!session.dry_run) {
     // What is refused is refused before anything is fetched, and what is fetched before the host is locked: a
     // registry may take its time.
@@ -113,6 +130,7 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
       auto artifact = fetch_class(session, options, *file, kata);
       if (!artifact) return fail(std::move(artifact).error());
       for (const std::string& note : artifact->notes) fmt::print(stderr, "note: {}: {}\n", kata.name, note);
+      fetched.insert_or_assign(kata.name, std::move(*artifact));
     }
   }
   std::optional<NodeLock> lock;
@@ -121,13 +139,11 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
     if (!taken) return fail(std::move(taken).error());
     lock.emplace(std::move(*taken));
   }
-  const auto fetched = [&](const KataClass& kata) -> Result<std::optional<Artifact>> {
-    auto artifact = fetch_class(session, options, *file, kata);  // it is here now
-    if (!artifact) return fail(std::move(artifact).error());
-    return std::optional(std::move(*artifact));
+  const auto here = [&](const KataClass& kata) -> Result<std::optional<Artifact>> {
+    return std::optional(fetched.at(kata.name));
   };
   auto planned = plan_install(session, *file, *devices, runtime->at_hand,
-                              session.dry_run ? ArtifactOf(known) : ArtifactOf(fetched));
+                              session.dry_run ? ArtifactOf(known) : ArtifactOf(here));
   if (!planned) return planned;
   KataReport report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
@@ -160,13 +176,21 @@ bool knows_any_of_ours(const RuntimeState& state) {
       runtimes, [](const KnownRuntime& one) { return one.configuration.starts_with("/etc/ferry/kata/"); });
 }
 
+/// Absent: none was named.
+Result<std::optional<ClassFile>> read_classes_if_named(const KataOptions& options) {
+  if (options.file.empty()) return std::optional<ClassFile>();
+  auto file = read_classes_for(options);
+  if (!file) return fail(std::move(file).error());
+  return std::optional(std::move(*file));
+}
+
 Result<KataReport> uninstall(const Session& session, const KataOptions& options) {
-  std::optional<ClassFile> file;
-  if (!options.file.empty()) {
-    auto read = read_classes_for(options);
-    if (!read) return fail(std::move(read).error());
-    file = std::move(*read);
+  if (!session.dry_run) {
+    if (auto r = require_root(session); !r) return fail(std::move(r).error());
   }
+  const auto named = read_classes_if_named(options);
+  if (!named) return fail(Error(named.error()));
+  const auto& file = *named;
   auto runtime = kata_runtime(session, options, file ? &*file : nullptr);
   if (!runtime) return fail(std::move(runtime).error());
   const auto classes = classes_here(*session.host);
@@ -211,7 +235,8 @@ Result<KataReport> uninstall(const Session& session, const KataOptions& options)
   if (still_known(*runtime, report)) return report;
   if (auto r = write_kata_files(*session.host, report.setup.files); !r) return fail(std::move(r).error());
   if (options.keep_artifacts) return report;
-  const auto artifacts_dir = remembered_artifacts_dir(session);
+  const auto artifacts_dir = file ? Result<std::optional<std::filesystem::path>>(file->artifacts_dir)
+                                  : remembered_artifacts_dir(session);
   if (!artifacts_dir) return fail(Error(artifacts_dir.error()));
   const auto& folder = *artifacts_dir;
   if (!folder) return report;
@@ -238,17 +263,20 @@ ExitStatus kata_uninstall_verb(const Session& session, const KataOptions& option
 }
 
 ExitStatus kata_status_verb(const Session& session, const KataOptions& options) {
-  auto runtime = kata_runtime(session, options, nullptr);
+  const auto named = read_classes_if_named(options);
+  if (!named) return complain(named.error());
+  const auto& file = *named;
+  auto runtime = kata_runtime(session, options, file ? &*file : nullptr);
   if (!runtime) return complain(runtime.error());
   auto placed = placed_runtimes(*session.host, runtime->at_hand);
   if (!placed) return complain(placed.error());
   const auto state = runtime->asked->state();
   const auto pods = runtime->asked->pods();
-  return print(session, show_status(session, runtime->at_hand, *placed, state, pods));
+  return print(session, show_status(runtime->at_hand, *placed, state, pods));
 }
 
 ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) {
-  const auto file = read_classes_for(options);
+  const auto file = read_some_classes(options);
   if (!file) return complain(file.error());
   auto runtime = kata_runtime(session, options, &*file);
   if (!runtime) return complain(runtime.error());

@@ -49,11 +49,16 @@ Result<VgpuInventory> read_vgpus(const Session& session) {
   return scan_known_vgpus(*session.host, *inventory, session.rules);
 }
 
-Result<NodeLock> begin_change(const Session& session) {
+Result<> require_root(const Session& session) {
   if (::geteuid() != 0 && session.host->root() == "/") {
     return fail(Errc::failed, "this changes the host and needs root",
                 "run it with sudo, or add --dry-run to look only");
   }
+  return {};
+}
+
+Result<NodeLock> begin_change(const Session& session) {
+  if (auto r = require_root(session); !r) return fail(std::move(r).error());
   constexpr std::chrono::seconds kPatience{30};  // a move of many groups takes a few seconds
   return NodeLock::take(*session.host, kPatience);
 }

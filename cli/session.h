@@ -48,6 +48,9 @@ MoveContext move_context(const Session& session, const AcceleratorRules& rules);
 /// The host's GPUs and the vGPUs on them, as they are now.
 Result<VgpuInventory> read_vgpus(const Session& session);
 
+/// The first half of begin_change(), for verbs that take their time before they need the lock.
+Result<> require_root(const Session& session);
+
 /// For verbs that change the host: we must be root (where the host is this one), and nobody else may be
 /// changing it. The verb keeps the lock until it ends.
 Result<NodeLock> begin_change(const Session& session);

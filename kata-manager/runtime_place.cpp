@@ -94,7 +94,7 @@ Result<RuntimePlace> found_here(const HostFs& host) {
     if (!found.empty()) return fail(several(found, sign.what));
   }
   return fail(Errc::not_found, "no container runtime is here: neither containerd nor CRI-O",
-              "install one first, or name its configuration");
+              "install one first, or say which one it shall be: --runtime NAME");
 }
 
 }  // namespace

@@ -168,6 +168,25 @@ TEST_F(KataVerbs, AConfidentialClassIsRefusedWhereThereAreNoSuchVmsAndTheOthersC
   EXPECT_THAT(text(kMain), AllOf(HasSubstr("runtimes.kata-a]"), Not(HasSubstr("kata-a-snp"))));
 }
 
+TEST_F(KataVerbs, AFileThatWasCutOffTakesNothingAway) {
+  ASSERT_EQ(on_1_7({"install"}).status, 0);
+  const std::string installed = text(kMain);
+  for (const char* nothing : {"", "version: v2\n", "runtimeClasses: []\n"}) {
+    scratch.file("classes.yaml", nothing);
+    const auto again = on_1_7({"install"});
+    EXPECT_EQ(again.status, 2) << nothing;
+    EXPECT_THAT(again.err, AllOf(HasSubstr("no runtime classes in it"), HasSubstr("ferry kata uninstall")));
+    EXPECT_EQ(on_1_7({"verify"}).status, 2);
+  }
+  EXPECT_EQ(text(kMain), installed);
+}
+
+TEST_F(KataVerbs, SaysWhyEachFileIsWritten) {
+  EXPECT_THAT(on_1_7({"plan", "--explain"}).out,
+              AllOf(HasSubstr("/etc/containerd/config.toml  because: "),
+                    HasSubstr("/" + std::string(kDropIn) + "  because: what GPUs need of Kata")));
+}
+
 TEST_F(KataVerbs, CrioGetsAFileOfItsOwn) {
   classes("- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\"}\n", "runtime: {name: cri-o}\n");
   const auto installed = kata({"install"});
