@@ -9,10 +9,10 @@
 #include <memory>
 #include <vector>
 
+#include "common/event_loop.h"
 #include "common/host_fs.h"
 #include "kubevirt-plugin/allocate_gate.h"
 #include "kubevirt-plugin/allocation_core.h"
-#include "kubevirt-plugin/event_loop.h"
 #include "vfio/pod_device.h"
 
 namespace ferry {

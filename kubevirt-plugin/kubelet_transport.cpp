@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/directory_watch.h"
 #include "common/socket_file.h"
-#include "kubevirt-plugin/directory_watch.h"
 #include "kubevirt-plugin/register_call.h"
 #include "kubevirt-plugin/resource_server.h"
 #include "kubevirt-plugin/rpc_queue.h"

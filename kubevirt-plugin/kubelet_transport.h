@@ -13,11 +13,11 @@
 #include <set>
 #include <string>
 
+#include "common/event_loop.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "kubevirt-plugin/allocate_gate.h"
 #include "kubevirt-plugin/allocation_core.h"
-#include "kubevirt-plugin/event_loop.h"
 
 namespace ferry {
 

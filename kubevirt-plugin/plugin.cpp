@@ -14,17 +14,17 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/directory_watch.h"
+#include "common/event_loop.h"
 #include "common/startup_memory.h"
 #include "kubevirt-plugin/allocation_core.h"
 #include "kubevirt-plugin/cdi_files.h"
-#include "kubevirt-plugin/directory_watch.h"
-#include "kubevirt-plugin/event_loop.h"
 #include "kubevirt-plugin/kubelet_transport.h"
 #include "kubevirt-plugin/offered_file.h"
 #include "kubevirt-plugin/rpc_queue.h"
 #include "kubevirt-plugin/scanner.h"
 #include "kubevirt-plugin/sysfs_check.h"
-#include "kubevirt-plugin/uevents.h"
+#include "vfio/uevents.h"
 
 namespace ferry {
 namespace {

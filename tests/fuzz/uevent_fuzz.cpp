@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/uevent.h"
 #include "tests/fuzz/fuzz.h"
+#include "vfio/uevent.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   const auto event = parse_uevent(text);

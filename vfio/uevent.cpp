@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/uevent.h"
+#include "vfio/uevent.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/event_loop.h"
+#include "common/event_loop.h"
 
 #include <cerrno>
 #include <limits>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/directory_watch.h"
+#include "common/directory_watch.h"
 
 #include <array>
 #include <cerrno>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kubevirt-plugin/uevents.h"
+#include "vfio/uevents.h"
 
 #include <array>
 #include <cerrno>
@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "kubevirt-plugin/uevent.h"
+#include "vfio/uevent.h"
 
 namespace ferry {
 Result<Uevents> Uevents::open() {

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <csignal>
+#include <stop_token>
+#include <thread>
+
+namespace ferry {
+
+/// Turns SIGTERM and SIGINT into a stop request: blocked for the whole process, waited for by one thread.
+class StopOnSignal {
+ public:
+  StopOnSignal() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGTERM);
+    sigaddset(&signals_, SIGINT);
+    ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+    waiter_ = std::thread([this] {
+      int signal = 0;
+      ::sigwait(&signals_, &signal);
+      source_.request_stop();
+    });
+  }
+  StopOnSignal(const StopOnSignal&) = delete;
+  StopOnSignal& operator=(const StopOnSignal&) = delete;
+  StopOnSignal(StopOnSignal&&) = delete;
+  StopOnSignal& operator=(StopOnSignal&&) = delete;
+  ~StopOnSignal() {
+    ::pthread_kill(waiter_.native_handle(), SIGINT);  // what it waits for: it does not end the thread
+    waiter_.join();
+  }
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  sigset_t signals_{};
+  std::stop_source source_;
+  std::thread waiter_;
+};
+
+}  // namespace ferry
