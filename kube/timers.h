@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "common/event_loop.h"
+
+namespace ferry {
+
+/// What time it is, and what shall be done when: the process's loop, or a clock that a test turns.
+class Timers {
+ public:
+  using Clock = EventLoop::Clock;
+  using Timer = EventLoop::Timer;
+
+  Timers() = default;
+  Timers(const Timers&) = delete;
+  Timers& operator=(const Timers&) = delete;
+  Timers(Timers&&) = delete;
+  Timers& operator=(Timers&&) = delete;
+  virtual ~Timers() = default;
+
+  virtual Clock::time_point now() const = 0;
+  /// Runs `job` then, never from within this call.
+  virtual Timer at(Clock::time_point when, EventLoop::Job job) = 0;
+  /// That it has run or was never set is no error.
+  virtual void cancel(Timer timer) = 0;
+};
+
+/// Those of a loop, which must outlive this.
+class LoopTimers final : public Timers {
+ public:
+  explicit LoopTimers(EventLoop& loop) : loop_(loop) {}
+  Clock::time_point now() const override { return Clock::now(); }
+  Timer at(Clock::time_point when, EventLoop::Job job) override { return loop_.at(when, std::move(job)); }
+  void cancel(Timer timer) override { loop_.cancel(timer); }
+
+ private:
+  EventLoop& loop_;
+};
+
+}  // namespace ferry
