@@ -24,6 +24,8 @@ RuntimeChoice choice_of(const KataOptions& options, const ClassFile* file) {
   RuntimeChoice out = file == nullptr ? RuntimeChoice{} : file->runtime;
   // A place that is named here is not the one that the file has paths for, unless it names the same.
   if (options.runtime && options.runtime != out.name) out = {.name = options.runtime};
+  if (options.configuration) out.configuration = options.configuration;
+  if (options.socket) out.socket = options.socket;
   return out;
 }
 
@@ -168,7 +170,15 @@ Result<Artifact> fetch_class(const Session& session, const KataOptions& options,
                              .proxy = file.pull.proxy,
                              .no_proxy = file.pull.no_proxy};
   auto artifact = fetch(*session.host, request, Progress(kata.name));
-  if (!artifact) return fail(std::move(artifact).error().during(kata.place + ": " + kata.name));
+  if (!artifact) {
+    Error error = std::move(artifact).error().during(kata.place + ": " + kata.name);
+    if (!kata.artifacts.pull_secret.empty() && docker->empty())
+      error.hint = fmt::format(
+          "the Secret {} is not read here: put its .dockerconfigjson on the host and name it with "
+          "--docker-config, or `pull: {{dockerConfig: ...}}` in the class file",
+          kata.artifacts.pull_secret);
+    return fail(std::move(error));
+  }
   return artifact;
 }
 

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/k8s_kata_manager.h"
 #include "cli/nvidia_vgpu_dm.h"
 #include "cli/replaced_parse.h"
 #include "cli/verbs.h"
@@ -96,6 +97,7 @@ std::optional<int> run_replaced_program(std::string_view name, int argc, char** 
       {"vfio-manage", vfio_manage},
       {"driver-manager", driver_manager},
       {"nvidia-vgpu-dm", nvidia_vgpu_dm},
+      {"k8s-kata-manager", k8s_kata_manager},
   };
   const auto found = kPrograms.find(std::filesystem::path(name).filename().string());
   if (found == kPrograms.end()) return std::nullopt;

@@ -101,6 +101,8 @@ struct KataOptions {
   std::filesystem::path file;                          ///< the class file, or a ConfigMap; "-" is stdin
   bool lenient = false;                                ///< Reading::lenient, for NVIDIA's file
   std::optional<std::string> runtime;                  ///< name of a RuntimePlace
+  std::optional<std::filesystem::path> configuration;  ///< of containerd, on the host; instead of the place's
+  std::optional<std::filesystem::path> socket;         ///< likewise
   std::optional<std::string> containerd_version;       ///< ContainerdRelease::parse()
   std::optional<std::filesystem::path> docker_config;  ///< on the host; instead of the class file's
   bool no_restart = false;                             ///< write files only

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -28,7 +29,12 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
   ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
-  if (options.own_session) ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  // Signals that we wait for in our own way are the child's to die of.
+  sigset_t none;
+  sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  const int session = options.own_session ? POSIX_SPAWN_SETSID : 0;
+  ::posix_spawnattr_setflags(&attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | session));
 
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);

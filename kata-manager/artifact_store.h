@@ -61,7 +61,4 @@ Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::
 /// Removes a file, a link or a folder with all that is in it; that it is not there is no error.
 Result<> remove_all(const HostFs& host, const std::filesystem::path& path);
 
-/// The lock of artifacts_dir, held until it is closed. Errc::refused: somebody else has it, and who.
-Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top);
-
 }  // namespace ferry

@@ -27,6 +27,7 @@
 
 #include "common/host_fs.h"
 #include "common/result.h"
+#include "common/unique_fd.h"
 
 namespace ferry {
 
@@ -121,6 +122,10 @@ std::filesystem::path fetch_program();
 Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
                        const std::function<void(const FetchProgress&)>& told = {},
                        const std::filesystem::path& program = fetch_program());
+
+/// The lock of a folder of artifacts, relative to the host's root and there: <top>/k8s-kata-manager.pid, with
+/// our process ID in it, held until it is closed. Errc::refused: somebody else has it, and who.
+Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top);
 
 /// The version in use, as it was recorded; absent: there is none of ours (a folder that somebody else put
 /// there, a file:// one included, is not). Asks no registry and reads no file's content.

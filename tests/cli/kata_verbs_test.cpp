@@ -181,6 +181,11 @@ TEST_F(KataVerbs, AFileThatWasCutOffTakesNothingAway) {
   EXPECT_EQ(text(kMain), installed);
 }
 
+TEST_F(KataVerbs, SaysThatAPullSecretIsNotReadWhereItIsMissed) {
+  classes("- name: kata-a\n  artifacts: {url: \"127.0.0.1:1/kata:1\", pullSecret: kata-pull}\n");
+  EXPECT_THAT(on_1_7({"install"}).err, AllOf(HasSubstr("Secret kata-pull"), HasSubstr("--docker-config")));
+}
+
 TEST_F(KataVerbs, SaysWhyEachFileIsWritten) {
   EXPECT_THAT(on_1_7({"plan", "--explain"}).out,
               AllOf(HasSubstr("/etc/containerd/config.toml  because: "),

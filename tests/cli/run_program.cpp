@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cli/run_program.h"
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include "tests/support/scratch_directory.h"
 
@@ -69,6 +73,45 @@ ProgramResult run_ferry_as(const std::string& name, const std::vector<std::strin
   std::vector<std::string> words = {name};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return run(std::move(words), environment, 0);
+}
+
+RunningProgram::RunningProgram(const std::string& name, const std::vector<std::string>& arguments,
+                               std::vector<std::string> environment) {
+  std::vector<std::string> words = {name};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const auto argv = pointers(words);
+  const auto envp = pointers(environment);
+  pid_ = ::fork();
+  if (pid_ != 0) return;
+  const int null = ::open("/dev/null", O_RDWR);
+  if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(null, 1) < 0 || ::dup2(null, 2) < 0) ::_exit(126);
+  ::execve(FERRY_PROGRAM, argv.data(), envp.data());
+  ::_exit(127);
+}
+
+RunningProgram::~RunningProgram() {
+  if (pid_ > 0) end_by(SIGKILL);
+}
+
+bool RunningProgram::until(const std::function<bool()>& there) {
+  constexpr std::chrono::seconds kPatience{30};
+  constexpr std::chrono::milliseconds kBetweenLooks{5};
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!there()) {
+    siginfo_t ended{};
+    if (::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        ended.si_pid != 0 || std::chrono::steady_clock::now() > end)
+      return false;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return true;
+}
+
+int RunningProgram::end_by(int signal) {
+  int status = 0;
+  ::kill(pid_, signal);
+  const bool reaped = ::waitpid(std::exchange(pid_, -1), &status, 0) > 0;
+  return reaped && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 ProgramResult run_ferry_into(const std::string& file, const std::vector<std::string>& arguments) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,27 @@ ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user
 /// Runs it under another name, with `environment` ("NAME=value") alone.
 ProgramResult run_ferry_as(const std::string& name, const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {});
+
+/// `ferry` under another name, until it is told to end.
+class RunningProgram {
+ public:
+  RunningProgram(const std::string& name, const std::vector<std::string>& arguments,
+                 std::vector<std::string> environment = {});
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+  RunningProgram(RunningProgram&&) = delete;
+  RunningProgram& operator=(RunningProgram&&) = delete;
+  ~RunningProgram();  ///< kills it
+
+  int pid() const { return pid_; }
+  /// Whether `there` comes to be true while it runs; half a minute at most.
+  bool until(const std::function<bool()>& there);
+  /// Sends a signal and waits for the end. The exit status; -1: did not exit by itself.
+  int end_by(int signal);
+
+ private:
+  int pid_ = -1;
+};
 
 /// Runs `ferry` with its standard output on a file that is there ("/dev/full").
 ProgramResult run_ferry_into(const std::string& file, const std::vector<std::string>& arguments);

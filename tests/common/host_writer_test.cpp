@@ -3,6 +3,7 @@
 #include "common/host_writer.h"
 
 #include <algorithm>
+#include <csignal>
 #include <fcntl.h>
 #include <map>
 #include <optional>
@@ -393,6 +394,17 @@ TEST_F(StuckChildTest, HoldsNothingOfOurs) {
 
   lock.reset();
   EXPECT_TRUE(NodeLock::take(host_, 0ms)) << "the stuck child keeps the node's lock";
+}
+
+TEST_F(StuckChildTest, DoesNotInheritWhichSignalsWeWaitFor) {
+  sigset_t waited_for;
+  sigset_t before;
+  sigemptyset(&waited_for);
+  sigaddset(&waited_for, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &waited_for, &before);
+  EXPECT_FALSE(hang());
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_THAT(must(HostFs("/").read_file(proc("status"))), HasSubstr("SigBlk:\t0000000000000000\n"));
 }
 
 TEST_F(StuckChildTest, DoesNotKeepOtherWritesBack) {
