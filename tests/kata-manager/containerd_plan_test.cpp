@@ -3,13 +3,18 @@
 #include "kata-manager/containerd_plan.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "common/text_diff.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -20,7 +25,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const std::filesystem::path kCorpus = FERRY_SOURCE_DIR "/tests/fixtures/containerd/corpus";
+// corpus/ is what containerd was measured with, real/ what its releases themselves write.
+const std::filesystem::path kCases = FERRY_SOURCE_DIR "/tests/fixtures/containerd";
 
 const std::vector<std::string>& releases() {
   static const std::vector<std::string> all = {"1.6.20", "1.6.39",       "1.7.24", "1.7.34",
@@ -62,41 +68,52 @@ void carry_out(const RuntimePlan& plan, ConfigFiles& files) {
 
 std::vector<std::string> all_cases() {
   std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(kCorpus))
-    out.push_back(entry.path().filename());
+  for (const char* kind : {"corpus", "real"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(kCases / kind))
+      out.push_back(std::string(kind) + "/" + entry.path().filename().string());
+  }
   std::ranges::sort(out);
   return out;
 }
 
+/// A case's files on a host: those that were measured lie side by side on one.
+struct CaseHost {
+  explicit CaseHost(const std::filesystem::path& name)
+      : host(name.parent_path() == "real" ? kCases / name : kCases / name.parent_path()),
+        folder(name.parent_path() == "real" ? "/etc/containerd" : "/" / name.filename()) {}
+  ContainerdSetup setup(const std::string& release) const {
+    return {.release = test::must(ContainerdRelease::parse(release)), .main = folder / "config.toml"};
+  }
+  HostFs host;
+  std::filesystem::path folder;
+};
+
 class Corpus : public testing::TestWithParam<std::string> {
  protected:
-  static ContainerdSetup setup(const std::string& release) {
-    return {.release = test::must(ContainerdRelease::parse(release)),
-            .main = "/" + GetParam() + "/config.toml"};
-  }
+  ContainerdSetup setup(const std::string& release) const { return at.setup(release); }
   /// Every file of the case that can be read.
-  static std::map<std::filesystem::path, std::string> contents(const ConfigFiles& files) {
+  std::map<std::filesystem::path, std::string> contents(const ConfigFiles& files) const {
     std::map<std::filesystem::path, std::string> out;
     for (const char* pattern : {"*", "conf.d/*"}) {
-      for (const auto& path : test::must(files.glob(std::filesystem::path("/") / GetParam() / pattern))) {
+      for (const auto& path : test::must(files.glob(at.folder / pattern))) {
         if (auto text = files.read(path)) out.emplace(path, *text);
       }
     }
     return out;
   }
-  const HostFs host{kCorpus};
+  const CaseHost at{GetParam()};
 };
 
 INSTANTIATE_TEST_SUITE_P(All, Corpus, testing::ValuesIn(all_cases()), [](const auto& row) {
   std::string name = row.param;
-  std::ranges::replace(name, '-', '_');
+  for (const char odd : {'-', '/', '.'}) std::ranges::replace(name, odd, '_');
   return name;
 });
 
 TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
   for (const std::string& release : releases()) {
     SCOPED_TRACE(release);
-    ConfigFiles files(host);
+    ConfigFiles files(at.host);
     const auto before = contents(files);
     const auto was = predict_containerd(setup(release).release, files, setup(release).main);
     const auto plan = plan_containerd(setup(release), files, ours_for(release));
@@ -128,6 +145,29 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
     EXPECT_EQ(contents(files), before) << "byte for byte";
     EXPECT_THAT(test::must(plan_containerd(setup(release), files, {})).changes, IsEmpty());
   }
+}
+
+// Every line that is written into what releases write by themselves. FERRY_GOLDEN=write writes the file anew.
+TEST(RealFiles, GetTheseLines) {
+  std::string differences;
+  for (const std::string& name : all_cases()) {
+    if (!name.starts_with("real/")) continue;
+    const std::string release = name.substr(5, name.find('-') - 5);
+    const CaseHost at(name);
+    const auto plan = plan_containerd(at.setup(release), ConfigFiles(at.host), ours_for(release));
+    if (!plan) {
+      differences += name + ": " + plan.error().message + "\n";
+      continue;
+    }
+    for (const FileChange& change : plan->changes)
+      differences += unified_diff("/" + name + change.path.string(), change.before, change.after);
+  }
+  const auto golden = kCases / "real-installed.diff";
+  const char* const wish = std::getenv("FERRY_GOLDEN");  // NOLINT(concurrency-mt-unsafe): one thread
+  if (wish != nullptr && std::string_view(wish) == "write")
+    std::ofstream(golden, std::ios::binary) << differences;
+  std::ifstream in(golden, std::ios::binary);
+  EXPECT_EQ(differences, std::string(std::istreambuf_iterator<char>(in), {}));
 }
 
 /// A host of one test's own.

@@ -6,8 +6,10 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -22,7 +24,30 @@
 namespace ferry {
 namespace {
 
-const std::filesystem::path kCorpus = FERRY_SOURCE_DIR "/tests/fixtures/containerd/corpus";
+const std::filesystem::path kCases = FERRY_SOURCE_DIR "/tests/fixtures/containerd";
+
+std::vector<std::filesystem::path> all_cases() {
+  std::vector<std::filesystem::path> out;
+  for (const char* kind : {"corpus", "real"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(kCases / kind)) out.push_back(entry.path());
+  }
+  return out;
+}
+
+/// The main file of a copy of a case; one that imports itself does so where it lies now.
+std::filesystem::path main_of(const std::filesystem::path& folder) {
+  if (std::filesystem::exists(folder / "config.toml") || !std::filesystem::exists(folder / "etc"))
+    return folder / "config.toml";
+  constexpr std::string_view kUsual = "/etc/containerd/config.toml";
+  const std::filesystem::path main = folder / "etc/containerd/config.toml";
+  std::ifstream in(main, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  for (auto at = text.find(kUsual); at != std::string::npos;
+       at = text.find(kUsual, at + main.native().size()))
+    text.replace(at, kUsual.size(), main.native());
+  std::ofstream(main, std::ios::binary) << text;
+  return main;
+}
 
 struct Program {
   ContainerdRelease release;
@@ -80,12 +105,12 @@ TEST_F(RealContainerd, KnowsOurRuntimesAndNothingElseIsChanged) {
   for (const Program& program : programs()) {
     ours[1].snapshotter.reset();
     if (program.release.has_runtime_snapshotters()) ours[1].snapshotter = "nydus";
-    for (const auto& entry : std::filesystem::directory_iterator(kCorpus)) {
-      SCOPED_TRACE(program.release.text() + " " + entry.path().filename().string());
-      const auto folder = scratch.path() / entry.path().filename();
+    for (const auto& path : all_cases()) {
+      SCOPED_TRACE(program.release.text() + " " + path.filename().string());
+      const auto folder = scratch.path() / path.filename();
       std::filesystem::remove_all(folder);
-      std::filesystem::copy(entry.path(), folder, std::filesystem::copy_options::recursive);
-      const auto main = folder / "config.toml";
+      std::filesystem::copy(path, folder, std::filesystem::copy_options::recursive);
+      const auto main = main_of(folder);
       if (!std::filesystem::exists(main)) continue;
       const HostFs host("/");
       const ContainerdSetup setup{.release = program.release, .main = main};
