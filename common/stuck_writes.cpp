@@ -7,6 +7,7 @@
 
 #include "common/boot_id.h"
 #include "common/pid_namespace.h"
+#include "common/whole_json.h"
 
 namespace ferry {
 namespace {
@@ -68,9 +69,8 @@ bool has_ended(const HostFs& host, int pid, const nlohmann::json& record, const 
 }
 
 Record parse(const HostFs& host, const std::string& text, const Present& now) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (!json.is_object()) return {};
   try {
+    const auto json = parse_whole_json(text);
     Record out{.write = {.pid = json.at("pid").get<int>(),
                          .act = json.at("act").get<std::string>(),
                          .value = json.at("value").get<std::string>(),

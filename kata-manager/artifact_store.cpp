@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/whole_json.h"
 #include "kata-manager/digest.h"
 #include "kata-manager/runtime_handler.h"
 
@@ -87,7 +88,7 @@ Result<Artifact> read_record(const HostFs& host, const std::filesystem::path& ar
     return fail(Errc::not_found, fmt::format("/{} is not there", path.string()));
   if (!text) return fail(text.error());
   try {
-    const json record = json::parse(*text);
+    const json record = parse_whole_json(*text);
     if (record.at("version").get<int>() != kVersionOfFormat)
       return fail(Errc::malformed_host,
                   fmt::format("/{}: written by another version of ferry", path.string()));

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/whole_json.h"
+
 namespace ferry {
 namespace {
 
@@ -133,7 +135,7 @@ std::string job_text(const FetchJob& job) {
 
 Result<FetchJob> read_job(std::string_view text) {
   try {
-    return job_of(json::parse(text));
+    return job_of(parse_whole_json(text));
   } catch (const json::exception& error) {
     // Its number alone: what the library says may end in a piece of the credentials.
     return fail(Errc::malformed_host,
@@ -173,7 +175,7 @@ std::string told_text(const Error& error) {
 
 Result<FetchTold> read_told(std::string_view line) {
   try {
-    const json value = json::parse(line);
+    const json value = parse_whole_json(line);
     FetchTold told;
     if (value.contains("progress")) {
       const json& progress = value.at("progress");

@@ -2,6 +2,8 @@
 #include "kata-manager/toml_strings.h"
 
 #include <algorithm>
+#include <cctype>
+#include <string>
 
 namespace ferry {
 namespace {
@@ -30,20 +32,75 @@ std::size_t behind_string(std::string_view text, std::size_t at) {
   return text.size();
 }
 
+bool is_bare(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '+';
+}
+
+/// Follows a text from one sign to the next as far as is needed to know where a string may begin: a quote in
+/// the middle of a value begins none.
+class Place {
+ public:
+  void step(char c) {
+    if (c == ' ' || c == '\t' || c == '\r') return;
+    if (c == '\n') return begin_line();
+    if (c == '=' || c == ',') {
+      begun_ = false;
+      in_value_ = c == '=' || (!open_.empty() && open_.back() == '[');
+    } else if (c == '[' || c == '{') {
+      open(c);
+    } else if (c == ']' || c == '}') {
+      if (!open_.empty()) open_.pop_back();
+      begun_ = true;
+      in_value_ = true;
+    } else {
+      begun_ = true;
+    }
+    last_ = c;
+  }
+  void begin_line() {
+    last_ = '\n';
+    if (!open_.empty()) return;
+    in_value_ = false;
+    begun_ = false;
+  }
+  /// Of a key each part may be one, of a value the whole.
+  bool may_begin_string() const { return in_value_ ? !begun_ : !is_bare(last_); }
+
+ private:
+  void open(char c) {
+    const bool header = c == '[' && !in_value_ && open_.empty();
+    begun_ = false;
+    if (header) {
+      last_ = c;
+      return;  // of a table: keys, up to the end of the line
+    }
+    open_ += c;
+    in_value_ = c == '[';
+  }
+
+  std::string open_;       // brackets of values
+  bool in_value_ = false;  // else in a key
+  bool begun_ = false;     // the value has
+  char last_ = '\n';       // that is no blank
+};
+
 }  // namespace
 
 std::optional<std::size_t> stray_character(std::string_view text) {
   constexpr unsigned char kFirstAboveAscii = 0x80;
+  Place place;
   std::size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
   while (at < text.size()) {
     const char c = text[at];
     if (c == '#') {
       at = std::min(text.find('\n', at), text.size());
-    } else if (c == '"' || c == '\'') {
+    } else if ((c == '"' || c == '\'') && place.may_begin_string()) {
       at = behind_string(text, at);
+      place.step('"');
     } else if (static_cast<unsigned char>(c) >= kFirstAboveAscii) {
       return at;
     } else {
+      place.step(c);
       ++at;
     }
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/whole_json.h"
 #include "mdev/nvml.h"
 
 namespace ferry {
@@ -100,7 +101,12 @@ Result<json> ask(HostWriter& writer, const PciAddress& gpu, const std::string& a
                                    .what = what},
                                   changes ? kWriteDeadline : kReadPatience);
   if (!answer) return fail(Error(answer.error()));
-  json said = json::parse(*answer, nullptr, false);
+  json said;
+  try {
+    said = parse_whole_json(*answer);
+  } catch (const json::exception&) {
+    said = nullptr;  // as any other answer that is no object
+  }
   if (!said.is_object()) return fail(Errc::failed, what + ": the answer cannot be read");
   if (said.contains("error")) return fail(error_from(said["error"]).during(gpu.text()));
   return said;
@@ -174,7 +180,7 @@ Result<> CalledGpuManagement::set_mig(const PciAddress& gpu, bool on) {
 std::string answer_gpu_call(GpuManagement& management, std::string_view request) {
   json answer;
   try {
-    answer = answered(management, json::parse(request));
+    answer = answered(management, parse_whole_json(request));
   } catch (const json::exception& exception) {
     answer = {
         {"error", to_json({.code = make_error_code(Errc::usage), .message = exception.what(), .hint = {}})}};

@@ -8,6 +8,7 @@
 
 #include "common/boot_id.h"
 #include "common/version.h"
+#include "common/whole_json.h"
 
 namespace ferry {
 namespace {
@@ -41,7 +42,7 @@ Result<OneRecord> parse(const std::string& text, const std::filesystem::path& pa
                 "the file says which drivers to give back; mend it, or remove it to give them up");
   };
   try {
-    const json record = json::parse(text);
+    const json record = parse_whole_json(text);
     if (record.at("version").get<int>() != kVersionOfFormat)
       return broken("written by another version of ferry");
     OneRecord out;

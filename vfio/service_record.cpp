@@ -8,6 +8,7 @@
 
 #include "common/boot_id.h"
 #include "common/version.h"
+#include "common/whole_json.h"
 #include "vfio/release.h"
 
 namespace ferry {
@@ -59,7 +60,7 @@ Result<ServiceRecord> read_service_record(const HostFs& host) {
     return fail(Error(text.error()));
   }
   try {
-    const json record = json::parse(*text);
+    const json record = parse_whole_json(*text);
     if (record.at("version").get<int>() != kVersionOfFormat)
       return broken("written by another version of ferry");
     if (record.at("boot_id").get<std::string>() != boot_id(host).value_or("")) {

@@ -84,7 +84,11 @@ PciIds ids_of(const Json& value) {
 
 Domain domain_of(const Json& value) {
   Domain domain{.name = value.at("name"), .uuid = value.at("uuid"), .pid = {}, .pci = {}, .mdev = {}};
-  if (value.contains("pid")) domain.pid = value["pid"].get<int>();
+  if (value.contains("pid")) {
+    // What is no whole number to the library is one with a fraction, or beyond 64 bits: undefined as an int.
+    if (!value["pid"].is_number_integer()) throw Unreadable{value["pid"].dump() + " is no process ID"};
+    domain.pid = value["pid"].get<int>();
+  }
   for (const Json& address : value.at("pci")) domain.pci.push_back(address_of(address));
   domain.mdev = value.at("mdev").get<std::vector<std::string>>();
   return domain;

@@ -180,6 +180,11 @@ INSTANTIATE_TEST_SUITE_P(
         R"({"version":1,"pid":700,"act":"a","value":"v","boot_id":"11111111-0000-4000-8000-000000000000",
             "start_time":"4242","pid_namespace":7})",
         R"({"version":1,"pid":700,"act":"a","value":"v","boot_id":"11111111-0000-4000-8000-000000000000",
+            "pid_namespace":"pid:[4026531836]"})",
+        R"({"version":1,"pid":700.5,"act":"a","value":"v","boot_id":"11111111-0000-4000-8000-000000000000",
+            "start_time":"4242","pid_namespace":"pid:[4026531836]"})",
+        R"({"version":1,"pid":700000000000000000000,"act":"a","value":"v",
+            "boot_id":"11111111-0000-4000-8000-000000000000","start_time":"4242",
             "pid_namespace":"pid:[4026531836]"})"));
 
 TEST(StuckWrite, ConcernsTheDeviceThatItsPathOrValueNames) {

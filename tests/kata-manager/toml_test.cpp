@@ -45,10 +45,17 @@ TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
   for (const char* good :
        {"# \xc3\xa4\na = 1\n", "a = \"\xc3\xa4\\\"\xc3\xa4\"\n", "a = '\xc3\xa4\\' # \xc3\xa4\n",
         "a = \"\"\"\n\xc3\xa4\"\"\xc3\xa4\n\"\"\"\"\"\nb = 1\n", "a = '''\xc3\xa4\n''''\n",
-        "\"\xc3\xa4\" = 1\n", "\xef\xbb\xbf\x61 = 1\n"})
+        "\"\xc3\xa4\" = 1\n", "\xef\xbb\xbf\x61 = 1\n", "0.\"\xc3\xa4\".b = 1\r\n",
+        "[a . '\xc3\xa4']\n[[b.\"\xc3\xa4\"]]\n[c]\n'\xc3\xa4'.d = 1\n",
+        "a = [\"\xc3\xa4\", [ '\xc3\xa4' ],\n  \"\xc3\xa4\", # \xc3\xa4\n]\n\"\xc3\xa4\" = 1\n",
+        "a = {b = [\"\xc3\xa4\"], c.'\xc3\xa4' = {'\xc3\xa4' = \"\xc3\xa4\"}, '\xc3\xa4' = 1}\n"})
     EXPECT_TRUE(parse_toml(good, "f.toml")) << good;
   for (const char* bad :
-       {"\xc3\xa4 = 1\n", "a = 1\xc2\xa0\n", "a = \"\" \xc3\xa4\n", "[p\xef\xbb\xba", "a = '\n\xc3\xa4"})
+       {"\xc3\xa4 = 1\n", "a = 1\xc2\xa0\n", "a = \"\" \xc3\xa4\n", "[p\xef\xbb\xba", "a = '\n\xc3\xa4",
+        // A quote within a value begins no string.
+        "a =0\"\xc3\xa4\"\n", "a = 0.\"\xc3\xa4\"\n", "a = [0.'\xc3\xa4']\n",
+        "a = [\n1,\n  t.\"\xc3\xa4\"]\n", "a = {b = 1.'\xc3\xa4'}\n", "a = {b = [2.\"\xc3\xa4\"]}\n",
+        "a\"\xc3\xa4\" = 1\n"})
     EXPECT_THAT(parse_toml(bad, "f.toml").error().message,
                 testing::HasSubstr("a character above ASCII needs quotes"))
         << bad;
