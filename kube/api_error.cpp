@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/api_error.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+class Category final : public std::error_category {
+ public:
+  const char* name() const noexcept override { return "kubernetes"; }
+  std::string message(int value) const override {
+    switch (static_cast<ApiErrc>(value)) {
+      case ApiErrc::invalid:
+        return "invalid";
+      case ApiErrc::unauthorized:
+        return "unauthorized";
+      case ApiErrc::forbidden:
+        return "forbidden";
+      case ApiErrc::not_found:
+        return "not found";
+      case ApiErrc::already_exists:
+        return "already exists";
+      case ApiErrc::conflict:
+        return "conflict";
+      case ApiErrc::expired:
+        return "expired";
+      case ApiErrc::too_many_requests:
+        return "too many requests";
+      case ApiErrc::server_fault:
+        return "the API server's fault";
+      case ApiErrc::unexpected:
+        return "unexpected answer";
+    }
+    return "unknown";
+  }
+};
+
+// A proxy in between may say anything at any length: a line that a terminal can show.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kEnough = 500;
+  std::string out(text.substr(0, kEnough));
+  std::ranges::replace_if(
+      out, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
+  out.erase(out.find_last_not_of(' ') + 1);
+  return out;
+}
+
+std::string text_in(const json& object, const char* key) {
+  if (!object.is_object()) return {};
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+ApiErrc meaning_of(int status, std::string_view reason) {
+  if (status == 409) return reason == "AlreadyExists" ? ApiErrc::already_exists : ApiErrc::conflict;
+  switch (status) {
+    case 400:
+    case 413:
+    case 415:
+    case 422:
+      return ApiErrc::invalid;
+    case 401:
+      return ApiErrc::unauthorized;
+    case 403:
+      return ApiErrc::forbidden;
+    case 404:
+      return ApiErrc::not_found;
+    case 410:
+      return ApiErrc::expired;
+    case 429:
+      return ApiErrc::too_many_requests;
+    default:
+      return status >= 500 && status < 600 ? ApiErrc::server_fault : ApiErrc::unexpected;
+  }
+}
+
+std::string hint_for(ApiErrc code, const Asked& asked) {
+  if (code == ApiErrc::unauthorized)
+    return "the token or client certificate is not, or no longer, one that this cluster knows";
+  if (code != ApiErrc::forbidden) return {};
+  const auto slash = asked.kind.api_version.find('/');
+  const auto group = slash == std::string_view::npos ? "" : asked.kind.api_version.substr(0, slash);
+  return fmt::format("the role bound to our account lacks the verb {} on {}{}{} in the API group \"{}\"",
+                     asked.verb, asked.kind.plural, asked.subresource.empty() ? "" : "/", asked.subresource,
+                     group);
+}
+
+Error error_of(int status, std::string_view reason, std::string_view said, const Asked& asked) {
+  const auto code = meaning_of(status, reason);
+  auto message = fmt::format("{} {}: the API server answers {}", asked.verb, asked.object, status);
+  if (!reason.empty()) message += " " + shown(reason);
+  if (!said.empty()) message += ": " + shown(said);
+  return {.code = make_error_code(code), .message = std::move(message), .hint = hint_for(code, asked)};
+}
+
+}  // namespace
+
+const std::error_category& api_category() noexcept {
+  static const Category category;
+  return category;
+}
+
+std::error_code make_error_code(ApiErrc code) noexcept {
+  return {static_cast<int>(code), api_category()};
+}
+
+Error error_of(const ApiReply& reply, const Asked& asked) {
+  const auto status = json::parse(reply.body, nullptr, false);
+  if (!status.is_object()) return error_of(reply.status, "", reply.body, asked);
+  return error_of(reply.status, text_in(status, "reason"), text_in(status, "message"), asked);
+}
+
+Error error_of(const json& status, const Asked& asked) {
+  const auto reason = text_in(status, "reason");
+  int code = 0;
+  if (status.is_object())
+    if (const auto found = status.find("code"); found != status.end() && found->is_number_integer())
+      code = static_cast<int>(std::clamp<std::int64_t>(found->get<std::int64_t>(), 0, 999));
+  // Older servers send the reason alone.
+  if (code == 0 && (reason == "Expired" || reason == "Gone")) code = 410;
+  return error_of(code, reason, text_in(status, "message"), asked);
+}
+
+Result<json> object_of(std::string_view body, const Asked& asked) {
+  auto parsed = json::parse(body, nullptr, false);
+  if (parsed.is_object()) return parsed;
+  return fail(Errc::malformed_host, fmt::format("{} {}: the API server's answer is no JSON object",
+                                                asked.verb, asked.object));
+}
+
+bool may_mend(const Error& error) noexcept {
+  return error.code == Errc::unreachable || error.code == ApiErrc::too_many_requests ||
+         error.code == ApiErrc::server_fault;
+}
+
+}  // namespace ferry

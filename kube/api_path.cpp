@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/api_path.h"
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+// What the API machinery itself holds names to, whatever the kind (IsValidPathSegmentName), and etcd's bound.
+bool can_be_a_name(std::string_view name) {
+  constexpr std::size_t kLongest = 253;
+  return !name.empty() && name.size() <= kLongest && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/%\0", 3)) == std::string_view::npos;
+}
+
+Result<> check_name(std::string_view name, std::string_view whose) {
+  if (can_be_a_name(name)) return {};
+  return fail(Errc::usage, fmt::format("'{}' cannot be the name of a {}", name, whose));
+}
+
+// The core API has no group, and a place of its own.
+std::string root_of(ApiKind kind) {
+  const bool core = kind.api_version.find('/') == std::string_view::npos;
+  return fmt::format("/{}/{}", core ? "api" : "apis", kind.api_version);
+}
+
+// In a field selector these divide terms.
+std::string selector_value(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == ',' || c == '=') out.push_back('\\');
+    out.push_back(c);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string ObjectRef::text() const {
+  return space.empty() ? fmt::format("{} {}", kind.kind, name)
+                       : fmt::format("{} {}/{}", kind.kind, space, name);
+}
+
+std::string Selection::text() const {
+  std::string out(kind.kind);
+  if (!space.empty()) out += " in " + space;
+  for (const auto& selector : {fields, labels})
+    if (!selector.empty()) out += " " + selector;
+  return out;
+}
+
+ObjectRef node_ref(std::string name) {
+  return {.kind = kNodes, .name = std::move(name)};
+}
+
+ObjectRef config_map_ref(std::string space, std::string name) {
+  return {.kind = kConfigMaps, .space = std::move(space), .name = std::move(name)};
+}
+
+ObjectRef pod_ref(std::string space, std::string name) {
+  return {.kind = kPods, .space = std::move(space), .name = std::move(name)};
+}
+
+Selection only(const ObjectRef& object) {
+  return {.kind = object.kind, .space = object.space, .fields = "metadata.name=" + selector_value(object.name)};
+}
+
+Selection pods_of_node(std::string_view node) {
+  return {.kind = kPods, .fields = "spec.nodeName=" + selector_value(node)};
+}
+
+Result<std::string> collection_of(ApiKind kind, std::string_view space) {
+  if (space.empty()) return root_of(kind) + fmt::format("/{}", kind.plural);
+  if (auto good = check_name(space, "namespace"); !good) return fail(std::move(good).error());
+  return root_of(kind) + fmt::format("/namespaces/{}/{}", percent_escaped(space), kind.plural);
+}
+
+Result<std::string> path_of(const ObjectRef& object, std::string_view subresource) {
+  auto collection = collection_of(object.kind, object.space);
+  if (!collection) return collection;
+  if (auto good = check_name(object.name, object.kind.kind); !good) return fail(std::move(good).error());
+  std::string path = *collection + "/" + percent_escaped(object.name);
+  if (!subresource.empty()) path += fmt::format("/{}", subresource);
+  return path;
+}
+
+Result<std::string> path_of(const Selection& selection) {
+  auto collection = collection_of(selection.kind, selection.space);
+  if (!collection) return collection;
+  return fmt::format("{}?fieldSelector={}&labelSelector={}", *collection, percent_escaped(selection.fields),
+                     percent_escaped(selection.labels));
+}
+
+std::string percent_escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '-' || c == '.' || c == '_' || c == '~';
+    if (plain) {
+      out.push_back(c);
+    } else {
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/backoff.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ferry {
+
+Backoff::Pause Backoff::next(const Random& random, std::optional<std::chrono::seconds> asked) {
+  const auto whole = std::exchange(whole_, std::min(whole_ * 2, kLongest));
+  const auto drawn = part_of(whole, random);
+  return asked ? drawn + std::clamp(*asked, std::chrono::seconds(0), kMostAsked) : drawn;
+}
+
+Backoff::Pause part_of(Backoff::Pause whole, const Random& random) {
+  constexpr double kLeast = 0.1;
+  return std::chrono::duration_cast<Backoff::Pause>(whole * (kLeast + (1 - kLeast) * random()));
+}
+
+}  // namespace ferry

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/event_recorder.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+// Of a node's events: what has no namespace has them here.
+constexpr std::string_view kSpace = "default";
+constexpr std::string_view kComponent = "ferry";
+constexpr std::string_view kController = "gpu-ferry.io/agent";
+
+constexpr auto kSame = std::chrono::minutes(10);
+constexpr double kBurst = 10;
+constexpr std::chrono::duration<double> kPerToken{30};
+// Different ones within ten minutes: many more than can be written.
+constexpr std::size_t kMostRemembered = 100;
+
+bool continues_a_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+}
+
+std::string cut(std::string_view text) {
+  std::size_t end = text.size();
+  if (end > EventRecorder::kLongestMessage) {
+    end = EventRecorder::kLongestMessage;
+    while (end > 0 && continues_a_character(text[end])) --end;
+  }
+  return std::string(text.substr(0, end));
+}
+
+// metav1.Time has whole seconds.
+std::string text_of(std::chrono::system_clock::time_point time) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(time)));
+}
+
+}  // namespace
+
+/// One event, as it is on the server or shall be.
+struct EventRecorder::Recorded {
+  Type type = Type::normal;
+  std::string name = {};  ///< on the server; empty: it is not there
+  std::uint64_t count = 0;
+  std::uint64_t written = 0;  ///< the count that the server has
+  std::chrono::system_clock::time_point first = {};
+  std::chrono::system_clock::time_point last = {};
+  Timers::Clock::time_point seen = {};
+  std::optional<ApiClient::Call> call = {};  ///< that is under way
+};
+
+EventRecorder::EventRecorder(ApiClient& client, Timers& timers, Random random, WallClock wall_clock,
+                             std::string node)
+    : client_(client),
+      timers_(timers),
+      random_(std::move(random)),
+      wall_clock_(std::move(wall_clock)),
+      node_(std::move(node)),
+      tokens_(kBurst),
+      tokens_at_(timers.now()) {}
+
+EventRecorder::~EventRecorder() {
+  for (const auto& [key, recorded] : recorded_)
+    if (recorded->call) client_.cancel(*recorded->call);
+}
+
+void EventRecorder::record(Type type, std::string_view reason, std::string_view message) {
+  forget_old();
+  const Key key(reason, cut(message));
+  auto found = recorded_.find(key);
+  if (found == recorded_.end()) {
+    if (recorded_.size() >= kMostRemembered) return;
+    found = recorded_.emplace(key, std::make_unique<Recorded>(Recorded{.type = type, .first = wall_clock_()})).first;
+  }
+  auto& recorded = *found->second;
+  ++recorded.count;
+  recorded.last = wall_clock_();
+  recorded.seen = timers_.now();
+  write(key);
+}
+
+// The same again after that is an event of its own.
+void EventRecorder::forget_old() {
+  std::erase_if(recorded_, [&](const auto& entry) {
+    return !entry.second->call && timers_.now() - entry.second->seen >= kSame;
+  });
+}
+
+bool EventRecorder::may_write() {
+  const auto now = timers_.now();
+  tokens_ = std::min(kBurst, tokens_ + (now - tokens_at_) / kPerToken);
+  tokens_at_ = now;
+  if (tokens_ < 1) return false;
+  tokens_ -= 1;
+  return true;
+}
+
+// What may not be written now goes with the next of its kind, which counts it.
+void EventRecorder::write(const Key& key) {
+  auto& recorded = *recorded_.at(key);
+  if (recorded.call || recorded.written == recorded.count || !may_write()) return;
+  if (recorded.name.empty()) {
+    create(key, recorded);
+  } else {
+    raise(key, recorded);
+  }
+}
+
+void EventRecorder::create(const Key& key, Recorded& recorded) {
+  recorded.name = new_name();
+  const json event = {
+      {"apiVersion", kEvents.api_version},
+      {"kind", kEvents.kind},
+      {"metadata", {{"name", recorded.name}, {"namespace", kSpace}}},
+      // The kubelet names a node's events by its name in place of its UID, and kubectl looks for both.
+      {"involvedObject", {{"apiVersion", "v1"}, {"kind", "Node"}, {"name", node_}, {"uid", node_}}},
+      {"reason", key.first},
+      {"message", key.second},
+      {"type", recorded.type == Type::warning ? "Warning" : "Normal"},
+      {"source", {{"component", kComponent}, {"host", node_}}},
+      {"reportingComponent", kController},
+      {"reportingInstance", node_},
+      {"count", recorded.count},
+      {"firstTimestamp", text_of(recorded.first)},
+      {"lastTimestamp", text_of(recorded.last)},
+  };
+  recorded.call = client_.create(kEvents, kSpace, event, [this, key, count = recorded.count](auto result) {
+    auto& created = *recorded_.at(key);
+    const bool there = result || result.error().code == ApiErrc::already_exists;
+    if (!there) created.name.clear();
+    written(key, there ? count : created.written);
+  });
+}
+
+void EventRecorder::raise(const Key& key, Recorded& recorded) {
+  const json patch = {{"count", recorded.count}, {"lastTimestamp", text_of(recorded.last)}};
+  const ObjectRef event{.kind = kEvents, .space = std::string(kSpace), .name = recorded.name};
+  recorded.call = client_.merge_patch(event, patch, [this, key, count = recorded.count](auto result) {
+    auto& raised = *recorded_.at(key);
+    if (result) return written(key, count);
+    if (result.error().code != ApiErrc::not_found) return written(key, raised.written);
+    // The server has let it go, after an hour or by somebody's hand.
+    create(key, raised);
+  });
+}
+
+// What has been counted meanwhile follows.
+void EventRecorder::written(const Key& key, std::uint64_t count) {
+  auto& recorded = *recorded_.at(key);
+  recorded.call.reset();
+  const bool failed = recorded.written == count;
+  recorded.written = count;
+  if (!failed) write(key);
+}
+
+// A name of an object: at most 253 letters, and none but a letter or digit before the dot.
+std::string EventRecorder::new_name() {
+  constexpr std::size_t kLongestPrefix = 220;
+  constexpr double kRange = 4294967296.0;  // 2^32
+  auto prefix = node_.substr(0, kLongestPrefix);
+  prefix.erase(prefix.find_last_not_of(".-") + 1);
+  const auto since_epoch = wall_clock_().time_since_epoch();
+  return fmt::format("{}.{:x}{:08x}", prefix,
+                     std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count(),
+                     static_cast<std::uint32_t>(random_() * kRange));
+}
+
+}  // namespace ferry

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/object_watch.h"
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "kube/api_error.h"
+#include "kube/line_splitter.h"
+#include "kube/watch_event.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using std::chrono::seconds;
+
+// The server ends a watch after that long: between five and ten minutes, not all nodes at once.
+constexpr seconds kLeastWatch{300};
+constexpr seconds kMoreWatch{300};
+// Behind that the connection is dead: it should have ended by itself.
+constexpr seconds kGrace{30};
+// A server sends a bookmark about every minute.
+constexpr seconds kSilence{180};
+// What lasted as long as this did not fail, however it ended.
+constexpr seconds kLasting{30};
+// A role that is mended is noticed then; asking more often mends none.
+constexpr Backoff::Pause kForbiddenPause = std::chrono::minutes(1);
+// The largest object that etcd takes is 1.5 MiB.
+constexpr std::size_t kLongestLine = 8UL * 1024 * 1024;
+
+}  // namespace
+
+class ObjectWatch::Impl {
+ public:
+  Impl(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener)
+      : transport_(transport),
+        timers_(timers),
+        random_(std::move(random)),
+        selection_(std::move(selection)),
+        listener_(std::move(listener)) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  Impl(Impl&&) = delete;
+  Impl& operator=(Impl&&) = delete;
+  ~Impl() {
+    if (open_) transport_.cancel(*open_);
+    timers_.cancel(timer_);
+  }
+
+  Result<> begin() {
+    auto path = path_of(selection_);
+    if (!path) return fail(std::move(path).error().during("watch " + selection_.text()));
+    path_ = std::move(*path);
+    list();
+    return {};
+  }
+
+  const Objects& objects() const { return objects_; }
+  bool listed() const { return listed_; }
+
+ private:
+  Asked asked(std::string_view verb) const {
+    return {.verb = verb, .kind = selection_.kind, .object = selection_.text()};
+  }
+
+  void list() {
+    // Without a resourceVersion: what etcd has, never a cache's older view. Of a single name it is one key.
+    open_ = transport_.send({.path = path_}, {.ended = [this](Result<ApiReply> reply) {
+                              open_.reset();
+                              list_ended(std::move(reply));
+                            }});
+  }
+
+  void list_ended(Result<ApiReply> reply) {
+    if (!reply) return failed(std::move(reply).error().during("list " + selection_.text()), {});
+    if (reply->status != 200) return failed(error_of(*reply, asked("list")), reply->retry_after);
+    auto read = read_list(reply->body);
+    if (!read) return failed(std::move(read).error(), {});
+
+    const bool changed = !std::exchange(listed_, true) || *read != objects_;
+    objects_ = std::move(*read);
+    watch();
+    // A server that lists and then refuses to watch is not well, and is asked less and less.
+    if (!watch_refused_) tell_well();
+    if (changed) listener_.changed();
+  }
+
+  Result<Objects> read_list(std::string_view body) {
+    auto list = object_of(body, asked("list"));
+    if (!list) return fail(std::move(list).error());
+    const auto items = list->find("items");
+    const auto version = version_of(*list);
+    const auto malformed = [&](std::string_view why) {
+      return fail(Errc::malformed_host,
+                  fmt::format("list {}: the API server's answer {}", selection_.text(), why));
+    };
+    if (version.empty()) return malformed("has no resourceVersion");
+    Objects read;
+    // Go writes an empty list of some kinds as null.
+    if (items != list->end() && !items->is_null()) {
+      if (!items->is_array()) return malformed("has no list of items");
+      for (auto& item : *items) {
+        auto key = object_key(item);
+        if (key.empty()) return malformed("has an item without a name");
+        read.insert_or_assign(std::move(key), kept(std::move(item)));
+      }
+    }
+    version_ = version;
+    return read;
+  }
+
+  json kept(json object) const {
+    object["metadata"].erase("managedFields");
+    // A list says it once for all its items.
+    object["apiVersion"] = selection_.kind.api_version;
+    object["kind"] = selection_.kind.kind;
+    return object;
+  }
+
+  void watch() {
+    const auto lasts = kLeastWatch + seconds(static_cast<int>(random_() * static_cast<double>(kMoreWatch.count())));
+    lines_.emplace(kLongestLine);
+    began_ = timers_.now();
+    moved_ = false;
+    open_ = transport_.send(
+        {.path = fmt::format("{}&watch=1&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}", path_,
+                             percent_escaped(version_), lasts.count()),
+         .deadline = lasts + kGrace,
+         .silence = kSilence},
+        {.received = [this](std::string_view bytes) { received(bytes); },
+         .ended =
+             [this](Result<ApiReply> reply) {
+               open_.reset();
+               watch_ended(std::move(reply));
+             }});
+  }
+
+  void received(std::string_view bytes) {
+    bool changed = false;
+    Result<> good;
+    const bool taken = lines_->take(bytes, [&](std::string_view line) {
+      auto event = parse_watch_event(line, asked("watch"));
+      good = event ? take(std::move(*event), changed) : Result<>(fail(std::move(event).error()));
+      return good.has_value();
+    });
+    if (!taken && good)
+      good = fail(Errc::malformed_host,
+                  fmt::format("watch {}: a line of the stream is longer than {} bytes", selection_.text(),
+                              kLongestLine));
+    if (!good) {
+      if (const auto open = std::exchange(open_, {})) transport_.cancel(*open);
+      refused(std::move(good).error(), {});
+    }
+    if (changed) listener_.changed();
+  }
+
+  Result<> take(WatchEvent event, bool& changed) {
+    if (event.kind == WatchEvent::Kind::error) return fail(error_of(event.object, asked("watch")));
+    moved_ = true;
+    works();
+    // Sent before, or out of its order: what we have is newer.
+    if (!is_later(event.version, version_)) return {};
+    version_ = event.version;
+    if (event.kind == WatchEvent::Kind::bookmark) return {};
+    if (event.kind == WatchEvent::Kind::deleted) {
+      if (objects_.erase(event.key) > 0) changed = true;
+    } else {
+      objects_.insert_or_assign(event.key, kept(std::move(event.object)));
+      changed = true;
+    }
+    return {};
+  }
+
+  void watch_ended(Result<ApiReply> reply) {
+    const bool lasted = timers_.now() - began_ >= kLasting;
+    if (reply && reply->status != 200) {
+      auto error = error_of(*reply, asked("watch"));
+      return refused(std::move(error), reply->retry_after);
+    }
+    if (!reply && !lasted && !moved_)
+      return failed(std::move(reply).error().during("watch " + selection_.text()), {});
+    // The server's time was over, or the connection was lost on the way: we know where we were.
+    if (lasted) works();
+    if (reply && lasted) return watch();
+    later(backoff_.next(random_), &Impl::watch);
+  }
+
+  void refused(Error error, std::optional<seconds> retry_after) {
+    // Nothing is wrong with that once. A server that says so of its own newest version is given time.
+    if (error.code == ApiErrc::expired && !std::exchange(expired_, true)) return later({}, &Impl::list);
+    watch_refused_ = true;
+    failed(std::move(error), retry_after);
+  }
+
+  void failed(Error error, std::optional<seconds> retry_after) {
+    auto pause = backoff_.next(random_, retry_after);
+    if (error.code == ApiErrc::forbidden) pause = std::max(pause, kForbiddenPause + part_of(kForbiddenPause, random_));
+    later(pause, &Impl::list);
+    // A token that was replaced: the transport reads the new one for the next try.
+    if (error.code == ApiErrc::unauthorized && !std::exchange(unauthorized_, true)) return;
+    if (trouble_ == error.code) return;
+    trouble_ = error.code;
+    listener_.trouble(error);
+  }
+
+  // What failed before is past.
+  void works() {
+    backoff_.reset();
+    unauthorized_ = false;
+    expired_ = false;
+    watch_refused_ = false;
+    tell_well();
+  }
+
+  void tell_well() {
+    if (std::exchange(trouble_, {})) listener_.well();
+  }
+
+  void later(Backoff::Pause pause, void (Impl::*job)()) {
+    timer_ = timers_.at(timers_.now() + pause, [this, job] { (this->*job)(); });
+  }
+
+  ApiTransport& transport_;
+  Timers& timers_;
+  const Random random_;
+  const Selection selection_;
+  const Listener listener_;
+  std::string path_;
+
+  Objects objects_;
+  bool listed_ = false;
+  std::string version_;  ///< up to which objects_ has everything
+
+  std::optional<ApiTransport::Call> open_;
+  Timers::Timer timer_;
+  Backoff backoff_;
+  std::optional<std::error_code> trouble_;  ///< that was told
+  // Since the last time that it worked.
+  bool unauthorized_ = false;
+  bool expired_ = false;
+  bool watch_refused_ = false;
+
+  // Of the watch that is open.
+  bool moved_ = false;  ///< something has come
+  Timers::Clock::time_point began_;
+  std::optional<LineSplitter> lines_;
+};
+
+ObjectWatch::ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection,
+                         Listener listener)
+    : impl_(std::make_unique<Impl>(transport, timers, std::move(random), std::move(selection),
+                                   std::move(listener))) {}
+ObjectWatch::~ObjectWatch() = default;
+
+Result<> ObjectWatch::begin() {
+  return impl_->begin();
+}
+
+const ObjectWatch::Objects& ObjectWatch::objects() const {
+  return impl_->objects();
+}
+
+bool ObjectWatch::listed() const {
+  return impl_->listed();
+}
+
+}  // namespace ferry

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/api_path.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "tests/kube/kube_fixture.h"
+
+namespace {
+
+using namespace ferry;
+using test::code_of;
+
+TEST(ApiPath, IsWhereTheServerKeepsIt) {
+  EXPECT_EQ(path_of(node_ref("n1")).value_or(""), "/api/v1/nodes/n1");
+  EXPECT_EQ(path_of(config_map_ref("gpu-operator", "profiles")).value_or(""),
+            "/api/v1/namespaces/gpu-operator/configmaps/profiles");
+  EXPECT_EQ(path_of(pod_ref("a", "b"), "eviction").value_or(""), "/api/v1/namespaces/a/pods/b/eviction");
+  EXPECT_EQ(path_of(ObjectRef{.kind = kLeases, .space = "kube-system", .name = "ferry"}).value_or(""),
+            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/ferry");
+  EXPECT_EQ(collection_of(kEvents, "default").value_or(""), "/api/v1/namespaces/default/events");
+}
+
+TEST(ApiPath, SelectsByWhatARoleThatNamesTheObjectPermits) {
+  EXPECT_EQ(path_of(only(node_ref("n1"))).value_or(""),
+            "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&labelSelector=");
+  EXPECT_EQ(path_of(only(config_map_ref("a", "b"))).value_or(""),
+            "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Db&labelSelector=");
+  EXPECT_EQ(path_of(pods_of_node("n1")).value_or(""),
+            "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&labelSelector=");
+  const Selection operands{.kind = kPods, .space = "a", .fields = {}, .labels = "app=x"};
+  EXPECT_EQ(path_of(operands).value_or(""),
+            "/api/v1/namespaces/a/pods?fieldSelector=&labelSelector=app%3Dx");
+}
+
+TEST(ApiPath, KeepsASelectorsValueOneValue) {
+  EXPECT_EQ(pods_of_node("n1,metadata.namespace=x\\").fields, R"(spec.nodeName=n1\,metadata.namespace\=x\\)");
+}
+
+TEST(ApiPath, EscapesWhatANameMayHave) {
+  EXPECT_EQ(path_of(node_ref("a b?c#d&e")).value_or(""), "/api/v1/nodes/a%20b%3Fc%23d%26e");
+  EXPECT_EQ(percent_escaped("\xC3\xA9~"), "%C3%A9~");
+}
+
+struct BadName {
+  const char* what;
+  std::string name;
+};
+
+class NameOfNoObject : public testing::TestWithParam<BadName> {};
+
+// An empty one would be the collection, and "delete it" would be "delete all of them".
+TEST_P(NameOfNoObject, IsRefused) {
+  EXPECT_EQ(code_of(path_of(node_ref(GetParam().name))), Errc::usage);
+  EXPECT_EQ(code_of(path_of(config_map_ref("a", GetParam().name))), Errc::usage);
+}
+
+TEST_P(NameOfNoObject, IsNoNamespaceEither) {
+  if (GetParam().name.empty()) GTEST_SKIP() << "that is none, which some kinds have";
+  EXPECT_EQ(code_of(path_of(config_map_ref(GetParam().name, "x"))), Errc::usage);
+  EXPECT_EQ(code_of(collection_of(kEvents, GetParam().name)), Errc::usage);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, NameOfNoObject,
+                         testing::Values(BadName{"Empty", ""}, BadName{"Here", "."}, BadName{"Above", ".."},
+                                         BadName{"TwoParts", "a/b"}, BadName{"Escaped", "%2e%2e"},
+                                         BadName{"Nul", std::string("a\0b", 3)},
+                                         BadName{"TooLong", std::string(254, 'a')}),
+                         [](const auto& row) { return row.param.what; });
+
+TEST(ApiPath, SaysWhatItIsToPeople) {
+  EXPECT_EQ(node_ref("n1").text(), "Node n1");
+  EXPECT_EQ(config_map_ref("a", "b").text(), "ConfigMap a/b");
+  EXPECT_EQ(only(config_map_ref("a", "b")).text(), "ConfigMap in a metadata.name=b");
+}
+
+}  // namespace

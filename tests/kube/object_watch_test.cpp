@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/object_watch.h"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/kube/kube_fixture.h"
+#include "tests/kube/watching.h"
+
+namespace {
+
+using namespace ferry;
+using namespace ferry::test;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+const std::string kNode = "/api/v1/nodes/n1";
+const std::string kMap = "/api/v1/namespaces/a/configmaps/m";
+
+class ObjectWatchTest : public testing::Test, public KubeFixture {
+ protected:
+  ObjectWatchTest() {
+    server.put(node("n1", {{"a", "1"}}));
+    server.put(node("n2"));
+  }
+
+  std::size_t lists() const { return server.count("GET") - watches(); }
+  std::size_t watches() const { return server.count("GET", "watch=1"); }
+  std::string label(const std::string& key) const {
+    const auto found = watching->objects().find("n1");
+    if (found == watching->objects().end()) return "no such node";
+    return found->second.value(json::json_pointer("/metadata/labels/" + key), "");
+  }
+  /// From a watch that is listed and open.
+  void settle() {
+    clock.run_for(1s);
+    said_before = watching.said.size();
+    changes_before = watching.changes;
+  }
+  int changes() const { return watching.changes - changes_before; }
+  /// The query of the last request for a watch.
+  std::string last_watch() const {
+    std::string path;
+    for (const auto& seen : server.seen())
+      if (seen.is_watch()) path = seen.request.path;
+    return path;
+  }
+  std::string server_version() const { return server.object(kNode)["metadata"]["resourceVersion"]; }
+
+  Watching watching{*this, only(node_ref("n1")), [this] { return server.draw(); }};
+  std::size_t said_before = 0;
+  int changes_before = 0;
+};
+
+TEST_F(ObjectWatchTest, HasWhatTheServerHas) {
+  EXPECT_FALSE(watching->listed());
+  settle();
+  EXPECT_TRUE(watching->listed());
+  EXPECT_EQ(watching->objects(), server.objects(only(node_ref("n1"))));
+  EXPECT_FALSE(watching->objects().at("n1")["metadata"].contains("managedFields"));
+  EXPECT_EQ(watching.changes, 1);
+  EXPECT_THAT(watching.said, IsEmpty());
+}
+
+TEST_F(ObjectWatchTest, TellsThatThereIsNothing) {
+  Watching none(*this, only(config_map_ref("a", "m")), [] { return 0.5; });
+  clock.run_for(1s);
+  EXPECT_TRUE(none->listed());
+  EXPECT_EQ(none.changes, 1);
+  EXPECT_THAT(none->objects(), IsEmpty());
+}
+
+TEST_F(ObjectWatchTest, FollowsWhatHappens) {
+  Watching maps(*this, Selection{.kind = kConfigMaps, .space = "a", .fields = {}, .labels = {}},
+                [this] { return server.draw(); });
+  clock.run_for(1s);
+  server.put(config_map("a", "m", "one"));
+  server.put(config_map("b", "m", "another namespace's"));
+  clock.run_for(1s);
+  EXPECT_EQ(maps->objects().at("a/m")["data"]["config.yaml"], "one");
+  server.put(config_map("a", "m", "two"));
+  clock.run_for(1s);
+  EXPECT_EQ(maps->objects().at("a/m")["data"]["config.yaml"], "two");
+  server.erase(kMap);
+  clock.run_for(1s);
+  EXPECT_THAT(maps->objects(), IsEmpty());
+  EXPECT_EQ(maps.changes, 4);
+}
+
+TEST_F(ObjectWatchTest, AnObjectThatIsNoLongerSelectedGoes) {
+  Watching pods(*this, Selection{.kind = kPods, .space = {}, .fields = {}, .labels = "app=x"},
+                [this] { return server.draw(); });
+  auto labelled = pod("a", "p");
+  labelled["metadata"]["labels"] = {{"app", "x"}};
+  server.put(labelled);
+  clock.run_for(1s);
+  EXPECT_EQ(pods->objects().size(), 1U);
+  server.edit("/api/v1/namespaces/a/pods/p", labels("app", "y"));
+  clock.run_for(1s);
+  EXPECT_THAT(pods->objects(), IsEmpty());
+}
+
+TEST_F(ObjectWatchTest, RefusesWhatNoObjectCanBeCalled) {
+  ObjectWatch watch(server, clock, [] { return 0.5; }, {.kind = kConfigMaps, .space = ".."}, {});
+  EXPECT_EQ(code_of(watch.begin()), Errc::usage);
+}
+
+// --- While nothing happens ---------------------------------------------------------------------------------
+
+TEST_F(ObjectWatchTest, AsksLittleInAnIdleHour) {
+  settle();
+  const auto before = server.seen().size();
+  clock.run_for(1h);
+  const auto asked = server.seen().size() - before;
+  EXPECT_GE(asked, 6U);
+  EXPECT_LE(asked, 12U) << "the server ends each watch after five to ten minutes, and nothing else does";
+  EXPECT_EQ(lists(), 1U);
+  EXPECT_EQ(server.open_streams(), 1U);
+  EXPECT_EQ(changes(), 0);
+  EXPECT_THAT(watching.said, IsEmpty());
+}
+
+TEST_F(ObjectWatchTest, HasOneRequestOpenAndNoTimer) {
+  settle();
+  const auto waiting = clock.waiting();
+  server.cut_streams();
+  EXPECT_EQ(clock.waiting(), waiting - 4 + 1) << "four were the server's; one is until the next try";
+  settle();
+  EXPECT_EQ(clock.waiting(), waiting);
+}
+
+TEST_F(ObjectWatchTest, DoesNotEndAllWatchesAtOnce) {
+  settle();
+  clock.run_for(3h);
+  std::set<std::string> timeouts;
+  for (const auto& seen : server.seen())
+    if (seen.is_watch()) timeouts.insert(seen.request.path.substr(seen.request.path.find("timeoutSeconds=")));
+  EXPECT_GT(timeouts.size(), 5U);
+}
+
+// --- Taken up where it was ---------------------------------------------------------------------------------
+
+TEST_F(ObjectWatchTest, GoesOnFromTheLastVersionWhenTheServerEndsIt) {
+  settle();
+  server.edit(kNode, labels("a", "2"));
+  clock.run_for(11min);
+  EXPECT_GE(watches(), 2U);
+  EXPECT_EQ(lists(), 1U);
+  EXPECT_THAT(last_watch(), HasSubstr("resourceVersion=" + server_version() + "&"));
+}
+
+TEST_F(ObjectWatchTest, GoesOnFromABookmark) {
+  settle();
+  for (int i = 0; i < 100; ++i) server.put(config_map("a", "m", std::to_string(i)));
+  clock.run_for(90s);  // another kind's history moves on, and a bookmark says so
+  server.compact();
+  server.cut_streams();
+  clock.run_for(1min);
+  EXPECT_EQ(lists(), 1U) << "what was forgotten is from before the bookmark";
+}
+
+TEST_F(ObjectWatchTest, SeesWhatHappenedWhileItWasCut) {
+  settle();
+  server.cut_streams();
+  server.edit(kNode, labels("a", "2"));
+  clock.run_for(5s);
+  EXPECT_EQ(label("a"), "2");
+  EXPECT_EQ(lists(), 1U);
+  EXPECT_THAT(watching.said, IsEmpty()) << "that a connection is lost is no trouble";
+}
+
+TEST_F(ObjectWatchTest, NoticesADeadConnection) {
+  settle();
+  server.silence_streams();
+  server.edit(kNode, labels("a", "2"));
+  clock.run_for(5min);
+  EXPECT_EQ(label("a"), "2");
+}
+
+TEST_F(ObjectWatchTest, AsksMoreAndMoreSlowlyWhereEachWatchIsCutAtOnce) {
+  settle();
+  const auto before = server.seen().size();
+  for (int i = 0; i < 600; ++i) {
+    server.cut_streams();
+    clock.run_for(1s);
+  }
+  EXPECT_LE(server.seen().size() - before, 90U);
+  server.edit(kNode, labels("a", "2"));
+  clock.run_for(2min);
+  EXPECT_EQ(label("a"), "2");
+}
+
+TEST_F(ObjectWatchTest, FollowsThroughWatchesThatAreCutEverySecond) {
+  settle();
+  for (int i = 0; i < 100; ++i) {
+    server.edit(kNode, labels("a", std::to_string(i)));
+    clock.run_for(1s);
+    server.cut_streams();
+  }
+  clock.run_for(1min);
+  EXPECT_EQ(label("a"), "99");
+  EXPECT_LE(lists(), 5U);
+}
+
+// --- Forgotten history ------------------------------------------------------------------------------------
+
+class ExpiredWatch : public ObjectWatchTest, public testing::WithParamInterface<int> {};
+
+// The server says it in the stream or in place of it: some of these seeds each.
+TEST_P(ExpiredWatch, IsListedAnewAtOnce) {
+  for (int i = 0; i < GetParam(); ++i) server.draw();
+  settle();
+  server.set_down(true);
+  server.put(node("n1", {{"a", "2"}}));
+  server.compact();
+  server.set_down(false);
+  clock.run_for(3s);
+  EXPECT_EQ(label("a"), "2");
+  EXPECT_EQ(lists(), 2U);
+  EXPECT_THAT(watching.said, IsEmpty());
+  EXPECT_EQ(server.open_streams(), 1U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, ExpiredWatch, testing::Range(0, 8));
+
+TEST_F(ObjectWatchTest, AnObjectThatWentWhileItsHistoryWasForgottenGoes) {
+  settle();
+  server.cut_streams();
+  server.erase(kNode);
+  server.compact();
+  clock.run_for(3s);
+  EXPECT_THAT(watching->objects(), IsEmpty());
+  EXPECT_EQ(changes(), 1);
+}
+
+TEST_F(ObjectWatchTest, AServerThatForgetsEverythingAlwaysIsNotAskedWithoutEnd) {
+  server.chances.compacted = 1;
+  server.script = [this](const ApiRequest& request) -> std::optional<ApiFault> {
+    if (request.path.find("watch=1") != std::string::npos) server.put(config_map("a", "m", std::to_string(server.draw())));
+    return std::nullopt;
+  };
+  settle();
+  const auto before = server.seen().size();
+  clock.run_for(1h);
+  EXPECT_LE(server.seen().size() - before, 400U);
+  EXPECT_THAT(watching.said, ElementsAre("trouble")) << "told once";
+  server.script = nullptr;
+  server.chances = {};
+  server.edit(kNode, labels("a", "2"));
+  clock.run_for(3min);
+  EXPECT_EQ(label("a"), "2");
+  EXPECT_THAT(watching.said, ElementsAre("trouble", "well"));
+}
+
+TEST_F(ObjectWatchTest, ARestoredServerWithOlderVersionsIsBelieved) {
+  settle();
+  // As after etcd was put back: everything is younger than we are.
+  server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+    if (request.path.find("watch=1") != std::string::npos) return std::nullopt;
+    return ApiFault{.status = 200,
+                    .body = R"({"metadata":{"resourceVersion":"5"},"items":[
+                       {"metadata":{"name":"n1","resourceVersion":"4","labels":{"a":"old"}}}]})"};
+  };
+  server.set_down(true);
+  clock.run_for(10s);
+  server.set_down(false);
+  clock.run_for(1min);
+  EXPECT_EQ(label("a"), "old");
+  EXPECT_THAT(last_watch(), HasSubstr("resourceVersion=5&"));
+}
+
+// --- What a stream may carry --------------------------------------------------------------------------------
+
+TEST_F(ObjectWatchTest, WhatIsSentTwiceOrLateChangesNothing) {
+  settle();
+  const auto older = server.object(kNode);
+  server.edit(kNode, labels("a", "2"));
+  const auto newer = server.object(kNode);
+  clock.run_for(1s);
+  const auto before = watching.changes;
+  for (const auto& [type, object] : {std::pair("MODIFIED", older), std::pair("MODIFIED", newer),
+                                     std::pair("ADDED", older), std::pair("DELETED", older)})
+    server.say(json{{"type", type}, {"object", object}}.dump());
+  EXPECT_EQ(label("a"), "2");
+  EXPECT_EQ(watching.changes, before);
+
+  server.erase(kNode);
+  clock.run_for(1s);
+  server.say(json{{"type", "MODIFIED"}, {"object", newer}}.dump());
+  EXPECT_THAT(watching->objects(), IsEmpty()) << "what is gone is not brought back";
+}
+
+TEST_F(ObjectWatchTest, IsToldOnceForAllThatCameTogether) {
+  settle();
+  for (int i = 0; i < 10; ++i) server.put(node("n1", {{"a", std::to_string(i)}}));
+  clock.run_for(1s);
+  EXPECT_GE(changes(), 1);
+  EXPECT_LE(changes(), 20);
+  EXPECT_EQ(label("a"), "9");
+}
+
+struct Broken {
+  const char* what;
+  std::string line;
+  const char* says;
+};
+
+class BrokenStream : public ObjectWatchTest, public testing::WithParamInterface<Broken> {};
+
+TEST_P(BrokenStream, IsTroubleAndReadAnew) {
+  settle();
+  server.say(GetParam().line);
+  EXPECT_THAT(watching.said, ElementsAre("trouble"));
+  ASSERT_EQ(watching.troubles.size(), 1U);
+  EXPECT_THAT(watching.troubles.front().message, HasSubstr(GetParam().says));
+  EXPECT_EQ(server.open_streams(), 0U);
+  server.edit(kNode, labels("a", "2"));
+  clock.run_for(2min);
+  EXPECT_EQ(label("a"), "2");
+  EXPECT_EQ(lists(), 2U);
+  EXPECT_THAT(watching.said, ElementsAre("trouble", "well"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, BrokenStream,
+    testing::Values(Broken{"Html", "<html>", "is no JSON object"},
+                    Broken{"Unknown", R"({"type":"MOVED","object":{}})", "of a type"},
+                    Broken{"ServersFault", R"({"type":"ERROR","object":{"code":500,"message":"etcd is slow"}})",
+                           "etcd is slow"},
+                    Broken{"ErrorWithoutCode", R"({"type":"ERROR","object":{"message":"odd"}})", "odd"},
+                    Broken{"TooLong", std::string(9UL * 1024 * 1024, 'x'), "longer than"}),
+    [](const auto& row) { return row.param.what; });
+
+// --- Trouble ----------------------------------------------------------------------------------------------
+
+TEST_F(ObjectWatchTest, TellsOfTroubleOnceAndWhenItIsOver) {
+  settle();
+  server.set_down(true);
+  clock.run_for(10min);
+  EXPECT_THAT(watching.said, ElementsAre("trouble"));
+  EXPECT_EQ(watching.troubles.front().code, Errc::unreachable);
+  EXPECT_EQ(label("a"), "1") << "what was known is kept";
+  server.erase(kNode);
+  server.set_down(false);
+  clock.run_for(1min);
+  EXPECT_THAT(watching.said, ElementsAre("trouble", "well"));
+  EXPECT_THAT(watching->objects(), IsEmpty()) << "what went meanwhile is noticed";
+}
+
+TEST_F(ObjectWatchTest, AsksAServerThatIsDownLessAndLess) {
+  settle();
+  server.set_down(true);
+  const auto before = server.seen().size();
+  clock.run_for(1h);
+  EXPECT_LE(server.seen().size() - before, 200U);
+  EXPECT_GE(server.seen().size() - before, 60U) << "and comes back within a minute";
+}
+
+struct Documented {
+  const char* what;
+  int code;
+  const char* reason;
+  ApiErrc meaning;
+};
+
+class RefusedWatch : public ObjectWatchTest, public testing::WithParamInterface<Documented> {};
+
+TEST_P(RefusedWatch, IsToldAndTriedAgain) {
+  const auto refusal = ApiFault::status_of(GetParam().code, GetParam().reason, "because");
+  server.script = [=](const ApiRequest&) { return refusal; };
+  settle();
+  clock.run_for(1h);
+  EXPECT_THAT(watching.said, ElementsAre("trouble"));
+  EXPECT_EQ(watching.troubles.front().code, GetParam().meaning);
+  EXPECT_THAT(watching.troubles.front().message, HasSubstr("Node metadata.name=n1"));
+  EXPECT_LE(server.seen().size(), 200U);
+  server.script = nullptr;
+  clock.run_for(3min);
+  EXPECT_THAT(watching.said, ElementsAre("trouble", "well"));
+  EXPECT_EQ(label("a"), "1");
+}
+
+// A server that lists and does not let watch is no better.
+TEST_P(RefusedWatch, AlsoWhereListsAreAnswered) {
+  const auto refusal = ApiFault::status_of(GetParam().code, GetParam().reason, "because");
+  server.script = [=](const ApiRequest& request) -> std::optional<ApiFault> {
+    if (request.path.find("watch=1") == std::string::npos) return std::nullopt;
+    return refusal;
+  };
+  settle();
+  clock.run_for(1h);
+  EXPECT_THAT(watching.said, ElementsAre("trouble"));
+  EXPECT_LE(server.seen().size(), 400U);
+  server.script = nullptr;
+  clock.run_for(4min);
+  EXPECT_THAT(watching.said, ElementsAre("trouble", "well"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, RefusedWatch,
+                         testing::Values(Documented{"BadRequest", 400, "BadRequest", ApiErrc::invalid},
+                                         Documented{"Unauthorized", 401, "Unauthorized", ApiErrc::unauthorized},
+                                         Documented{"Forbidden", 403, "Forbidden", ApiErrc::forbidden},
+                                         Documented{"NotFound", 404, "NotFound", ApiErrc::not_found},
+                                         Documented{"TooMany", 429, "TooManyRequests", ApiErrc::too_many_requests},
+                                         Documented{"Internal", 500, "InternalError", ApiErrc::server_fault},
+                                         Documented{"Unavailable", 503, "ServiceUnavailable", ApiErrc::server_fault},
+                                         Documented{"TooLargeVersion", 504, "Timeout", ApiErrc::server_fault}),
+                         [](const auto& row) { return row.param.what; });
+
+TEST_F(ObjectWatchTest, SaysWhichRightIsMissing) {
+  server.next = {ApiFault::status_of(403, "Forbidden", "no")};
+  settle();
+  ASSERT_EQ(watching.troubles.size(), 1U);
+  EXPECT_THAT(watching.troubles.front().hint, HasSubstr("the verb list on nodes"));
+  const auto before = server.seen().size();
+  clock.run_for(55s);
+  EXPECT_EQ(server.seen().size(), before) << "asking soon mends no role";
+}
+
+TEST_F(ObjectWatchTest, ATokenThatWasReplacedIsNoTrouble) {
+  server.next = {ApiFault::status_of(401, "Unauthorized")};
+  clock.run_for(5s);
+  EXPECT_TRUE(watching->listed());
+  EXPECT_THAT(watching.said, IsEmpty());
+}
+
+TEST_F(ObjectWatchTest, WaitsAsLongAsTheServerAsks) {
+  server.next = {ApiFault{.status = 429, .body = {}, .retry_after = 100s}};
+  clock.run_for(99s);
+  EXPECT_EQ(server.seen().size(), 1U);
+  clock.run_for(3s);
+  EXPECT_TRUE(watching->listed());
+}
+
+TEST_F(ObjectWatchTest, TellsAgainWhenTheReasonIsAnother) {
+  server.next = {ApiFault::status_of(500, "InternalError"), ApiFault::status_of(503, "ServiceUnavailable"),
+                 ApiFault::status_of(403, "Forbidden")};
+  clock.run_for(10min);
+  EXPECT_THAT(watching.said, ElementsAre("trouble", "trouble", "well"));
+}
+
+struct BadList {
+  const char* what;
+  const char* body;
+};
+
+class UnreadableList : public ObjectWatchTest, public testing::WithParamInterface<BadList> {};
+
+TEST_P(UnreadableList, IsTrouble) {
+  server.next = {ApiFault{.status = 200, .body = GetParam().body}};
+  settle();
+  EXPECT_THAT(watching.said, Not(IsEmpty()));
+  EXPECT_EQ(watching.troubles.front().code, Errc::malformed_host);
+  clock.run_for(1min);
+  EXPECT_EQ(label("a"), "1");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, UnreadableList,
+    testing::Values(BadList{"Empty", ""}, BadList{"Html", "<html>"}, BadList{"NoVersion", R"({"items":[]})"},
+                    BadList{"ItemsAreText", R"({"metadata":{"resourceVersion":"1"},"items":"x"})"},
+                    BadList{"NoName", R"({"metadata":{"resourceVersion":"1"},"items":[{}]})"},
+                    BadList{"ItemIsText", R"({"metadata":{"resourceVersion":"1"},"items":["x"]})"}),
+    [](const auto& row) { return row.param.what; });
+
+TEST_F(ObjectWatchTest, AnEmptyListMayBeNull) {
+  server.next = {ApiFault{.status = 200, .body = R"({"metadata":{"resourceVersion":"9999"},"items":null})"}};
+  clock.run_for(1s);
+  EXPECT_TRUE(watching->listed());
+  EXPECT_THAT(watching->objects(), IsEmpty());
+}
+
+TEST_F(ObjectWatchTest, OneThatIsGoneAsksNoMore) {
+  {
+    Watching gone(*this, only(node_ref("n2")), [] { return 0.5; });
+    clock.run_for(1s);
+    EXPECT_EQ(server.open_streams(), 2U);
+  }
+  EXPECT_EQ(server.open_streams(), 1U);
+  {
+    server.next = {std::nullopt, ApiFault::lost_before()};
+    Watching gone(*this, only(node_ref("n2")), [] { return 0.5; });
+  }
+  const auto before = server.seen().size();
+  clock.run_for(4min);
+  EXPECT_EQ(server.seen().size(), before);
+}
+
+}  // namespace

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/watch_event.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "kube/line_splitter.h"
+#include "tests/kube/kube_fixture.h"
+#include "tests/support/must.h"
+
+namespace {
+
+using namespace ferry;
+using test::code_of;
+using test::message_of;
+using testing::ElementsAre;
+
+const Asked kAsked{.verb = "watch", .kind = kNodes, .subresource = {}, .object = "Node n1"};
+
+// --- Lines -----------------------------------------------------------------------------------------------
+
+struct Lines {
+  std::vector<std::string> seen;
+  bool operator()(std::string_view line) {
+    seen.emplace_back(line);
+    return true;
+  }
+};
+
+TEST(LineSplitter, FindsTheSameLinesWhereverTheBytesAreCut) {
+  const std::string text = "one\n\ntwo\nthree\n";
+  for (std::size_t first = 0; first <= text.size(); ++first)
+    for (std::size_t second = first; second <= text.size(); ++second) {
+      Lines lines;
+      LineSplitter splitter(5);
+      for (const auto& part : {text.substr(0, first), text.substr(first, second - first), text.substr(second)})
+        EXPECT_TRUE(splitter.take(part, std::ref(lines)));
+      EXPECT_THAT(lines.seen, ElementsAre("one", "two", "three")) << first << " " << second;
+    }
+}
+
+TEST(LineSplitter, TellsNoHalfLine) {
+  Lines lines;
+  LineSplitter splitter(100);
+  EXPECT_TRUE(splitter.take("one\ntw", std::ref(lines)));
+  EXPECT_THAT(lines.seen, ElementsAre("one"));
+}
+
+TEST(LineSplitter, KeepsNoMoreThanALine) {
+  for (const auto* bytes : {"12345", "12345\n"}) {
+    Lines lines;
+    LineSplitter splitter(4);
+    EXPECT_FALSE(splitter.take(bytes, std::ref(lines))) << bytes;
+    EXPECT_TRUE(lines.seen.empty());
+  }
+  Lines lines;
+  LineSplitter splitter(4);
+  EXPECT_TRUE(splitter.take("12", std::ref(lines)));
+  EXPECT_FALSE(splitter.take("345", std::ref(lines)));
+}
+
+TEST(LineSplitter, StopsWhenNoMoreIsWanted) {
+  LineSplitter splitter(10);
+  int seen = 0;
+  EXPECT_FALSE(splitter.take("a\nb\n", [&](std::string_view) { return ++seen < 1; }));
+  EXPECT_EQ(seen, 1);
+}
+
+// --- Events ----------------------------------------------------------------------------------------------
+
+TEST(WatchEvent, IsRead) {
+  const auto added = test::must(parse_watch_event(
+      R"({"type":"ADDED","object":{"metadata":{"name":"b","namespace":"a","resourceVersion":"7"}}})", kAsked));
+  EXPECT_EQ(added.kind, WatchEvent::Kind::added);
+  EXPECT_EQ(added.key, "a/b");
+  EXPECT_EQ(added.version, "7");
+
+  const auto bookmark = test::must(
+      parse_watch_event(R"({"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}})", kAsked));
+  EXPECT_EQ(bookmark.kind, WatchEvent::Kind::bookmark);
+  EXPECT_EQ(bookmark.version, "9");
+
+  const auto error = test::must(parse_watch_event(R"({"type":"ERROR","object":{"code":410}})", kAsked));
+  EXPECT_EQ(error.kind, WatchEvent::Kind::error);
+  EXPECT_EQ(error.object.value("code", 0), 410);
+}
+
+struct Malformed {
+  const char* what;
+  const char* line;
+  const char* says;
+};
+
+class MalformedEvent : public testing::TestWithParam<Malformed> {};
+
+TEST_P(MalformedEvent, IsAnError) {
+  const auto event = parse_watch_event(GetParam().line, kAsked);
+  EXPECT_EQ(code_of(event), Errc::malformed_host);
+  EXPECT_EQ(message_of(event), std::string("watch Node n1: a line of the stream ") + GetParam().says);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, MalformedEvent,
+    testing::Values(
+        Malformed{"Empty", "", "is no JSON object"}, Malformed{"Html", "<html>", "is no JSON object"},
+        Malformed{"CutOff", R"({"type":"ADDED","obj)", "is no JSON object"},
+        Malformed{"TwoObjects", "{}{}", "is no JSON object"}, Malformed{"List", "[]", "is no JSON object"},
+        Malformed{"WrongBytes", "{\"type\":\"\xFF\"}", "is no JSON object"},
+        Malformed{"NoType", R"({"object":{}})", "has no type"},
+        Malformed{"TypeIsANumber", R"({"type":1,"object":{}})", "has no type"},
+        Malformed{"NoObject", R"({"type":"ADDED"})", "has no object"},
+        Malformed{"ObjectIsNull", R"({"type":"ADDED","object":null})", "has no object"},
+        Malformed{"UnknownType", R"({"type":"MOVED","object":{}})", "is of a type that this program does not know"},
+        Malformed{"LowerCase", R"({"type":"added","object":{}})", "is of a type that this program does not know"},
+        Malformed{"NoMetadata", R"({"type":"ADDED","object":{}})", "has an object without a resourceVersion"},
+        Malformed{"MetadataIsAList", R"({"type":"ADDED","object":{"metadata":[]}})",
+                  "has an object without a resourceVersion"},
+        Malformed{"VersionIsANumber", R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":7}}})",
+                  "has an object without a resourceVersion"},
+        Malformed{"NoName", R"({"type":"DELETED","object":{"metadata":{"resourceVersion":"7"}}})",
+                  "has an object without a name"},
+        Malformed{"BookmarkWithoutVersion", R"({"type":"BOOKMARK","object":{"metadata":{}}})",
+                  "has an object without a resourceVersion"}),
+    [](const auto& row) { return row.param.what; });
+
+TEST(WatchEvent, OrdersVersionsAsNumbers) {
+  EXPECT_TRUE(is_later("10", "9"));
+  EXPECT_FALSE(is_later("9", "10"));
+  EXPECT_FALSE(is_later("10", "10"));
+  EXPECT_TRUE(is_later("123456789012345678901234567890", "99999999999999999999999999999"));
+}
+
+// Other servers than etcd's may have other ones: then the order in which they come is all there is.
+TEST(WatchEvent, TakesAVersionThatIsNoNumberForLaterUnlessItIsTheSame) {
+  EXPECT_TRUE(is_later("abc", "abd"));
+  EXPECT_TRUE(is_later("7", "abc"));
+  EXPECT_TRUE(is_later("007", "8"));
+  EXPECT_FALSE(is_later("abc", "abc"));
+}
+
+}  // namespace
