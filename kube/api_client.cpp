@@ -71,9 +71,9 @@ auto tells_object(Asked asked, ApiClient::Done done) {
 struct ApiClient::Exchange {
   ApiRequest request = {};
   Asked asked;
-  bool repeatable = true;   ///< a second time does no harm
+  bool repeatable = true;     ///< a second time does no harm
   bool own_refusals = false;  ///< a 429 that is a Status is an answer
-  Answered done;            ///< hears a 2xx, or the error
+  Answered done;              ///< hears a 2xx, or the error
 
   Backoff backoff = {};
   unsigned tries = 0;
@@ -114,7 +114,8 @@ ApiClient::Call ApiClient::begin(Result<std::string> path, Exchange exchange) {
     send(call);
     return call;
   }
-  auto error = std::move(path).error().during(fmt::format("{} {}", exchange.asked.verb, exchange.asked.object));
+  auto error =
+      std::move(path).error().during(fmt::format("{} {}", exchange.asked.verb, exchange.asked.object));
   running_.emplace(call, std::make_unique<Exchange>(std::move(exchange)));
   later(call, {}, [this, call, error = std::move(error)] { finish(call, fail(error), {}); });
   return call;
@@ -132,10 +133,8 @@ void ApiClient::later(Call call, Backoff::Pause pause, EventLoop::Job job) {
 void ApiClient::send(Call call) {
   auto& exchange = *running_.at(call);
   ++exchange.tries;
-  exchange.waits_for =
-      transport_.send(exchange.request, {.ended = [this, call](Result<ApiReply> reply) {
-                        ended(call, std::move(reply));
-                      }});
+  exchange.waits_for = transport_.send(
+      exchange.request, {.ended = [this, call](Result<ApiReply> reply) { ended(call, std::move(reply)); }});
 }
 
 void ApiClient::ended(Call call, Result<ApiReply> reply) {
@@ -171,11 +170,12 @@ ApiClient::Call ApiClient::list(const Selection& selection, Done done) {
 
 ApiClient::Call ApiClient::merge_patch(const ObjectRef& object, const json& patch, Done done) {
   const Asked asked{.verb = "patch", .kind = object.kind, .object = object.text()};
-  return begin(
-      with_manager(path_of(object)),
-      {.request = {.method = "PATCH", .path = {}, .content_type = std::string(kMergePatch), .body = text_of(patch)},
-       .asked = asked,
-       .done = tells_object(asked, std::move(done))});
+  return begin(with_manager(path_of(object)), {.request = {.method = "PATCH",
+                                                           .path = {},
+                                                           .content_type = std::string(kMergePatch),
+                                                           .body = text_of(patch)},
+                                               .asked = asked,
+                                               .done = tells_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::apply(const ObjectRef& object, json content, Force force, Done done) {
@@ -225,7 +225,8 @@ ApiClient::Call ApiClient::remove(const ObjectRef& object, std::string_view uid,
                                  .done = std::move(answered)});
 }
 
-ApiClient::Call ApiClient::change(const ObjectRef& object, MakePatch make_patch, Done done, const json* known) {
+ApiClient::Call ApiClient::change(const ObjectRef& object, MakePatch make_patch, Done done,
+                                  const json* known) {
   const auto changing = std::make_shared<Changing>(
       Changing{.asked = {.verb = "patch", .kind = object.kind, .object = object.text()},
                .path = {},
@@ -274,15 +275,14 @@ void ApiClient::make(Call call, const std::shared_ptr<Changing>& changing, const
   const auto metadata = object.value("metadata", json::object());
   const auto version = metadata.value("resourceVersion", std::string());
   if (version.empty())
-    return changing->done(fail(Errc::malformed_host,
-                               fmt::format("get {}: the answer has no resourceVersion", changing->asked.object)));
+    return changing->done(fail(Errc::malformed_host, fmt::format("get {}: the answer has no resourceVersion",
+                                                                 changing->asked.object)));
   (*patch)["metadata"]["resourceVersion"] = version;
 
   auto answered = [this, changing](Call same, Result<ApiReply> reply, auto retry_after) {
     auto changed = object_in(std::move(reply), changing->asked);
     // Whether silence and faults have changed it is seen in the object itself.
-    const bool again =
-        !changed && (changed.error().code == ApiErrc::conflict || may_mend(changed.error()));
+    const bool again = !changed && (changed.error().code == ApiErrc::conflict || may_mend(changed.error()));
     if (!again || ++changing->rounds >= kMostRounds) return changing->done(std::move(changed));
     read(same, changing, changing->backoff.next(random_, retry_after));
   };
@@ -322,8 +322,8 @@ ApiClient::Exchange ApiClient::eviction(const ObjectRef& pod, std::string_view u
       return done(Eviction{.outcome = Eviction::Outcome::gone});
     // Any other conflict: the pod was being written, and is there still.
     if (error.code == ApiErrc::too_many_requests || error.code == ApiErrc::conflict)
-      return done(Eviction{
-          .outcome = Eviction::Outcome::not_now, .why = error.message, .retry_after = retry_after});
+      return done(
+          Eviction{.outcome = Eviction::Outcome::not_now, .why = error.message, .retry_after = retry_after});
     done(fail(error));
   };
   return {.request = {.method = "POST",

@@ -130,8 +130,8 @@ Error error_of(const json& status, const Asked& asked) {
 Result<json> object_of(std::string_view body, const Asked& asked) {
   auto parsed = json::parse(body, nullptr, false);
   if (parsed.is_object()) return parsed;
-  return fail(Errc::malformed_host, fmt::format("{} {}: the API server's answer is no JSON object",
-                                                asked.verb, asked.object));
+  return fail(Errc::malformed_host,
+              fmt::format("{} {}: the API server's answer is no JSON object", asked.verb, asked.object));
 }
 
 bool may_mend(const Error& error) noexcept {

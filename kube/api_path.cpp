@@ -62,7 +62,8 @@ ObjectRef pod_ref(std::string space, std::string name) {
 }
 
 Selection only(const ObjectRef& object) {
-  return {.kind = object.kind, .space = object.space, .fields = "metadata.name=" + selector_value(object.name)};
+  return {
+      .kind = object.kind, .space = object.space, .fields = "metadata.name=" + selector_value(object.name)};
 }
 
 Selection pods_of_node(std::string_view node) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an API server keeps what: typed, so that a name from outside stays one part of a path and a missing one
-// never turns "delete this" into "delete all".
+// Where an API server keeps what: typed, so that a name from outside stays one part of a path and a missing
+// one never turns "delete this" into "delete all".
 #pragma once
 
 #include <string>
@@ -54,8 +54,8 @@ Selection only(const ObjectRef& object);
 /// The pods that run on a node, or are about to.
 Selection pods_of_node(std::string_view node);
 
-/// "/api/v1/nodes/n1", with `/subresource` behind where there is one. Errc::usage: it is no name that an object
-/// can have (empty, "..", with a slash), so that nothing else is meant.
+/// "/api/v1/nodes/n1", with `/subresource` behind where there is one. Errc::usage: it is no name that an
+/// object can have (empty, "..", with a slash), so that nothing else is meant.
 Result<std::string> path_of(const ObjectRef& object, std::string_view subresource = {});
 /// "/api/v1/namespaces/default/events": where objects of a kind are made. Errc::usage as above.
 Result<std::string> collection_of(ApiKind kind, std::string_view space);

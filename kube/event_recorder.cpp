@@ -78,7 +78,8 @@ void EventRecorder::record(Type type, std::string_view reason, std::string_view 
   auto found = recorded_.find(key);
   if (found == recorded_.end()) {
     if (recorded_.size() >= kMostRemembered) return;
-    found = recorded_.emplace(key, std::make_unique<Recorded>(Recorded{.type = type, .first = wall_clock_()})).first;
+    found = recorded_.emplace(key, std::make_unique<Recorded>(Recorded{.type = type, .first = wall_clock_()}))
+                .first;
   }
   auto& recorded = *found->second;
   ++recorded.count;

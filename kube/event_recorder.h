@@ -16,8 +16,9 @@
 
 namespace ferry {
 
-/// Events are for people and may be lost: nothing waits for one, and none is told to have failed. The same one
-/// again within ten minutes raises the count of the first. Ten at once are written, then one each half minute.
+/// Events are for people and may be lost: nothing waits for one, and none is told to have failed. The same
+/// one again within ten minutes raises the count of the first. Ten at once are written, then one each half
+/// minute.
 ///
 /// One thread. The client and the timers must outlive this.
 class EventRecorder {

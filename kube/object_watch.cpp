@@ -18,12 +18,11 @@ namespace {
 
 using nlohmann::json;
 using std::chrono::seconds;
+using namespace std::chrono_literals;
 
 // The server ends a watch after that long: between five and ten minutes, not all nodes at once.
 constexpr seconds kLeastWatch{300};
 constexpr seconds kMoreWatch{300};
-// Behind that the connection is dead: it should have ended by itself.
-constexpr seconds kGrace{30};
 // A server sends a bookmark about every minute.
 constexpr seconds kSilence{180};
 // What lasted as long as this did not fail, however it ended.
@@ -64,6 +63,8 @@ class ObjectWatch::Impl {
   bool listed() const { return listed_; }
 
  private:
+  enum class Request { list, watch };
+
   Asked asked(std::string_view verb) const {
     return {.verb = verb, .kind = selection_.kind, .object = selection_.text()};
   }
@@ -77,16 +78,18 @@ class ObjectWatch::Impl {
   }
 
   void list_ended(Result<ApiReply> reply) {
-    if (!reply) return failed(std::move(reply).error().during("list " + selection_.text()), {});
-    if (reply->status != 200) return failed(error_of(*reply, asked("list")), reply->retry_after);
+    if (!reply)
+      return failed(Request::list, std::move(reply).error().during("list " + selection_.text()), {});
+    if (reply->status != 200)
+      return failed(Request::list, error_of(*reply, asked("list")), reply->retry_after);
     auto read = read_list(reply->body);
-    if (!read) return failed(std::move(read).error(), {});
+    if (!read) return failed(Request::list, std::move(read).error(), {});
 
     const bool changed = !std::exchange(listed_, true) || *read != objects_;
     objects_ = std::move(*read);
     watch();
-    // A server that lists and then refuses to watch is not well, and is asked less and less.
-    if (!watch_refused_) tell_well();
+    // A server that lists and then does not let watch is not well, and is asked less and less.
+    if (failed_ == Request::list) is_well();
     if (changed) listener_.changed();
   }
 
@@ -123,14 +126,15 @@ class ObjectWatch::Impl {
   }
 
   void watch() {
-    const auto lasts = kLeastWatch + seconds(static_cast<int>(random_() * static_cast<double>(kMoreWatch.count())));
+    const auto lasts =
+        kLeastWatch + seconds(static_cast<int>(random_() * static_cast<double>(kMoreWatch.count())));
     lines_.emplace(kLongestLine);
     began_ = timers_.now();
     moved_ = false;
     open_ = transport_.send(
-        {.path = fmt::format("{}&watch=1&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}", path_,
-                             percent_escaped(version_), lasts.count()),
-         .deadline = lasts + kGrace,
+        {.path = fmt::format("{}&watch=1&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
+                             path_, percent_escaped(version_), lasts.count()),
+         .deadline = 0ms,
          .silence = kSilence},
         {.received = [this](std::string_view bytes) { received(bytes); },
          .ended =
@@ -149,9 +153,8 @@ class ObjectWatch::Impl {
       return good.has_value();
     });
     if (!taken && good)
-      good = fail(Errc::malformed_host,
-                  fmt::format("watch {}: a line of the stream is longer than {} bytes", selection_.text(),
-                              kLongestLine));
+      good = fail(Errc::malformed_host, fmt::format("watch {}: a line of the stream is longer than {} bytes",
+                                                    selection_.text(), kLongestLine));
     if (!good) {
       if (const auto open = std::exchange(open_, {})) transport_.cancel(*open);
       refused(std::move(good).error(), {});
@@ -183,7 +186,7 @@ class ObjectWatch::Impl {
       return refused(std::move(error), reply->retry_after);
     }
     if (!reply && !lasted && !moved_)
-      return failed(std::move(reply).error().during("watch " + selection_.text()), {});
+      return failed(Request::watch, std::move(reply).error().during("watch " + selection_.text()), {});
     // The server's time was over, or the connection was lost on the way: we know where we were.
     if (lasted) works();
     if (reply && lasted) return watch();
@@ -193,31 +196,32 @@ class ObjectWatch::Impl {
   void refused(Error error, std::optional<seconds> retry_after) {
     // Nothing is wrong with that once. A server that says so of its own newest version is given time.
     if (error.code == ApiErrc::expired && !std::exchange(expired_, true)) return later({}, &Impl::list);
-    watch_refused_ = true;
-    failed(std::move(error), retry_after);
+    failed(Request::watch, std::move(error), retry_after);
   }
 
-  void failed(Error error, std::optional<seconds> retry_after) {
+  void failed(Request which, Error error, std::optional<seconds> retry_after) {
     auto pause = backoff_.next(random_, retry_after);
-    if (error.code == ApiErrc::forbidden) pause = std::max(pause, kForbiddenPause + part_of(kForbiddenPause, random_));
+    if (error.code == ApiErrc::forbidden)
+      pause = std::max(pause, kForbiddenPause + part_of(kForbiddenPause, random_));
     later(pause, &Impl::list);
-    // A token that was replaced: the transport reads the new one for the next try.
-    if (error.code == ApiErrc::unauthorized && !std::exchange(unauthorized_, true)) return;
-    if (trouble_ == error.code) return;
+    // Once is nothing: a server that was busy or restarted; a token that was replaced, of which the transport
+    // sends the new one next.
+    const bool passes = may_mend(error) || error.code == ApiErrc::unauthorized;
+    const bool first = !std::exchange(failed_, which).has_value();
+    if ((first && passes) || trouble_ == error.code) return;
     trouble_ = error.code;
     listener_.trouble(error);
   }
 
-  // What failed before is past.
+  // A watch that has brought something or has lasted: what failed before is past.
   void works() {
     backoff_.reset();
-    unauthorized_ = false;
     expired_ = false;
-    watch_refused_ = false;
-    tell_well();
+    is_well();
   }
 
-  void tell_well() {
+  void is_well() {
+    failed_.reset();
     if (std::exchange(trouble_, {})) listener_.well();
   }
 
@@ -240,10 +244,8 @@ class ObjectWatch::Impl {
   Timers::Timer timer_;
   Backoff backoff_;
   std::optional<std::error_code> trouble_;  ///< that was told
-  // Since the last time that it worked.
-  bool unauthorized_ = false;
-  bool expired_ = false;
-  bool watch_refused_ = false;
+  std::optional<Request> failed_;           ///< the last that did, since all was well
+  bool expired_ = false;                    ///< since the last watch that worked
 
   // Of the watch that is open.
   bool moved_ = false;  ///< something has come

@@ -17,9 +17,9 @@
 
 namespace ferry {
 
-/// Lists once, then watches: one open request and no timer while nothing happens. A watch that ends is taken up
-/// where it was; when the server no longer knows that place, and after trouble, all is listed anew, so that
-/// what went away meanwhile goes. It never gives up.
+/// Lists once, then watches: one open request and no timer while nothing happens. A watch that ends is taken
+/// up where it was; when the server no longer knows that place, and after trouble, all is listed anew, so
+/// that what went away meanwhile goes. It never gives up.
 ///
 /// The server's order of things counts, not its clock. What it sends twice or late changes nothing.
 ///
@@ -33,8 +33,8 @@ class ObjectWatch {
     /// Once the first list is there, though it may be empty, and then whenever objects() is another; once for
     /// all that came together.
     std::function<void()> changed;
-    /// The server does not answer, or not as it should: objects() may be old. Told once, and again when the
-    /// reason is of another kind; the next try comes by itself.
+    /// The server does not answer, twice, or not as it should: objects() may be old. Told once, and again
+    /// when the reason is of another kind; the next try comes by itself.
     std::function<void(const Error&)> trouble;
     /// After trouble: objects() is what the server has.
     std::function<void()> well;

@@ -76,7 +76,8 @@ TEST(ApiError, NamesTheRightThatTheRoleLacks) {
 }
 
 TEST(ApiError, TakesAnythingForAnAnswer) {
-  for (const auto* body : {"", "<html>\n<b>Bad gateway</b>", "[]", "null", R"({"message":1,"reason":[]})", "{\"a"}) {
+  for (const auto* body :
+       {"", "<html>\n<b>Bad gateway</b>", "[]", "null", R"({"message":1,"reason":[]})", "{\"a"}) {
     const auto error = error_of(ApiReply{.status = 503, .body = body}, kAsked);
     EXPECT_EQ(error.code, ApiErrc::server_fault) << body;
     EXPECT_THAT(error.message, HasSubstr("patch Node n1: the API server answers 503"));

@@ -30,8 +30,7 @@ TEST(ApiPath, SelectsByWhatARoleThatNamesTheObjectPermits) {
   EXPECT_EQ(path_of(pods_of_node("n1")).value_or(""),
             "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&labelSelector=");
   const Selection operands{.kind = kPods, .space = "a", .fields = {}, .labels = "app=x"};
-  EXPECT_EQ(path_of(operands).value_or(""),
-            "/api/v1/namespaces/a/pods?fieldSelector=&labelSelector=app%3Dx");
+  EXPECT_EQ(path_of(operands).value_or(""), "/api/v1/namespaces/a/pods?fieldSelector=&labelSelector=app%3Dx");
 }
 
 TEST(ApiPath, KeepsASelectorsValueOneValue) {

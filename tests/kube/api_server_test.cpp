@@ -71,7 +71,8 @@ TEST_F(ApiServerTest, OneWhoAppliesSharesOrTakesFields) {
   EXPECT_EQ(status(application(labels("a", "2"), "x")), 409);
   EXPECT_EQ(status(application(labels("a", "2"), "x", true)), 200);
   EXPECT_EQ(status(application(labels("b", "2"), "x")), 200);
-  EXPECT_FALSE(server.object(kNode)["metadata"]["labels"].contains("a")) << "given up, and nobody else's by then";
+  EXPECT_FALSE(server.object(kNode)["metadata"]["labels"].contains("a"))
+      << "given up, and nobody else's by then";
 }
 
 TEST_F(ApiServerTest, RefusesWhatItDoesNotKnow) {
@@ -81,7 +82,8 @@ TEST_F(ApiServerTest, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(status({.method = "PUT", .path = kNode, .content_type = {}, .body = "{}"}), 405);
   EXPECT_EQ(status({.method = "POST", .path = "/api/v1/nodes", .content_type = {}, .body = "x"}), 400);
   server.put(node("n1"));
-  EXPECT_EQ(status({.method = "PATCH", .path = kNode, .content_type = "application/json", .body = "{}"}), 415);
+  EXPECT_EQ(status({.method = "PATCH", .path = kNode, .content_type = "application/json", .body = "{}"}),
+            415);
 }
 
 TEST_F(ApiServerTest, WhatIsSentArrivesThoughNobodyWaits) {
@@ -125,10 +127,10 @@ TEST_F(ApiServerTest, StreamsTellWhatHappenedSinceAVersion) {
   server.erase(kNode);
   std::string heard;
   std::optional<Result<ApiReply>> reply;
-  server.send({.path = "/api/v1/nodes?watch=1&resourceVersion=" + from + "&timeoutSeconds=90",
-               .deadline = 0ms},
-              {.received = [&](std::string_view bytes) { heard += bytes; },
-               .ended = [&](Result<ApiReply> told) { reply = std::move(told); }});
+  server.send(
+      {.path = "/api/v1/nodes?watch=1&resourceVersion=" + from + "&timeoutSeconds=90", .deadline = 0ms},
+      {.received = [&](std::string_view bytes) { heard += bytes; },
+       .ended = [&](Result<ApiReply> told) { reply = std::move(told); }});
   clock.run_for(2min);
   EXPECT_EQ(reply.value_or(fail(Errc::stuck, "open")).value_or(ApiReply{}).status, 200);
   std::vector<std::string> types;

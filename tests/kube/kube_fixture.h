@@ -28,9 +28,11 @@ std::string message_of(const Result<T>& result) {
 }
 
 inline nlohmann::json node(const std::string& name, nlohmann::json labels = nlohmann::json::object()) {
-  return {{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}, {"labels", std::move(labels)}}}};
+  return {
+      {"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", {{"name", name}, {"labels", std::move(labels)}}}};
 }
-inline nlohmann::json config_map(const std::string& space, const std::string& name, const std::string& text = "x") {
+inline nlohmann::json config_map(const std::string& space, const std::string& name,
+                                 const std::string& text = "x") {
   return {{"apiVersion", "v1"},
           {"kind", "ConfigMap"},
           {"metadata", {{"name", name}, {"namespace", space}}},

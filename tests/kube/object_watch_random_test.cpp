@@ -25,7 +25,8 @@ ApiChances drawn_chances(ApiServer& server) {
   for (double ApiChances::*chance :
        {&ApiChances::lost_before, &ApiChances::lost_after, &ApiChances::server_fault,
         &ApiChances::too_many_requests, &ApiChances::unauthorized, &ApiChances::forbidden, &ApiChances::late,
-        &ApiChances::cut, &ApiChances::ended, &ApiChances::again, &ApiChances::compacted, &ApiChances::nonsense})
+        &ApiChances::cut, &ApiChances::ended, &ApiChances::again, &ApiChances::compacted,
+        &ApiChances::nonsense})
     if (server.draw() < 0.5) chances.*chance = server.draw() * 0.2;
   return chances;
 }
@@ -49,7 +50,8 @@ void change_something(ApiServer& server) {
 void run_history(std::uint64_t seed) {
   KubeFixture kube(seed);
   auto& server = kube.server;
-  const std::vector<Selection> selections = {only(node_ref("n1")), only(config_map_ref("a", "m1")),
+  const std::vector<Selection> selections = {only(node_ref("n1")),
+                                             only(config_map_ref("a", "m1")),
                                              {.kind = kConfigMaps, .space = "a", .fields = {}, .labels = {}}};
   std::vector<std::unique_ptr<Watching>> watches;
   for (const auto& selection : selections)

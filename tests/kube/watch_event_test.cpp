@@ -35,7 +35,8 @@ TEST(LineSplitter, FindsTheSameLinesWhereverTheBytesAreCut) {
     for (std::size_t second = first; second <= text.size(); ++second) {
       Lines lines;
       LineSplitter splitter(5);
-      for (const auto& part : {text.substr(0, first), text.substr(first, second - first), text.substr(second)})
+      for (const auto& part :
+           {text.substr(0, first), text.substr(first, second - first), text.substr(second)})
         EXPECT_TRUE(splitter.take(part, std::ref(lines)));
       EXPECT_THAT(lines.seen, ElementsAre("one", "two", "three")) << first << " " << second;
     }
@@ -72,7 +73,8 @@ TEST(LineSplitter, StopsWhenNoMoreIsWanted) {
 
 TEST(WatchEvent, IsRead) {
   const auto added = test::must(parse_watch_event(
-      R"({"type":"ADDED","object":{"metadata":{"name":"b","namespace":"a","resourceVersion":"7"}}})", kAsked));
+      R"({"type":"ADDED","object":{"metadata":{"name":"b","namespace":"a","resourceVersion":"7"}}})",
+      kAsked));
   EXPECT_EQ(added.kind, WatchEvent::Kind::added);
   EXPECT_EQ(added.key, "a/b");
   EXPECT_EQ(added.version, "7");
@@ -112,12 +114,15 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"TypeIsANumber", R"({"type":1,"object":{}})", "has no type"},
         Malformed{"NoObject", R"({"type":"ADDED"})", "has no object"},
         Malformed{"ObjectIsNull", R"({"type":"ADDED","object":null})", "has no object"},
-        Malformed{"UnknownType", R"({"type":"MOVED","object":{}})", "is of a type that this program does not know"},
-        Malformed{"LowerCase", R"({"type":"added","object":{}})", "is of a type that this program does not know"},
+        Malformed{"UnknownType", R"({"type":"MOVED","object":{}})",
+                  "is of a type that this program does not know"},
+        Malformed{"LowerCase", R"({"type":"added","object":{}})",
+                  "is of a type that this program does not know"},
         Malformed{"NoMetadata", R"({"type":"ADDED","object":{}})", "has an object without a resourceVersion"},
         Malformed{"MetadataIsAList", R"({"type":"ADDED","object":{"metadata":[]}})",
                   "has an object without a resourceVersion"},
-        Malformed{"VersionIsANumber", R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":7}}})",
+        Malformed{"VersionIsANumber",
+                  R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":7}}})",
                   "has an object without a resourceVersion"},
         Malformed{"NoName", R"({"type":"DELETED","object":{"metadata":{"resourceVersion":"7"}}})",
                   "has an object without a name"},

@@ -18,7 +18,8 @@ using std::chrono::seconds;
 
 constexpr std::array<ApiKind, 5> kKinds = {kNodes, kConfigMaps, kPods, kEvents, kLeases};
 constexpr seconds kBookmarks{60};
-constexpr auto kFar = std::chrono::hours(1'000'000);
+// For an answer to begin, where there is no deadline for the whole: as the transport has it.
+constexpr milliseconds kBegins{30'000};
 
 std::string unescaped(std::string_view text) {
   std::string out;
@@ -51,7 +52,8 @@ std::vector<std::string> divided(std::string_view text, char by) {
 
 std::string text_at(const json& object, const std::string& pointer) {
   const json::json_pointer place(pointer);
-  return object.contains(place) && object[place].is_string() ? object[place].get<std::string>() : std::string();
+  return object.contains(place) && object[place].is_string() ? object[place].get<std::string>()
+                                                             : std::string();
 }
 
 // Terms "a=b" and "a!=b" of fields; of labels "a" too.
@@ -77,13 +79,13 @@ bool matches(const json& object, std::string_view fields, std::string_view label
 
 std::string status_text(int code, std::string_view reason, std::string_view message,
                         const json& details = json::object()) {
-  return json{{"kind", "Status"},      {"apiVersion", "v1"},   {"metadata", json::object()},
-              {"status", "Failure"},   {"message", message},   {"reason", reason},
-              {"details", details},    {"code", code}}
+  return json{{"kind", "Status"},   {"apiVersion", "v1"}, {"metadata", json::object()}, {"status", "Failure"},
+              {"message", message}, {"reason", reason},   {"details", details},         {"code", code}}
       .dump();
 }
 
-ApiReply refusal(int code, std::string_view reason, std::string_view message, const json& details = json::object()) {
+ApiReply refusal(int code, std::string_view reason, std::string_view message,
+                 const json& details = json::object()) {
   return {.status = code, .body = status_text(code, reason, message, details)};
 }
 
@@ -159,7 +161,6 @@ struct ApiServer::Stream {
   bool pumping = false;
   bool silent = false;
   Timers::Timer end;
-  Timers::Timer deadline;
   Timers::Timer next_bookmark;
   Timers::Timer next_pump;
   Timers::Timer too_silent;
@@ -218,7 +219,7 @@ ApiTransport::Call ApiServer::send(ApiRequest request, ApiListener listener) {
   auto waiting = std::make_unique<Waiting>();
   waiting->request = request;
   waiting->listener = std::move(listener);
-  const auto deadline = request.deadline.count() > 0 ? request.deadline : milliseconds(kFar);
+  const auto deadline = request.deadline.count() > 0 ? request.deadline : kBegins;
   waiting->deadline = clock_.at(clock_.now() + deadline, [this, call] { lose(call); });
   waiting_.emplace(call, std::move(waiting));
   clock_.at(clock_.now() + latency(), [this, call, request = std::move(request)] { arrive(call, request); });
@@ -233,7 +234,7 @@ void ApiServer::cancel(Call call) {
   const auto found = streams_.find(call);
   if (found == streams_.end()) return;
   const auto& stream = *found->second;
-  for (const auto& timer : {stream.end, stream.deadline, stream.next_bookmark, stream.next_pump, stream.too_silent})
+  for (const auto& timer : {stream.end, stream.next_bookmark, stream.next_pump, stream.too_silent})
     clock_.cancel(timer);
   streams_.erase(found);
 }
@@ -257,7 +258,8 @@ std::optional<ApiFault> ApiServer::fault_for(const ApiRequest& request) {
   }
   if (happens(chances.server_fault)) {
     constexpr std::array<int, 4> kFaults = {500, 502, 503, 504};
-    return ApiFault::status_of(kFaults.at(static_cast<std::size_t>(draw() * kFaults.size())), "InternalError");
+    return ApiFault::status_of(kFaults.at(static_cast<std::size_t>(draw() * kFaults.size())),
+                               "InternalError");
   }
   return std::nullopt;
 }
@@ -282,8 +284,9 @@ void ApiServer::arrive(Call call, const ApiRequest& request) {
 
 // Half of what is lost is noticed at once, the other half only by its deadline.
 void ApiServer::lose(Call call) {
-  if (const auto waiting = waiting_.find(call); waiting != waiting_.end())
-    if (waiting->second->deadline.first > clock_.now() && !down_ && draw() < 0.5) return;
+  const auto waiting = waiting_.find(call);
+  if (waiting == waiting_.end()) return;
+  if (waiting->second->deadline.first > clock_.now() && !down_ && draw() < 0.5) return;
   end(call, fail(Errc::unreachable, "the connection was lost"));
 }
 
@@ -343,12 +346,14 @@ ApiReply ApiServer::read(const Place& place) const {
 
 ApiReply ApiServer::patch(const Place& place, const ApiRequest& request) {
   if (happens(chances.other_writer) && objects_.contains(place.path))
-    edit(place.path, {{"metadata", {{"annotations", {{"example.com/other-writer", std::to_string(version_)}}}}}});
+    edit(place.path,
+         {{"metadata", {{"annotations", {{"example.com/other-writer", std::to_string(version_)}}}}}});
   auto content = json::parse(request.body, nullptr, false);
   if (!content.is_object()) return refusal(400, "BadRequest", "the body is no JSON object");
   const auto manager = place.value("fieldManager");
   if (request.content_type == "application/apply-patch+yaml") {
-    if (manager.empty()) return refusal(422, "Invalid", "fieldManager: Required value: is required for apply patch");
+    if (manager.empty())
+      return refusal(422, "Invalid", "fieldManager: Required value: is required for apply patch");
     return apply(place, content);
   }
   if (request.content_type != "application/merge-patch+json")
@@ -358,10 +363,11 @@ ApiReply ApiServer::patch(const Place& place, const ApiRequest& request) {
     return refusal(404, "NotFound", fmt::format("{} \"{}\" not found", place.plural, place.name));
   const auto expected = text_at(content, "/metadata/resourceVersion");
   if (!expected.empty() && expected != text_at(found->second, "/metadata/resourceVersion"))
-    return refusal(409, "Conflict",
-                   fmt::format("Operation cannot be fulfilled on {} \"{}\": the object has been modified; please "
-                               "apply your changes to the latest version and try again",
-                               place.plural, place.name));
+    return refusal(
+        409, "Conflict",
+        fmt::format("Operation cannot be fulfilled on {} \"{}\": the object has been modified; please "
+                    "apply your changes to the latest version and try again",
+                    place.plural, place.name));
   const auto before = found->second;
   auto after = before;
   after.merge_patch(content);
@@ -423,8 +429,9 @@ ApiReply ApiServer::evict(const Place& place, const json& eviction) {
     return refusal(400, "BadRequest",
                    fmt::format("Eviction in version \"{}\" cannot be handled as a Eviction", version));
   if (objects_.contains(place.path) && disruption_budgeted.contains(place.space + "/" + place.name))
-    return refusal(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.",
-                   {{"causes", {{{"reason", "DisruptionBudget"}, {"message", "The disruption budget x needs 1"}}}}});
+    return refusal(
+        429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.",
+        {{"causes", {{{"reason", "DisruptionBudget"}, {"message", "The disruption budget x needs 1"}}}}});
   return remove(place, eviction.value("deleteOptions", json::object()));
 }
 
@@ -549,7 +556,7 @@ void ApiServer::open_stream(Call call, const Place& place) {
   stream->listener = std::move(opened->listener);
   stream->silence = opened->request.silence;
   stream->version = from;
-  stream->deadline = opened->deadline;
+  clock_.cancel(opened->deadline);
   const seconds lasts(std::stoul(place.value("timeoutSeconds")));
   stream->end = clock_.at(clock_.now() + lasts, [this, call] {
     if (!streams_.at(call)->silent) end(call, ApiReply{.status = 200, .body = {}});
@@ -615,7 +622,8 @@ bool ApiServer::deliver(Call call, std::string_view line) {
   if (!streams_.contains(call)) return false;
   const auto former = std::exchange(streams_.at(call)->former, std::string(line));
   give(call, line);
-  if (streams_.contains(call) && happens(chances.again)) give(call, draw() < 0.5 ? line : std::string_view(former));
+  if (streams_.contains(call) && happens(chances.again))
+    give(call, draw() < 0.5 ? line : std::string_view(former));
   if (streams_.contains(call) && happens(chances.ended)) end(call, ApiReply{.status = 200, .body = {}});
   return streams_.contains(call);
 }

@@ -52,13 +52,13 @@ struct ApiChances {
   double too_many_requests = 0;  ///< with Retry-After up to 5 s, now and then without
   double unauthorized = 0;
   double forbidden = 0;
-  double other_writer = 0;   ///< somebody else changes an object just before a patch of ours arrives
-  double late = 0;           ///< takes up to a minute in place of 20 ms, each way: longer than a client waits
-  double cut = 0;            ///< of each event: the stream ends in the middle of it
-  double ended = 0;          ///< of each event: the stream ends well behind it
-  double again = 0;          ///< of each event: it, or one before it, is sent once more
-  double compacted = 0;      ///< of each watch: its place is forgotten
-  double nonsense = 0;       ///< of each event: a line that is no event
+  double other_writer = 0;  ///< somebody else changes an object just before a patch of ours arrives
+  double late = 0;          ///< takes up to a minute in place of 20 ms, each way: longer than a client waits
+  double cut = 0;           ///< of each event: the stream ends in the middle of it
+  double ended = 0;         ///< of each event: the stream ends well behind it
+  double again = 0;         ///< of each event: it, or one before it, is sent once more
+  double compacted = 0;     ///< of each watch: its place is forgotten
+  double nonsense = 0;      ///< of each event: a line that is no event
 };
 
 struct ApiSeen {
@@ -81,7 +81,8 @@ class ApiServer final : public ApiTransport {
   void cancel(Call call) override;
 
   // What others do.
-  /// Makes the object, or gives it this content; returns it as it is kept. Kind, name and namespace say where.
+  /// Makes the object, or gives it this content; returns it as it is kept. Kind, name and namespace say
+  /// where.
   nlohmann::json put(nlohmann::json object);
   /// Changes an object by a merge patch.
   void edit(const std::string& path, const nlohmann::json& patch);

@@ -10,9 +10,13 @@ namespace {
 using nlohmann::json;
 
 // Whose object it is, and what the server writes.
-constexpr std::array<std::string_view, 7> kNobodys = {
-    "/apiVersion",   "/kind", "/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion",
-    "/metadata/managedFields"};
+constexpr std::array<std::string_view, 7> kNobodys = {"/apiVersion",
+                                                      "/kind",
+                                                      "/metadata/name",
+                                                      "/metadata/namespace",
+                                                      "/metadata/uid",
+                                                      "/metadata/resourceVersion",
+                                                      "/metadata/managedFields"};
 
 void collect(const json& value, const json::json_pointer& here, std::map<std::string, json>& leaves) {
   const auto text = here.to_string();

@@ -18,8 +18,8 @@ class FieldOwners {
   /// The fields of `content` that others have with another value.
   std::set<std::string> conflicts(const std::string& path, const std::string& manager,
                                   const nlohmann::json& before, const nlohmann::json& content) const;
-  /// The object after `manager` has applied `content` by force: what it applied before and no longer wants goes,
-  /// unless it is another's too.
+  /// The object after `manager` has applied `content` by force: what it applied before and no longer wants
+  /// goes, unless it is another's too.
   nlohmann::json applied(const std::string& path, const std::string& manager, nlohmann::json before,
                          const nlohmann::json& content);
   void forget(const std::string& path) { owners_.erase(path); }
@@ -27,7 +27,7 @@ class FieldOwners {
   nlohmann::json managed_fields(const std::string& path) const;
 
  private:
-  using Fields = std::set<std::string>;  // JSON pointers
+  using Fields = std::set<std::string>;                          // JSON pointers
   std::map<std::string, std::map<std::string, Fields>> owners_;  // by path, by manager
 };
 
