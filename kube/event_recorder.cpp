@@ -69,7 +69,7 @@ EventRecorder::EventRecorder(ApiClient& client, Timers& timers, Random random, W
 
 EventRecorder::~EventRecorder() {
   for (const auto& [key, recorded] : recorded_)
-    if (recorded->call) client_.cancel(*recorded->call);
+    if (const auto call = recorded->call) client_.cancel(*call);
 }
 
 void EventRecorder::record(Type type, std::string_view reason, std::string_view message) {

@@ -83,7 +83,7 @@ class ObjectWatch::Impl {
     if (reply->status != 200)
       return failed(Request::list, error_of(*reply, asked("list")), reply->retry_after);
     auto read = read_list(reply->body);
-    if (!read) return failed(Request::list, std::move(read).error(), {});
+    if (!read) return failed(Request::list, read.error(), {});
 
     const bool changed = !std::exchange(listed_, true) || *read != objects_;
     objects_ = std::move(*read);
@@ -128,7 +128,7 @@ class ObjectWatch::Impl {
   void watch() {
     const auto lasts =
         kLeastWatch + seconds(static_cast<int>(random_() * static_cast<double>(kMoreWatch.count())));
-    lines_.emplace(kLongestLine);
+    lines_ = std::make_unique<LineSplitter>(kLongestLine);
     began_ = timers_.now();
     moved_ = false;
     open_ = transport_.send(
@@ -157,7 +157,7 @@ class ObjectWatch::Impl {
                                                     selection_.text(), kLongestLine));
     if (!good) {
       if (const auto open = std::exchange(open_, {})) transport_.cancel(*open);
-      refused(std::move(good).error(), {});
+      refused(good.error(), {});
     }
     if (changed) listener_.changed();
   }
@@ -181,10 +181,7 @@ class ObjectWatch::Impl {
 
   void watch_ended(Result<ApiReply> reply) {
     const bool lasted = timers_.now() - began_ >= kLasting;
-    if (reply && reply->status != 200) {
-      auto error = error_of(*reply, asked("watch"));
-      return refused(std::move(error), reply->retry_after);
-    }
+    if (reply && reply->status != 200) return refused(error_of(*reply, asked("watch")), reply->retry_after);
     if (!reply && !lasted && !moved_)
       return failed(Request::watch, std::move(reply).error().during("watch " + selection_.text()), {});
     // The server's time was over, or the connection was lost on the way: we know where we were.
@@ -193,13 +190,13 @@ class ObjectWatch::Impl {
     later(backoff_.next(random_), &Impl::watch);
   }
 
-  void refused(Error error, std::optional<seconds> retry_after) {
+  void refused(const Error& error, std::optional<seconds> retry_after) {
     // Nothing is wrong with that once. A server that says so of its own newest version is given time.
     if (error.code == ApiErrc::expired && !std::exchange(expired_, true)) return later({}, &Impl::list);
-    failed(Request::watch, std::move(error), retry_after);
+    failed(Request::watch, error, retry_after);
   }
 
-  void failed(Request which, Error error, std::optional<seconds> retry_after) {
+  void failed(Request which, const Error& error, std::optional<seconds> retry_after) {
     auto pause = backoff_.next(random_, retry_after);
     if (error.code == ApiErrc::forbidden)
       pause = std::max(pause, kForbiddenPause + part_of(kForbiddenPause, random_));
@@ -250,7 +247,7 @@ class ObjectWatch::Impl {
   // Of the watch that is open.
   bool moved_ = false;  ///< something has come
   Timers::Clock::time_point began_;
-  std::optional<LineSplitter> lines_;
+  std::unique_ptr<LineSplitter> lines_;
 };
 
 ObjectWatch::ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection,

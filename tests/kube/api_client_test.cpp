@@ -42,7 +42,7 @@ class ApiClientTest : public testing::Test, public KubeFixture {
   }
   Result<> remove(const ObjectRef& object, const std::string& uid) {
     Answer<bool> answer;
-    client.remove(object, uid, [told = answer.here()](Result<> result) {
+    client.remove(object, uid, [told = answer.here()](const Result<>& result) {
       told(result ? Result<bool>(true) : Result<bool>(fail(result.error())));
     });
     clock.run_until([&] { return answer.is_there(); }, 2h);
@@ -116,6 +116,7 @@ TEST_F(ApiClientTest, AppliesWhatIsNotThereYet) {
   const auto applied = outcome<json>([&](auto done) {
     client.apply(config_map_ref("a", "b"), {{"data", {{"x", "y"}}}}, ApiClient::Force::no, std::move(done));
   });
+  EXPECT_EQ(code_of(applied), std::error_code());
   EXPECT_EQ(server.object("/api/v1/namespaces/a/configmaps/b")["data"]["x"], "y");
 }
 
@@ -442,7 +443,7 @@ TEST_F(ApiClientTest, ACancelledCallIsNotHeardOf) {
   const auto known = server.object(kNode);
   for (const auto pause : {0ms, 5ms, 30ms, 200ms, 1'000ms}) {
     server.next = {ApiFault::lost_before(), ApiFault::lost_before()};
-    std::vector<ApiClient::Call> calls = {
+    const std::vector<ApiClient::Call> calls = {
         client.get(node_ref("n1"), [&](const auto&) { heard = true; }),
         client.get(node_ref(""), [&](const auto&) { heard = true; }),
         client.change(node_ref("n1"), made, [&](const auto&) { heard = true; }),

@@ -16,7 +16,6 @@ using namespace ferry::test;
 using namespace std::chrono_literals;
 using nlohmann::json;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 const std::string kNode = "/api/v1/nodes/n1";
 

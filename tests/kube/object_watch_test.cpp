@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/object_watch.h"
 
+#include <set>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -69,7 +70,7 @@ TEST_F(ObjectWatchTest, HasWhatTheServerHas) {
 }
 
 TEST_F(ObjectWatchTest, TellsThatThereIsNothing) {
-  Watching none(*this, only(config_map_ref("a", "m")), [] { return 0.5; });
+  const Watching none(*this, only(config_map_ref("a", "m")), [] { return 0.5; });
   clock.run_for(1s);
   EXPECT_TRUE(none->listed());
   EXPECT_EQ(none.changes, 1);
@@ -77,8 +78,8 @@ TEST_F(ObjectWatchTest, TellsThatThereIsNothing) {
 }
 
 TEST_F(ObjectWatchTest, FollowsWhatHappens) {
-  Watching maps(*this, Selection{.kind = kConfigMaps, .space = "a", .fields = {}, .labels = {}},
-                [this] { return server.draw(); });
+  const Watching maps(*this, Selection{.kind = kConfigMaps, .space = "a", .fields = {}, .labels = {}},
+                      [this] { return server.draw(); });
   clock.run_for(1s);
   server.put(config_map("a", "m", "one"));
   server.put(config_map("b", "m", "another namespace's"));
@@ -94,8 +95,8 @@ TEST_F(ObjectWatchTest, FollowsWhatHappens) {
 }
 
 TEST_F(ObjectWatchTest, AnObjectThatIsNoLongerSelectedGoes) {
-  Watching pods(*this, Selection{.kind = kPods, .space = {}, .fields = {}, .labels = "app=x"},
-                [this] { return server.draw(); });
+  const Watching pods(*this, Selection{.kind = kPods, .space = {}, .fields = {}, .labels = "app=x"},
+                      [this] { return server.draw(); });
   auto labelled = pod("a", "p");
   labelled["metadata"]["labels"] = {{"app", "x"}};
   server.put(labelled);
@@ -503,14 +504,14 @@ TEST_F(ObjectWatchTest, AnEmptyListMayBeNull) {
 
 TEST_F(ObjectWatchTest, OneThatIsGoneAsksNoMore) {
   {
-    Watching gone(*this, only(node_ref("n2")), [] { return 0.5; });
+    const Watching gone(*this, only(node_ref("n2")), [] { return 0.5; });
     clock.run_for(1s);
     EXPECT_EQ(server.open_streams(), 2U);
   }
   EXPECT_EQ(server.open_streams(), 1U);
   {
     server.next = {std::nullopt, ApiFault::lost_before()};
-    Watching gone(*this, only(node_ref("n2")), [] { return 0.5; });
+    const Watching gone(*this, only(node_ref("n2")), [] { return 0.5; });
   }
   const auto before = server.seen().size();
   clock.run_for(4min);

@@ -445,6 +445,10 @@ void ApiServer::end_pod(const std::string& path) {
   });
 }
 
+std::string ApiServer::plural_of(const std::string& path) {
+  return place_of(path).value_or(Place{}).plural;
+}
+
 json ApiServer::store(const std::string& path, json object) {
   const auto found = objects_.find(path);
   const auto before = found == objects_.end() ? json() : found->second;
@@ -454,8 +458,7 @@ json ApiServer::store(const std::string& path, json object) {
   if (object == before) return object;  // nothing changed, and nobody hears of it
   object["metadata"]["resourceVersion"] = std::to_string(++version_);
   objects_[path] = object;
-  history_.push_back(
-      {.version = version_, .plural = place_of(path)->plural, .before = before, .after = object});
+  history_.push_back({.version = version_, .plural = plural_of(path), .before = before, .after = object});
   pump_soon();
   return object;
 }
@@ -468,7 +471,7 @@ void ApiServer::forget(const std::string& path) {
   owners_.forget(path);
   ++version_;
   history_.push_back(
-      {.version = version_, .plural = place_of(path)->plural, .before = std::move(last), .after = json()});
+      {.version = version_, .plural = plural_of(path), .before = std::move(last), .after = json()});
   pump_soon();
 }
 

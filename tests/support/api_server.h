@@ -130,6 +130,7 @@ class ApiServer final : public ApiTransport {
   struct Stream;
 
   static std::optional<Place> place_of(std::string_view path);
+  static std::string plural_of(const std::string& path);
   bool happens(double chance) { return chance > 0 && draw() < chance; }
   std::chrono::milliseconds latency();
   std::optional<ApiFault> fault_for(const ApiRequest& request);
