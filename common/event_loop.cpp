@@ -16,7 +16,11 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
 }
 
 void EventLoop::watch(int fd, Job readable) {
-  watched_.insert_or_assign(fd, std::make_shared<const Job>(std::move(readable)));
+  watch(fd, {.read = true, .write = false}, [job = std::move(readable)](Readiness) { job(); });
+}
+
+void EventLoop::watch(int fd, Readiness awaited, std::function<void(Readiness)> ready) {
+  watched_.insert_or_assign(fd, std::make_shared<const Watch>(awaited, std::move(ready)));
 }
 
 void EventLoop::forget(int fd) {
@@ -55,6 +59,17 @@ void EventLoop::run_posted() {
   for (const auto& job : jobs) job();
 }
 
+void EventLoop::run_ready(int fd, const Watch* polled, short events) {
+  if (events == 0) return;
+  // A job may forget any descriptor, its own too; one that is watched anew since, perhaps under the number of
+  // another that was closed, has not been looked at.
+  const auto now = watched_.find(fd);
+  if (now == watched_.end() || now->second.get() != polled) return;
+  const auto kept = now->second;
+  const bool broken = (events & (POLLERR | POLLHUP | POLLNVAL)) != 0;
+  kept->ready({.read = broken || (events & POLLIN) != 0, .write = broken || (events & POLLOUT) != 0});
+}
+
 void EventLoop::run_due() {
   const auto now = Clock::now();
   while (!timers_.empty() && timers_.begin()->first.first <= now) timers_.extract(timers_.begin()).mapped()();
@@ -71,7 +86,13 @@ void EventLoop::run(const std::stop_token& stop) {
   const std::stop_callback wake_on_stop(stop, [this] { wake(); });
   while (!finished_ && !stop.stop_requested()) {
     std::vector<pollfd> fds = {{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
-    for (const auto& [fd, job] : watched_) fds.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+    // Kept, so that a new watch is not at the address of an old one.
+    std::vector<std::shared_ptr<const Watch>> polled;
+    for (const auto& [fd, watched] : watched_) {
+      const int events = (watched->awaited.read ? POLLIN : 0) | (watched->awaited.write ? POLLOUT : 0);
+      fds.push_back({.fd = fd, .events = static_cast<short>(events), .revents = 0});
+      polled.push_back(watched);
+    }
     if (::poll(fds.data(), fds.size(), milliseconds_to_wait()) < 0) continue;  // only a signal can do that
 
     if (fds.front().revents != 0) {
@@ -79,14 +100,8 @@ void EventLoop::run(const std::stop_token& stop) {
       [[maybe_unused]] const int read = ::eventfd_read(wake_.get(), &count);
     }
     run_posted();
-    for (std::size_t i = 1; i < fds.size(); ++i) {
-      if (fds[i].revents == 0) continue;
-      // A job may forget any descriptor, its own too.
-      if (const auto job = watched_.find(fds[i].fd); job != watched_.end()) {
-        const auto kept = job->second;
-        (*kept)();
-      }
-    }
+    for (std::size_t i = 0; i < polled.size(); ++i)
+      run_ready(fds[i + 1].fd, polled[i].get(), fds[i + 1].revents);
     run_due();
   }
 }

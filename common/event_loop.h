@@ -22,6 +22,11 @@ class EventLoop {
  public:
   using Clock = std::chrono::steady_clock;
   using Job = std::function<void()>;
+  /// What a descriptor can do without waiting.
+  struct Readiness {
+    bool read = false;
+    bool write = false;
+  };
   /// What names a waiting timer; a default one names none.
   using Timer = std::pair<Clock::time_point, std::uint64_t>;
 
@@ -30,6 +35,9 @@ class EventLoop {
 
   /// Runs `readable` whenever `fd` can be read, or has hung up, until forget(fd). The caller keeps it open.
   void watch(int fd, Job readable);
+  /// The same for any of `awaited`; takes the place of an earlier watch of `fd`. One that has hung up or
+  /// failed can do both, whatever was awaited.
+  void watch(int fd, Readiness awaited, std::function<void(Readiness)> ready);
   void forget(int fd);
 
   Timer at(Clock::time_point when, Job job);
@@ -44,14 +52,20 @@ class EventLoop {
   void finish() { finished_ = true; }
 
  private:
+  struct Watch {
+    Readiness awaited;
+    std::function<void(Readiness)> ready;
+  };
+
   explicit EventLoop(UniqueFd wake) : wake_(std::move(wake)) {}
   void wake() const;
   void run_posted();
+  void run_ready(int fd, const Watch* polled, short events);
   void run_due();
   int milliseconds_to_wait() const;
 
   const UniqueFd wake_;
-  std::map<int, std::shared_ptr<const Job>> watched_;
+  std::map<int, std::shared_ptr<const Watch>> watched_;
   std::map<Timer, Job> timers_;
   std::uint64_t last_timer_ = 0;
   bool finished_ = false;
