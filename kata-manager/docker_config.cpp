@@ -3,44 +3,18 @@
 
 #include <algorithm>
 #include <fnmatch.h>
-#include <optional>
 #include <tuple>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/base64.h"
 #include "kata-manager/strict_json.h"
 
 namespace ferry {
 namespace {
 
 using nlohmann::json;
-
-int value_of_base64(char c) {
-  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const auto at = kLetters.find(c);
-  return at == std::string_view::npos ? -1 : static_cast<int>(at);
-}
-
-// With or without padding, as programs write it.
-std::optional<std::string> decoded(std::string_view text) {
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
-  std::string out;
-  unsigned bits = 0;
-  unsigned count = 0;
-  for (const char c : text) {
-    const int value = value_of_base64(c);
-    if (value < 0) return std::nullopt;
-    bits = (bits << 6U) | static_cast<unsigned>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    out.push_back(static_cast<char>((bits >> count) & 0xFFU));
-  }
-  if (count >= 6) return std::nullopt;
-  return out;
-}
 
 Error wrong(const std::string& key, std::string_view why) {
   return {.code = make_error_code(Errc::invalid_config),
@@ -67,7 +41,7 @@ Result<RegistryCredentials> credentials_of(const json& entry, const std::string&
   const auto packed = text_of(entry, "auth", key);
   if (!packed) return fail(packed.error());
   if (packed->empty()) return out;
-  auto pair = decoded(*packed);
+  auto pair = from_base64(*packed);
   if (!pair) return fail(wrong(key, "auth is no base64"));
   const auto colon = pair->find(':');
   if (colon == std::string::npos) return fail(wrong(key, "auth is not USER:PASSWORD in base64"));
