@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/credential_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+
+#include <fmt/format.h>
+
+#include "common/descriptor_reads.h"
+#include "common/unique_fd.h"
+
+namespace ferry {
+namespace {
+
+constexpr off_t kMostBytes = off_t{1} << 20U;
+
+std::int64_t nanoseconds(const timespec& time) {
+  constexpr std::int64_t kOfASecond = 1'000'000'000;
+  return time.tv_sec * kOfASecond + time.tv_nsec;
+}
+
+}  // namespace
+
+Result<const std::string*> CredentialReader::now() {
+  if (!credential_.text.empty() || credential_.file.empty()) return &credential_.text;
+  const std::string what = "read " + credential_.file.string();
+  const auto refused = [&](Error error) {
+    read_.reset();
+    error.code = make_error_code(Errc::failed);
+    return fail(std::move(error));
+  };
+  // Without O_NONBLOCK a named pipe would hold us.
+  const UniqueFd fd(::open(credential_.file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  if (!fd.valid() || ::fstat(fd.get(), &status) != 0) return refused(error_from_errno(errno, what));
+  if (!S_ISREG(status.st_mode)) return refused({.code = {}, .message = what + ": it is no file", .hint = {}});
+  const Version version{.device = status.st_dev,
+                        .inode = status.st_ino,
+                        .size = status.st_size,
+                        .written = nanoseconds(status.st_mtim),
+                        .changed = nanoseconds(status.st_ctim)};
+  if (read_ == version) return &text_;
+  if (status.st_size > kMostBytes) {
+    return refused({.code = {},
+                    .message = fmt::format("{}: it has more than {} bytes, the limit", what, kMostBytes),
+                    .hint = {}});
+  }
+  auto text = read_to_end(fd.get(), what);
+  if (!text) return refused(std::move(text).error());
+  text_ = std::move(*text);
+  read_ = version;
+  return &text_;
+}
+
+Result<std::string> token_of(const std::string& text) {
+  const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
+  const auto begin = std::ranges::find_if_not(text, is_space);
+  const auto end = std::find_if_not(text.rbegin(), std::make_reverse_iterator(begin), is_space).base();
+  const std::string token(begin, end);
+  const bool fits = std::ranges::all_of(token, [](char c) { return c > ' ' && c < '\x7F'; });
+  if (token.empty() || !fits)
+    return fail(Errc::failed, token.empty() ? "the token is empty" : "the token is not one word",
+                "write the token and nothing else");
+  return token;
+}
+
+}  // namespace ferry

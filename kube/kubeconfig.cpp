@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/base64.h"
+#include "common/config_reader.h"
+#include "common/suggest.h"
+#include "kube/cluster_access.h"
+#include "kube/credential_file.h"
+
+namespace ferry {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+// A key that kubectl takes and we do not, and why not.
+struct Refused {
+  const char* key;
+  const char* why;
+  const char* hint;
+};
+
+constexpr const char* kTokenInstead = "give it a token, a tokenFile or a client certificate";
+constexpr Refused kExec{
+    "exec", "Ferry runs no programs of a kubeconfig, so that nobody can be logged in by one", kTokenInstead};
+constexpr Refused kProvider{"auth-provider", "logging in by a provider is not done here", kTokenInstead};
+constexpr const char* kWhyNotAs = "Ferry acts as nobody but the user that it is logged in as";
+constexpr const char* kHintAs = "take it away, and give that user's own credentials";
+
+/// One file, whose texts are secrets: what stands there is never shown.
+struct File {
+  const ConfigText* source;
+  ConfigReader reader;
+  ConfigNode root;
+};
+
+/// A map in a file. Without a map: an entry with nothing in it.
+struct Part {
+  const File* file = nullptr;
+  const ConfigNode* at = nullptr;  ///< the map, or what stands in its place
+  std::string path;
+
+  std::string key(std::string_view name) const {
+    return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+  }
+  /// Absent, or without a value: nullptr.
+  const ConfigNode* find(std::string_view name) const {
+    const ConfigMember* member = at->kind == Kind::map ? at->find(name) : nullptr;
+    return member == nullptr || member->value.kind == Kind::null ? nullptr : &member->value;
+  }
+  tl::unexpected<Error> refuse(const ConfigNode& node, std::string_view name, const std::string& what,
+                               std::string hint = {}) const {
+    return file->reader.refuse(node, key(name), what, std::move(hint));
+  }
+  Result<> check_keys(const std::vector<std::string>& known) const {
+    if (at->kind == Kind::null) return {};
+    if (at->kind != Kind::map) return file->reader.refuse(*at, path, "expected a map, found " + sort_of(*at));
+    return file->reader.check_keys(*at, path, known);
+  }
+  Result<std::string> text(std::string_view name) const {
+    const ConfigNode* node = find(name);
+    if (node == nullptr) return std::string();
+    if (node->is_string()) return node->text;
+    return refuse(*node, name, "expected a string, found " + sort_of(*node),
+                  node->kind == Kind::scalar ? "put it in quotes" : "");
+  }
+  Result<bool> flag(std::string_view name) const {
+    const ConfigNode* node = find(name);
+    if (node == nullptr) return false;
+    return file->reader.read_flag(*node, key(name));
+  }
+  /// A file is relative to the one it is named in; what is given in place counts before it.
+  Result<Credential> pem(const std::string& name) const {
+    const std::string data = name + "-data";
+    const auto packed = text(data);
+    if (!packed) return fail(Error(packed.error()));
+    if (!packed->empty()) {
+      auto bytes = from_base64(*packed);
+      if (!bytes || bytes->find("-----BEGIN ") == std::string::npos)
+        return refuse(*find(data), data, bytes ? "it is base64, but of no PEM" : "it is not base64",
+                      "it is what `base64 -w0 FILE` prints");
+      return Credential{.text = std::move(*bytes), .file = {}};
+    }
+    return path_at(name);
+  }
+  Result<Credential> path_at(std::string_view name) const {
+    const auto relative = text(name);
+    if (!relative) return fail(Error(relative.error()));
+    if (relative->empty()) return Credential{};
+    return Credential{.text = {},
+                      .file = std::filesystem::path(file->source->file).parent_path() / *relative};
+  }
+
+  static std::string sort_of(const ConfigNode& node) {
+    switch (node.kind) {
+      case Kind::null:
+        return "nothing";
+      case Kind::scalar:
+        return node.is_string() ? "a string" : "a number, a boolean or a date";
+      case Kind::list:
+        return "a list";
+      case Kind::map:
+        return "a map";
+    }
+    return {};
+  }
+};
+
+Result<File> read_file(const ConfigText& source) {
+  auto root = parse_config(source);
+  if (!root) return fail(std::move(root).error());
+  File file{.source = &source, .reader = ConfigReader(source), .root = std::move(*root)};
+  const Part top{.file = &file, .at = &file.root, .path = {}};
+  if (auto known = top.check_keys({"apiVersion", "kind", "preferences", "clusters", "users", "contexts",
+                                   "current-context", "extensions"});
+      !known)
+    return fail(std::move(known).error());
+  for (const auto& [name, wanted] : {std::pair{"apiVersion", "v1"}, std::pair{"kind", "Config"}}) {
+    const ConfigNode* node = top.find(name);
+    if (node != nullptr && !(node->kind == Kind::scalar && node->text == wanted))
+      return top.refuse(*node, name, fmt::format("expected {}, found {}", wanted, node->described()));
+  }
+  return file;
+}
+
+/// The one entry of that name in a list of a file; absent: it has none.
+Result<std::optional<Part>> find_entry(const File& file, const std::string& list, const char* inner,
+                                       const std::string& name) {
+  const Part top{.file = &file, .at = &file.root, .path = {}};
+  const ConfigNode* items = top.find(list);
+  std::optional<Part> found;
+  if (items == nullptr) return found;
+  if (items->kind != Kind::list)
+    return top.refuse(*items, list, "expected a list, found " + Part::sort_of(*items));
+  for (std::size_t i = 0; i < items->items.size(); ++i) {
+    const Part entry{.file = &file, .at = &items->items[i], .path = fmt::format("{}[{}]", list, i)};
+    const ConfigNode* called = entry.find("name");
+    if (called == nullptr || !called->is_string())
+      return file.reader.refuse(*entry.at, entry.path, "expected a map with a name that is a string");
+    if (called->text != name) continue;
+    if (found)
+      return entry.refuse(*called, "name", fmt::format("an entry before it is called '{}' too", name));
+    if (auto known = entry.check_keys({"name", inner}); !known) return fail(std::move(known).error());
+    const ConfigMember* content = entry.at->find(inner);
+    if (content == nullptr) return entry.refuse(*called, inner, "the key is missing");
+    found = Part{.file = &file, .at = &content->value, .path = fmt::format("{}[{}].{}", list, i, inner)};
+  }
+  return found;
+}
+
+std::vector<std::string> names_in(const std::vector<File>& files, const std::string& list) {
+  std::vector<std::string> names;
+  for (const File& file : files) {
+    const Part top{.file = &file, .at = &file.root, .path = {}};
+    const ConfigNode* items = top.find(list);
+    if (items == nullptr) continue;
+    for (const ConfigNode& item : items->items)
+      if (const ConfigMember* name = item.find("name"); name != nullptr) names.push_back(name->value.text);
+  }
+  return names;
+}
+
+/// The entry of that name in the first file that has one. `asked` is the node that names it, in `by`;
+/// nullptr: the command line does.
+Result<Part> entry_of(const std::vector<File>& files, const std::string& list, const char* inner,
+                      const std::string& name, const Part& by, const ConfigNode* asked) {
+  for (const File& file : files) {
+    auto entry = find_entry(file, list, inner, name);
+    if (!entry) return fail(std::move(entry).error());
+    if (*entry) return std::move(**entry);
+  }
+  const auto names = names_in(files, list);
+  const std::string what = fmt::format("there is no {} '{}'{}", inner, name, did_you_mean(name, names));
+  std::string hint = names.empty() ? "" : fmt::format("there are: {}", fmt::join(names, ", "));
+  if (asked != nullptr)
+    return by.file->reader.refuse(*asked, asked == by.at ? by.path : by.key(inner), what, std::move(hint));
+  return fail(Errc::invalid_config, fmt::format("{}: {}", by.file->source->file, what), std::move(hint));
+}
+
+Result<> read_cluster(const Part& cluster, const Environment& environment, ClusterAccess& into) {
+  if (auto known = cluster.check_keys({"server", "tls-server-name", "insecure-skip-tls-verify",
+                                       "certificate-authority", "certificate-authority-data", "proxy-url",
+                                       "disable-compression", "extensions"});
+      !known)
+    return known;
+  const auto server = cluster.text("server");
+  if (!server) return fail(Error(server.error()));
+  if (server->empty()) return cluster.refuse(*cluster.at, "server", "the key is missing");
+  const ConfigNode& server_node = *cluster.find("server");
+  auto address = ServerAddress::parse(*server);
+  if (!address) return cluster.refuse(server_node, "server", address.error().message, address.error().hint);
+  into.server = std::move(*address);
+  if (!into.server.tls && !into.server.is_loopback())
+    return cluster.refuse(server_node, "server", "without TLS only this machine itself is talked to",
+                          "write https://");
+
+  const auto insecure = cluster.flag("insecure-skip-tls-verify");
+  if (!insecure) return fail(Error(insecure.error()));
+  if (*insecure)
+    return cluster.refuse(*cluster.find("insecure-skip-tls-verify"), "insecure-skip-tls-verify",
+                          "the server's certificate is always verified",
+                          "give its authority by certificate-authority or certificate-authority-data");
+  const auto small = cluster.flag("disable-compression");
+  if (!small) return fail(Error(small.error()));
+  into.compressed = !*small;
+
+  auto name = cluster.text("tls-server-name");
+  if (!name) return fail(std::move(name).error());
+  if (!name->empty() && !is_host(*name))
+    return cluster.refuse(*cluster.find("tls-server-name"), "tls-server-name",
+                          fmt::format("'{}' is neither a name nor an IP address", *name));
+  into.tls_server_name = std::move(*name);
+
+  auto authorities = cluster.pem("certificate-authority");
+  if (!authorities) return fail(std::move(authorities).error());
+  into.authorities = std::move(*authorities);
+
+  const auto proxy = cluster.text("proxy-url");
+  if (!proxy) return fail(Error(proxy.error()));
+  auto url = proxy->empty() ? proxy_of_environment(into.server, environment) : proxy_url(*proxy);
+  if (!url && proxy->empty()) return fail(Errc::invalid_config, url.error().message, url.error().hint);
+  if (!url)
+    return cluster.refuse(*cluster.find("proxy-url"), "proxy-url", url.error().message, url.error().hint);
+  if (!url->empty() && !into.server.tls)
+    return cluster.refuse(*cluster.find("proxy-url"), "proxy-url",
+                          "without TLS a proxy would see our credentials", "write https:// in server");
+  into.proxy = std::move(*url);
+  return {};
+}
+
+Result<> read_user(const Part& user, ClusterAccess& into) {
+  for (const Refused& refused :
+       {kExec, kProvider, Refused{"as", kWhyNotAs, kHintAs}, Refused{"as-uid", kWhyNotAs, kHintAs},
+        Refused{"as-groups", kWhyNotAs, kHintAs}, Refused{"as-user-extra", kWhyNotAs, kHintAs}}) {
+    if (const ConfigNode* node = user.find(refused.key))
+      return user.refuse(*node, refused.key, refused.why, refused.hint);
+  }
+  if (auto known =
+          user.check_keys({"client-certificate", "client-certificate-data", "client-key", "client-key-data",
+                           "token", "tokenFile", "username", "password", "extensions"});
+      !known)
+    return known;
+  for (const auto& [name, part] :
+       {std::pair{"client-certificate", &into.certificate}, std::pair{"client-key", &into.key}}) {
+    auto read = user.pem(name);
+    if (!read) return fail(std::move(read).error());
+    *part = std::move(*read);
+  }
+  if (into.certificate.empty() != into.key.empty()) {
+    return user.refuse(*user.at, into.key.empty() ? "client-key" : "client-certificate", "the key is missing",
+                       "a certificate and its key go together");
+  }
+  for (const auto& [name, part] :
+       {std::pair{"username", &into.username}, std::pair{"password", &into.password}}) {
+    auto read = user.text(name);
+    if (!read) return fail(std::move(read).error());
+    *part = std::move(*read);
+  }
+  const auto token = user.text("token");
+  if (!token) return fail(Error(token.error()));
+  auto file = user.path_at("tokenFile");
+  if (!file) return fail(std::move(file).error());
+  if (!token->empty() && !file->empty())
+    return user.refuse(*user.find("token"), "token",
+                       "tokenFile is there too, and which counts is not agreed on", "keep one of them");
+  into.token = std::move(*file);
+  if (!token->empty()) {
+    auto word = token_of(*token);
+    if (!word) return user.refuse(*user.find("token"), "token", word.error().message, word.error().hint);
+    into.token.text = std::move(*word);
+  }
+  if (!into.token.empty() && !(into.username.empty() && into.password.empty()))
+    return user.refuse(*user.at, "username", "a token is there too", "keep one of them");
+  return {};
+}
+
+}  // namespace
+
+Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sources,
+                                             const std::string& context, const Environment& environment) {
+  std::vector<File> files;
+  for (const ConfigText& source : sources) {
+    auto file = read_file(source);
+    if (!file) return fail(std::move(file).error());
+    files.push_back(std::move(*file));
+  }
+  Part by{.file = &files.front(), .at = &files.front().root, .path = {}};
+  const ConfigNode* asked = nullptr;
+  std::string name = context;
+  for (const File& file : files) {
+    if (!name.empty()) break;
+    const Part top{.file = &file, .at = &file.root, .path = {}};
+    const auto current = top.text("current-context");
+    if (!current) return fail(Error(current.error()));
+    if (current->empty()) continue;
+    name = *current;
+    asked = top.find("current-context");
+    by = {.file = &file, .at = asked, .path = "current-context"};
+  }
+  if (name.empty())
+    return fail(Errc::invalid_config,
+                sources.front().file + ": no context is chosen: there is no current-context",
+                "choose one of its contexts");
+  auto chosen = entry_of(files, "contexts", "context", name, by, asked);
+  if (!chosen) return fail(std::move(chosen).error());
+  if (auto known = chosen->check_keys({"cluster", "user", "namespace", "extensions"}); !known)
+    return fail(std::move(known).error());
+
+  ClusterAccess out;
+  const auto cluster_name = chosen->text("cluster");
+  if (!cluster_name) return fail(Error(cluster_name.error()));
+  if (cluster_name->empty()) return chosen->refuse(*chosen->at, "cluster", "the key is missing");
+  const auto cluster =
+      entry_of(files, "clusters", "cluster", *cluster_name, *chosen, chosen->find("cluster"));
+  if (!cluster) return fail(Error(cluster.error()));
+  if (auto read = read_cluster(*cluster, environment, out); !read) return fail(std::move(read).error());
+
+  const auto user_name = chosen->text("user");
+  if (!user_name) return fail(Error(user_name.error()));
+  if (!user_name->empty()) {
+    const auto user = entry_of(files, "users", "user", *user_name, *chosen, chosen->find("user"));
+    if (!user) return fail(Error(user.error()));
+    if (auto read = read_user(*user, out); !read) return fail(std::move(read).error());
+  }
+  auto own_namespace = chosen->text("namespace");
+  if (!own_namespace) return fail(std::move(own_namespace).error());
+  out.default_namespace = std::move(*own_namespace);
+  return out;
+}
+
+}  // namespace ferry
