@@ -45,6 +45,7 @@ std::optional<std::uint16_t> port_of(std::string_view text) {
 
 /// The bytes of an IP address, four or sixteen; empty: it is none.
 std::string ip_bytes(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos) return {};  // where inet_pton would stop
   const std::string host(text);
   std::string bytes(sizeof(in6_addr), '\0');
   if (::inet_pton(AF_INET6, host.c_str(), bytes.data()) == 1) return bytes;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/curl_transport.h"
 
+#include <algorithm>
+#include <sys/resource.h>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -279,6 +282,21 @@ TEST_F(CurlTransportTest, AnswersFiftyAtOnceBesideAStream) {
   EXPECT_EQ(get("/release").status(), 200);
   run_until([&] { return stream.end.has_value(); });
   EXPECT_EQ(stream.received, "begun\ndone\n");
+}
+
+TEST_F(CurlTransportTest, SleepsWhileNothingComes) {
+  Heard heard;
+  send({.path = "/hold", .deadline = milliseconds(0), .silence = std::chrono::seconds(25)}, heard, true);
+  run_until([&] { return heard.received == "begun\n"; });
+  const auto times_slept = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+  };
+  const auto before = times_slept();
+  loop_->at(EventLoop::Clock::now() + milliseconds(500), [&] { loop_->finish(); });
+  loop_->run(std::stop_token());
+  EXPECT_LE(times_slept() - before, 5);
 }
 
 // ---- HTTP/2

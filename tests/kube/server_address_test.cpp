@@ -57,6 +57,7 @@ TEST(ServerAddressText, IsRefusedWhereItIsNone) {
     ASSERT_FALSE(address.has_value()) << url;
     EXPECT_EQ(address.error().code, Errc::usage) << url;
   }
+  EXPECT_FALSE(ServerAddress::parse(std::string_view("https://127.0.0.1\0.evil", 23)).has_value());
   const auto secret = ServerAddress::parse("https://user:hunter2@a");
   ASSERT_FALSE(secret.has_value());
   EXPECT_EQ(secret.error().message.find("hunter2"), std::string::npos);
