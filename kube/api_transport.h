@@ -19,8 +19,8 @@ struct ApiRequest {
   std::string path;  ///< from the root, with the query: "/api/v1/nodes?limit=1"; escaped by the caller
   std::string content_type = {};  ///< of `body`; empty where there is none
   std::string body = {};
-  /// For all of the answer. 0: none, since a watch goes on; then `silence` is what ends a dead connection, once
-  /// the answer has begun, for which half a minute is enough.
+  /// For all of the answer. 0: none, since a watch goes on; then `silence` is what ends a dead connection,
+  /// once the answer has begun, for which half a minute is enough.
   std::chrono::milliseconds deadline{30'000};
   /// The longest time without a byte once the answer has begun. 0: any.
   std::chrono::milliseconds silence{0};
