@@ -46,13 +46,13 @@ constexpr const char* kServiceAccount = "/var/run/secrets/kubernetes.io/servicea
 Result<ClusterAccess> access_from_pod(const Environment& environment,
                                       const std::filesystem::path& service_account = kServiceAccount);
 
-/// What one context of these files (one at least) means; the first of them that has a thing counts, as with
-/// several files in KUBECONFIG. `context` empty: the one that they name. Paths in a file are relative to it.
-/// Of entries that the context does not lead to only the names are looked at, since they may be for other
-/// programs; in the others a key that nobody knows is refused. Errc::invalid_config, "file:line: key: what",
-/// never with a secret. ABI: k8s.io/client-go/tools/clientcmd/api/v1, Config.
-Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& files, const std::string& context,
-                                             const Environment& environment);
+/// What one context of these files (`sources`, one at least) means; the first of them that has a thing
+/// counts, as with several files in KUBECONFIG. `context` empty: the one that they name. Paths in a file are
+/// relative to it. Of entries that the context does not lead to only the names are looked at, since they may
+/// be for other programs; in the others a key that nobody knows is refused. Errc::invalid_config, "file:line:
+/// key: what", never with a secret. ABI: k8s.io/client-go/tools/clientcmd/api/v1, Config.
+Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sources,
+                                             const std::string& context, const Environment& environment);
 
 struct AccessChoice {
   std::filesystem::path kubeconfig = {};  ///< the one file to read; empty: see cluster_access()

@@ -82,7 +82,7 @@ void CurlPool::tell_ends() {
   while (const CURLMsg* message = ::curl_multi_info_read(multi_, &left)) {
     if (message->msg != CURLMSG_DONE) continue;
     CURL* const request = message->easy_handle;
-    const CURLcode how = message->data.result;
+    const CURLcode how = message->data.result;    // NOLINT(cppcoreguidelines-pro-type-union-access)
     ::curl_multi_remove_handle(multi_, request);  // the message is gone with it
     ended_(request, how);
   }

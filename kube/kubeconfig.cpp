@@ -119,7 +119,7 @@ Result<File> read_file(const ConfigText& source) {
     return fail(std::move(known).error());
   for (const auto& [name, wanted] : {std::pair{"apiVersion", "v1"}, std::pair{"kind", "Config"}}) {
     const ConfigNode* node = top.find(name);
-    if (node != nullptr && !(node->kind == Kind::scalar && node->text == wanted))
+    if (node != nullptr && (node->kind != Kind::scalar || node->text != wanted))
       return top.refuse(*node, name, fmt::format("expected {}, found {}", wanted, node->described()));
   }
   return file;
@@ -169,7 +169,7 @@ Result<Part> entry_of(const std::vector<File>& files, const std::string& list, c
   for (const File& file : files) {
     auto entry = find_entry(file, list, inner, name);
     if (!entry) return fail(std::move(entry).error());
-    if (*entry) return std::move(**entry);
+    if (const std::optional<Part>& found = *entry; found) return *found;
   }
   const auto names = names_in(files, list);
   const std::string what = fmt::format("there is no {} '{}'{}", inner, name, did_you_mean(name, names));

@@ -67,7 +67,6 @@ class Program {
 std::size_t sockets() {
   std::size_t count = 0;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
     sockaddr_in peer{};
     socklen_t size = sizeof(peer);
     const int fd = std::stoi(entry.path().filename());
@@ -83,7 +82,7 @@ class RealApiServer : public test::TransportTest {
     TransportTest::SetUpTestSuite();
     const char* const programs = std::getenv("FERRY_KUBERNETES");
     if (programs == nullptr || *programs == '\0') return;
-    machine().reset(new Machine(programs));
+    machine() = std::make_unique<Machine>(programs);
   }
   static void TearDownTestSuite() {
     machine().reset();

@@ -84,7 +84,7 @@ TEST(Proxy, IsOfThreeKinds) {
   }
 }
 
-std::string proxy_for(const std::string& server, Environment environment) {
+std::string proxy_for(const std::string& server, const Environment& environment) {
   return must(proxy_of_environment(must(ServerAddress::parse(server)), environment));
 }
 

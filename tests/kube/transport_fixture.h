@@ -21,7 +21,7 @@ namespace ferry::test {
 class TransportTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    certificates().reset(new ScratchDirectory);
+    certificates() = std::make_unique<ScratchDirectory>();
     const ScratchDirectory& folder = *certificates();
     make_authority(folder, "ca");
     make_authority(folder, "other");
@@ -58,6 +58,7 @@ class TransportTest : public testing::Test {
     std::string body() const { return end && *end ? (*end)->body : ""; }
     std::error_code error() const { return end && !*end ? end->error().code : std::error_code(); }
     std::string message() const { return end && !*end ? end->error().message : ""; }
+    std::string hint() const { return end && !*end ? end->error().hint : ""; }
   };
 
   /// A request whose stream and end are written down; `heard` outlives it.
@@ -80,7 +81,7 @@ class TransportTest : public testing::Test {
   void run_until(const std::function<bool()>& holds) {
     std::stop_source stop;
     bool late = false;
-    const auto guard = loop_->at(EventLoop::Clock::now() + std::chrono::seconds(30), [&] {
+    const auto guard = loop_->at(EventLoop::Clock::now() + std::chrono::seconds(20), [&] {
       late = true;
       stop.request_stop();
     });
@@ -100,8 +101,9 @@ class TransportTest : public testing::Test {
   }
   Heard ask(ApiRequest request, bool streamed = false) {
     Heard heard;
-    send(std::move(request), heard, streamed);
+    const auto call = send(std::move(request), heard, streamed);
     run_until([&] { return heard.end.has_value(); });
+    transport_->cancel(call);
     return heard;
   }
   Heard get(const std::string& path) { return ask({.path = path}); }
