@@ -141,7 +141,7 @@ CurlTransport::Parts::Exchange CurlTransport::Parts::take(Call call) {
 }
 
 void CurlTransport::Parts::end(Call call, const std::function<Result<ApiReply>(CurlExchange&)>& outcome) {
-  // Freed behind the listener's end, which may be told from within what it owns.
+  // It is freed when its listener has returned, which uses what it owns until then.
   if (const Exchange exchange = take(call)) exchange->listener().ended(outcome(*exchange));
 }
 
