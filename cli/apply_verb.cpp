@@ -66,16 +66,20 @@ Shown show(const Session& session, const Policy& policy, const Node& node) {
 
 }  // namespace
 
+ExitStatus apply_preview(const Session& session, const Policy& policy) {
+  const auto host = node_host(session, *session.probe);
+  if (!host) return complain(host.error());
+  const auto preview = preview_policy(*host, policy);
+  if (!preview) return complain(preview.error());
+  return print(session, show(session, policy, *preview));
+}
+
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   const auto policy = chosen_policy(options);
   if (!policy) return complain(policy.error());
-  const auto host = node_host(session);
+  if (session.dry_run) return apply_preview(session, *policy);
+  const auto host = node_host(session, *session.probe);
   if (!host) return complain(host.error());
-  if (session.dry_run) {
-    const auto preview = preview_policy(*host, *policy);
-    if (!preview) return complain(preview.error());
-    return print(session, show(session, *policy, *preview));
-  }
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());
   const auto outcome = apply_policy(*host, *policy);

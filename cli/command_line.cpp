@@ -57,6 +57,7 @@ class CommandTree {
              status_verb);
     add_doctor(app);
     add_apply(app);
+    add_hostd(app);
     add_vfio(app);
     add_vgpu(app);
     add_plugin(app);
@@ -153,6 +154,21 @@ class CommandTree {
     add_policy(add_verb(app, "convert", "print a vGPU profile file as a policy file",
                         [this](const Session& session) { return convert_verb(session, profile_); }),
                "only this one");
+  }
+  void add_hostd(CLI::App& app) {
+    CLI::App* hostd =
+        add_changing_verb(app, "hostd", "keep the whole node as a file says until SIGTERM",
+                          [this](const Session& session) { return hostd_verb(session, keeping_); });
+    hostd->add_flag("--once", keeping_.once, "make it so one time, and end as `ferry apply` does");
+    hostd->add_option("--wanted", keeping_.wanted, "file of the host that says which policy shall hold")
+        ->option_text("FILE [/var/lib/ferry/wanted.json]");
+    hostd->add_option("--state", keeping_.state, "file of the host to say in what has become of it")
+        ->option_text("FILE [/run/ferry/state.json]");
+    hostd->footer(
+        "Without the first file nothing is changed. A running `ferry plugin` is asked to make way before "
+        "what\n"
+        "it offers is moved; what is in use is refused, and done when it comes free. Ending it changes "
+        "nothing.");
   }
   void add_policy(CLI::App* verb, const std::string& name_is) {
     verb->add_option("-f,--file", profile_.file, "policy, vGPU profile or ConfigMap; - is standard input")
@@ -356,6 +372,7 @@ class CommandTree {
   DoctorOptions doctor_;
   SelectionOptions selection_;
   ProfileOptions profile_;
+  KeepingOptions keeping_;
   bool on_host_ = false;
   std::string export_name_ = "current";
   ChoiceOptions choice_;

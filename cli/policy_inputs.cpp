@@ -26,12 +26,14 @@ ModelNames model_names(const Session& session) {
   };
 }
 
-Result<NodeHost> node_host(const Session& session) {
-  auto vgpus = vgpu_host(session);
+Result<NodeHost> node_host(const Session& session, UseProbe& uses) {
+  auto vgpus = vgpu_host(session, uses);
   if (!vgpus) return fail(std::move(vgpus).error());
-  return NodeHost{.moves = move_context(session, session.rules),
-                  .vgpus = std::move(*vgpus),
-                  .models = model_names(session)};
+  NodeHost host{.moves = move_context(session, session.rules),
+                .vgpus = std::move(*vgpus),
+                .models = model_names(session)};
+  host.moves.probe = &uses;
+  return host;
 }
 
 }  // namespace ferry

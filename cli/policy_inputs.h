@@ -15,7 +15,7 @@ Result<Policy> chosen_policy(const ProfileOptions& options);
 /// The names of this host's models, as `status` shows them. `session` must outlive it.
 ModelNames model_names(const Session& session);
 
-/// Errors: the host has no identity to make UUIDs from.
-Result<NodeHost> node_host(const Session& session);
+/// The host, where `uses` is asked who holds what. Errors: the host has no identity to make UUIDs from.
+Result<NodeHost> node_host(const Session& session, UseProbe& uses);
 
 }  // namespace ferry

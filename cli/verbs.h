@@ -11,6 +11,7 @@
 #include "cli/naming_options.h"
 #include "cli/selection.h"
 #include "cli/session.h"
+#include "policy/policy.h"
 #include "vfio/move_apply.h"
 #include "virt/selftest.h"
 
@@ -71,6 +72,17 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
 
 /// `apply`: the whole node by a policy, v2 or v1.
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options);
+/// What that would do.
+ExitStatus apply_preview(const Session& session, const Policy& policy);
+/// As given on the command line.
+struct KeepingOptions {
+  bool once = false;
+  std::filesystem::path wanted = "/var/lib/ferry/wanted.json";
+  std::filesystem::path state = "/run/ferry/state.json";
+};
+/// `hostd`: makes the node what a file says, and again whenever that or the node changes, until SIGTERM or
+/// SIGINT; with `once` one time, and ends as apply_verb() does. In a dry run what it would do.
+ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping);
 /// `assert`: is the node what a policy says?
 ExitStatus assert_verb(const Session& session, const ProfileOptions& options);
 /// `export`: the node as it is as a policy that apply and assert take back, called `name`.

@@ -24,11 +24,15 @@ Result<ProfileFile> read_profiles_for(const ProfileOptions& options) {
 }
 
 Result<VgpuHost> vgpu_host(const Session& session) {
+  return vgpu_host(session, *session.probe);
+}
+
+Result<VgpuHost> vgpu_host(const Session& session, UseProbe& uses) {
   auto node = node_identity(*session.host);
   if (!node) return fail(std::move(node).error());
   return VgpuHost{.host = *session.host,
                   .writer = *session.writer,
-                  .uses = *session.probe,
+                  .uses = uses,
                   .rules = session.rules,
                   .node = *node,
                   .management = session.management.get()};

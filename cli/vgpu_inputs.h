@@ -13,7 +13,8 @@ namespace ferry {
 /// The profiles of `options.file`; what was let pass is said on stderr.
 Result<ProfileFile> read_profiles_for(const ProfileOptions& options);
 
-/// Errors: the host has no identity to make UUIDs from.
+/// The host, where `uses` is asked who holds what. Errors: the host has no identity to make UUIDs from.
+Result<VgpuHost> vgpu_host(const Session& session, UseProbe& uses);
 Result<VgpuHost> vgpu_host(const Session& session);
 
 }  // namespace ferry

@@ -53,17 +53,22 @@ Result<ConfigText> read_carried_text(const std::filesystem::path& path, std::str
                                      std::vector<std::string>* tolerated) {
   auto file = read_config_text(path);
   if (!file) return fail(std::move(file).error());
-  auto root = parse_config(*file, tolerated);
+  return carried_text(std::move(*file), of_what, tolerated);
+}
+
+Result<ConfigText> carried_text(ConfigText file, std::string_view of_what,
+                                std::vector<std::string>* tolerated) {
+  auto root = parse_config(file, tolerated);
   if (!root) return fail(std::move(root).error());
   // No configuration file of ours has a key `kind`; every Kubernetes object has.
   const ConfigMember* kind = root->kind == Kind::map ? root->find("kind") : nullptr;
   if (kind == nullptr) return file;
   if (kind->value.kind != Kind::scalar || kind->value.text != "ConfigMap") {
-    return ConfigReader(*file).refuse(
+    return ConfigReader(file).refuse(
         kind->key, "kind",
         fmt::format("expected a ConfigMap or a {} file, found {}", of_what, kind->value.described()));
   }
-  return text_in(*file, *root);
+  return text_in(file, *root);
 }
 
 }  // namespace ferry

@@ -17,4 +17,8 @@ namespace ferry {
 Result<ConfigText> read_carried_text(const std::filesystem::path& path, std::string_view of_what,
                                      std::vector<std::string>* tolerated = nullptr);
 
+/// The same of a file that has been read already.
+Result<ConfigText> carried_text(ConfigText file, std::string_view of_what,
+                                std::vector<std::string>* tolerated = nullptr);
+
 }  // namespace ferry

@@ -18,15 +18,17 @@ DirectoryEvent::Kind kind_of(std::uint32_t mask) {
   if ((mask & IN_Q_OVERFLOW) != 0) return DirectoryEvent::Kind::lost;
   if ((mask & kAppeared) != 0) return DirectoryEvent::Kind::appeared;
   if ((mask & kVanished) != 0) return DirectoryEvent::Kind::vanished;
+  if ((mask & IN_CLOSE_WRITE) != 0) return DirectoryEvent::Kind::written;
   return DirectoryEvent::Kind::gone;  // kGone, or IN_UNMOUNT and IN_IGNORED, which nobody asks for
 }
 
 }  // namespace
 
-Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path) {
+Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, Contents contents) {
   UniqueFd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!fd.valid()) return fail(error_from_errno(errno, "make an inotify watch"));
-  if (::inotify_add_watch(fd.get(), path.c_str(), kAppeared | kVanished | kGone | IN_ONLYDIR) < 0)
+  const std::uint32_t more = contents == Contents::told ? IN_CLOSE_WRITE : 0U;
+  if (::inotify_add_watch(fd.get(), path.c_str(), kAppeared | kVanished | kGone | more | IN_ONLYDIR) < 0)
     return fail(error_from_errno(errno, "watch " + path.string()));
   return DirectoryWatch(std::move(fd));
 }

@@ -15,6 +15,7 @@ struct DirectoryEvent {
   enum class Kind {
     appeared,  ///< made, or moved in
     vanished,  ///< removed, or moved out
+    written,   ///< closed by somebody who had it open for writing; only where asked for
     lost,      ///< events were dropped: look at everything again
     gone,      ///< the directory itself; nothing more will come
   };
@@ -25,8 +26,10 @@ struct DirectoryEvent {
 /// Names that come and go in a directory (inotify(7)).
 class DirectoryWatch {
  public:
+  enum class Contents { untold, told };
+
   /// `path` may be a /proc/self/fd link. Errors: what inotify says, ENOENT among them.
-  static Result<DirectoryWatch> open(const std::filesystem::path& path);
+  static Result<DirectoryWatch> open(const std::filesystem::path& path, Contents contents = Contents::untold);
 
   /// Readable when events wait.
   int fd() const { return fd_.get(); }

@@ -10,6 +10,7 @@
 #include "host/libvirt_use_probe.h"
 #include "host/mount_use_probe.h"
 #include "host/network_use_probe.h"
+#include "host/offered_use_probe.h"
 #include "host/proc_use_probe.h"
 #include "host/screen_use_probe.h"
 
@@ -74,7 +75,8 @@ std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRu
   probes.push_back(std::make_unique<FabricUseProbe>(host, rules));
   probes.push_back(std::make_unique<LibvirtUseProbe>(
       host, VirtHelper{.program = virt_program(), .host_root = host.root()}));
-  probes.push_back(std::make_unique<PodUseProbe>(host, std::move(pods)));
+  probes.push_back(std::make_unique<PodUseProbe>(host, pods));
+  probes.push_back(std::make_unique<OfferedUseProbe>(host, std::move(pods)));
   return std::make_unique<CombinedUseProbe>(host, std::move(probes));
 }
 

@@ -168,6 +168,8 @@ class KubeletTransport::Impl {
         case DirectoryEvent::Kind::lost:
           for (auto& endpoint : endpoints_) begin_again(endpoint);
           break;
+        case DirectoryEvent::Kind::written:  // not asked for
+          break;
         case DirectoryEvent::Kind::gone:
           loop_.forget(watch_.fd());
           listener_.failed(gone());

@@ -8,7 +8,7 @@
 namespace ferry {
 
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
-                         std::span<const NotOffered> not_offered) {
+                         std::span<const NotOffered> not_offered, std::uint64_t state_generation) {
   using Json = nlohmann::ordered_json;
   auto resources = Json::array();
   for (const auto& resource : snapshot.resources) {
@@ -31,6 +31,7 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
   const Json file = {{"version", 1},
                      {"generation", snapshot.generation},
                      {"pid", ::getpid()},
+                     {"state_generation", state_generation},
                      {"resources", std::move(resources)},
                      {"not_offered", std::move(left_out)}};
   // A driver's text may be anything; a bad byte must not end the process.

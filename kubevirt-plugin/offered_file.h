@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kubelet has been offered, for the other processes and for people: one JSON file, one writer.
 //
-//   {"version": 1, "generation": 7, "pid": 4711, "resources": [
+//   {"version": 1, "generation": 7, "pid": 4711, "state_generation": 17, "resources": [
 //     {"name": "nvidia.com/GH100_H100_SXM5_80GB", "env": "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB",
 //      "registered": true, "devices": [
 //       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
 //        "allocated": false}]}],
 //    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}]}
 //
-// `reason` is "" when healthy; `numa_node` is null when unknown. Keys are only ever added.
+// `reason` is "" when healthy; `numa_node` is null when unknown. `state_generation` is that of the state.json
+// whose withdrawals this list has followed, 0 without one: a device that it withdraws and that is listed here
+// all the same is a pod's. Keys are only ever added.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <span>
 #include <string>
@@ -23,7 +26,7 @@ namespace ferry {
 
 /// The file's content. `registered`: the resources whose list the kubelet is reading now.
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
-                         std::span<const NotOffered> not_offered);
+                         std::span<const NotOffered> not_offered, std::uint64_t state_generation);
 
 /// The resources for Kata of such a file, one that a predecessor left. Empty: none, or it cannot be read.
 std::set<std::string> kata_resources_of(std::string_view offered_file);

@@ -16,7 +16,9 @@
 
 #include "common/directory_watch.h"
 #include "common/event_loop.h"
+#include "common/presence.h"
 #include "common/startup_memory.h"
+#include "common/withdrawals.h"
 #include "kubevirt-plugin/allocation_core.h"
 #include "kubevirt-plugin/cdi_files.h"
 #include "kubevirt-plugin/kubelet_transport.h"
@@ -60,7 +62,10 @@ class Plugin {
 
   Result<> run(const std::stop_token& stop) {
     if (auto opened = open_transport(); !opened) return opened;
+    show_presence();
     watch_host();  // before the scan, so that nothing comes between
+    watch_state();
+    read_state();
     if (auto scanned = scan(); !scanned) return scanned;
     publish_soon();  // though there may be nothing
     holders_.begin();
@@ -140,20 +145,92 @@ class Plugin {
     }
   }
 
+  /// Whoever is about to move devices waits for us from here on. Without it he does not, and we go on: he
+  /// looks who has them open in any case.
+  void show_presence() {
+    auto shown = Presence::announce(host_, options_.presence_file);
+    if (!shown) return spdlog::error("{}", shown.error().message);
+    presence_.emplace(std::move(*shown));
+  }
+
+  void watch_state() {
+    auto watch = DirectoryWatch::open(host_.root() / options_.state_file.parent_path());
+    if (!watch) return spdlog::warn("{}", watch.error().message);
+    state_.emplace(std::move(*watch));
+    loop_.watch(state_->fd(), [this] {
+      const auto events = state_->read();
+      const auto is = [](DirectoryEvent::Kind kind) {
+        return [kind](const DirectoryEvent& event) { return event.kind == kind; };
+      };
+      if (std::ranges::any_of(events, is(DirectoryEvent::Kind::gone))) loop_.forget(state_->fd());
+      const auto ours = [this](const DirectoryEvent& event) {
+        return event.name.empty() || event.name == options_.state_file.filename();
+      };
+      if (std::ranges::any_of(events, ours)) state_changed();
+    });
+  }
+
+  /// What cannot be read withdraws what it did before.
+  void read_state() {
+    const auto text = host_.read_file(options_.state_file);
+    if (!text && is_gone(text.error())) {
+      withdrawals_ = {};
+      return;
+    }
+    auto read = text ? read_withdrawals(*text) : Result<Withdrawals>(fail(Error(text.error())));
+    if (read) {
+      withdrawals_ = std::move(*read);
+    } else if (warned_.insert(read.error().message).second) {
+      spdlog::warn("{}", read.error().message);
+    }
+  }
+
+  void state_changed() {
+    const auto before = withdrawals_;
+    read_state();
+    if (withdrawals_.devices != before.devices) return scan_soon();
+    if (withdrawals_.generation == before.generation || scan_waits_) return;
+    followed_ = withdrawals_.generation;
+    publish_soon();
+  }
+
+  /// Withdrawn devices are as if another task had them: gone from the lists, or with their pods' ends. Gives
+  /// those that would have been offered.
+  std::vector<NotOffered> withdraw(Offer& offer) {
+    std::vector<NotOffered> withheld;
+    for (const auto& withdrawn : withdrawals_.devices) {
+      const auto is_it = [&](const auto& device) { return device.id == withdrawn.id; };
+      for (auto* const lost : {&offer.not_offered, &offer.driverless}) std::erase_if(*lost, is_it);
+      std::erase_if(offer.vanished, is_it);  // nobody need be told who took it
+      const NotOffered reason{.id = withdrawn.id, .reason = "withdrawn: " + withdrawn.reason};
+      for (auto& resource : offer.resources) {
+        const auto matches = [&](const OfferedDevice& device) {
+          return device.id == withdrawn.id || device.host_name() == withdrawn.id;
+        };
+        if (std::erase_if(resource.devices, matches) > 0) withheld.push_back(reason);
+      }
+      offer.left_to_host.push_back(reason);
+    }
+    return withheld;
+  }
+
   Result<> scan() {
     auto offer = scanner_.scan();
     if (!offer) return fail(std::move(offer).error());
+    auto not_offered = withdraw(*offer);
+    not_offered.insert(not_offered.begin(), offer->not_offered.begin(), offer->not_offered.end());
     for (const auto& warning : offer->warnings)
       if (warned_.insert(warning).second) spdlog::warn("{}", warning);
     for (const auto& device : offer->not_offered)
       if (warned_.insert(device.id + device.reason).second)
         spdlog::warn("{} is not offered: {}", device.id, device.reason);
     for (const auto& device : offer->vanished) spdlog::warn("{}: {}", device.id, device.reason);
-    if (std::exchange(not_offered_, offer->not_offered) != not_offered_) publish_soon();
+    if (std::exchange(not_offered_, not_offered) != not_offered_) publish_soon();
     auto lost = std::move(offer->not_offered);
     std::ranges::move(offer->driverless, std::back_inserter(lost));
     const bool written = write_cdi_files(offer->resources);  // before the kubelet learns of them
     core_.replace(offer->resources, lost, offer->left_to_host);
+    if (std::exchange(followed_, withdrawals_.generation) != withdrawals_.generation) publish_soon();
     drop_memory_soon();
     scan_in(written ? EventLoop::Clock::duration(kRescan) : kAfterFailure);
     return {};
@@ -215,7 +292,7 @@ class Plugin {
     loop_.at(EventLoop::Clock::now(), [this] {
       publish_waits_ = false;
       drop_memory_soon();
-      const auto content = offered_json(*core_.snapshot(), transport_->registered(), not_offered_);
+      const auto content = offered_json(*core_.snapshot(), transport_->registered(), not_offered_, followed_);
       if (content == published_) return;
       if (auto written = host_.write_file(options_.offered_file, content); !written)
         return spdlog::error("{}", written.error().message);
@@ -243,6 +320,10 @@ class Plugin {
   EventLoop::Timer memory_timer_;
   std::optional<Uevents> uevents_;
   std::optional<DirectoryWatch> nodes_;
+  std::optional<Presence> presence_;
+  std::optional<DirectoryWatch> state_;
+  Withdrawals withdrawals_;
+  std::uint64_t followed_ = 0;  // the generation of those that the core has
   std::unique_ptr<KubeletTransport> transport_;
   std::optional<Error> failure_;
 };

@@ -28,6 +28,11 @@ struct PluginOptions {
   /// What the kubelet has been offered and what is allocated, relative to the host's root; replaced
   /// atomically at each change (offered_file.h).
   std::filesystem::path offered_file = "run/ferry/offered.json";
+  /// What `ferry hostd` says of its node, likewise: what shall not be offered now (common/withdrawals.h). That
+  /// it is not there is nothing special.
+  std::filesystem::path state_file = "run/ferry/state.json";
+  /// Held while this runs, likewise: so hostd knows that somebody has to make way (common/presence.h).
+  std::filesystem::path presence_file = "run/ferry/plugin.lock";
   /// Where CDI specifications for Kata go, relative to the host's root.
   std::filesystem::path cdi_directory = "var/run/cdi";
   /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).
@@ -42,7 +47,7 @@ struct PluginOptions {
 /// Blocks the calling thread; starts one more. A kubelet that is absent, restarts or drops us is waited for,
 /// for ever. Errors: Errc::not_found when the kubelet's directory does not exist, or goes away while running;
 /// what the operating system said when a socket cannot be made in it. Nothing on the host is changed but our
-/// sockets, the offered file and, for Kata, our CDI files.
+/// sockets, the offered file, the one that shows that this runs and, for Kata, our CDI files.
 Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry

@@ -62,6 +62,30 @@ std::string_view Holder::remedy() const {
   return {};
 }
 
+std::string_view text(Holder::Kind kind) {
+  switch (kind) {
+    case Holder::Kind::process:
+      return "process";
+    case Holder::Kind::virtual_machine:
+      return "virtual_machine";
+    case Holder::Kind::pod:
+      return "pod";
+    case Holder::Kind::mount:
+      return "mount";
+    case Holder::Kind::network_link:
+      return "network_link";
+    case Holder::Kind::boot_display:
+      return "boot_display";
+    case Holder::Kind::framebuffer:
+      return "framebuffer";
+    case Holder::Kind::fabric:
+      return "fabric";
+    case Holder::Kind::console:
+      return "console";
+  }
+  return {};
+}
+
 std::span<const Holder> UseReport::of(const std::string& device) const {
   const auto found = holders.find(device);
   if (found == holders.end()) return {};

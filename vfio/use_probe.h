@@ -9,6 +9,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/host_fs.h"
@@ -61,6 +62,9 @@ struct Holder {
   bool only_a_screen() const { return kind == Kind::boot_display || kind == Kind::framebuffer; }
   auto operator<=>(const Holder&) const = default;
 };
+
+/// "process", "virtual_machine": for programs.
+std::string_view text(Holder::Kind kind);
 
 struct UseReport {
   std::map<std::string, std::vector<Holder>> holders;  ///< by UseQuestion::device; absent or empty: free

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/node_standings.h"
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "policy/policy_verdict.h"
+
+namespace ferry {
+namespace {
+
+// The worst thing that is said of a GPU holds, and of equals the first: what a later stage is refused is a
+// consequence.
+void add(GpuStandings& standings, const PciAddress& gpu, Standing state, std::vector<std::string> reasons,
+         std::string hint) {
+  const auto weight = [](Standing one) {
+    return one == Standing::failed ? 3 : one == Standing::refused ? 2 : one == Standing::waiting ? 1 : 0;
+  };
+  GpuStanding& known = standings[gpu];
+  if (weight(state) <= weight(known.state)) return;
+  known = {.state = state, .reasons = std::move(reasons), .hint = std::move(hint), .holders = {}};
+}
+
+void add(GpuStandings& standings, const MovePlan& plan, const std::string& what) {
+  for (const Refusal& refusal : plan.refusals)
+    for (const PciAddress& gpu : refusal.devices)
+      add(standings, gpu, Standing::refused, refusal.reasons, refusal.hint);
+  for (const Move& move : plan.moves) {
+    if (move.steps.empty()) continue;
+    for (const PciAddress& gpu : move.devices) add(standings, gpu, Standing::waiting, {what}, {});
+  }
+}
+
+void add(GpuStandings& standings, const MoveOutcome& outcome) {
+  for (const MoveResult& result : outcome.results) {
+    for (const PciAddress& gpu : result.devices) {
+      if (result.status == MoveResult::Status::refused)
+        add(standings, gpu, Standing::refused, result.refusal.reasons, result.refusal.hint);
+      if (result.status != MoveResult::Status::failed) continue;
+      const Error error = result.error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
+      add(standings, gpu, Standing::failed, {error.message}, error.hint);
+    }
+  }
+}
+
+// What is in use, or cannot be had as things are, is refused; what the kernel or a driver did not do, failed.
+Standing standing_of(const Error& error) {
+  return exit_status_of(error) == ExitStatus::failed ? Standing::failed : Standing::refused;
+}
+
+void withdraw(std::vector<Withdrawal>& out, const std::string& id, const std::string& reason) {
+  const auto same = [&](const Withdrawal& one) { return one.id == id; };
+  if (std::ranges::none_of(out, same)) out.push_back({.id = id, .reason = reason});
+}
+
+void add_going(std::vector<Withdrawal>& out, const MovePlan& plan, const Inventory& inventory,
+               const std::string& reason) {
+  for (const Move& move : plan.moves) {
+    if (move.steps.empty()) continue;
+    for (const PciAddress& member : move.moving()) {
+      const PciFunction* function = inventory.find(member);
+      if (function != nullptr && on_vfio_driver(*function)) withdraw(out, member.text(), reason);
+    }
+  }
+}
+
+std::set<std::uint32_t> groups_of(const std::optional<std::uint32_t>& group) {
+  return group ? std::set{*group} : std::set<std::uint32_t>();
+}
+
+bool is_allocated(const OfferedDevices& offered, const std::string& id,
+                  const std::optional<std::uint32_t>& group) {
+  return std::ranges::any_of(offered.devices, [&](const OfferedToKubelet& device) {
+    return device.allocated && (device.id == id || groups_of(group).contains(device.iommu_group));
+  });
+}
+
+const PciAddress* gpu_of(const VgpuInventory& vgpus, const VgpuStep& step) {
+  for (const VgpuGpu& gpu : vgpus.gpus)
+    if (std::ranges::any_of(gpu.devices, [&](const VgpuDevice& one) { return one.id == step.id; }))
+      return &gpu.address();
+  return nullptr;
+}
+
+constexpr const char* kGoesBack = "its GPU goes back to the host";
+constexpr const char* kDivided = "the vGPUs of its GPU change";
+
+}  // namespace
+
+bool GpuStanding::only_in_use() const {
+  return !holders.empty() && std::ranges::all_of(reasons, [&](const std::string& reason) {
+    return std::ranges::any_of(holders, [&](const Holder& holder) {
+      return reason.find(holder.text()) != std::string::npos;
+    });
+  });
+}
+
+GpuStandings standings_of(const NodePreview& preview) {
+  GpuStandings out;
+  add(out, preview.given_back.plan, "goes back to the host");
+  for (const GpuPlan& gpu : preview.vgpus.gpus) {
+    if (!gpu.matched) continue;
+    if (gpu.refusal) {
+      add(out, gpu.gpu, standing_of(*gpu.refusal), {gpu.refusal->message}, gpu.refusal->hint);
+    } else if (!gpu.steps.empty()) {
+      add(out, gpu.gpu, Standing::waiting, {"its vGPUs change"}, {});
+    }
+  }
+  add(out, preview.given_away.plan, "goes to vfio");
+  return out;
+}
+
+GpuStandings standings_of(const NodeOutcome& outcome) {
+  GpuStandings out;
+  add(out, outcome.given_back);
+  for (const GpuOutcome& gpu : outcome.vgpus.gpus) {
+    if (gpu.kind != GpuOutcome::Kind::refused && gpu.kind != GpuOutcome::Kind::failed) continue;
+    const Error error = gpu.error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
+    std::vector<std::string> reasons = {error.message};
+    for (const Error& undo : gpu.undo_errors) reasons.push_back(undo.message);
+    add(out, gpu.gpu, gpu.kind == GpuOutcome::Kind::failed ? Standing::failed : standing_of(error), reasons,
+        error.hint);
+  }
+  add(out, outcome.given_away);
+  return out;
+}
+
+bool any(const GpuStandings& standings, Standing state) {
+  return std::ranges::any_of(standings, [&](const auto& one) { return one.second.state == state; });
+}
+
+bool writes(const NodePreview& preview) {
+  const auto moves = [](const MovePlan& plan) {
+    return std::ranges::any_of(plan.moves, [](const Move& move) { return !move.steps.empty(); });
+  };
+  return moves(preview.given_back.plan) || !preview.vgpus.writes_nothing() || moves(preview.given_away.plan);
+}
+
+std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& node) {
+  std::vector<Withdrawal> out;
+  add_going(out, preview.given_back.plan, node.inventory, kGoesBack);
+  for (const GpuPlan& gpu : preview.vgpus.gpus) {
+    if (gpu.refusal) continue;
+    for (const auto& steps : {gpu.steps, gpu.later})
+      for (const VgpuStep& step : steps)
+        if (step.kind != VgpuStep::Kind::create && gpu_of(node.vgpus, step) != nullptr)
+          withdraw(out, step.id.text, kDivided);
+  }
+  add_going(out, preview.given_away.plan, node.inventory, "its group gets another vfio driver");
+  return out;
+}
+
+std::vector<Withdrawal> awaited(const GpuStandings& standings, const ScannedNode& node,
+                                const std::optional<OfferedDevices>& offered) {
+  std::vector<Withdrawal> out;
+  if (!offered) return out;
+  for (const auto& [address, standing] : standings) {
+    const PciFunction* function = node.inventory.find(address);
+    if (standing.state != Standing::refused || function == nullptr || !standing.only_in_use()) continue;
+    if (is_allocated(*offered, address.text(), function->iommu_group))
+      for (const PciAddress& member : node.inventory.group_of(*function))
+        withdraw(out, member.text(), kGoesBack);
+    const VgpuGpu* gpu = node.vgpus.find(address);
+    if (gpu == nullptr) continue;
+    // Of those that would go, the ones that a pod has. A free one may be wanted; if it is not, it goes first.
+    for (const VgpuDevice& vgpu : gpu->devices)
+      if (is_allocated(*offered, vgpu.id.text, vgpu.iommu_group) &&
+          std::ranges::any_of(standing.reasons, [&](const std::string& reason) {
+            return reason.find(vgpu.id.text) != std::string::npos;
+          }))
+        withdraw(out, vgpu.id.text, kDivided);
+  }
+  return out;
+}
+
+std::vector<AcceleratorState> describe(const ScannedNode& node, const std::map<PciAddress, Mode>& wanted,
+                                       const GpuStandings& standings, const ModelNames& models) {
+  std::vector<AcceleratorState> out;
+  for (const VgpuGpu& gpu : node.vgpus.gpus) {
+    const auto mode = wanted.find(gpu.address());
+    AcceleratorState one{
+        .address = gpu.address(),
+        .id = gpu.function.ids(),
+        .model = models ? models(gpu.function) : std::string(),
+        .iommu_group = gpu.function.iommu_group,
+        .driver = gpu.function.driver,
+        .mode = mode_of(gpu),
+        .wanted = mode == wanted.end() ? std::nullopt : std::optional(mode->second),
+        .state = mode == wanted.end() ? Standing::left_alone : Standing::as_wanted,
+        .reason = {},
+        .hint = {},
+        .holders = {},
+        .vgpus = {}};
+    if (const auto standing = standings.find(gpu.address()); standing != standings.end()) {
+      one.state = standing->second.state;
+      one.reason = fmt::format("{}", fmt::join(standing->second.reasons, "; "));
+      one.hint = standing->second.hint;
+      for (const Holder& holder : standing->second.holders)
+        one.holders.push_back(
+            {.kind = std::string(text(holder.kind)), .name = holder.name, .pid = holder.pid});
+    }
+    for (const VgpuDevice& vgpu : gpu.devices)
+      one.vgpus.push_back({.id = vgpu.id.text, .type = vgpu.short_name});
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace ferry

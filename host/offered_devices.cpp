@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/offered_devices.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+tl::unexpected<Error> malformed(const std::string& what) {
+  return fail(Errc::malformed_host, "the plugin's offered file: " + what);
+}
+
+const json* member(const json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+Result<OfferedToKubelet> read_device(const std::string& resource, const json& device) {
+  const json* const id = member(device, "id");
+  if (id == nullptr || !id->is_string()) return malformed("id: expected the text that names a device");
+  const json* const group = member(device, "iommu_group");
+  if (group == nullptr || !group->is_number_unsigned() ||
+      group->get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
+    return malformed("iommu_group: expected a number");
+  const json* const allocated = member(device, "allocated");
+  if (allocated == nullptr || !allocated->is_boolean()) return malformed("allocated: expected true or false");
+  return OfferedToKubelet{.resource = resource,
+                          .id = id->get<std::string>(),
+                          .iommu_group = group->get<std::uint32_t>(),
+                          .allocated = allocated->get<bool>()};
+}
+
+}  // namespace
+
+const OfferedToKubelet* OfferedDevices::find(const std::set<std::string>& ids,
+                                             const std::set<std::uint32_t>& groups) const {
+  const auto found = std::ranges::find_if(devices, [&](const OfferedToKubelet& device) {
+    return ids.contains(device.id) || groups.contains(device.iommu_group);
+  });
+  return found == devices.end() ? nullptr : &*found;
+}
+
+Result<OfferedDevices> read_offered_devices(std::string_view text) {
+  const json file = json::parse(text, nullptr, false);
+  if (!file.is_object()) return malformed("not a JSON object");
+  const json* const version = member(file, "version");
+  if (version == nullptr || *version != 1) return malformed("version: expected 1");
+  OfferedDevices out;
+  if (const json* const generation = member(file, "state_generation")) {
+    if (!generation->is_number_unsigned()) return malformed("state_generation: expected a number");
+    out.state_generation = generation->get<std::uint64_t>();
+  }
+  const json* const resources = member(file, "resources");
+  if (resources == nullptr || !resources->is_array()) return malformed("resources: expected a list");
+  for (const json& resource : *resources) {
+    const json* const name = member(resource, "name");
+    if (name == nullptr || !name->is_string()) return malformed("name: expected a resource's name");
+    const json* const devices = member(resource, "devices");
+    if (devices == nullptr || !devices->is_array()) return malformed("devices: expected a list");
+    for (const json& device : *devices) {
+      auto read = read_device(name->get<std::string>(), device);
+      if (!read) return fail(std::move(read).error());
+      out.devices.push_back(std::move(*read));
+    }
+  }
+  return out;
+}
+
+Result<std::optional<OfferedDevices>> read_offered_devices(const HostFs& host,
+                                                           const std::filesystem::path& file) {
+  const auto text = host.read_file(file);
+  if (!text && is_gone(text.error())) return std::optional<OfferedDevices>();
+  if (!text) return fail(Error(text.error()));
+  auto read = read_offered_devices(*text);
+  if (!read) return fail(std::move(read).error());
+  return std::optional(std::move(*read));
+}
+
+std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::string& device) {
+  for (const char* bus : {"pci", "mdev"}) {
+    const auto name =
+        host.link_name(std::filesystem::path("sys/bus") / bus / "devices" / device / "iommu_group");
+    if (!name) continue;
+    std::uint32_t number = 0;
+    const char* const end = name->data() + name->size();
+    if (std::from_chars(name->data(), end, number).ptr == end) return number;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ferry

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the device plugin says in run/ferry/offered.json (kubevirt-plugin/offered_file.h), as far as moving
+// devices depends on it. Keys that are not of this are passed over: they are only ever added.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+
+namespace ferry {
+
+inline constexpr const char* kOfferedFile = "run/ferry/offered.json";
+inline constexpr const char* kPluginPresence = "run/ferry/plugin.lock";
+
+struct OfferedToKubelet {
+  std::string resource;
+  std::string id;  ///< an address, a UUID, or for Kata a number
+  std::uint32_t iommu_group = 0;
+  bool allocated = false;
+};
+
+struct OfferedDevices {
+  /// The state.json whose withdrawals are done; 0: of none.
+  std::uint64_t state_generation = 0;
+  std::vector<OfferedToKubelet> devices;
+
+  /// The first that is one of `ids`, or of whose IOMMU group one of `groups` is. For Kata a device has a
+  /// number of its own, and its group tells which it is. nullptr: none.
+  const OfferedToKubelet* find(const std::set<std::string>& ids, const std::set<std::uint32_t>& groups) const;
+};
+
+/// Errc::malformed_host: it is not such a file.
+Result<OfferedDevices> read_offered_devices(std::string_view text);
+/// Absent where there is no such file: nobody offers anything.
+Result<std::optional<OfferedDevices>> read_offered_devices(const HostFs& host,
+                                                           const std::filesystem::path& file = kOfferedFile);
+
+/// The IOMMU group of a function, or of a mediated device; absent: none.
+std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::string& device);
+
+}  // namespace ferry

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/offered_use_probe.h"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <utility>
+
+namespace ferry {
+namespace {
+
+Holder by_the_kubelet(std::string name, std::string what) {
+  return {.kind = Holder::Kind::pod, .name = std::move(name), .pid = {}, .what = std::move(what), .pod_uid = {}};
+}
+
+/// Whether the file was written so lately that a pod it speaks of may not be listed yet. Where that cannot be
+/// told it was.
+bool is_fresh(const HostFs& host) {
+  const auto fd = host.open(kOfferedFile, O_RDONLY);
+  struct stat status {};
+  if (!fd || ::fstat(fd->get(), &status) != 0) return true;
+  const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
+  return std::chrono::system_clock::now() - written < OfferedUseProbe::kUntilListed;
+}
+
+bool lists(const std::vector<PodDevice>& pods, const OfferedToKubelet& device) {
+  return std::ranges::any_of(pods, [&](const PodDevice& given) {
+    return given.resource == device.resource && std::ranges::find(given.ids, device.id) != given.ids.end();
+  });
+}
+
+std::set<std::uint32_t> group_of(const HostFs& host, const std::string& device) {
+  const auto group = iommu_group_of(host, device);
+  return group ? std::set{*group} : std::set<std::uint32_t>();
+}
+
+}  // namespace
+
+Result<UseReport> OfferedUseProbe::look(std::span<const UseQuestion> questions) {
+  UseReport report;
+  if (questions.empty()) return report;
+  auto offered = read_offered_devices(*host_);
+  if (!offered) report.unknown.push_back(offered.error().message);
+  if (!offered || !*offered) return report;
+  auto& devices = (*offered)->devices;
+  std::erase_if(devices, [](const OfferedToKubelet& device) { return !device.allocated; });
+  if (devices.empty()) return report;
+  if (const auto pods = list_()) {
+    if (!is_fresh(*host_)) return report;
+    std::erase_if(devices, [&](const OfferedToKubelet& device) { return lists(*pods, device); });
+  }
+  for (const UseQuestion& question : questions) {
+    const auto* const given = (*offered)->find({question.device}, group_of(*host_, question.device));
+    if (given == nullptr) continue;
+    report.holders[question.device] = {
+        by_the_kubelet("(not listed yet)", given->resource + " (allocated by the kubelet)")};
+  }
+  return report;
+}
+
+Result<UseReport> StillOfferedProbe::look(std::span<const UseQuestion> questions) {
+  auto report = inner_->look(questions);
+  if (!report) return report;
+  // That it cannot be read is no sign that nothing is offered.
+  const auto offered = read_offered_devices(*host_, offered_file_);
+  if (!offered) return fail(Error(offered.error()));
+  for (const UseQuestion& question : questions) {
+    const auto* const listed =
+        *offered ? (*offered)->find({question.device}, group_of(*host_, question.device)) : nullptr;
+    auto& holders = report->holders[question.device];
+    if (listed != nullptr) {
+      holders.push_back(listed->allocated
+                            ? by_the_kubelet("(by the kubelet)", listed->resource)
+                            : by_the_kubelet("(any that asks for it)",
+                                             listed->resource + ", which the device plugin still offers"));
+    } else if (unanswered_.contains(question.device)) {
+      holders.push_back(by_the_kubelet("(any that asks for it)", "it, which the device plugin has not withdrawn"));
+    }
+  }
+  return report;
+}
+
+}  // namespace ferry

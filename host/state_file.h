@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// run/ferry/state.json: what hostd has made of its node, for the device plugin, the agent and people. One
+// writer, hostd; replaced atomically, and only when something has changed.
+//
+//   {"version": 1, "generation": 17, "pid": 4711, "boot_id": "...",
+//    "wanted": {"generation": 12, "policy": "NAME", "asked_by": "..."} | null,
+//    "phase": "nothing_wanted | as_wanted | withdrawing | changing | refused | failed",
+//    "accelerators": [
+//      {"address": "0000:17:00.0", "id": "10de:2330", "model": "...", "iommu_group": 42 | null,
+//       "driver": "vfio-pci" | null, "mode": "host | passthrough | vgpu", "wanted": as mode | null,
+//       "state": "as_wanted | refused | failed | waiting | left_alone", "reason": "...", "hint": "...",
+//       "holders": [{"kind": "virtual_machine", "name": "...", "pid": 412 | null}],
+//       "vgpus": [{"id": "...", "type": "..."}]}],
+//    "withdraw": [{"id": "0000:17:00.0", "reason": "..."}],
+//    "error": {"message": "...", "hint": "..."} | null}
+//
+// `wanted.generation` is null where wanted.json has none. Keys are only ever added.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "common/result.h"
+#include "host/node_state.h"
+
+namespace ferry {
+
+/// The file's content. A byte that is no UTF-8 (names of processes are bytes of their own choosing) is
+/// replaced.
+std::string state_file_text(const NodeState& state);
+
+/// Keys that are not of this are passed over. Errc::malformed_host: no such file, another version, or a key
+/// that is missing or has something else in it than it shall have.
+Result<NodeState> read_state_file(std::string_view text);
+
+}  // namespace ferry

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a node is told to be: var/lib/ferry/wanted.json, written by the agent, or by a person on a host
+// without Kubernetes, and replaced atomically. It outlives a reboot, so that a node comes up right with
+// nobody there to tell it.
+//
+//   {"version": 1, "generation": 12, "policy": "NAME",
+//    "config": "version: v2\npolicies: ...",       the text of a policy file (v2) or vGPU profile (v1), or
+//    "file": "/etc/ferry/policy.yaml",             the path of one, below the host's root
+//    "asked_by": "label gpu-ferry.io/policy=NAME"}
+//
+// `generation` and `asked_by` may be left out. Strict: unknown keys and keys that stand twice are refused.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "common/config_tree.h"
+#include "common/host_fs.h"
+#include "common/result.h"
+#include "policy/policy.h"
+
+namespace ferry {
+
+struct WantedFile {
+  std::optional<std::uint64_t> generation;  ///< the writer's own count, handed on to state.json
+  std::string policy;                       ///< the one of the configuration's that shall hold
+  /// The configuration itself, or the path of its file, absolute on the host.
+  std::variant<ConfigText, std::filesystem::path> config;
+  std::string asked_by;  ///< for people; empty: not said
+};
+
+/// Errc::invalid_config: "file:line: key: what". Of the configuration only that it is a text.
+Result<WantedFile> read_wanted_file(const ConfigText& source);
+
+/// The text of such a file, as read_wanted_file() takes it. UTF-8; a byte that is none is replaced.
+std::string wanted_file_text(const WantedFile& wanted);
+
+/// All that is wanted of a node.
+struct Wanted {
+  WantedFile file;
+  Policy policy;
+  /// Everything that was read: another text is another wish.
+  std::string text;
+};
+
+/// Reads the file, relative to the host's root, and the configuration that it carries or names, a ConfigMap's
+/// too. Absent where there is no such file: nothing is wanted. Errc::invalid_config as "file:line", lines of
+/// a carried text counted in it.
+Result<std::optional<Wanted>> read_wanted(const HostFs& host, const std::filesystem::path& file);
+
+/// The file that is named in it; absent: none, or it cannot be told.
+std::optional<std::filesystem::path> named_file(const HostFs& host, const std::filesystem::path& file);
+
+}  // namespace ferry
