@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/presence.h"
+
+#include <csignal>
+#include <optional>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+
+class PresenceTest : public testing::Test {
+ protected:
+  static constexpr const char* kFile = "run/ferry/some.lock";
+  bool present() const { return must(is_present(host_, kFile)); }
+  test::ScratchDirectory tree_;
+  HostFs host_{tree_.path()};
+};
+
+TEST_F(PresenceTest, LastsAsLongAsAnyOfTheKind) {
+  EXPECT_FALSE(present()) << "there is no file";
+  std::optional<Presence> first = must(Presence::announce(host_, kFile));
+  EXPECT_TRUE(present());
+  std::optional<Presence> second = must(Presence::announce(host_, kFile));
+  first.reset();
+  EXPECT_TRUE(present());
+  second.reset();
+  EXPECT_FALSE(present()) << "the file stays, and says nothing";
+}
+
+TEST_F(PresenceTest, EndsWithAProcessThatIsKilled) {
+  int told[2] = {};
+  ASSERT_EQ(::pipe(told), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const auto held = Presence::announce(host_, kFile);
+    const char done = held ? '1' : '0';
+    if (::write(told[1], &done, 1) == 1) ::pause();
+    ::_exit(EXIT_FAILURE);
+  }
+  char done = 0;
+  ASSERT_EQ(::read(told[0], &done, 1), 1);
+  EXPECT_EQ(done, '1');
+  EXPECT_TRUE(present());
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_FALSE(present());
+  ::close(told[0]);
+  ::close(told[1]);
+}
+
+TEST_F(PresenceTest, LetsOneAlone) {
+  std::optional<OnlyOne> first = must(OnlyOne::claim(host_, kFile));
+  const auto second = OnlyOne::claim(host_, kFile);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Errc::refused);
+  first.reset();
+  EXPECT_TRUE(OnlyOne::claim(host_, kFile));
+}
+
+}  // namespace
+}  // namespace ferry

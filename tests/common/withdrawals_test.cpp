@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/withdrawals.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+TEST(Withdrawals, AreReadOfAWholeStateFile) {
+  const auto read = test::must(read_withdrawals(
+      R"({"version": 1, "generation": 17, "phase": "withdrawing", "more": [],
+          "withdraw": [{"id": "0000:17:00.0", "reason": "it goes", "more": 1}, {"id": "b", "reason": ""}]})"));
+  EXPECT_EQ(read.generation, 17U);
+  EXPECT_THAT(read.devices, testing::ElementsAre(Withdrawal{"0000:17:00.0", "it goes"}, Withdrawal{"b", ""}));
+}
+
+struct BadState {
+  const char* text;
+  const char* message;
+};
+class BadWithdrawals : public testing::TestWithParam<BadState> {};
+
+TEST_P(BadWithdrawals, AreRefusedWithTheKey) {
+  const auto read = read_withdrawals(GetParam().text);
+  ASSERT_FALSE(read) << GetParam().text;
+  EXPECT_EQ(read.error().code, Errc::malformed_host);
+  EXPECT_EQ(read.error().message, std::string("state file: ") + GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, BadWithdrawals,
+    testing::Values(
+        BadState{"", "not a JSON object"}, BadState{"[]", "not a JSON object"},
+        BadState{"{\"version\": 1,", "not a JSON object"}, BadState{"{}", "version: expected 1"},
+        BadState{R"({"version": 2, "generation": 1, "withdraw": []})", "version: expected 1"},
+        BadState{R"({"version": 1, "withdraw": []})", "generation: expected a number"},
+        BadState{R"({"version": 1, "generation": -1, "withdraw": []})", "generation: expected a number"},
+        BadState{R"({"version": 1, "generation": 1})", "withdraw: expected a list"},
+        BadState{R"({"version": 1, "generation": 1, "withdraw": {}})", "withdraw: expected a list"},
+        BadState{R"({"version": 1, "generation": 1, "withdraw": ["a"]})",
+                 "withdraw: expected the id of each device"},
+        BadState{R"({"version": 1, "generation": 1, "withdraw": [{"id": 5}]})",
+                 "withdraw: expected the id of each device"}));
+
+}  // namespace
+}  // namespace ferry

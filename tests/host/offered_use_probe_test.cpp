@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/offered_use_probe.h"
+
+#include <fcntl.h>
+#include <ostream>
+#include <sys/stat.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_kernel.h"
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kGpu = "0000:01:00.0";    // group 15
+constexpr const char* kAudio = "0000:01:00.1";  // group 15
+constexpr const char* kOther = "0000:02:00.0";  // group 16
+constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
+
+std::string offered(const std::string& devices) {
+  return R"({"version": 1, "state_generation": 5, "resources": [{"name": "nvidia.com/GPU", "devices": [)" +
+         devices + "]}]}";
+}
+std::string device(const std::string& id, unsigned group, bool allocated) {
+  return R"({"id": ")" + id + R"(", "iommu_group": )" + std::to_string(group) + R"(, "allocated": )" +
+         (allocated ? "true}" : "false}");
+}
+
+class OfferedUseProbeTest : public testing::Test {
+ protected:
+  OfferedUseProbeTest() {
+    kernel_.add_function({.address = kGpu, .group = 15});
+    kernel_.add_function({.address = kAudio, .ids = "10de:22ba", .group = 15});
+    kernel_.add_function({.address = kOther, .group = 16});
+  }
+  void offer(const std::string& text) { kernel_.file(kOfferedFile, text); }
+  void grow_old() const {
+    const timespec long_ago{.tv_sec = 1'000'000, .tv_nsec = 0};
+    const timespec times[2] = {long_ago, long_ago};
+    ASSERT_EQ(::utimensat(AT_FDCWD, (kernel_.root() / kOfferedFile).c_str(), times, 0), 0);
+  }
+  static std::vector<UseQuestion> questions() {
+    std::vector<UseQuestion> out;
+    for (const char* one : {kGpu, kAudio, kOther, kUuid}) out.push_back({.device = one, .nodes = {}});
+    return out;
+  }
+  static std::vector<std::string> held(const UseReport& report) {
+    std::vector<std::string> out;
+    for (const auto& [name, holders] : report.holders)
+      if (!holders.empty()) out.push_back(name);
+    return out;
+  }
+  UseReport look(Result<std::vector<PodDevice>> pods) {
+    OfferedUseProbe probe(kernel_, [&] { return pods; });
+    return must(probe.look(questions()));
+  }
+  static std::vector<PodDevice> nobody() { return {}; }
+  test::FakeKernel kernel_;
+};
+
+TEST_F(OfferedUseProbeTest, FindsNobodyWithoutAPlugin) {
+  EXPECT_THAT(held(look(nobody())), IsEmpty());
+}
+
+TEST_F(OfferedUseProbeTest, FindsWhatIsAllocatedWithItsGroup) {
+  offer(offered(device(kGpu, 15, true) + "," + device(kOther, 16, false)));
+  const auto report = look(nobody());
+  EXPECT_THAT(held(report), ElementsAre(kGpu, kAudio));
+  EXPECT_EQ(report.of(kGpu)[0].text(),
+            "pod (not listed yet) holds nvidia.com/GPU (allocated by the kubelet)");
+}
+
+TEST_F(OfferedUseProbeTest, KnowsKatasNumbersAndVgpus) {
+  offer(offered(device("16", 16, true) + "," + device(kUuid, 211, true)));
+  EXPECT_THAT(held(look(nobody())), ElementsAre(kOther, kUuid));
+}
+
+TEST_F(OfferedUseProbeTest, LeavesThoseToTheKubeletThatItLists) {
+  offer(offered(device(kGpu, 15, true)));
+  EXPECT_THAT(held(look(std::vector<PodDevice>{{.name_space = "a",
+                                                .pod = "b",
+                                                .container = "c",
+                                                .resource = "nvidia.com/GPU",
+                                                .ids = {kGpu},
+                                                .numa_nodes = {}}})),
+              IsEmpty());
+}
+
+TEST_F(OfferedUseProbeTest, BelievesTheKubeletOnceItMustKnow) {
+  offer(offered(device(kGpu, 15, true)));
+  grow_old();
+  EXPECT_THAT(held(look(nobody())), IsEmpty()) << "the plugin learns late of a release";
+  EXPECT_THAT(held(look(fail(Errc::unreachable, "no kubelet"))), ElementsAre(kGpu, kAudio))
+      << "and where the kubelet cannot be asked it is all there is";
+}
+
+TEST_F(OfferedUseProbeTest, SaysThatItCannotRead) {
+  offer("{");
+  const auto report = look(nobody());
+  EXPECT_THAT(held(report), IsEmpty());
+  EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("offered file")));
+}
+
+/// Says of one device that it is held.
+class OneHolder final : public UseProbe {
+ public:
+  Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
+    UseReport report;
+    report.holders[kOther] = {{.name = "x", .pid = 7, .what = "y", .pod_uid = {}}};
+    return report;
+  }
+};
+
+TEST_F(OfferedUseProbeTest, StillOfferedIsHeldBesideAllOthers) {
+  offer(offered(device(kGpu, 15, false)));
+  OneHolder inner;
+  StillOfferedProbe probe(kernel_, inner, kOfferedFile, {kUuid});
+  const auto report = must(probe.look(questions()));
+  EXPECT_THAT(held(report), ElementsAre(kGpu, kAudio, kOther, kUuid));
+  offer("{");
+  EXPECT_FALSE(probe.look(questions())) << "nothing may be moved";
+}
+
+struct BadOffered {
+  const char* text;
+  const char* message;
+};
+void PrintTo(const BadOffered& bad, std::ostream* out) {
+  *out << bad.text;
+}
+class BadOfferedFile : public testing::TestWithParam<BadOffered> {};
+
+TEST_P(BadOfferedFile, IsRefusedWithTheKey) {
+  const auto read = read_offered_devices(GetParam().text);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Errc::malformed_host);
+  EXPECT_THAT(read.error().message, HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, BadOfferedFile,
+    testing::Values(
+        BadOffered{"", "not a JSON object"}, BadOffered{"{}", "version"},
+        BadOffered{R"({"version": 1})", "resources: expected a list"},
+        BadOffered{R"({"version": 1, "resources": [5]})", "name: expected"},
+        BadOffered{R"({"version": 1, "resources": [{"name": "a"}]})", "devices: expected a list"},
+        BadOffered{R"({"version": 1, "resources": [{"name": "a", "devices": [5]}]})", "id: expected"},
+        BadOffered{R"({"version": 1, "resources": [{"name": "a", "devices": [{"id": "b"}]}]})",
+                   "iommu_group: expected a number"},
+        BadOffered{
+            R"({"version": 1, "resources": [{"name": "a", "devices": [{"id": "b", "iommu_group": 5000000000}]}]})",
+            "iommu_group: expected a number"},
+        BadOffered{R"({"version": 1, "resources": [{"name": "a", "devices": [{"id": "b", "iommu_group": 1}]}]})",
+                   "allocated: expected true or false"},
+        BadOffered{R"({"version": 1, "state_generation": -1, "resources": []})", "state_generation"}));
+
+}  // namespace
+}  // namespace ferry

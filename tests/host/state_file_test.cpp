@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/state_file.h"
+
+#include <functional>
+#include <ostream>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using test::must;
+using testing::HasSubstr;
+
+NodeState some_state() {
+  AcceleratorState gpu{.address = must(PciAddress::parse("0000:17:00.0")),
+                       .id = "10de:2330",
+                       .model = "GH100 [H100 SXM5 80GB]",
+                       .iommu_group = 42,
+                       .driver = "vfio-pci",
+                       .mode = Mode::passthrough,
+                       .wanted = Mode::vgpu,
+                       .state = Standing::refused,
+                       .reason = "in use",
+                       .hint = "stop the VM first",
+                       .holders = {{"virtual_machine", "tenant", 412}, {"pod", "a/b", {}}},
+                       .vgpus = {{"0000:17:00.4", "H100-4C"}}};
+  return {.generation = 17,
+          .pid = 4711,
+          .boot_id = "b",
+          .wanted = WantedMark{12, "halves", "a label"},
+          .phase = NodePhase::refused,
+          .accelerators = {gpu, {}},
+          .withdraw = {{"0000:17:00.0", "it goes"}},
+          .error = StateError{"what", "hint"}};
+}
+
+TEST(StateFile, ReadsBackAsItself) {
+  EXPECT_EQ(must(read_state_file(state_file_text(some_state()))), some_state());
+  const NodeState least;
+  EXPECT_EQ(must(read_state_file(state_file_text(least))), least);
+  for (const auto phase : {NodePhase::nothing_wanted, NodePhase::as_wanted, NodePhase::withdrawing,
+                           NodePhase::changing, NodePhase::refused, NodePhase::failed})
+    EXPECT_EQ(parse_node_phase(text(phase)), phase);
+}
+
+TEST(StateFile, IsWhatThePluginReads) {
+  const auto withdrawals = must(read_withdrawals(state_file_text(some_state())));
+  EXPECT_EQ(withdrawals.generation, 17U);
+  EXPECT_EQ(withdrawals.devices, some_state().withdraw);
+}
+
+TEST(StateFile, SaysNullForWhatIsNotThere) {
+  const auto file = json::parse(state_file_text({}));
+  EXPECT_TRUE(file["wanted"].is_null());
+  EXPECT_TRUE(file["error"].is_null());
+  const auto gpu = json::parse(state_file_text(some_state()))["accelerators"][1];
+  EXPECT_TRUE(gpu["driver"].is_null());
+  EXPECT_TRUE(gpu["wanted"].is_null());
+}
+
+TEST(StateFile, PassesOverKeysThatCameLater) {
+  auto file = json::parse(state_file_text(some_state()));
+  file["newer"] = 1;
+  file["accelerators"][0]["newer"] = {1, 2};
+  EXPECT_EQ(must(read_state_file(file.dump())), some_state());
+}
+
+TEST(StateFile, KeepsItsFormWhateverAProcessIsCalled) {
+  NodeState state = some_state();
+  state.accelerators[0].holders[0].name = "a\xff\"\n";
+  EXPECT_THAT(must(read_state_file(state_file_text(state))).accelerators[0].holders[0].name, HasSubstr("\"\n"));
+}
+
+struct Fault {
+  const char* name;
+  std::function<void(json&)> make;
+  const char* message;
+};
+void PrintTo(const Fault& fault, std::ostream* out) {
+  *out << fault.name;
+}
+class BadStateFile : public testing::TestWithParam<Fault> {};
+
+TEST_P(BadStateFile, IsRefusedWithTheKey) {
+  auto file = json::parse(state_file_text(some_state()));
+  GetParam().make(file);
+  const auto read = read_state_file(file.dump());
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Errc::malformed_host);
+  EXPECT_EQ(read.error().message, std::string("state file: ") + GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, BadStateFile,
+    testing::Values(
+        Fault{"list", [](json& f) { f = json::array(); }, ": expected an object"},
+        Fault{"version", [](json& f) { f["version"] = 2; }, "version: expected 1"},
+        Fault{"no pid", [](json& f) { f.erase("pid"); }, "pid: the key is missing"},
+        Fault{"pid", [](json& f) { f["pid"] = 5000000000; }, "pid: expected a number from 0 on"},
+        Fault{"generation", [](json& f) { f["generation"] = "1"; }, "generation: expected a number from 0 on"},
+        Fault{"phase", [](json& f) { f["phase"] = "done"; }, "phase: 'done' is none of its words"},
+        Fault{"boot", [](json& f) { f["boot_id"] = 5; }, "boot_id: expected a text"},
+        Fault{"wanted", [](json& f) { f["wanted"] = 5; }, "wanted.: expected an object"},
+        Fault{"policy", [](json& f) { f["wanted"].erase("policy"); }, "wanted.policy: the key is missing"},
+        Fault{"gpus", [](json& f) { f["accelerators"] = 5; }, "accelerators: expected a list"},
+        Fault{"address", [](json& f) { f["accelerators"][1]["address"] = 5; },
+              "accelerators[1].address: expected a text"},
+        Fault{"mode", [](json& f) { f["accelerators"][0]["mode"] = "free"; },
+              "accelerators[0].mode: 'free' is none of its words"},
+        Fault{"state", [](json& f) { f["accelerators"][0]["state"] = ""; },
+              "accelerators[0].state: '' is none of its words"},
+        Fault{"holder", [](json& f) { f["accelerators"][0]["holders"][0] = "vm"; },
+              "accelerators[0].holders[0].: expected an object"},
+        Fault{"group", [](json& f) { f["accelerators"][0]["iommu_group"] = -1; },
+              "accelerators[0].iommu_group: expected a number from 0 on"},
+        Fault{"withdraw", [](json& f) { f["withdraw"][0].erase("id"); }, "withdraw[0].id: the key is missing"},
+        Fault{"error", [](json& f) { f["error"].erase("hint"); }, "error.hint: the key is missing"}));
+
+TEST(StateFile, IsNotWhatIsNoJson) {
+  for (const char* text : {"", "{", "nonsense"})
+    EXPECT_EQ(read_state_file(text).error().message, "state file: not JSON") << text;
+}
+
+}  // namespace
+}  // namespace ferry

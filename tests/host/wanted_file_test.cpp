@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/wanted_file.h"
+
+#include <ostream>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/fake_kernel.h"
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+using testing::HasSubstr;
+
+constexpr const char* kFile = "var/lib/ferry/wanted.json";
+constexpr const char* kPolicies = "version: v2\npolicies:\n  a: [{devices: all, mode: host}]\n";
+
+Result<WantedFile> read(const std::string& text) {
+  return read_wanted_file({.file = "w.json", .text = text});
+}
+
+TEST(WantedFile, CarriesItsConfigurationOrNamesIt) {
+  const auto carried = must(read(
+      R"({"version": 1, "generation": 12, "policy": "a", "config": "version: v2\n", "asked_by": "a label"})"));
+  EXPECT_EQ(carried.generation, 12U);
+  EXPECT_EQ(carried.policy, "a");
+  EXPECT_EQ(carried.asked_by, "a label");
+  EXPECT_EQ(std::get<ConfigText>(carried.config).text, "version: v2\n");
+  const auto named = must(read(R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})"));
+  EXPECT_FALSE(named.generation);
+  EXPECT_EQ(std::get<std::filesystem::path>(named.config), "/etc/ferry/policy.yaml");
+}
+
+TEST(WantedFile, ReadsBackWhatItWrites) {
+  const WantedFile wanted{.generation = 3,
+                          .policy = "no",
+                          .config = ConfigText{.file = {}, .text = "a: \"b\"\n\tc\\"},
+                          .asked_by = "label x=\xc3\xa4"};
+  const auto again = must(read(wanted_file_text(wanted)));
+  EXPECT_EQ(again.generation, wanted.generation);
+  EXPECT_EQ(again.policy, "no");
+  EXPECT_EQ(std::get<ConfigText>(again.config).text, std::get<ConfigText>(wanted.config).text);
+  EXPECT_EQ(again.asked_by, wanted.asked_by);
+}
+
+struct BadFile {
+  const char* text;
+  const char* message;
+};
+void PrintTo(const BadFile& bad, std::ostream* out) {
+  *out << bad.text;
+}
+class BadWantedFile : public testing::TestWithParam<BadFile> {};
+
+TEST_P(BadWantedFile, IsRefusedWithPlaceKeyAndReason) {
+  const auto read = ferry::read_wanted_file({.file = "w.json", .text = GetParam().text});
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Errc::invalid_config);
+  EXPECT_THAT(read.error().message, HasSubstr(GetParam().message));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, BadWantedFile,
+    testing::Values(
+        BadFile{"[]", "expected an object, found a list"}, BadFile{"", "expected an object"},
+        BadFile{"{\"version\": 1", "w.json:"},
+        BadFile{R"({"policy": "a", "file": "/a"})", "w.json:1: version: the key is missing"},
+        BadFile{R"({"version": "1", "policy": "a", "file": "/a"})", "version: expected 1, found the string '1'"},
+        BadFile{R"({"version": 2, "policy": "a", "file": "/a"})", "version: expected 1, found 2"},
+        BadFile{R"({"version": 1, "file": "/a"})", "policy: the key is missing"},
+        BadFile{R"({"version": 1, "policy": "", "file": "/a"})", "policy: empty"},
+        BadFile{R"({"version": 1, "policy": 5, "file": "/a"})", "policy: expected a string, found 5"},
+        BadFile{R"({"version": 1, "policy": "a"})", "config: the key is missing, and so is file"},
+        BadFile{R"({"version": 1, "policy": "a", "config": "x", "file": "/a"})",
+                "file: stands beside config; one of the two is expected"},
+        BadFile{R"({"version": 1, "policy": "a", "config": {"version": "v2"}})",
+                "config: expected a string, found a map"},
+        BadFile{R"({"version": 1, "policy": "a", "file": "policy.yaml"})",
+                "file: expected an absolute path of the host, found 'policy.yaml'"},
+        BadFile{R"({"version": 1, "policy": "a", "file": ["/a"]})", "file: expected a string, found a list"},
+        BadFile{R"({"version": 1, "policy": "a", "file": "/a", "generation": -1})",
+                "generation: expected a number from 0 on, found -1"},
+        BadFile{R"({"version": 1, "policy": "a", "file": "/a", "generation": "1"})", "generation: expected"},
+        BadFile{R"({"version": 1, "policy": "a", "file": "/a", "asked_by": 1})",
+                "asked_by: expected a string, found 1"},
+        BadFile{"{\"version\": 1,\n\"polcy\": \"a\", \"file\": \"/a\"}",
+                "w.json:2: polcy: unknown key; did you mean 'policy'?"},
+        BadFile{"{\"version\": 1, \"policy\": \"a\",\n\"policy\": \"b\", \"file\": \"/a\"}", "w.json:2: policy"}));
+
+class WantedTest : public testing::Test {
+ protected:
+  Result<std::optional<Wanted>> read() const { return read_wanted(kernel_, kFile); }
+  std::string error() const { return read().error().message; }
+  void carry(const std::string& config) {
+    kernel_.file(kFile, wanted_file_text({.generation = {},
+                                          .policy = "a",
+                                          .config = ConfigText{.file = {}, .text = config},
+                                          .asked_by = {}}));
+  }
+  test::FakeKernel kernel_;
+};
+
+TEST_F(WantedTest, IsNothingWithoutAFile) {
+  EXPECT_FALSE(must(read()));
+}
+
+TEST_F(WantedTest, IsThePolicyOfThatName) {
+  carry(kPolicies);
+  const auto wanted = must(read());
+  EXPECT_EQ(wanted.value_or(Wanted()).policy.name, "a");
+  EXPECT_FALSE(named_file(kernel_, kFile));
+  carry("version: v1\nvgpu-configs:\n  a: [{devices: all, vgpu-devices: {T4-4Q: 1}}]\n");
+  EXPECT_EQ(must(read()).value_or(Wanted()).policy.items.at(0).mode, Mode::vgpu) << "NVIDIA's form too";
+}
+
+TEST_F(WantedTest, SaysTheLineOfACarriedText) {
+  carry("version: v2\npolicies:\n  a: [{devices: all, mode: hots}]\n");
+  EXPECT_THAT(error(), HasSubstr("/var/lib/ferry/wanted.json:4 (line 3 of the text): policies.a[0].mode"));
+}
+
+TEST_F(WantedTest, SaysWhichPoliciesThereAre) {
+  carry("version: v2\npolicies:\n  aa: [{devices: all, mode: host}]\n");
+  EXPECT_THAT(error(), HasSubstr("holds no policy 'a'"));
+}
+
+TEST_F(WantedTest, ReadsTheFileBelowTheHostsRoot) {
+  kernel_.file("etc/ferry/policy.yaml", kPolicies);
+  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/../../etc/ferry/policy.yaml"})");
+  ASSERT_FALSE(read()) << "a path that leaves the root";
+  EXPECT_EQ(read().error().code, Errc::invalid_config);
+  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/ferry/polici.yaml"})");
+  ASSERT_FALSE(read());
+  EXPECT_THAT(error(), HasSubstr("etc/ferry/polici.yaml: No such file"));
+  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
+  EXPECT_EQ(must(read()).value_or(Wanted()).policy.place, "/etc/ferry/policy.yaml:3");
+  EXPECT_EQ(named_file(kernel_, kFile).value_or(""), "/etc/ferry/policy.yaml");
+}
+
+TEST_F(WantedTest, TakesAConfigMap) {
+  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/cm.yaml"})");
+  kernel_.file("etc/cm.yaml",
+               "kind: ConfigMap\ndata:\n  config.yaml: |\n    version: v2\n    policies:\n      a: [{devices: all, "
+               "mode: host}]\n");
+  EXPECT_EQ(must(read()).value_or(Wanted()).policy.place, "/etc/cm.yaml:6");
+}
+
+TEST_F(WantedTest, IsAnotherOneWhenTheNamedFileIs) {
+  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/p.yaml"})");
+  kernel_.file("etc/p.yaml", kPolicies);
+  const auto before = must(read()).value_or(Wanted()).text;
+  kernel_.file("etc/p.yaml", std::string(kPolicies) + "# once more\n");
+  EXPECT_NE(must(read()).value_or(Wanted()).text, before);
+}
+
+}  // namespace
+}  // namespace ferry
