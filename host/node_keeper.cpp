@@ -223,6 +223,11 @@ NodeKeeper::Round NodeKeeper::carry_out(Clock::time_point now, const Wanted& wan
       error = std::move(outcome).error();
     } else {
       standings = standings_of(*outcome);
+      // That it is still offered besides is as it should be, and no reason.
+      for (auto& [gpu, standing] : standings)
+        if (const auto known = refused_before.find(gpu);
+            known != refused_before.end() && known->second.state == standing.state)
+          standing = known->second;
       error = outcome->error;
       for (const auto* moves : {&outcome->given_back, &outcome->given_away})
         if (!error && !moves->errors.empty()) error = moves->errors.front();
@@ -278,10 +283,10 @@ NodeKeeper::Round NodeKeeper::settle(Clock::time_point now, const NodeHost& host
   return round;
 }
 
-/// Of what is refused; its holders may be others by now.
+/// Of what is refused, where that is not known yet.
 void NodeKeeper::ask_who_holds(const ScannedNode& node, UseProbe& uses, GpuStandings& standings) const {
   for (auto& [gpu, standing] : standings) {
-    if (standing.state != Standing::refused) continue;
+    if (standing.state != Standing::refused || !standing.holders.empty()) continue;
     const auto questions = questions_about(host_, node, gpu);
     const auto report = uses.look(questions);
     if (!report) continue;

@@ -439,6 +439,35 @@ TEST_F(NodeKeeperTest, WithdrawsTheVgpuThatAPodsVmUses) {
 
 // -- other holders --
 
+TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  holders_.held = {{kSecond, vm(412)}};
+  want(kAllBack);
+  const auto refused = rounds();
+  EXPECT_EQ(refused.phase, NodePhase::refused);
+  EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "nvidia"));
+  EXPECT_EQ(gpu(kSecond).reason, "0000:06:00.0 is in use: VM tenant (pid 412) holds its group");
+  EXPECT_THAT(gpu(kSecond).holders, SizeIs(1));
+  EXPECT_FALSE(refused.again);
+  EXPECT_THAT(withdrawn(), IsEmpty()) << "the kubelet is offered it as before";
+}
+
+// What was free when the plugin was asked, and is the kubelet's to give out.
+TEST_F(NodeKeeperTest, DoesNotTakeUnaskedWhatHasJustComeFree) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  holders_.held = {{kSecond, vm(412)}};
+  want(kAllBack);
+  round();
+  plugin_follows();
+  holders_.free_at_look = holders_.looks + 3;
+  EXPECT_EQ(round().phase, NodePhase::refused);
+  EXPECT_EQ(kernel_.driver_of(kSecond), "vfio-pci");
+}
+
 TEST_F(NodeKeeperTest, RefusesWhatAVmHasAndDoesItWhenTheVmEnds) {
   want(kAllAway);
   round();
