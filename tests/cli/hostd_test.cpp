@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ferry hostd` as a user and as the systemd unit calls it.
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_program.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using test::run_ferry;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class HostdVerb : public testing::Test {
+ protected:
+  HostdVerb() {
+    test::add_host_drivers(kernel_);
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    test::add_four_function_card(kernel_);
+    kernel_.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+    kernel_.directory("proc/1/fd");
+    kernel_.file("etc/ferry/policy.yaml",
+                 "version: v2\npolicies:\n  all: [{devices: all, mode: passthrough}]\n"
+                 "  none: [{devices: all, mode: host}]\n");
+  }
+  void want(const std::string& policy) {
+    kernel_.file("var/lib/ferry/wanted.json",
+                 R"({"version": 1, "file": "/etc/ferry/policy.yaml", "policy": ")" + policy + "\"}");
+  }
+  test::ProgramResult ferry(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string(), "hostd"});
+    return run_ferry(arguments);
+  }
+  nlohmann::json state() const {
+    return nlohmann::json::parse(kernel_.read_file("run/ferry/state.json").value_or(""), nullptr, false);
+  }
+  test::FakeKernel kernel_;
+};
+
+TEST_F(HostdVerb, SaysWhatItWouldDoAndWritesNothing) {
+  want("all");
+  const auto result = ferry({"--dry-run"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("to vfio:\n0000:65:00.0 (group 41): would move"));
+  EXPECT_FALSE(kernel_.exists("run/ferry/state.json"));
+  kernel_.remove("var/lib/ferry/wanted.json");
+  const auto nothing = ferry({"--dry-run"});
+  EXPECT_EQ(nothing.status, 0);
+  EXPECT_THAT(nothing.out, IsEmpty());
+  EXPECT_THAT(nothing.err, HasSubstr("there is no /var/lib/ferry/wanted.json: nothing is wanted"));
+}
+
+TEST_F(HostdVerb, SaysOnceHowTheNodeIs) {
+  want("none");
+  EXPECT_EQ(ferry({"--once"}).status, 0);
+  EXPECT_EQ(state()["phase"], "as_wanted");
+  EXPECT_EQ(state()["accelerators"][0]["wanted"], "host");
+}
+
+TEST_F(HostdVerb, TakesOtherFiles) {
+  kernel_.file("tmp/w.json", R"({"version": 1, "file": "/etc/ferry/policy.yaml", "policy": "none"})");
+  EXPECT_EQ(ferry({"--once", "--wanted", "/tmp/w.json", "--state", "/tmp/s.json"}).status, 0);
+  EXPECT_TRUE(kernel_.exists("tmp/s.json"));
+}
+
+TEST_F(HostdVerb, ExitsTwoForAFileThatItCannotRead) {
+  want("nnone");
+  const auto result = ferry({"--once"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("holds no policy 'nnone'; did you mean 'none'?"));
+  EXPECT_THAT(std::string(state()["error"]["message"]), HasSubstr("no policy 'nnone'"));
+  EXPECT_EQ(ferry({"--dry-run"}).status, 2);
+}
+
+TEST_F(HostdVerb, IsWhatTheUnitCalls) {
+  std::ifstream unit(std::string(FERRY_CONFIGS) + "/systemd/ferry-hostd.service");
+  std::stringstream text;
+  text << unit.rdbuf();
+  EXPECT_THAT(text.str(), HasSubstr("\nExecStart=/usr/bin/ferry hostd\n"));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/offered_devices.h"
+#include "tests/fuzz/fuzz.h"
+
+void ferry::fuzz::one_input(std::string_view text) {
+  const auto read = read_offered_devices(text);
+  if (!read) return require(read.error().code == Errc::malformed_host, "what cannot be read is said to be");
+  for (const OfferedToKubelet& device : read->devices)
+    require(read->find({device.id}, {}) != nullptr, "what is listed is found");
+}
