@@ -27,9 +27,8 @@ Result<ScannedNode> scan_node(const NodeHost& host) {
 }
 
 WantedMark mark_of(const Wanted& wanted) {
-  return {.generation = wanted.file.generation,
-          .policy = wanted.policy.name,
-          .asked_by = wanted.file.asked_by};
+  return {
+      .generation = wanted.file.generation, .policy = wanted.policy.name, .asked_by = wanted.file.asked_by};
 }
 
 bool owes_services(const HostFs& host) {
@@ -87,7 +86,7 @@ NodeKeeper::NodeKeeper(HostFs& host, UseProbe& uses, HostFor node_host, KeeperSe
 
 NodeKeeper::Round NodeKeeper::round(Clock::time_point now, News news) {
   auto wanted = read_wanted(host_, settings_.wanted_file);
-  const std::string wish = !wanted ? "cannot be read: " + wanted.error().message
+  const std::string wish = !wanted   ? "cannot be read: " + wanted.error().message
                            : *wanted ? (*wanted)->text
                                      : std::string();
   if (std::exchange(wish_, wish) != wish) {
@@ -101,7 +100,7 @@ NodeKeeper::Round NodeKeeper::round(Clock::time_point now, News news) {
 }
 
 NodeKeeper::Round NodeKeeper::reconcile(Clock::time_point now, Result<std::optional<Wanted>> wanted) {
-  Round round = !wanted    ? broken(now, std::nullopt, wanted.error())
+  Round round = !wanted   ? broken(now, std::nullopt, wanted.error())
                 : *wanted ? keep(now, **wanted)
                           : nothing_wanted(now);
   round.file = named_file(host_, settings_.wanted_file);
@@ -190,15 +189,18 @@ void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<s
     const auto listed = [&](const UseQuestion& question) {
       const auto group = iommu_group_of(host_, question.device);
       return asked.contains(question.device) &&
-             listing->find({question.device}, group ? std::set{*group} : std::set<std::uint32_t>()) != nullptr;
+             listing->find({question.device}, group ? std::set{*group} : std::set<std::uint32_t>()) !=
+                 nullptr;
     };
     const auto questions = questions_about(host_, node, gpu);
     if (std::ranges::none_of(questions, listed)) continue;
     GpuStandings one = {{gpu, {.state = Standing::refused, .reasons = {}, .hint = {}, .holders = {}}}};
     ask_who_holds(node, guarded, one);
     standing = std::move(one.begin()->second);
-    for (const Holder& holder : standing.holders) standing.reasons.push_back(gpu.text() + " is in use: " + holder.text());
-    standing.hint = Holder{.kind = Holder::Kind::pod, .name = {}, .pid = {}, .what = {}, .pod_uid = {}}.remedy();
+    for (const Holder& holder : standing.holders)
+      standing.reasons.push_back(gpu.text() + " is in use: " + holder.text());
+    standing.hint =
+        Holder{.kind = Holder::Kind::pod, .name = {}, .pid = {}, .what = {}, .pod_uid = {}}.remedy();
   }
 }
 
@@ -268,8 +270,7 @@ NodeKeeper::Round NodeKeeper::settle(Clock::time_point now, const NodeHost& host
   if (error) next.error = StateError{.message = error->message, .hint = error->hint};
   next.accelerators =
       describe(*node, wanted_state(wanted.policy, node->vgpus, host.models).modes, standings, host.models);
-  if (plugin_runs())
-    next.withdraw = awaited(standings, *node, offered());
+  if (plugin_runs()) next.withdraw = awaited(standings, *node, offered());
   for (const auto& [gpu, standing] : standings)
     for (const Holder& holder : standing.holders)
       if (holder.pid) round.processes.insert(*holder.pid);
@@ -278,8 +279,7 @@ NodeKeeper::Round NodeKeeper::settle(Clock::time_point now, const NodeHost& host
   } else {
     failures_ = 0;
   }
-  if (auto published = publish(now, std::move(next)); !published)
-    return broken(now, mark, published.error());
+  if (auto published = publish(now, std::move(next)); !published) return broken(now, mark, published.error());
   return round;
 }
 

@@ -63,9 +63,9 @@ class NodeKeeper {
 
   struct Round {
     NodePhase phase = NodePhase::nothing_wanted;
-    ExitStatus status = ExitStatus::done;      ///< as `ferry apply` would end
-    std::optional<Clock::time_point> again;    ///< when to come again though nothing has happened
-    std::set<int> processes;                   ///< those that hold what is refused
+    ExitStatus status = ExitStatus::done;       ///< as `ferry apply` would end
+    std::optional<Clock::time_point> again;     ///< when to come again though nothing has happened
+    std::set<int> processes;                    ///< those that hold what is refused
     std::optional<std::filesystem::path> file;  ///< the policy file that wanted.json names
   };
 
@@ -80,8 +80,8 @@ class NodeKeeper {
  private:
   Round reconcile(Clock::time_point now, Result<std::optional<Wanted>> wanted);
   Round keep(Clock::time_point now, const Wanted& wanted);
-  Round carry_out(Clock::time_point now, const Wanted& wanted, const GpuStandings& refused_before, bool writes,
-                  UseProbe& uses);
+  Round carry_out(Clock::time_point now, const Wanted& wanted, const GpuStandings& refused_before,
+                  bool writes, UseProbe& uses);
   Round settle(Clock::time_point now, const NodeHost& host, const Wanted& wanted, GpuStandings standings,
                const std::optional<Error>& error, UseProbe& uses);
   Round nothing_wanted(Clock::time_point now);

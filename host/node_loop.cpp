@@ -164,8 +164,7 @@ class NodeLoop {
     const auto done = keeper_.round(Clock::now(), news);
     status_ = done.status;
     if (options_.once && done.phase != NodePhase::withdrawing) return loop_.finish();
-    if (done.again)
-      again_ = loop_.at(*done.again, [this] { round(NodeKeeper::News::anything); });
+    if (done.again) again_ = loop_.at(*done.again, [this] { round(NodeKeeper::News::anything); });
     if (done.file) watch_folder(done.file->relative_path().parent_path(), "");
     watch_ends(done.processes);
   }

@@ -93,9 +93,8 @@ constexpr const char* kDivided = "the vGPUs of its GPU change";
 
 bool GpuStanding::only_in_use() const {
   return !holders.empty() && std::ranges::all_of(reasons, [&](const std::string& reason) {
-    return std::ranges::any_of(holders, [&](const Holder& holder) {
-      return reason.find(holder.text()) != std::string::npos;
-    });
+    return std::ranges::any_of(
+        holders, [&](const Holder& holder) { return reason.find(holder.text()) != std::string::npos; });
   });
 }
 
@@ -182,19 +181,18 @@ std::vector<AcceleratorState> describe(const ScannedNode& node, const std::map<P
   std::vector<AcceleratorState> out;
   for (const VgpuGpu& gpu : node.vgpus.gpus) {
     const auto mode = wanted.find(gpu.address());
-    AcceleratorState one{
-        .address = gpu.address(),
-        .id = gpu.function.ids(),
-        .model = models ? models(gpu.function) : std::string(),
-        .iommu_group = gpu.function.iommu_group,
-        .driver = gpu.function.driver,
-        .mode = mode_of(gpu),
-        .wanted = mode == wanted.end() ? std::nullopt : std::optional(mode->second),
-        .state = mode == wanted.end() ? Standing::left_alone : Standing::as_wanted,
-        .reason = {},
-        .hint = {},
-        .holders = {},
-        .vgpus = {}};
+    AcceleratorState one{.address = gpu.address(),
+                         .id = gpu.function.ids(),
+                         .model = models ? models(gpu.function) : std::string(),
+                         .iommu_group = gpu.function.iommu_group,
+                         .driver = gpu.function.driver,
+                         .mode = mode_of(gpu),
+                         .wanted = mode == wanted.end() ? std::nullopt : std::optional(mode->second),
+                         .state = mode == wanted.end() ? Standing::left_alone : Standing::as_wanted,
+                         .reason = {},
+                         .hint = {},
+                         .holders = {},
+                         .vgpus = {}};
     if (const auto standing = standings.find(gpu.address()); standing != standings.end()) {
       one.state = standing->second.state;
       one.reason = fmt::format("{}", fmt::join(standing->second.reasons, "; "));

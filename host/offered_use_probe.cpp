@@ -10,7 +10,8 @@ namespace ferry {
 namespace {
 
 Holder by_the_kubelet(std::string name, std::string what) {
-  return {.kind = Holder::Kind::pod, .name = std::move(name), .pid = {}, .what = std::move(what), .pod_uid = {}};
+  return {
+      .kind = Holder::Kind::pod, .name = std::move(name), .pid = {}, .what = std::move(what), .pod_uid = {}};
 }
 
 /// Whether the file was written so lately that a pod it speaks of may not be listed yet. Where that cannot be
@@ -74,7 +75,8 @@ Result<UseReport> StillOfferedProbe::look(std::span<const UseQuestion> questions
                             : by_the_kubelet("(any that asks for it)",
                                              listed->resource + ", which the device plugin still offers"));
     } else if (unanswered_.contains(question.device)) {
-      holders.push_back(by_the_kubelet("(any that asks for it)", "it, which the device plugin has not withdrawn"));
+      holders.push_back(
+          by_the_kubelet("(any that asks for it)", "it, which the device plugin has not withdrawn"));
     }
   }
   return report;

@@ -37,9 +37,8 @@ Json json_of(const AcceleratorState& gpu) {
 }
 
 Json json_of(const WantedMark& wanted) {
-  return {{"generation", or_null(wanted.generation)},
-          {"policy", wanted.policy},
-          {"asked_by", wanted.asked_by}};
+  return {
+      {"generation", or_null(wanted.generation)}, {"policy", wanted.policy}, {"asked_by", wanted.asked_by}};
 }
 
 /// An object of the file, read key by key. The first fault is kept; after it everything is empty.
@@ -110,8 +109,7 @@ class Part {
 };
 
 StateHolder read_holder(const Part& part) {
-  return {
-      .kind = part.text_at("kind"), .name = part.text_at("name"), .pid = part.number_or_null<int>("pid")};
+  return {.kind = part.text_at("kind"), .name = part.text_at("name"), .pid = part.number_or_null<int>("pid")};
 }
 
 StateVgpu read_vgpu(const Part& part) {

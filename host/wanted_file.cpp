@@ -98,7 +98,8 @@ ConfigText as_text(const fs::path& file, std::string text) {
 Result<ConfigText> read_named(const HostFs& host, const fs::path& path) {
   auto text = host.read_file(path.relative_path());
   if (!text)
-    return fail(Errc::invalid_config, text.error().message, "the file is named by wanted.json's key \"file\"");
+    return fail(Errc::invalid_config, text.error().message,
+                "the file is named by wanted.json's key \"file\"");
   if (text->size() > kLargest)
     return fail(Errc::invalid_config, fmt::format("{}: larger than {} MiB", path.string(), kLargest >> 20U));
   return carried_text(as_text(path.relative_path(), std::move(*text)), "policy");
@@ -113,8 +114,7 @@ Result<WantedFile> read_wanted_file(const ConfigText& source) {
   if (root->kind != Kind::map)
     return reader.refuse(*root, "", "expected an object, found " + root->described(),
                          R"(as {"version": 1, "policy": "NAME", "file": "/etc/ferry/policy.yaml"})");
-  if (auto known =
-          reader.check_keys(*root, "", {kVersion, kGeneration, kPolicy, kConfig, kFile, kAskedBy});
+  if (auto known = reader.check_keys(*root, "", {kVersion, kGeneration, kPolicy, kConfig, kFile, kAskedBy});
       !known)
     return fail(std::move(known).error());
   if (auto version = reader.check_version(); !version) return fail(std::move(version).error());

@@ -28,8 +28,8 @@ struct PluginOptions {
   /// What the kubelet has been offered and what is allocated, relative to the host's root; replaced
   /// atomically at each change (offered_file.h).
   std::filesystem::path offered_file = "run/ferry/offered.json";
-  /// What `ferry hostd` says of its node, likewise: what shall not be offered now (common/withdrawals.h). That
-  /// it is not there is nothing special.
+  /// What `ferry hostd` says of its node, likewise: what shall not be offered now (common/withdrawals.h).
+  /// That it is not there is nothing special.
   std::filesystem::path state_file = "run/ferry/state.json";
   /// Held while this runs, likewise: so hostd knows that somebody has to make way (common/presence.h).
   std::filesystem::path presence_file = "run/ferry/plugin.lock";

@@ -146,9 +146,8 @@ class NodeKeeperTest : public testing::Test {
             return one.id == id || (kata_ && iommu_group_of(kernel_, one.id) == group);
           }))
         return;
-      devices.push_back({{"id", kata_ ? std::to_string(group) : id},
-                         {"iommu_group", group},
-                         {"allocated", allocated}});
+      devices.push_back(
+          {{"id", kata_ ? std::to_string(group) : id}, {"iommu_group", group}, {"allocated", allocated}});
     };
     for (const char* address : {kFirst, kSecond, kThird}) {
       if (kernel_.driver_of(address) == "vfio-pci") add(address, *iommu_group_of(kernel_, address));
@@ -239,7 +238,8 @@ TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsWanted) {
   EXPECT_EQ(broken.status, ExitStatus::usage);
   EXPECT_THAT(host_writes(), IsEmpty());
   const auto error = state().error.value_or(StateError());
-  EXPECT_THAT(error.message, HasSubstr("/var/lib/ferry/wanted.json:2: polcy: unknown key; did you mean 'policy'?"));
+  EXPECT_THAT(error.message,
+              HasSubstr("/var/lib/ferry/wanted.json:2: polcy: unknown key; did you mean 'policy'?"));
   EXPECT_EQ(gpu(kFirst).mode, Mode::passthrough) << "what is there is told all the same";
   want(kAllBack);
   EXPECT_EQ(round().phase, NodePhase::as_wanted);
@@ -288,9 +288,8 @@ TEST_F(NodeKeeperTest, TakesNoAnswerToAnEarlierFile) {
   round();
   kernel_.forget_changes();
   // It lists nothing, but from before it was asked: it may be about to list the GPU.
-  nlohmann::json file = {{"version", 1},
-                         {"state_generation", state().generation - 1},
-                         {"resources", nlohmann::json::array()}};
+  nlohmann::json file = {
+      {"version", 1}, {"state_generation", state().generation - 1}, {"resources", nlohmann::json::array()}};
   kernel_.file("run/ferry/offered.json", file.dump());
   EXPECT_EQ(round().phase, NodePhase::withdrawing);
   EXPECT_THAT(host_writes(), IsEmpty());

@@ -191,8 +191,9 @@ TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
   want("host");
   ASSERT_TRUE(becomes(NodePhase::withdrawing, Mode::passthrough));
   const auto generation = must(read_withdrawals(must(kernel_.read_file(kStateFile)))).generation;
-  must(kernel_.write_file("run/ferry/offered.json", R"({"version": 1, "resources": [], "state_generation": )" +
-                                                        std::to_string(generation) + "}"));
+  must(kernel_.write_file(
+      "run/ferry/offered.json",
+      R"({"version": 1, "resources": [], "state_generation": )" + std::to_string(generation) + "}"));
   EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
 }
 

@@ -156,8 +156,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadOffered{
             R"({"version": 1, "resources": [{"name": "a", "devices": [{"id": "b", "iommu_group": 5000000000}]}]})",
             "iommu_group: expected a number"},
-        BadOffered{R"({"version": 1, "resources": [{"name": "a", "devices": [{"id": "b", "iommu_group": 1}]}]})",
-                   "allocated: expected true or false"},
+        BadOffered{
+            R"({"version": 1, "resources": [{"name": "a", "devices": [{"id": "b", "iommu_group": 1}]}]})",
+            "allocated: expected true or false"},
         BadOffered{R"({"version": 1, "state_generation": -1, "resources": []})", "state_generation"}));
 
 }  // namespace

@@ -73,7 +73,8 @@ TEST(StateFile, PassesOverKeysThatCameLater) {
 TEST(StateFile, KeepsItsFormWhateverAProcessIsCalled) {
   NodeState state = some_state();
   state.accelerators[0].holders[0].name = "a\xff\"\n";
-  EXPECT_THAT(must(read_state_file(state_file_text(state))).accelerators[0].holders[0].name, HasSubstr("\"\n"));
+  EXPECT_THAT(must(read_state_file(state_file_text(state))).accelerators[0].holders[0].name,
+              HasSubstr("\"\n"));
 }
 
 struct Fault {
@@ -102,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"version", [](json& f) { f["version"] = 2; }, "version: expected 1"},
         Fault{"no pid", [](json& f) { f.erase("pid"); }, "pid: the key is missing"},
         Fault{"pid", [](json& f) { f["pid"] = 5000000000; }, "pid: expected a number from 0 on"},
-        Fault{"generation", [](json& f) { f["generation"] = "1"; }, "generation: expected a number from 0 on"},
+        Fault{"generation", [](json& f) { f["generation"] = "1"; },
+              "generation: expected a number from 0 on"},
         Fault{"phase", [](json& f) { f["phase"] = "done"; }, "phase: 'done' is none of its words"},
         Fault{"boot", [](json& f) { f["boot_id"] = 5; }, "boot_id: expected a text"},
         Fault{"wanted", [](json& f) { f["wanted"] = 5; }, "wanted.: expected an object"},
@@ -118,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(
               "accelerators[0].holders[0].: expected an object"},
         Fault{"group", [](json& f) { f["accelerators"][0]["iommu_group"] = -1; },
               "accelerators[0].iommu_group: expected a number from 0 on"},
-        Fault{"withdraw", [](json& f) { f["withdraw"][0].erase("id"); }, "withdraw[0].id: the key is missing"},
+        Fault{"withdraw", [](json& f) { f["withdraw"][0].erase("id"); },
+              "withdraw[0].id: the key is missing"},
         Fault{"error", [](json& f) { f["error"].erase("hint"); }, "error.hint: the key is missing"}));
 
 TEST(StateFile, IsNotWhatIsNoJson) {

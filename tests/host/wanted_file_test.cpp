@@ -67,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"[]", "expected an object, found a list"}, BadFile{"", "expected an object"},
         BadFile{"{\"version\": 1", "w.json:"},
         BadFile{R"({"policy": "a", "file": "/a"})", "w.json:1: version: the key is missing"},
-        BadFile{R"({"version": "1", "policy": "a", "file": "/a"})", "version: expected 1, found the string '1'"},
+        BadFile{R"({"version": "1", "policy": "a", "file": "/a"})",
+                "version: expected 1, found the string '1'"},
         BadFile{R"({"version": 2, "policy": "a", "file": "/a"})", "version: expected 1, found 2"},
         BadFile{R"({"version": 1, "file": "/a"})", "policy: the key is missing"},
         BadFile{R"({"version": 1, "policy": "", "file": "/a"})", "policy: empty"},
@@ -87,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "asked_by: expected a string, found 1"},
         BadFile{"{\"version\": 1,\n\"polcy\": \"a\", \"file\": \"/a\"}",
                 "w.json:2: polcy: unknown key; did you mean 'policy'?"},
-        BadFile{"{\"version\": 1, \"policy\": \"a\",\n\"policy\": \"b\", \"file\": \"/a\"}", "w.json:2: policy"}));
+        BadFile{"{\"version\": 1, \"policy\": \"a\",\n\"policy\": \"b\", \"file\": \"/a\"}",
+                "w.json:2: policy"}));
 
 class WantedTest : public testing::Test {
  protected:
@@ -140,9 +142,10 @@ TEST_F(WantedTest, ReadsTheFileBelowTheHostsRoot) {
 
 TEST_F(WantedTest, TakesAConfigMap) {
   kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/cm.yaml"})");
-  kernel_.file("etc/cm.yaml",
-               "kind: ConfigMap\ndata:\n  config.yaml: |\n    version: v2\n    policies:\n      a: [{devices: all, "
-               "mode: host}]\n");
+  kernel_.file(
+      "etc/cm.yaml",
+      "kind: ConfigMap\ndata:\n  config.yaml: |\n    version: v2\n    policies:\n      a: [{devices: all, "
+      "mode: host}]\n");
   EXPECT_EQ(must(read()).value_or(Wanted()).policy.place, "/etc/cm.yaml:6");
 }
 
