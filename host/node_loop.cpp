@@ -164,32 +164,37 @@ class NodeLoop {
     const auto done = keeper_.round(Clock::now(), news);
     status_ = done.status;
     if (options_.once && done.phase != NodePhase::withdrawing) return loop_.finish();
-    if (done.again) again_ = loop_.at(*done.again, [this] { round(NodeKeeper::News::anything); });
     if (done.file) watch_folder(done.file->relative_path().parent_path(), "");
-    watch_ends(done.processes);
+    auto again = done.again;
+    if (!watch_ends(done.processes) && !again) again = Clock::now() + NodeKeeper::kLongestPause;
+    if (again) again_ = loop_.at(*again, [this] { round(NodeKeeper::News::anything); });
   }
 
-  void watch_ends(const std::set<int>& processes) {
+  /// Whether each of them is told of when it ends.
+  bool watch_ends(const std::set<int>& processes) {
+    std::erase_if(ended_, [&](int pid) { return !processes.contains(pid); });
     std::erase_if(ends_, [&](const auto& end) {
       if (processes.contains(end.first)) return false;
       loop_.forget(end.second.get());
       return true;
     });
-    if (!numbers_are_ours(host_)) return;
+    if (!numbers_are_ours(host_)) return true;  // the keeper knows, and asks for a time
     for (const int pid : processes) {
-      if (ends_.contains(pid)) continue;
+      if (ends_.contains(pid) || ended_.contains(pid)) continue;
       UniqueFd fd = open_pidfd(pid);
       if (!fd.valid()) {
-        // It has ended between the look and now; any other refusal leaves it to the next news.
-        if (errno == ESRCH) round_soon();
+        if (errno == ESRCH) process_ended(pid);  // between the look and now
         continue;
       }
       loop_.watch(fd.get(), [this, pid] { process_ended(pid); });
       ends_.emplace(pid, std::move(fd));
     }
+    return ends_.size() == processes.size();
   }
 
+  /// Once for each: one that is said to hold something after its end is not waited for again.
   void process_ended(int pid) {
+    ended_.insert(pid);
     if (const auto end = ends_.find(pid); end != ends_.end()) {
       loop_.forget(end->second.get());
       ends_.erase(end);
@@ -204,6 +209,7 @@ class NodeLoop {
   std::map<fs::path, Folder> folders_;
   std::optional<Uevents> uevents_;
   std::map<int, UniqueFd> ends_;
+  std::set<int> ended_;  // of those that the last round named
   bool soon_ = false;
   EventLoop::Timer again_;
   ExitStatus status_ = ExitStatus::done;
