@@ -26,6 +26,8 @@ Result<ScannedNode> scan_node(const NodeHost& host) {
   return ScannedNode{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus)};
 }
 
+constexpr const char* kPodsRemedy = "delete the pod first";
+
 WantedMark mark_of(const Wanted& wanted) {
   return {
       .generation = wanted.file.generation, .policy = wanted.policy.name, .asked_by = wanted.file.asked_by};
@@ -182,25 +184,19 @@ NodeKeeper::Round NodeKeeper::keep(Clock::time_point now, const Wanted& wanted) 
 /// The plugin has read that they are withdrawn: what it lists all the same a pod has.
 void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked,
                                        UseProbe& guarded, GpuStandings& standings) const {
-  const auto listing = offered();
-  if (!listing) return;
+  const OfferedDevices listing = offered().value_or(OfferedDevices());
+  const auto listed = [&](const UseQuestion& question) {
+    return asked.contains(question.device) && find_device(host_, listing, question.device) != nullptr;
+  };
   for (auto& [gpu, standing] : standings) {
     if (standing.state != Standing::waiting) continue;
-    const auto listed = [&](const UseQuestion& question) {
-      const auto group = iommu_group_of(host_, question.device);
-      return asked.contains(question.device) &&
-             listing->find({question.device}, group ? std::set{*group} : std::set<std::uint32_t>()) !=
-                 nullptr;
-    };
-    const auto questions = questions_about(host_, node, gpu);
-    if (std::ranges::none_of(questions, listed)) continue;
+    if (std::ranges::none_of(questions_about(host_, node, gpu), listed)) continue;
     GpuStandings one = {{gpu, {.state = Standing::refused, .reasons = {}, .hint = {}, .holders = {}}}};
     ask_who_holds(node, guarded, one);
     standing = std::move(one.begin()->second);
     for (const Holder& holder : standing.holders)
       standing.reasons.push_back(gpu.text() + " is in use: " + holder.text());
-    standing.hint =
-        Holder{.kind = Holder::Kind::pod, .name = {}, .pid = {}, .what = {}, .pod_uid = {}}.remedy();
+    standing.hint = kPodsRemedy;
   }
 }
 

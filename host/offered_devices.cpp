@@ -95,4 +95,11 @@ std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::strin
   return std::nullopt;
 }
 
+const OfferedToKubelet* find_device(const HostFs& host, const OfferedDevices& offered,
+                                    const std::string& device) {
+  std::set<std::uint32_t> groups;
+  if (const auto group = iommu_group_of(host, device)) groups.insert(*group);
+  return offered.find({device}, groups);
+}
+
 }  // namespace ferry

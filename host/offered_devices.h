@@ -45,4 +45,8 @@ Result<std::optional<OfferedDevices>> read_offered_devices(const HostFs& host,
 /// The IOMMU group of a function, or of a mediated device; absent: none.
 std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::string& device);
 
+/// A function, or a mediated device, among what is offered, by its ID or its group. nullptr: it is not.
+const OfferedToKubelet* find_device(const HostFs& host, const OfferedDevices& offered,
+                                    const std::string& device);
+
 }  // namespace ferry

@@ -30,31 +30,25 @@ bool lists(const std::vector<PodDevice>& pods, const OfferedToKubelet& device) {
   });
 }
 
-std::set<std::uint32_t> group_of(const HostFs& host, const std::string& device) {
-  const auto group = iommu_group_of(host, device);
-  return group ? std::set{*group} : std::set<std::uint32_t>();
-}
-
 }  // namespace
 
 Result<UseReport> OfferedUseProbe::look(std::span<const UseQuestion> questions) {
   UseReport report;
   if (questions.empty()) return report;
-  auto offered = read_offered_devices(*host_);
-  if (!offered) report.unknown.push_back(offered.error().message);
-  if (!offered || !*offered) return report;
-  auto& devices = (*offered)->devices;
-  std::erase_if(devices, [](const OfferedToKubelet& device) { return !device.allocated; });
-  if (devices.empty()) return report;
+  auto read = read_offered_devices(*host_);
+  if (!read) report.unknown.push_back(read.error().message);
+  OfferedDevices given = read.value_or(std::nullopt).value_or(OfferedDevices());
+  std::erase_if(given.devices, [](const OfferedToKubelet& device) { return !device.allocated; });
+  if (given.devices.empty()) return report;
   if (const auto pods = list_()) {
     if (!is_fresh(*host_)) return report;
-    std::erase_if(devices, [&](const OfferedToKubelet& device) { return lists(*pods, device); });
+    std::erase_if(given.devices, [&](const OfferedToKubelet& device) { return lists(*pods, device); });
   }
   for (const UseQuestion& question : questions) {
-    const auto* const given = (*offered)->find({question.device}, group_of(*host_, question.device));
-    if (given == nullptr) continue;
+    const auto* const device = find_device(*host_, given, question.device);
+    if (device == nullptr) continue;
     report.holders[question.device] = {
-        by_the_kubelet("(not listed yet)", given->resource + " (allocated by the kubelet)")};
+        by_the_kubelet("(not listed yet)", device->resource + " (allocated by the kubelet)")};
   }
   return report;
 }
@@ -63,11 +57,11 @@ Result<UseReport> StillOfferedProbe::look(std::span<const UseQuestion> questions
   auto report = inner_->look(questions);
   if (!report) return report;
   // That it cannot be read is no sign that nothing is offered.
-  const auto offered = read_offered_devices(*host_, offered_file_);
-  if (!offered) return fail(Error(offered.error()));
+  auto read = read_offered_devices(*host_, offered_file_);
+  if (!read) return fail(std::move(read).error());
+  const OfferedDevices offered = std::move(*read).value_or(OfferedDevices());
   for (const UseQuestion& question : questions) {
-    const auto* const listed =
-        *offered ? (*offered)->find({question.device}, group_of(*host_, question.device)) : nullptr;
+    const auto* const listed = find_device(*host_, offered, question.device);
     auto& holders = report->holders[question.device];
     if (listed != nullptr) {
       holders.push_back(listed->allocated
