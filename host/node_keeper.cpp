@@ -154,7 +154,7 @@ NodeKeeper::Round NodeKeeper::keep(Clock::time_point now, const Wanted& wanted) 
   ask_who_holds(*node, uses_, standings);
   std::vector<Withdrawal> withdrawn = going(*preview, *node);
   const std::set<std::string> asked = ids_of(withdrawn);
-  merge(withdrawn, awaited(standings, *node, offered()));
+  merge(withdrawn, awaited(standings, *node, offered().value_or(OfferedDevices())));
   NodeState next = state_with(mark, NodePhase::withdrawing);
   next.withdraw = std::move(withdrawn);
   next.accelerators =
@@ -266,7 +266,7 @@ NodeKeeper::Round NodeKeeper::settle(Clock::time_point now, const NodeHost& host
   if (error) next.error = StateError{.message = error->message, .hint = error->hint};
   next.accelerators =
       describe(*node, wanted_state(wanted.policy, node->vgpus, host.models).modes, standings, host.models);
-  if (plugin_runs()) next.withdraw = awaited(standings, *node, offered());
+  if (plugin_runs()) next.withdraw = awaited(standings, *node, offered().value_or(OfferedDevices()));
   for (const auto& [gpu, standing] : standings)
     for (const Holder& holder : standing.holders)
       if (holder.pid) round.processes.insert(*holder.pid);

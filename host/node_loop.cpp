@@ -218,7 +218,7 @@ class NodeLoop {
 }  // namespace
 
 Result<ExitStatus> run_node_loop(HostFs& host, UseProbe& uses, NodeKeeper::HostFor node_host,
-                                 NodeLoopOptions options, const std::stop_token& stop) {
+                                 const NodeLoopOptions& options, const std::stop_token& stop) {
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
   return NodeLoop(host, uses, std::move(node_host), options, **loop).run(stop);

@@ -25,6 +25,6 @@ struct NodeLoopOptions {
 /// Gives the exit status of the last round with `once`, else ExitStatus::done. Errors: Errc::refused with
 /// `once` where another one runs; what the operating system said when nothing can be watched.
 Result<ExitStatus> run_node_loop(HostFs& host, UseProbe& uses, NodeKeeper::HostFor node_host,
-                                 NodeLoopOptions options, const std::stop_token& stop);
+                                 const NodeLoopOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry

@@ -68,14 +68,10 @@ void add_going(std::vector<Withdrawal>& out, const MovePlan& plan, const Invento
   }
 }
 
-std::set<std::uint32_t> groups_of(const std::optional<std::uint32_t>& group) {
-  return group ? std::set{*group} : std::set<std::uint32_t>();
-}
-
 bool is_allocated(const OfferedDevices& offered, const std::string& id,
                   const std::optional<std::uint32_t>& group) {
   return std::ranges::any_of(offered.devices, [&](const OfferedToKubelet& device) {
-    return device.allocated && (device.id == id || groups_of(group).contains(device.iommu_group));
+    return device.allocated && (device.id == id || group == device.iommu_group);
   });
 }
 
@@ -154,20 +150,19 @@ std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& nod
 }
 
 std::vector<Withdrawal> awaited(const GpuStandings& standings, const ScannedNode& node,
-                                const std::optional<OfferedDevices>& offered) {
+                                const OfferedDevices& offered) {
   std::vector<Withdrawal> out;
-  if (!offered) return out;
   for (const auto& [address, standing] : standings) {
     const PciFunction* function = node.inventory.find(address);
     if (standing.state != Standing::refused || function == nullptr || !standing.only_in_use()) continue;
-    if (is_allocated(*offered, address.text(), function->iommu_group))
+    if (is_allocated(offered, address.text(), function->iommu_group))
       for (const PciAddress& member : node.inventory.group_of(*function))
         withdraw(out, member.text(), kGoesBack);
     const VgpuGpu* gpu = node.vgpus.find(address);
     if (gpu == nullptr) continue;
     // Of those that would go, the ones that a pod has. A free one may be wanted; if it is not, it goes first.
     for (const VgpuDevice& vgpu : gpu->devices)
-      if (is_allocated(*offered, vgpu.id.text, vgpu.iommu_group) &&
+      if (is_allocated(offered, vgpu.id.text, vgpu.iommu_group) &&
           std::ranges::any_of(standing.reasons, [&](const std::string& reason) {
             return reason.find(vgpu.id.text) != std::string::npos;
           }))

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -51,7 +50,7 @@ std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& nod
 /// What a pod has, by the plugin, and nothing else keeps from being changed: withdrawn, so that no other pod
 /// is given it when this one ends.
 std::vector<Withdrawal> awaited(const GpuStandings& standings, const ScannedNode& node,
-                                const std::optional<OfferedDevices>& offered);
+                                const OfferedDevices& offered);
 
 /// Each accelerator as it is, in order of index.
 std::vector<AcceleratorState> describe(const ScannedNode& node, const std::map<PciAddress, Mode>& wanted,

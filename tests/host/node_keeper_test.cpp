@@ -285,7 +285,7 @@ TEST_F(NodeKeeperTest, TakesNoAnswerToAnEarlierFile) {
   start_plugin();
   rounds();
   want(kFirstBack);
-  round();
+  EXPECT_EQ(round().phase, NodePhase::withdrawing) << "it has answered the file before";
   kernel_.forget_changes();
   // It lists nothing, but from before it was asked: it may be about to list the GPU.
   nlohmann::json file = {
