@@ -40,6 +40,23 @@ Result<std::string> text_of(const ConfigText& file, const ConfigMember& member) 
   return member.value.text;
 }
 
+// Labels or annotations.
+Result<> read_strings(const ConfigText& file, const ConfigNode& metadata, std::string_view key,
+                      std::map<std::string, std::string>& into) {
+  const ConfigNode* strings = value_at(metadata, key);
+  if (strings == nullptr || strings->kind == Kind::null) return {};
+  if (strings->kind != Kind::map) {
+    return refuse(file, strings->line,
+                  fmt::format("metadata.{}: expected a map, found {}", key, strings->described()));
+  }
+  for (const ConfigMember& member : strings->members) {
+    auto value = text_of(file, member);
+    if (!value) return fail(std::move(value).error());
+    into[member.key.text] = std::move(*value);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<NodeObject> read_node_object(const std::filesystem::path& path) {
@@ -61,17 +78,9 @@ Result<NodeObject> read_node_object(const std::filesystem::path& path) {
   if (!text) return fail(std::move(text).error());
   node.name = std::move(*text);
 
-  const ConfigNode* labels = value_at(*metadata, "labels");
-  if (labels == nullptr || labels->kind == Kind::null) return node;
-  if (labels->kind != Kind::map) {
-    return refuse(*file, labels->line,
-                  fmt::format("metadata.labels: expected a map, found {}", labels->described()));
-  }
-  for (const ConfigMember& label : labels->members) {
-    auto value = text_of(*file, label);
-    if (!value) return fail(std::move(value).error());
-    node.labels[label.key.text] = std::move(*value);
-  }
+  if (auto r = read_strings(*file, *metadata, "labels", node.labels); !r) return fail(std::move(r).error());
+  if (auto r = read_strings(*file, *metadata, "annotations", node.annotations); !r)
+    return fail(std::move(r).error());
   return node;
 }
 

@@ -24,6 +24,7 @@ struct NodeObject {
   std::string file;
   std::string name;
   std::map<std::string, std::string> labels;
+  std::map<std::string, std::string> annotations = {};
 };
 
 /// Reads a Node object, YAML or JSON. Errc::invalid_config with "file:line".

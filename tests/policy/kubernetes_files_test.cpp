@@ -53,18 +53,21 @@ metadata:
     kubernetes.io/hostname: gpu-7
     nvidia.com/gpu.count: "2"
     nvidia.com/vgpu.config: render-mix
+  annotations:
+    example.com/note: "7"
 spec: {}
 )";
 
 class NodeFile : public Files {};
 
-TEST_F(NodeFile, GivesNameAndLabels) {
+TEST_F(NodeFile, GivesNameLabelsAndAnnotations) {
   const auto node = read_node_object(write("node.yaml", kNode));
   ASSERT_TRUE(node) << node.error().message;
   EXPECT_EQ(node->name, "gpu-7");
   EXPECT_THAT(node->labels,
               ElementsAre(Pair("kubernetes.io/hostname", "gpu-7"), Pair("nvidia.com/gpu.count", "2"),
                           Pair("nvidia.com/vgpu.config", "render-mix")));
+  EXPECT_THAT(node->annotations, ElementsAre(Pair("example.com/note", "7")));
   EXPECT_EQ(profile_name(*node, {}).value(), "render-mix");
   EXPECT_EQ(profile_name(*node, "default").value(), "render-mix");
 }
@@ -120,6 +123,8 @@ TEST_F(NodeFile, IsRefusedWhenItIsSomethingElse) {
             "node.yaml:4: metadata.labels: expected a map, found a list");
   EXPECT_EQ(node_refusal("kind: Node\nmetadata:\n  name: a\n  labels:\n    nvidia.com/vgpu.config: 010\n"),
             "node.yaml:5: nvidia.com/vgpu.config: expected a string, found 010 | put it in quotes: \"010\"");
+  EXPECT_EQ(node_refusal("kind: Node\nmetadata:\n  name: a\n  annotations: b\n"),
+            "node.yaml:4: metadata.annotations: expected a map, found the string 'b'");
   EXPECT_EQ(node_refusal("kind: Node\nkind: Node\n"),
             "node.yaml:2: kind: the key stands twice, first at node.yaml:1");
   EXPECT_EQ(refusal(read_node_object(scratch.path() / "missing.yaml")),

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/config_lookup.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/suggest.h"
+#include "policy/policy_yaml.h"
+
+namespace ferry {
+namespace {
+
+// NVIDIA's own file has hundreds.
+std::string listed(std::span<const std::string> names) {
+  constexpr std::size_t kMost = 12;
+  const auto first = names.first(std::min(names.size(), kMost));
+  return fmt::format(
+      "{}{}", fmt::join(first, ", "),
+      first.size() == names.size() ? "" : fmt::format(" and {} more", names.size() - first.size()));
+}
+
+}  // namespace
+
+Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, const std::string& name,
+                                std::vector<std::string>& warnings) {
+  std::vector<FoundPolicy> found;
+  std::vector<std::string> names;
+  std::vector<Error> faults;
+  for (const ConfigText& config : configs) {
+    auto file = read_policies(config);
+    if (!file) {
+      faults.push_back(std::move(file).error());
+      continue;
+    }
+    for (Policy& policy : file->policies) {
+      names.push_back(policy.name);
+      if (policy.name == name) found.push_back({.policy = std::move(policy), .config = config.text});
+    }
+  }
+  if (found.size() == 1) {
+    for (const Error& fault : faults) warnings.push_back("passed over: " + fault.message);
+    return std::move(found.front());
+  }
+  if (found.size() > 1) {
+    return fail(
+        Errc::invalid_config,
+        fmt::format("'{}' stands at {} and at {}", name, found[0].policy.place, found[1].policy.place),
+        "give one of them another name");
+  }
+  if (!faults.empty()) {
+    Error fault = std::move(faults.front());
+    return fail(std::move(fault).during(
+        fmt::format("'{}' stands in no configuration that can be read, and this one cannot", name)));
+  }
+  if (names.empty()) {
+    return fail(Errc::invalid_config, fmt::format("'{}' is asked for, and no configuration holds any", name),
+                "a policy (docs/policy.md) or a vGPU profile file, in a ConfigMap that the agent is given");
+  }
+  return fail(Errc::invalid_config,
+              fmt::format("no configuration holds '{}'{}", name, did_you_mean(name, names)),
+              "there are: " + listed(names));
+}
+
+}  // namespace ferry

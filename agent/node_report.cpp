@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/node_report.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "agent/cluster_words.h"
+
+namespace ferry {
+namespace {
+
+constexpr std::array<std::pair<NodeCondition, std::string_view>, 8> kConditions = {
+    {{NodeCondition::as_wanted, "as_wanted"},
+     {NodeCondition::pending, "pending"},
+     {NodeCondition::withdrawing, "withdrawing"},
+     {NodeCondition::changing, "changing"},
+     {NodeCondition::refused, "refused"},
+     {NodeCondition::failed, "failed"},
+     {NodeCondition::nothing_wanted, "nothing_wanted"},
+     {NodeCondition::stood_back, "stood_back"}}};
+
+NodeCondition condition_of(SeenPhase phase) {
+  switch (phase) {
+    case SeenPhase::as_wanted:
+      return NodeCondition::as_wanted;
+    case SeenPhase::withdrawing:
+      return NodeCondition::withdrawing;
+    case SeenPhase::changing:
+      return NodeCondition::changing;
+    case SeenPhase::refused:
+      return NodeCondition::refused;
+    case SeenPhase::failed:
+      return NodeCondition::failed;
+    case SeenPhase::nothing_wanted:  // that it has seen the wish and wants nothing is of a moment
+      return NodeCondition::pending;
+  }
+  return NodeCondition::pending;
+}
+
+NodeCondition condition_of(const NodeWish& wish, const HostSide& host) {
+  switch (wish.kind) {
+    case NodeWish::Kind::stand_back:
+      return NodeCondition::stood_back;
+    case NodeWish::Kind::nothing:
+      return NodeCondition::nothing_wanted;
+    case NodeWish::Kind::invalid:
+      return NodeCondition::failed;
+    case NodeWish::Kind::policy:
+      break;
+  }
+  return host.seen && is_taken_up(wish, host) ? condition_of(host.seen->phase) : NodeCondition::pending;
+}
+
+void add(std::string& text, std::string_view part) {
+  if (part.empty()) return;
+  if (!text.empty()) text += "; ";
+  text += part;
+}
+
+std::string with_hint(const std::string& message, const std::string& hint) {
+  std::string out = message;
+  add(out, hint);
+  return out;
+}
+
+std::string silence(const NodeWish& wish, const HostSide& host, NodeCondition condition) {
+  std::string out =
+      condition == NodeCondition::pending
+          ? fmt::format("ferry hostd has not taken up policy {} for more than {} seconds", wish.wished.name,
+                        kAnswerPatience.count())
+          : fmt::format("ferry hostd has said nothing for more than {} minutes",
+                        std::chrono::duration_cast<std::chrono::minutes>(kChangePatience).count());
+  add(out, host.unreadable);
+  if (host.seen) add(out, host.seen->error);
+  add(out, "does it run on this node?");
+  return out;
+}
+
+std::string trouble_of(const NodeWish& wish, const HostSide& host, NodeCondition condition) {
+  switch (condition) {
+    case NodeCondition::as_wanted:
+    case NodeCondition::nothing_wanted:
+      return {};
+    case NodeCondition::stood_back:
+      return wish.reason;
+    case NodeCondition::pending:
+    case NodeCondition::withdrawing:
+    case NodeCondition::changing:
+      return is_silent(wish, host) ? silence(wish, host, condition) : std::string();
+    case NodeCondition::refused:
+    case NodeCondition::failed:
+      break;
+  }
+  if (wish.kind == NodeWish::Kind::invalid) return with_hint(wish.error.message, wish.error.hint);
+  std::string out;
+  if (!host.seen) return out;
+  for (const std::string& trouble : host_troubles(*host.seen)) add(out, trouble);
+  return out;
+}
+
+/// What became of a vGPU configuration, in NVIDIA's words; absent: that is not known yet, and what was said
+/// last stands. Before it knows that something is to be changed the device manager does not say "pending",
+/// and a name that it does not know "failed" at once.
+std::optional<std::string> vgpu_state(NodeCondition condition, bool silent) {
+  switch (condition) {
+    case NodeCondition::as_wanted:
+      return "success";
+    case NodeCondition::withdrawing:
+    case NodeCondition::changing:
+      return "pending";
+    case NodeCondition::refused:
+    case NodeCondition::failed:
+      return "failed";
+    case NodeCondition::pending:
+      return silent ? std::optional("pending") : std::nullopt;
+    case NodeCondition::nothing_wanted:
+    case NodeCondition::stood_back:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view text(NodeCondition condition) {
+  return std::ranges::find(kConditions, condition, &std::pair<NodeCondition, std::string_view>::first)
+      ->second;
+}
+
+bool has_answered(const HostSide& host) {
+  return !host.written || (host.seen && host.seen->wanted == host.written->generation);
+}
+
+bool is_taken_up(const NodeWish& wish, const HostSide& host) {
+  return wish.kind == NodeWish::Kind::policy && host.written && host.written->says(wish.wished) &&
+         has_answered(host);
+}
+
+bool is_silent(const NodeWish& wish, const HostSide& host) {
+  const bool asked = host.written && host.written->says(wish.wished);
+  if (wish.kind == NodeWish::Kind::policy && !asked) return false;
+  return host.silent > (has_answered(host) ? kChangePatience : kAnswerPatience);
+}
+
+std::vector<std::string> host_troubles(const SeenHost& host) {
+  std::vector<std::string> out;
+  if (!host.error.empty()) out.push_back(with_hint(host.error, host.hint));
+  for (const SeenAccelerator& gpu : host.accelerators) {
+    if (gpu.state != "refused" && gpu.state != "failed") continue;
+    std::string line = gpu.address;
+    if (!gpu.model.empty()) line += fmt::format(" ({})", gpu.model);
+    line += ": " + (gpu.reason.empty() ? gpu.state : gpu.reason);
+    if (!gpu.holders.empty()) add(line, fmt::format("held by {}", fmt::join(gpu.holders, ", ")));
+    add(line, gpu.hint);
+    out.push_back(std::move(line));
+  }
+  return out;
+}
+
+std::string told(std::string_view text, std::size_t most) {
+  constexpr std::string_view kCut = "…";
+  std::string out(text);
+  std::ranges::replace_if(
+      out, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  if (out.size() <= most) return out;
+  std::size_t end = most - kCut.size();
+  while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xc0U) == 0x80) --end;  // not within a character
+  out.resize(end);
+  return out + std::string(kCut);
+}
+
+NodeReport node_report(const NodeWish& wish, const HostSide& host) {
+  NodeReport out;
+  out.condition = condition_of(wish, host);
+  out.trouble = told(trouble_of(wish, host, out.condition));
+  out.labels[kStateLabel] = std::string(text(out.condition));
+  out.annotations[kErrorAnnotation] =
+      out.trouble.empty() ? std::nullopt : std::optional<std::string>(out.trouble);
+  if (wish.of_vgpu_config) {
+    if (auto state = vgpu_state(out.condition, is_silent(wish, host)))
+      out.labels[kVgpuStateLabel] = std::move(state);
+  } else if (wish.kind == NodeWish::Kind::policy) {
+    out.labels[kVgpuStateLabel] = std::nullopt;
+  }
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/operands.h"
+
+#include <array>
+
+#include "agent/cluster_words.h"
+
+namespace ferry {
+namespace {
+
+struct Operand {
+  std::string_view name;
+  std::string_view daemon_set;
+};
+constexpr std::array kPaused = {
+    Operand{.name = "sandbox-device-plugin", .daemon_set = "nvidia-sandbox-device-plugin-daemonset"},
+    Operand{.name = "kata-sandbox-device-plugin",
+            .daemon_set = "nvidia-kata-sandbox-device-plugin-daemonset"},
+    Operand{.name = "sandbox-validator", .daemon_set = "nvidia-sandbox-validator"}};
+
+/// How every component of the operator's begins its mark.
+constexpr std::string_view kAnyPause = "paused-for-";
+
+constexpr std::size_t kLongestValue = 63;  // of a label, in Kubernetes
+
+std::string paused_value(std::string_view value) {
+  if (value.empty() || value == "false" || is_paused(value)) return std::string(value);
+  if (value == "true") return std::string(kPauseMark);
+  std::string marked = std::string(value) + "_" + std::string(kPauseMark);
+  return marked.size() > kLongestValue ? std::string(value) : marked;
+}
+
+}  // namespace
+
+Labels with_changes(Labels labels, const LabelChanges& changes) {
+  for (const auto& [key, value] : changes) {
+    if (value) {
+      labels[key] = *value;
+    } else {
+      labels.erase(key);
+    }
+  }
+  return labels;
+}
+
+bool is_paused(std::string_view value) {
+  return value.find(kAnyPause) != std::string_view::npos;
+}
+
+std::string resumed_value(std::string_view value) {
+  const auto at = value.find(kPauseMark);
+  if (at == std::string_view::npos) return std::string(value);
+  std::string_view before = value.substr(0, at);
+  std::string_view after = value.substr(at + kPauseMark.size());
+  if (before.ends_with('_')) before.remove_suffix(1);
+  if (after.starts_with('_')) after.remove_prefix(1);
+  // Another program has paused it on top of ours: what it resumes is what it would have found without us.
+  if (before.empty()) return std::string(after.empty() ? "true" : after);
+  return after.empty() ? std::string(before) : std::string(before) + "_" + std::string(after);
+}
+
+LabelChanges pause_operands(const Labels& labels) {
+  LabelChanges out;
+  for (const Operand& operand : kPaused) {
+    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    if (label == labels.end()) continue;
+    if (std::string paused = paused_value(label->second); paused != label->second)
+      out[label->first] = std::move(paused);
+  }
+  return out;
+}
+
+LabelChanges resume_operands(const Labels& labels) {
+  LabelChanges out;
+  for (const auto& [key, value] : labels) {
+    if (!key.starts_with(kDeployPrefix)) continue;
+    if (std::string resumed = resumed_value(value); resumed != value) out[key] = std::move(resumed);
+  }
+  return out;
+}
+
+std::set<std::string> paused_daemon_sets(const Labels& labels) {
+  std::set<std::string> out;
+  for (const Operand& operand : kPaused) {
+    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    if (label != labels.end() && label->second.find(kPauseMark) != std::string::npos)
+      out.emplace(operand.daemon_set);
+  }
+  return out;
+}
+
+}  // namespace ferry

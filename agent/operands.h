@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gpu-operator's pods that look at what changes are kept away meanwhile, by the labels that have them run
+// on the node, as its own components do it. Pure.
+//
+// | the label says             | paused                     | resumed                  |
+// | true                       | paused-for-gpu-ferry       | true                     |
+// | V                          | V_paused-for-gpu-ferry     | V                        |
+// | false, nothing, no label   | as it is                   | as it is                 |
+// | another's pause            | as it is                   | as it is                 |
+// | ours, with another's on it | as it is                   | the other's alone        |
+//
+// Nothing is remembered: the mark is the memory, so that whoever comes after a crash resumes.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace ferry {
+
+using Labels = std::map<std::string, std::string>;
+
+/// What shall become of labels or annotations; absent: it shall be gone. Others stay as they are.
+using LabelChanges = std::map<std::string, std::optional<std::string>>;
+
+/// What they will be then.
+Labels with_changes(Labels labels, const LabelChanges& changes);
+
+inline constexpr std::string_view kPauseMark = "paused-for-gpu-ferry";
+
+/// What is to be done to have sandbox-device-plugin, kata-sandbox-device-plugin and sandbox-validator off the
+/// node. Empty: it is done. A value that would be too long for a label stays.
+LabelChanges pause_operands(const Labels& labels);
+
+/// What is to be done so that no label of an operand carries our mark.
+LabelChanges resume_operands(const Labels& labels);
+
+/// The DaemonSets whose pods go once the operands are paused.
+std::set<std::string> paused_daemon_sets(const Labels& labels);
+
+/// The value that a paused one gets back; others as they are.
+std::string resumed_value(std::string_view value);
+
+/// Whether a value keeps an operand off for a while, whoever set it.
+bool is_paused(std::string_view value);
+
+}  // namespace ferry

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/two_owners.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "agent/cluster_words.h"
+
+namespace ferry {
+namespace {
+
+struct Program {
+  std::string_view name;  ///< with the prefix its label
+  std::string_view daemon_set;
+  std::string_view hand_over;
+};
+constexpr std::array kPrograms = {
+    Program{.name = "vfio-manager", .daemon_set = "nvidia-vfio-manager", .hand_over = "vfioManager"},
+    Program{.name = "vgpu-device-manager",
+            .daemon_set = "nvidia-vgpu-device-manager",
+            .hand_over = "vgpuDeviceManager"},
+    Program{.name = "sandbox-device-plugin",
+            .daemon_set = "nvidia-sandbox-device-plugin-daemonset",
+            .hand_over = "sandboxDevicePlugin"},
+    Program{.name = "kata-sandbox-device-plugin",
+            .daemon_set = "nvidia-kata-sandbox-device-plugin-daemonset",
+            .hand_over = "kataSandboxDevicePlugin"},
+    // The device plugin installed without the operator.
+    Program{.name = "kubevirt-gpu-device-plugin",
+            .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset",
+            .hand_over = ""}};
+
+/// Empty: it does not.
+std::string why_it_owns(const Program& program, const Labels& labels, const OtherPrograms& others) {
+  if (others.pods) {
+    const auto pod = std::ranges::find(*others.pods, program.daemon_set, &PodOnNode::daemon_set);
+    if (pod != others.pods->end()) return fmt::format("its pod {} is here", pod->name);
+  }
+  const auto label = labels.find(kDeployPrefix + std::string(program.name));
+  if (label == labels.end()) return {};
+  const std::string value = resumed_value(label->second);
+  if (value != "true" && !is_paused(value)) return {};
+  if (others.daemon_sets && !others.daemon_sets->contains(std::string(program.daemon_set))) return {};
+  return fmt::format("label {}={}", label->first, value);
+}
+
+}  // namespace
+
+std::vector<OtherOwner> other_owners(const Labels& labels, const OtherPrograms& others) {
+  std::vector<OtherOwner> out;
+  for (const Program& program : kPrograms) {
+    std::string why = why_it_owns(program, labels, others);
+    if (!why.empty())
+      out.push_back({.name = program.name, .why = std::move(why), .hand_over = program.hand_over});
+  }
+  return out;
+}
+
+std::string hand_over_text(const std::vector<OtherOwner>& owners) {
+  std::vector<std::string> keys;
+  for (const OtherOwner& owner : owners) {
+    if (!owner.hand_over.empty()) keys.push_back(fmt::format("{}: {{enabled: false}}", owner.hand_over));
+  }
+  return keys.empty() ? std::string() : fmt::format("spec: {{{}}}", fmt::join(keys, ", "));
+}
+
+std::string stood_back_because(const std::vector<OtherOwner>& owners) {
+  std::vector<std::string> parts;
+  parts.reserve(owners.size());
+  for (const OtherOwner& owner : owners) parts.push_back(fmt::format("{} ({})", owner.name, owner.why));
+  const std::string lines = hand_over_text(owners);
+  return fmt::format(
+      "Ferry stands back: NVIDIA's {} {} this node; {}", fmt::join(parts, ", "),
+      owners.size() == 1 ? "serves" : "serve",
+      lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines);
+}
+
+}  // namespace ferry

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files by which the agent and the host's own process meet.
+#include <ostream>
+#include <sys/stat.h>
+
+#include <gmock/gmock.h>
+
+#include "agent/seen_host.h"
+#include "agent/status_files.h"
+#include "agent/wish_file.h"
+#include "tests/agent/views.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using test::answer;
+using test::gpu;
+using test::must;
+using test::node_with;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+NodeWish wish_of(Labels labels) {
+  return node_wish(node_with(std::move(labels)), test::usual_configs(), {});
+}
+
+// ---- wanted.json
+
+TEST(WishFile, IsReadBackAsItIs) {
+  const NodeWish wish = wish_of({{kPolicyLabel, "mixed"}});
+  const WrittenWish written = test::written(wish, 12);
+  const auto again = read_wish_file(wish_file_text(written));
+  ASSERT_EQ(again.has_value(), true);
+  EXPECT_EQ(again.value_or(WrittenWish{}), written);
+  EXPECT_TRUE(written.says(wish.wished));
+  EXPECT_EQ(wish_file_text({.generation = 1, .policy = "a", .config = "b\n", .asked_by = "c"}),
+            "{\n  \"version\": 1,\n  \"generation\": 1,\n  \"policy\": \"a\",\n  \"config\": \"b\\n\",\n"
+            "  \"asked_by\": \"c\"\n}\n");
+}
+
+TEST(WishFile, SaysAnotherThingWhenAnythingOfItDiffers) {
+  const NodeWish wish = wish_of({{kPolicyLabel, "mixed"}});
+  const WrittenWish written = test::written(wish);
+  for (auto field : {&WrittenWish::policy, &WrittenWish::config, &WrittenWish::asked_by}) {
+    WrittenWish other = written;
+    other.*field += "x";
+    EXPECT_FALSE(other.says(wish.wished));
+  }
+}
+
+TEST(WishFile, OfAnotherFormIsNotTheAgents) {
+  const std::string good = wish_file_text({.generation = 1, .policy = "a", .config = "b", .asked_by = "c"});
+  ASSERT_EQ(read_wish_file(good).has_value(), true);
+  for (const auto& [from, to] : {std::pair{"\"version\": 1", "\"version\": 2"},
+                                 {"\"version\"", "\"revision\""},
+                                 {"\"generation\": 1", "\"generation\": -1"},
+                                 {"\"generation\": 1", "\"generation\": 1.5"},
+                                 {"\"generation\": 1", "\"generation\": \"1\""},
+                                 {"\"generation\"", "\"generatino\""},
+                                 {"\"policy\": \"a\"", "\"policy\": 7"},
+                                 {"\"config\"", "\"file\""},
+                                 {"\"asked_by\": \"c\"", "\"asked_by\": null"}}) {
+    std::string bad = good;
+    bad.replace(bad.find(from), std::string_view(from).size(), to);
+    EXPECT_EQ(read_wish_file(bad).has_value(), false) << bad;
+  }
+  for (const char* bad : {"", "null", "[]", "{", "\"text\"", "\xff"})
+    EXPECT_EQ(read_wish_file(bad).has_value(), false) << bad;
+}
+
+// ---- state.json
+
+constexpr const char* kState = R"({
+  "version": 1, "generation": 17, "pid": 4711, "boot_id": "b",
+  "wanted": {"generation": 12, "policy": "mixed", "asked_by": "label gpu-ferry.io/policy=mixed"},
+  "phase": "refused",
+  "accelerators": [
+    {"address": "0000:02:00.0", "id": "10de:26b9", "model": "NVIDIA L40S", "iommu_group": 12,
+     "driver": "nvidia", "mode": "vgpu", "wanted": "passthrough", "state": "refused",
+     "reason": "in use", "hint": "stop the VM",
+     "holders": [{"kind": "virtual_machine", "name": "guest-7", "pid": 4711}, {"name": "nv-hostengine", "pid": null}],
+     "vgpus": [{"id": "0000:02:00.4", "type": "L40S-12Q"}, {"id": "0000:02:00.5", "type": "L40S-12Q"}]},
+    {"address": "0000:03:00.0", "mode": "host", "wanted": null, "state": "left_alone", "holders": [],
+     "vgpus": [], "added_later": true}],
+  "withdraw": [{"id": "0000:02:00.0", "reason": "it moves"}],
+  "error": {"message": "one of two", "hint": "look"}
+})";
+
+TEST(SeenHost, GivesWhatTheClusterIsTold) {
+  const SeenHost host = must(read_seen_host(kState));
+  EXPECT_EQ(host.wanted, 12U);
+  EXPECT_EQ(host.phase, SeenPhase::refused);
+  EXPECT_THAT(host.withdraw, ElementsAre("0000:02:00.0"));
+  EXPECT_EQ(host.error, "one of two");
+  EXPECT_EQ(host.hint, "look");
+  ASSERT_EQ(host.accelerators.size(), 2U);
+  const SeenAccelerator& first = host.accelerators[0];
+  EXPECT_EQ(first.address, "0000:02:00.0");
+  EXPECT_EQ(first.model, "NVIDIA L40S");
+  EXPECT_EQ(first.mode, Mode::vgpu);
+  EXPECT_EQ(first.wanted, Mode::passthrough);
+  EXPECT_EQ(first.state, "refused");
+  EXPECT_EQ(first.reason, "in use");
+  EXPECT_EQ(first.hint, "stop the VM");
+  EXPECT_THAT(first.holders, ElementsAre("virtual machine guest-7 (pid 4711)", "nv-hostengine"));
+  EXPECT_EQ(first.vgpus, 2U);
+  EXPECT_EQ(host.accelerators[1].wanted, std::nullopt);
+}
+
+TEST(SeenHost, MayHaveSeenNothing) {
+  const SeenHost host = must(read_seen_host(
+      R"({"version": 1, "wanted": null, "phase": "nothing_wanted", "accelerators": [], "withdraw": []})"));
+  EXPECT_EQ(host.wanted, std::nullopt);
+  EXPECT_EQ(host.error, "");
+  const SeenHost by_hand = must(read_seen_host(
+      R"({"version": 1, "wanted": {"policy": "a"}, "phase": "as_wanted", "accelerators": [], "withdraw": []})"));
+  EXPECT_EQ(by_hand.wanted, std::nullopt);
+}
+
+TEST(SeenHost, OfAnotherFormIsAnErrorThatNamesTheFile) {
+  for (const auto& [from, to] : {std::pair{"\"version\": 1", "\"version\": 2"},
+                                 {"\"phase\": \"refused\"", "\"phase\": \"refsued\""},
+                                 {"\"phase\": \"refused\"", "\"phase\": 7"},
+                                 {"\"phase\"", "\"phsae\""},
+                                 {"\"generation\": 12", "\"generation\": -12"},
+                                 {"\"generation\": 12", "\"generation\": \"12\""},
+                                 {"\"wanted\": {", "\"wnated\": {"},
+                                 {"\"mode\": \"vgpu\"", "\"mode\": \"vpgu\""},
+                                 {"\"wanted\": \"passthrough\"", "\"wanted\": \"all\""},
+                                 {"\"wanted\": null", "\"wanted\": 1"},
+                                 {"\"address\": \"0000:02:00.0\"", "\"address\": 2"},
+                                 {"\"holders\": []", "\"holders\": {\"name\": \"a\"}"},
+                                 {"\"name\": \"guest-7\"", "\"nmae\": \"guest-7\""},
+                                 {"\"pid\": 4711}", "\"pid\": \"4711\"}"},
+                                 {"\"vgpus\": []", "\"vgpus\": 2"},
+                                 {"\"withdraw\": [", "\"withdraw\": [7, "},
+                                 {"\"message\"", "\"massage\""}}) {
+    std::string bad = kState;
+    bad.replace(bad.find(from), std::string_view(from).size(), to);
+    const auto host = read_seen_host(bad);
+    EXPECT_EQ(host.has_value(), false) << bad;
+    if (host) continue;
+    EXPECT_EQ(host.error().code, Errc::malformed_host);
+    EXPECT_THAT(host.error().message, testing::StartsWith("/run/ferry/state.json: "));
+  }
+  for (const char* bad : {"", "null", "[]", "{", "{}", "7", "\xff"})
+    EXPECT_EQ(read_seen_host(bad).has_value(), false) << bad;
+}
+
+// ---- /run/nvidia/validations
+
+class StatusFiles : public testing::Test {
+ protected:
+  static constexpr const char* kFolder = "run/nvidia/validations/";
+  std::vector<std::string> write(const NodeWish& wish, const HostSide& side) {
+    std::vector<std::string> out;
+    for (const StatusFileChange& change : must(write_status_files(host_, status_files(wish, side))))
+      out.push_back((change.removed ? "-" : "+") + change.path.substr(std::string_view(kFolder).size()));
+    return out;
+  }
+  std::string content(const std::string& name) const {
+    return host_.read_file(kFolder + name).value_or("(none)");
+  }
+  std::vector<std::string> names() const { return host_.list(kFolder).value_or(std::vector<std::string>()); }
+
+  const NodeWish passthrough_ = wish_of({{kWorkloadLabel, "vm-passthrough"}});
+  const NodeWish vgpus_ = wish_of({{kVgpuConfigLabel, "render-mix"}});
+  const NodeWish mixed_ = wish_of({{kPolicyLabel, "mixed"}});
+  test::ScratchDirectory scratch_;
+  HostFs host_{scratch_.path()};
+};
+
+TEST_F(StatusFiles, OfPassthroughSayWhenEveryGpuIsOnVfio) {
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), ElementsAre("+workload-type"));
+  EXPECT_EQ(content("workload-type"), "vm-passthrough\n");
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::refused)), IsEmpty());
+  EXPECT_THAT(write(passthrough_,
+                    answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)})),
+              ElementsAre("+vfio-pci-ready"));
+  EXPECT_THAT(names(), ElementsAre("vfio-pci-ready", "workload-type"));
+  struct stat status {};
+  ASSERT_EQ(::stat((scratch_.path() / kFolder / "vfio-pci-ready").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0644U);
+}
+
+TEST_F(StatusFiles, WrittenTwiceAreNotWritten) {
+  const HostSide done =
+      answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)});
+  EXPECT_THAT(write(passthrough_, done), ElementsAre("+vfio-pci-ready", "+workload-type"));
+  EXPECT_THAT(write(passthrough_, done), IsEmpty());
+}
+
+// As the validator has it.
+TEST_F(StatusFiles, OfPassthroughOnAHostWithoutGpusSayReady) {
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::as_wanted)),
+              ElementsAre("+vfio-pci-ready", "+workload-type"));
+}
+
+TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
+  SeenAccelerator empty = gpu(Mode::vgpu, Mode::vgpu);
+  empty.vgpus = 0;
+  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty})), ElementsAre("+workload-type"));
+  EXPECT_EQ(content("workload-type"), "vm-vgpu\n");
+  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty, gpu(Mode::vgpu, Mode::vgpu)})),
+              ElementsAre("+vgpu-devices-ready"));
+}
+
+TEST_F(StatusFiles, ThatAreNoLongerTrueGo) {
+  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), ElementsAre("-vfio-pci-ready"));
+  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {gpu(Mode::vgpu, Mode::vgpu)})),
+              ElementsAre("-vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
+  const NodeWish container = wish_of({{kWorkloadLabel, "container"}});
+  EXPECT_THAT(write(container, answer(container, SeenPhase::as_wanted)),
+              ElementsAre("-vgpu-devices-ready", "-workload-type"));
+  EXPECT_THAT(names(), IsEmpty());
+}
+
+TEST_F(StatusFiles, OfANodeOfSeveralKindsSayBoth) {
+  EXPECT_THAT(write(mixed_, answer(mixed_, SeenPhase::as_wanted,
+                                   {gpu(Mode::vgpu, Mode::vgpu), gpu(Mode::passthrough, Mode::passthrough),
+                                    gpu(Mode::host, std::nullopt, "left_alone")})),
+              ElementsAre("+vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
+  EXPECT_EQ(content("workload-type"), "vm-vgpu\n");
+}
+
+TEST_F(StatusFiles, OfOthersAreLeftAlone) {
+  for (const char* name : {"driver-ready", ".driver-ctr-ready", ".vfio-pci-ready", "vgpu-manager-ready"})
+    scratch_.file(std::string(kFolder) + name, "theirs\n");
+  scratch_.file(std::string(kFolder) + "vfio-pci-ready", "");
+  const HostSide done = answer(passthrough_, SeenPhase::as_wanted);
+  EXPECT_THAT(write(passthrough_, done), ElementsAre("+workload-type"));
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), IsEmpty());
+  EXPECT_EQ(content("vfio-pci-ready"), "") << "the validator's own";
+  scratch_.file(std::string(kFolder) + "workload-type", "container\n");
+  const NodeWish container = wish_of({{kWorkloadLabel, "container"}});
+  EXPECT_THAT(write(container, answer(container, SeenPhase::as_wanted)), IsEmpty());
+  EXPECT_THAT(names(), ElementsAre(".driver-ctr-ready", ".vfio-pci-ready", "driver-ready", "vfio-pci-ready",
+                                   "vgpu-manager-ready", "workload-type"));
+}
+
+TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
+  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  NodeWish stood_back = passthrough_;
+  stood_back.kind = NodeWish::Kind::stand_back;
+  EXPECT_THAT(write(stood_back, {}), IsEmpty());
+  EXPECT_THAT(write(wish_of({{kPolicyLabel, "typo"}}), {}), IsEmpty());
+  EXPECT_THAT(write(wish_of({}), {}), ElementsAre("-vfio-pci-ready"));
+}
+
+TEST_F(StatusFiles, OfADryRunAreSaidAlone) {
+  const auto files = status_files(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  EXPECT_EQ(must(write_status_files(host_, files, true)).size(), 2U);
+  EXPECT_THAT(names(), IsEmpty());
+}
+
+TEST_F(StatusFiles, ThatCannotBeReadAreAnError) {
+  scratch_.directory(std::string(kFolder) + "vfio-pci-ready");
+  const auto files = status_files(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  const auto done = write_status_files(host_, files);
+  EXPECT_EQ(done ? "" : done.error().message, "read /run/nvidia/validations/vfio-pci-ready: Is a directory");
+}
+
+}  // namespace
+}  // namespace ferry

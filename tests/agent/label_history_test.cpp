@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random histories of one node: its labels change, programs of the gpu-operator come, go, pause and resume,
+// the agent and hostd look, act, stall and are killed between any two effects. However it went, once
+// everybody is left in peace the node is what its labels say, and no operand is left paused.
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <random>
+
+#include <gmock/gmock.h>
+
+#include "policy/policy_yaml.h"
+#include "tests/agent/views.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr std::array kOperands = {"nvidia.com/gpu.deploy.sandbox-device-plugin",
+                                  "nvidia.com/gpu.deploy.kata-sandbox-device-plugin",
+                                  "nvidia.com/gpu.deploy.sandbox-validator"};
+constexpr const char* kOwner = "nvidia.com/gpu.deploy.vfio-manager";
+constexpr std::string_view kOthersPause = "paused-for-cc-mode-change";
+
+class World {
+ public:
+  explicit World(unsigned seed) : random_(seed) {
+    view_.node = test::node_with({});
+    view_.configs = test::usual_configs();
+    view_.others = {.pods = std::vector<PodOnNode>(), .daemon_sets = std::set<std::string>()};
+    if (one_in(2)) view_.defaults.workload = pick({Workload::container, Workload::vm_vgpu});
+    for (const char* key : kOperands) operator_sets(key);
+    host_policy_ = node_wish(test::node_with({{kWorkloadLabel, "container"}}), {}, {}).wished.policy;
+  }
+
+  void disturb() {
+    switch (number(14)) {
+      case 0:
+      case 1:
+        return user();
+      case 2:
+        return operator_sets(operand());
+      case 3:
+        return another_pauses(operand());
+      case 4:
+        return another_resumes();
+      case 5:
+        return owner(one_in(2));
+      case 6:
+        clock(seconds(number(200)));
+        return;
+      case 7:
+      case 8:
+      case 9:
+        return hostd(one_in(4));
+      default:
+        return agent(one_in(3) ? number(4) : kWhole);
+    }
+  }
+
+  /// Everybody works and nobody is disturbed.
+  void peace() {
+    another_resumes();
+    owner(one_in(8));
+    for (int round = 0; round < 15; ++round) {
+      agent(kWhole);
+      hostd(false);
+      clock(seconds(1));
+    }
+  }
+
+  void expect_all_is_well() const {
+    const Labels& labels = view_.node.labels;
+    for (const auto& [key, value] : intended_) {
+      const auto now = labels.find(key);
+      EXPECT_EQ(now == labels.end() ? "(absent)" : now->second, value) << key;
+    }
+    const auto owners = other_owners(labels, view_.others);
+    const NodeWish wish = node_wish(view_.node, view_.configs, view_.defaults);
+    const bool stands_back = !owners.empty() && wish.kind != NodeWish::Kind::nothing;
+    const std::string state = labels.at(kStateLabel);
+    const bool troubled = view_.node.annotations.contains(kErrorAnnotation);
+    if (stands_back) {
+      EXPECT_EQ(state, "stood_back");
+      EXPECT_EQ(view_.host.written.has_value(), false);
+    } else if (wish.kind == NodeWish::Kind::nothing) {
+      EXPECT_EQ(state, "nothing_wanted");
+      EXPECT_EQ(view_.host.written.has_value(), false);
+    } else if (wish.kind == NodeWish::Kind::invalid) {
+      EXPECT_EQ(state, "failed");
+    } else {
+      EXPECT_EQ(state, "as_wanted");
+      EXPECT_TRUE(same_policy(host_policy_, wish.wished.policy)) << wish.wished.name;
+      EXPECT_EQ(labels.contains(kVgpuStateLabel), wish.of_vgpu_config);
+      EXPECT_TRUE(!wish.of_vgpu_config || labels.at(kVgpuStateLabel) == "success");
+    }
+    EXPECT_EQ(troubled, stands_back || wish.kind == NodeWish::Kind::invalid);
+    // What no one disturbs is not written again.
+    const NodeStep step = node_step(view_);
+    EXPECT_TRUE(step.labels.empty() && step.annotations.empty() && step.events.empty() && !step.wish_file &&
+                !step.remove_wish_file);
+  }
+
+  unsigned changes() const { return changes_; }
+  unsigned kills() const { return kills_; }
+
+ private:
+  static constexpr unsigned kWhole = 100;
+
+  unsigned number(unsigned below) { return static_cast<unsigned>(random_()) % below; }
+  bool one_in(unsigned n) { return number(n) == 0; }
+  const char* operand() { return kOperands.at(number(kOperands.size())); }
+  template <typename T>
+  T pick(std::initializer_list<T> from) {
+    return *(from.begin() + number(static_cast<unsigned>(from.size())));
+  }
+
+  void set(std::string_view key, const std::string& value) {
+    if (value == "(absent)") {
+      view_.node.labels.erase(std::string(key));
+    } else {
+      view_.node.labels[std::string(key)] = value;
+    }
+  }
+
+  void user() {
+    const std::string_view key = pick({kOperandsLabel, kPolicyLabel, kWorkloadLabel, kVgpuConfigLabel});
+    if (key == kOperandsLabel) return set(key, pick({"false", "true", "(absent)", "(absent)", "(absent)"}));
+    if (key == kPolicyLabel)
+      return set(key, pick({"mixed", "quarters", "typo", "", "(absent)", "(absent)", "(absent)"}));
+    if (key == kWorkloadLabel)
+      return set(key, pick({"container", "vm-passthrough", "vm-vgpu", "typo", "(absent)"}));
+    set(key, pick({"render-mix", "default", "mixed", "typo", "(absent)"}));
+  }
+
+  void operator_sets(const char* key) {
+    intended_[key] = pick({"true", "true", "true", "false", "", "canary", "(absent)"});
+    set(key, intended_[key]);
+    relabelled_ = true;
+  }
+
+  // As the CC manager does.
+  void another_pauses(const char* key) {
+    const auto label = view_.node.labels.find(key);
+    if (label == view_.node.labels.end() || label->second.empty() || label->second == "false" ||
+        label->second.find(kOthersPause) != std::string::npos) {
+      return;
+    }
+    label->second =
+        label->second == "true" ? std::string(kOthersPause) : label->second + "_" + std::string(kOthersPause);
+  }
+  void another_resumes() {
+    for (const char* key : kOperands) {
+      const auto label = view_.node.labels.find(key);
+      if (label == view_.node.labels.end()) continue;
+      const auto at = label->second.find(kOthersPause);
+      if (at == std::string::npos) continue;
+      label->second = at == 0 ? "true" : label->second.substr(0, at - 1);
+      relabelled_ = true;
+    }
+  }
+
+  void owner(bool here) {
+    set(kOwner, here ? "true" : "(absent)");
+    view_.others.daemon_sets = here ? std::set<std::string>{"nvidia-vfio-manager"} : std::set<std::string>();
+  }
+
+  void clock(seconds passed) {
+    view_.host.silent += passed;
+    view_.paused += passed;
+  }
+
+  // Its effects are in order; it is killed after so many of them.
+  void agent(unsigned effects) {
+    if (effects != kWhole) ++kills_;
+    update_pods();
+    const NodeStep step = node_step(view_);
+    if (effects == 0) return;
+    Labels& labels = view_.node.labels;
+    labels = with_changes(labels, step.labels);
+    view_.node.annotations = with_changes(view_.node.annotations, step.annotations);
+    if (effects == 1) return;
+    if (step.wish_file || step.remove_wish_file) {
+      EXPECT_TRUE(!step.wish_file || step.wish.kind == NodeWish::Kind::policy);
+      view_.host.written = step.wish_file;
+      view_.host.silent = seconds(0);
+      relabelled_ = false;
+    }
+    if (effects == 2) return;
+    for (const NodeEvent& event : step.events) view_.told.insert(event.message);
+    if (effects == 3) view_.told.clear();
+  }
+
+  // A pod goes a while after its label.
+  void update_pods() {
+    std::vector<PodOnNode> pods;
+    if (one_in(4)) {
+      for (const std::string& set : paused_daemon_sets(view_.node.labels))
+        if (set == "nvidia-sandbox-validator") pods.push_back({.name = set + "-x", .daemon_set = set});
+    }
+    view_.others.pods = std::move(pods);
+  }
+
+  void publish(SeenPhase phase) {
+    SeenHost seen;
+    if (view_.host.written) seen.wanted = view_.host.written->generation;
+    seen.phase = view_.host.written ? phase : SeenPhase::nothing_wanted;
+    const Mode mode = host_policy_.items.back().mode;
+    seen.accelerators = {test::gpu(mode, mode)};
+    if (phase == SeenPhase::refused) seen.accelerators[0].state = "refused";
+    view_.host.seen = seen;
+    view_.host.silent = seconds(0);
+  }
+
+  void hostd(bool busy) {
+    const HostSide& host = view_.host;
+    if (!host.written) return publish(SeenPhase::nothing_wanted);
+    const auto file = read_policies({.file = "wanted", .text = host.written->config});
+    ASSERT_EQ(file.has_value(), true);
+    const auto policy = select_policy(file.value_or(PolicyFile{}), host.written->policy);
+    ASSERT_EQ(policy.has_value(), true);
+    const Policy wanted = policy.value_or(Policy{});
+    const bool is_new = !host.seen || host.seen->wanted != host.written->generation;
+    if (same_policy(host_policy_, wanted)) return publish(SeenPhase::as_wanted);
+    if (is_new && host.silent <= kAnswerPatience && !relabelled_) expect_paused();
+    if (busy) return publish(SeenPhase::refused);
+    if (is_new) return publish(pick({SeenPhase::withdrawing, SeenPhase::changing}));
+    if (host.seen && host.seen->phase == SeenPhase::withdrawing) return publish(SeenPhase::changing);
+    host_policy_ = wanted;
+    ++changes_;
+    publish(SeenPhase::as_wanted);
+  }
+
+  // Nobody who would look at GPUs runs when a wish that changes them comes to hostd.
+  void expect_paused() const {
+    for (const char* key : kOperands) {
+      const auto label = view_.node.labels.find(key);
+      EXPECT_TRUE(label == view_.node.labels.end() || label->second != "true") << key;
+    }
+  }
+
+  std::mt19937 random_;
+  NodeView view_;
+  std::map<std::string, std::string> intended_;  ///< what the operands' labels are without anybody's pause
+  Policy host_policy_;
+  bool relabelled_ = false;  ///< others have set operands' labels since wanted.json was written
+  unsigned changes_ = 0;
+  unsigned kills_ = 0;
+};
+
+TEST(LabelHistory, EndsAsTheLabelsSayWithNobodyPaused) {
+  constexpr unsigned kHistories = 800;
+  constexpr int kLongest = 60;
+  unsigned changes = 0;
+  unsigned kills = 0;
+  for (unsigned seed = 1; seed <= kHistories && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("history " + std::to_string(seed));
+    World world(seed);
+    for (int i = 0; i < kLongest; ++i) world.disturb();
+    world.peace();
+    world.expect_all_is_well();
+    changes += world.changes();
+    kills += world.kills();
+  }
+  EXPECT_GT(changes, kHistories / 2) << "else nothing was tried";
+  EXPECT_GT(kills, kHistories);
+  RecordProperty("changes_of_the_host", static_cast<int>(changes));
+  RecordProperty("kills_of_the_agent", static_cast<int>(kills));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/node_wish.h"
+
+#include <ostream>
+
+#include <gmock/gmock.h>
+
+#include "policy/policy_text.h"
+#include "tests/agent/views.h"
+
+namespace ferry {
+namespace {
+
+using test::config;
+using test::node_with;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+NodeWish wish_of(Labels labels, const WishDefaults& defaults = {}) {
+  return node_wish(node_with(std::move(labels)), test::usual_configs(), defaults);
+}
+
+std::string shown(const NodeWish& wish) {
+  switch (wish.kind) {
+    case NodeWish::Kind::policy:
+      return "policy " + wish.wished.name + " by " + wish.wished.asked_by;
+    case NodeWish::Kind::nothing:
+      return "nothing: " + wish.reason;
+    case NodeWish::Kind::stand_back:
+      return "stand back: " + wish.reason;
+    case NodeWish::Kind::invalid:
+      return "invalid: " + wish.error.message + (wish.error.hint.empty() ? "" : " | " + wish.error.hint);
+  }
+  return {};
+}
+
+// Every combination of what the labels may say and what counts without them.
+struct Labelled {
+  const char* name;
+  const char* operands;  // "-": no label
+  const char* policy;
+  const char* workload;
+  const char* vgpus;
+  const char* otherwise;  // "": nothing; "policy mixed"; else a workload
+  const char* shown;
+};
+
+void PrintTo(const Labelled& row, std::ostream* out) {
+  *out << row.name;
+}
+
+class WishTable : public testing::TestWithParam<Labelled> {};
+
+TEST_P(WishTable, IsAsTheLabelsSay) {
+  const Labelled& row = GetParam();
+  Labels labels;
+  for (const auto& [key, value] :
+       {std::pair{kOperandsLabel, row.operands}, std::pair{kPolicyLabel, row.policy},
+        std::pair{kWorkloadLabel, row.workload}, std::pair{kVgpuConfigLabel, row.vgpus}}) {
+    if (std::string_view(value) != "-") labels[key] = value;
+  }
+  WishDefaults defaults;
+  defaults.workload = parse_workload(row.otherwise);
+  if (std::string_view(row.otherwise) == "policy mixed") defaults.policy = "mixed";
+  EXPECT_EQ(shown(wish_of(labels, defaults)), row.shown);
+}
+
+constexpr const char* kPassthrough =
+    "policy vm-passthrough by label nvidia.com/gpu.workload.config=vm-passthrough";
+constexpr const char* kNobody = "nothing: no label and no default says what this node shall be";
+constexpr const char* kOff = "nothing: label nvidia.com/gpu.deploy.operands=false";
+
+INSTANTIATE_TEST_SUITE_P(
+    Labels, WishTable,
+    testing::Values(
+        Labelled{"None", "-", "-", "-", "-", "", kNobody}, Labelled{"Empty", "", "", "", "", "", kNobody},
+        Labelled{"DefaultWorkload", "-", "-", "-", "-", "container",
+                 "policy container by default workload container"},
+        Labelled{"DefaultPassthrough", "-", "-", "-", "-", "vm-passthrough",
+                 "policy vm-passthrough by default workload vm-passthrough"},
+        Labelled{"DefaultVgpu", "-", "-", "-", "-", "vm-vgpu",
+                 "policy default by default workload vm-vgpu, default vGPU configuration default"},
+        Labelled{"DefaultPolicy", "-", "-", "-", "-", "policy mixed", "policy mixed by default policy mixed"},
+        Labelled{"Policy", "-", "mixed", "-", "-", "", "policy mixed by label gpu-ferry.io/policy=mixed"},
+        Labelled{"PolicyBeforeAll", "true", "mixed", "vm-passthrough", "render-mix", "container",
+                 "policy mixed by label gpu-ferry.io/policy=mixed"},
+        Labelled{"PolicyFromAProfile", "-", "render-mix", "-", "-", "",
+                 "policy render-mix by label gpu-ferry.io/policy=render-mix"},
+        Labelled{"Container", "-", "-", "container", "-", "vm-passthrough",
+                 "policy container by label nvidia.com/gpu.workload.config=container"},
+        Labelled{"Passthrough", "-", "-", "vm-passthrough", "-", "", kPassthrough},
+        Labelled{"PassthroughWithVgpusLeftOver", "-", "-", "vm-passthrough", "render-mix", "", kPassthrough},
+        Labelled{"Vgpu", "-", "-", "vm-vgpu", "-", "",
+                 "policy default by label nvidia.com/gpu.workload.config=vm-vgpu, default vGPU configuration "
+                 "default"},
+        Labelled{"VgpuWithItsConfiguration", "-", "-", "vm-vgpu", "render-mix", "container",
+                 "policy render-mix by label nvidia.com/gpu.workload.config=vm-vgpu, label "
+                 "nvidia.com/vgpu.config=render-mix"},
+        Labelled{"ConfigurationAlone", "-", "-", "-", "render-mix", "",
+                 "policy render-mix by label nvidia.com/vgpu.config=render-mix"},
+        Labelled{"ConfigurationBeforeTheDefaultPolicy", "-", "-", "-", "render-mix", "policy mixed",
+                 "policy render-mix by label nvidia.com/vgpu.config=render-mix"},
+        Labelled{"ConfigurationOfADefaultWorkload", "-", "-", "-", "render-mix", "vm-vgpu",
+                 "policy render-mix by default workload vm-vgpu, label nvidia.com/vgpu.config=render-mix"},
+        Labelled{"ConfigurationAgainstADefaultWorkload", "-", "-", "-", "render-mix", "container",
+                 "policy container by default workload container"},
+        Labelled{"UnknownWorkload", "-", "-", "vm-vpgu", "-", "vm-passthrough",
+                 "policy vm-passthrough by default workload vm-passthrough"},
+        Labelled{"UnknownWorkloadWithoutADefault", "-", "-", "vm-vpgu", "-", "", kNobody},
+        Labelled{"Off", "false", "-", "-", "-", "container", kOff},
+        Labelled{"OffWhateverElse", "false", "mixed", "vm-vgpu", "render-mix", "", kOff},
+        Labelled{"OnByAnyOtherWord", "no", "-", "vm-passthrough", "-", "", kPassthrough}),
+    [](const auto& row) { return row.param.name; });
+
+TEST(NodeWish, OfAWorkloadIsAPolicyForEveryGpu) {
+  WishDefaults defaults;
+  defaults.release.insert("nvidia-dcgm.service");
+  const NodeWish wish = wish_of({{kWorkloadLabel, "vm-passthrough"}}, defaults);
+  EXPECT_EQ(wish.wished.config,
+            "version: v2\nrelease: [nvidia-dcgm.service]\npolicies:\n  vm-passthrough:\n"
+            "  - devices: all\n    mode: passthrough\n");
+  const NodeWish host = wish_of({{kWorkloadLabel, "container"}});
+  EXPECT_EQ(host.wished.config, "version: v2\npolicies:\n  container:\n  - devices: all\n    mode: host\n");
+  EXPECT_FALSE(host.of_vgpu_config);
+}
+
+TEST(NodeWish, CarriesTheTextThatHoldsThePolicyWhole) {
+  const NodeWish wish = wish_of({{kPolicyLabel, "mixed"}});
+  EXPECT_EQ(wish.wished.config, test::kPolicies);
+  EXPECT_EQ(wish.wished.policy.place, "policies.yaml:3");
+  EXPECT_FALSE(wish.of_vgpu_config);
+  EXPECT_TRUE(wish_of({{kVgpuConfigLabel, "default"}}).of_vgpu_config);
+}
+
+TEST(NodeWish, SaysWhichLabelsDoNotCount) {
+  EXPECT_THAT(wish_of({{kWorkloadLabel, "vm-vpgu"}}).warnings,
+              ElementsAre("label nvidia.com/gpu.workload.config=vm-vpgu does not count: it is no workload; "
+                          "did you mean 'vm-vgpu'?"));
+  WishDefaults defaults;
+  defaults.workload = Workload::container;
+  EXPECT_THAT(wish_of({{kVgpuConfigLabel, "render-mix"}}, defaults).warnings,
+              ElementsAre("label nvidia.com/vgpu.config=render-mix does not count: this node is for "
+                          "container, by default"));
+  EXPECT_THAT(wish_of({{kWorkloadLabel, "container"}, {kVgpuConfigLabel, "render-mix"}}).warnings, IsEmpty());
+}
+
+TEST(NodeWish, OfANameThatNobodyHoldsSuggestsOne) {
+  const NodeWish typo = wish_of({{kVgpuConfigLabel, "render-mx"}});
+  EXPECT_EQ(shown(typo),
+            "invalid: label nvidia.com/vgpu.config=render-mx: no configuration holds 'render-mx'; did you "
+            "mean 'render-mix'? | there are: default, render-mix, mixed, quarters");
+  EXPECT_TRUE(typo.of_vgpu_config);
+  EXPECT_EQ(shown(node_wish(node_with({{kPolicyLabel, "any"}}), {}, {})),
+            "invalid: label gpu-ferry.io/policy=any: 'any' is asked for, and no configuration holds any | a "
+            "policy (docs/policy.md) or a vGPU profile file, in a ConfigMap that the agent is given");
+  std::string many = "version: v1\nvgpu-configs:\n";
+  for (int i = 0; i < 20; ++i) many += "  c" + std::to_string(i) + ": [{devices: all, vgpu-devices: {}}]\n";
+  const std::vector<ConfigText> configs = {config("many.yaml", many)};
+  EXPECT_THAT(shown(node_wish(node_with({{kPolicyLabel, "other"}}), configs, {})),
+              HasSubstr("c10, c11 and 8 more"));
+}
+
+TEST(NodeWish, OfAConfigurationThatCannotBeReadSaysWhere) {
+  const std::vector<ConfigText> configs = {config("good.yaml", test::kPolicies),
+                                           config("bad.yaml", "version: v2\npolicies:\n  x: 7\n")};
+  const NodeWish other = node_wish(node_with({{kPolicyLabel, "mixed"}}), configs, {});
+  EXPECT_EQ(other.kind, NodeWish::Kind::policy) << shown(other);
+  EXPECT_THAT(other.warnings, ElementsAre(testing::StartsWith("passed over: bad.yaml:3: policies.x: ")));
+  EXPECT_THAT(shown(node_wish(node_with({{kPolicyLabel, "x"}}), configs, {})),
+              testing::StartsWith("invalid: label gpu-ferry.io/policy=x: 'x' stands in no configuration that "
+                                  "can be read, and this one cannot: bad.yaml:3: policies.x: "));
+}
+
+TEST(NodeWish, OfANameThatStandsTwiceNamesBothPlaces) {
+  const std::vector<ConfigText> configs = {config("a.yaml", test::kPolicies),
+                                           config("b.yaml", test::kPolicies)};
+  EXPECT_EQ(shown(node_wish(node_with({{kPolicyLabel, "mixed"}}), configs, {})),
+            "invalid: label gpu-ferry.io/policy=mixed: 'mixed' stands at a.yaml:3 and at b.yaml:3 | give one "
+            "of them another name");
+}
+
+TEST(NodeWish, OfAVgpuConfigurationTakesNoGpuFromItsDriver) {
+  EXPECT_EQ(shown(wish_of({{kVgpuConfigLabel, "mixed"}})),
+            "invalid: label nvidia.com/vgpu.config=mixed: 'mixed' (policies.yaml:3) is more than a vGPU "
+            "configuration: not all of its items have mode vgpu | choose it as a policy: kubectl label node "
+            "gpu-7 gpu-ferry.io/policy=mixed");
+  EXPECT_EQ(wish_of({{kVgpuConfigLabel, "quarters"}}).kind, NodeWish::Kind::policy);
+}
+
+TEST(NodeWish, IsTheSamePolicyWhateverItIsCalledAndWhereverItStands) {
+  const Policy mixed = wish_of({{kPolicyLabel, "mixed"}}).wished.policy;
+  const Policy quarters = wish_of({{kPolicyLabel, "quarters"}}).wished.policy;
+  const Policy profile = wish_of({{kPolicyLabel, "render-mix"}}).wished.policy;
+  EXPECT_TRUE(same_policy(mixed, mixed));
+  EXPECT_FALSE(same_policy(mixed, quarters));
+  EXPECT_TRUE(same_policy(quarters, profile));
+}
+
+}  // namespace
+}  // namespace ferry

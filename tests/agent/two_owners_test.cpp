@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/two_owners.h"
+
+#include <ostream>
+
+#include <gmock/gmock.h>
+
+namespace ferry {
+namespace {
+
+using testing::IsEmpty;
+
+constexpr const char* kVfioManager = "nvidia.com/gpu.deploy.vfio-manager";
+
+struct Evidence {
+  const char* name;
+  Labels labels;
+  OtherPrograms others;
+  const char* owners;  // names and why, with "; " between
+};
+
+void PrintTo(const Evidence& row, std::ostream* out) {
+  *out << row.name;
+}
+
+class OwnerTable : public testing::TestWithParam<Evidence> {};
+
+TEST_P(OwnerTable, Tells) {
+  std::string found;
+  for (const OtherOwner& owner : other_owners(GetParam().labels, GetParam().others)) {
+    if (!found.empty()) found += "; ";
+    found += std::string(owner.name) + ": " + owner.why;
+  }
+  EXPECT_EQ(found, GetParam().owners);
+}
+
+OtherPrograms pods(std::vector<PodOnNode> here) {
+  return {.pods = std::move(here), .daemon_sets = std::nullopt};
+}
+OtherPrograms looked(std::vector<PodOnNode> here, std::set<std::string> sets) {
+  return {.pods = std::move(here), .daemon_sets = std::move(sets)};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Evidences, OwnerTable,
+    testing::Values(
+        Evidence{"NoLabelNoPod", {}, looked({}, {"nvidia-vfio-manager"}), ""},
+        Evidence{"NobodyLooked", {}, {}, ""},
+        Evidence{"LabelAlone",
+                 {{kVfioManager, "true"}},
+                 {},
+                 "vfio-manager: label nvidia.com/gpu.deploy.vfio-manager=true"},
+        Evidence{"LabelAndNoPodYet",
+                 {{kVfioManager, "true"}},
+                 looked({}, {"nvidia-vfio-manager"}),
+                 "vfio-manager: label nvidia.com/gpu.deploy.vfio-manager=true"},
+        Evidence{"LabelOfOneThatIsSwitchedOff", {{kVfioManager, "true"}}, looked({}, {"nvidia-dcgm"}), ""},
+        Evidence{"LabelFalse", {{kVfioManager, "false"}}, {}, ""},
+        Evidence{"LabelEmpty", {{kVfioManager, ""}}, {}, ""},
+        Evidence{"PausedByAnother",
+                 {{kVfioManager, "paused-for-cc-mode-change"}},
+                 {},
+                 "vfio-manager: label nvidia.com/gpu.deploy.vfio-manager=paused-for-cc-mode-change"},
+        Evidence{"PausedByUs",
+                 {{"nvidia.com/gpu.deploy.sandbox-device-plugin", "paused-for-gpu-ferry"}},
+                 {},
+                 "sandbox-device-plugin: label nvidia.com/gpu.deploy.sandbox-device-plugin=true"},
+        Evidence{"PodWithoutALabel",
+                 {},
+                 pods({{.name = "nvidia-vfio-manager-x7k2p", .daemon_set = "nvidia-vfio-manager"}}),
+                 "vfio-manager: its pod nvidia-vfio-manager-x7k2p is here"},
+        Evidence{"PodOfOneThatIsBeingSwitchedOff",
+                 {{kVfioManager, "true"}},
+                 looked({{.name = "old", .daemon_set = "nvidia-vfio-manager"}}, {}),
+                 "vfio-manager: its pod old is here"},
+        Evidence{
+            "OtherPods", {}, pods({{.name = "a", .daemon_set = ""}, {.name = "b", .daemon_set = "b"}}), ""},
+        Evidence{"WithoutTheOperator",
+                 {},
+                 pods({{.name = "p", .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset"}}),
+                 "kubevirt-gpu-device-plugin: its pod p is here"},
+        Evidence{"OthersOfTheOperatorOwnNothing",
+                 {{"nvidia.com/gpu.deploy.vgpu-manager", "true"},
+                  {"nvidia.com/gpu.deploy.cc-manager", "true"},
+                  {"nvidia.com/gpu.deploy.sandbox-validator", "true"},
+                  {"nvidia.com/gpu.deploy.driver", "true"}},
+                 {},
+                 ""},
+        Evidence{"Several",
+                 {{"nvidia.com/gpu.deploy.vgpu-device-manager", "true"},
+                  {"nvidia.com/gpu.deploy.kata-sandbox-device-plugin", "true"}},
+                 {},
+                 "vgpu-device-manager: label nvidia.com/gpu.deploy.vgpu-device-manager=true; "
+                 "kata-sandbox-device-plugin: label nvidia.com/gpu.deploy.kata-sandbox-device-plugin=true"}),
+    [](const auto& row) { return row.param.name; });
+
+TEST(TwoOwners, SayHowTheNodeIsHandedOver) {
+  const auto owners =
+      other_owners({{kVfioManager, "true"}, {"nvidia.com/gpu.deploy.sandbox-device-plugin", "true"}},
+                   pods({{.name = "p", .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset"}}));
+  EXPECT_EQ(hand_over_text(owners),
+            "spec: {vfioManager: {enabled: false}, sandboxDevicePlugin: {enabled: false}}");
+  EXPECT_EQ(stood_back_because(other_owners({{kVfioManager, "true"}}, {})),
+            "Ferry stands back: NVIDIA's vfio-manager (label nvidia.com/gpu.deploy.vfio-manager=true) serves "
+            "this node; ClusterPolicy hands it over with spec: {vfioManager: {enabled: false}}");
+  const auto alone =
+      other_owners({}, pods({{.name = "p", .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset"}}));
+  EXPECT_THAT(hand_over_text(alone), IsEmpty());
+  EXPECT_EQ(stood_back_because(alone),
+            "Ferry stands back: NVIDIA's kubevirt-gpu-device-plugin (its pod p is here) serves this node; "
+            "remove it to hand the node over");
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes, configurations and answers of hostd as the tests of the agent need them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/cluster_words.h"
+#include "agent/node_step.h"
+
+namespace ferry::test {
+
+inline NodeObject node_with(Labels labels) {
+  return {.file = "node.yaml", .name = "gpu-7", .labels = std::move(labels)};
+}
+
+inline constexpr const char* kProfiles =
+    "version: v1\n"
+    "vgpu-configs:\n"
+    "  default: [{devices: all, vgpu-devices: {L40S-24Q: 2}}]\n"
+    "  render-mix: [{devices: all, vgpu-devices: {L40S-12Q: 4}}]\n";
+inline constexpr const char* kPolicies =
+    "version: v2\n"
+    "policies:\n"
+    "  mixed:\n"
+    "  - {devices: all, mode: passthrough}\n"
+    "  - {devices: [0], mode: vgpu, vgpu-devices: {L40S-12Q: 4}}\n"
+    "  quarters: [{devices: all, mode: vgpu, vgpu-devices: {L40S-12Q: 4}}]\n";
+
+inline ConfigText config(std::string file, std::string text) {
+  return {.file = std::move(file), .text = std::move(text)};
+}
+inline std::vector<ConfigText> usual_configs() {
+  return {config("profiles.yaml", kProfiles), config("policies.yaml", kPolicies)};
+}
+
+inline SeenAccelerator gpu(Mode mode, std::optional<Mode> wanted, std::string state = "as_wanted") {
+  SeenAccelerator out;
+  out.address = "0000:02:00.0";
+  out.model = "NVIDIA L40S";
+  out.mode = mode;
+  out.wanted = wanted;
+  out.state = std::move(state);
+  out.vgpus = mode == Mode::vgpu ? 4 : 0;
+  return out;
+}
+
+/// What the node is asked to be, written down.
+inline WrittenWish written(const NodeWish& wish, std::uint64_t generation = 7) {
+  return {.generation = generation,
+          .policy = wish.wished.name,
+          .config = wish.wished.config,
+          .asked_by = wish.wished.asked_by};
+}
+
+/// hostd's answer to that.
+inline HostSide answer(const NodeWish& wish, SeenPhase phase, std::vector<SeenAccelerator> gpus = {}) {
+  HostSide host;
+  host.written = written(wish);
+  SeenHost seen;
+  seen.wanted = 7;
+  seen.phase = phase;
+  seen.accelerators = std::move(gpus);
+  host.seen = std::move(seen);
+  return host;
+}
+
+}  // namespace ferry::test
