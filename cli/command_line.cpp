@@ -61,6 +61,7 @@ class CommandTree {
     add_vfio(app);
     add_vgpu(app);
     add_plugin(app);
+    add_agent(app);
     add_kubevirt_cr(app);
     add_kata(app);
     add_selftest(app);
@@ -268,6 +269,38 @@ class CommandTree {
     add_naming(verb, naming_);
   }
 
+  void add_agent(CLI::App& app) {
+    CLI::App* agent =
+        add_changing_verb(app, "agent", "do what a Node object's labels say, and say what has come of it",
+                          [this](const Session& session) { return agent_verb(session, agent_); });
+    agent->add_flag("--once", agent_.once, "one look, without an API server")->required();
+    agent->add_option("--node-file", agent_.node, "the Node object; - is standard input")->required();
+    agent->add_option("--config", agent_.configs,
+                      "policies or vGPU profiles, alone or in a ConfigMap; may be repeated");
+    CLI::Option* workload =
+        agent
+            ->add_option("--default-workload", agent_.default_workload,
+                         "what a node without labels is for: container, vm-passthrough, vm-vgpu; without it "
+                         "it is left as it is")
+            ->check(CLI::IsMember({"container", "vm-passthrough", "vm-vgpu"}))
+            ->option_text("WORKLOAD");
+    agent->add_option("--default-policy", agent_.default_policy, "or the policy that it shall be")
+        ->excludes(workload);
+    agent
+        ->add_option("--default-vgpu-config", agent_.default_vgpu_config,
+                     "the vGPU configuration of a node for vGPUs that names none")
+        ->capture_default_str();
+    agent->add_option("--release", agent_.release,
+                      "host service that may be stopped for a workload's moves, as for `ferry vfio bind`; "
+                      "policies have their own list; may be repeated");
+    agent->add_flag("--handed-over", agent_.handed_over,
+                    "the gpu-operator's own managers and device plugins for VMs are switched off, although "
+                    "it labels the node for them");
+    agent->footer(
+        "Writes /var/lib/ferry/wanted.json and /run/nvidia/validations; prints the labels, annotations and\n"
+        "events that the cluster would be given. 4: NVIDIA's programs serve the node, and nothing is done.");
+  }
+
   void add_plugin(CLI::App& app) {
     CLI::App* plugin = add_verb(app, "plugin", "offer GPUs and vGPUs to the kubelet until SIGTERM",
                                 [this](const Session& session) { return plugin_verb(session, serving_); });
@@ -380,6 +413,7 @@ class CommandTree {
   SelftestOptions selftest_;
   KataOptions kata_;
   ServingOptions serving_;
+  AgentOptions agent_;
   NamingOptions naming_;
 };
 

@@ -104,6 +104,22 @@ struct ServingOptions {
 /// model.
 ExitStatus plugin_verb(const Session& session, const ServingOptions& serving);
 
+/// As given on the command line.
+struct AgentOptions {
+  bool once = false;                           ///< always, so far
+  std::filesystem::path node;                  ///< a Node object
+  std::vector<std::filesystem::path> configs;  ///< policies and vGPU profiles, alone or in ConfigMaps
+  std::string default_workload;                ///< empty: none
+  std::optional<std::string> default_policy;
+  std::string default_vgpu_config = "default";
+  std::vector<std::string> release;  ///< for moves of a workload: release_list()
+  bool handed_over = false;          ///< NVIDIA's own programs are switched off, whatever labels say
+};
+/// `agent --once`: says what the node's labels ask for in wanted.json, and what the host's own process
+/// answers in status files; prints what it would say to the cluster. Invalid configuration where what is
+/// asked for cannot be; refused where others serve the node.
+ExitStatus agent_verb(const Session& session, const AgentOptions& options);
+
 /// `kubevirt-cr`: the part of the KubeVirt object that permits what this host offers. Prints, and changes
 /// nothing.
 ExitStatus kubevirt_cr_verb(const Session& session, const NamingOptions& naming);

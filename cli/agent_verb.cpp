@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// `agent --once`: one look at a Node object and the host, without an API server.
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "agent/host_files.h"
+#include "agent/node_step.h"
+#include "agent/status_files.h"
+#include "cli/document.h"
+#include "cli/table.h"
+#include "cli/verbs.h"
+#include "common/carried_text.h"
+#include "policy/kubernetes_files.h"
+#include "vfio/release.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+Result<NodeView> view_of(const Session& session, const AgentOptions& options) {
+  NodeView view;
+  auto node = read_node_object(options.node);
+  if (!node) return fail(std::move(node).error());
+  view.node = std::move(*node);
+  for (const auto& file : options.configs) {
+    auto text = read_carried_text(file, "policy");
+    if (!text) return fail(std::move(text).error());
+    view.configs.push_back(std::move(*text));
+  }
+  auto release = release_list(options.release);
+  if (!release) return fail(std::move(release).error());
+  view.defaults = {.workload = parse_workload(options.default_workload),
+                   .policy = options.default_policy,
+                   .vgpu_config = options.default_vgpu_config,
+                   .release = std::move(*release)};
+  if (options.handed_over) view.others.daemon_sets = std::set<std::string>();
+  auto host = read_host_side(*session.host);
+  if (!host) return fail(std::move(host).error());
+  view.host = std::move(*host);
+  return view;
+}
+
+void add(LabelChanges& all, const LabelChanges& later) {
+  for (const auto& [key, value] : later) all[key] = value;
+}
+
+// Nobody sets labels here, so nobody waits until they are set: the looks of one change at once.
+NodeStep steps_of(NodeView view) {
+  NodeStep all = node_step(view);
+  constexpr int kMostLooks = 3;
+  for (int look = 1; look < kMostLooks && !all.waits_for.empty(); ++look) {
+    view.node.labels = with_changes(view.node.labels, all.labels);
+    view.node.annotations = with_changes(view.node.annotations, all.annotations);
+    NodeStep next = node_step(view);
+    add(all.labels, next.labels);
+    add(all.annotations, next.annotations);
+    all.wish_file = std::move(next.wish_file);
+    all.waits_for = std::move(next.waits_for);
+  }
+  return all;
+}
+
+std::string_view kind_of(const NodeWish& wish) {
+  switch (wish.kind) {
+    case NodeWish::Kind::policy:
+      return "policy";
+    case NodeWish::Kind::nothing:
+      return "nothing";
+    case NodeWish::Kind::stand_back:
+      return "stand_back";
+    case NodeWish::Kind::invalid:
+      break;
+  }
+  return "invalid";
+}
+
+std::string sentence(const NodeWish& wish) {
+  switch (wish.kind) {
+    case NodeWish::Kind::policy:
+      return fmt::format("policy {}, by {}", wish.wished.name, wish.wished.asked_by);
+    case NodeWish::Kind::nothing:
+      return "left as it is: " + wish.reason;
+    case NodeWish::Kind::stand_back:
+      return wish.reason;
+    case NodeWish::Kind::invalid:
+      break;
+  }
+  return "left as it is: what is asked for cannot be";
+}
+
+const char* action_on_wish(const NodeStep& step) {
+  if (step.wish_file) return "written";
+  return step.remove_wish_file ? "removed" : "kept";
+}
+
+json to_json(const LabelChanges& changes) {
+  json out = json::object();
+  for (const auto& [key, value] : changes) out[key] = value ? json(*value) : json(nullptr);
+  return out;
+}
+
+json document_of(const NodeView& view, const NodeStep& step, const std::vector<StatusFileChange>& files,
+                 bool dry_run) {
+  const NodeWish& wish = step.wish;
+  const bool policy = wish.kind == NodeWish::Kind::policy;
+  const bool invalid = wish.kind == NodeWish::Kind::invalid;
+  json events = json::array();
+  for (const NodeEvent& event : step.events) {
+    events.push_back({{"type", event.warning ? "Warning" : "Normal"},
+                      {"reason", event.reason},
+                      {"message", event.message}});
+  }
+  json changed = json::array();
+  for (const StatusFileChange& file : files) {
+    changed.push_back(
+        {{"path", "/" + file.path}, {"action", file.removed ? "removed" : "written"}, {"why", file.why}});
+  }
+  return {{"node", view.node.name},
+          {"dry_run", dry_run},
+          {"wish",
+           {{"kind", kind_of(wish)},
+            {"policy", policy ? json(wish.wished.name) : json(nullptr)},
+            {"asked_by", policy ? json(wish.wished.asked_by) : json(nullptr)},
+            {"reason", wish.reason},
+            {"error", invalid ? ferry::to_json(wish.error) : json(nullptr)},
+            {"warnings", wish.warnings}}},
+          {"state", text(step.report.condition)},
+          {"labels", to_json(step.labels)},
+          {"annotations", to_json(step.annotations)},
+          {"events", events},
+          {"wanted_file",
+           {{"path", std::string("/") + kWishFile},
+            {"action", action_on_wish(step)},
+            {"generation", step.wish_file ? json(step.wish_file->generation) : json(nullptr)}}},
+          {"status_files", changed}};
+}
+
+void add_rows(Table& table, const char* kind, const Labels& now, const LabelChanges& changes) {
+  for (const auto& [key, value] : changes) {
+    const auto found = now.find(key);
+    table.add({kind, key, found == now.end() ? "" : found->second, value.value_or("")});
+  }
+}
+
+std::string text_of(const Session& session, const NodeView& view, const NodeStep& step,
+                    const std::vector<StatusFileChange>& files) {
+  const char* const would = session.dry_run ? "would be " : "";
+  std::string out = fmt::format("node {}: {}\nstate: {}\n", view.node.name, sentence(step.wish),
+                                text(step.report.condition));
+  const auto file = [&](std::string_view path, const std::string& what, const std::string& why) {
+    out += fmt::format("/{}: {}{}\n", path, would, what);
+    if (session.explain) out += fmt::format("  because {}\n", why);
+  };
+  if (step.wish_file) {
+    file(kWishFile, fmt::format("written, generation {}", step.wish_file->generation),
+         step.wish.wished.asked_by);
+  } else if (step.remove_wish_file) {
+    file(kWishFile, "removed", step.wish.reason);
+  }
+  for (const StatusFileChange& change : files)
+    file(change.path, change.removed ? "removed" : "written", change.why);
+  if (!step.labels.empty() || !step.annotations.empty()) {
+    Table table({"KIND", "NAME", "NOW", "SHALL BE"});
+    add_rows(table, "label", view.node.labels, step.labels);
+    add_rows(table, "annotation", view.node.annotations, step.annotations);
+    out += table.text();
+  }
+  for (const NodeEvent& event : step.events)
+    out +=
+        fmt::format("event {} {}: {}\n", event.warning ? "Warning" : "Normal", event.reason, event.message);
+  return out;
+}
+
+}  // namespace
+
+ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
+  const auto view = view_of(session, options);
+  if (!view) return complain(view.error());
+  if (auto allowed = session.dry_run ? Result<>() : require_root(session); !allowed)
+    return complain(allowed.error());
+  const NodeStep step = steps_of(*view);
+  if (!session.dry_run) {
+    if (auto written = write_wish(*session.host, step); !written) return complain(written.error());
+  }
+  const auto files = write_status_files(*session.host, step.files, session.dry_run);
+  if (!files) return complain(files.error());
+  print(session, document_of(*view, step, *files, session.dry_run), text_of(session, *view, step, *files));
+  if (step.wish.kind == NodeWish::Kind::invalid) return complain(step.wish.error);
+  return step.wish.kind == NodeWish::Kind::stand_back ? ExitStatus::refused : ExitStatus::done;
+}
+
+}  // namespace ferry

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ferry agent --once` as a user calls it.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "common/host_fs.h"
+#include "tests/cli/run_program.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using test::run_ferry;
+using testing::HasSubstr;
+
+class AgentVerb : public testing::Test {
+ protected:
+  AgentVerb() {
+    scratch_.file("policies.yaml",
+                  "version: v2\npolicies:\n"
+                  "  render-mix: [{devices: all, mode: vgpu, vgpu-devices: {L40S-12Q: 4}}]\n");
+    node("nvidia.com/vgpu.config: render-mix");
+  }
+  void node(const std::string& labels) const {
+    scratch_.file("node.yaml", "kind: Node\nmetadata:\n  name: gpu-7\n  labels: {" + labels + "}\n");
+  }
+  test::ProgramResult agent(std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {
+        "--host-root", scratch_.path().string(), "agent",    "--once",
+        "--node-file", path("node.yaml"),        "--config", path("policies.yaml")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_ferry(arguments);
+  }
+  std::string path(const std::string& name) const { return (scratch_.path() / name).string(); }
+  std::string content(const std::string& name) const { return host_.read_file(name).value_or("(none)"); }
+  void answer(const std::string& phase, const std::string& accelerator = "") const {
+    const auto wanted = json::parse(content("var/lib/ferry/wanted.json"));
+    scratch_.file("run/ferry/state.json", R"({"version": 1, "wanted": {"generation": )" +
+                                              wanted.at("generation").dump() + R"(}, "phase": ")" + phase +
+                                              R"(", "accelerators": [)" + accelerator +
+                                              R"(], "withdraw": []})");
+  }
+  test::ScratchDirectory scratch_;
+  HostFs host_{scratch_.path()};
+};
+
+constexpr const char* kDivided =
+    R"({"address": "0000:02:00.0", "mode": "vgpu", "wanted": "vgpu", "state": "as_wanted", "holders": [],
+        "vgpus": [{"id": "0000:02:00.4", "type": "L40S-12Q"}]})";
+
+TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
+  const auto asked = agent({"--explain"});
+  EXPECT_EQ(asked.status, 0) << asked.err;
+  EXPECT_EQ(asked.out,
+            "node gpu-7: policy render-mix, by label nvidia.com/vgpu.config=render-mix\n"
+            "state: pending\n"
+            "/var/lib/ferry/wanted.json: written, generation 1\n"
+            "  because label nvidia.com/vgpu.config=render-mix\n"
+            "/run/nvidia/validations/workload-type: written\n"
+            "  because policy render-mix is of vm-vgpu\n"
+            "KIND   NAME                NOW  SHALL BE\n"
+            "label  gpu-ferry.io/state  -    pending\n");
+  const auto wanted = json::parse(content("var/lib/ferry/wanted.json"));
+  EXPECT_EQ(wanted.at("config"), content("policies.yaml"));
+  EXPECT_EQ(content("run/nvidia/validations/workload-type"), "vm-vgpu\n");
+
+  answer("as_wanted", kDivided);
+  const auto done = agent({"-o", "json"});
+  EXPECT_EQ(done.status, 0) << done.err;
+  const auto document = json::parse(done.out);
+  EXPECT_EQ(document.at("state"), "as_wanted");
+  EXPECT_EQ(document.at("labels"),
+            json({{"gpu-ferry.io/state", "as_wanted"}, {"nvidia.com/vgpu.config.state", "success"}}));
+  EXPECT_EQ(document.at("annotations"), json::object());
+  EXPECT_EQ(document.at("events").at(0).at("reason"), "HostAsWanted");
+  EXPECT_EQ(document.at("wanted_file").at("action"), "kept");
+  EXPECT_EQ(document.at("status_files").at(0).at("path"), "/run/nvidia/validations/vgpu-devices-ready");
+  EXPECT_EQ(document.at("wish").at("kind"), "policy");
+}
+
+TEST_F(AgentVerb, PausesAndAsksInOneGo) {
+  node("nvidia.com/vgpu.config: render-mix, nvidia.com/gpu.deploy.sandbox-validator: \"true\"");
+  const auto document = json::parse(agent({"-o", "json"}).out);
+  EXPECT_EQ(document.at("labels").at("nvidia.com/gpu.deploy.sandbox-validator"), "paused-for-gpu-ferry");
+  EXPECT_EQ(document.at("wanted_file").at("action"), "written");
+}
+
+TEST_F(AgentVerb, WritesNothingTwiceNorInADryRun) {
+  const auto dry = agent({"--dry-run"});
+  EXPECT_THAT(dry.out, HasSubstr("wanted.json: would be written, generation 1\n"));
+  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
+  EXPECT_EQ(content("run/nvidia/validations/workload-type"), "(none)");
+  EXPECT_EQ(agent().status, 0);
+  EXPECT_THAT(agent().out, testing::Not(HasSubstr("written")));
+}
+
+TEST_F(AgentVerb, LeavesTheHostAsItIsForATypo) {
+  EXPECT_EQ(agent().status, 0);
+  const std::string before = content("var/lib/ferry/wanted.json");
+  node("nvidia.com/vgpu.config: render-mx");
+  const auto typo = agent();
+  EXPECT_EQ(typo.status, 2);
+  EXPECT_THAT(typo.out, HasSubstr("event Warning WishInvalid: label nvidia.com/vgpu.config=render-mx: "));
+  EXPECT_THAT(typo.out, HasSubstr("label       nvidia.com/vgpu.config.state  -    failed\n"));
+  EXPECT_THAT(typo.err, HasSubstr("did you mean 'render-mix'?"));
+  EXPECT_EQ(content("var/lib/ferry/wanted.json"), before);
+}
+
+TEST_F(AgentVerb, StandsBackUntilTheNodeIsHandedOver) {
+  node("nvidia.com/vgpu.config: render-mix, nvidia.com/gpu.deploy.vgpu-device-manager: \"true\"");
+  const auto theirs = agent();
+  EXPECT_EQ(theirs.status, 4);
+  EXPECT_THAT(theirs.out,
+              HasSubstr("ClusterPolicy hands it over with spec: {vgpuDeviceManager: {enabled: false}}"));
+  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
+  EXPECT_EQ(agent({"--handed-over"}).status, 0);
+  EXPECT_NE(content("var/lib/ferry/wanted.json"), "(none)");
+  EXPECT_EQ(agent().status, 4);
+  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
+}
+
+TEST_F(AgentVerb, TakesDefaults) {
+  node("");
+  EXPECT_THAT(agent().out, HasSubstr("left as it is: no label and no default"));
+  EXPECT_THAT(agent({"--default-workload", "vm-passthrough", "--release", "nvidia-dcgm", "--dry-run"}).out,
+              HasSubstr("policy vm-passthrough, by default workload vm-passthrough"));
+  EXPECT_THAT(agent({"--default-policy", "render-mix", "--dry-run"}).out,
+              HasSubstr("policy render-mix, by default policy render-mix"));
+  EXPECT_THAT(
+      agent({"--default-workload", "vm-vgpu", "--default-vgpu-config", "render-mix", "--dry-run"}).out,
+      HasSubstr("policy render-mix, by default workload vm-vgpu, default vGPU configuration render-mix"));
+}
+
+TEST_F(AgentVerb, SaysWhatItCannotUse) {
+  const std::string node_file = path("node.yaml");
+  EXPECT_THAT(run_ferry({"agent", "--node-file", node_file}).err, HasSubstr("--once is required"));
+  EXPECT_THAT(run_ferry({"agent", "--once"}).err, HasSubstr("--node-file is required"));
+  EXPECT_EQ(run_ferry({"agent", "--node-file", node_file}).status, 2);
+  EXPECT_EQ(agent({"--default-workload", "vm"}).status, 2);
+  EXPECT_EQ(agent({"--default-workload", "container", "--default-policy", "a"}).status, 2);
+  EXPECT_EQ(agent({"--release", "kubelet"}).status, 2);
+  const auto absent = agent({"--config", path("absent.yaml")});
+  EXPECT_EQ(absent.status, 2);
+  EXPECT_THAT(absent.err, HasSubstr("absent.yaml: No such file or directory"));
+  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
+  scratch_.file("run/ferry/state.json", "{}");
+  EXPECT_EQ(agent().status, 0) << "hostd may be another one in a moment";
+  scratch_.remove("run/ferry/state.json");
+  scratch_.directory("run/ferry/state.json");
+  EXPECT_EQ(agent().status, 1);
+}
+
+}  // namespace
+}  // namespace ferry
