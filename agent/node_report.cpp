@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "agent/cluster_words.h"
+#include "policy/policy_yaml.h"
 
 namespace ferry {
 namespace {
@@ -52,7 +53,8 @@ NodeCondition condition_of(const NodeWish& wish, const HostSide& host) {
     case NodeWish::Kind::policy:
       break;
   }
-  return host.seen && is_taken_up(wish, host) ? condition_of(host.seen->phase) : NodeCondition::pending;
+  if (host.seen && is_taken_up(wish, host)) return condition_of(host.seen->phase);
+  return is_done_already(wish, host) ? NodeCondition::as_wanted : NodeCondition::pending;
 }
 
 void add(std::string& text, std::string_view part) {
@@ -138,6 +140,16 @@ bool has_answered(const HostSide& host) {
 bool is_taken_up(const NodeWish& wish, const HostSide& host) {
   return wish.kind == NodeWish::Kind::policy && host.written && host.written->says(wish.wished) &&
          has_answered(host);
+}
+
+bool is_done_already(const NodeWish& wish, const HostSide& host) {
+  if (!host.written || !host.seen || !has_answered(host) || host.seen->phase != SeenPhase::as_wanted) {
+    return false;
+  }
+  const auto file = read_policies({.file = kWishFile, .text = host.written->config});
+  if (!file) return false;
+  const auto policy = select_policy(*file, host.written->policy);
+  return policy && same_policy(*policy, wish.wished.policy);
 }
 
 bool is_silent(const NodeWish& wish, const HostSide& host) {

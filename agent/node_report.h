@@ -59,6 +59,10 @@ bool has_answered(const HostSide& host);
 /// Whether what hostd says is about the wish.
 bool is_taken_up(const NodeWish& wish, const HostSide& host);
 
+/// Whether hostd has made of the host what the wish says, although it was told in other words: by another
+/// name, by another label, in a configuration that has changed elsewhere.
+bool is_done_already(const NodeWish& wish, const HostSide& host);
+
 /// Whether the host has been silent for too long, so that nobody shall wait for it.
 bool is_silent(const NodeWish& wish, const HostSide& host);
 

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "policy/policy_yaml.h"
-
 namespace ferry {
 namespace {
 
@@ -36,22 +34,11 @@ bool host_is_so(const Policy& policy, const SeenHost& host) {
                              [&](const SeenAccelerator& gpu) { return gpu.mode == item.mode; });
 }
 
-bool wrote_the_same(const NodeWish& wish, const HostSide& host) {
-  if (!host.written || !host.seen || host.seen->wanted != host.written->generation ||
-      host.seen->phase != SeenPhase::as_wanted) {
-    return false;
-  }
-  const auto file = read_policies({.file = kWishFile, .text = host.written->config});
-  if (!file) return false;
-  const auto policy = select_policy(*file, host.written->policy);
-  return policy && same_policy(*policy, wish.wished.policy);
-}
-
 /// Whether writing the wish down will, or may, change GPUs. What hostd has taken up it says itself.
 bool change_is_coming(const NodeWish& wish, const HostSide& host) {
   if (wish.kind != NodeWish::Kind::policy || is_taken_up(wish, host)) return false;
   if (host.seen && host_is_so(wish.wished.policy, *host.seen)) return false;
-  return !wrote_the_same(wish, host);
+  return !is_done_already(wish, host);
 }
 
 /// Less what is so already.

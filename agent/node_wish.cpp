@@ -80,10 +80,10 @@ class Wisher {
   }
   NodeWish wished(Policy policy, std::string config, std::string asked_by) {
     out_.kind = NodeWish::Kind::policy;
-    out_.wished = {.name = policy.name,
-                   .config = std::move(config),
-                   .asked_by = std::move(asked_by),
-                   .policy = std::move(policy)};
+    out_.wished.name = policy.name;
+    out_.wished.config = std::move(config);
+    out_.wished.asked_by = std::move(asked_by);
+    out_.wished.policy = std::move(policy);
     return std::move(out_);
   }
 

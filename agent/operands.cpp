@@ -26,8 +26,8 @@ constexpr std::size_t kLongestValue = 63;  // of a label, in Kubernetes
 std::string paused_value(std::string_view value) {
   if (value.empty() || value == "false" || is_paused(value)) return std::string(value);
   if (value == "true") return std::string(kPauseMark);
-  std::string marked = std::string(value) + "_" + std::string(kPauseMark);
-  return marked.size() > kLongestValue ? std::string(value) : marked;
+  if (value.size() + 1 + kPauseMark.size() > kLongestValue) return std::string(value);
+  return std::string(value) + "_" + std::string(kPauseMark);
 }
 
 }  // namespace

@@ -250,7 +250,7 @@ class World {
 };
 
 TEST(LabelHistory, EndsAsTheLabelsSayWithNobodyPaused) {
-  constexpr unsigned kHistories = 800;
+  constexpr unsigned kHistories = 600;
   constexpr int kLongest = 60;
   unsigned changes = 0;
   unsigned kills = 0;

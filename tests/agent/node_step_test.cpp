@@ -95,6 +95,7 @@ struct NoChange {
   const char* name;
   Labels labels;
   HostSide host;
+  const char* state;
 };
 
 void PrintTo(const NoChange& row, std::ostream* out) {
@@ -121,19 +122,24 @@ TEST_P(TakesOver, WithoutAPause) {
   view.host = GetParam().host;
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.wish_file.has_value(), true);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending")));
+  EXPECT_EQ(step.labels.at(kStateLabel), GetParam().state);
+  EXPECT_THAT(step.labels, testing::Not(testing::Contains(testing::Key(kValidator))));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Changes, TakesOver,
-    testing::Values(NoChange{"OfGpusThatAreGivenAwayAlready",
-                             {{kWorkloadLabel, "vm-passthrough"}},
-                             as_it_is({gpu(Mode::passthrough, std::nullopt)})},
-                    NoChange{"OfGpusThatAreTheHostsAlready",
-                             {{kWorkloadLabel, "container"}},
-                             as_it_is({gpu(Mode::host, std::nullopt)})},
-                    NoChange{"OfAnotherName", {{kVgpuConfigLabel, "render-mix"}}, of_policy("quarters")}),
-    [](const auto& row) { return row.param.name; });
+INSTANTIATE_TEST_SUITE_P(Changes, TakesOver,
+                         testing::Values(NoChange{"OfGpusThatAreGivenAwayAlready",
+                                                  {{kWorkloadLabel, "vm-passthrough"}},
+                                                  as_it_is({gpu(Mode::passthrough, std::nullopt)}),
+                                                  "pending"},
+                                         NoChange{"OfGpusThatAreTheHostsAlready",
+                                                  {{kWorkloadLabel, "container"}},
+                                                  as_it_is({gpu(Mode::host, std::nullopt)}),
+                                                  "pending"},
+                                         NoChange{"OfAnotherName",
+                                                  {{kVgpuConfigLabel, "render-mix"}},
+                                                  of_policy("quarters"),
+                                                  "as_wanted"}),
+                         [](const auto& row) { return row.param.name; });
 
 TEST(NodeStep, PausesForWhatMayChangeAGpu) {
   for (const auto& [labels, host] :
@@ -151,6 +157,23 @@ TEST(NodeStep, PausesForWhatMayChangeAGpu) {
     EXPECT_THAT(node_step(view).labels, testing::Contains(Pair(kValidator, "paused-for-gpu-ferry")))
         << labels.begin()->second;
   }
+}
+
+// A ConfigMap that changes elsewhere is told to hostd, and neither the cluster nor waiting pods notice.
+TEST(NodeStep, IsCalmWhileTheSameIsAskedInOtherWords) {
+  NodeView view = view_of({{kPolicyLabel, "quarters"}});
+  view.host = answer(wish_of(view), SeenPhase::as_wanted, {gpu(Mode::vgpu, Mode::vgpu)});
+  view.node.labels[kStateLabel] = "as_wanted";
+  view.configs[1].text += "  another: [{devices: [0], mode: host}]\n";
+  NodeStep step = node_step(view);
+  EXPECT_EQ(step.wish_file.value_or(WrittenWish{}).generation, 8U);
+  EXPECT_THAT(step.labels, IsEmpty());
+  EXPECT_THAT(step.events, IsEmpty());
+  ASSERT_EQ(step.files.size(), 3U);
+  EXPECT_EQ(step.files[1].content.has_value(), true) << "vgpu-devices-ready stays";
+  view.configs[1].text.replace(view.configs[1].text.find("quarters: [{devices: all"), 24,
+                               "quarters: [{devices: [0]");
+  EXPECT_THAT(node_step(view).labels, ElementsAre(Pair(kStateLabel, "pending")));
 }
 
 // hostd goes on by itself when what it refused is let go.
