@@ -14,6 +14,11 @@
 namespace ferry {
 namespace {
 
+/// With the errno taken before `what` can change it.
+auto failed(int error, const What& what) {
+  return fail(error_from_errno(error, what()));
+}
+
 bool is_directory(int directory, const dirent64& entry) {
   if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
   struct stat status {};  // a file system that does not say
@@ -22,36 +27,36 @@ bool is_directory(int directory, const dirent64& entry) {
 
 }  // namespace
 
-Result<std::string> read_to_end(int fd, std::string_view what) {
+Result<std::string> read_to_end(int fd, const What& what) {
   // sysfs reports 4096 whatever it holds, so the size is learnt by reading.
   std::string content;
   std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
   for (;;) {
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return fail(error_from_errno(errno, what));
+    if (n < 0) return failed(errno, what);
     if (n == 0) return content;
     content.append(buffer.data(), static_cast<std::size_t>(n));
   }
 }
 
-Result<std::string> read_link(int fd, const char* name, std::string_view what) {
+Result<std::string> read_link(int fd, const char* name, const What& what) {
   std::array<char, PATH_MAX> target;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by readlink
   const ssize_t n = ::readlinkat(fd, name, target.data(), target.size());
   if (n < 0) {
     // An empty path on something that is no link answers ENOENT; say what it is instead.
-    return fail(error_from_errno(errno == ENOENT && *name == '\0' ? EINVAL : errno, what));
+    return failed(errno == ENOENT && *name == '\0' ? EINVAL : errno, what);
   }
   return std::string(target.data(), static_cast<std::size_t>(n));
 }
 
-Result<std::vector<DirectoryEntry>> read_entries(int fd, std::string_view what) {
+Result<std::vector<DirectoryEntry>> read_entries(int fd, const What& what) {
   std::vector<DirectoryEntry> found;
   // readdir(3) asks three things of the descriptor first, and for as much memory on the heap.
   alignas(dirent64) std::array<std::byte, 32768> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
   for (;;) {
     const ssize_t size = ::getdents64(fd, buffer.data(), buffer.size());
-    if (size < 0) return fail(error_from_errno(errno, what));
+    if (size < 0) return failed(errno, what);
     if (size == 0) break;
     for (std::size_t at = 0; at < static_cast<std::size_t>(size);) {
       const auto* const entry = reinterpret_cast<const dirent64*>(buffer.data() + at);

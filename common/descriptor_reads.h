@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading what has been opened. `what` is what errors begin with: "read /sys/...".
+// Reading what has been opened. `what` says what errors begin with ("read /sys/..."), and is called for one
+// only: reads are many, and few of them fail.
 #pragma once
 
+#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/host_fs.h"
@@ -11,12 +12,14 @@
 
 namespace ferry {
 
+using What = std::function<std::string()>;
+
 /// All bytes from where it stands.
-Result<std::string> read_to_end(int fd, std::string_view what);
+Result<std::string> read_to_end(int fd, const What& what);
 /// The target of a symbolic link called `name` in a directory; `name` empty: of one opened by O_PATH itself.
 /// EINVAL: it is none.
-Result<std::string> read_link(int fd, const char* name, std::string_view what);
+Result<std::string> read_link(int fd, const char* name, const What& what);
 /// What is in a directory, sorted, without "." and "..".
-Result<std::vector<DirectoryEntry>> read_entries(int fd, std::string_view what);
+Result<std::vector<DirectoryEntry>> read_entries(int fd, const What& what);
 
 }  // namespace ferry

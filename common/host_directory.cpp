@@ -28,7 +28,7 @@ Result<UniqueFd> HostDirectory::open(const char* name, int flags) const {
 Result<std::string> HostDirectory::read_file(const char* name) const {
   const auto fd = open(name, O_RDONLY);
   if (!fd) return fail(fd.error());
-  return read_to_end(fd->get(), describe("read", name));
+  return read_to_end(fd->get(), [this, name] { return describe("read", name); });
 }
 
 Result<std::string> HostDirectory::read_attribute(const char* name) const {
@@ -38,7 +38,7 @@ Result<std::string> HostDirectory::read_attribute(const char* name) const {
 }
 
 Result<std::string> HostDirectory::link_name(const char* name) const {
-  auto target = read_link(fd_.get(), name, describe("read link", name));
+  auto target = read_link(fd_.get(), name, [this, name] { return describe("read link", name); });
   if (target) target->erase(0, target->find_last_of('/') + 1);
   return target;
 }
@@ -46,7 +46,7 @@ Result<std::string> HostDirectory::link_name(const char* name) const {
 Result<std::vector<std::string>> HostDirectory::list(const char* name) const {
   const auto fd = open(name, O_RDONLY | O_DIRECTORY);
   if (!fd) return fail(fd.error());
-  auto entries = read_entries(fd->get(), describe("list", name));
+  auto entries = read_entries(fd->get(), [this, name] { return describe("list", name); });
   if (!entries) return fail(std::move(entries).error());
   std::vector<std::string> names;
   names.reserve(entries->size());

@@ -83,7 +83,7 @@ Result<UniqueFd> HostFs::open(const std::filesystem::path& relative, int flags, 
 Result<std::string> HostFs::read_file(const std::filesystem::path& relative) const {
   auto fd = open(relative, O_RDONLY);
   if (!fd) return fail(std::move(fd).error());
-  return read_to_end(fd->get(), describe("read", relative));
+  return read_to_end(fd->get(), [&] { return describe("read", relative); });
 }
 
 Result<std::string> HostFs::read_attribute(const std::filesystem::path& relative) const {
@@ -95,7 +95,7 @@ Result<std::string> HostFs::read_attribute(const std::filesystem::path& relative
 Result<std::string> HostFs::link_target(const std::filesystem::path& relative) const {
   auto fd = open(relative, O_PATH | O_NOFOLLOW);
   if (!fd) return fail(std::move(fd).error());
-  return read_link(fd->get(), "", describe("read link", relative));
+  return read_link(fd->get(), "", [&] { return describe("read link", relative); });
 }
 
 Result<std::string> HostFs::link_name(const std::filesystem::path& relative) const {
@@ -108,7 +108,7 @@ Result<std::string> HostFs::link_name(const std::filesystem::path& relative) con
 Result<std::vector<DirectoryEntry>> HostFs::entries(const std::filesystem::path& relative) const {
   auto fd = open(relative, O_RDONLY | O_DIRECTORY);
   if (!fd) return fail(std::move(fd).error());
-  return read_entries(fd->get(), describe("list", relative));
+  return read_entries(fd->get(), [&] { return describe("list", relative); });
 }
 
 Result<std::vector<std::string>> HostFs::list(const std::filesystem::path& relative) const {
