@@ -60,12 +60,17 @@ auto held_groups(const Shelves& shelves, const Claims& claims) {
   return held;
 }
 
+std::string still_open(std::uint32_t group) {
+  return fmt::format("/dev/vfio/{} is open: who had it before has not let go yet", group);
+}
+
 bool is_number(std::string_view id) {
   return id.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 template <typename Shelf>
-ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, std::string>& held) {
+ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, std::string>& held,
+                    const std::set<std::uint32_t>& left_open) {
   const bool all_nodes_known = std::all_of(shelf.slots.begin(), shelf.slots.end(), [](const auto& slot) {
     return slot.device.numa_node.has_value();
   });
@@ -78,13 +83,16 @@ ListedResource list(const Shelf& shelf, const std::unordered_map<std::uint32_t, 
                         .iommu_group = slot.device.iommu_group,
                         .allocated = slot.holder != 0,
                         .awaits_release = false};
-    device.awaits_release = slot.gone || (device.allocated && !device.reason.empty());
+    const bool is_open = left_open.contains(device.iommu_group);
+    device.awaits_release = slot.gone || is_open || (device.allocated && !device.reason.empty());
     const auto holder = held.find(device.iommu_group);
     // An allocated device stays Healthy: the kubelet itself takes it out of what it gives.
     if (device.reason.empty() && !device.allocated && holder != held.end()) {
       device.awaits_release = true;
       device.reason = holder->second;
     }
+    // Unless it has forgotten that, and would give it to a pod that cannot have it.
+    if (device.reason.empty() && is_open) device.reason = still_open(device.iommu_group);
     listed.devices.push_back(std::move(device));
   }
   return listed;
@@ -199,7 +207,10 @@ void AllocationCore::replace(std::span<const Resource> scanned, std::span<const 
       shelf.env_prefix = resource.env_prefix;
       for (const auto& device : resource.devices) {
         const auto holder = kept.extract(device.id);
-        shelf.slots.push_back({.device = device, .holder = holder ? holder.mapped().holder : 0, .fault = {}});
+        shelf.slots.push_back({.device = device,
+                               .holder = holder ? holder.mapped().holder : 0,
+                               .before = holder ? holder.mapped().before : 0,
+                               .fault = {}});
       }
     }
     for (std::size_t i = 0; i < before.size(); ++i) {
@@ -246,25 +257,6 @@ std::map<std::uint32_t, std::string> AllocationCore::to_be_closed(const Request&
   for (const auto& claim : claims_)
     if (claim.group && request.superseded.contains(claim.ticket)) groups.emplace(*claim.group, claim.id);
   return groups;
-}
-
-Result<> AllocationCore::expect_closed(std::string_view resource,
-                                       std::span<const std::vector<std::string>> containers) {
-  std::map<std::uint32_t, std::string> groups;
-  {
-    const std::scoped_lock lock(mutex_);
-    // What is refused in any case opens no node: a VM may be about to.
-    const auto request = examine(resource, containers);
-    if (!request) return fail(request.error());
-    groups = to_be_closed(*request);
-  }
-  for (const auto& [group, id] : groups) {
-    if (check_.is_open(group)) {
-      return fail(Errc::refused,
-                  fmt::format("{}: /dev/vfio/{} is open: who had it before has not let go yet", id, group));
-    }
-  }
-  return {};
 }
 
 Result<AllocationCore::Request> AllocationCore::examine(
@@ -320,16 +312,19 @@ Result<AllocationCore::Request> AllocationCore::examine(
 
 Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
                                                       std::span<const std::vector<std::string>> containers) {
-  const auto request = examine(resource, containers);
-  if (!request) return fail(request.error());
-  for (const Ticket ticket : request->superseded) release(ticket);
+  auto request = examine(resource, containers);
+  if (!request) return fail(std::move(request).error());
   const auto& shelf = shelves_[request->shelf];
-  Grant grant{.ticket = ++last_ticket_, .env_name = env_name(shelf.env_prefix, shelf.name), .containers = {}};
+  Grant grant{.ticket = ++last_ticket_,
+              .env_name = env_name(shelf.env_prefix, shelf.name),
+              .containers = {},
+              .superseded = {},
+              .groups = to_be_closed(*request)};
+  grant.superseded = std::move(request->superseded);
   for (const auto& slots : request->containers) {
     auto& devices = grant.containers.emplace_back();
     for (auto* const slot : slots) {
-      slot->holder = grant.ticket;
-      mark_stale(slot->device.iommu_group);
+      slot->before = std::exchange(slot->holder, grant.ticket);
       devices.push_back(slot->device);
     }
   }
@@ -337,59 +332,105 @@ Result<AllocationCore::Grant> AllocationCore::reserve(std::string_view resource,
   return grant;
 }
 
+/// To ask whether a group is open takes another thread's time more than ours: it looks while we do.
+AllocationCore::HostAnswer AllocationCore::ask_host(const Grant& grant) const {
+  std::vector<std::function<bool()>> answers;
+  answers.reserve(grant.groups.size());
+  for (const auto& [group, id] : grant.groups) answers.push_back(check_.ask_whether_open(group));
+
+  HostAnswer found;
+  for (const auto& devices : grant.containers) {
+    std::vector<std::vector<std::string>> nodes;
+    for (const auto& device : devices) {
+      auto now = check_.nodes_now(device);
+      if (now) {
+        nodes.push_back(std::move(*now));
+      } else if (!found.error) {
+        found.error = std::move(now).error();
+        found.faulty = device.id;
+        found.fault = found.error->message;
+      }
+    }
+    nodes.push_back(check_.shared_nodes(devices));
+    found.allocations.push_back(allocation(grant.env_name, devices, nodes));
+  }
+  if (found.error) found.error = std::move(*found.error).during(found.faulty);
+  auto answer = answers.begin();
+  for (const auto& [group, id] : grant.groups) {
+    if (!(*answer++)()) continue;
+    found.open.insert(group);
+    if (!found.error)
+      found.error = Error{.code = make_error_code(Errc::refused),
+                          .message = fmt::format("{}: {}", id, still_open(group)),
+                          .hint = {}};
+  }
+  return found;
+}
+
+void AllocationCore::commit(const Grant& grant) {
+  pending_.erase(grant.ticket);
+  for (auto& shelf : shelves_) {
+    for (auto& slot : shelf.slots) {
+      if (slot.holder == grant.ticket) {
+        if (std::exchange(slot.before, 0) == 0) mark_stale(slot.device.iommu_group);
+      } else if (grant.superseded.contains(slot.holder)) {
+        voided_[slot.device.id] = grant.ticket;
+      }
+    }
+  }
+  for (const Ticket ticket : grant.superseded) release(ticket);
+  for (const auto& [group, id] : grant.groups) forget_open(group);
+  renew(grant.ticket);
+}
+
+void AllocationCore::give_up(const Grant& grant, const HostAnswer& found) {
+  pending_.erase(grant.ticket);
+  for (auto& shelf : shelves_) {
+    for (auto& slot : shelf.slots) {
+      if (slot.device.id == found.faulty) {
+        slot.fault = found.fault;
+        shelf.stale = true;
+      }
+      if (slot.holder != grant.ticket) continue;
+      slot.holder = std::exchange(slot.before, 0);
+      mark_stale(slot.device.iommu_group);  // it may have been listed as allocated
+    }
+  }
+  for (const auto group : found.open) {
+    left_open_.insert(group);
+    mark_stale(group);
+  }
+}
+
 Result<std::vector<Allocation>> AllocationCore::allocate(
     std::string_view resource, std::span<const std::vector<std::string>> containers) {
   const auto during = [&] { return fmt::format("allocate {}", resource); };
-  if (auto closed = expect_closed(resource, containers); !closed)
-    return fail(std::move(closed).error().during(during()));
   Grant grant;
   {
     const std::scoped_lock lock(mutex_);
+    // What is refused in any case opens no node: a VM may be about to.
     auto reserved = reserve(resource, containers);
     if (!reserved) return fail(std::move(reserved).error().during(during()));
     grant = std::move(*reserved);
   }
 
   // The host is asked under no lock: the group is reserved meanwhile, and a slow answer delays nobody else.
-  std::vector<Allocation> answers;
-  std::optional<Error> error;
-  std::string faulty;
-  for (const auto& devices : grant.containers) {
-    std::vector<std::vector<std::string>> nodes;
-    for (const auto& device : devices) {
-      auto now = check_.nodes_now(device);
-      if (!now) {
-        error = std::move(now).error();
-        faulty = device.id;
-        break;
-      }
-      nodes.push_back(std::move(*now));
-    }
-    if (error) break;
-    nodes.push_back(check_.shared_nodes(devices));
-    answers.push_back(allocation(grant.env_name, devices, nodes));
-  }
+  auto found = ask_host(grant);
 
   News news;
   {
     const std::scoped_lock lock(mutex_);
-    pending_.erase(grant.ticket);
-    if (error) {
-      release(grant.ticket);
-      for (auto& shelf : shelves_)
-        if (auto* const slot = find_slot(shelf, faulty)) {
-          slot->fault = error->message;
-          shelf.stale = true;
-        }
+    if (found.error) {
+      give_up(grant, found);
     } else {
-      renew(grant.ticket);
+      commit(grant);
     }
     news = publish();
   }
   tell(news);
-  if (!error) return answers;
-  if (listener_.doubted) listener_.doubted();
-  return fail(std::move(*error).during(faulty).during(during()));
+  if (!found.error) return std::move(found.allocations);
+  if (!found.faulty.empty() && listener_.doubted) listener_.doubted();
+  return fail(std::move(*found.error).during(during()));
 }
 
 Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resource,
@@ -412,7 +453,17 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
   return preferred_allocation(candidates, available, must_include, size, placement_);
 }
 
-std::set<std::uint32_t> AllocationCore::open_groups(std::span<const Holding> held, Ticket settled) const {
+/// What a request that is not answered yet has, or would lose.
+std::set<AllocationCore::Ticket> AllocationCore::being_decided() const {
+  std::set<Ticket> tickets = pending_;
+  for (const auto& shelf : shelves_)
+    for (const auto& slot : shelf.slots)
+      if (slot.before != 0) tickets.insert(slot.before);
+  return tickets;
+}
+
+std::map<std::uint32_t, bool> AllocationCore::ask_released(std::span<const Holding> held,
+                                                           Ticket settled) const {
   const auto listed = [&](std::string_view resource, const std::string& id) {
     return std::ranges::any_of(held, [&](const Holding& holding) {
       return holding.resource == resource && std::ranges::find(holding.ids, id) != holding.ids.end();
@@ -421,84 +472,115 @@ std::set<std::uint32_t> AllocationCore::open_groups(std::span<const Holding> hel
   std::set<std::uint32_t> groups;
   {
     const std::scoped_lock lock(mutex_);
+    groups = left_open_;
+    const auto undecided = being_decided();
+    std::set<std::uint32_t> not_ours;
     for (const auto& shelf : shelves_) {
       for (const auto& slot : shelf.slots) {
+        if (slot.holder == 0) continue;
         // A younger one's pod may be starting: the node is its VM's to open.
-        if (slot.holder != 0 && slot.holder <= settled && !pending_.contains(slot.holder) &&
-            !listed(shelf.name.text(), slot.device.id))
-          groups.insert(slot.device.iommu_group);
+        const bool over = slot.holder <= settled && !undecided.contains(slot.holder) &&
+                          !listed(shelf.name.text(), slot.device.id);
+        (over ? groups : not_ours).insert(slot.device.iommu_group);
       }
     }
-    for (const auto& claim : claims_)
-      if (claim.group && claim.ticket <= settled && !listed(claim.resource, claim.id))
-        groups.insert(*claim.group);
+    for (const auto& claim : claims_) {
+      if (!claim.group) continue;
+      const bool over = claim.ticket <= settled && !listed(claim.resource, claim.id);
+      (over ? groups : not_ours).insert(*claim.group);
+    }
+    for (const auto group : not_ours) groups.erase(group);
   }
-  std::erase_if(groups, [&](std::uint32_t group) { return !check_.is_open(group); });
-  return groups;
+  std::vector<std::pair<std::uint32_t, std::function<bool()>>> answers;
+  answers.reserve(groups.size());
+  for (const auto group : groups) answers.emplace_back(group, check_.ask_whether_open(group));
+  std::map<std::uint32_t, bool> open;
+  for (const auto& [group, answer] : answers) open.emplace(group, answer());
+  return open;
 }
 
-void AllocationCore::reconcile(std::span<const Holding> held, Ticket settled) {
+/// Whether a container had devices before they came to whom they have come to since `asked`.
+bool AllocationCore::is_older(const Holding& holding, Ticket asked) const {
+  const auto shelf = find_shelf(holding.resource);
+  return std::ranges::any_of(holding.ids, [&](const std::string& id) {
+    const auto voided = voided_.find(id);
+    const auto* const slot = shelf ? find_slot(shelves_[*shelf], id) : nullptr;
+    return (voided != voided_.end() && voided->second > asked) || (slot != nullptr && slot->holder > asked);
+  });
+}
+
+/// Allocates what is held and nobody has, and says whose is held.
+std::set<AllocationCore::Ticket> AllocationCore::adopt(std::span<const Holding> held, const Groups& groups,
+                                                       Ticket asked) {
+  std::set<Ticket> kept;
+  for (const auto& holding : held) {
+    if (is_older(holding, asked)) continue;
+    const auto shelf = find_shelf(holding.resource);
+    const Ticket ticket = last_ticket_ + 1;  // for all of a container
+    for (const auto& id : holding.ids) {
+      if (auto* const slot = shelf ? find_slot(shelves_[*shelf], id) : nullptr; slot != nullptr) {
+        if (slot->holder == 0) {
+          slot->holder = ticket;
+          mark_stale(slot->device.iommu_group);
+        }
+        kept.insert(slot->holder);
+        continue;
+      }
+      const auto known = std::ranges::find_if(
+          claims_, [&](const Claim& one) { return one.resource == holding.resource && one.id == id; });
+      if (known != claims_.end()) {
+        kept.insert(known->ticket);
+        continue;
+      }
+      Claim claim{.resource = holding.resource, .id = id, .ticket = ticket, .group = {}};
+      if (const auto group = groups.find({holding.resource, id}); group != groups.end()) {
+        claim.group = group->second;
+        mark_stale(group->second);
+      }
+      claims_.push_back(std::move(claim));
+      kept.insert(ticket);
+    }
+    if (kept.contains(ticket)) last_ticket_ = ticket;
+  }
+  return kept;
+}
+
+void AllocationCore::reconcile(std::span<const Holding> held, const ListTime& time) {
   const auto groups = ask_groups(held);
-  const auto open = open_groups(held, settled);
+  const auto asked_open = ask_released(held, time.settled);
+  const auto was_found = [&](std::uint32_t group, bool open) {
+    const auto answer = asked_open.find(group);
+    return answer != asked_open.end() && answer->second == open;
+  };
   News news;
   {
     const std::scoped_lock lock(mutex_);
-    struct Adopted {
-      std::vector<Slot*> slots;
-      std::vector<Claim> claims;
+    const auto named = adopt(held, groups, time.asked);
+    const auto undecided = being_decided();
+    const auto is_lost = [&](Ticket ticket) {
+      return ticket != 0 && ticket <= time.settled && !named.contains(ticket) && !undecided.contains(ticket);
     };
-    std::set<Ticket> kept = pending_;
-    std::vector<Adopted> adopted;
-    for (const auto& holding : held) {
-      const auto shelf = find_shelf(holding.resource);
-      auto& found = adopted.emplace_back();
-      for (const auto& id : holding.ids) {
-        auto* const slot = shelf ? find_slot(shelves_[*shelf], id) : nullptr;
-        if (slot == nullptr) {
-          const auto known = std::ranges::find_if(
-              claims_, [&](const Claim& one) { return one.resource == holding.resource && one.id == id; });
-          const auto group = groups.find({holding.resource, id});
-          if (known != claims_.end()) {
-            kept.insert(known->ticket);
-          } else {
-            found.claims.push_back(
-                {.resource = holding.resource,
-                 .id = id,
-                 .group = group == groups.end() ? std::nullopt : std::optional(group->second)});
-          }
-        } else if (slot->holder != 0) {
-          kept.insert(slot->holder);
-        } else {
-          found.slots.push_back(slot);
-        }
+    for (const auto& [group, open] : asked_open)
+      if (!open) forget_open(group);
+    std::map<Ticket, bool> lost;  // whether all groups of it were found closed
+    for (const auto& shelf : shelves_) {
+      for (const auto& slot : shelf.slots) {
+        const auto group = slot.device.iommu_group;
+        if (named.contains(slot.holder)) forget_open(group);
+        if (!is_lost(slot.holder)) continue;
+        auto& closed = lost.emplace(slot.holder, true).first->second;
+        closed = closed && was_found(group, false);
+        if (was_found(group, true) && left_open_.insert(group).second) mark_stale(group);
       }
     }
-    for (const auto& shelf : shelves_)
-      for (const auto& slot : shelf.slots)
-        if (open.contains(slot.device.iommu_group)) kept.insert(slot.holder);
-    for (const auto& claim : claims_)
-      if (claim.group && open.contains(*claim.group)) kept.insert(claim.ticket);
-    std::set<Ticket> over;
-    for (const auto& shelf : shelves_)
-      for (const auto& slot : shelf.slots)
-        if (slot.holder != 0 && slot.holder <= settled && !kept.contains(slot.holder))
-          over.insert(slot.holder);
-    for (const auto& claim : claims_)
-      if (claim.ticket <= settled && !kept.contains(claim.ticket)) over.insert(claim.ticket);
-    for (const Ticket ticket : over) release(ticket);
-    for (auto& [slots, claims] : adopted) {
-      if (slots.empty() && claims.empty()) continue;
-      ++last_ticket_;
-      for (auto* const slot : slots) {
-        slot->holder = last_ticket_;
-        mark_stale(slot->device.iommu_group);
-      }
-      for (auto& claim : claims) {
-        claim.ticket = last_ticket_;
-        if (claim.group) mark_stale(*claim.group);
-        claims_.push_back(std::move(claim));
-      }
+    for (const auto& claim : claims_) {
+      if (!is_lost(claim.ticket)) continue;
+      auto& closed = lost.emplace(claim.ticket, true).first->second;
+      closed = closed && (!claim.group || was_found(*claim.group, false));
     }
+    for (const auto& [ticket, closed] : lost)
+      if (closed) release(ticket);
+    std::erase_if(voided_, [&](const auto& one) { return one.second <= time.asked; });
     news = publish();
   }
   tell(news);
@@ -527,6 +609,10 @@ void AllocationCore::release(Ticket ticket) {
   });
 }
 
+void AllocationCore::forget_open(std::uint32_t group) {
+  if (left_open_.erase(group) != 0) mark_stale(group);
+}
+
 void AllocationCore::mark_stale(std::uint32_t group) {
   for (auto& shelf : shelves_) {
     shelf.stale = shelf.stale || std::ranges::any_of(shelf.slots, [&](const Slot& slot) {
@@ -536,6 +622,8 @@ void AllocationCore::mark_stale(std::uint32_t group) {
 }
 
 AllocationCore::News AllocationCore::publish() {
+  if (snapshot_->resources.size() == shelves_.size() && std::ranges::none_of(shelves_, &Shelf::stale))
+    return {};
   for (auto& shelf : shelves_)
     std::erase_if(shelf.slots, [](const Slot& slot) { return slot.gone && slot.holder == 0; });
 
@@ -551,7 +639,7 @@ AllocationCore::News AllocationCore::publish() {
       continue;
     }
     shelves_[i].stale = false;
-    auto listed = list(shelves_[i], held);
+    auto listed = list(shelves_[i], held, left_open_);
     to_send[i] = old == nullptr || !looks_the_same(*old, listed);
     const bool unchanged = old != nullptr && *old == listed;
     same = same && unchanged;

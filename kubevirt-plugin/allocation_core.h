@@ -7,7 +7,8 @@
 // Unhealthy in every list, whatever their resource, and refused to others. The kubelet never says that a
 // device came free: that is learnt from pod resources (reconcile()), or from the kubelet giving the same
 // device out again. Neither counts while the group is still open, where its node can be asked: the kubelet
-// forgets a pod that is removed by force, or a static one, before its VM has ended.
+// forgets a pod that is removed by force, or a static one, before its VM has ended. What is found open so is
+// Unhealthy until it is closed.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,13 @@ class AllocationCore {
   /// A point in the order of allocations; 0 is before the first.
   using Ticket = std::uint64_t;
 
+  /// The time of a list of pod resources.
+  struct ListTime {
+    Ticket asked = 0;  ///< ticket() of before it was asked for
+    /// The same of the list that came before it; 0: nothing counts as released yet.
+    Ticket settled = 0;
+  };
+
   /// Called from the thread that caused it, under no lock. It may come late: look again, do not count.
   struct Listener {
     std::function<void()> changed;  ///< there is a new snapshot
@@ -83,8 +91,9 @@ class AllocationCore {
   /// a whole, since a container's devices come free together.
   ///
   /// Errors name the ID and the reason. Errc::not_found: no such resource or device. Errc::usage: nothing
-  /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held or open. DeviceCheck's error:
-  /// it is not what was offered any more; it is listed Unhealthy from then on.
+  /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held or open; what is open is
+  /// Unhealthy until reconcile() or another request finds it closed. DeviceCheck's error: it is not what was
+  /// offered any more; it is listed Unhealthy from then on.
   Result<std::vector<Allocation>> allocate(std::string_view resource,
                                            std::span<const std::vector<std::string>> containers);
 
@@ -95,19 +104,21 @@ class AllocationCore {
   /// The last allocation so far.
   Ticket ticket() const;
 
-  /// Makes allocations what the kubelet says is held: those up to `settled` of which it names no device are
-  /// released, unless a process has one's group open; devices that it names and nobody has are taken to be
-  /// allocated. The kubelet lists a pod a little after its Allocate: `settled` is a ticket() of before the
-  /// list that came before this one.
+  /// Makes allocations what the kubelet says is held: those up to `time.settled` of which it names no device
+  /// are released, unless a process has one's group open; devices that it names and nobody has are taken to
+  /// be allocated, save those of a container whose devices have been given anew since it was asked. The
+  /// kubelet lists a pod a little after its Allocate: so what one list does not name may be too new for it,
+  /// and what is older than the list before it is not.
   ///
   /// What it names and no list has (offered under another name before, or not fit to be offered now) holds
   /// its IOMMU group all the same: its other devices are Unhealthy and given to nobody until it is released.
-  void reconcile(std::span<const Holding> held, Ticket settled);
+  void reconcile(std::span<const Holding> held, const ListTime& time);
 
  private:
   struct Slot {
     OfferedDevice device;
     Ticket holder = 0;  // 0: free
+    Ticket before = 0;  // who has it for as long as the holder is pending, or again when that fails
     std::string fault;  // what allocate() found
     bool gone = false;  // held, and not to be had on the host any more: goes when it is released
   };
@@ -138,6 +149,15 @@ class AllocationCore {
     Ticket ticket = 0;
     std::string env_name;
     std::vector<std::vector<OfferedDevice>> containers;
+    std::set<Ticket> superseded;
+    std::map<std::uint32_t, std::string> groups;  // which must not be open, each with a device of it
+  };
+  struct HostAnswer {
+    std::vector<Allocation> allocations;
+    std::optional<Error> error;    // then there are none
+    std::string faulty;            // is not what was offered any more
+    std::string fault;             // but this
+    std::set<std::uint32_t> open;  // of the grant's groups
   };
   struct News {
     bool snapshot = false;  // there is another one
@@ -146,8 +166,9 @@ class AllocationCore {
 
   // Without mutex_: these ask the host.
   Groups ask_groups(std::span<const Holding> held) const;
-  Result<> expect_closed(std::string_view resource, std::span<const std::vector<std::string>> containers);
-  std::set<std::uint32_t> open_groups(std::span<const Holding> held, Ticket settled) const;
+  HostAnswer ask_host(const Grant& grant) const;
+  /// Of the groups of what may have been released: whether each is open.
+  std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, Ticket settled) const;
 
   // All of these want mutex_ held, save tell().
   Result<std::size_t> find_shelf(std::string_view resource) const;
@@ -155,7 +176,13 @@ class AllocationCore {
   /// Each with a device of it.
   std::map<std::uint32_t, std::string> to_be_closed(const Request& request) const;
   Result<Grant> reserve(std::string_view resource, std::span<const std::vector<std::string>> containers);
+  void commit(const Grant& grant);
+  void give_up(const Grant& grant, const HostAnswer& found);
   void take_up_claims(const Groups& groups);
+  std::set<Ticket> adopt(std::span<const Holding> held, const Groups& groups, Ticket asked);
+  bool is_older(const Holding& holding, Ticket asked) const;
+  std::set<Ticket> being_decided() const;
+  void forget_open(std::uint32_t group);
   const Claim* claim_on(std::uint32_t group) const;
   void renew(Ticket ticket);
   void release(Ticket ticket);
@@ -172,7 +199,9 @@ class AllocationCore {
   std::vector<Shelf> shelves_;  // only grows
   std::vector<Claim> claims_;
   std::vector<Watcher> watchers_;
-  std::set<Ticket> pending_;  // reserved while the host is being asked
+  std::set<Ticket> pending_;           // reserved while the host is being asked
+  std::set<std::uint32_t> left_open_;  // groups that are open, and the kubelet knows of no pod that has them
+  std::map<std::string, Ticket> voided_;  // by ID: lost its allocation to the one of that ticket
   std::shared_ptr<const Snapshot> snapshot_;
   Ticket last_ticket_ = 0;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,8 +37,9 @@ class DeviceCheck {
   virtual std::optional<std::uint32_t> group_of(std::string_view id) const = 0;
 
   /// Whether a process has the IOMMU group open, as a VM's has for as long as it lives. False, too, where
-  /// that cannot be learnt.
-  virtual bool is_open(std::uint32_t group) const = 0;
+  /// that cannot be learnt. It is asked from here on and answered when the result is called: once, and while
+  /// this lives. The host may be asked for other things meanwhile.
+  virtual std::function<bool()> ask_whether_open(std::uint32_t group) const = 0;
 };
 
 }  // namespace ferry

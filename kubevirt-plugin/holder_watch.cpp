@@ -65,6 +65,10 @@ void HolderWatch::kubelet_is_there() {
   }
 }
 
+void HolderWatch::kubelet_is_gone() {
+  releases_from_ = Clock::time_point::max();
+}
+
 void HolderWatch::snapshot_changed() {
   if (!known_ || learning_) return;
   const bool wanted = core_.snapshot()->awaits_release;
@@ -80,6 +84,7 @@ void HolderWatch::ask() {
   loop_.cancel(timer_);
   waits_ = false;
   asked_at_ = core_.ticket();
+  asked_when_ = Clock::now();
   auto connection = connect_pod_resources(host_, settings_.socket);
   if (!connection) return answered(fail(std::move(connection).error()));
   std::optional<UniqueFd>& socket = *connection;
@@ -104,7 +109,8 @@ void HolderWatch::answered(Result<std::vector<PodDevice>> listed) {
   call_.reset();
   if (listed) {
     const auto before = std::exchange(settled_, asked_at_);
-    core_.reconcile(holdings_of(std::move(*listed)), Clock::now() < releases_from_ ? 0 : before);
+    core_.reconcile(holdings_of(std::move(*listed)),
+                    {.asked = asked_at_, .settled = asked_when_ < releases_from_ ? 0 : before});
     learning_ = false;
     if (!std::exchange(known_, true)) {
       loop_.cancel(patience_timer_);

@@ -47,8 +47,11 @@ class HolderWatch {
   /// when that takes too long. That neither socket is there is an answer at the start, and then only: no
   /// kubelet has given anything out.
   void begin();
-  /// A kubelet has begun to read our lists: what it remembers from before is learnt.
+  /// A kubelet has begun to read our lists: what it remembers from before is learnt. From here it settles.
   void kubelet_is_there();
+  /// Nobody reads our lists any more. Who answers from now on may be a kubelet that has just started, and
+  /// does so before it reads them: nothing counts as released until one is there and has settled.
+  void kubelet_is_gone();
   /// The core has another snapshot.
   void snapshot_changed();
 
@@ -75,8 +78,9 @@ class HolderWatch {
   bool waits_ = false;  // a timer is set
   EventLoop::Timer timer_;
   std::unique_ptr<PodListCall> call_;
-  EventLoop::Clock::time_point releases_from_;
-  bool once_more_ = false;               // when the call is over
+  EventLoop::Clock::time_point releases_from_ = EventLoop::Clock::time_point::max();
+  bool once_more_ = false;  // when the call is over
+  EventLoop::Clock::time_point asked_when_;
   AllocationCore::Ticket asked_at_ = 0;  // the last allocation before the list that is on its way
   AllocationCore::Ticket settled_ = 0;   // and before the one that came last
 };

@@ -35,6 +35,8 @@ namespace {
 constexpr auto kSettle = std::chrono::milliseconds(50);
 // After a scan or a socket that failed, when no news of the host brings the next try sooner.
 constexpr auto kAfterFailure = std::chrono::seconds(10);
+// A pod with many devices, or many pods at once, change what is offered with each of them.
+constexpr auto kTogether = std::chrono::milliseconds(20);
 // Until what was begun is over, and its memory can go.
 constexpr auto kCalm = std::chrono::milliseconds(300);
 // For what raises no event: counters of errors, types of virtual functions.
@@ -281,15 +283,15 @@ class Plugin {
 
   void registrations_changed() {
     const bool there = !transport_->registered().empty();
-    if (there && !std::exchange(kubelet_is_there_, there)) holders_.kubelet_is_there();
-    kubelet_is_there_ = there;
+    if (std::exchange(kubelet_is_there_, there) != there)
+      there ? holders_.kubelet_is_there() : holders_.kubelet_is_gone();
     publish_soon();
   }
 
-  /// Written once for all that has happened in this round of the loop.
+  /// At once, and then once for all that happens within kTogether.
   void publish_soon() {
     if (std::exchange(publish_waits_, true)) return;
-    loop_.at(EventLoop::Clock::now(), [this] {
+    loop_.at(std::max(EventLoop::Clock::now(), published_at_ + kTogether), [this] {
       publish_waits_ = false;
       drop_memory_soon();
       const auto content = offered_json(*core_.snapshot(), transport_->registered(), not_offered_, followed_);
@@ -297,6 +299,7 @@ class Plugin {
       if (auto written = host_.write_file(options_.offered_file, content); !written)
         return spdlog::error("{}", written.error().message);
       published_ = content;
+      published_at_ = EventLoop::Clock::now();
     });
   }
 
@@ -317,6 +320,7 @@ class Plugin {
   EventLoop::Timer scan_timer_;
   bool publish_waits_ = false;
   std::string published_;
+  EventLoop::Clock::time_point published_at_;
   EventLoop::Timer memory_timer_;
   std::optional<Uevents> uevents_;
   std::optional<DirectoryWatch> nodes_;

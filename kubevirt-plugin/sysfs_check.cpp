@@ -31,26 +31,38 @@ std::filesystem::path sysfs_path_of(const OfferedDevice& offered) {
          offered.host_name();
 }
 
-Result<GroupMember> read_member(const HostDirectory& directory, const PciAddress& address,
-                                const OfferRules& rules) {
+/// Its own driver; absent: none.
+Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
   auto driver = directory.link_name("driver");
-  if (!driver && !is_gone(driver.error())) return fail(std::move(driver).error());
-  const auto vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
+  if (driver) return std::move(*driver);
+  if (is_gone(driver.error())) return std::nullopt;
+  return fail(std::move(driver).error());
+}
+
+/// `own_nodes`: the functions' own nodes are of use. Without them a function that its driver speaks for is
+/// asked for nothing else.
+GroupMember read_member(const HostDirectory& directory, const PciAddress& address, const OfferRules& rules,
+                        std::optional<std::string> driver, bool own_nodes) {
   PciFunction function;
-  if (driver) function.driver = *driver;
-  function.vfio_devices = vfio_devices;
+  function.driver = std::move(driver);
+  if (own_nodes || blocks_viability(function))
+    function.vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
   GroupMember member{.address = address,
-                     .driver = driver.value_or(""),
+                     .driver = function.driver.value_or(""),
                      .usable = !blocks_viability(function),
                      .vfio_device = {}};
-  if (!vfio_devices.empty() && is_vendor(directory.read_attribute("vendor"), rules))
-    member.vfio_device = vfio_devices.front();
+  if (own_nodes && !function.vfio_devices.empty() && is_vendor(directory.read_attribute("vendor"), rules))
+    member.vfio_device = function.vfio_devices.front();
   return member;
 }
 
-/// The members of a group with as few reads as will do: a scan reads far more of each. `own` is open.
+/// The members of a group with as few reads as will do: a scan reads far more of each. `own` is open, and its
+/// driver known.
 Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedDevice& offered,
-                                              const HostDirectory& own, const OfferRules& rules) {
+                                              const HostDirectory& own,
+                                              const std::optional<std::string>& own_driver,
+                                              const OfferRules& rules) {
+  const bool own_nodes = host.exists("dev/iommu");
   auto names = host.list(fmt::format("sys/kernel/iommu_groups/{}/devices", offered.iommu_group));
   if (!names) return fail(std::move(names).error());
   std::vector<GroupMember> members;
@@ -59,17 +71,20 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
     if (!address) continue;
     const bool is_own = name == offered.host_name();
     std::optional<HostDirectory> others;
+    std::optional<std::string> driver = own_driver;
     if (!is_own) {
       auto opened = HostDirectory::open(host, sysfs_path(*address));
       if (!opened && is_gone(opened.error())) continue;
       if (!opened) return fail(std::move(opened).error());
       others = std::move(*opened);
+      auto read = read_driver(*others);
+      if (!read) return fail(std::move(read).error());
+      driver = std::move(*read);
     }
-    auto member = read_member(others ? *others : own, *address, rules);
-    if (!member) return fail(std::move(member).error());
+    auto member = read_member(others ? *others : own, *address, rules, std::move(driver), own_nodes);
     // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
-    if (is_own && offered.kind == DeviceKind::vendor_vgpu) member->usable = true;
-    members.push_back(std::move(*member));
+    if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
+    members.push_back(std::move(member));
   }
   std::sort(members.begin(), members.end(),
             [](const GroupMember& a, const GroupMember& b) { return a.address < b.address; });
@@ -175,14 +190,16 @@ Result<std::vector<std::string>> SysfsCheck::nodes_now(const OfferedDevice& offe
           expect("its IOMMU group", directory->link_name("iommu_group"), std::to_string(offered.iommu_group));
       !same)
     return fail(std::move(same).error());
-  if (!offered.driver.empty()) {
-    if (auto same = expect("its driver", directory->link_name("driver"), offered.driver); !same)
-      return fail(std::move(same).error());
+  auto driver = read_driver(*directory);
+  if (!driver) return fail(std::move(driver).error());
+  if (!offered.driver.empty() && driver->value_or("none") != offered.driver) {
+    return fail(Errc::differs,
+                fmt::format("its driver is {} now and was {}", driver->value_or("none"), offered.driver));
   }
 
   std::vector<GroupMember> members;
   if (offered.kind != DeviceKind::mediated_device) {
-    auto read = read_members(host_, offered, *directory, rules_);
+    auto read = read_members(host_, offered, *directory, *driver, rules_);
     if (!read) return fail(std::move(read).error());
     members = std::move(*read);
     if (auto problem = group_problem(offered.iommu_group, members); !problem.empty())
@@ -226,8 +243,8 @@ std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
   return host_.exists(fmt::format("sys/kernel/iommu_groups/{}", *number)) ? number : std::nullopt;
 }
 
-bool SysfsCheck::is_open(std::uint32_t group) const {
-  return probe_.is_open(group);
+std::function<bool()> SysfsCheck::ask_whether_open(std::uint32_t group) const {
+  return probe_.ask(group);
 }
 
 }  // namespace ferry

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,7 +27,7 @@ class SysfsCheck final : public DeviceCheck {
   std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const override;
   std::optional<std::uint32_t> group_of(std::string_view id) const override;
   /// Opens its node for a moment (OpenProbe): only of a group that no VM is about to open.
-  bool is_open(std::uint32_t group) const override;
+  std::function<bool()> ask_whether_open(std::uint32_t group) const override;
 
  private:
   const HostFs& host_;

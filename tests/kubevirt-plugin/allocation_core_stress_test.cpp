@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever happens to a core, at once with everything else: allocations, rescans, hot-unplug, a kubelet that
-// restarts and says anew who holds what, requests for a group that another pod has. Meant for
-// ThreadSanitizer, and true without it. The test keeps its own account of who has which group, as the
-// hardware would.
+// restarts and says anew who holds what, requests for a group that another pod has, VMs that outlive their
+// pods. Meant for ThreadSanitizer, and true without it. The test keeps its own account of who has which
+// group, as the hardware would.
 //
 // Two events meet when one begins while the other is on its way. Nothing makes them: two threads for each
 // event start at once, a thousand times, in an order and with pauses that chance makes from fixed seeds, and
@@ -29,9 +29,9 @@ namespace {
 constexpr std::size_t kGroups = 4;
 constexpr int kInterleavings = 1000;
 
-enum Event : std::size_t { allocate, rescan, unplug, restart, conflict, kEvents };
-constexpr std::array<const char*, kEvents> kNames = {"allocate", "rescan", "hot-unplug", "kubelet restart",
-                                                     "group conflict"};
+enum Event : std::size_t { allocate, rescan, unplug, restart, conflict, outlive, kEvents };
+constexpr std::array<const char*, kEvents> kNames = {"allocate",        "rescan",         "hot-unplug",
+                                                     "kubelet restart", "group conflict", "outliving VM"};
 
 /// Which events are on their way, and which have met.
 class Meetings {
@@ -86,7 +86,14 @@ class YieldingCheck final : public DeviceCheck {
     const auto dot = id.find('.');
     return dot == std::string_view::npos ? std::nullopt : std::optional<std::uint32_t>(id.front() - '0');
   }
-  bool is_open(std::uint32_t /*group*/) const override { return false; }
+  std::function<bool()> ask_whether_open(std::uint32_t group) const override {
+    return [this, group] {
+      std::this_thread::yield();
+      return open.at(group).load();
+    };
+  }
+
+  std::array<std::atomic<bool>, kGroups> open{};  // by a VM
 
  private:
   mutable std::atomic<unsigned> calls_ = 0;
@@ -157,8 +164,16 @@ class AllocationCoreStress : public testing::Test {
     if (given) {
       ++granted;
       EXPECT_EQ(users.at(group).fetch_add(1), 0) << "group " << group << " has two users";
+      if (event == outlive) {
+        check.open.at(group) = true;
+        kubelet.give_back(id);  // its pod is removed by force
+      }
       for (auto i = random() % 4; i > 0; --i) std::this_thread::yield();
       users.at(group).fetch_sub(1);
+      if (event == outlive) {
+        check.open.at(group) = false;
+        return;
+      }
     } else {
       ++refused;
     }
@@ -169,6 +184,8 @@ class AllocationCoreStress : public testing::Test {
     switch (event) {
       case allocate:
         return pod(random, event, random() % kGroups, 0);
+      case outlive:
+        return pod(random, event, random() % kGroups, static_cast<int>(random() % 2));
       case conflict:  // for the other function of the group that everybody wants
         return pod(random, event, 0, static_cast<int>(random() % 2));
       case rescan: {
@@ -185,7 +202,7 @@ class AllocationCoreStress : public testing::Test {
       case restart: {
         const During during(meetings, event);
         const auto settled = core.ticket();  // of before the list
-        core.reconcile(kubelet.holdings(), settled);
+        core.reconcile(kubelet.holdings(), {.asked = settled, .settled = settled});
         const auto stream = core.watch("nvidia.com/AUDIO", [this] { ++wakes; });
         ASSERT_TRUE(stream);
         while ((*stream)->take() != nullptr) ++lists;
@@ -196,7 +213,7 @@ class AllocationCoreStress : public testing::Test {
     }
   }
 
-  const YieldingCheck check;
+  YieldingCheck check;
   AllocationCore core{check};
   Kubelet kubelet;
   Meetings meetings;
@@ -213,8 +230,8 @@ class AllocationCoreStress : public testing::Test {
 TEST_F(AllocationCoreStress, NeverGivesAGroupToTwoPodsWhateverElseHappens) {
   for (unsigned interleaving = 0; interleaving < kInterleavings; ++interleaving) {
     std::mt19937 order(interleaving);
-    std::vector<Event> events = {allocate, rescan, unplug, restart, conflict,
-                                 allocate, rescan, unplug, restart, conflict};
+    std::vector<Event> events = {allocate, rescan, unplug, restart, conflict, outlive,
+                                 allocate, rescan, unplug, restart, conflict, outlive};
     std::shuffle(events.begin(), events.end(), order);
     std::vector<std::jthread> threads;
     threads.reserve(events.size());
@@ -247,7 +264,7 @@ TEST_F(AllocationCoreStress, NeverGivesAGroupToTwoPodsWhateverElseHappens) {
   EXPECT_GT(lists.load(), 0);
 
   // Nothing is left over.
-  core.reconcile({}, core.ticket());
+  core.reconcile({}, {.asked = core.ticket(), .settled = core.ticket()});
   core.replace(machine());
   for (const auto& resource : core.snapshot()->resources)
     for (const auto& device : resource->devices) EXPECT_EQ(device.reason, "") << device.id;

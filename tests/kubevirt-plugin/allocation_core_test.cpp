@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/allocation_core.h"
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -38,9 +39,9 @@ class TestCheck final : public DeviceCheck {
   }
   std::set<std::uint32_t> open;
   mutable std::vector<std::uint32_t> asked_whether_open;
-  bool is_open(std::uint32_t group) const override {
+  std::function<bool()> ask_whether_open(std::uint32_t group) const override {
     asked_whether_open.push_back(group);
-    return open.contains(group);
+    return [this, group] { return open.contains(group); };
   }
 };
 
@@ -73,6 +74,10 @@ class AllocationCoreTest : public testing::Test {
 
   Result<std::vector<Allocation>> allocate(const std::string& part, const Ids& ids) {
     return core.allocate("nvidia.com/" + part, std::vector<Ids>{ids});
+  }
+  /// By a list that was asked for just now.
+  void reconcile(std::vector<Holding> held, AllocationCore::Ticket settled) {
+    core.reconcile(held, {.asked = core.ticket(), .settled = settled});
   }
   std::string reason(const std::string& id) const {
     for (const auto& resource : core.snapshot()->resources)
@@ -216,7 +221,7 @@ TEST_F(AllocationCoreTest, DoesNotTakeAnothersDeviceForFree) {
 
 TEST_F(AllocationCoreTest, ReleasesWhatNobodyHoldsAnyMore) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_FALSE(allocated("0000:01:00.0"));
   EXPECT_TRUE(allocate("AUDIO", {"0000:01:00.1"}));
 }
@@ -225,7 +230,7 @@ TEST_F(AllocationCoreTest, KeepsWhatIsHeldAndWhatIsTooNewToBeListed) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
   const auto settled = core.ticket();
   ASSERT_TRUE(allocate("CARD", {"0000:02:00.0"}));
-  core.reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, settled);
+  reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, settled);
   EXPECT_TRUE(allocated("0000:01:00.0"));
   EXPECT_TRUE(allocated("0000:02:00.0"));
 }
@@ -234,14 +239,14 @@ TEST_F(AllocationCoreTest, KeepsWhatIsHeldAndWhatIsTooNewToBeListed) {
 TEST_F(AllocationCoreTest, ReleasesNothingThatIsStillOpen) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0", "0000:02:00.0"}));
   check.open = {16};
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_TRUE(allocated("0000:01:00.0")) << "what was given together is released together";
   EXPECT_TRUE(allocated("0000:02:00.0"));
   EXPECT_TRUE(core.snapshot()->awaits_release);
   EXPECT_FALSE(allocate("AUDIO", {"0000:01:00.1"}));
 
   check.open.clear();
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_FALSE(allocated("0000:01:00.0"));
   EXPECT_TRUE(allocate("AUDIO", {"0000:01:00.1"}));
 }
@@ -256,10 +261,64 @@ TEST_F(AllocationCoreTest, GivesNothingOfAGroupThatIsStillOpenThoughTheKubeletDo
       again.error().message,
       "allocate nvidia.com/CARD: 0000:01:00.0: /dev/vfio/15 is open: who had it before has not let go yet");
   EXPECT_TRUE(allocated("0000:01:00.0")) << "it stays with whom it was given to";
-  EXPECT_EQ(reason("0000:01:00.0"), "");
+  EXPECT_EQ(reason("0000:01:00.0"), "/dev/vfio/15 is open: who had it before has not let go yet");
   EXPECT_EQ(doubts, 0) << "the scan was right";
   check.open.clear();
   EXPECT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+}
+
+// It would give it to a pod that cannot have it.
+TEST_F(AllocationCoreTest, ListsUnhealthyWhatTheKubeletHasForgottenAndAVmHasNot) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  check.open = {15};
+  reconcile({}, core.ticket());
+  EXPECT_EQ(reason("0000:01:00.0"), "/dev/vfio/15 is open: who had it before has not let go yet");
+  EXPECT_EQ(reason("0000:01:00.1"), "held back: 0000:01:00.0 of its IOMMU group 15 is allocated");
+  core.replace(machine());
+  EXPECT_NE(reason("0000:01:00.0"), "") << "a scan knows nothing of it";
+  reconcile({{"nvidia.com/CARD", {"0000:01:00.0"}}}, core.ticket());
+  EXPECT_EQ(reason("0000:01:00.0"), "") << "its pod is listed again";
+
+  reconcile({}, core.ticket());
+  EXPECT_NE(reason("0000:01:00.0"), "");
+  check.open.clear();
+  reconcile({}, core.ticket());
+  EXPECT_EQ(reason("0000:01:00.0"), "");
+  EXPECT_FALSE(allocated("0000:01:00.0"));
+}
+
+// A VM from before this process, whose pod the kubelet has forgotten as well.
+TEST_F(AllocationCoreTest, ListsUnhealthyWhatARequestHasFoundOpenUntilItIsClosed) {
+  check.open = {15};
+  EXPECT_EQ(allocate("CARD", {"0000:01:00.0"}).error().code, Errc::refused);
+  for (const char* const id : {"0000:01:00.0", "0000:01:00.1"}) {
+    EXPECT_EQ(reason(id), "/dev/vfio/15 is open: who had it before has not let go yet");
+    EXPECT_FALSE(allocated(id));
+  }
+  EXPECT_TRUE(core.snapshot()->awaits_release) << "so that somebody looks again";
+  reconcile({}, 0);
+  EXPECT_NE(reason("0000:01:00.0"), "");
+  check.open.clear();
+  EXPECT_TRUE(allocate("AUDIO", {"0000:01:00.1"})) << "each request asks anew";
+  EXPECT_EQ(reason("0000:01:00.0"), "held back: 0000:01:00.1 of its IOMMU group 15 is allocated");
+
+  check.open = {16};
+  EXPECT_FALSE(allocate("CARD", {"0000:02:00.0"}));
+  check.open.clear();
+  reconcile({}, 0);
+  EXPECT_EQ(reason("0000:02:00.0"), "");
+}
+
+TEST_F(AllocationCoreTest, LeavesWhatARequestWouldHaveTakenWhenItFails) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0", "0000:02:00.0"}));
+  check.problems["0000:01:00.0"] = "its driver is nouveau now and was vfio-pci";
+  check.while_asked = [&](const std::string& /*id*/) {
+    EXPECT_TRUE(allocated("0000:02:00.0")) << "nothing is taken before it is certain";
+    reconcile({}, core.ticket());
+  };
+  EXPECT_FALSE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_TRUE(allocated("0000:01:00.0"));
+  EXPECT_TRUE(allocated("0000:02:00.0")) << "nor released meanwhile";
 }
 
 TEST_F(AllocationCoreTest, ReleasesNothingForAnotherPodWhileAPartOfItIsOpen) {
@@ -289,25 +348,25 @@ TEST_F(AllocationCoreTest, AsksNotWhetherWhatAVmIsAboutToOpenIsOpen) {
   const auto settled = core.ticket();
   ASSERT_TRUE(allocate("CARD", {"0000:02:00.0"}));
   check.asked_whether_open.clear();
-  core.reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, settled);
+  reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, settled);
   EXPECT_THAT(check.asked_whether_open, IsEmpty()) << "one is listed, the other too young";
-  core.reconcile({}, settled);
+  reconcile({}, settled);
   EXPECT_THAT(check.asked_whether_open, ElementsAre(15));
 }
 
 TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsNotOfferedForAsLongAsItIsOpen) {
   check.groups = {{"0000:01:00.0", 15}};
-  core.reconcile(std::vector<Holding>{{"nvidia.com/FORMER", {"0000:01:00.0"}}}, 0);
+  reconcile(std::vector<Holding>{{"nvidia.com/FORMER", {"0000:01:00.0"}}}, 0);
   check.open = {15};
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_NE(reason("0000:01:00.1"), "");
   check.open.clear();
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_EQ(reason("0000:01:00.1"), "");
 }
 
 TEST_F(AllocationCoreTest, ReleasesNothingWhileTheHostIsAsked) {
-  check.while_asked = [&](const std::string& /*id*/) { core.reconcile({}, core.ticket()); };
+  check.while_asked = [&](const std::string& /*id*/) { reconcile({}, core.ticket()); };
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
   EXPECT_TRUE(allocated("0000:01:00.0"));
 }
@@ -316,24 +375,40 @@ TEST_F(AllocationCoreTest, ReleasesNothingForAListOfBeforeTheAnswer) {
   AllocationCore::Ticket asked = 0;
   check.while_asked = [&](const std::string& /*id*/) { asked = core.ticket(); };
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
-  core.reconcile({}, asked);
+  reconcile({}, asked);
   EXPECT_TRUE(allocated("0000:01:00.0"));
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_FALSE(allocated("0000:01:00.0"));
 }
 
 TEST_F(AllocationCoreTest, AdoptsWhatWasHeldBeforeItsTime) {
-  core.reconcile(
-      std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0", "gone"}}, {"nvidia.com/OTHER", {"x"}}}, 0);
+  reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0", "gone"}}, {"nvidia.com/OTHER", {"x"}}},
+            0);
   EXPECT_TRUE(allocated("0000:01:00.0"));
   EXPECT_EQ(allocate("AUDIO", {"0000:01:00.1"}).error().code, Errc::refused);
+}
+
+// While the list is on its way, the container ends and one of its devices goes to another.
+TEST_F(AllocationCoreTest, AdoptsNothingFromAListThatIsOlderThanAnAllocation) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0", "0000:02:00.0"}));
+  const std::vector<Holding> old = {{"nvidia.com/CARD", {"0000:01:00.0", "0000:02:00.0"}},
+                                    {"nvidia.com/CARD", {"0000:01:00.0"}}};
+  const auto asked = core.ticket();
+  ASSERT_TRUE(allocate("CARD", {"0000:02:00.0"}));
+  core.reconcile(old, {.asked = asked, .settled = 0});
+  EXPECT_FALSE(allocated("0000:01:00.0"));
+  EXPECT_TRUE(allocate("AUDIO", {"0000:01:00.1"})) << "nobody has its card";
+  ASSERT_TRUE(allocate("AUDIO", {"0000:01:00.1"}));
+
+  reconcile({{"nvidia.com/VGPU", {"uuid-1"}}}, 0);
+  EXPECT_TRUE(allocated("uuid-1")) << "what is newer is believed";
 }
 
 // A predecessor gave it out under another name, which this process knows nothing of.
 TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsHeldUnderANameThatIsNotOffered) {
   check.groups = {{"0000:01:00.0", 15}};
   const std::vector<Holding> held = {{"nvidia.com/FORMER", {"0000:01:00.0"}}};
-  core.reconcile(held, 0);
+  reconcile(held, 0);
   for (const char* const id : {"0000:01:00.0", "0000:01:00.1"}) {
     EXPECT_EQ(reason(id), "held back: 0000:01:00.0 of its IOMMU group 15 is allocated as nvidia.com/FORMER");
     EXPECT_FALSE(allocated(id));
@@ -346,11 +421,11 @@ TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsHeldUnderANameThatIsNotOffered) 
   EXPECT_NE(reason("0000:01:00.0"), "") << "a scan changes nothing of it";
 
   const auto settled = core.ticket();
-  core.reconcile(held, settled);
+  reconcile(held, settled);
   EXPECT_NE(reason("0000:01:00.0"), "");
-  core.reconcile({}, 0);
+  reconcile({}, 0);
   EXPECT_NE(reason("0000:01:00.0"), "") << "nothing counts as released yet";
-  core.reconcile({}, settled);
+  reconcile({}, settled);
   EXPECT_EQ(reason("0000:01:00.0"), "");
   EXPECT_TRUE(allocate("CARD", {"0000:01:00.0"}));
 }
@@ -358,12 +433,12 @@ TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsHeldUnderANameThatIsNotOffered) 
 TEST_F(AllocationCoreTest, HoldsWhatWasNotFitToBeOfferedWhenItsHolderWasNamed) {
   check.groups = {{"0000:01:00.0", 15}};
   AllocationCore late(check);
-  late.reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, 0);
+  late.reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, {});
   EXPECT_THAT(late.snapshot()->resources, IsEmpty());
   late.replace(machine());
   EXPECT_TRUE(late.snapshot()->resources.at(0)->devices.at(0).allocated);
   EXPECT_FALSE(late.snapshot()->resources.at(1)->devices.at(0).healthy()) << "its group's audio";
-  late.reconcile({}, late.ticket());
+  late.reconcile({}, {.asked = late.ticket(), .settled = late.ticket()});
   EXPECT_FALSE(late.snapshot()->resources.at(0)->devices.at(0).allocated);
 }
 
@@ -377,7 +452,7 @@ TEST_F(AllocationCoreTest, TakesANumberForOursUnderAResourceThatIsOrWasOursOnly)
   mixed.reconcile(
       std::vector<Holding>{
           {"nvidia.com/gpu", {"70"}}, {"nvidia.com/former", {"15"}}, {"nvidia.com/pgpu", {"16"}}},
-      0);
+      {});
   const auto snapshot = mixed.snapshot();
   EXPECT_FALSE(snapshot->resources.at(0)->devices.at(0).healthy());
   EXPECT_FALSE(snapshot->resources.at(0)->devices.at(1).healthy());
@@ -404,7 +479,7 @@ TEST_F(AllocationCoreTest, KeepsAnAllocatedDeviceListedWhenTheHostLosesIt) {
   EXPECT_NE(reason("0000:01:00.1"), "");
 
   core.replace({});
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_EQ(reason("0000:01:00.0"), "not listed");
 }
 
@@ -429,7 +504,7 @@ TEST_F(AllocationCoreTest, KeepsWhatIsLostWhileAllocatedAndAfter) {
   core.replace({}, std::vector<NotOffered>{{"0000:01:00.0", "off the bus"}});
   EXPECT_EQ(reason("0000:01:00.0"), "off the bus");
   EXPECT_TRUE(allocated("0000:01:00.0"));
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_EQ(reason("0000:01:00.0"), "off the bus") << "still on the host";
   EXPECT_FALSE(allocated("0000:01:00.0"));
 }
@@ -445,7 +520,7 @@ TEST_F(AllocationCoreTest, ListsWhatTheHostHasTakenBackOnlyWhileItIsAllocated) {
   EXPECT_TRUE(core.snapshot()->awaits_release);
   core.replace({}, {}, back);
   EXPECT_EQ(reason("0000:01:00.0"), "its driver is nvidia") << "and after the next scan";
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_EQ(reason("0000:01:00.0"), "not listed");
   EXPECT_FALSE(core.snapshot()->awaits_release);
   core.replace(machine());
@@ -460,7 +535,7 @@ TEST_F(AllocationCoreTest, AwaitsTheReleaseOfWhatIsUnfitThoughItIsNotGone) {
   EXPECT_EQ(reason("0000:01:00.0"), "it has no driver");
   EXPECT_TRUE(allocated("0000:01:00.0"));
   EXPECT_TRUE(core.snapshot()->awaits_release);
-  core.reconcile({}, core.ticket());
+  reconcile({}, core.ticket());
   EXPECT_FALSE(allocated("0000:01:00.0"));
   EXPECT_FALSE(core.snapshot()->awaits_release);
 }

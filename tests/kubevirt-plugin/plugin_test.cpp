@@ -344,6 +344,32 @@ TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
   EXPECT_EQ(kubelet->allocate(kAudio, {"0000:01:00.1"}, true).status, 9) << "FAILED_PRECONDITION";
 }
 
+// A kubelet lists pods as soon as it listens, before it knows them all and long before it reads our lists.
+TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatHasNotComeYet) {
+  options.holders.period = 1ms;
+  options.rules.companions = true;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 1));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+  ASSERT_TRUE(allocatable(kAudio, 0));
+  kubelet->stop();
+
+  constexpr int kManyLists = 100;  // far longer than it takes to publish a release
+  std::atomic<int> lists = 0;
+  std::promise<void> many;
+  kernel.directory("elsewhere");
+  standin::Kubelet young(
+      kernel.root() / "elsewhere",
+      {.pod_resources = (kernel.root() / options.holders.socket).parent_path(), .on_list = [&] {
+         if (lists.fetch_add(1) == kManyLists) many.set_value();
+       }});
+  ASSERT_TRUE(young.start());
+  ASSERT_EQ(many.get_future().wait_for(kPatience), std::future_status::ready);
+  EXPECT_THAT(offered().dump(), testing::HasSubstr("held back: 0000:01:00.0 of its IOMMU group 15"));
+}
+
 TEST_F(PluginTest, EndsWhileAnAllocateWaitsToKnowTheHolders) {
   std::promise<void> leave;
   serve_pods([left = leave.get_future().share()] { left.wait_for(kPatience); });
