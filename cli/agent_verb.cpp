@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `agent --once`: one look at a Node object and the host, without an API server.
+#include <cerrno>
+#include <filesystem>
+#include <unistd.h>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -172,9 +176,59 @@ std::string text_of(const Session& session, const NodeView& view, const NodeStep
   return out;
 }
 
+std::vector<std::string> words_for_the_program(const AgentOptions& options) {
+  std::vector<std::string> out = {"ferry-agent",
+                                  "--host-root",
+                                  options.host_root.string(),
+                                  "--log-level",
+                                  options.log_level,
+                                  "--log-format",
+                                  options.log_format == LogFormat::json ? "json" : "text",
+                                  "--default-vgpu-config",
+                                  options.default_vgpu_config};
+  if (!options.default_workload.empty())
+    out.insert(out.end(), {"--default-workload", options.default_workload});
+  if (options.default_policy) out.insert(out.end(), {"--default-policy", *options.default_policy});
+  for (const std::string& name : options.release) out.insert(out.end(), {"--release", name});
+  out.insert(out.end(), options.others.begin(), options.others.end());
+  return out;
+}
+
+/// Returns only where it cannot be.
+Error become_the_program(const AgentOptions& options) {
+  auto words = words_for_the_program(options);
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::error_code failure;
+  const auto own = std::filesystem::read_symlink("/proc/self/exe", failure);
+  const auto program = own.parent_path() / "ferry-agent";
+  if (!failure) ::execv(program.c_str(), argv.data());
+  Error error = error_from_errno(errno, "start " + program.string());
+  error.hint = "it is installed beside ferry; `ferry agent --once` needs it not";
+  return error;
+}
+
 }  // namespace
 
 ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
+  if (!options.once && !options.node.empty()) {
+    return complain({.code = make_error_code(Errc::usage),
+                     .message = "agent: a Node object from a file is for one look",
+                     .hint = "add --once; without it --node-name says whose Node is asked of the API server"});
+  }
+  if (!options.once) return complain(become_the_program(options));
+  if (!options.others.empty()) {
+    return complain({.code = make_error_code(Errc::usage),
+                     .message = "agent --once: there is no " + options.others.front(),
+                     .hint = "`ferry agent --help` lists what there is"});
+  }
+  if (options.node.empty()) {
+    return complain({.code = make_error_code(Errc::usage),
+                     .message = "agent --once: no Node object is named",
+                     .hint = "--node-file FILE, or - for standard input"});
+  }
   const auto view = view_of(session, options);
   if (!view) return complain(view.error());
   if (auto allowed = session.dry_run ? Result<>() : require_root(session); !allowed)

@@ -273,8 +273,16 @@ class CommandTree {
     CLI::App* agent =
         add_changing_verb(app, "agent", "do what a Node object's labels say, and say what has come of it",
                           [this](const Session& session) { return agent_verb(session, agent_); });
-    agent->add_flag("--once", agent_.once, "one look, without an API server")->required();
-    agent->add_option("--node-file", agent_.node, "the Node object; - is standard input")->required();
+    // What is not known here is ferry-agent's to know.
+    agent->allow_extras();
+    agent->parse_complete_callback([this, agent] {
+      agent_.others = agent->remaining();
+      agent_.host_root = globals_.host_root;
+      agent_.log_level = globals_.log_level;
+      agent_.log_format = globals_.log_format;
+    });
+    agent->add_flag("--once", agent_.once, "one look, without an API server");
+    agent->add_option("--node-file", agent_.node, "with --once: the Node object; - is standard input");
     agent->add_option("--config", agent_.configs,
                       "policies or vGPU profiles, alone or in a ConfigMap; may be repeated");
     CLI::Option* workload =
@@ -297,6 +305,9 @@ class CommandTree {
                     "the gpu-operator's own managers and device plugins for VMs are switched off, although "
                     "it labels the node for them");
     agent->footer(
+        "Without --once it serves the node until SIGTERM, as ferry-agent, whose options `ferry-agent "
+        "--help`\n"
+        "lists: --node-name NAME, --namespace NAME, --config-map NAME, --kubeconfig FILE ...\n"
         "Writes /var/lib/ferry/wanted.json and /run/nvidia/validations; prints the labels, annotations and\n"
         "events that the cluster would be given. 4: NVIDIA's programs serve the node, and nothing is done.");
   }

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "cli/policy_inputs.h"
-#include "cli/stop_on_signal.h"
 #include "cli/verbs.h"
+#include "common/stop_on_signal.h"
 #include "host/node_loop.h"
 #include "host/wanted_file.h"
 

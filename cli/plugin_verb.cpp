@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "cli/stop_on_signal.h"
 #include "cli/verbs.h"
+#include "common/stop_on_signal.h"
 #include "kubevirt-plugin/plugin.h"
 #include "vgpu-dm/type_table.h"
 

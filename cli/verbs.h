@@ -11,6 +11,7 @@
 #include "cli/naming_options.h"
 #include "cli/selection.h"
 #include "cli/session.h"
+#include "common/log.h"
 #include "policy/policy.h"
 #include "vfio/move_apply.h"
 #include "virt/selftest.h"
@@ -106,7 +107,7 @@ ExitStatus plugin_verb(const Session& session, const ServingOptions& serving);
 
 /// As given on the command line.
 struct AgentOptions {
-  bool once = false;                           ///< always, so far
+  bool once = false;                           ///< else it becomes ferry-agent
   std::filesystem::path node;                  ///< a Node object
   std::vector<std::filesystem::path> configs;  ///< policies and vGPU profiles, alone or in ConfigMaps
   std::string default_workload;                ///< empty: none
@@ -114,10 +115,17 @@ struct AgentOptions {
   std::string default_vgpu_config = "default";
   std::vector<std::string> release;  ///< for moves of a workload: release_list()
   bool handed_over = false;          ///< NVIDIA's own programs are switched off, whatever labels say
+  // For ferry-agent.
+  std::vector<std::string> others;  ///< what is not known here
+  std::filesystem::path host_root = "/";
+  std::string log_level;
+  LogFormat log_format = LogFormat::text;
 };
 /// `agent --once`: says what the node's labels ask for in wanted.json, and what the host's own process
 /// answers in status files; prints what it would say to the cluster. Invalid configuration where what is
 /// asked for cannot be; refused where others serve the node.
+///
+/// Without `once` it becomes ferry-agent, and returns only where that cannot be.
 ExitStatus agent_verb(const Session& session, const AgentOptions& options);
 
 /// `kubevirt-cr`: the part of the KubeVirt object that permits what this host offers. Prints, and changes

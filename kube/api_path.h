@@ -21,6 +21,7 @@ struct ApiKind {
 inline constexpr ApiKind kNodes{.api_version = "v1", .kind = "Node", .plural = "nodes"};
 inline constexpr ApiKind kConfigMaps{.api_version = "v1", .kind = "ConfigMap", .plural = "configmaps"};
 inline constexpr ApiKind kPods{.api_version = "v1", .kind = "Pod", .plural = "pods"};
+inline constexpr ApiKind kDaemonSets{.api_version = "apps/v1", .kind = "DaemonSet", .plural = "daemonsets"};
 inline constexpr ApiKind kEvents{.api_version = "v1", .kind = "Event", .plural = "events"};
 inline constexpr ApiKind kLeases{
     .api_version = "coordination.k8s.io/v1", .kind = "Lease", .plural = "leases"};

@@ -46,7 +46,7 @@ Result<const std::string*> CredentialReader::now() {
                     .message = fmt::format("{}: it has more than {} bytes, the limit", what, kMostBytes),
                     .hint = {}});
   }
-  auto text = read_to_end(fd.get(), what);
+  auto text = read_to_end(fd.get(), [&what] { return what; });
   if (!text) return refused(std::move(text).error());
   text_ = std::move(*text);
   read_ = version;

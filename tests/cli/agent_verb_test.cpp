@@ -134,8 +134,8 @@ TEST_F(AgentVerb, TakesDefaults) {
 
 TEST_F(AgentVerb, SaysWhatItCannotUse) {
   const std::string node_file = path("node.yaml");
-  EXPECT_THAT(run_ferry({"agent", "--node-file", node_file}).err, HasSubstr("--once is required"));
-  EXPECT_THAT(run_ferry({"agent", "--once"}).err, HasSubstr("--node-file is required"));
+  EXPECT_THAT(run_ferry({"agent", "--node-file", node_file}).err, HasSubstr("add --once"));
+  EXPECT_THAT(run_ferry({"agent", "--once"}).err, HasSubstr("--node-file FILE"));
   EXPECT_EQ(run_ferry({"agent", "--node-file", node_file}).status, 2);
   EXPECT_EQ(agent({"--default-workload", "vm"}).status, 2);
   EXPECT_EQ(agent({"--default-workload", "container", "--default-policy", "a"}).status, 2);

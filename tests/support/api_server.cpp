@@ -16,7 +16,7 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::array<ApiKind, 5> kKinds = {kNodes, kConfigMaps, kPods, kEvents, kLeases};
+constexpr std::array<ApiKind, 6> kKinds = {kNodes, kConfigMaps, kPods, kEvents, kLeases, kDaemonSets};
 constexpr seconds kBookmarks{60};
 // For an answer to begin, where there is no deadline for the whole: as the transport has it.
 constexpr milliseconds kBegins{30'000};

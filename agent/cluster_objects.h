@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside this room: what concerns us of objects as the API server has them. Pure.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "agent/operands.h"
+#include "agent/two_owners.h"
+#include "common/config_tree.h"
+#include "policy/kubernetes_files.h"
+
+namespace ferry {
+
+/// Its name, labels and annotations; empty where it is not as the API server makes them.
+NodeObject node_object_of(const nlohmann::json& node);
+
+/// The configurations of a ConfigMap: its key config.yaml, or else each key. Their places in messages are
+/// "ConfigMap gpus/policies, config.yaml:12".
+std::vector<ConfigText> configurations_of(const nlohmann::json& config_map);
+
+/// The pods that have not ended.
+std::vector<PodOnNode> pods_of(const std::map<std::string, nlohmann::json>& pods);
+
+std::set<std::string> names_of(const std::map<std::string, nlohmann::json>& objects);
+
+/// A merge patch; null: there is nothing to change.
+nlohmann::json patch_of(const LabelChanges& labels, const LabelChanges& annotations);
+
+}  // namespace ferry

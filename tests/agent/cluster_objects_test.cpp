@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cluster_objects.h"
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Pair;
+
+TEST(ClusterObjects, ANodesWords) {
+  const auto node = node_object_of(json::parse(
+      R"({"metadata":{"name":"n1","labels":{"a":"1","odd":7},"annotations":{"b":"2"}},"spec":{}})"));
+  EXPECT_EQ(node.name, "n1");
+  EXPECT_THAT(node.labels, ElementsAre(Pair("a", "1")));
+  EXPECT_THAT(node.annotations, ElementsAre(Pair("b", "2")));
+}
+
+TEST(ClusterObjects, WhatIsNoObjectSaysNothing) {
+  for (const char* text : {"null", "[]", "7", "{}", R"({"metadata":7})", R"({"metadata":{"labels":[]}})"}) {
+    const json odd = json::parse(text);
+    EXPECT_THAT(node_object_of(odd).labels, IsEmpty()) << text;
+    EXPECT_THAT(configurations_of(odd), IsEmpty()) << text;
+    EXPECT_THAT(pods_of({{"x", odd}}), testing::SizeIs(1)) << "it has not ended, as far as is known";
+  }
+}
+
+std::vector<std::string> files_of(const char* data) {
+  std::vector<std::string> out;
+  const json map = {{"metadata", {{"name", "m"}, {"namespace", "s"}}}, {"data", json::parse(data)}};
+  for (const ConfigText& text : configurations_of(map)) out.push_back(text.file + "=" + text.text);
+  return out;
+}
+
+TEST(ClusterObjects, AConfigMapsConfigurations) {
+  EXPECT_THAT(files_of(R"({"config.yaml":"x","other":"y"})"), ElementsAre("ConfigMap s/m, config.yaml=x"));
+  EXPECT_THAT(files_of(R"({"a.yaml":"x","b.yaml":"y"})"),
+              ElementsAre("ConfigMap s/m, a.yaml=x", "ConfigMap s/m, b.yaml=y"));
+  EXPECT_THAT(files_of("{}"), IsEmpty());
+}
+
+TEST(ClusterObjects, PodsThatHaveNotEnded) {
+  const auto pod = [](const char* phase, const char* owner) {
+    return json{{"metadata", {{"name", "p"}, {"ownerReferences", {{{"kind", owner}, {"name", "d"}}}}}},
+                {"status", {{"phase", phase}}}};
+  };
+  const auto pods = pods_of({{"s/a", pod("Running", "DaemonSet")},
+                             {"s/b", pod("Succeeded", "DaemonSet")},
+                             {"s/c", pod("Failed", "DaemonSet")},
+                             {"s/d", pod("Pending", "Job")}});
+  ASSERT_EQ(pods.size(), 2U);
+  EXPECT_EQ(pods[0].daemon_set, "d");
+  EXPECT_EQ(pods[1].daemon_set, "");
+}
+
+TEST(ClusterObjects, APatchSaysOnlyWhatChanges) {
+  EXPECT_TRUE(patch_of({}, {}).is_null());
+  EXPECT_EQ(patch_of({{"a", "1"}, {"b", std::nullopt}}, {{"c", "2"}}),
+            json::parse(R"({"metadata":{"labels":{"a":"1","b":null},"annotations":{"c":"2"}}})"));
+  EXPECT_EQ(patch_of({}, {{"c", std::nullopt}}), json::parse(R"({"metadata":{"annotations":{"c":null}}})"));
+}
+
+}  // namespace
+}  // namespace ferry
