@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <ranges>
 #include <stdexcept>
 #include <utility>
 
@@ -67,14 +68,13 @@ bool matches(const json& object, std::string_view fields, std::string_view label
     if ((text_at(object, pointer) == term.substr(equals + 1)) == is_not) return false;
   }
   const auto carried = object.value("/metadata/labels"_json_pointer, json::object());
-  for (const auto& term : divided(labels, ',')) {
-    if (term.empty()) continue;
+  const auto terms = divided(labels, ',');
+  return std::ranges::all_of(terms, [&](const std::string& term) {
+    if (term.empty()) return true;
     const auto equals = term.find('=');
     const auto found = carried.find(term.substr(0, equals));
-    if (found == carried.end()) return false;
-    if (equals != std::string::npos && *found != term.substr(equals + 1)) return false;
-  }
-  return true;
+    return found != carried.end() && (equals == std::string::npos || *found == term.substr(equals + 1));
+  });
 }
 
 std::string status_text(int code, std::string_view reason, std::string_view message,
@@ -519,8 +519,8 @@ void ApiServer::set_down(bool down) {
 }
 
 void ApiServer::cut_streams() {
-  std::vector<Call> calls;
-  for (const auto& [call, stream] : streams_) calls.push_back(call);
+  const auto keys = streams_ | std::views::keys;
+  const std::vector<Call> calls(keys.begin(), keys.end());  // some go meanwhile
   for (const auto call : calls) end(call, fail(Errc::unreachable, "the connection was lost"));
 }
 
@@ -529,8 +529,8 @@ void ApiServer::silence_streams() {
 }
 
 void ApiServer::say(std::string_view line) {
-  std::vector<Call> calls;
-  for (const auto& [call, stream] : streams_) calls.push_back(call);
+  const auto keys = streams_ | std::views::keys;
+  const std::vector<Call> calls(keys.begin(), keys.end());  // some go meanwhile
   for (const auto call : calls) give(call, std::string(line) + "\n");
 }
 

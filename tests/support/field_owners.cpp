@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/field_owners.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -20,8 +21,7 @@ constexpr std::array<std::string_view, 7> kNobodys = {"/apiVersion",
 
 void collect(const json& value, const json::json_pointer& here, std::map<std::string, json>& leaves) {
   const auto text = here.to_string();
-  for (const auto nobodys : kNobodys)
-    if (text == nobodys) return;
+  if (std::ranges::find(kNobodys, text) != kNobodys.end()) return;
   if (!value.is_object()) {
     leaves.emplace(text, value);
     return;
