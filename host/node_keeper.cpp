@@ -191,9 +191,9 @@ void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<s
   for (auto& [gpu, standing] : standings) {
     if (standing.state != Standing::waiting) continue;
     if (std::ranges::none_of(questions_about(host_, node, gpu), listed)) continue;
-    GpuStandings one = {{gpu, {.state = Standing::refused, .reasons = {}, .hint = {}, .holders = {}}}};
-    ask_who_holds(node, guarded, one);
-    standing = std::move(one.begin()->second);
+    standing = GpuStanding();
+    standing.state = Standing::refused;
+    standing.holders = who_holds(node, guarded, gpu);
     for (const Holder& holder : standing.holders)
       standing.reasons.push_back(gpu.text() + " is in use: " + holder.text());
     standing.hint = kPodsRemedy;
@@ -279,18 +279,23 @@ NodeKeeper::Round NodeKeeper::settle(Clock::time_point now, const NodeHost& host
   return round;
 }
 
+std::vector<Holder> NodeKeeper::who_holds(const ScannedNode& node, UseProbe& uses,
+                                          const PciAddress& gpu) const {
+  std::vector<Holder> holders;
+  const auto questions = questions_about(host_, node, gpu);
+  const auto report = uses.look(questions);
+  if (!report) return holders;
+  for (const UseQuestion& question : questions)
+    for (const Holder& holder : report->of(question.device))
+      if (std::ranges::find(holders, holder) == holders.end()) holders.push_back(holder);
+  return holders;
+}
+
 /// Of what is refused, where that is not known yet.
 void NodeKeeper::ask_who_holds(const ScannedNode& node, UseProbe& uses, GpuStandings& standings) const {
-  for (auto& [gpu, standing] : standings) {
-    if (standing.state != Standing::refused || !standing.holders.empty()) continue;
-    const auto questions = questions_about(host_, node, gpu);
-    const auto report = uses.look(questions);
-    if (!report) continue;
-    for (const UseQuestion& question : questions)
-      for (const Holder& holder : report->of(question.device))
-        if (std::ranges::find(standing.holders, holder) == standing.holders.end())
-          standing.holders.push_back(holder);
-  }
+  for (auto& [gpu, standing] : standings)
+    if (standing.state == Standing::refused && standing.holders.empty())
+      standing.holders = who_holds(node, uses, gpu);
 }
 
 /// Whether somebody tells when each of those that are refused comes free: the plugin of what a pod has, and

@@ -89,6 +89,7 @@ class NodeKeeper {
   Round deaf(Round round);
   void refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked, UseProbe& guarded,
                              GpuStandings& standings) const;
+  std::vector<Holder> who_holds(const ScannedNode& node, UseProbe& uses, const PciAddress& gpu) const;
   void ask_who_holds(const ScannedNode& node, UseProbe& uses, GpuStandings& standings) const;
   bool all_told(const GpuStandings& standings, const std::vector<Withdrawal>& awaited) const;
 

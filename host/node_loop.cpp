@@ -164,7 +164,13 @@ class NodeLoop {
     const auto done = keeper_.round(Clock::now(), news);
     status_ = done.status;
     if (options_.once && done.phase != NodePhase::withdrawing) return loop_.finish();
-    if (done.file) watch_folder(done.file->relative_path().parent_path(), "");
+    if (done.file) {
+      const fs::path folder = done.file->relative_path().parent_path();
+      const bool unwatched = !folders_.contains(folder);
+      watch_folder(folder, "");
+      // It may have been written after it was read and before it was watched.
+      if (unwatched && folders_.contains(folder)) round_soon();
+    }
     auto again = done.again;
     if (!watch_ends(done.processes) && !again) again = Clock::now() + NodeKeeper::kLongestPause;
     if (again) again_ = loop_.at(*again, [this] { round(NodeKeeper::News::anything); });
