@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "mdev/text_parts.h"
+#include "vfio/group_nodes.h"
 
 namespace ferry {
 namespace {
@@ -29,9 +30,10 @@ std::vector<DeviceNode> read_vfio_nodes(const HostFs& host, const std::filesyste
                                         std::optional<std::uint32_t> group) {
   std::vector<DeviceNode> nodes;
   if (group) {
-    const std::string name = std::to_string(*group);
-    if (auto number = read_device_number(host, std::filesystem::path("sys/class/vfio") / name / "dev")) {
-      nodes.push_back({.name = "/dev/vfio/" + name, .number = *number});
+    for (const std::string& name : group_node_names(*group)) {
+      if (auto number = read_device_number(host, std::filesystem::path("sys/class/vfio") / name / "dev")) {
+        nodes.push_back({.name = "/dev/vfio/" + name, .number = *number});
+      }
     }
   }
   for (const std::string& name : host.list(device / "vfio-dev").value_or(std::vector<std::string>{})) {

@@ -6,23 +6,27 @@
 
 #include <fmt/format.h>
 
+#include "vfio/group_nodes.h"
 #include "vfio/move_plan.h"
 
 namespace ferry {
 namespace {
 
+std::optional<std::uint32_t> parse_whole(std::string_view text) {
+  std::uint32_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
 // Content of a sysfs `dev` file: "226:0".
 std::optional<DeviceNumber> parse_number(std::string_view text) {
-  DeviceNumber number;
   const auto colon = text.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
-  const std::string_view major = text.substr(0, colon);
-  const std::string_view minor = text.substr(colon + 1);
-  if (std::from_chars(major.data(), major.data() + major.size(), number.major).ec != std::errc() ||
-      std::from_chars(minor.data(), minor.data() + minor.size(), number.minor).ec != std::errc()) {
-    return std::nullopt;
-  }
-  return number;
+  const auto major = parse_whole(text.substr(0, colon));
+  const auto minor = parse_whole(text.substr(colon + 1));
+  if (!major || !minor) return std::nullopt;
+  return DeviceNumber{.major = *major, .minor = *minor};
 }
 
 void add_node(const HostFs& host, const std::filesystem::path& directory, const std::string& name,
@@ -111,8 +115,8 @@ std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inve
     UseQuestion question{.device = address.text(), .nodes = {}};
     collect_nodes(host, sysfs_path(address), kDeepest, question.nodes);
     if (function->iommu_group && on_vfio_driver(*function)) {
-      const std::string group = std::to_string(*function->iommu_group);
-      add_node(host, std::filesystem::path("sys/class/vfio") / group, "/dev/vfio/" + group, question.nodes);
+      for (const std::string& name : group_node_names(*function->iommu_group))
+        add_node(host, std::filesystem::path("sys/class/vfio") / name, "/dev/vfio/" + name, question.nodes);
     }
     questions.push_back(std::move(question));
   }

@@ -31,6 +31,32 @@ TEST_F(FenceTest, HoldsTheGroupsNode) {
 
 TEST_F(FenceTest, IsNoneWhereThereAreNoGroupNodes) {
   kernel_.remove("dev/vfio/41");
+  kernel_.remove("sys/class/vfio/41");
+  EXPECT_TRUE(close());
+}
+
+// A container that has a /dev of its own.
+TEST_F(FenceTest, IsAnErrorWhereTheKernelHasANodeThatIsNotSeen) {
+  kernel_.remove("dev/vfio/41");
+  const auto closed = close();
+  ASSERT_FALSE(closed);
+  EXPECT_NE(closed.error().code, Errc::refused);
+  EXPECT_THAT(closed.error().message,
+              HasSubstr("keep VMs from group 41: open /dev/vfio/41: No such file or directory"));
+  EXPECT_THAT(closed.error().hint, HasSubstr("the host's /dev/vfio"));
+}
+
+TEST_F(FenceTest, HoldsTheNodeOfAGroupWithoutAnIommu) {
+  kernel_.remove("dev/vfio/41");
+  kernel_.remove("sys/class/vfio/41");
+  kernel_.file("sys/class/vfio/noiommu-41/dev", "244:41\n");
+  kernel_.directory("dev/vfio/noiommu-41");  // cannot be opened, and so it shows that it is
+  const auto closed = close();
+  ASSERT_FALSE(closed);
+  EXPECT_THAT(closed.error().message, HasSubstr("open /dev/vfio/noiommu-41"));
+  EXPECT_THAT(closed.error().hint, HasSubstr("CAP_SYS_RAWIO"));
+  kernel_.remove("dev/vfio/noiommu-41");
+  kernel_.file("dev/vfio/noiommu-41", "");
   EXPECT_TRUE(close());
 }
 

@@ -52,6 +52,27 @@ TEST(UseQuestions, NameEveryNodeBelowAFunctionAndTheNodeOfItsGroup) {
       testing::UnorderedElementsAre("/dev/dri/card1 226:1", "/dev/sdb block 8:16", "/dev/sdc1 block 8:33"));
 }
 
+TEST(UseQuestions, NameTheNodeOfAGroupWithoutAnIommu) {
+  FakeKernel kernel;
+  kernel.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel.add_function({.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci"});
+  kernel.remove("sys/class/vfio/5");
+  kernel.file("sys/class/vfio/noiommu-5/dev", "244:3\n");
+  const auto questions = use_questions(kernel, scan(kernel).value(), {at("0000:01:00.0")});
+  EXPECT_THAT(nodes(questions.at(0)), testing::ElementsAre("/dev/vfio/noiommu-5 244:3"));
+}
+
+TEST(UseQuestions, TakeNoNumberFromATextThatIsNone) {
+  FakeKernel kernel;
+  kernel.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel.add_function({.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci"});
+  for (const char* text : {"", ":", "1:", ":3", "1", "1:3:5", "1:3 ", "x1:3", "-1:3", "1:4294967296"}) {
+    kernel.file("sys/class/vfio/5/dev", text);
+    const auto questions = use_questions(kernel, scan(kernel).value(), {at("0000:01:00.0")});
+    EXPECT_THAT(nodes(questions.at(0)), testing::IsEmpty()) << text;
+  }
+}
+
 /// A disk in sysfs; returns its directory.
 std::string add_disk(FakeKernel& kernel, const std::string& parent, const std::string& name,
                      const std::string& number) {
