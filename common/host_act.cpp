@@ -11,7 +11,9 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -157,6 +159,22 @@ int read_attribute(const HostFs& host, std::string_view path, std::string& into)
   return 0;
 }
 
+// Without waiting for a medium, and never by another device's node: some are made by being opened (md).
+int try_claim(const HostFs& host, std::string_view request) {
+  const auto end = request.find('\0');
+  if (end == std::string_view::npos) return EINVAL;
+  const std::string_view path = request.substr(0, end);
+  const auto node = host.open(path, O_PATH);
+  if (!node) return errno_of(fail(Error(node.error())));
+  struct stat status {};
+  if (::fstat(node->get(), &status) != 0) return errno;
+  const std::string number =
+      std::to_string(::major(status.st_rdev)) + ":" + std::to_string(::minor(status.st_rdev));
+  if (!S_ISBLK(status.st_mode) || number != request.substr(end + 1)) return ENODEV;
+  const auto claimed = host.open(path, O_RDONLY | O_EXCL | O_NONBLOCK);
+  return claimed ? 0 : errno_of(fail(Error(claimed.error())));
+}
+
 int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std::string_view request,
                 std::string& into) {
   const auto end = std::min(request.find('\0'), request.size());
@@ -185,6 +203,7 @@ int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> 
             std::string_view request, std::string& read) {
   if (request.starts_with('c')) return ask_library(host, libraries, request.substr(1), read);
   if (request.starts_with('r')) return read_attribute(host, request.substr(1), read);
+  if (request.starts_with('e')) return try_claim(host, request.substr(1));
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
   if (request.starts_with('x')) return run_program(host, request.substr(1), -1);
   if (request.starts_with('o')) return run_for_output(host, request.substr(1), read);

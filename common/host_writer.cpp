@@ -230,6 +230,14 @@ Result<std::string> SpawningWriter::read(const std::filesystem::path& relative,
   return act("r" + relative.string(), "read /" + relative.string(), {}, deadline);
 }
 
+// Called a read: it changes nothing, and waits for another's act on the device.
+Result<> SpawningWriter::try_claim(const std::filesystem::path& relative, DeviceNumber number,
+                                   std::chrono::milliseconds deadline) {
+  const std::string value = std::to_string(number.major) + ":" + std::to_string(number.minor);
+  return done(
+      act(write_request('e', relative, value), "read the claim on /" + relative.string(), {}, deadline));
+}
+
 Result<> SpawningWriter::unload_module(std::string_view name, std::chrono::milliseconds deadline) {
   return done(
       act("u" + std::string(name), "unload module " + std::string(name), std::string(name), deadline));

@@ -115,6 +115,15 @@ class HostWriter {
   virtual Result<std::string> read(const std::filesystem::path& relative,
                                    std::chrono::milliseconds deadline = kReadDeadline) = 0;
 
+  /// Opens a block device's node for reading and for this opener alone (O_EXCL), and closes it at once: for a
+  /// moment nothing can be mounted from it. EBUSY: the kernel has it claimed, or a part of it; ENODEV: the
+  /// node is not the device of that number; ENXIO, ENOMEDIUM: not claimed, and not to be opened. Other errors
+  /// as read(). Errc::unsupported: this writer cannot ask.
+  virtual Result<> try_claim(const std::filesystem::path& relative, DeviceNumber /*number*/,
+                             std::chrono::milliseconds /*deadline*/ = kReadDeadline) {
+    return fail(Errc::unsupported, "read the claim on /" + relative.string() + ": it cannot be asked for");
+  }
+
   /// Has a library asked in the other process: such a library may crash, hang, or keep a GPU open for as long
   /// as it is loaded. What it answers, in its own words; errors of its own are in there. Errc::unsupported:
   /// the child knows no library of that name.
@@ -150,6 +159,8 @@ class SpawningWriter final : public HostWriter {
   Result<std::string> output(const HostCommand& command, std::chrono::milliseconds deadline) override;
   Result<std::string> read(const std::filesystem::path& relative,
                            std::chrono::milliseconds deadline) override;
+  Result<> try_claim(const std::filesystem::path& relative, DeviceNumber number,
+                     std::chrono::milliseconds deadline) override;
   Result<std::string> call(const LibraryCall& call, std::chrono::milliseconds deadline) override;
   void prepare(std::size_t acts) override;
   /// The child has them all at once, and no waiting lies between one and the next.
@@ -189,7 +200,8 @@ struct HostLibrary {
 /// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
 /// path, a NUL and the value; "W" and the same, for a write that is left out (ECANCELED) behind one that
 /// failed; "n" and "N" likewise, only where nothing is set (EEXIST otherwise); "m" or "u" and the name of a
-/// module to load or unload; "r" and a path; "x", a root directory, and each word of a program after a NUL,
+/// module to load or unload; "r" and a path; "e", a path, a NUL and the number of a block device to claim
+/// ("8:17"); "x", a root directory, and each word of a program after a NUL,
 /// or "o" and the same where what it prints is the answer;
 /// or "c", a library's name, a NUL and the request to it. The answer is the errno as an int, 0 for done, or a
 /// program's exit status, negated; behind it what was read or answered, 64 KiB at most. Ends, with 0, when
