@@ -8,8 +8,9 @@
 namespace ferry {
 
 /// Finds GPUs and switches that are part of an NVLink fabric whose manager runs on this host: taking one away
-/// breaks the links of the others, those of running VMs too. The host has a fabric when it has switches (the
-/// classes that `rules` takes on request) on a driver of its own, and nv-fabricmanager runs.
+/// breaks the links of the others, those of running VMs too. The host has a fabric when nv-fabricmanager runs
+/// and its switches (the classes that `rules` takes on request) are on a driver of its own, or PCI shows
+/// none.
 class FabricUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.

@@ -2,7 +2,6 @@
 #include "host/proc_use_probe.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -63,24 +62,41 @@ std::vector<std::string> shared_mappings(std::string_view maps) {
 // One process's open and mapped files.
 class Look {
  public:
-  Look(const HostFs& host, fs::path directory, const AskedNodes& asked)
-      : host_(&host), directory_(std::move(directory)), asked_(&asked) {}
+  Look(const HostFs& host, int pid, const AskedNodes& asked) : host_(&host), pid_(pid), asked_(&asked) {}
 
   void at_descriptors() {
-    const auto names = host_->list(directory_ / "fd");
-    if (!names) return note(names.error());
-    for (const std::string& name : *names) at_entry(directory_ / "fd" / name);
+    for (const OpenFiles& files : open_files(*host_, pid_)) {
+      if (!files.names) {
+        note(files.names.error());
+        continue;
+      }
+      for (const std::string& name : *files.names) at_entry(files.directory / name);
+    }
   }
   void at_mappings() {
-    const auto maps = host_->read_file(directory_ / "maps");
+    const auto directory = fs::path("proc") / std::to_string(pid_);
+    auto maps = host_->read_file(directory / "maps");
     if (!maps) return note(maps.error());
-    for (const std::string& name : shared_mappings(*maps)) at_entry(directory_ / "map_files" / name);
+    if (!maps->empty()) return at_mappings(*maps, directory);
+    // A kernel thread, or a process whose first thread has ended. The memory is one; only where a thread is
+    // looked up as a process are there its map_files.
+    for (const std::string& thread : host_->list(directory / "task").value_or(std::vector<std::string>{})) {
+      maps = host_->read_file(directory / "task" / thread / "maps");
+      if (!maps) {
+        note(maps.error());
+      } else if (!maps->empty()) {
+        return at_mappings(*maps, fs::path("proc") / thread);
+      }
+    }
   }
 
   const std::set<Asked>& found() const { return found_; }
   bool blocked() const { return blocked_; }
 
  private:
+  void at_mappings(std::string_view maps, const fs::path& directory) {
+    for (const std::string& name : shared_mappings(maps)) at_entry(directory / "map_files" / name);
+  }
   void at_entry(const fs::path& entry) {
     const auto opened = host_->opened_device(entry);
     if (!opened) return note(opened.error());
@@ -94,7 +110,7 @@ class Look {
   void note(const Error& error) { blocked_ = blocked_ || not_permitted(error); }
 
   const HostFs* host_;
-  fs::path directory_;
+  int pid_;
   const AskedNodes* asked_;
   std::set<Asked> found_;
   bool blocked_ = false;
@@ -107,7 +123,7 @@ struct Seen {
 };
 
 Seen look_into(const HostFs& host, int pid, const AskedNodes& asked) {
-  Look process(host, fs::path("proc") / std::to_string(pid), asked);
+  Look process(host, pid, asked);
   process.at_descriptors();
   process.at_mappings();
   Seen seen{.holders = {}, .blocked = process.blocked()};
@@ -124,14 +140,7 @@ bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service) {
   // One that ended meanwhile is no VM any more; one that cannot be looked at may be.
   if (!cgroup) return !is_gone(cgroup.error()) && cgroup.error().code != std::errc::no_such_process;
   if (cgroup->find(service) == std::string::npos) return false;
-  return !pod_uid(*cgroup).empty() || vm_name(host.read_file(directory / "cmdline").value_or(""));
-}
-
-std::optional<int> pid_of(const std::string& name) {
-  int pid = 0;
-  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (failure != std::errc() || end != name.data() + name.size()) return {};
-  return pid;
+  return !pod_uid(*cgroup).empty() || runs_a_vm(host, pid);
 }
 
 /// All processes, one after the other. What is mapped and the command line are read under the lock of a

@@ -2,10 +2,44 @@
 #include "host/process_facts.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <vector>
 
 namespace ferry {
 namespace {
+
+namespace fs = std::filesystem;
+
+// Programs that run VMs, beside QEMU.
+constexpr std::array<std::string_view, 7> kOtherMonitors = {
+    "cloud-hypervisor", "crosvm", "dragonball", "firecracker", "lkvm", "openvmm", "stratovirt"};
+
+fs::path directory_of(int pid) {
+  return fs::path("proc") / std::to_string(pid);
+}
+
+// A process whose first thread has ended shows its command line by the others alone.
+std::string command_line(const HostFs& host, int pid) {
+  auto text = host.read_file(directory_of(pid) / "cmdline").value_or("");
+  if (!text.empty()) return text;
+  const auto threads = directory_of(pid) / "task";
+  for (const std::string& thread : host.list(threads).value_or(std::vector<std::string>{})) {
+    text = host.read_file(threads / thread / "cmdline").value_or("");
+    if (!text.empty()) break;
+  }
+  return text;
+}
+
+bool ended(const Error& error) {
+  return is_gone(error) || error.code == std::errc::no_such_process;
+}
+
+// ABI: virt/kvm/kvm_main.c, anon_inode_getfd("kvm-vm"): the file that a VM of KVM's is.
+bool is_open_vm(const HostFs& host, const fs::path& descriptor) {
+  const auto target = host.link_target(descriptor);
+  return target ? *target == "anon_inode:kvm-vm" : !ended(target.error());
+}
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -86,10 +120,18 @@ bool is_uid_letter(char c) {
 
 }  // namespace
 
+std::optional<int> pid_of(std::string_view name) {
+  int pid = 0;
+  const auto [end, failure] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (failure != std::errc() || end != name.data() + name.size() || pid <= 0) return {};
+  return pid;
+}
+
 std::optional<std::string> vm_name(std::string_view cmdline) {
   const auto arguments = split(cmdline, '\0');
   if (arguments.empty()) return {};
   const auto program = arguments[0].substr(arguments[0].find_last_of('/') + 1);
+  if (std::ranges::find(kOtherMonitors, program) != kOtherMonitors.end()) return "";
   if (!program.starts_with("qemu-system-") && program != "qemu-kvm" && program != "kvm") return {};
   for (std::size_t i = 1; i + 1 < arguments.size(); ++i) {
     if (arguments[i] == "-name" || arguments[i] == "--name") return guest_of(arguments[i + 1]);
@@ -133,17 +175,44 @@ std::string service_of(std::string_view cgroup) {
   return agree ? std::string(service_at(own)) : "";
 }
 
+std::vector<OpenFiles> open_files(const HostFs& host, int pid) {
+  const auto own = directory_of(pid) / "fd";
+  std::vector<OpenFiles> found;
+  found.push_back({.directory = own, .names = host.list(own)});
+  if (!found.front().names || !found.front().names->empty()) return found;
+  const auto threads = directory_of(pid) / "task";
+  for (const std::string& thread : host.list(threads).value_or(std::vector<std::string>{})) {
+    const auto directory = threads / thread / "fd";
+    auto names = host.list(directory);
+    const auto same = [&](const OpenFiles& other) { return names && other.names && *names == *other.names; };
+    if (std::ranges::none_of(found, same))
+      found.push_back({.directory = directory, .names = std::move(names)});
+  }
+  return found;
+}
+
+bool runs_a_vm(const HostFs& host, int pid) {
+  if (vm_name(command_line(host, pid))) return true;
+  return std::ranges::any_of(open_files(host, pid), [&](const OpenFiles& files) {
+    if (!files.names) return !ended(files.names.error());
+    return std::ranges::any_of(
+        *files.names, [&](const std::string& name) { return is_open_vm(host, files.directory / name); });
+  });
+}
+
 Holder describe_process(const HostFs& host, int pid, std::string what) {
-  const auto directory = std::filesystem::path("proc") / std::to_string(pid);
+  const auto directory = directory_of(pid);
   const std::string comm = host.read_attribute(directory / "comm").value_or("?");
-  const auto vm = vm_name(host.read_file(directory / "cmdline").value_or(""));
+  const auto name = vm_name(command_line(host, pid)).value_or("");
   const std::string cgroup = host.read_file(directory / "cgroup").value_or("");
+  const bool vm = runs_a_vm(host, pid);
+  const bool stoppable = !vm && !what.starts_with("/dev/vfio/");
   return {.kind = vm ? Holder::Kind::virtual_machine : Holder::Kind::process,
-          .name = vm && !vm->empty() ? *vm : comm,
+          .name = name.empty() ? comm : name,
           .pid = pid,
           .what = std::move(what),
           .pod_uid = pod_uid(cgroup),
-          .service = vm ? "" : service_of(cgroup)};
+          .service = stoppable ? service_of(cgroup) : ""};
 }
 
 }  // namespace ferry

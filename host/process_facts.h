@@ -5,18 +5,37 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/host_fs.h"
+#include "common/result.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {
 
-/// A holder of `what`: a virtual machine by its name when the process is QEMU, else a process by its command
-/// name ("?" once it has ended).
+/// A holder of `what`: a virtual machine by its name or command name, else a process by its command name ("?"
+/// once it has ended). A VM has no service that could be stopped, nor has who holds a node of VFIO: what it
+/// drives the device for is not known.
 Holder describe_process(const HostFs& host, int pid, std::string what);
 
-/// The guest's name on a QEMU command line (proc/PID/cmdline, NUL between arguments): `-name guest=NAME,…` or
-/// `-name NAME`. Empty text: a QEMU without a name; absent: another program.
+/// The number that a name in proc/ is; absent: it is no process's.
+std::optional<int> pid_of(std::string_view name);
+
+/// A directory that shows which files are open, and the names in it.
+struct OpenFiles {
+  std::filesystem::path directory;
+  Result<std::vector<std::string>> names;
+};
+/// What a process has open: proc/PID/fd, and, where that is empty, what its threads show, which go on when
+/// the first of them ends; those that show the same numbers share one table, and are told once. ABI: proc(5).
+std::vector<OpenFiles> open_files(const HostFs& host, int pid);
+
+/// Whether a process is a VM's: by its program, or because it has a VM of KVM's open (a program that nobody
+/// has heard of, a container's shim with the VM inside). True also where its files may not be looked at.
+bool runs_a_vm(const HostFs& host, int pid);
+
+/// The guest's name on the command line of a program that runs VMs (proc/PID/cmdline, NUL between arguments);
+/// of QEMU `-name guest=NAME,…` or `-name NAME`. Empty text: one without a name; absent: another program.
 std::optional<std::string> vm_name(std::string_view cmdline);
 
 /// The UID of the Kubernetes pod whose control group (proc/PID/cgroup) this is, in the API's form; "" when it

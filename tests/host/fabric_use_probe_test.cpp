@@ -60,11 +60,26 @@ TEST_F(FabricUseProbeTest, FindsNothingWithoutTheManager) {
   EXPECT_THAT(holders(), IsEmpty());
 }
 
-TEST_F(FabricUseProbeTest, FindsNothingWithoutSwitchesOfTheHost) {
+TEST_F(FabricUseProbeTest, FindsNothingWhereTheSwitchesAreAServiceVms) {
   run("nv-fabricmanage");
-  EXPECT_THAT(holders(), IsEmpty());
   add_switch("vfio-pci");
-  EXPECT_THAT(holders(), IsEmpty()) << "the switches are a service VM's";
+  EXPECT_THAT(holders(), IsEmpty());
+}
+
+TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseSwitchesPciDoesNotShow) {
+  const auto gpus_holders = [&] {
+    const AcceleratorRules rules{
+        .vendors = {0x10de}, .classes = {PciClass::display_3d}, .on_request = {PciClass::bridge_other}};
+    const std::vector<UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}}};
+    std::vector<std::string> out;
+    const UseReport report = test::must(FabricUseProbe(kernel_, rules).look(questions));
+    for (const Holder& holder : report.of("0000:1b:00.0")) out.push_back(holder.text());
+    return out;
+  };
+  EXPECT_THAT(gpus_holders(), IsEmpty());
+  run("nv-fabricmanage");
+  EXPECT_THAT(gpus_holders(), ElementsAre("fabric manager nv-fabricmanager (pid 812) holds the NVLink fabric "
+                                          "(whose switches are no PCI functions)"));
 }
 
 }  // namespace

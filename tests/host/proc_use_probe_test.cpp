@@ -8,7 +8,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
+#include <type_traits>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -153,6 +156,41 @@ TEST_F(ProcUseProbeTest, FindsWhatIsMappedThoughItsDescriptorIsClosed) {
   EXPECT_THAT(report.of("n"), IsEmpty());
 }
 
+// pthread_exit() in main: proc/12/fd and proc/12/maps are empty then.
+TEST_F(ProcUseProbeTest, LooksAtTheThreadsOfAProcessWhoseFirstHasEnded) {
+  process(12, "", {});
+  for (const std::string thread : {"12", "13", "14", "15"}) tree_.directory("proc/12/task/" + thread + "/fd");
+  tree_.link("proc/12/task/13/fd/3", "/dev/null");
+  tree_.link("proc/12/task/14/fd/3", "/dev/null");
+  tree_.link("proc/12/task/15/fd/4", "/dev/full");  // a table of its own
+  tree_.file("proc/12/task/12/maps", "");
+  tree_.file("proc/12/task/13/maps", "00e03000-00e24000 rw-s 00000000 00:06 409 /dev/nvidia0\n");
+  tree_.link("proc/13/map_files/e03000-e24000", "/dev/zero");
+  tree_.file("proc/12/comm", "trainer\n");
+  const UseReport report = look({ask("null", "/dev/n", kNull), ask("zero", "/dev/z", kZero),
+                                 ask("full", "/dev/f", {.major = 1, .minor = 7})});
+  EXPECT_THAT(texts(report.of("null")), ElementsAre("process trainer (pid 12) holds /dev/n"));
+  EXPECT_THAT(texts(report.of("zero")), ElementsAre("process trainer (pid 12) holds /dev/z"));
+  EXPECT_THAT(texts(report.of("full")), ElementsAre("process trainer (pid 12) holds /dev/f"));
+}
+
+TEST_F(ProcUseProbeTest, DoesNotLookAtThreadsWhereTheProcessShowsAll) {
+  process(12, "a", {"/dev/zero"});
+  tree_.link("proc/12/task/13/fd/0", "/dev/null");
+  EXPECT_THAT(look({ask("gpu", "/dev/n", kNull)}).of("gpu"), IsEmpty());
+}
+
+TEST_F(ProcUseProbeTest, TellsAVmByWhatItHasOpenWhateverItsName) {
+  process(12, "containerd-shim", {"/dev/null", "anon_inode:kvm-vm"});
+  tree_.file("proc/12/cgroup", "0::/system.slice/a.service\n");
+  const UseReport report = look({ask("gpu", "/dev/nvidia0", kNull)});
+  EXPECT_THAT(texts(report.of("gpu")), ElementsAre("VM containerd-shim (pid 12) holds /dev/nvidia0"));
+  process(13, "manager", {"/dev/null"});
+  tree_.file("proc/13/cgroup", "0::/system.slice/a.service\n");
+  for (const Holder& holder : look({ask("gpu", "/dev/nvidia0", kNull)}).of("gpu"))
+    EXPECT_EQ(holder.service, "") << "stopping it would end the VM";
+}
+
 TEST_F(ProcUseProbeTest, PassesOverProcessesThatEndMeanwhile) {
   tree_.directory("proc/12");
   process(13, "a", {"/nowhere"});
@@ -188,7 +226,7 @@ TEST_F(ProcUseProbeTest, NeedsNoProcForDevicesWithoutNodes) {
 
 // -- this machine --
 
-/// A child that does something, says so, and lives until it is ended.
+/// A child that does something, says so by one byte, and lives until it is ended.
 class Child {
  public:
   template <typename Act>
@@ -197,7 +235,11 @@ class Child {
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) std::abort();
     pid_ = ::fork();
     if (pid_ == 0) {
-      act();
+      if constexpr (std::is_invocable_v<Act, int>) {
+        act(ends[1]);  // says so itself
+      } else {
+        act();
+      }
       if (::write(ends[1], "x", 1) != 1) ::_exit(1);
       for (;;) ::pause();
     }
@@ -249,6 +291,26 @@ TEST(ProcUseProbeForReal, FindsTheChildThatHoldsATerminalAndNobodyElse) {
     EXPECT_EQ(report.of("terminal")[0].what, "/dev/of-another-name");
   }
   EXPECT_THAT(must(probe.look(questions)).of("terminal"), IsEmpty());
+}
+
+// As a C program does whose main() ends in pthread_exit().
+TEST(ProcUseProbeForReal, FindsAChildWhoseFirstThreadHasEnded) {
+  const Terminal terminal;
+  const Child child([&](int ready) {
+    if (::open(terminal.path.c_str(), O_RDWR | O_NOCTTY) < 0) ::_exit(1);
+    std::thread([ready] {
+      const HostFs host("/");
+      const std::string first = "proc/" + std::to_string(::getpid()) + "/stat";
+      while (host.read_file(first).value_or("").find(") Z ") == std::string::npos) std::this_thread::yield();
+      if (::write(ready, "x", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }).detach();
+    ::syscall(SYS_exit, 0);  // of this thread alone; pthread_exit() would unwind gtest's frames
+  });
+  const HostFs host("/");
+  const UseReport report = must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
+  ASSERT_EQ(report.of("t").size(), 1U);
+  EXPECT_EQ(report.of("t")[0].pid, child.pid());
 }
 
 TEST(ProcUseProbeForReal, FindsTheChildThatMappedADeviceAndClosedIt) {

@@ -37,6 +37,9 @@ INSTANTIATE_TEST_SUITE_P(
                     NameRow{"NoGuest", {"qemu-system-x86_64", "-name", "process=x"}, ""},
                     NameRow{"NoName", {"qemu-system-x86_64", "-m", "64"}, ""},
                     NameRow{"NameWithoutValue", {"qemu-system-x86_64", "-name"}, ""},
+                    NameRow{"CloudHypervisor", {"/usr/bin/cloud-hypervisor", "--api-socket", "/run/a"}, ""},
+                    NameRow{"Firecracker", {"firecracker", "--id", "a"}, ""},
+                    NameRow{"AProgramThatOnlyBeginsSo", {"firecracker-ctl"}, std::nullopt},
                     NameRow{"AnotherProgram", {"/usr/bin/find", "-name", "guest=a"}, std::nullopt},
                     NameRow{"AnotherProgramOfQemu", {"qemu-img", "-name", "a"}, std::nullopt},
                     NameRow{"KernelThread", {}, std::nullopt}),
@@ -145,6 +148,12 @@ INSTANTIATE_TEST_SUITE_P(
         ServiceRow{"Empty", "", ""}),
     [](const auto& row) { return row.param.name; });
 
+TEST(ProcessFacts, KnowAProcessByItsNumberAlone) {
+  EXPECT_EQ(pid_of("412"), 412);
+  for (const char* name : {"", "self", "12a", "a12", " 12", "-5", "0", "+5", "99999999999"})
+    EXPECT_EQ(pid_of(name), std::nullopt) << name;
+}
+
 TEST(ProcessFacts, TellTheServiceOfAProcessAndNoneOfAVm) {
   const test::ScratchDirectory tree;
   tree.file("proc/7/comm", "nvidia-persiste\n");
@@ -167,6 +176,42 @@ TEST(ProcessFacts, DescribeAVmInAPod) {
   EXPECT_EQ(holder.kind, Holder::Kind::virtual_machine);
   EXPECT_EQ(holder.text(),
             "VM default_a (pid 412) in pod 0f2c1d3e-1111-2222-3333-444455556666 holds /dev/vfio/12");
+}
+
+// Stopping it takes the device from whatever it is driven for.
+TEST(ProcessFacts, TellNoServiceOfWhoHoldsANodeOfVfio) {
+  const test::ScratchDirectory tree;
+  tree.file("proc/7/comm", "packets\n");
+  tree.file("proc/7/cmdline", "/usr/bin/packets");
+  tree.file("proc/7/cgroup", "0::/system.slice/packets.service\n");
+  const HostFs host(tree.path());
+  EXPECT_EQ(describe_process(host, 7, "/dev/vfio/12").text(), "process packets (pid 7) holds /dev/vfio/12");
+  EXPECT_EQ(describe_process(host, 7, "/dev/vfio/devices/vfio0").service, "");
+  EXPECT_EQ(describe_process(host, 7, "/dev/nvidia0").service, "packets.service");
+}
+
+TEST(ProcessFacts, TellAVmByItsOtherThreadsWhereTheFirstHasEnded) {
+  const test::ScratchDirectory tree;
+  tree.file("proc/7/comm", "qemu\n");
+  tree.file("proc/7/cmdline", "");
+  tree.directory("proc/7/fd");
+  tree.file("proc/7/task/8/cmdline", std::string("qemu-kvm\0-name\0guest=a\0", 23));
+  const HostFs host(tree.path());
+  EXPECT_EQ(describe_process(host, 7, "/dev/nvidia0").text(), "VM a (pid 7) holds /dev/nvidia0");
+  tree.file("proc/7/task/8/cmdline", "program");
+  tree.link("proc/7/task/8/fd/3", "anon_inode:kvm-vm");
+  EXPECT_TRUE(runs_a_vm(host, 7));
+  tree.remove("proc/7/task/8/fd/3");
+  EXPECT_FALSE(runs_a_vm(host, 7));
+}
+
+TEST(ProcessFacts, TakeAProcessThatMayNotBeLookedAtForAVm) {
+  const test::ScratchDirectory tree;
+  tree.file("proc/7/cmdline", "program");
+  const HostFs host(tree.path());
+  EXPECT_FALSE(runs_a_vm(host, 7)) << "it has ended";
+  tree.file("proc/7/fd", "");  // whatever the reason is: ENOTDIR here, EACCES for who is not root
+  EXPECT_TRUE(runs_a_vm(host, 7));
 }
 
 TEST(ProcessFacts, DescribeAProcessThatHasJustEnded) {
