@@ -26,8 +26,8 @@ class CombinedUseProbe final : public UseProbe {
   std::vector<std::unique_ptr<UseProbe>> probes_;
 };
 
-/// Every probe there is, for this host: /proc, mounts, network links, screens, nvidia_drm's console, the
-/// NVLink fabric (whose switches `rules` takes on request), libvirt, the kubelet, which is asked through
+/// Every probe there is, for this host: /proc, disks, network links, screens, nvidia_drm's console, modules,
+/// the NVLink fabric (whose switches `rules` takes on request), libvirt, the kubelet, which is asked through
 /// `pods`, and our device plugin's file of what it has given out. `host` must outlive it.
 std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules,
                                          ListPodDevices pods);

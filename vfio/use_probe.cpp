@@ -20,6 +20,10 @@ std::string Holder::text() const {
     case Kind::mount:
       who = "the file system mounted at " + name;
       break;
+    case Kind::swap:
+      return fmt::format("{} is swap of the host", what);
+    case Kind::claim:
+      return fmt::format("{} is claimed in the kernel{}", what, name.empty() ? "" : " by " + name);
     case Kind::network_link:
       return fmt::format("network link {} is up", name);
     case Kind::boot_display:
@@ -49,6 +53,10 @@ std::string_view Holder::remedy() const {
       return "delete the pod first";
     case Kind::mount:
       return "unmount it first";
+    case Kind::swap:
+      return "take it out of use first (swapoff)";
+    case Kind::claim:
+      return "end what lies on it first: a volume group, a RAID, a pool, a file system, an export";
     case Kind::network_link:
       return "take the link down first (ip link set dev NAME down), if nothing needs it";
     case Kind::boot_display:

@@ -37,6 +37,8 @@ struct Holder {
     virtual_machine,
     pod,
     mount,         ///< a file system on it is mounted
+    swap,          ///< the host swaps to it
+    claim,         ///< something else in the kernel has claimed it: `name` lies on it, if that is known
     network_link,  ///< a network link of it is up
     boot_display,  ///< the firmware's screen
     framebuffer,   ///< the firmware's framebuffer lies in its memory

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hosts whose /proc and whose sysfs, as far as the probes read them, are broken at random: whatever is
+// harmed, what was left whole is found all the same, and nobody who is not there. A seed that fails is run
+// again by FERRY_RANDOM_PROC_FROM=SEED FERRY_RANDOM_PROC=1.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "host/all_use_probes.h"
+#include "host/console_use_probe.h"
+#include "host/disk_use_probe.h"
+#include "host/fabric_use_probe.h"
+#include "host/module_use_probe.h"
+#include "host/network_use_probe.h"
+#include "host/proc_use_probe.h"
+#include "host/screen_use_probe.h"
+#include "tests/support/fake_kernel.h"
+#include "tests/support/must.h"
+#include "vfio/move_plan.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+using test::FakeKernel;
+using test::must;
+
+constexpr const char* kOnVfio = "0000:01:00.0";        // held by process 900, in group 7
+constexpr const char* kDisk = "0000:02:00.0";          // mounted at /data
+constexpr const char* kFree = "0000:03:00.0";          // in group 9
+constexpr const char* kGpu = "0000:04:00.0";           // on nvidia
+constexpr DeviceNumber kHeld{.major = 1, .minor = 3};  // that of a device every host has
+constexpr DeviceNumber kUnheld{.major = 511, .minor = 511};
+
+unsigned number_from(const char* name, unsigned otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : static_cast<unsigned>(std::strtoul(text, nullptr, 10));
+}
+
+class RandomProc {
+ public:
+  explicit RandomProc(unsigned seed) : random_(seed) {
+    kernel.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel.add_driver({.name = "nvidia"});
+    kernel.add_function({.address = kOnVfio, .group = 7, .driver = "vfio-pci"});
+    kernel.add_function({.address = kDisk, .group = 8});
+    kernel.add_function({.address = kFree, .group = 9, .driver = "vfio-pci"});
+    kernel.add_function({.address = kGpu, .group = 10, .driver = "nvidia"});
+    kernel.file("sys/class/vfio/7/dev", number(kHeld));
+    kernel.file("sys/class/vfio/9/dev", number(kUnheld));
+    const std::string disk = "sys/devices/pci0000:00/" + std::string(kDisk) + "/nvme/nvme0/nvme0n1";
+    kernel.file(disk + "/dev", "259:1\n");
+    kernel.file(disk + "/uevent", "DEVNAME=nvme0n1\n");
+    kernel.link(disk + "/subsystem", "/sys/class/block");
+    kernel.file("proc/driver/nvidia/gpus/" + std::string(kGpu) + "/information", "Device Minor: \t 3\n");
+    kernel.file("proc/devices", "Character devices:\n195 nvidia\n234 nvidia-nvswitch\n");
+    kernel.file("proc/swaps", "Filename Type\n/dev/sdx partition 1 0 -2\n");
+    kernel.directory("sys/module/nvidia/holders/gdrdrv");
+    kernel.add_plain_module("nvidia_drm", {{"modeset", "Y"}, {"fbdev", "N"}});
+    kernel.file("proc/1/mountinfo", "22 1 259:1 / /data rw - ext4 /dev/nvme0n1 rw\n");
+    for (const int pid : {11, 12, 13}) process(pid, "/dev/full");
+    process(900, "/dev/null");
+    const auto harms = 1 + below(8);
+    for (unsigned i = 0; i < harms; ++i) {
+      try {
+        harm();
+      } catch (const std::exception&) {
+        // One harm can be in the way of the next: a file where its directory was.
+      }
+    }
+  }
+  FakeKernel kernel;
+
+ private:
+  static std::string number(DeviceNumber device) {
+    return std::to_string(device.major) + ":" + std::to_string(device.minor) + "\n";
+  }
+  unsigned below(std::size_t limit) { return static_cast<unsigned>(random_() % limit); }
+
+  void process(int pid, const std::string& opened) {
+    const std::string directory = "proc/" + std::to_string(pid);
+    kernel.file(directory + "/comm", "p" + std::to_string(pid) + "\n");
+    kernel.file(directory + "/cmdline", std::string("program\0", 8));
+    kernel.file(directory + "/cgroup", "0::/system.slice/a.service\n");
+    kernel.file(directory + "/maps", "00e03000-00e24000 rw-s 00000000 00:06 409 /dev/x\n");
+    kernel.file(directory + "/mountinfo", "30 1 8:77 / /x rw - ext4 /dev/sdx rw\n");
+    kernel.link(directory + "/ns/mnt", "mnt:[4026532" + std::to_string(pid) + "]");
+    kernel.link(directory + "/fd/3", opened);
+    kernel.directory(directory + "/task/" + std::to_string(pid));
+  }
+
+  fs::path victim() {
+    constexpr std::array kOfProcesses = {"comm",      "cmdline", "cgroup", "maps",       "map_files",
+                                         "mountinfo", "ns",      "ns/mnt", "fd",         "fd/3",
+                                         "task",      "stat",    "task/x", "task/14/fd", ""};
+    constexpr std::array kElsewhere = {"proc/swaps",
+                                       "proc/devices",
+                                       "proc/iomem",
+                                       "proc/self",
+                                       "proc/99999999999",
+                                       "proc/-5",
+                                       "proc/12a",
+                                       "proc/driver/nvidia/gpus/0000:04:00.0/information",
+                                       "proc/driver/nvidia/gpus",
+                                       "sys/class/vfio/9",
+                                       "sys/class/vfio/9/dev",
+                                       "sys/class/vfio/noiommu-9",
+                                       "sys/class/vfio/noiommu-9/dev",
+                                       "sys/class/vfio/10",
+                                       "sys/class/graphics",
+                                       "sys/class/graphics/fb0/device",
+                                       "sys/module/nvidia/holders",
+                                       "sys/module/nvidia_drm/parameters/modeset",
+                                       "sys/bus/pci/drivers/nvidia",
+                                       "sys/devices/pci0000:00/0000:04:00.0/drm",
+                                       "sys/devices/pci0000:00/0000:04:00.0/driver",
+                                       "sys/devices/pci0000:00/0000:03:00.0/drm/card0/dev"};
+    if (below(3) == 0) return kElsewhere.at(below(kElsewhere.size()));
+    const fs::path process = fs::path("proc") / std::to_string(11 + below(3));
+    const std::string_view file = kOfProcesses.at(below(kOfProcesses.size()));
+    return file.empty() ? process : process / file;
+  }
+  std::string content() {
+    constexpr std::array kTexts = {"",
+                                   "\n",
+                                   ":",
+                                   "1:",
+                                   ":3",
+                                   "-1:-1",
+                                   "99999999999:99999999999",
+                                   "1:3:5",
+                                   "00-",
+                                   "-00 rw-s /",
+                                   "0-0 rw-s /\n\n",
+                                   "a b\tc",
+                                   "anon_inode:kvm-vm",
+                                   "22 1 8:1 / /x rw - -\n",
+                                   "0::/kubepods/pod/x\n",
+                                   "Device Minor:",
+                                   "Character devices:\n4294967296 nvidia\n"};
+    const auto kind = below(kTexts.size() + 2);
+    if (kind < kTexts.size()) return kTexts.at(kind);
+    std::string noise(kind == kTexts.size() ? below(70) : 70000, '\0');
+    std::ranges::generate(noise, [this] { return static_cast<char>(random_()); });
+    return noise;
+  }
+  void harm() {
+    const fs::path path = victim();
+    const auto kind = below(4);
+    kernel.remove(path);
+    if (kind == 0) return;  // not there
+    if (kind == 1) return kernel.directory(path);
+    if (kind == 2) {
+      constexpr std::array kTargets = {"/etc/passwd",           "..",         ".",    "/", "no/such/thing",
+                                       "../../../../../../tmp", "socket:[1]", "/proc"};
+      return kernel.link(path, kTargets.at(below(kTargets.size())));
+    }
+    kernel.file(path, content());
+  }
+
+  std::mt19937 random_;
+};
+
+std::vector<std::string> texts(const UseReport& report, const char* device) {
+  std::vector<std::string> out;
+  for (const Holder& holder : report.of(device)) out.push_back(holder.text());
+  return out;
+}
+
+TEST(RandomProcs, HideNobodyWhoIsWholeAndMakeNobodyUp) {
+  const unsigned first = number_from("FERRY_RANDOM_PROC_FROM", 0);
+  const unsigned count = number_from("FERRY_RANDOM_PROC", 300);
+  const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::vga}, .on_request = {}};
+  for (unsigned seed = first; seed < first + count; ++seed) {
+    SCOPED_TRACE(seed);
+    const RandomProc machine(seed);
+    const FakeKernel& kernel = machine.kernel;
+    std::vector<std::unique_ptr<UseProbe>> probes;
+    probes.push_back(std::make_unique<ProcUseProbe>(kernel));
+    probes.push_back(std::make_unique<DiskUseProbe>(kernel, [](const DeviceNode&) { return Result<>(); }));
+    probes.push_back(std::make_unique<NetworkUseProbe>(kernel));
+    probes.push_back(std::make_unique<ScreenUseProbe>(kernel));
+    probes.push_back(std::make_unique<ConsoleUseProbe>(kernel));
+    probes.push_back(std::make_unique<ModuleUseProbe>(kernel));
+    probes.push_back(std::make_unique<FabricUseProbe>(kernel, rules));
+    std::vector<PciAddress> addresses;
+    for (const char* address : {kOnVfio, kDisk, kFree, kGpu})
+      addresses.push_back(must(PciAddress::parse(address)));
+    const auto questions = use_questions(kernel, must(scan(kernel)), addresses);
+    const UseReport report = must(CombinedUseProbe(kernel, std::move(probes)).look(questions));
+    EXPECT_THAT(texts(report, kOnVfio), testing::ElementsAre("process p900 (pid 900) holds /dev/vfio/7"));
+    EXPECT_THAT(texts(report, kDisk),
+                testing::ElementsAre("the file system mounted at /data holds /dev/nvme0n1"));
+    for (const char* free : {kFree, kGpu}) EXPECT_THAT(texts(report, free), testing::IsEmpty());
+    if (testing::Test::HasFailure()) return;  // the first one is told; the others are of its kind
+  }
+}
+
+}  // namespace
+}  // namespace ferry
