@@ -97,7 +97,7 @@ void add_outlook(const Seen& seen, const AcceleratorRules& rules, const VfioDriv
   MoveRequest request;
   request.accelerators = {function.address};
   request.untouchable = carriers_of_vgpus(seen.vgpus);
-  const MovePlan plan = plan_bind(seen.inventory, rules, request, UseReport{}, drivers, {});
+  const MovePlan plan = plan_bind(seen.inventory, rules, request, UseReport{}, drivers, {}, {});
   entry["movable"] = plan.refusals.empty();
   entry["movable_reasons"] = plan.refusals.empty() ? json::array() : json(plan.refusals.front().reasons);
 }

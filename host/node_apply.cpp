@@ -64,7 +64,7 @@ Result<MoveRequest> to_give_back(const NodeHost& host, const Seen& seen) {
   for (const auto& [address, mode] : seen.wanted.modes) {
     const PciFunction* gpu = seen.inventory.find(address);
     if (mode == Mode::passthrough || gpu == nullptr || !host.moves.rules.match(*gpu)) continue;
-    if (on_vfio_driver(*gpu) || record->members.contains(address)) request.accelerators.push_back(address);
+    if (on_vfio_driver(*gpu) || record->speaks_of(*gpu)) request.accelerators.push_back(address);
   }
   return request;
 }

@@ -3,6 +3,10 @@
 
 #include <sys/utsname.h>
 
+#include <fmt/format.h>
+
+#include "common/check_reading.h"
+
 namespace ferry {
 
 bool VfioDriverTable::split(std::string_view pattern, Fields& out) {
@@ -20,35 +24,53 @@ bool VfioDriverTable::split(std::string_view pattern, Fields& out) {
   return true;
 }
 
+void VfioDriverTable::add(std::string_view pattern, std::string_view module) {
+  Fields fields;
+  if (module.empty() || !split(pattern, fields)) return;
+  Alias alias;
+  alias.module = module;
+  for (std::size_t i = 0; i < kFields; ++i) {
+    alias.fields[i] = fields[i];
+    if (fields[i] == "*") ++alias.wildcards;
+  }
+  aliases_.push_back(std::move(alias));
+}
+
 VfioDriverTable VfioDriverTable::parse(std::string_view modules_alias) {
   constexpr std::string_view kStart = "alias vfio_pci:";
   VfioDriverTable table;
   while (!modules_alias.empty()) {
-    const auto end = modules_alias.find('\n');
-    std::string_view line = modules_alias.substr(0, end);
-    modules_alias.remove_prefix(end == std::string_view::npos ? modules_alias.size() : end + 1);
+    std::string_view line = cut(modules_alias, '\n');
     if (!line.starts_with(kStart)) continue;
     line.remove_prefix(kStart.size());
-    const auto space = line.find(' ');
-    Fields fields;
-    if (space == std::string_view::npos || space + 1 == line.size() || !split(line.substr(0, space), fields))
-      continue;
-    Alias alias;
-    alias.module = line.substr(space + 1);
-    for (std::size_t i = 0; i < kFields; ++i) {
-      alias.fields[i] = fields[i];
-      if (fields[i] == "*") ++alias.wildcards;
-    }
-    table.aliases_.push_back(std::move(alias));
+    const std::string_view pattern = cut(line, ' ');
+    table.add(pattern, line);
   }
   return table;
+}
+
+void VfioDriverTable::add_builtin(std::string_view modinfo) {
+  constexpr std::string_view kAlias = ".alias=vfio_pci:";
+  while (!modinfo.empty()) {
+    const std::string_view entry = cut(modinfo, '\0');
+    const auto at = entry.find(kAlias);
+    if (at != std::string_view::npos) add(entry.substr(at + kAlias.size()), entry.substr(0, at));
+  }
 }
 
 VfioDriverTable VfioDriverTable::read(const HostFs& host) {
   utsname system{};
   if (::uname(&system) != 0) return {};
-  const auto text = host.read_file(std::filesystem::path("lib/modules") / system.release / "modules.alias");
+  const auto modules = std::filesystem::path("lib/modules") / system.release;
+  const auto text = host.read_file(modules / "modules.alias");
   VfioDriverTable table = text ? parse(*text) : VfioDriverTable{};
+  if (!text) {
+    table.warning_ = fmt::format(
+        "devices that a variant of vfio-pci is made for may get vfio-pci itself: which they are is not known "
+        "({})",
+        text.error().message);
+  }
+  table.add_builtin(host.read_file(modules / "modules.builtin.modinfo").value_or(""));
   const auto learn = [&](const std::string& module) {
     constexpr std::string_view kBus = "pci:";
     for (const std::string& name : host.list(std::filesystem::path("sys/module") / module / "drivers")

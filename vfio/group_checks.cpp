@@ -106,7 +106,7 @@ std::vector<Check> group_checks(const Inventory& inventory, const AcceleratorRul
     }
   }
   // Which vfio driver a function would get has no bearing on whether it can move.
-  const MovePlan plan = plan_bind(without_vfs, rules, request, {}, {}, {});
+  const MovePlan plan = plan_bind(without_vfs, rules, request, {}, {}, {}, {});
   for (const Move& move : plan.moves) {
     for (const PciAddress& address : move.devices) out.push_back(moves_check(move, *inventory.find(address)));
   }

@@ -153,6 +153,11 @@ class Apply {
     });
     MoveRequest request = request_;
     request.accelerators = units_.devices();
+    if (auto known = ask_what_must_stay(request); !known) {
+      units_.each(
+          [&](Move& move) -> std::optional<MoveResult> { return failed(std::move(move), known.error()); });
+      return;
+    }
     units_.moves.clear();
     begin(plan(context_, seen_, request, direction_));
     open_fences_of_others();
@@ -195,6 +200,13 @@ class Apply {
   }
 
  private:
+  Result<> ask_what_must_stay(MoveRequest& request) const {
+    if (direction_ == Direction::back || !context_.must_stay) return {};
+    auto stay = context_.must_stay(seen_.inventory);
+    if (!stay) return fail(std::move(stay).error().during("look again for vGPUs"));
+    for (auto& [address, why] : *stay) request.untouchable.insert_or_assign(address, std::move(why));
+    return {};
+  }
   bool is_stuck(const std::string& module) const {
     const auto stuck = stuck_writes(*context_.host);
     return stuck && std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, module); });
@@ -231,7 +243,7 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
   context.writer->prepare(1);
   auto first = look_at_all(context, request, direction);
   if (!first) return fail(std::move(first).error());
-  MoveOutcome outcome{.results = {}, .notes = first->seen.notes()};
+  MoveOutcome outcome{.results = {}, .notes = first->seen.notes(direction)};
   Apply apply(context, request, direction, services);
   apply.begin(first->vanished);
   apply.begin(plan(context, first->seen, first->request, direction));
@@ -240,7 +252,7 @@ Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& requ
   apply.close_fences(first->seen.inventory);
   context.writer->prepare(apply.side_by_side_at_most());  // they start while we look
   if (apply.anything_left()) apply.plan_again();
-  for (std::string& note : apply.last_look().notes()) {
+  for (std::string& note : apply.last_look().notes(direction)) {
     if (std::ranges::find(outcome.notes, note) == outcome.notes.end())
       outcome.notes.push_back(std::move(note));
   }
@@ -259,7 +271,7 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
   auto stopped = notes_on_stopped_services(*context.host);
   if (!stopped) return fail(std::move(stopped).error());
   MovePreview preview{.plan = plan(context, first->seen, first->request, direction),
-                      .notes = first->seen.notes()};
+                      .notes = first->seen.notes(direction)};
   for (const PciAddress& device : first->vanished) {
     preview.plan.refusals.push_back(
         {.devices = {device}, .groups = {}, .reasons = {gone(device).message}, .hint = {}});

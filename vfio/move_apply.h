@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ struct MoveContext {
   DriverLock* driver_lock = nullptr;  ///< nullptr: no driver of this host has a lock against unbinding
   Releaser* releaser = nullptr;       ///< nullptr: no service is stopped, whatever MoveRequest::release says
   PersistenceSwitch* persistence = nullptr;  ///< nullptr: nvidia-persistenced lets go of all GPUs or none
+  /// Behind the fence, before anything goes to vfio: what must stay, as MoveRequest::untouchable, which may
+  /// be long out of date by then: no lock of ours keeps vGPUs from being made. Empty: nothing but that.
+  std::function<Result<std::map<PciAddress, std::string>>(const Inventory&)> must_stay = {};
 };
 
 struct MovePreview {
@@ -65,8 +69,8 @@ struct MoveOutcome {
 };
 
 /// The plan as it stands now; writes nothing. Errors: the host cannot be scanned or has no IOMMU
-/// (Errc::unsupported), an accelerator that is asked for by name is gone (Errc::not_found), a record cannot
-/// be read, nobody could be asked who uses the devices.
+/// (Errc::unsupported), an accelerator that is asked for by name is gone (Errc::not_found), the records
+/// cannot be listed, nobody could be asked who uses the devices.
 Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
                                   Direction direction);
 

@@ -58,7 +58,7 @@ MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveReques
   if (context.releaser == nullptr)
     std::erase_if(possible.release, [](const std::string& name) { return name != kConsoleModule; });
   possible.persistence_by_gpu = context.persistence != nullptr;
-  return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.stuck);
+  return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.record, seen.stuck);
 }
 
 Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
@@ -81,9 +81,10 @@ Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& req
   return out;
 }
 
-std::vector<std::string> MoveLook::notes() const {
+std::vector<std::string> MoveLook::notes(Direction direction) const {
   std::vector<std::string> out = use.unknown;
   out.insert(out.end(), record.notes.begin(), record.notes.end());
+  if (direction == Direction::to_vfio && !drivers.warning().empty()) out.push_back(drivers.warning());
   return out;
 }
 

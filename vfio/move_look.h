@@ -21,12 +21,12 @@ struct MoveLook {
   UseReport use;
   std::set<std::string> stuck;  ///< addresses that a write in the kernel still holds
 
-  /// What could not be asked, void records.
-  std::vector<std::string> notes() const;
+  /// What could not be asked, void records; on the way to vfio, drivers that may be overlooked.
+  std::vector<std::string> notes(Direction direction) const;
 };
 
-/// `accelerators` that are gone are passed over. Errors: the host cannot be scanned, a record cannot be read,
-/// nobody could be asked who uses the devices.
+/// `accelerators` that are gone are passed over. Errors: the host cannot be scanned, the records cannot be
+/// listed, nobody could be asked who uses the devices.
 Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators);
 
 MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveRequest& request,

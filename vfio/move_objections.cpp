@@ -99,6 +99,21 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
   }
 }
 
+void object_to_bystander(const PciFunction& function, Objections& objections) {
+  if (!function.problem) return;
+  objections.add(fmt::format("{} shares the group and cannot be read: {}", function.address.text(),
+                             function.problem->message),
+                 function.problem->hint);
+}
+
+void object_to_unreadable_records(const MoveRecord& record, const std::vector<std::uint32_t>& groups,
+                                  Objections& objections) {
+  for (const std::uint32_t group : groups) {
+    const auto found = record.unreadable.find(group);
+    if (found != record.unreadable.end()) objections.add(found->second.message, found->second.hint);
+  }
+}
+
 void object_to_virtual_functions(const PciFunction& function, Objections& objections) {
   if (function.sriov_numvfs == 0) return;
   objections.add(fmt::format("{} has {} enabled", function.address.text(),

@@ -49,6 +49,14 @@ void object_to_member(const Inventory& inventory, const Unit& unit, const Accele
 void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
                       const std::set<std::string>& stuck, Objections& objections, Released* released);
 
+/// Against moving anything beside `function` when that cannot be read: it may well have a driver, and be
+/// used.
+void object_to_bystander(const PciFunction& function, Objections& objections);
+
+/// Against moving anything of `groups` while a record of theirs cannot be read.
+void object_to_unreadable_records(const MoveRecord& record, const std::vector<std::uint32_t>& groups,
+                                  Objections& objections);
+
 /// Against moving a physical function that has virtual ones: vfio-pci takes none that has, and takes them
 /// away, from VMs too, when it loses one.
 void object_to_virtual_functions(const PciFunction& function, Objections& objections);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/move_plan.h"
 
+#include <algorithm>
 #include <ranges>
 
 #include "vfio/move_members.h"
@@ -57,6 +58,10 @@ std::vector<PciAddress> Move::moving() const {
 Step override_step(const PciFunction& function, const std::string& value, std::string why) {
   return {
       .kind = Step::Kind::set_override, .address = function.address, .value = value, .why = std::move(why)};
+}
+
+bool take_nothing(const std::vector<Step>& steps) {
+  return std::ranges::all_of(steps, [](const Step& step) { return step.kind == Step::Kind::set_override; });
 }
 
 // Around all other steps: what the holder keeps open must be closed before the first look that counts, and

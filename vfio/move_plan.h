@@ -46,7 +46,7 @@ struct Member {
 struct Step {
   enum class Kind { let_go, load_module, set_override, unbind, bind, probe, take_hold };
   Kind kind = Kind::bind;
-  PciAddress address;  ///< of no meaning without of_a_function()
+  PciAddress address;  ///< of load_module: whose driver it brings, where one is in need of it; else as said
   std::string value;
   std::string why;
   Releasable holder = {};  ///< who lets go or takes hold again; of no meaning for the other kinds
@@ -59,6 +59,9 @@ struct Step {
 
 /// Sets a function's override; "" clears it.
 Step override_step(const PciFunction& function, const std::string& value, std::string why);
+
+/// Whether `steps` take nothing from anybody: they set overrides alone.
+bool take_nothing(const std::vector<Step>& steps);
 
 /// A unit that moves.
 struct Move {
@@ -77,6 +80,9 @@ struct Refusal {
   std::vector<std::uint32_t> groups;
   std::vector<std::string> reasons;  ///< who or what stands in the way, each with its address
   std::string hint;
+  /// By the kernel's own rule, who would keep a VM from having the groups if all that was asked for were on
+  /// vfio. Absent: nothing was asked to go there.
+  std::optional<std::vector<PciAddress>> blockers = {};
 };
 
 struct MovePlan {
@@ -109,9 +115,12 @@ std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inve
 /// The functions whose use decides about `request`: every member that could move.
 std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators);
 
-/// Moves `request.accelerators` to vfio. `stuck` names devices that a write in the kernel still holds.
+/// Moves `request.accelerators` to vfio. What somebody else has put there is taken over as it is; what
+/// `record` says that Ferry has, is given the override that a killed unbind has taken from it. `stuck` names
+/// devices that a write in the kernel still holds.
 MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                   const UseReport& use, const VfioDriverTable& drivers, const std::set<std::string>& stuck);
+                   const UseReport& use, const VfioDriverTable& drivers, const MoveRecord& record,
+                   const std::set<std::string>& stuck);
 
 /// Takes `request.accelerators` back to what the record says they had, or without a record to the host's
 /// natural drivers. What somebody else moved meanwhile is left alone and noted.

@@ -114,7 +114,16 @@ Result<std::vector<std::uint32_t>> recorded_groups(const HostFs& host) {
   return groups;
 }
 
+bool is_in_group(const HostFs& host, const PciAddress& address, std::uint32_t group) {
+  return host.link_name(sysfs_path(address) / "iommu_group").value_or("") == std::to_string(group);
+}
+
 }  // namespace
+
+bool MoveRecord::speaks_of(const PciFunction& function) const {
+  return members.contains(function.address) ||
+         (function.iommu_group && unreadable.contains(*function.iommu_group));
+}
 
 Result<MoveRecord> read_records(const HostFs& host) {
   MoveRecord all;
@@ -122,12 +131,19 @@ Result<MoveRecord> read_records(const HostFs& host) {
   if (!groups) return fail(std::move(groups).error());
   for (const std::uint32_t group : *groups) {
     auto record = read_one(host, file_of(group));
-    if (!record) return fail(std::move(record).error());
+    if (!record) {
+      all.notes.push_back(fmt::format("nothing of group {} is moved: {}", group, record.error().message));
+      all.unreadable.emplace(group, std::move(record).error());
+      continue;
+    }
     if (record->members.empty()) {
       all.notes.push_back(fmt::format("/{} is of an earlier boot and void: the kernel has bound afresh",
                                       file_of(group).string()));
     }
-    all.members.merge(record->members);
+    for (auto& [address, prior] : record->members) {
+      if (!all.members.contains(address) || is_in_group(host, address, group))
+        all.members.insert_or_assign(address, std::move(prior));
+    }
   }
   return all;
 }
@@ -153,7 +169,7 @@ Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses) {
   if (!groups) return fail(std::move(groups).error());
   for (const std::uint32_t group : *groups) {
     auto record = read_one(host, file_of(group));
-    if (!record) return fail(std::move(record).error());
+    if (!record) continue;  // nobody knows whether it speaks of them
     const std::size_t before = record->members.size();
     for (const PciAddress& address : addresses) record->members.erase(address);
     if (record->members.size() == before) continue;

@@ -14,6 +14,7 @@
 #include "common/host_fs.h"
 #include "common/result.h"
 #include "vfio/pci_address.h"
+#include "vfio/pci_function.h"
 
 namespace ferry {
 
@@ -29,11 +30,17 @@ struct PriorState {
 
 struct MoveRecord {
   std::map<PciAddress, PriorState> members;
+  /// By group, the records of which nothing is known. Going on without one would lose a driver for good:
+  /// nothing of such a group is moved.
+  std::map<std::uint32_t, Error> unreadable = {};
   std::vector<std::string> notes;  ///< records passed over, and why (another boot, unreadable)
+  /// Whether it has `function`, or may have had it where it is unreadable.
+  bool speaks_of(const PciFunction& function) const;
 };
 
-/// All records of this boot, merged. Those of another boot are passed over and noted; an unreadable one is an
-/// error, since going on without it would lose a driver for good.
+/// All records of this boot, merged. Those of another boot are passed over and noted. Two speak of one
+/// address when it was plugged again into another group: the one of the group that it is in now counts.
+/// Errors: there are records, and they cannot be listed.
 Result<MoveRecord> read_records(const HostFs& host);
 
 /// Writes the record of `group`. What a record holds already for an address stays: the first look is the true
@@ -42,7 +49,8 @@ Result<MoveRecord> read_records(const HostFs& host);
 Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members,
                       const std::set<PciAddress>& fresh = {});
 
-/// Takes addresses out of whatever records hold them; a file goes with its last one.
+/// Takes addresses out of whatever records hold them; a file goes with its last one. One that is unreadable
+/// stays as it is.
 Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses);
 
 }  // namespace ferry

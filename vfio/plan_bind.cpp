@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The plan of a move to vfio.
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -86,11 +87,24 @@ std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::
   return out;
 }
 
+bool is_recorded(const PciFunction& function, const MoveRecord& record) {
+  const auto found = record.members.find(function.address);
+  return found != record.members.end() && found->second.ids == function.ids();
+}
+
 std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Member>& members,
-                                const VfioDriverTable& table) {
+                                const VfioDriverTable& table, const MoveRecord& record) {
   std::vector<const PciFunction*> functions;
+  std::vector<Step> lost_overrides;
   for (const PciFunction* function : in_order(inventory, members, false)) {
-    if (!on_vfio_driver(*function)) functions.push_back(function);
+    if (!on_vfio_driver(*function)) {
+      functions.push_back(function);
+    } else if (is_recorded(*function, record) && !function->override_unread &&
+               function->driver_override != function->driver) {
+      lost_overrides.push_back(override_step(
+          *function, *function->driver,
+          "its way back was begun: without the override a driver that is loaded later takes it"));
+    }
   }
   std::vector<Step> steps;
   std::set<std::string> loading;
@@ -110,6 +124,7 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
       steps.push_back(override_step(*function, driver, "so that no other driver takes it in between"));
     }
   }
+  steps.insert(steps.end(), lost_overrides.begin(), lost_overrides.end());
   for (const PciFunction* function : functions) {
     if (function->driver) {
       steps.push_back({.kind = Step::Kind::unbind,
@@ -127,10 +142,24 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   return steps;
 }
 
+// By the kernel's rule, once all has moved that was asked for.
+std::vector<PciAddress> still_blocking(const Inventory& inventory, const Move& move) {
+  const auto moving = move.moving();
+  std::vector<PciAddress> out;
+  for (const std::uint32_t group : move.groups) {
+    std::ranges::copy_if(
+        viability_blockers(inventory, group), std::back_inserter(out),
+        [&](const PciAddress& address) { return std::ranges::find(moving, address) == moving.end(); });
+  }
+  return out;
+}
+
 }  // namespace
 
 MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
-                   const UseReport& use, const VfioDriverTable& drivers, const std::set<std::string>& stuck) {
+                   const UseReport& use, const VfioDriverTable& drivers, const MoveRecord& record,
+                   const std::set<std::string>& stuck) {
+  static const UseReport kNobody;
   std::vector<Candidate> candidates;
   for (Unit& unit : units_of(inventory, request.accelerators)) {
     Move move;
@@ -153,13 +182,16 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
       }
       move.members.push_back(std::move(member));
     }
-    if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers);
+    if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers, record);
     Released released;
     // What is on vfio already stays there whoever uses it: that is what it is there for.
     if (!move.steps.empty()) {
+      const bool harmless = take_nothing(move.steps);
+      object_to_unreadable_records(record, move.groups, objections);
       for (const PciAddress& address : move.moving()) {
         const PciFunction& function = *inventory.find(address);
-        object_to_moving(function, request, use, stuck, objections, &released);
+        object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, &released);
+        if (harmless) continue;
         if (!function.iommu_group) {
           objections.add(fmt::format("{} is in no IOMMU group", address.text()),
                          "switch the IOMMU on in the firmware and, on Intel, boot with intel_iommu=on");
@@ -168,6 +200,10 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
         if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end()) {
           objections.add(fmt::format("{} {}", address.text(), kept->second));
         }
+      }
+      for (const Member& member : move.members) {
+        if (member.role == MemberRole::bystander && !harmless)
+          object_to_bystander(*inventory.find(member.address), objections);
       }
     }
     candidates.push_back({.unit = std::move(unit),
@@ -179,7 +215,9 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
   MovePlan plan;
   for (auto& [unit, move, objections, released] : candidates) {
     if (objections.any()) {
+      auto blockers = still_blocking(inventory, move);
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
+      plan.refusals.back().blockers = std::move(blockers);
       continue;
     }
     release_around(move, asked_to_let_go(inventory, rules, request, released));

@@ -27,7 +27,7 @@ bool in_other_hands(const Home& home) {
 // What way_back() found in somebody else's hands is left there and noted.
 std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& homes,
                            std::vector<std::string>& notes) {
-  std::vector<Step> steps;  // modules first: what fails there has moved nothing yet
+  std::vector<Step> steps;  // modules first: whose driver does not come has not been moved yet, and is not
   std::vector<Step> overrides;
   std::vector<Step> unbinds;
   std::vector<Step> binds;
@@ -68,7 +68,7 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
     if (home.prior.driver) {
       if (!inventory.drivers.contains(*home.prior.driver)) {
         steps.push_back({.kind = Step::Kind::load_module,
-                         .address = {},
+                         .address = function.address,
                          .value = home.prior.module.value_or(module_named_as(*home.prior.driver)),
                          .why = "the driver it had before is no longer loaded"});
       }
@@ -127,12 +127,11 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
     // An override that cannot be read may well be Ferry's: nothing to do is not known then.
     const bool unsure = std::ranges::any_of(
         homes, [](const Home& home) { return home.known && home.function->override_unread; });
+    object_to_unreadable_records(record, move.groups, objections);
     if (!move.steps.empty() || unsure) {
-      // An override alone takes nothing from anybody: a bind that was killed early leaves just that to undo.
+      // A bind that was killed early leaves just that to undo.
       static const UseReport kNobody;
-      const bool harmless = std::all_of(move.steps.begin(), move.steps.end(), [](const Step& step) {
-        return step.kind == Step::Kind::set_override;
-      });
+      const bool harmless = take_nothing(move.steps);
       for (const PciAddress& address : move.moving()) {
         const PciFunction& function = *inventory.find(address);
         object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, nullptr);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/unit_move.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include <fmt/format.h>
 
 #include "vfio/driver_modules.h"
 #include "vfio/driver_override.h"
 #include "vfio/fence.h"
+#include "vfio/move_members.h"
 #include "vfio/use_probe.h"
 
 namespace ferry {
@@ -34,6 +38,16 @@ std::optional<AttributeWrite> write_of(const Step& step) {
   return std::nullopt;
 }
 
+// A module that loads need not bring the driver that a function is in need of.
+Result<> brings_driver(const HostFs& host, const std::vector<Step>& steps, const Step& load) {
+  for (const Step& step : steps) {
+    if (step.kind != Step::Kind::bind || step.address != load.address) continue;
+    if (!host.exists(std::filesystem::path("sys/bus/pci/drivers") / step.value))
+      return fail(Errc::failed, "it is loaded and has not brought driver " + step.value);
+  }
+  return {};
+}
+
 // Performs steps in order from `next` on, up to the first that fails; `next` is then the one behind it.
 Result<> perform_some(const MoveContext& context, const std::vector<Step>& steps, std::size_t& next) {
   while (next < steps.size()) {
@@ -45,7 +59,9 @@ Result<> perform_some(const MoveContext& context, const std::vector<Step>& steps
     }
     if (writes.empty()) {
       const Step& step = steps[next++];
-      if (auto done = perform(context, step); !done) return fail(std::move(done).error().during(step.text()));
+      auto done = perform(context, step);
+      if (done && step.kind == Step::Kind::load_module) done = brings_driver(*context.host, steps, step);
+      if (!done) return fail(std::move(done).error().during(step.text()));
       continue;
     }
     const std::size_t first = next;
@@ -65,21 +81,31 @@ Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps)
   return perform_some(context, steps, next);
 }
 
-// Goes on after an error, save one that hangs; the first error is the one that is told, with how many there
-// were.
-Result<> perform_each(const MoveContext& context, const std::vector<Step>& steps) {
-  std::optional<Error> first;
-  std::size_t failures = 0;
-  for (std::size_t next = 0; next < steps.size();) {
-    auto done = perform_some(context, steps, next);
+// Goes on after an error, save one that hangs, with the other functions: one whose driver cannot be had, or
+// whose override stays, would lose the driver that it has and find no other.
+std::vector<Error> perform_each(const MoveContext& context, std::vector<Step> left) {
+  std::vector<Error> errors;
+  for (std::size_t next = 0; next < left.size();) {
+    auto done = perform_some(context, left, next);
     if (done) break;
-    ++failures;
-    if (!first || done.error().code == Errc::stuck) first = std::move(done).error();
-    if (first->code == Errc::stuck) break;
+    errors.push_back(std::move(done).error());
+    if (errors.back().code == Errc::stuck) break;
+    const Step failed = left[next - 1];
+    const auto rest = left.begin() + static_cast<std::ptrdiff_t>(next);
+    left.erase(std::remove_if(
+                   rest, left.end(),
+                   [&](const Step& step) { return !step.of_a_holder() && step.address == failed.address; }),
+               left.end());
   }
-  if (!first) return {};
-  if (failures > 1) first->message += fmt::format(" (and {} more failed)", failures - 1);
-  return fail(std::move(*first));
+  return errors;
+}
+
+// The first error is the one that is told, with how many there were; one that hangs goes before all others.
+Result<> told_together(std::vector<Error> errors) {
+  if (errors.empty()) return {};
+  if (errors.back().code == Errc::stuck) return fail(std::move(errors.back()));
+  if (errors.size() > 1) errors.front().message += fmt::format(" (and {} more failed)", errors.size() - 1);
+  return fail(std::move(errors.front()));
 }
 
 std::optional<std::string> module_of(const HostFs& host, const PciFunction& function) {
@@ -91,9 +117,7 @@ Result<> record_before(const MoveContext& context, const Inventory& inventory, c
   std::set<PciAddress> fresh;
   for (const Member& member : move.members) {
     const PciFunction& function = *inventory.find(member.address);
-    const bool moves = member.role == MemberRole::accelerator || member.role == MemberRole::companion ||
-                       member.role == MemberRole::taken_along;
-    if (!moves || !function.iommu_group) continue;
+    if (!moves(member.role) || !function.iommu_group) continue;
     // On vfio before we came: what it had earlier is not known, and "vfio-pci" is no way back.
     if (on_vfio_driver(function)) continue;
     // A run of ours that was killed has left an override or no driver; this one is at home.
@@ -129,6 +153,14 @@ Result<Inventory> scan_unit_to_undo(const MoveContext& context, const Move& move
   return now;
 }
 
+// Its group's, or on kernels without CONFIG_VFIO_GROUP, which have none of those, its own.
+bool has_node(const HostFs& host, const PciFunction& function) {
+  const std::filesystem::path vfio = "dev/vfio";
+  return host.exists(vfio / std::to_string(function.iommu_group.value_or(0))) ||
+         std::ranges::any_of(function.vfio_devices,
+                             [&](const std::string& name) { return host.exists(vfio / "devices" / name); });
+}
+
 // A write that succeeded proves nothing: drivers_probe reports success when nothing bound.
 Result<> verify(const MoveContext& context, const Inventory& before, const Move& move, Direction direction) {
   auto now = scan_members_again(*context.host, move.groups, all_members(move), before);
@@ -141,10 +173,9 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
     if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
     if (direction == Direction::to_vfio) {
       if (!on_vfio_driver(*function)) return not_as_wanted(*function, member.driver_after);
-      const auto node = std::filesystem::path("dev/vfio") / std::to_string(function->iommu_group.value_or(0));
-      if (!context.host->exists(node)) {
-        return fail(Errc::failed, fmt::format("{} is bound, but /{} is not there", function->address.text(),
-                                              node.string()));
+      if (!has_node(*context.host, *function)) {
+        return fail(Errc::failed, fmt::format("{} is bound, but /dev/vfio/{} is not there",
+                                              function->address.text(), function->iommu_group.value_or(0)));
       }
       continue;
     }
@@ -190,27 +221,26 @@ std::vector<std::string> against_undo(const MoveContext& context, const Inventor
   return troubles;
 }
 
-// Takes a unit back to what the record says and goes on after an error: each function given back is one less
-// in need.
+// Takes a unit back to what the record says.
 std::vector<std::string> undo(const MoveContext& context, const Move& move) {
   const auto moving = move.moving();
   auto now = scan_unit_to_undo(context, move);
   auto record = read_records(*context.host);
   if (!now || !record) return {now ? record.error().message : now.error().message};
+  for (const std::uint32_t group : move.groups) {
+    const auto lost = record->unreadable.find(group);
+    if (lost != record->unreadable.end()) return {lost->second.message};
+  }
   Move undoing = move;
   undoing.steps = plan_undo(*now, *record, moving).steps;
   Fence fence(*context.host, context.driver_lock);
   std::vector<std::string> troubles = against_undo(context, *now, undoing, fence);
   if (!troubles.empty()) return troubles;
-  for (const Step& step : undoing.steps) {
-    auto done = perform(context, step);
-    if (!done) {
-      const bool stuck = done.error().code == Errc::stuck;
-      troubles.push_back(std::move(done).error().during(step.text()).message);
-      if (!stuck) continue;
-      fence.abandon_locks();
-      return troubles;
-    }
+  for (const Error& error : perform_each(context, undoing.steps)) {
+    troubles.push_back(error.message);
+    if (error.code != Errc::stuck) continue;
+    fence.abandon_locks();
+    return troubles;
   }
   auto after = scan_unit_to_undo(context, move);
   if (!after) return {after.error().message};
@@ -227,6 +257,31 @@ std::vector<std::string> undo(const MoveContext& context, const Move& move) {
       troubles.push_back(forgotten.error().message);
   }
   return troubles;
+}
+
+bool is_as_planned(const Member& member, const PciFunction& function) {
+  if (member.driver_after == kKernelsChoice) return !on_vfio_driver(function);
+  return function.driver.value_or("") == member.driver_after;
+}
+
+// With where the functions are that the way back has not brought home.
+Error after_way_back(const MoveContext& context, const Inventory& before, const Move& move, Error error) {
+  const auto now = scan_members_again(*context.host, move.groups, all_members(move), before);
+  if (!now) return error;
+  for (const Member& member : move.members) {
+    const PciFunction* function = now->find(member.address);
+    if (function == nullptr || !moves(member.role) || is_as_planned(member, *function)) continue;
+    error.message += function->driver
+                         ? fmt::format("; {} stays on {}", member.address.text(), *function->driver)
+                         : fmt::format("; {} has no driver now", member.address.text());
+  }
+  if (error.hint.empty()) {
+    error.hint = fmt::format(
+        "mend that and run the same command again: the record is kept. To give an earlier driver up, remove "
+        "/run/ferry/moves/{}.json: the kernel chooses then",
+        fmt::join(move.groups, ".json, /run/ferry/moves/"));
+  }
+  return error;
 }
 
 Error after_undo(Error error, const std::vector<std::string>& troubles) {
@@ -258,19 +313,18 @@ Result<> carry_out(const MoveContext& context, const Inventory& before, const Mo
   }
   // On the way back each function that gets its driver is one less in need: one failure does not stop the
   // others.
-  auto done =
-      direction == Direction::to_vfio ? perform_all(context, move.steps) : perform_each(context, move.steps);
+  auto done = direction == Direction::to_vfio ? perform_all(context, move.steps)
+                                              : told_together(perform_each(context, move.steps));
   if (done) done = verify(context, before, move, direction);
-  if (!done) {
-    // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
-    // it.
-    if (done.error().code == Errc::stuck) return done;
-    if (direction == Direction::to_vfio)
-      return fail(after_undo(std::move(done).error(), undo(context, move)));
-    return done;
-  }
-  if (direction == Direction::back) return forget(*context.host, move.moving());
-  return {};
+  if (done) return direction == Direction::back ? forget(*context.host, move.moving()) : Result<>();
+  // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
+  // it.
+  if (done.error().code == Errc::stuck) return done;
+  if (direction == Direction::back)
+    return fail(after_way_back(context, before, move, std::move(done).error()));
+  // What was on vfio before stays there: somebody may be using it.
+  if (take_nothing(move.steps)) return done;
+  return fail(after_undo(std::move(done).error(), undo(context, move)));
 }
 
 }  // namespace ferry

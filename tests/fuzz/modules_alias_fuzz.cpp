@@ -2,11 +2,16 @@
 #include "tests/fuzz/fuzz.h"
 #include "vfio/driver_choice.h"
 
-// First a function's modalias, then a modules.alias file.
+// First a function's modalias, then a modules.alias file, which is a modules.builtin.modinfo file too.
 void ferry::fuzz::one_input(std::string_view text) {
   const auto [modalias, table] = first_line(text);
   const VfioDriver chosen = VfioDriverTable::parse(table).choose(modalias);
   require(!chosen.module.empty() && !chosen.driver.empty(), "there is always a driver");
   require(chosen.module == "vfio_pci" || table.find(" " + chosen.module) != std::string_view::npos,
           "a module comes from the table");
+  VfioDriverTable builtin;
+  builtin.add_builtin(table);
+  const VfioDriver named = builtin.choose(modalias);
+  require(named.module == "vfio_pci" || table.find(named.module + ".alias=") != std::string_view::npos,
+          "a module that is built in comes from the table");
 }

@@ -569,8 +569,11 @@ int FakeKernel::attach(const std::string& driver, const std::string& address) {
     while (used.contains(lowest)) ++lowest;
     vfio_numbers_[address] = lowest;
     directory(device_path(address) / "vfio-dev" / fmt::format("vfio{}", lowest));
-    file(fs::path("dev/vfio") / std::to_string(*group), "");
-    file(fs::path("sys/class/vfio") / std::to_string(*group) / "dev", fmt::format("244:{}\n", *group));
+    if (vfio_nodes_.of_devices) file(fs::path("dev/vfio/devices") / fmt::format("vfio{}", lowest), "");
+    if (vfio_nodes_.of_groups) {
+      file(fs::path("dev/vfio") / std::to_string(*group), "");
+      file(fs::path("sys/class/vfio") / std::to_string(*group) / "dev", fmt::format("244:{}\n", *group));
+    }
   } else if (group && owned_groups_.contains(*group)) {
     return EBUSY;
   }

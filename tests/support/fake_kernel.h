@@ -82,6 +82,14 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   using ScratchDirectory::link;
   using ScratchDirectory::remove;
 
+  /// Which nodes vfio makes from now on: by default those of groups, in dev/vfio; else, or as well, those of
+  /// devices, in dev/vfio/devices.
+  struct VfioNodes {
+    bool of_groups = true;
+    bool of_devices = false;
+  };
+  void make_vfio_nodes(VfioNodes which) { vfio_nodes_ = which; }
+
   /// A VFIO user holds this group: host drivers cannot bind to its members, and an unbind from vfio hangs.
   void own_group(unsigned group, bool owned = true);
 
@@ -184,6 +192,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::optional<HostChange> hanging_;
   std::size_t counted_ = 0;
   int fault_errno_ = 0;
+  VfioNodes vfio_nodes_;
   std::map<std::string, int> vfio_numbers_;  // of the functions on a vfio driver, the N of vfioN
   int next_pid_ = 70001;
 };

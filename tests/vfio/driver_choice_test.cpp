@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/driver_choice.h"
 
+#include <string_view>
+#include <sys/utsname.h>
+
 #include <gmock/gmock.h>
 
 #include "tests/support/fake_kernel.h"
@@ -56,6 +59,46 @@ TEST(VfioDriverTable, AsksTheLoadedModuleForItsDriversName) {
   kernel.directory("sys/module/vfio_pci/drivers/pci:renamed-vfio");
   EXPECT_EQ(VfioDriverTable::read(kernel).choose(kGpu), (VfioDriver{"vfio_pci", "renamed-vfio"}));
 }
+
+TEST(VfioDriverTable, WarnsWhereVariantsMayBeOverlooked) {
+  const test::FakeKernel kernel;
+  EXPECT_EQ(VfioDriverTable::read(kernel).warning(), "");
+  kernel.remove("lib/modules");
+  EXPECT_THAT(VfioDriverTable::read(kernel).warning(), testing::HasSubstr("modules.alias"));
+}
+
+TEST(VfioDriverTable, KnowsDriversThatAreBuiltIn) {
+  using std::string_view_literals::operator""sv;
+  constexpr std::string_view kModinfo =
+      "vfio.license=GPL v2\0"
+      "vfio_pci.alias=vfio_pci:v*d*sv*sd*bc*sc*i*\0"
+      "nv_7777_vfio_pci.alias=vfio_pci:v000010DEd00007777sv*sd*bc*sc*i*\0"
+      "nouveau.alias=pci:v000010DEd*sv*sd*bc03sc*i*\0"sv;
+  const test::FakeKernel kernel;
+  utsname system{};
+  ::uname(&system);
+  const auto modules = std::filesystem::path("lib/modules") / system.release;
+  kernel.file(modules / "modules.builtin.modinfo", kModinfo);
+  EXPECT_EQ(VfioDriverTable::read(kernel).choose(kAudio).module, "nv_7777_vfio_pci");
+  EXPECT_EQ(VfioDriverTable::read(kernel).choose("pci:v00008086d00000001sv00000000sd00000000bc04sc03i00"),
+            (VfioDriver{"vfio_pci", "vfio-pci"}));
+}
+
+class MalformedModinfo : public testing::TestWithParam<std::string_view> {};
+
+TEST_P(MalformedModinfo, IsPassedOver) {
+  VfioDriverTable table;
+  table.add_builtin(GetParam());
+  EXPECT_EQ(table.choose(kGpu), (VfioDriver{"vfio_pci", "vfio-pci"}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, MalformedModinfo,
+                         testing::Values("", "\n", ".alias=vfio_pci:", ".alias=vfio_pci:v*d*sv*sd*bc*sc*i*",
+                                         "x.alias=vfio_pci:v*d*sv*sd*bc*sc*", "x.alias=vfio_pci:v*d*",
+                                         "x.alias=pci:v*d*sv*sd*bc*sc*i*",
+                                         "alias=vfio_pci:v*d*sv*sd*bc*sc*i*",
+                                         "x.parm=vfio_pci:v*d*sv*sd*bc*sc*i*",
+                                         "x.alias=vfio_pci:d*v*sv*sd*bc*sc*i*"));
 
 }  // namespace
 }  // namespace ferry

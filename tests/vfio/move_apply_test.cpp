@@ -503,15 +503,41 @@ TEST_F(MoveApplyTest, HoldsARecordOfAnEarlierBootForVoidAndSaysSo) {
               ElementsAre(HasSubstr("run/ferry/moves/41.json is of an earlier boot and void")));
 }
 
-TEST_F(MoveApplyTest, RefusesToWorkWithARecordItCannotRead) {
-  apply(Direction::to_vfio).value();
-  kernel_.file("run/ferry/moves/41.json", "{\"version\":1,");
+// No lock of ours keeps a vGPU from being made between the first plan and the fence.
+TEST_F(MoveApplyTest, LooksBehindTheFenceForWhatMustStay) {
+  must(kernel_.load_module("vfio_pci"));
   kernel_.forget_changes();
-  const auto outcome = apply(Direction::back);
-  ASSERT_FALSE(outcome);
-  EXPECT_EQ(outcome.error().code, Errc::malformed_host);
-  EXPECT_THAT(outcome.error().message, HasSubstr("/run/ferry/moves/41.json"));
+  auto ctx = context();
+  ctx.must_stay = [](const Inventory& inventory) -> Result<std::map<PciAddress, std::string>> {
+    EXPECT_NE(inventory.find(at("0000:65:00.0")), nullptr);
+    return std::map<PciAddress, std::string>{{at("0000:65:00.0"), "carries 1 vGPU"}};
+  };
+  MoveRequest request;
+  request.accelerators = {at("0000:65:00.0")};
+  const auto outcome = must(apply_moves(ctx, request, Direction::to_vfio));
+  ASSERT_EQ(outcome.results.at(0).status, Status::refused);
+  EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre("0000:65:00.0 carries 1 vGPU"));
   EXPECT_THAT(kernel_.changes(), IsEmpty());
+
+  ctx.must_stay = [](const Inventory& /*inventory*/) -> Result<std::map<PciAddress, std::string>> {
+    return fail(Errc::malformed_host, "mdev bus");
+  };
+  const auto blind = must(apply_moves(ctx, request, Direction::to_vfio));
+  ASSERT_EQ(blind.results.at(0).status, Status::failed);
+  EXPECT_EQ(test::error_of(blind.results[0]).message, "look again for vGPUs: mdev bus");
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+// As on a kernel without CONFIG_VFIO_GROUP.
+TEST_F(MoveApplyTest, IsContentWithTheDevicesOwnNodesWhereGroupsHaveNone) {
+  kernel_.make_vfio_nodes({.of_groups = false, .of_devices = false});
+  const auto none = must(apply(Direction::to_vfio));
+  ASSERT_EQ(none.results.at(0).status, Status::failed);
+  EXPECT_THAT(test::error_of(none.results[0]).message, HasSubstr("is bound, but /dev/vfio/41 is not there"));
+
+  kernel_.make_vfio_nodes({.of_groups = false, .of_devices = true});
+  EXPECT_EQ(must(apply(Direction::to_vfio)).results.at(0).status, Status::done);
+  EXPECT_EQ(must(apply(Direction::back)).results.at(0).status, Status::done);
 }
 
 TEST_F(MoveApplyTest, SaysThatAHostHasNoIommu) {

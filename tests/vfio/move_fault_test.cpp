@@ -222,6 +222,26 @@ TEST_P(EveryChange, ThatIsTheLastBeforeDeathIsRepairedByTheNextRun) {
   runs_again_to_the_wanted_state();
 }
 
+TEST_P(EveryChange, ThatIsTheLastBeforeDeathLeavesTheOtherWayOpen) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    host_.kernel.die_at_change(GetParam().change);
+    (void)host_.apply(GetParam().direction);
+    ::_exit(EXIT_FAILURE);  // it should have died
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
+  const bool was_binding = GetParam().direction == Direction::to_vfio;
+  const auto turned = host_.apply(was_binding ? Direction::back : Direction::to_vfio);
+  ASSERT_TRUE(turned);
+  EXPECT_FALSE(any(turned, Status::failed));
+  EXPECT_EQ(state_of(host_.kernel), was_binding ? original_ : moved_);
+  ASSERT_TRUE(host_.apply(Direction::back));
+  EXPECT_EQ(state_of(host_.kernel), original_);
+}
+
 TEST_P(EveryChange, ThatHangsIsLeftAloneUntilItReturns) {
   host_.kernel.hang_change(GetParam().change);
   const auto outcome = host_.apply(GetParam().direction);

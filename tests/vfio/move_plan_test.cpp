@@ -26,7 +26,8 @@ class MovePlanTest : public testing::Test {
     request.untouchable = untouchable_;
     Inventory inventory = scan(kernel_).value();
     read_overrides(kernel_, kernel_, concerned(inventory, request.accelerators), inventory);
-    return plan_bind(inventory, test::gpu_rules(), request, use_, VfioDriverTable::read(kernel_), stuck_);
+    return plan_bind(inventory, test::gpu_rules(), request, use_, VfioDriverTable::read(kernel_), record_,
+                     stuck_);
   }
   static std::vector<std::string> texts(const std::vector<Step>& steps) {
     std::vector<std::string> out;
@@ -42,6 +43,7 @@ class MovePlanTest : public testing::Test {
 
   FakeKernel kernel_;
   UseReport use_;
+  MoveRecord record_;
   std::set<std::string> stuck_;
   std::map<PciAddress, std::string> untouchable_;
 };
@@ -255,12 +257,35 @@ TEST_F(MovePlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
                                    HasSubstr("0000:03:00.0 cannot be read"), "0000:04:00.0 carries 2 vGPUs"));
 }
 
+TEST_F(MovePlanTest, RefusesAGroupWhoseForeignMemberCannotBeRead) {
+  test::add_four_function_card(kernel_);
+  kernel_.add_function({.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41});
+  EXPECT_EQ(bind({"0000:65:00.0"}).moves.size(), 1U);
+  kernel_.file("sys/devices/pci0000:00/0000:66:00.0/driver", "no link");
+  const MovePlan plan = bind({"0000:65:00.0"});
+  EXPECT_THAT(plan.moves, IsEmpty());
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].reasons,
+              ElementsAre(HasSubstr("0000:66:00.0 shares the group and cannot be read: ")));
+}
+
+TEST_F(MovePlanTest, SaysWhatTheKernelWouldStillObjectTo) {
+  test::add_four_function_card(kernel_);
+  kernel_.add_function(
+      {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
+  MovePlan plan = bind({"0000:65:00.0"});
+  EXPECT_THAT(plan.refusals.at(0).blockers, testing::Optional(ElementsAre(at("0000:66:00.0"))));
+  untouchable_[at("0000:65:00.0")] = "carries 2 vGPUs";
+  plan = bind({"0000:65:00.0"}, {"0000:66:00.0"});
+  EXPECT_THAT(plan.refusals.at(0).blockers, testing::Optional(IsEmpty()));
+}
+
 TEST_F(MovePlanTest, GivesEachMemberTheDriverOfItsOwnIds) {
   test::add_four_function_card(kernel_);
   kernel_.add_driver({.name = "gpu_variant", .vfio = true});
   const MoveRequest request{.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}};
   const auto table = VfioDriverTable::parse("alias vfio_pci:v000010DEd00002684sv*sd*bc*sc*i* gpu_variant\n");
-  const MovePlan plan = plan_bind(scan(kernel_).value(), test::gpu_rules(), request, use_, table, {});
+  const MovePlan plan = plan_bind(scan(kernel_).value(), test::gpu_rules(), request, use_, table, {}, {});
   std::map<std::string, std::string> drivers;
   for (const Member& member : plan.moves.at(0).members) drivers[member.address.text()] = member.driver_after;
   EXPECT_EQ(drivers["0000:65:00.0"], "gpu_variant");

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry {
@@ -79,17 +80,46 @@ TEST(MoveRecord, KnowsTheModuleThatBroughtTheDriver) {
   EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.1")).module, std::nullopt);
 }
 
+// Plugged again in another slot of the bridge, say: the record that was written first is of the old place.
+TEST(MoveRecord, OfTheGroupThatTheFunctionIsInNowCounts) {
+  for (const unsigned group : {5U, 7U}) {
+    FakeKernel kernel;
+    kernel.add_function({.address = "0000:01:00.0", .group = group});
+    ASSERT_TRUE(write_record(kernel, group, {{at("0000:01:00.0"), kNouveau}}));
+    ASSERT_TRUE(write_record(kernel, 6, {{at("0000:01:00.0"), kStub}}));
+    EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")), kNouveau) << group;
+    ASSERT_TRUE(forget(kernel, {at("0000:01:00.0")}));
+    EXPECT_THAT(kernel.list("run/ferry/moves").value(), testing::IsEmpty());
+  }
+}
+
+PciFunction function_in(const char* address, std::uint32_t group) {
+  PciFunction function;
+  function.address = at(address);
+  function.iommu_group = group;
+  return function;
+}
+
 class MalformedRecord : public testing::TestWithParam<const char*> {};
 
-TEST_P(MalformedRecord, IsAnErrorThatNamesTheFileAndLosesNothing) {
+TEST_P(MalformedRecord, IsKnownByItsGroupAndLosesNothing) {
   FakeKernel kernel;
+  ASSERT_TRUE(write_record(kernel, 6, {{at("0000:02:00.0"), kStub}, {at("0000:03:00.0"), kStub}}));
   kernel.file("run/ferry/moves/5.json", GetParam());
+  const auto record = test::must(read_records(kernel));
+  EXPECT_EQ(record.members.size(), 2U);
+  ASSERT_TRUE(record.unreadable.contains(5));
   for (const auto& error :
-       {read_records(kernel).error(), write_record(kernel, 5, {{at("0000:01:00.0"), kStub}}).error(),
-        forget(kernel, {at("0000:01:00.0")}).error()}) {
+       {record.unreadable.at(5), write_record(kernel, 5, {{at("0000:01:00.0"), kStub}}).error()}) {
     EXPECT_EQ(error.code, Errc::malformed_host);
     EXPECT_THAT(error.message, HasSubstr("/run/ferry/moves/5.json"));
   }
+  EXPECT_THAT(record.notes, testing::ElementsAre(HasSubstr("nothing of group 5 is moved: /run/ferry/moves")));
+  EXPECT_TRUE(record.speaks_of(function_in("0000:04:00.0", 5)));
+  EXPECT_TRUE(record.speaks_of(function_in("0000:02:00.0", 6)));
+  EXPECT_FALSE(record.speaks_of(function_in("0000:04:00.0", 6)));
+  ASSERT_TRUE(forget(kernel, {at("0000:02:00.0")}));
+  EXPECT_EQ(read_records(kernel)->members.size(), 1U);
   EXPECT_EQ(kernel.read_file("run/ferry/moves/5.json").value(), GetParam());
 }
 

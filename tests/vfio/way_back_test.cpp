@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way back where it cannot be gone whole: what has no driver to go to stays where it is, a record that
+// nobody can read keeps its own group alone, and a way back that was broken off can be gone either way.
+#include <cerrno>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using test::at;
+using test::error_of;
+using test::FakeKernel;
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using Status = MoveResult::Status;
+
+constexpr const char* kGpu = "0000:65:00.0";
+constexpr const char* kOther = "0000:01:00.0";
+
+/// A card with four functions, its GPU on a driver that can be unloaded, and a GPU alone in group 5.
+class WayBack : public testing::Test {
+ protected:
+  WayBack() {
+    test::add_host_drivers(kernel_);
+    kernel_.add_driver({.name = "nova", .ids = {"10de:2684"}});
+    test::add_four_function_card(kernel_);
+    must(kernel_.write_attribute("sys/bus/pci/drivers/nouveau/unbind", kGpu));
+    must(kernel_.write_attribute("sys/bus/pci/drivers/nova/bind", kGpu));
+    kernel_.add_function({.address = kOther, .group = 5, .driver = "nouveau"});
+    must(apply(Direction::to_vfio, {kGpu, kOther}));
+    kernel_.forget_changes();
+  }
+  MoveContext context() {
+    return {
+        .host = &kernel_, .writer = &kernel_, .probe = &probe_, .rules = test::gpu_rules(), .on_step = {}};
+  }
+  Result<MoveOutcome> apply(Direction direction, const std::vector<std::string>& devices) {
+    MoveRequest request;
+    for (const auto& device : devices) request.accelerators.push_back(at(device));
+    return apply_moves(context(), request, direction);
+  }
+  MoveResult back(const std::string& device = kGpu) {
+    return must(apply(Direction::back, {device})).results.at(0);
+  }
+  void unload_nova() {
+    kernel_.remove("sys/bus/pci/drivers/nova");
+    kernel_.remove("sys/module/nova");
+  }
+  std::vector<std::string> drivers() const {
+    return {kernel_.driver_of(kGpu), kernel_.driver_of("0000:65:00.1"), kernel_.driver_of("0000:65:00.2")};
+  }
+  FakeKernel kernel_;
+  test::TableProbe probe_;
+};
+
+TEST_F(WayBack, LeavesAFunctionOnVfioWhoseModuleIsNotThere) {
+  unload_nova();
+  for (int run = 0; run < 2; ++run) {
+    const MoveResult result = back();
+    ASSERT_EQ(result.status, Status::failed);
+    EXPECT_THAT(error_of(result).message, HasSubstr("load module nova: "));
+    EXPECT_THAT(error_of(result).message, HasSubstr("; 0000:65:00.0 stays on vfio-pci"));
+    EXPECT_THAT(error_of(result).message, Not(HasSubstr("more failed")));
+    EXPECT_THAT(error_of(result).hint, HasSubstr("remove /run/ferry/moves/41.json"));
+    EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "snd_hda_intel", "xhci_hcd"));
+    EXPECT_EQ(kernel_.override_of(kGpu), "vfio-pci");
+  }
+  kernel_.add_module({.name = "nova", .ids = {"10de:2684"}});
+  EXPECT_EQ(back().status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
+}
+
+TEST_F(WayBack, LeavesAFunctionOnVfioWhoseModuleBringsAnotherDriver) {
+  unload_nova();
+  kernel_.add_module({.name = "supernova", .module = "nova", .ids = {"10de:2684"}});
+  const MoveResult result = back();
+  ASSERT_EQ(result.status, Status::failed);
+  EXPECT_THAT(error_of(result).message,
+              HasSubstr("load module nova: it is loaded and has not brought driver nova"));
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "snd_hda_intel", "xhci_hcd"));
+}
+
+TEST_F(WayBack, LeavesAFunctionOnVfioWhoseOverrideStays) {
+  // One override is refused for good.
+  class Refusing final : public HostWriter {
+   public:
+    explicit Refusing(FakeKernel& kernel) : kernel_(&kernel) {}
+    Result<> write(const std::filesystem::path& path, std::string_view value,
+                   std::chrono::milliseconds deadline) override {
+      if (path == sysfs_path(at("0000:65:00.1")) / "driver_override")
+        return fail(error_from_errno(EIO, "write /" + path.string()));
+      return kernel_->write(path, value, deadline);
+    }
+    Result<> load_module(std::string_view name, std::chrono::milliseconds deadline) override {
+      return kernel_->load_module(name, deadline);
+    }
+    Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline) override {
+      return kernel_->unload_module(name, deadline);
+    }
+    Result<> run(const HostCommand& command, std::chrono::milliseconds deadline) override {
+      return kernel_->run(command, deadline);
+    }
+    Result<std::string> read(const std::filesystem::path& path, std::chrono::milliseconds deadline) override {
+      return kernel_->read(path, deadline);
+    }
+
+   private:
+    FakeKernel* kernel_;
+  } refusing(kernel_);
+  auto ctx = context();
+  ctx.writer = &refusing;
+  MoveRequest request;
+  request.accelerators = {at(kGpu)};
+  const auto outcome = must(apply_moves(ctx, request, Direction::back));
+  ASSERT_EQ(outcome.results.at(0).status, Status::failed);
+  EXPECT_THAT(error_of(outcome.results[0]).message, HasSubstr("; 0000:65:00.1 stays on vfio-pci"));
+  EXPECT_THAT(drivers(), ElementsAre("nova", "vfio-pci", "xhci_hcd"));
+  EXPECT_EQ(back().status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
+}
+
+TEST_F(WayBack, SaysWhatIsLeftWithoutADriver) {
+  kernel_.fail_change(4 + 4 + 1, EIO);  // the first bind, after four overrides and four unbinds
+  const MoveResult result = back();
+  ASSERT_EQ(result.status, Status::failed);
+  EXPECT_THAT(error_of(result).message, HasSubstr("; 0000:65:00.0 has no driver now"));
+  EXPECT_THAT(error_of(result).hint, HasSubstr("run the same command again: the record is kept"));
+}
+
+TEST_F(WayBack, KeepsOnlyTheGroupWhoseRecordCannotBeRead) {
+  kernel_.file("run/ferry/moves/41.json", "{\"version\":1,");
+  for (const Direction direction : {Direction::back, Direction::to_vfio}) {
+    // Driverless, it is in need of the record either way.
+    if (direction == Direction::to_vfio)
+      must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
+    kernel_.forget_changes();
+    const auto outcome = must(apply(direction, {kGpu, kOther}));
+    ASSERT_EQ(outcome.results.size(), 2U);
+    EXPECT_EQ(outcome.results[0].status, Status::refused);
+    EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre(HasSubstr("/run/ferry/moves/41.json")));
+    EXPECT_THAT(outcome.results[0].refusal.hint, HasSubstr("mend it, or remove it"));
+    EXPECT_EQ(outcome.results[1].status, Status::done);
+    for (const auto& change : kernel_.changes()) {
+      EXPECT_THAT(change.path, Not(HasSubstr("0000:65:")));
+      EXPECT_THAT(change.value, Not(HasSubstr("0000:65:")));
+    }
+    EXPECT_THAT(outcome.notes, testing::Contains(HasSubstr("nothing of group 41 is moved")));
+  }
+}
+
+// After an unbind that was killed, the record says that Ferry has put it there, and the override is gone.
+TEST_F(WayBack, BrokenOffIsMendedByABindWhoeverUsesTheDevice) {
+  must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "\n"));
+  kernel_.forget_changes();
+  probe_.holders[kGpu] = {{.kind = Holder::Kind::virtual_machine,
+                           .name = "tenant",
+                           .pid = 412,
+                           .what = "/dev/vfio/41",
+                           .pod_uid = {}}};
+  EXPECT_EQ(must(apply(Direction::to_vfio, {kGpu})).results.at(0).status, Status::done);
+  EXPECT_THAT(kernel_.writes(), ElementsAre("vfio-pci > sys/bus/pci/devices/0000:65:00.0/driver_override"));
+  EXPECT_EQ(must(apply(Direction::to_vfio, {kGpu})).results.at(0).status, Status::already);
+  probe_.holders.clear();
+  EXPECT_EQ(back().status, Status::done);
+  EXPECT_EQ(kernel_.driver_of(kGpu), "nova");
+}
+
+TEST_F(WayBack, IsNotGoneBecauseAnOverrideCannotBeMended) {
+  must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "\n"));
+  kernel_.forget_changes();
+  kernel_.fail_change(1, EIO);
+  EXPECT_EQ(must(apply(Direction::to_vfio, {kGpu})).results.at(0).status, Status::failed);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci"));
+}
+
+// By another tool, by its IDs perhaps: a node that runs is taken over without a write.
+TEST_F(WayBack, LeavesTheOverrideOfWhatSomebodyElsePutOnVfio) {
+  must(forget(kernel_, {at(kOther)}));
+  must(kernel_.write_attribute("sys/bus/pci/devices/0000:01:00.0/driver_override", "\n"));
+  kernel_.forget_changes();
+  EXPECT_EQ(must(apply(Direction::to_vfio, {kOther})).results.at(0).status, Status::already);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace ferry
