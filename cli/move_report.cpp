@@ -82,6 +82,14 @@ std::string refusal_lines(const Refusal& refusal) {
   return out;
 }
 
+std::string kernels_view(const Refusal& refusal) {
+  if (refusal.groups.empty()) return {};
+  if (refusal.blockers->empty())
+    return "  the kernel's own rule would let a VM have all that is asked for, once it is on vfio\n";
+  return fmt::format("  the kernel's own rule is against it too: {} would still not be on vfio\n",
+                     join(*refusal.blockers));
+}
+
 /// Gathers what is printed about several units.
 class Report {
  public:
@@ -100,21 +108,18 @@ class Report {
     results_.push_back(std::move(more));
   }
   void refuse(const Refusal& refusal) {
-    // Beside our own reasons the kernel's view: it may well let a VM have a group that we do not move.
-    if (!inventory_) inventory_ = scan(*session_.host);
     json more = {{"reasons", refusal.reasons},
                  {"hint", refusal.hint},
                  {"group_viable", nullptr},
                  {"group_blockers", nullptr}};
-    if (*inventory_) {
-      std::vector<PciAddress> blockers;
-      for (const std::uint32_t group : refusal.groups) {
-        for (const PciAddress& address : viability_blockers(**inventory_, group)) blockers.push_back(address);
-      }
-      more["group_viable"] = !refusal.groups.empty() && blockers.empty();
-      more["group_blockers"] = ferry::to_json(blockers);
+    // Beside our own reasons the kernel's view: it may well let a VM have a group that we do not move.
+    std::string lines = refusal_lines(refusal);
+    if (refusal.blockers) {
+      more["group_viable"] = !refusal.groups.empty() && refusal.blockers->empty();
+      more["group_blockers"] = ferry::to_json(*refusal.blockers);
+      lines += kernels_view(refusal);
     }
-    add("refused", refusal.devices, refusal.groups, refusal_lines(refusal), std::move(more));
+    add("refused", refusal.devices, refusal.groups, lines, std::move(more));
   }
   void note(const std::vector<std::string>& notes) {
     for (const std::string& note : notes) {
@@ -143,7 +148,6 @@ class Report {
 
  private:
   const Session& session_;
-  std::optional<Result<Inventory>> inventory_;  ///< looked at once something is refused
   std::string text_;
   std::string tail_;
   json results_ = json::array();

@@ -2,6 +2,7 @@
 #include "cli/selection.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -60,6 +61,19 @@ void add(std::vector<PciAddress>& into, const PciAddress& address) {
   if (std::find(into.begin(), into.end(), address) == into.end()) into.push_back(address);
 }
 
+// Where nothing is chosen there is nothing to do, and nothing to be wrong about.
+Result<> each_shares_a_group(const Inventory& inventory, const MoveRequest& request) {
+  if (request.accelerators.empty()) return {};
+  const auto reached = concerned(inventory, request.accelerators);
+  for (const PciAddress& address : request.with) {
+    if (std::find(reached.begin(), reached.end(), address) != reached.end()) continue;
+    return fail(Errc::usage,
+                fmt::format("--with: {} shares no IOMMU group with what is chosen", address.text()),
+                "leave it out, or choose the accelerator that it shares a group with");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Selection> select(const SelectionOptions& options, const Inventory& inventory,
@@ -94,11 +108,19 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
         out.request.accelerators.push_back(address);
       }
     }
+    if (direction == Direction::back && options.all && options.filter.first().empty()) {
+      for (const PciAddress& address : half_way) {
+        // Virtual functions go when they are named; the others have lost the accelerator that stood for them.
+        if (!inventory.find(address)->is_virtual_function()) add(out.request.accelerators, address);
+      }
+    }
   }
   for (const std::string& text : options.devices) {
     auto address = existing(text, inventory);
     if (!address) return fail(std::move(address).error());
     auto accelerator = accelerator_of(*address, inventory, out.rules);
+    if (!accelerator && direction == Direction::back && record.members.contains(*address))
+      accelerator = *address;
     if (!accelerator) return fail(std::move(accelerator).error());
     add(out.request.accelerators, *accelerator);
     out.request.by_name.insert(*accelerator);
@@ -136,6 +158,11 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
     if (!address) return fail(std::move(address).error().during("--with"));
     out.request.with.insert(*address);
   }
+  // Back at home already, the accelerator that it was taken along with is no longer among all.
+  if (named || direction == Direction::to_vfio) {
+    auto meant = each_shares_a_group(inventory, out.request);
+    if (!meant) return fail(std::move(meant).error());
+  }
   out.request.untouchable = carriers_of_vgpus(vgpus);
   return out;
 }
@@ -146,13 +173,25 @@ std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const 
   for (const PciAddress& accelerator : accelerators(inventory, rules)) {
     const auto unit = concerned(inventory, {accelerator});
     if (std::any_of(unit.begin(), unit.end(),
-                    [&](const PciAddress& a) { return record.members.contains(a); })) {
+                    [&](const PciAddress& a) { return record.speaks_of(*inventory.find(a)); })) {
       out.push_back(accelerator);
     }
   }
   for (const auto& [address, prior] : record.members) {
     const PciFunction* function = inventory.find(address);
     if (function != nullptr && is_accelerators_vf(inventory, rules, *function)) add(out, address);
+  }
+  // What was moved with an accelerator outlives it: the accelerator may have been unplugged since.
+  const auto taken_with_them = concerned(inventory, out);
+  std::set<PciAddress> reached(taken_with_them.begin(), taken_with_them.end());
+  for (const auto& [address, function] : inventory.functions) {
+    if (reached.contains(address) || function.is_bridge() || !record.speaks_of(function)) continue;
+    const auto found = record.members.find(address);
+    const bool another_card = found != record.members.end() && found->second.ids != function.ids();
+    const bool only_on_request = !rules.match(function) && rules.asking_for_all().match(function);
+    if (another_card || only_on_request) continue;
+    out.push_back(address);
+    for (const PciAddress& member : concerned(inventory, {address})) reached.insert(member);
   }
   return out;
 }

@@ -17,8 +17,9 @@ namespace ferry {
 /// As given on the command line.
 struct SelectionOptions {
   bool all = false;
-  std::vector<std::string>
-      devices;  ///< PCI addresses; a companion stands for its accelerator, a VF for itself
+  /// PCI addresses; a companion stands for its accelerator, a VF for itself, and so does, on the way back,
+  /// whatever Ferry has moved.
+  std::vector<std::string> devices;
   std::vector<std::uint32_t> groups;
   std::vector<std::string> with;
   bool force = false;                     ///< see MoveRequest::force
@@ -39,8 +40,8 @@ Result<Selection> select(const SelectionOptions& options, const Inventory& inven
                          const AcceleratorRules& rules, const VgpuInventory& vgpus, const MoveRecord& record,
                          DeviceNames& names, Direction direction);
 
-/// The accelerators, by `rules`, of whose units Ferry has moved anything, and the virtual functions of some
-/// that it has moved.
+/// The accelerators, by `rules`, of whose units Ferry has moved anything, the virtual functions of some that
+/// it has moved, and for what it has moved with an accelerator that is gone one function of each unit.
 std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const AcceleratorRules& rules,
                                               const MoveRecord& record);
 

@@ -40,7 +40,13 @@ MoveContext move_context(const Session& session, const AcceleratorRules& rules) 
           .on_step = [](const Step& step) { spdlog::info("{}", step.text()); },
           .driver_lock = session.driver_lock.get(),
           .releaser = session.releaser.get(),
-          .persistence = session.persistence.get()};
+          .persistence = session.persistence.get(),
+          .must_stay = [host = session.host.get(),
+                        rules](const Inventory& inventory) -> Result<std::map<PciAddress, std::string>> {
+            const auto vgpus = scan_vgpus(*host, inventory, rules);
+            if (!vgpus) return fail(Error(vgpus.error()));
+            return carriers_of_vgpus(*vgpus);
+          }};
 }
 
 Result<VgpuInventory> read_vgpus(const Session& session) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ferry apply` as a user and as the systemd unit calls it.
+#include <chrono>
 #include <fstream>
 #include <sstream>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "common/host_writer.h"
 #include "tests/cli/run_program.h"
 #include "tests/vfio/machines.h"
 
@@ -87,6 +89,17 @@ TEST_F(ApplyVerb, TakesTheExamplesAndTheUnitsCommand) {
   ASSERT_THAT(command, Contains("apply"));
   command.emplace_back("--dry-run");
   EXPECT_EQ(ferry(command).status, 0);
+}
+
+TEST_F(ApplyVerb, IsNotKilledByItsUnitWhileItWaitsForADriverThatHangs) {
+  std::ifstream unit(std::string(FERRY_CONFIGS) + "/systemd/ferry-apply.service");
+  std::chrono::seconds patience{};
+  for (std::string line; std::getline(unit, line);) {
+    constexpr std::string_view kStart = "TimeoutStartSec=";
+    if (line.starts_with(kStart)) patience = std::chrono::seconds(std::stoi(line.substr(kStart.size())));
+  }
+  constexpr int kActsInARow = 4;  // modules, the way there, the way back, services that start again
+  EXPECT_GT(patience, kActsInARow * kWriteDeadline);
 }
 
 }  // namespace

@@ -136,6 +136,64 @@ TEST_F(SelectionTest, AllTheWayBackMeansWhatIsOnVfioOrWasLeftHalfWay) {
               ElementsAre(at("0000:0e:00.0"), at("0000:0f:00.0")));
 }
 
+// Unplugged since, the GPU that the disk was taken along with stands for it no longer.
+TEST_F(SelectionTest, WhatWasTakenAlongGoesBackThoughItsAcceleratorIsGone) {
+  kernel_.add_function({.address = "0000:0e:00.0", .group = 8, .driver = "nouveau"});
+  test::TableProbe probe;
+  const MoveContext context{
+      .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = test::gpu_rules(), .on_step = {}};
+  const SelectionOptions with{
+      .all = false, .devices = {"0000:0e:00.0"}, .groups = {}, .with = {"0000:0b:00.0"}};
+  const auto there = apply_moves(context, choose(with).value().request, Direction::to_vfio);
+  ASSERT_TRUE(there) << there.error().message;
+  ASSERT_EQ(kernel_.driver_of("0000:0b:00.0"), "vfio-pci");
+  kernel_.remove_function("0000:0e:00.0");
+
+  const SelectionOptions all{.all = true, .devices = {}, .groups = {}, .with = {}};
+  EXPECT_THAT(choose(all, Direction::back)->request.accelerators, ElementsAre(at("0000:0b:00.0")));
+  const SelectionOptions named{.all = false, .devices = {"0000:0b:00.0"}, .groups = {}, .with = {}};
+  EXPECT_FALSE(choose(named));
+  EXPECT_THAT(choose(named, Direction::back)->request.accelerators, ElementsAre(at("0000:0b:00.0")));
+
+  MoveRequest restore;
+  restore.accelerators =
+      recorded_accelerators(scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value());
+  restore.recorded_only = true;
+  EXPECT_THAT(restore.accelerators, ElementsAre(at("0000:0b:00.0")));
+  const auto back = apply_moves(context, restore, Direction::back);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->results.at(0).status, MoveResult::Status::done);
+  EXPECT_EQ(kernel_.driver_of("0000:0b:00.0"), "nvme");
+}
+
+TEST_F(SelectionTest, AnotherCardWhereOneWasTakenAlongIsNobodysToGiveBack) {
+  ASSERT_TRUE(
+      write_record(kernel_, 8,
+                   {{at("0000:0b:00.0"),
+                     {.ids = "1912:0014", .driver = {}, .driver_override = {}, .role = "taken along"}}}));
+  EXPECT_THAT(recorded_accelerators(scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value()),
+              testing::IsEmpty());
+}
+
+TEST_F(SelectionTest, AGroupWhoseRecordCannotBeReadIsNotPassedOver) {
+  kernel_.file("run/ferry/moves/41.json", "{");
+  EXPECT_THAT(recorded_accelerators(scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value()),
+              ElementsAre(at("0000:65:00.0")));
+}
+
+TEST_F(SelectionTest, VgpusThatAreMadeMeanwhileAreLookedForAgain) {
+  const Session session = open_session(kernel_.root());
+  const MoveContext context = move_context(session, test::gpu_rules());
+  EXPECT_THAT(context.must_stay(scan(kernel_).value()).value(), testing::IsEmpty());
+  const std::string gpu = "sys/devices/pci0000:00/0000:0a:00.0";
+  const std::string id = "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10";
+  kernel_.directory(gpu + "/" + id);
+  kernel_.link(gpu + "/" + id + "/mdev_type", "../mdev_supported_types/nvidia-230");
+  kernel_.link("sys/bus/mdev/devices/" + id, "../../../devices/pci0000:00/0000:0a:00.0/" + id);
+  EXPECT_THAT(context.must_stay(scan(kernel_).value()).value(),
+              ElementsAre(Pair(at("0000:0a:00.0"), HasSubstr("carries 1 vGPU"))));
+}
+
 struct BadSelection {
   std::string name;
   SelectionOptions options;
@@ -192,6 +250,10 @@ INSTANTIATE_TEST_SUITE_P(
                      {.all = false, .devices = {}, .groups = {8}, .with = {}},
                      "group 8 has no accelerator: 0000:0b:00.0",
                      "ferry status"},
+        BadSelection{"WithInNoChosenGroup",
+                     {.all = false, .devices = {"0000:65:00.0"}, .groups = {}, .with = {"0000:0b:00.0"}},
+                     "--with: 0000:0b:00.0 shares no IOMMU group with what is chosen",
+                     "leave it out"},
         BadSelection{
             "UnknownWith",
             {.all = false, .devices = {"0000:65:00.0"}, .groups = {}, .with = {"0000:77:00.0"}},
