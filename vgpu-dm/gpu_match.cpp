@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "vgpu-dm/function_layout.h"
 #include "vgpu-dm/stable_uuid.h"
 
 namespace ferry {
@@ -85,6 +86,20 @@ bool is_at_a_place(const VgpuDevice& device, const VgpuCount& entry) {
   return device.placement && std::ranges::find(entry.placement, *device.placement) != entry.placement.end();
 }
 
+/// What fits, of which there is too much: who stays comes first.
+void order_by_worth(Want& want, const UseReport& use, std::string_view node) {
+  const auto rank_of = [&](const VgpuDevice& device) {
+    const auto number = our_number(node, device);
+    const bool astray =
+        !want.functions.empty() && std::ranges::find(want.functions, device.parent) == want.functions.end();
+    return std::tuple(use.of(device.id.text).empty(), !is_at_a_place(device, *want.entry), !number, astray,
+                      number.value_or(0));
+  };
+  std::map<const VgpuDevice*, decltype(rank_of(*want.kept.front()))> ranks;
+  for (const VgpuDevice* device : want.kept) ranks.emplace(device, rank_of(*device));
+  std::ranges::stable_sort(want.kept, {}, [&](const VgpuDevice* device) { return ranks.at(device); });
+}
+
 }  // namespace
 
 std::vector<const VgpuDevice*> Want::untuned() const {
@@ -152,8 +167,13 @@ GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport&
   devices.reserve(gpu.devices.size());
   for (const VgpuDevice& device : gpu.devices) devices.push_back(&device);
 
+  auto functions = functions_for(item, gpu);
   for (const VgpuCount& entry : item.vgpus) {
-    Want want{.entry = &entry, .type = nullptr, .listed = false, .kept = {}};
+    Want want{.entry = &entry,
+              .type = nullptr,
+              .listed = false,
+              .functions = std::move(functions[&entry]),
+              .kept = {}};
     if (auto found = type_of(entry.type, gpu)) {
       want.type = found->type;
       want.listed = found->listed;
@@ -166,13 +186,7 @@ GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport&
     want.kept.assign(rest, devices.end());
     devices.erase(rest, devices.end());
     if (want.kept.size() > entry.count) {
-      std::stable_sort(want.kept.begin(), want.kept.end(), [&](const VgpuDevice* a, const VgpuDevice* b) {
-        const auto rank = [&](const VgpuDevice* device) {
-          return std::tuple(use.of(device->id.text).empty(), !is_at_a_place(*device, entry),
-                            !is_ours(node, *device));
-        };
-        return rank(a) < rank(b);
-      });
+      order_by_worth(want, use, node);
       devices.insert(devices.end(), want.kept.begin() + entry.count, want.kept.end());
       want.kept.resize(entry.count);
     }

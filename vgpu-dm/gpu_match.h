@@ -27,6 +27,8 @@ struct Want {
   const VgpuCount* entry = nullptr;
   const VgpuType* type = nullptr;  ///< nullptr: the GPU has none of that name, as far as is known
   bool listed = false;             ///< a parent lists the type: it can be created by its id
+  /// That its vGPUs have on an empty GPU (function_layout.h); empty: they are made on the GPU itself.
+  std::vector<PciAddress> functions;
   std::vector<const VgpuDevice*> kept;
   /// Those kept whose parameters are not what is asked for.
   std::vector<const VgpuDevice*> untuned() const;
@@ -48,7 +50,8 @@ struct GpuMatch {
 };
 
 /// Finds what fits. A vGPU that no driver has taken fits nothing. Of too many, those in use stay, then those
-/// at a place that is asked for, then those that are ours (stable_uuid.h).
+/// at a place that is asked for, then those that are ours (stable_uuid.h), then those that a reboot would
+/// bring back: on the functions that the type has on an empty GPU, and of the lowest numbers.
 GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node);
 
 }  // namespace ferry

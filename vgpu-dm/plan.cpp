@@ -95,8 +95,9 @@ class IdSource {
   std::set<VgpuId> taken_;
 };
 
-/// Gives out the functions that a GPU's new vGPUs go on: the GPU itself, or the lowest free virtual function.
-/// Which of them is irrelevant to what fits.
+/// Gives out the functions that a GPU's new vGPUs go on: the GPU itself, or virtual functions: those that the
+/// type has on an empty GPU, so that the same ones come after a reboot; what stays on these leaves it the
+/// lowest free one. Which of them is irrelevant to what fits.
 class ParentSource {
  public:
   ParentSource(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& leaving) : gpu_(gpu) {
@@ -106,21 +107,27 @@ class ParentSource {
     for (const VgpuDevice* device : leaving) freed_.insert(device->parent);
   }
   /// nullptr: none is free, which check_room() has excluded.
-  const PciAddress* next(const VgpuType& type) {
+  const PciAddress* next(const Want& want) {
     if (!gpu_.on_virtual_functions()) return &gpu_.address();
     // Where some free functions offer the type and some do not, the latter are not taken.
+    const VgpuType& type = *want.type;
     const bool offered_somewhere = std::ranges::any_of(
         gpu_.parents, [&](const VgpuParent& p) { return !taken_.contains(p.address) && offers(p, type); });
+    const VgpuParent* lowest = nullptr;
     for (const VgpuParent& parent : gpu_.parents) {
       if (taken_.contains(parent.address)) continue;
       if (offered_somewhere && !offers(parent, type) && !freed_.contains(parent.address)) continue;
-      taken_.insert(parent.address);
-      return &parent.address;
+      if (std::ranges::find(want.functions, parent.address) != want.functions.end()) return take(parent);
+      if (lowest == nullptr) lowest = &parent;
     }
-    return nullptr;
+    return lowest == nullptr ? nullptr : take(*lowest);
   }
 
  private:
+  const PciAddress* take(const VgpuParent& parent) {
+    taken_.insert(parent.address);
+    return &parent.address;
+  }
   static bool offers(const VgpuParent& parent, const VgpuType& type) {
     const auto found = std::ranges::find(parent.types, type.id, &VgpuType::id);
     return found != parent.types.end() && found->available > 0;
@@ -137,7 +144,7 @@ void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, I
       continue;
     }
     for (std::uint32_t i = 0; i < want->missing(); ++i) {
-      const PciAddress* parent = parents.next(*want->type);
+      const PciAddress* parent = parents.next(*want);
       if (parent == nullptr) return;
       plan.steps.push_back(
           {.kind = VgpuStep::Kind::create,

@@ -41,13 +41,17 @@ VgpuId stable_uuid(std::string_view node, const PciAddress& parent, std::string_
   return {text.data()};
 }
 
-bool is_ours(std::string_view node, const VgpuDevice& device) {
+std::optional<unsigned> our_number(std::string_view node, const VgpuDevice& device) {
   constexpr std::size_t kVersionDigit = 14;
-  if (device.id.text.size() <= kVersionDigit || device.id.text[kVersionDigit] != '5') return false;
+  if (device.id.text.size() <= kVersionDigit || device.id.text[kVersionDigit] != '5') return std::nullopt;
   for (unsigned number = 0; number < kMostNumbers; ++number) {
-    if (stable_uuid(node, device.parent, device.short_name, number) == device.id) return true;
+    if (stable_uuid(node, device.parent, device.short_name, number) == device.id) return number;
   }
-  return false;
+  return std::nullopt;
+}
+
+bool is_ours(std::string_view node, const VgpuDevice& device) {
+  return our_number(node, device).has_value();
 }
 
 }  // namespace ferry

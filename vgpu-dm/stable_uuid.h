@@ -3,6 +3,7 @@
 // the type's name and a number.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,7 +21,9 @@ Result<std::string> node_identity(const HostFs& host);
 VgpuId stable_uuid(std::string_view node, const PciAddress& parent, std::string_view short_name,
                    unsigned number);
 
-/// Whether stable_uuid() gave this vGPU its UUID: Ferry made it on this node.
+/// The number that stable_uuid() gave this vGPU its UUID by; absent: Ferry did not make it on this node.
+std::optional<unsigned> our_number(std::string_view node, const VgpuDevice& device);
+/// Whether there is one.
 bool is_ours(std::string_view node, const VgpuDevice& device);
 
 }  // namespace ferry

@@ -98,6 +98,22 @@ TEST(MigApply, WhatFitsStaysOnItsInstance) {
                           "create H200X-2-35C on 0000:17:00.6"));
 }
 
+// The instance that it is on might be the one that goes.
+TEST(MigPlan, TakesNoInstanceAwayWhileOneThatStaysDoesNotTellItsOwn) {
+  MigNode node;
+  node.make("{H200X-1-18C: 7}");
+  const Profile profile = on("[0]", "{H200X-1-18C: 1, H200X-3-71C: 1}");
+  VgpuView view = must(look(node.host(), {&profile, 1}));
+  std::uint32_t instance = 0;
+  for (VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
+  EXPECT_FALSE(plan_profile(profile, view).gpus.at(0).refusal);
+  view.inventory.gpus.at(0).devices.at(0).gpu_instance.reset();
+  const GpuPlan refused = plan_profile(profile, view).gpus.at(0);
+  EXPECT_EQ(code_of(refused.refusal), Errc::refused);
+  EXPECT_THAT(message_of(refused.refusal), HasSubstr("does not tell which it is on"));
+  EXPECT_THAT(refused.steps, IsEmpty());
+}
+
 TEST(MigApply, InstancesInTheWayGoBehindTheirVgpus) {
   MigNode node;
   node.make("{H200X-1-18C: 7}");
@@ -187,7 +203,7 @@ TEST(MixedSizes, AreSwitchedOnBeforeTheFirstVgpu) {
   mixed.items[0].mixed_sizes = true;
   const GpuOutcome made = node.apply(mixed);
   EXPECT_EQ(made.kind, Kind::changed) << message_of(made.error);
-  EXPECT_EQ(node.state(), "mixed 8: H200X-35C 0000:17:00.5 H200X-35C 0000:17:00.6 H200X-70C 0000:17:00.4");
+  EXPECT_EQ(node.state(), "mixed 8: H200X-35C 0000:17:00.4 H200X-35C 0000:17:00.5 H200X-70C 0000:17:00.6");
   node.kernel.forget_changes();
   EXPECT_EQ(node.apply(mixed).kind, Kind::already_so);
   EXPECT_THAT(node.kernel.changes(), IsEmpty());

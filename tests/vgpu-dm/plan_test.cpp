@@ -272,6 +272,18 @@ TEST_F(ProfilePlan, NotesWhatCouldNotBeAsked) {
 }
 
 // Without the right to look into other processes, "no holder seen" says nothing.
+TEST_F(ProfilePlan, KeepsTheNumbersThatARebootWouldGive) {
+  node.make(on("[0]", "{T4-1Q: 8}"));
+  node.make(on("[0]", "{T4-1Q: 4}"));
+  std::vector<std::string> expected;
+  for (unsigned number = 0; number < 4; ++number)
+    expected.push_back(GpuNode::uuid(GpuNode::kFirst, "T4-1Q", number));
+  std::vector<std::string> kept;
+  const VgpuView view = node.view();
+  for (const VgpuDevice& device : view.inventory.gpus.at(0).devices) kept.push_back(device.id.text);
+  EXPECT_THAT(kept, testing::UnorderedElementsAreArray(expected));
+}
+
 TEST_F(ProfilePlan, TakesNothingAwayWhenHoldersMayBeUnseen) {
   carry("nvidia-232", kA);
   node.probe.blind = "2 processes cannot be looked into";

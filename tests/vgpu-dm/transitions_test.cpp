@@ -143,6 +143,36 @@ TEST_P(EveryTransition, EndsAsAskedByTheFewestWrites) {
   EXPECT_EQ(taken.size(), profiles().size() * (profiles().size() - 1) + 1);
 }
 
+// A reboot takes everything away: what is made then must be called what it was called before, whatever led
+// there. Only where something stays on a function that the profile gives another type does the past decide.
+TEST_P(EveryTransition, LeavesWhatARebootWouldBringBack) {
+  std::map<Wanted, std::vector<std::string>> rebooted;
+  for (const Wanted& wanted : profiles()) {
+    KindNode node(GetParam());
+    node.make(profile_of(wanted));
+    rebooted[wanted] = node.devices();
+  }
+  KindNode node(GetParam());
+  std::size_t compared = 0;
+  std::size_t of_the_past = 0;
+  for (const std::size_t next : walk()) {
+    const Wanted& wanted = profiles()[next];
+    const auto had = node.devices();
+    node.make(profile_of(wanted));
+    const auto has = node.devices();
+    const auto moved = [&](const std::string& device) {
+      return std::ranges::count(had, device) > 0 && std::ranges::count(rebooted[wanted], device) == 0;
+    };
+    if (GetParam() != VgpuFramework::mdev_on_pf && std::ranges::any_of(has, moved)) {
+      ++of_the_past;
+      continue;
+    }
+    ++compared;
+    EXPECT_EQ(has, rebooted[wanted]) << "to number " << next;
+  }
+  EXPECT_GT(compared, of_the_past * 4);
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryTransition, testing::ValuesIn(kKinds),
                          [](const auto& row) { return name_of(row.param); });
 
