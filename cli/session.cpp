@@ -23,8 +23,9 @@ Session open_session(const std::filesystem::path& host_root) {
   session.host = std::make_unique<HostFs>(host_root);
   session.writer = std::make_unique<SpawningWriter>(*session.host);
   session.rules = default_accelerator_rules();
-  session.probe = all_use_probes(*session.host, session.rules,
-                                 [host = session.host.get()] { return list_pod_devices(*host); });
+  const auto pods = [host = session.host.get()] { return list_pod_devices(*host); };
+  session.probe = all_use_probes(*session.host, session.rules, pods);
+  session.vgpu_probe = all_use_probes(*session.host, session.rules, pods, KubeletSilence::blinds);
   session.driver_lock = std::make_unique<NvidiaUnbindLock>(*session.host, *session.writer);
   session.persistence = nvidia_persistence(*session.host, *session.writer);
   session.management = std::make_unique<CalledGpuManagement>(*session.writer);

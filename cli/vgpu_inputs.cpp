@@ -24,7 +24,7 @@ Result<ProfileFile> read_profiles_for(const ProfileOptions& options) {
 }
 
 Result<VgpuHost> vgpu_host(const Session& session) {
-  return vgpu_host(session, *session.probe);
+  return vgpu_host(session, *session.vgpu_probe);
 }
 
 Result<VgpuHost> vgpu_host(const Session& session, UseProbe& uses) {

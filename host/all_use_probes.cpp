@@ -48,7 +48,7 @@ Result<UseReport> CombinedUseProbe::look(std::span<const UseQuestion> asked) {
 }
 
 std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules,
-                                         ListPodDevices pods) {
+                                         ListPodDevices pods, KubeletSilence silence) {
   std::vector<std::unique_ptr<UseProbe>> probes;
   probes.push_back(std::make_unique<ProcUseProbe>(host));
   probes.push_back(std::make_unique<DiskUseProbe>(host, claim_by_another_process(host)));
@@ -59,7 +59,7 @@ std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRu
   probes.push_back(std::make_unique<FabricUseProbe>(host, rules));
   probes.push_back(std::make_unique<LibvirtUseProbe>(
       host, VirtHelper{.program = virt_program(), .host_root = host.root()}));
-  probes.push_back(std::make_unique<PodUseProbe>(host, pods));
+  probes.push_back(std::make_unique<PodUseProbe>(host, pods, silence));
   probes.push_back(std::make_unique<OfferedUseProbe>(host, std::move(pods)));
   return std::make_unique<CombinedUseProbe>(host, std::move(probes));
 }

@@ -30,6 +30,6 @@ class CombinedUseProbe final : public UseProbe {
 /// the NVLink fabric (whose switches `rules` takes on request), libvirt, the kubelet, which is asked through
 /// `pods`, and our device plugin's file of what it has given out. `host` must outlive it.
 std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRules& rules,
-                                         ListPodDevices pods);
+                                         ListPodDevices pods, KubeletSilence silence = KubeletSilence::noted);
 
 }  // namespace ferry

@@ -122,7 +122,10 @@ Result<UseReport> PodUseProbe::look(std::span<const UseQuestion> questions) {
   UseReport report;
   if (questions.empty()) return report;
   const auto list = list_();
-  if (!list) report.unknown.push_back("pod resources: " + list.error().message);
+  if (!list) {
+    report.unknown.push_back("pod resources: " + list.error().message);
+    if (silence_ == KubeletSilence::blinds) report.blind = report.unknown.back();
+  }
   if (!list || list->empty()) return report;
 
   const Host host(*host_);

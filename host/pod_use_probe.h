@@ -14,8 +14,14 @@ namespace ferry {
 /// What the kubelet has given out; an empty list where there is no kubelet.
 using ListPodDevices = std::function<Result<std::vector<PodDevice>>()>;
 
+/// What it means that a kubelet is there and cannot be asked.
+enum class KubeletSilence {
+  noted,   ///< for moves: a broken kubelet starts no VMs, and those that run are seen (docs/adr/0007)
+  blinds,  ///< for vGPUs: one that is gone cannot be put back for the pod that was given it
+};
+
 /// Finds devices that the kubelet has given to a pod, before the pod has opened anything. That it cannot be
-/// asked is told in UseReport::unknown; never an error.
+/// asked is told in UseReport::unknown, and in UseReport::blind where that is asked for; never an error.
 ///
 /// A device ID is taken for
 /// - a PCI function, when it is a PCI address (NVIDIA's KubeVirt plugin, ours, a virtual function's vGPU);
@@ -29,12 +35,14 @@ using ListPodDevices = std::function<Result<std::vector<PodDevice>>()>;
 class PodUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.
-  PodUseProbe(const HostFs& host, ListPodDevices list) : host_(&host), list_(std::move(list)) {}
+  PodUseProbe(const HostFs& host, ListPodDevices list, KubeletSilence silence = KubeletSilence::noted)
+      : host_(&host), list_(std::move(list)), silence_(silence) {}
   Result<UseReport> look(std::span<const UseQuestion> questions) override;
 
  private:
   const HostFs* host_;
   ListPodDevices list_;
+  KubeletSilence silence_;
 };
 
 }  // namespace ferry

@@ -9,6 +9,13 @@
 #include "vgpu-dm/gpu_match.h"
 
 namespace ferry {
+namespace {
+
+constexpr const char* kSeeAll =
+    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names, and beside a "
+    "kubelet that answers";
+
+}  // namespace
 
 VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string why) {
   return {.kind = VgpuStep::Kind::remove,
@@ -37,7 +44,7 @@ std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevi
     return Error{
         .code = Errc::refused,
         .message = fmt::format("{}: nobody can say whether its vGPUs are free: {}", gpu.label(), use.blind),
-        .hint = "run as root in the host's PID namespace, with the capabilities that SECURITY.md names"};
+        .hint = kSeeAll};
   }
   std::vector<std::string> reasons;
   for (const VgpuDevice* device : devices) {
@@ -53,10 +60,9 @@ std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevi
 
 std::optional<Error> cannot_change(const VgpuDevice& device, const std::string& what, const UseReport& use) {
   if (!use.blind.empty()) {
-    return Error{
-        .code = Errc::refused,
-        .message = fmt::format("{}: nobody can say whether it is free: {}", what, use.blind),
-        .hint = "run as root in the host's PID namespace, with the capabilities that SECURITY.md names"};
+    return Error{.code = Errc::refused,
+                 .message = fmt::format("{}: nobody can say whether it is free: {}", what, use.blind),
+                 .hint = kSeeAll};
   }
   if (use.of(device.id.text).empty()) return std::nullopt;
   return Error{.code = Errc::refused,

@@ -99,6 +99,9 @@ TEST(AllUseProbes, AskProcMountsLibvirtAndTheKubelet) {
   ASSERT_EQ(report.of("b").size(), 1U);
   EXPECT_EQ(report.of("b")[0].text(), "the file system mounted at /media/disk holds /dev/sdb1");
   EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("libvirt: "), "pod resources: no answer"));
+  EXPECT_EQ(report.blind, "");
+  const auto for_vgpus = all_use_probes(host, {}, no_kubelet_answers, KubeletSilence::blinds);
+  EXPECT_EQ(must(for_vgpus->look(questions)).blind, "pod resources: no answer");
 }
 
 }  // namespace

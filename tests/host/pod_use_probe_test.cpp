@@ -149,6 +149,18 @@ TEST_F(PodUseProbeTest, DoesNotKnowWhenTheKubeletCannotBeAsked) {
   EXPECT_THAT(report.blind, IsEmpty());
 }
 
+TEST_F(PodUseProbeTest, IsBlindWhereAskedForWhenTheKubeletCannotBeAsked) {
+  const std::vector<UseQuestion> questions = {{.device = kUuid, .nodes = {}}};
+  PodUseProbe silent(
+      kernel_, [] { return Result<std::vector<PodDevice>>(fail(Errc::unreachable, "no answer")); },
+      KubeletSilence::blinds);
+  EXPECT_EQ(must(silent.look(questions)).blind, "pod resources: no answer");
+  PodUseProbe nobody(
+      kernel_, [] { return Result<std::vector<PodDevice>>(std::vector<PodDevice>()); },
+      KubeletSilence::blinds);
+  EXPECT_EQ(must(nobody.look(questions)).blind, "");
+}
+
 TEST_F(PodUseProbeTest, AsksNobodyAboutNothing) {
   bool asked = false;
   PodUseProbe probe(kernel_, [&]() -> Result<std::vector<PodDevice>> {
