@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "common/counted.h"
 #include "vfio/move_record.h"
 #include "vfio/stopped_services.h"
 #include "vgpu-dm/type_table.h"
@@ -30,12 +29,6 @@ Result<> check_possible(const Seen& seen) {
   for (const auto& [gpu, mode] : seen.wanted.modes) {
     if (mode != Mode::passthrough || seen.inventory.find(gpu) == nullptr) continue;
     any_away = true;
-    if (const auto count = seen.inventory.find(gpu)->sriov_numvfs; count > 0) {
-      return fail(
-          Errc::refused,
-          fmt::format("{} shall be given away and has {}", gpu.text(), counted(count, "virtual function")),
-          "switch them off first (`sriov-manage -d`), behind the vGPUs on them");
-    }
     for (const PciAddress& other : concerned(seen.inventory, {gpu})) {
       if (!seen.wanted.modes.contains(other) || is_away(seen.wanted, other)) continue;
       return fail(Errc::refused,
@@ -47,13 +40,24 @@ Result<> check_possible(const Seen& seen) {
   return any_away ? require_iommu(seen.inventory) : Result<>();
 }
 
+// Its vGPUs would go for nothing: a GPU with virtual functions is refused when it shall be given away.
+void leave_those_with_functions(Seen& seen) {
+  for (const auto& [address, mode] : seen.wanted.modes) {
+    const VgpuGpu* gpu = seen.vgpus.find(address);
+    if (mode != Mode::passthrough || gpu == nullptr || gpu->function.sriov_numvfs == 0) continue;
+    std::erase_if(seen.wanted.vgpus.items, [&](const ProfileItem& item) { return item.matches(*gpu); });
+  }
+}
+
 Result<Seen> see(const NodeHost& host, const Policy& policy) {
   auto inventory = scan(*host.moves.host);
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   WantedState wanted = wanted_state(policy, *vgpus, host.models);
-  return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .wanted = std::move(wanted)};
+  Seen seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .wanted = std::move(wanted)};
+  leave_those_with_functions(seen);
+  return seen;
 }
 
 // On vfio, or left half-way by a run that was killed: the record says so.

@@ -247,7 +247,7 @@ TEST_F(NodeApplyTest, RefusesTwoPlacesForOneGroupAndWritesNothing) {
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
-// Its vGPUs would go for nothing: a GPU with virtual functions is never given away.
+// Its vGPUs would go for nothing: a GPU with virtual functions is never given away. The others are.
 TEST_F(NodeApplyTest, TakesNoVgpuAwayWhereVirtualFunctionsKeepTheGpu) {
   kernel_.add_function({.address = "0000:08:00.0",
                         .ids = "10de:1eb8",
@@ -257,12 +257,17 @@ TEST_F(NodeApplyTest, TakesNoVgpuAwayWhereVirtualFunctionsKeepTheGpu) {
                         .totalvfs = 4});
   kernel_.enable_vfs("0000:08:00.0", 4);
   kernel_.forget_changes();
-  const auto refused = apply_policy(host(), policy("  - {devices: all, mode: passthrough}\n"));
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Errc::refused);
-  EXPECT_THAT(refused.error().message,
-              HasSubstr("0000:08:00.0 shall be given away and has 4 virtual functions"));
-  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  const NodeOutcome outcome = apply_policy(host(), policy("  - {devices: all, mode: passthrough}\n")).value();
+  EXPECT_FALSE(outcome.error);
+  ASSERT_THAT(outcome.vgpus.gpus, SizeIs(4));
+  EXPECT_EQ(outcome.vgpus.gpus[3].kind, GpuOutcome::Kind::left_alone);
+  std::vector<std::string> refused;
+  for (const MoveResult& result : outcome.given_away.results) {
+    if (result.status == Status::refused) refused.push_back(result.devices.front().text());
+  }
+  EXPECT_THAT(refused, ElementsAre("0000:08:00.0"));
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+  EXPECT_EQ(kernel_.driver_of("0000:08:00.0"), "nvidia");
 }
 
 TEST_F(NodeApplyTest, TakesNoVgpuAwayWhereNothingCanBeGivenAway) {
