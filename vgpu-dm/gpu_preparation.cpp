@@ -105,6 +105,17 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const Vgpu
   return out;
 }
 
+/// Of what stays on GPU instances one that could be on any of them; nullptr: each tells its own.
+const VgpuDevice* on_untold_instance(const GpuMatch& match) {
+  for (const Want& want : match.wants) {
+    if (!want.entry->type.is_mig_backed()) continue;
+    const auto untold = std::ranges::find_if(
+        want.kept, [](const VgpuDevice* device) { return !device->gpu_instance.has_value(); });
+    if (untold != want.kept.end()) return *untold;
+  }
+  return nullptr;
+}
+
 // GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions. `now` is what the
 // library said, or nullptr.
 Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
@@ -137,6 +148,17 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const Vg
     }
   }
   InstancePlan plan = plan_instances(gpu.label(), wants, *now, BoardTypes(gpu.function), busy);
+  const bool some_go = std::ranges::any_of(
+      plan.steps, [](const InstanceStep& step) { return step.kind == InstanceStep::Kind::remove; });
+  if (const VgpuDevice* device = on_untold_instance(match); device != nullptr && some_go) {
+    return refused(
+        Errc::refused,
+        fmt::format(
+            "{}: GPU instances would have to go, and vGPU {} ({}), which stays, does not tell which it "
+            "is on",
+            label(item, gpu), device->id.text, device->short_name),
+        "`ferry vgpu delete` takes away what the GPU carries; then nothing can be on them");
+  }
   Preparation out{.steps = {}, .refusal = std::move(plan.refusal)};
   out.steps.reserve(plan.steps.size());
   for (InstanceStep& step : plan.steps) {
