@@ -80,6 +80,10 @@ std::string_view text(Holder::Kind kind) {
       return "pod";
     case Holder::Kind::mount:
       return "mount";
+    case Holder::Kind::swap:
+      return "swap";
+    case Holder::Kind::claim:
+      return "claim";
     case Holder::Kind::network_link:
       return "network_link";
     case Holder::Kind::boot_display:
