@@ -214,9 +214,10 @@ Error become_the_program(const AgentOptions& options) {
 
 ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (!options.once && !options.node.empty()) {
-    return complain({.code = make_error_code(Errc::usage),
-                     .message = "agent: a Node object from a file is for one look",
-                     .hint = "add --once; without it --node-name says whose Node is asked of the API server"});
+    return complain(
+        {.code = make_error_code(Errc::usage),
+         .message = "agent: a Node object from a file is for one look",
+         .hint = "add --once; without it --node-name says whose Node is asked of the API server"});
   }
   if (!options.once) return complain(become_the_program(options));
   if (!options.others.empty()) {
