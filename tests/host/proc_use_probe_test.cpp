@@ -187,8 +187,9 @@ TEST_F(ProcUseProbeTest, TellsAVmByWhatItHasOpenWhateverItsName) {
   EXPECT_THAT(texts(report.of("gpu")), ElementsAre("VM containerd-shim (pid 12) holds /dev/nvidia0"));
   process(13, "manager", {"/dev/null"});
   tree_.file("proc/13/cgroup", "0::/system.slice/a.service\n");
-  for (const Holder& holder : look({ask("gpu", "/dev/nvidia0", kNull)}).of("gpu"))
-    EXPECT_EQ(holder.service, "") << "stopping it would end the VM";
+  const UseReport both = look({ask("gpu", "/dev/nvidia0", kNull)});
+  EXPECT_THAT(both.of("gpu"), testing::SizeIs(2));
+  for (const Holder& holder : both.of("gpu")) EXPECT_EQ(holder.service, "") << "stopping it would end the VM";
 }
 
 TEST_F(ProcUseProbeTest, PassesOverProcessesThatEndMeanwhile) {
