@@ -1,0 +1,89 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+{{- define "ferry.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "ferry.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "ferry.name" . }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "ferry.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "ferry.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "ferry.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "ferry.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "ferry.account" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "ferry.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- define "ferry.image" -}}
+{{- if .Values.image.digest }}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest }}
+{{- else }}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* The ConfigMaps that the agent reads, a name a line: the chart's own, whether they are made or not, and others. */}}
+{{- define "ferry.configMaps" -}}
+{{ include "ferry.fullname" . }}-policies
+{{ include "ferry.fullname" . }}-vgpu-profiles
+{{- range .Values.config.configMaps }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "ferry.pluginMode" -}}
+{{- default (ternary "both" "kubevirt" .Values.kata.enabled) .Values.plugin.mode }}
+{{- end }}
+
+{{/* Whether hostd asks the container runtime which of Kata's handlers it has. */}}
+{{- define "ferry.kataAsked" -}}
+{{- if or (include "ferry.kataReady" .) (include "ferry.kataInstall" .) }}yes{{ end }}
+{{- end }}
+
+{{/* Whether RuntimeClasses ask for a node's label. */}}
+{{- define "ferry.kataReady" -}}
+{{- if and .Values.kata.enabled .Values.kata.readyNodesOnly }}yes{{ end }}
+{{- end }}
+
+{{/* Whether Ferry puts Kata's runtimes on nodes. */}}
+{{- define "ferry.kataInstall" -}}
+{{- if and .Values.kata.enabled .Values.kata.install.enabled }}yes{{ end }}
+{{- end }}
+
+{{/* The ConfigMap with the class file. */}}
+{{- define "ferry.kataClasses" -}}
+{{- default (printf "%s-kata-classes" (include "ferry.fullname" .)) .Values.kata.install.configMap }}
+{{- end }}
+
+{{- define "ferry.admissionPolicy" -}}
+{{- $enabled := .Values.admissionPolicy.enabled }}
+{{- $there := semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}
+{{- if or (eq $enabled "always") (and (eq $enabled "auto") $there) }}yes{{ end }}
+{{- end }}
+
+{{/* AppArmor has a field from 1.30 on, and an annotation before. */}}
+{{- define "ferry.appArmorField" -}}
+{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}yes{{ end }}
+{{- end }}

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart as the tests see it: Helm's releases, and what they render."""
+
+import functools
+import os
+import pathlib
+import subprocess
+from typing import Any
+
+import yaml
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+CHART = REPOSITORY / "charts/ferry"
+SAMPLES = sorted((CHART / "ci").glob("*-values.yaml"))
+
+Object = dict[str, Any]
+
+
+def helms() -> dict[str, pathlib.Path]:
+    """Version -> executable, of what scripts/lib/helm says ($FERRY_HELMS, a line "VERSION FOLDER" each)."""
+    lines = [line.split(maxsplit=1) for line in os.environ["FERRY_HELMS"].splitlines()]
+    return {version: pathlib.Path(folder) / "helm" for version, folder in lines}
+
+
+def newest() -> pathlib.Path:
+    return helms()[max(helms(), key=lambda version: [int(part) for part in version.split(".")])]
+
+
+def run(helm: pathlib.Path, *words: str, values: Any = None) -> subprocess.CompletedProcess[str]:
+    """`values` go to its standard input."""
+    more = [] if values is None else ["--values", "-"]
+    return subprocess.run([str(helm), *words, *more], input=None if values is None else yaml.safe_dump(values),
+                          capture_output=True, text=True, check=False)
+
+
+@functools.cache
+def _rendered(helm: pathlib.Path, values: str, kube_version: str, space: str) -> str:
+    done = run(helm, "template", "ferry", str(CHART), "--namespace", space, "--kube-version", kube_version,
+               values=yaml.safe_load(values))
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return done.stdout
+
+
+def render(values: Any = None, kube_version: str = "1.36.0", helm: pathlib.Path | None = None,
+           space: str = "gpus") -> list[Object]:
+    text = _rendered(helm or newest(), yaml.safe_dump(values or {}), kube_version, space)
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def sample(file: pathlib.Path) -> Any:
+    return yaml.safe_load(file.read_text())
+
+
+def of_kind(objects: list[Object], kind: str) -> list[Object]:
+    return [one for one in objects if one["kind"] == kind]
+
+
+def pod_of(objects: list[Object]) -> Object:
+    (daemon_set,) = of_kind(objects, "DaemonSet")
+    return daemon_set["spec"]["template"]
+
+
+def containers_of(objects: list[Object]) -> dict[str, Object]:
+    return {one["name"]: one for one in pod_of(objects)["spec"]["containers"]}

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The image holds what the programs in it need, and says what it holds by the right digests."""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tarfile
+import tempfile
+import unittest
+
+import chart
+
+BUILD = chart.REPOSITORY / "images/build"
+
+
+class ImageTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def build(self, *words: str) -> str:
+        return subprocess.run([BUILD, "--bin", os.environ["FERRY_BIN"], *words], capture_output=True, text=True,
+                              check=True).stdout
+
+    def test_the_programs_start_with_what_is_in_it(self) -> None:
+        root = self.folder / "root"
+        self.build("--folder", str(root))
+        self.assertEqual(sorted(file.name for file in (root / "usr/bin").iterdir()), ["ferry", "ferry-agent", "ferry-fetch"])
+        self.assertIn("BEGIN CERTIFICATE", (root / "etc/ssl/certs/ca-certificates.crt").read_text())
+        if os.geteuid() != 0:
+            self.skipTest("only root can go into it")
+        used = {container["command"][0] for container in chart.containers_of(chart.render()).values()}
+        used.add("/usr/bin/ferry-fetch")
+        for program in sorted(used):
+            said = subprocess.run(["chroot", root, program, "--version"], capture_output=True, text=True, check=False)
+            self.assertEqual(said.returncode, 0, said.stderr)
+
+    def test_what_is_loaded_later_is_in_it_with_all_that_it_loads(self) -> None:
+        root = self.folder / "root"
+        self.build("--folder", str(root))
+        files = {file.name for file in root.rglob("*.so*")}
+        source = (chart.REPOSITORY / "host/sd_bus.cpp").read_text()
+        for name in re.findall(r'"(lib[\w.-]+\.so\.\d+)"', source):
+            (library,) = root.rglob(name)
+            told = subprocess.run(["objdump", "-p", library], capture_output=True, text=True, check=True).stdout
+            needed = set(re.findall(r"NEEDED\s+(\S+)", told))
+            self.assertTrue(needed)
+            self.assertLessEqual(needed, files)
+
+    def test_the_archive(self) -> None:
+        said = self.build(str(self.folder / "a.tar"))
+        print(said.strip())
+        self.build(str(self.folder / "b.tar"))
+        self.assertEqual((self.folder / "a.tar").read_bytes(), (self.folder / "b.tar").read_bytes())
+        with tarfile.open(self.folder / "a.tar") as archive:
+            contents = {entry.name: archive.extractfile(entry).read() for entry in archive}  # type: ignore[union-attr]
+        for name, content in contents.items():
+            if name.startswith("blobs/sha256/"):
+                self.assertEqual(name.removeprefix("blobs/sha256/"), hashlib.sha256(content).hexdigest())
+        (found,) = json.loads(contents["index.json"])["manifests"]
+        self.assertEqual(found["annotations"]["io.containerd.image.name"],
+                         "docker.io/library/" + chart.containers_of(chart.render())["agent"]["image"])
+        manifest = json.loads(contents["blobs/sha256/" + found["digest"].removeprefix("sha256:")])
+        (docker,) = json.loads(contents["manifest.json"])
+        for place, blob in ((docker["Config"], manifest["config"]), (docker["Layers"][0], manifest["layers"][0])):
+            self.assertEqual(place, "blobs/sha256/" + blob["digest"].removeprefix("sha256:"))
+            self.assertEqual(len(contents[place]), blob["size"])
+        config = json.loads(contents[docker["Config"]])
+        self.assertEqual(config["rootfs"]["diff_ids"], [manifest["layers"][0]["digest"]])

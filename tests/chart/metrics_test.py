@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics and alerts: what the chart asks for, what is documented, and when an alert fires."""
+
+import copy
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+from typing import Any
+
+import yaml
+
+import chart
+
+ALERTS = chart.CHART / "files/alerts.yaml"
+CASES = chart.REPOSITORY / "tests/chart/alerts_test.yaml"
+DOCUMENT = chart.REPOSITORY / "docs/metrics.md"
+
+
+def families() -> set[str]:
+    """Those that the agent knows."""
+    return set(re.findall(r'"(ferry_[a-z_]+)"', (chart.REPOSITORY / "agent/metric_families.cpp").read_text()))
+
+
+def with_metrics(**more: Any) -> list[chart.Object]:
+    return chart.render({"agent": {"metrics": {"enabled": True, **more}}})
+
+
+class MetricsTest(unittest.TestCase):
+    """What values come to."""
+
+    def test_they_are_off(self) -> None:
+        self.assertNotIn("metrics", str(chart.containers_of(chart.render())))
+        self.assertEqual(chart.render(), chart.render({"agent": {"metrics": {"tlsSecret": "a", "tokenSecret": "b"}}}))
+
+    def test_where_it_listens(self) -> None:
+        for address, told in (("0.0.0.0", "0.0.0.0:9417"), ("::", "[::]:9417"), ("127.0.0.1", "127.0.0.1:9417")):
+            agent = chart.containers_of(with_metrics(address=address))["agent"]
+            self.assertIn(f"--metrics-address={told}", agent["args"])
+            self.assertEqual([(one["name"], one["containerPort"]) for one in agent["ports"]], [("metrics", 9417)])
+
+    def test_files_are_where_the_secrets_are(self) -> None:
+        objects = with_metrics(tlsSecret="tls", tokenSecret="tok")
+        agent = chart.containers_of(objects)["agent"]
+        secrets = {one["name"]: one["secret"]["secretName"] for one in chart.pod_of(objects)["spec"]["volumes"]
+                   if "secret" in one}
+        mounts = {one["mountPath"]: secrets[one["name"]] for one in agent["volumeMounts"] if one["name"] in secrets}
+        told = {option: word.split("=")[1] for option in ("certificate", "key", "token-file") for word in agent["args"]
+                if word.startswith(f"--metrics-{option}=")}
+        self.assertEqual({option: mounts[str(pathlib.PurePath(file).parent)] for option, file in told.items()},
+                         {"certificate": "tls", "key": "tls", "token-file": "tok"})
+
+    def test_whom_the_operator_asks(self) -> None:
+        objects = chart.render(chart.sample(chart.CHART / "ci/metrics-values.yaml"))
+        (monitor,) = chart.of_kind(objects, "PodMonitor")
+        labels = chart.pod_of(objects)["metadata"]["labels"]
+        self.assertLessEqual(monitor["spec"]["selector"]["matchLabels"].items(), labels.items())
+        (end,) = monitor["spec"]["podMetricsEndpoints"]
+        self.assertEqual((end["port"], end["scheme"], end["tlsConfig"]["serverName"],
+                          end["authorization"]["credentials"]),
+                         ("metrics", "https", "ferry.example", {"name": "ferry-metrics-token", "key": "token"}))
+        # Whose pod has a device is not said by the labels of the agent's own.
+        dropped = next(one["regex"] for one in end["relabelings"] if one.get("action") == "labeldrop")
+        for label in ("namespace", "pod"):
+            self.assertTrue(re.fullmatch(dropped, label))
+        self.assertFalse(re.fullmatch(dropped, "node"))
+
+    def test_the_rule_is_the_file(self) -> None:
+        objects = chart.render(chart.sample(chart.CHART / "ci/metrics-values.yaml"))
+        (rule,) = chart.of_kind(objects, "PrometheusRule")
+        self.assertEqual(rule["spec"], chart.sample(ALERTS))
+
+
+class WordsTest(unittest.TestCase):
+    """What is written of them."""
+
+    def test_each_family_is_described(self) -> None:
+        self.assertTrue(families())
+        self.assertEqual(set(re.findall(r"`(ferry_[a-z_]+)`", DOCUMENT.read_text())), families())
+
+    def test_alerts_are_of_families_that_there_are(self) -> None:
+        text = ALERTS.read_text() + CASES.read_text()
+        self.assertLessEqual(set(re.findall(r"\bferry_[a-z_]+\b", text)), families())
+
+    def test_each_alert_is_described(self) -> None:
+        alerts = {rule["alert"] for group in chart.sample(ALERTS)["groups"] for rule in group["rules"]}
+        self.assertEqual(set(re.findall(r"`(Ferry[A-Za-z]+)`", DOCUMENT.read_text())), alerts)
+
+    def test_alerts_say_how_bad_it_is_and_what_to_do(self) -> None:
+        for group in chart.sample(ALERTS)["groups"]:
+            for rule in group["rules"]:
+                with self.subTest(alert=rule["alert"]):
+                    self.assertIn(rule["labels"]["severity"], ("critical", "warning"))
+                    self.assertEqual(set(rule["annotations"]), {"summary", "description"})
+
+
+@unittest.skipUnless(os.environ.get("FERRY_PROMTOOL"), "FERRY_PROMTOOL names no promtool")
+class AlertsTest(unittest.TestCase):
+    """When alerts fire."""
+
+    def verdict(self, rules: Any) -> subprocess.CompletedProcess[str]:
+        with tempfile.TemporaryDirectory() as folder:
+            place = pathlib.Path(folder)
+            (place / "rules.yaml").write_text(yaml.safe_dump(rules))
+            cases = chart.sample(CASES)
+            cases["rule_files"] = ["rules.yaml"]
+            (place / "cases.yaml").write_text(yaml.safe_dump(cases))
+            return subprocess.run([os.environ["FERRY_PROMTOOL"], "test", "rules", "cases.yaml"], cwd=place,
+                                  capture_output=True, text=True, check=False)
+
+    def test_they_are_rules(self) -> None:
+        done = subprocess.run([os.environ["FERRY_PROMTOOL"], "check", "rules", str(ALERTS)], capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_they_fire_when_they_should(self) -> None:
+        done = self.verdict(chart.sample(ALERTS))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_each_is_tried(self) -> None:
+        """Without an alert, and with one that does not wait, a case fails."""
+        rules = chart.sample(ALERTS)["groups"][0]["rules"]
+        for number, rule in enumerate(rules):
+            fewer = copy.deepcopy(rules)
+            del fewer[number]
+            hasty = copy.deepcopy(rules)
+            waits = hasty[number].pop("for", None)
+            for changed, meant in ((fewer, True), (hasty, waits is not None)):
+                if not meant:
+                    continue
+                with self.subTest(alert=rule["alert"], gone=changed is fewer):
+                    self.assertEqual(self.verdict({"groups": [{"name": "ferry", "rules": changed}]}).returncode, 1)

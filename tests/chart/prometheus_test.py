@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus scrapes the real agent of three played nodes (played_nodes.py): what the dashboard's panels and the
+alerts' expressions come to on it."""
+
+import os
+import pathlib
+import re
+import tempfile
+import time
+import unittest
+import urllib.parse
+from typing import Any
+
+import chart
+from dashboard_test import PANELS, VARIABLES, filled_in
+from played_nodes import BLOCKED, BUSY, DIVIDED, HELD, REFUSED, WHOLE, PlayedNodes, wait_until
+
+ALERTS = {rule["alert"]: rule["expr"]
+          for group in chart.sample(chart.CHART / "files/alerts.yaml")["groups"] for rule in group["rules"]}
+
+# Each sample: the values of its labels in the order of the labels' names, and its own. None: any above zero.
+Sample = tuple[tuple[str, ...], float | None]
+
+
+def of(value: float | None, *labels: str) -> Sample:
+    return labels, value
+
+
+L40S, PART, PART_TYPE = "nvidia.com/AD102GL_L40S", "nvidia.com/NVIDIA_L40S-12Q", "L40S-12Q"
+LANES = [("n1", DIVIDED), ("n2", REFUSED), ("n2", BLOCKED), ("n3", BUSY)]  # n1's other GPU sleeps, n2's third is held
+
+
+def gpu_row(node: str, address: str, group: str, driver: str, mode: str, wanted: str, numa: tuple[str, ...] = ("1",)) -> Sample:
+    return of(1, "10de:26b9", driver, node, group, mode, *numa, address, "NVIDIA L40S", wanted)
+
+
+# By title, for each query of the panel.
+PANEL_RESULTS: dict[str, list[list[Sample]]] = {
+    "GPUs by mode": [[of(2, "host"), of(2, "passthrough"), of(2, "vgpu")]],
+    "Refused": [[of(1)]],
+    "Held": [[of(1)]],
+    "Groups that no VM can take": [[of(1)]],
+    "Nodes without hostd or plugin": [[of(1, "hostd"), of(1, "plugin")]],
+    # By their numbers in the panel's own words.
+    "What each node does": [[of(1, "n1"), of(5, "n2"), of(3, "n3")]],
+    "Changes that ended": [[of(None, "as_wanted"), of(None, "failed"), of(0, "nothing_wanted"), of(0, "refused")]],
+    "How long a change takes": [[of(None)], [of(None)]],
+    "The GPUs": [[gpu_row("n1", WHOLE, "42", "vfio-pci", "passthrough", "passthrough"),
+                  gpu_row("n1", DIVIDED, "43", "nvidia", "vgpu", "vgpu"),
+                  gpu_row("n2", REFUSED, "42", "nvidia", "host", "passthrough"),
+                  gpu_row("n2", BLOCKED, "44", "vfio-pci", "passthrough", "passthrough"),
+                  gpu_row("n2", HELD, "45", "nvidia", "host", "host", ()),
+                  gpu_row("n3", BUSY, "42", "nvidia", "vgpu", "vgpu")]],
+    "Refusals": [[of(None, "in_use"), of(0, "other")]],
+    "Holders": [[of(1, "process"), of(1, "virtual_machine")]],
+    "Devices of each resource": [[
+        of(1, L40S, "allocated"), of(0, L40S, "free"), of(0, L40S, "unhealthy"),
+        of(1, PART, "allocated"), of(2, PART, "free"), of(2, PART, "unhealthy")]],
+    "vGPUs": [[of(1, "free", PART_TYPE), of(1, "used", PART_TYPE)]],
+    "Room for more vGPUs": [[of(2, PART_TYPE), of(0, "L40S-24Q")]],
+    "Resources that the kubelet does not read": [[of(1)]],
+    "Devices that are not fit to be offered": [[of(1)]],
+    "Who has which device": [[
+        of(1, WHOLE, "n1", "studio", WHOLE, "virt-launcher-render-x7x2k", L40S, "render"),
+        of(1, "0000:41:00.5", "n1", "studio", DIVIDED, "desktop", PART)]],
+    "Width of the link": [[of(0.5 if gpu == BLOCKED else 1, node, gpu) for node, gpu in LANES]],
+    "Speed of the link": [[of(2.5 / 16 if gpu == DIVIDED else 1, node, gpu) for node, gpu in LANES]],
+    "PCIe errors": [[of(None, "n2", BLOCKED, "correctable"), of(None, "n2", BLOCKED, "fatal")]],
+    "Power": [[of(4, "n1", WHOLE), of(1, "n1", DIVIDED), of(1, "n2", REFUSED), of(6, "n2", BLOCKED), of(1, "n3", BUSY)]],
+    "Requests to the API server": [[of(None, "200"), of(None, "none")]],
+    "Age of what is shown": [[of(None, node) for node in ("n1", "n2", "n3")]],
+    "Files that cannot be read": [[of(1)]],
+    "Versions": [[of(3, "0.1.0")]],
+    "Pulls of Kata's artifacts that ended": [[of(0, "done"), of(None, "failed")]],
+    "How far pulls are": [[of(0.25, "kata-gpu", "n1")]],
+}
+
+ALERT_RESULTS: dict[str, list[Sample]] = {
+    "FerryNodeFailed": [of(1, "n2", "failed")],
+    "FerryChangeDoesNotEnd": [of(1, "n3", "changing")],
+    "FerryGpuRefused": [of(1, "n2", REFUSED, "in_use")],
+    "FerryGpuHeld": [of(1, "n2", HELD)],
+    "FerryGroupNotViable": [of(0, "n2", BLOCKED)],
+    "FerryGpuUncorrectableErrors": [of(None, "n2", BLOCKED, "device")],
+    "FerryGpuCorrectableErrors": [of(None, "n2", BLOCKED, "device", "correctable")],
+    "FerryGpuLinkNarrow": [of(8, "n2", BLOCKED)],
+    "FerryGpuPowerError": [of(1, "n2", BLOCKED, "error")],
+    "FerryHostdDown": [of(0, "n3", "hostd")],
+    "FerryPluginDown": [of(0, "n2", "plugin")],
+    "FerryResourceNotRegistered": [of(0, "n3", PART)],
+    "FerryDevicesUnhealthy": [of(2, "n3", PART, "unhealthy")],
+    "FerryFileUnreadable": [of(1, "offered.json", "n2")],
+    "FerrySysfsNotRead": [],
+    "FerryApiServerFails": [of(None, "n2")],
+}
+
+
+def queries() -> list[tuple[str, int, dict[str, Any], dict[str, Any]]]:
+    """Title, number, query and panel of each."""
+    return [(panel["title"], number, target, panel) for panel in PANELS for number, target in enumerate(panel["targets"])]
+
+
+@unittest.skipUnless(os.environ.get("FERRY_PROMETHEUS"), "FERRY_PROMETHEUS names no Prometheus")
+class PrometheusTest(unittest.TestCase):
+    folder: tempfile.TemporaryDirectory[str]
+    nodes: PlayedNodes
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.nodes = PlayedNodes(pathlib.Path(cls.folder.name), pathlib.Path(os.environ["FERRY_BIN"]),
+                                os.environ["FERRY_PROMETHEUS"])
+        cls.nodes.start()
+        cls.addClassCleanup(cls.nodes.stop)
+        cls.nodes.go_on()
+
+    def expect(self, wanted: list[Sample], found: list[tuple[dict[str, str], float]]) -> None:
+        got = {tuple(text for key, text in sorted(labels.items()) if key != "__name__"): value for labels, value in found}
+        self.assertEqual(set(got), {labels for labels, _ in wanted})
+        for labels, value in wanted:
+            if value is None:
+                self.assertGreater(got[labels], 0, labels)
+            else:
+                self.assertEqual(got[labels], value, labels)
+
+    def test_each_panel_shows_what_it_should(self) -> None:
+        self.assertEqual(set(PANEL_RESULTS), {panel["title"] for panel in PANELS})
+        for title, number, target, _ in queries():
+            with self.subTest(panel=title, query=number):
+                self.expect(PANEL_RESULTS[title][number], self.nodes.now(filled_in(target["expr"])))
+
+    def test_what_is_drawn_over_time_has_a_past(self) -> None:
+        for title, number, target, panel in queries():
+            if panel["type"] not in ("timeseries", "state-timeline"):
+                continue
+            with self.subTest(panel=title, query=number):
+                most = self.wait_for_a_past(filled_in(target["expr"]))
+                self.assertGreaterEqual(most, len(PANEL_RESULTS[title][number]))
+
+    def wait_for_a_past(self, expression: str) -> int:
+        """How many series there are, once one has two moments."""
+        def series() -> Any:
+            now = time.time()
+            found = self.nodes.ask("query_range", query=expression, start=str(now - 5), end=str(now), step="500ms")["result"]
+            return any(len(one["values"]) > 1 for one in found) and found
+        return len(wait_until(f"a past of {expression}", series, 10))
+
+    def test_legends_and_columns_are_of_labels_that_there_are(self) -> None:
+        for title, number, target, panel in queries():
+            labels = set.intersection(*(set(sample) for sample, _ in self.nodes.now(filled_in(target["expr"]))))
+            with self.subTest(panel=title, query=number):
+                self.assertLessEqual(set(re.findall(r"{{(\w+)}}", target["legendFormat"])), labels)
+                for change in panel.get("transformations", []):
+                    if change["id"] == "organize":
+                        shown = labels - set(change["options"]["excludeByName"])
+                        self.assertLessEqual(shown, set(change["options"]["indexByName"]))
+
+    def test_what_is_not_chosen_is_not_shown(self) -> None:
+        for title, number, target, _ in queries():
+            with self.subTest(panel=title, query=number):
+                of_nobody = self.nodes.now(filled_in(target["expr"].replace("$node", "nobody")))
+                self.assertEqual([value for _, value in of_nobody if value != 0], [])
+                if "$gpu" in target["expr"]:
+                    others = self.nodes.now(filled_in(target["expr"].replace("$gpu", "0000:ff:00.0")))
+                    self.assertEqual([value for _, value in others if value != 0], [])
+
+    def test_its_variables_list_the_nodes_and_their_gpus(self) -> None:
+        def choices(name: str, node: str) -> Any:
+            metric, label = re.fullmatch(r"label_values\((.+), (\w+)\)", VARIABLES[name]["query"]["query"]).groups()
+            return self.nodes.ask(f"label/{label}/values?" + urllib.parse.urlencode({"match[]": metric.replace("$node", node)}))
+
+        self.assertEqual(choices("node", ""), ["n1", "n2", "n3"])
+        self.assertEqual(choices("gpu", ".*"), sorted({WHOLE, DIVIDED, REFUSED, BLOCKED, HELD, BUSY}))
+        self.assertEqual(choices("gpu", "n1"), [WHOLE, DIVIDED])
+
+    def test_each_alert_is_of_the_node_that_has_the_fault(self) -> None:
+        self.assertEqual(set(ALERT_RESULTS), set(ALERTS))
+        for alert, expression in ALERTS.items():
+            with self.subTest(alert=alert):
+                self.expect(ALERT_RESULTS[alert], self.nodes.now(expression))
+        # Two minutes from now, if nobody looked until then.
+        then = str(time.time() + 140)
+        self.expect([of(None, node) for node in ("n1", "n2", "n3")], self.nodes.now(ALERTS["FerrySysfsNotRead"], then))
+
+    def test_prometheus_evaluates_the_rules(self) -> None:
+        groups = self.nodes.ask("rules")["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        self.assertEqual({rule["name"] for rule in rules}, set(ALERTS))
+        self.assertEqual([rule for rule in rules if rule["health"] != "ok"], [])
+        raised = {(one["labels"]["alertname"], one["labels"]["instance"]) for one in self.nodes.ask("alerts")["alerts"]}
+        self.assertLessEqual({("FerryNodeFailed", "n2"), ("FerryGpuHeld", "n2"), ("FerryDevicesUnhealthy", "n3")}, raised)
+        self.assertEqual({node for _, node in raised}, {"n2", "n3"})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Helm makes of the chart, by every release of it that is tried."""
+
+import copy
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from typing import Any
+
+import yaml
+
+import chart
+
+PROFILES = chart.REPOSITORY / "configs/vgpu-config.yaml"
+WRONG = chart.sample(chart.REPOSITORY / "tests/chart/wrong-values.yaml")
+
+
+class RenderTest(unittest.TestCase):
+    def test_lint(self) -> None:
+        for version, helm in chart.helms().items():
+            for file in chart.SAMPLES:
+                with self.subTest(helm=version, values=file.name):
+                    done = chart.run(helm, "lint", "--strict", str(chart.CHART), "--values", str(file))
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_all_releases_of_helm_render_the_same(self) -> None:
+        for file in chart.SAMPLES:
+            with self.subTest(values=file.name):
+                first, *others = [chart.render(chart.sample(file), helm=helm) for helm in chart.helms().values()]
+                for other in others:
+                    self.assertEqual(first, other)
+
+    def test_what_is_rendered_is_of_kubernetes(self) -> None:
+        if not os.environ["FERRY_K8S_CHECKS"]:
+            self.skipTest("k8s-strict cannot be had, and nothing is held against the types of Kubernetes")
+        program = os.environ["FERRY_K8S_CHECKS"] + "/k8s-strict"
+        for file in chart.SAMPLES:
+            for version in ("1.20.2", "1.36.0"):
+                with self.subTest(values=file.name, kubernetes=version):
+                    # The Prometheus operator's kinds are not Kubernetes' own.
+                    objects = [one for one in chart.render(chart.sample(file), kube_version=version)
+                               if not one["apiVersion"].startswith("monitoring.coreos.com/")]
+                    done = subprocess.run([program, "-"], input=yaml.safe_dump_all(objects), text=True,
+                                          capture_output=True, check=False)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        # It does refuse.
+        objects = chart.render()
+        chart.pod_of(objects)["spec"]["hostNetwrok"] = True
+        done = subprocess.run([program, "-"], input=yaml.safe_dump_all(objects), text=True, capture_output=True,
+                              check=False)
+        self.assertIn('unknown field "spec.template.spec.hostNetwrok"', done.stdout)
+        done = subprocess.run([program, str(chart.CHART.parent / "static/ferry.yaml")], check=False)
+        self.assertEqual(done.returncode, 0)
+
+    def test_the_static_manifests_are_the_chart_as_it_comes(self) -> None:
+        folder = chart.CHART.parent / "static"
+        now = subprocess.run([folder / "render", "--print"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual((folder / "ferry.yaml").read_text(), now, "hint: charts/static/render")
+
+    def test_the_virtual_node_runs_this_container(self) -> None:
+        program = chart.REPOSITORY / "tests/chart/hostd-container"
+        file = chart.REPOSITORY / "tests/node/scenarios/container/hostd.json"
+        now = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(file.read_text(), now, f"hint: {program} > {file}")
+
+    def test_wrong_values_are_refused(self) -> None:
+        for version, helm in chart.helms().items():
+            for wrong in WRONG:
+                with self.subTest(helm=version, values=wrong["values"]):
+                    done = chart.run(helm, "template", "ferry", str(chart.CHART), values=wrong["values"])
+                    self.assertNotEqual(done.returncode, 0)
+                    self.assertIn("schema", done.stderr)
+                    self.assertRegex(done.stderr, rf"\b{re.escape(wrong['names'])}\b")
+
+    def test_the_schema_knows_the_values_that_there_are_and_no_others(self) -> None:
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())
+        values = chart.sample(chart.CHART / "values.yaml")
+        free = {"nodes.selector", "podLabels", "podAnnotations", "seLinuxOptions"}
+
+        def compare(where: str, part: Any, value: Any) -> None:
+            self.assertIs(part.get("additionalProperties"), False, where)
+            known = set(part["properties"]) - ({"global"} if not where else set())
+            self.assertEqual(known, set(value), where or "the top")
+            for key, below in value.items():
+                name = f"{where}.{key}".strip(".")
+                if isinstance(below, dict) and name not in free and not name.endswith(("resources", ".labels")):
+                    compare(name, part["properties"][key], below)
+
+        compare("", schema, values)
+
+    def test_every_value_is_described(self) -> None:
+        lines = (chart.CHART / "values.yaml").read_text().splitlines()
+        described = {"logLevel", "logFormat", "resources"}  # once, or by themselves
+        for number, line in enumerate(lines):
+            key = re.match(r"( *)(\w+):", line)
+            if not key or key[2] in described or line.strip().startswith(("requests", "limits")):
+                continue
+            before = lines[number - 1].strip()
+            parent = re.match(rf"{key[1]}\w+:", lines[number - 1]) is not None
+            # Under a comment, or beside a key that is; or all there is of a value whose name says it.
+            self.assertTrue(before.startswith("#") or parent or (key[1] and before.endswith(":")),
+                            f"values.yaml:{number + 1}: {key[2]} is not described")
+
+    def test_profiles_are_those_of_the_repository(self) -> None:
+        self.assertEqual((chart.CHART / "files/vgpu-config.yaml").read_text(), PROFILES.read_text(),
+                         f"hint: cp {PROFILES} {chart.CHART}/files/")
+        (config,) = chart.of_kind(chart.render(), "ConfigMap")
+        self.assertEqual(config["data"]["config.yaml"], PROFILES.read_text())
+
+    def test_texts_come_through_as_they_are(self) -> None:
+        text = "version: v2\n\n# {{ no template }}\npolicies:\n  a:\n  - {devices: all, mode: host}  # trailing\n"
+        for helm in chart.helms().values():
+            objects = chart.render({"config": {"policies": text}, "kata": {"enabled": True, "classes": text}}, helm=helm)
+            data = {one["metadata"]["name"]: one["data"] for one in chart.of_kind(objects, "ConfigMap")}
+            self.assertEqual(data["ferry-policies"]["config.yaml"], text)
+            self.assertEqual(data["ferry-kata-classes"]["classes.yaml"], text)
+
+    def test_the_versions_are_those_of_the_program(self) -> None:
+        said = subprocess.run([os.environ["FERRY_BIN"] + "/ferry", "--version"], capture_output=True, text=True,
+                              check=True).stdout.split()[-1]
+        about = chart.sample(chart.CHART / "Chart.yaml")
+        self.assertEqual(about["appVersion"], said)
+        image = chart.containers_of(chart.render())["agent"]["image"]
+        self.assertEqual(image, f"ferry:{said}")
+
+    def test_an_older_cluster_is_refused(self) -> None:
+        for helm in chart.helms().values():
+            done = chart.run(helm, "template", "ferry", str(chart.CHART), "--kube-version", "1.19.9")
+            self.assertIn("incompatible with Kubernetes v1.19.9", done.stderr)
+            self.assertEqual(chart.run(helm, "template", "ferry", str(chart.CHART), "--kube-version", "1.20.2").returncode, 0)
+
+    def test_the_package_has_all(self) -> None:
+        for version, helm in chart.helms().items():
+            with self.subTest(helm=version):
+                done = subprocess.run(
+                    f"d=$(mktemp -d) && {helm} package {chart.CHART} -d $d >&2 && {helm} template ferry $d/*.tgz "
+                    "--namespace gpus --kube-version 1.36.0; rm -rf $d", shell=True, capture_output=True, text=True,
+                    check=True)
+                packed = [document for document in yaml.safe_load_all(done.stdout) if document]
+                self.assertEqual(packed, chart.render(helm=helm))
+
+
+class MeaningTest(unittest.TestCase):
+    """What values come to."""
+
+    def test_every_option_is_one_that_the_program_has(self) -> None:
+        programs = os.environ["FERRY_BIN"]
+        for file in chart.SAMPLES:
+            for name, container in chart.containers_of(chart.render(chart.sample(file))).items():
+                command = [programs + "/" + container["command"][0].removeprefix("/usr/bin/")]
+                # Parsed, and not run: what is asked for first is help.
+                verb = [word for word in container["args"] if not word.startswith("-")]
+                told = subprocess.run([*command, *verb, "--help"], capture_output=True, text=True, check=True).stdout
+                told += subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+                for word in container["args"]:
+                    if word.startswith("--"):
+                        with self.subTest(values=file.name, container=name, option=word):
+                            option = re.escape(word.split("=")[0])
+                            self.assertTrue(re.search(rf"(?m)^\s+(-\w,\s*)?{option}\b", told),
+                                            f"{command[0]} has no such option")
+
+    def test_the_agent_may_read_the_config_maps_that_it_is_told_of(self) -> None:
+        objects = chart.render({"config": {"configMaps": ["more", "others"]}})
+        told = [word.split("=")[1] for word in chart.containers_of(objects)["agent"]["args"] if "config-map" in word]
+        (role,) = [one for one in chart.of_kind(objects, "Role") if one["metadata"]["name"] == "ferry-config"]
+        self.assertEqual(role["rules"][0]["resourceNames"], told)
+        self.assertEqual(told, ["ferry-policies", "ferry-vgpu-profiles", "more", "others"])
+
+    def test_the_operator(self) -> None:
+        alone = chart.render()
+        self.assertIn("--without-operator", chart.containers_of(alone)["agent"]["args"])
+        self.assertEqual({one["metadata"]["namespace"] for one in chart.of_kind(alone, "Role")}, {"gpus", "default"})
+        beside = chart.render({"gpuOperator": {"enabled": True, "namespace": "nvidia"}})
+        self.assertIn("--operator-namespace=nvidia", chart.containers_of(beside)["agent"]["args"])
+        self.assertEqual({one["metadata"]["namespace"] for one in chart.of_kind(beside, "Role")},
+                         {"gpus", "default", "nvidia"})
+
+    def test_nodes(self) -> None:
+        def terms(values: Any) -> Any:
+            return chart.pod_of(chart.render(values))["spec"]["affinity"]["nodeAffinity"][
+                "requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        out = {"key": "gpu-ferry.io/deploy", "operator": "NotIn", "values": ["false"]}
+        self.assertEqual(terms({"nodes": {"labels": []}}), [{"matchExpressions": [out]}])
+        self.assertEqual(terms({"nodes": {"labels": ["a", "b"]}}), [
+            {"matchExpressions": [{"key": key, "operator": "In", "values": ["true"]}, out]} for key in "ab"])
+
+    def test_apparmor_by_field_or_by_annotation(self) -> None:
+        for version, field in (("1.29.9", False), ("1.30.0", True), ("1.31.2-gke.1", True)):
+            pod = chart.pod_of(chart.render(kube_version=version))
+            context = next(one for one in pod["spec"]["containers"] if one["name"] == "hostd")["securityContext"]
+            self.assertEqual(context.get("appArmorProfile"), {"type": "Unconfined"} if field else None)
+            annotation = pod["metadata"]["annotations"].get("container.apparmor.security.beta.kubernetes.io/hostd")
+            self.assertEqual(annotation, None if field else "unconfined")
+
+    def test_the_admission_policy(self) -> None:
+        def there(version: str, enabled: str) -> bool:
+            objects = chart.render({"admissionPolicy": {"enabled": enabled}}, kube_version=version)
+            return bool(chart.of_kind(objects, "ValidatingAdmissionPolicy"))
+        self.assertEqual([there("1.29.9", word) for word in ("auto", "always", "never")], [False, True, False])
+        self.assertEqual([there("1.30.0", word) for word in ("auto", "always", "never")], [True, True, False])
+
+    def test_what_the_admission_policy_says(self) -> None:
+        if not os.environ["FERRY_K8S_CHECKS"]:
+            self.skipTest("k8s-admit cannot be had, and no admission policy is evaluated")
+        # A value that permits more, what is denied without it, and what is said instead.
+        for values, denied, file in (({}, "", ""),
+                                     ({"drain": {"enabled": True}}, "it cordons", "admission-drain.yaml"),
+                                     ({"featureLabels": "node"}, "it says what its GPUs are", "admission-labels.yaml"),
+                                     ({"featureLabels": "nfd"}, "", "admission-nfd.yaml")):
+            policies = chart.of_kind(chart.render({"agent": values}), "ValidatingAdmissionPolicy")
+            requests = chart.sample(chart.REPOSITORY / "tests/chart/admission.yaml")
+            if file:
+                more = chart.sample(chart.REPOSITORY / "tests/chart" / file)
+                requests = [*(one for one in requests if one["name"] != denied), *more]
+            with self.subTest(values=values):
+                self.expect_verdicts(policies, requests)
+
+    def expect_verdicts(self, policies: list[Any], requests: list[Any]) -> None:
+        cases = tempfile.NamedTemporaryFile("w", suffix=".json")  # without the table's references
+        self.addCleanup(cases.close)
+        json.dump(requests, cases)
+        cases.flush()
+
+        def verdicts(of: list[Any]) -> subprocess.CompletedProcess[str]:
+            return subprocess.run([os.environ["FERRY_K8S_CHECKS"] + "/k8s-admit", cases.name],
+                                  input=yaml.safe_dump_all(of), capture_output=True, text=True, check=False)
+        done = verdicts(policies)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        # Each validation is one that some request fails by.
+        for number, policy in enumerate(policies):
+            for rule in range(len(policy["spec"]["validations"])):
+                fewer = copy.deepcopy(policies)
+                del fewer[number]["spec"]["validations"][rule]
+                with self.subTest(policy=policy["metadata"]["name"], without=rule):
+                    self.assertEqual(verdicts(fewer).returncode, 1)
+
+    def test_the_admission_policy_knows_the_labels_that_the_agent_sets(self) -> None:
+        words = (chart.REPOSITORY / "agent/cluster_words.h").read_text()
+        operands = (chart.REPOSITORY / "agent/operands.cpp").read_text()
+        constants = dict(re.findall(r"k(\w+) = \"([^\"]+)\"", words))
+        set_by_agent = {constants["StateLabel"], constants["VgpuStateLabel"]}
+        paused = re.findall(r'"((?:kata-)?sandbox-[a-z-]+)"', operands)
+        self.assertTrue(paused)
+        set_by_agent |= {constants["DeployPrefix"] + name for name in paused if not name.startswith("nvidia-")}
+        policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")
+                      if one["metadata"]["name"] == "ferry-own-node")
+        variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
+        self.assertEqual(set(re.findall("'([^']+)'", variables["ours"])), set_by_agent)
+        self.assertEqual(variables["kata"].strip("'"), constants["KataPrefix"])
+        self.assertEqual(re.findall("'([^']+)'", variables["oursOfNotes"]),
+                         [constants[name] for name in ("ErrorAnnotation", "DrainAnnotation", "CordonedAnnotation",
+                                                       "FeaturesAnnotation", "KataErrorAnnotation")])
+        features = re.compile(variables["features"].strip("'"))
+        seen = {line.split("=")[0] for file in (chart.REPOSITORY / "tests/fixtures/labels").glob("*.txt")
+                for line in file.read_text().splitlines() if "=" in line}
+        self.assertGreater(len(seen), 20)
+        self.assertEqual([key for key in seen if not features.search(key)], [])
+        self.assertIn(constants["CordonedAnnotation"], variables["markedNow"])
+
+    def test_runtime_classes_lack_the_label_that_has_them_deleted(self) -> None:
+        self.assertEqual(chart.of_kind(chart.render(), "RuntimeClass"), [])
+        file = chart.CHART / "ci/kata-values.yaml"
+        classes = chart.of_kind(chart.render(chart.sample(file)), "RuntimeClass")
+        self.assertEqual([(one["metadata"]["name"], one["handler"]) for one in classes],
+                         [("kata-nvidia-gpu", "kata-nvidia-gpu"), ("kata-qemu-nvidia-gpu", "kata-nvidia-gpu")])
+        for one in classes:
+            self.assertNotIn("nvidia.com/kata-runtime-class", one["metadata"]["labels"])
+
+    def test_runtime_classes_are_offered_where_the_handler_is_ready(self) -> None:
+        values = chart.sample(chart.CHART / "ci/kata-values.yaml")
+        prefix = re.findall('kKataPrefix = "([^"]+)"', (chart.REPOSITORY / "agent/cluster_words.h").read_text())[0]
+
+        def selectors() -> list[Any]:
+            classes = chart.of_kind(chart.render(values), "RuntimeClass")
+            return [one.get("scheduling", {}).get("nodeSelector") for one in classes]
+
+        def asks() -> list[str]:
+            hostd = chart.containers_of(chart.render(values))["hostd"]
+            return [word for word in hostd["args"] if "cri-socket" in word] + [
+                one["mountPath"] for one in hostd["volumeMounts"] if one["name"] == "container-runtime"]
+        ready = {prefix + "kata-nvidia-gpu": "ready"}
+        self.assertEqual(selectors(), [ready | {"example.com/gpu": "true"}, ready])
+        self.assertEqual(asks(), ["--cri-socket=/run/containerd/containerd.sock", "/host/run/containerd"])
+        values["hostPaths"] = {"containerRuntime": "/run/k3s/containerd/containerd.sock"}
+        self.assertEqual(asks(), ["--cri-socket=/run/k3s/containerd/containerd.sock", "/host/run/k3s/containerd"])
+        values["kata"]["readyNodesOnly"] = False
+        self.assertEqual(selectors(), [{"example.com/gpu": "true"}, None])
+        self.assertEqual(asks(), [])
+
+    def test_runtimes_are_installed_where_that_is_asked_for_alone(self) -> None:
+        values = chart.sample(chart.CHART / "ci/kata-install-values.yaml")
+
+        def kata_words(name: str) -> list[str]:
+            return [word for word in chart.containers_of(chart.render(values))[name]["args"]
+                    if re.match("--(kata|pull|cri)", word)]
+        self.assertEqual(kata_words("agent"), ["--kata-classes=gpus/ferry-kata-classes", "--pull-secrets=/etc/ferry/pull"])
+        self.assertEqual(kata_words("hostd"), ["--cri-socket=/run/k3s/containerd/containerd.sock", "--kata"])
+        objects = chart.render(values)
+        (role,) = [one for one in chart.of_kind(objects, "Role") if one["metadata"]["name"] == "ferry-config"]
+        self.assertIn("ferry-kata-classes", role["rules"][0]["resourceNames"])
+        self.assertNotIn("secrets", {resource for kind in ("Role", "ClusterRole") for one in chart.of_kind(objects, kind)
+                                     for rule in one["rules"] for resource in rule["resources"]})
+        volumes = [one["secret"] for one in chart.pod_of(objects)["spec"]["volumes"]
+                   if one.get("secret", {}).get("secretName") in ("kata-pull", "other.pull")]
+        self.assertEqual([one["optional"] for one in volumes], [True, True])
+        values["kata"]["install"]["configMap"] = "mine"
+        self.assertEqual(kata_words("agent")[0], "--kata-classes=gpus/mine")
+        self.assertNotIn("ferry-kata-classes",
+                         [one["metadata"]["name"] for one in chart.of_kind(chart.render(values), "ConfigMap")])
+        values["kata"]["readyNodesOnly"] = False
+        self.assertIn("--kata", kata_words("hostd"))
+        values["kata"]["install"]["enabled"] = False
+        self.assertEqual(kata_words("agent") + kata_words("hostd"), [])
+
+    def test_an_update_takes_nothing_from_a_node(self) -> None:
+        (daemon_set,) = chart.of_kind(chart.render(), "DaemonSet")
+        self.assertEqual(daemon_set["spec"]["updateStrategy"],
+                         {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}})
+        for container in chart.containers_of(chart.render()).values():
+            self.assertNotIn("lifecycle", container)  # nothing is run when it stops
+
+    def test_edits_of_configurations_restart_nothing(self) -> None:
+        before = chart.pod_of(chart.render({"config": {"policies": "version: v2\n"}}))
+        after = chart.pod_of(chart.render({"config": {"policies": "version: v2\npolicies: {}\n"}}))
+        self.assertEqual(before, after)
+
+    def test_the_notes_say_what_to_do(self) -> None:
+        def notes(values: Any) -> str:
+            done = chart.run(chart.newest(), "install", "ferry", str(chart.CHART), "--dry-run=client", "--namespace",
+                             "gpus", values=values)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout.split("NOTES:")[1]
+        self.assertIn("kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough", notes({}))
+        self.assertNotIn("vfioManager", notes({}))
+        beside = notes({"gpuOperator": {"enabled": True}})
+        for key in ("vfioManager", "vgpuDeviceManager", "sandboxDevicePlugin", "kataSandboxDevicePlugin"):
+            self.assertIn(f"{key}: {{enabled: false}}", beside)
+        self.assertIn("A node without labels becomes vm-vgpu", notes({"defaults": {"workload": "vm-vgpu"}}))

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the chart's containers may do: held against the table of SECURITY.md and what no container may have."""
+
+import re
+import unittest
+from typing import Any
+
+import yaml
+
+import chart
+
+TITLE = "## What the chart's containers have"
+# Of the table's last word but one "with `VALUE`": what to set it to.
+SWITCHES: dict[str, dict[str, Any]] = {
+    "hostd.hostTools": {"hostd": {"hostTools": True}},
+    "hostd.systemd": {"hostd": {"systemd": True}},
+    "hostd.extraCapabilities": {"hostd": {"extraCapabilities": ["SYS_ADMIN", "SYS_RAWIO"]}},
+    "plugin.pluginWatcher": {"plugin": {"pluginWatcher": True}},
+    "kata.readyNodesOnly": {"kata": {"enabled": True, "readyNodesOnly": True}, "plugin": {"mode": "kubevirt"}},
+    "kata.install": {"kata": {"enabled": True, "readyNodesOnly": True,
+                              "install": {"enabled": True, "pullSecrets": ["kata-pull"]}}, "plugin": {"mode": "kubevirt"}},
+    "agent.featureLabels": {"agent": {"featureLabels": "file"}},
+    "agent.metrics": {"agent": {"metrics": {"enabled": True, "tlsSecret": "tls", "tokenSecret": "token"}}},
+    "plugin.mode": {"plugin": {"mode": "both"}},
+}
+OFF: dict[str, Any] = {"hostd": {"systemd": False}}
+
+# Container, what it has, rw or ro or nothing.
+Right = tuple[str, str, str]
+
+
+def table() -> dict[Right, str]:
+    """Right -> the switch that it comes with, or nothing."""
+    text = (chart.REPOSITORY / "SECURITY.md").read_text().split(TITLE)[1].split("\n## ")[0]
+    out: dict[Right, str] = {}
+    container = ""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|") or len(cells) != 4 or cells[0] in ("container", "---"):
+            continue
+        container = cells[0] or container
+        switch = re.search(r"with `([\w.]+)`", cells[2])
+        mode = cells[2].split(",")[0].strip()
+        right = (container, cells[1].replace("`", ""), mode if mode in ("rw", "ro") else "")
+        assert right not in out, f"{right} stands twice"
+        out[right] = switch[1] if switch else ""
+    return out
+
+
+def rights(objects: list[chart.Object]) -> set[Right]:
+    out: set[Right] = set()
+    for name, container in chart.containers_of(objects).items():
+        context = container["securityContext"]
+        for capability in context["capabilities"].get("add", []):
+            out.add((name, f"CAP_{capability}", ""))
+        if "appArmorProfile" in context:
+            out.add((name, f"AppArmor {context['appArmorProfile']['type']}", ""))
+        for mount in container["volumeMounts"]:
+            path = mount["mountPath"]
+            what = "the service account's token" if mount["name"] == "token" else path.removeprefix("/host") or "/"
+            out.add((name, what, "ro" if mount.get("readOnly") else "rw"))
+    return out
+
+
+class RightsTest(unittest.TestCase):
+    def test_each_right_stands_in_the_table(self) -> None:
+        listed = table()
+        self.assertEqual(set(listed.values()) - {""}, set(SWITCHES))
+        bare = rights(chart.render(OFF))
+        self.assertEqual(bare, {right for right, switch in listed.items() if not switch})
+        for switch, values in SWITCHES.items():
+            with self.subTest(switch=switch):
+                more = rights(chart.render({**OFF, **{key: {**OFF.get(key, {}), **below}
+                                                      for key, below in values.items()}})) - bare
+                also = {"kata.install": "kata.readyNodesOnly"}.get(switch)  # hostd asks the runtime then too
+                self.assertEqual(more, {right for right, of in listed.items() if of in (switch, also)})
+
+    def test_a_mount_shows_what_is_there_on_the_host(self) -> None:
+        for file in chart.SAMPLES:
+            objects = chart.render(chart.sample(file))
+            kubelet = (chart.sample(file).get("hostPaths") or {}).get("kubelet", "/var/lib/kubelet")
+            volumes = {one["name"]: one for one in chart.pod_of(objects)["spec"]["volumes"]}
+            used = set()
+            for name, container in chart.containers_of(objects).items():
+                for mount in container["volumeMounts"]:
+                    used.add(mount["name"])
+                    # Of the cluster, not of the host.
+                    if "hostPath" not in volumes[mount["name"]]:
+                        self.assertTrue(mount["readOnly"])
+                        self.assertEqual(name, "agent")
+                        continue
+                    inside = mount["mountPath"].removeprefix("/host") or "/"
+                    self.assertEqual(volumes[mount["name"]]["hostPath"]["path"],
+                                     inside.replace("/var/lib/kubelet", kubelet), file.name)
+            self.assertEqual(used, set(volumes), file.name)
+
+    def test_what_no_container_has(self) -> None:
+        for file in chart.SAMPLES:
+            objects = chart.render(chart.sample(file))
+            pod = chart.pod_of(objects)["spec"]
+            self.assertIs(pod["automountServiceAccountToken"], False)
+            self.assertNotIn("hostIPC", pod)
+            for name, container in chart.containers_of(objects).items():
+                with self.subTest(values=file.name, container=name):
+                    context = container["securityContext"]
+                    self.assertIs(context["privileged"], False)
+                    self.assertIs(context["allowPrivilegeEscalation"], False)
+                    self.assertIs(context["readOnlyRootFilesystem"], True)
+                    self.assertEqual(context["capabilities"]["drop"], ["ALL"])
+                    self.assertEqual(context["seccompProfile"], {"type": "RuntimeDefault"})
+                    self.assertEqual("token" in [mount["name"] for mount in container["volumeMounts"]],
+                                     name == "agent")
+                    self.assertLessEqual({"requests", "limits"}, set(container["resources"]))
+
+    def test_what_the_agent_may_ask(self) -> None:
+        objects = chart.render({"gpuOperator": {"enabled": True, "namespace": "nvidia"}})
+        rules = {(one["kind"], one["metadata"].get("namespace", ""), *rule["apiGroups"], *rule["resources"]):
+                 rule["verbs"] for kind in ("ClusterRole", "Role") for one in chart.of_kind(objects, kind)
+                 for rule in one["rules"]}
+        self.assertEqual(rules, {
+            ("ClusterRole", "", "", "nodes"): ["get", "list", "watch", "patch"],
+            ("Role", "gpus", "", "configmaps"): ["list", "watch"],
+            ("Role", "default", "", "events"): ["create", "patch"],
+            ("Role", "gpus", "coordination.k8s.io", "leases"): ["get", "list", "watch", "create", "patch"],
+            ("ClusterRole", "", "", "pods"): ["list", "watch"],
+            ("Role", "nvidia", "apps", "daemonsets"): ["list", "watch"],
+        })
+        roles = {(one["kind"], one["metadata"]["name"], one["metadata"].get("namespace"))
+                 for kind in ("ClusterRole", "Role") for one in chart.of_kind(objects, kind)}
+        bindings = [one for kind in ("ClusterRoleBinding", "RoleBinding") for one in chart.of_kind(objects, kind)]
+        self.assertEqual(roles, {(one["roleRef"]["kind"], one["roleRef"]["name"], one["metadata"].get("namespace"))
+                                 for one in bindings})
+        for one in bindings:
+            self.assertEqual(one["subjects"], [{"kind": "ServiceAccount", "name": "ferry", "namespace": "gpus"}])
+
+    def test_what_the_agent_may_ask_to_evict_pods(self) -> None:
+        def rules(values: Any) -> set[tuple[str, str, str]]:
+            objects = chart.render(values)
+            bound = {one["roleRef"]["name"] for one in chart.of_kind(objects, "ClusterRoleBinding")}
+            return {(resource, verb, one["metadata"]["name"]) for one in chart.of_kind(objects, "ClusterRole")
+                    if one["metadata"]["name"] in bound
+                    for rule in one["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+        self.assertEqual(rules({"agent": {"drain": {"enabled": True}}}) - rules({}),
+                         {("pods/eviction", "create", "ferry-evictions"), ("pods", "list", "ferry-pods"),
+                          ("pods", "watch", "ferry-pods")})
+        self.assertNotIn("--drain", chart.containers_of(chart.render())["agent"]["args"])
+        arguments = chart.containers_of(chart.render({"agent": {"drain": {"enabled": True, "timeout": "90s"}}}))["agent"]["args"]
+        self.assertLessEqual({"--drain", "--drain-timeout=90s"}, set(arguments))
+
+    def test_what_the_agent_may_ask_to_have_nodes_labelled(self) -> None:
+        def rules(values: Any) -> set[tuple[str, str, str, str]]:
+            objects = chart.render(values)
+            bound = {one["roleRef"]["name"] for one in chart.of_kind(objects, "RoleBinding")}
+            return {(one["metadata"]["namespace"], resource, verb, name) for one in chart.of_kind(objects, "Role")
+                    if one["metadata"]["name"] in bound for rule in one["rules"] for resource in rule["resources"]
+                    for verb in rule["verbs"] for name in rule.get("resourceNames", [""])}
+        for way in ("node", "file"):
+            self.assertEqual(rules({"agent": {"featureLabels": way}}), rules({}))
+        nfd = {"agent": {"featureLabels": "nfd"}}
+        self.assertEqual(rules(nfd) - rules({}), {
+            *(("gpus", "nodefeatures", verb, "") for verb in ("list", "watch", "create", "patch")),
+            *(("gpus", "configmaps", verb, "ferry-features") for verb in ("list", "watch"))})
+        objects = chart.render(nfd)
+        arguments = chart.containers_of(objects)["agent"]["args"]
+        self.assertLessEqual({"--feature-labels=nfd", "--feature-owner=ferry-features"}, set(arguments))
+        self.assertIn("ferry-features", [one["metadata"]["name"] for one in chart.of_kind(objects, "ConfigMap")])
+
+    def test_the_cluster_of_the_tests_gives_the_agent_the_same(self) -> None:
+        def granted(objects: list[chart.Object]) -> Any:
+            return {(one["kind"], one["metadata"]["name"]): (one["metadata"].get("namespace"), one.get("rules"),
+                                                             one.get("roleRef"), one.get("subjects"))
+                    for one in objects if "rbac" in one["apiVersion"]}
+        file = chart.REPOSITORY / "tests/cluster/agent-rights.yaml"
+        there = [one for one in yaml.safe_load_all(file.read_text()) if one]
+        self.assertEqual(granted(there), granted(chart.render({"gpuOperator": {"enabled": True}}, space="ferry")))
