@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cluster_objects.h"
 
+#include <string_view>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -31,11 +33,32 @@ std::map<std::string, std::string> texts_at(const json& object, const char* key)
   return out;
 }
 
-std::string daemon_set_of(const json& pod) {
+// As NVIDIA's vGPU device manager has it.
+constexpr const char* kUsualKey = "config.yaml";
+
+// Empty: none of this kind.
+std::string owner_of(const json& pod, std::string_view kind) {
   const json& owners = at(at(pod, "metadata"), "ownerReferences");
   if (!owners.is_array()) return {};
   for (const json& owner : owners)
-    if (text_at(owner, "kind") == kDaemonSets.kind) return text_at(owner, "name");
+    if (text_at(owner, "kind") == kind) return text_at(owner, "name");
+  return {};
+}
+
+std::string daemon_set_of(const json& pod) {
+  return owner_of(pod, kDaemonSets.kind);
+}
+
+bool has_ended(const json& pod) {
+  const std::string phase = text_at(at(pod, "status"), "phase");
+  return phase == "Succeeded" || phase == "Failed";
+}
+
+// A DaemonSet's pod would come again at once, cordoned or not; a static one the kubelet alone can end.
+std::string kept_because(const json& pod) {
+  const json& metadata = at(pod, "metadata");
+  if (const std::string set = daemon_set_of(pod); !set.empty()) return "it is of DaemonSet " + set;
+  if (at(at(metadata, "annotations"), "kubernetes.io/config.mirror").is_string()) return "it is a static pod";
   return {};
 }
 
@@ -59,7 +82,7 @@ NodeObject node_object_of(const json& node) {
 std::vector<ConfigText> configurations_of(const json& config_map) {
   const json& metadata = at(config_map, "metadata");
   auto texts = texts_at(config_map, "data");
-  if (const auto usual = texts.extract("config.yaml")) {
+  if (const auto usual = texts.extract(kUsualKey)) {
     texts.clear();
     texts.emplace(usual.key(), usual.mapped());
   }
@@ -72,12 +95,58 @@ std::vector<ConfigText> configurations_of(const json& config_map) {
   return out;
 }
 
+std::vector<std::string> passed_over_of(const json& config_map) {
+  const json& metadata = at(config_map, "metadata");
+  const std::string map =
+      fmt::format("ConfigMap {}/{}", text_at(metadata, "namespace"), text_at(metadata, "name"));
+  std::vector<std::string> out;
+  const auto texts = texts_at(config_map, "data");
+  for (const auto& [key, text] : texts) {
+    if (texts.contains(kUsualKey) && key != kUsualKey)
+      out.push_back(fmt::format("{}: key {} is passed over beside {}", map, key, kUsualKey));
+  }
+  const json& binary = at(config_map, "binaryData");
+  if (!binary.is_object()) return out;
+  for (const auto& [key, bytes] : binary.items())
+    out.push_back(fmt::format("{}: key {} is passed over: binaryData is not read", map, key));
+  return out;
+}
+
+bool is_cordoned(const json& node) {
+  const json& cordoned = at(at(node, "spec"), "unschedulable");
+  return cordoned.is_boolean() && cordoned.get<bool>();
+}
+
+std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods) {
+  std::vector<NodePod> out;
+  for (const auto& [name, pod] : pods) {
+    if (has_ended(pod)) continue;
+    const json& metadata = at(pod, "metadata");
+    out.push_back({.space = text_at(metadata, "namespace"),
+                   .name = text_at(metadata, "name"),
+                   .uid = text_at(metadata, "uid"),
+                   .kept = kept_because(pod),
+                   .ends = !text_at(metadata, "deletionTimestamp").empty()});
+  }
+  return out;
+}
+
 std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods) {
   std::vector<PodOnNode> out;
   for (const auto& [name, pod] : pods) {
-    const std::string phase = text_at(at(pod, "status"), "phase");
-    if (phase == "Succeeded" || phase == "Failed") continue;
+    if (has_ended(pod)) continue;
     out.push_back({.name = text_at(at(pod, "metadata"), "name"), .daemon_set = daemon_set_of(pod)});
+  }
+  return out;
+}
+
+std::map<std::string, std::string> vmis_of(const std::map<std::string, json>& pods) {
+  std::map<std::string, std::string> out;
+  for (const auto& [key, pod] : pods) {
+    if (has_ended(pod)) continue;
+    const json& metadata = at(pod, "metadata");
+    const std::string vmi = owner_of(pod, "VirtualMachineInstance");
+    if (!vmi.empty()) out[text_at(metadata, "namespace") + "/" + text_at(metadata, "name")] = vmi;
   }
   return out;
 }
@@ -88,11 +157,16 @@ std::set<std::string> names_of(const std::map<std::string, json>& objects) {
   return out;
 }
 
-json patch_of(const LabelChanges& labels, const LabelChanges& annotations) {
+json patch_of(const LabelChanges& labels, const LabelChanges& annotations,
+              std::optional<bool> unschedulable) {
   json metadata = json::object();
   if (!labels.empty()) metadata["labels"] = changes_of(labels);
   if (!annotations.empty()) metadata["annotations"] = changes_of(annotations);
-  return metadata.empty() ? json() : json{{"metadata", std::move(metadata)}};
+  json out;
+  if (!metadata.empty()) out["metadata"] = std::move(metadata);
+  // As the API server keeps it: what is false is not there.
+  if (unschedulable) out["spec"]["unschedulable"] = *unschedulable ? json(true) : json();
+  return out;
 }
 
 }  // namespace ferry

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: what concerns us of objects as the API server has them. Pure.
+// What concerns us of objects as the API server has them. Pure.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "agent/drain.h"
 #include "agent/operands.h"
 #include "agent/two_owners.h"
 #include "common/config_tree.h"
@@ -23,12 +25,26 @@ NodeObject node_object_of(const nlohmann::json& node);
 /// "ConfigMap gpus/policies, config.yaml:12".
 std::vector<ConfigText> configurations_of(const nlohmann::json& config_map);
 
+/// A sentence for each of its keys that configurations_of() passes over.
+std::vector<std::string> passed_over_of(const nlohmann::json& config_map);
+
 /// The pods that have not ended.
 std::vector<PodOnNode> pods_of(const std::map<std::string, nlohmann::json>& pods);
 
+/// Whether nothing more is scheduled to it.
+bool is_cordoned(const nlohmann::json& node);
+
+/// The pods that have not ended, as somebody who would evict them sees them.
+std::vector<NodePod> node_pods_of(const std::map<std::string, nlohmann::json>& pods);
+
+/// The VirtualMachineInstances of KubeVirt's to which pods belong that have not ended, by "namespace/pod".
+std::map<std::string, std::string> vmis_of(const std::map<std::string, nlohmann::json>& pods);
+
 std::set<std::string> names_of(const std::map<std::string, nlohmann::json>& objects);
 
-/// A merge patch; null: there is nothing to change.
-nlohmann::json patch_of(const LabelChanges& labels, const LabelChanges& annotations);
+/// A merge patch; null: there is nothing to change. `unschedulable`: what a Node's spec shall say; absent: as
+/// it is.
+nlohmann::json patch_of(const LabelChanges& labels, const LabelChanges& annotations,
+                        std::optional<bool> unschedulable = {});
 
 }  // namespace ferry

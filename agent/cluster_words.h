@@ -17,9 +17,22 @@ inline constexpr const char* kDeployPrefix = "nvidia.com/gpu.deploy.";
 
 /// "pending", "success" or "failed": what became of the vGPU configuration.
 inline constexpr const char* kVgpuStateLabel = "nvidia.com/vgpu.config.state";
+/// Before a Kata handler's name; "ready": pods can be started with it here.
+inline constexpr const char* kKataPrefix = "gpu-ferry.io/kata.";
 /// A NodeCondition.
 inline constexpr const char* kStateLabel = "gpu-ferry.io/state";
 /// What is wrong, for people; absent when nothing is.
 inline constexpr const char* kErrorAnnotation = "gpu-ferry.io/last-error";
+/// Likewise, of Kata's runtimes.
+inline constexpr const char* kKataErrorAnnotation = "gpu-ferry.io/kata-error";
+/// That pods which hold the GPUs are evicted, or why that has ended (drain_mark.h).
+inline constexpr const char* kDrainAnnotation = "gpu-ferry.io/drain";
+/// The labels of features that are ours (label_record.h).
+inline constexpr const char* kFeaturesAnnotation = "gpu-ferry.io/feature-labels";
+/// Of Node Feature Discovery's master: the labels that it has set, separated by commas; those of its own
+/// domain without that.
+inline constexpr const char* kNfdAnnotation = "nfd.node.kubernetes.io/feature-labels";
+/// "true": it is cordoned by us, and nobody else.
+inline constexpr const char* kCordonedAnnotation = "gpu-ferry.io/cordoned";
 
 }  // namespace ferry

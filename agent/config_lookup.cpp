@@ -9,6 +9,7 @@
 
 #include "common/suggest.h"
 #include "policy/policy_yaml.h"
+#include "vgpu-dm/label_name.h"
 
 namespace ferry {
 namespace {
@@ -24,11 +25,12 @@ std::string listed(std::span<const std::string> names) {
 
 }  // namespace
 
-Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, const std::string& name,
-                                std::vector<std::string>& warnings) {
+Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<const Error> unreadable,
+                                const std::string& name, std::vector<std::string>& warnings) {
   std::vector<FoundPolicy> found;
   std::vector<std::string> names;
-  std::vector<Error> faults;
+  std::vector<Error> faults(unreadable.begin(), unreadable.end());
+  std::vector<std::string> unreachable;
   for (const ConfigText& config : configs) {
     auto file = read_policies(config);
     if (!file) {
@@ -37,10 +39,12 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, const std::
     }
     for (Policy& policy : file->policies) {
       names.push_back(policy.name);
+      if (!can_be_label(policy.name)) unreachable.push_back(label_warning(policy.place, policy.name));
       if (policy.name == name) found.push_back({.policy = std::move(policy), .config = config.text});
     }
   }
   if (found.size() == 1) {
+    warnings.insert(warnings.end(), unreachable.begin(), unreachable.end());
     for (const Error& fault : faults) warnings.push_back("passed over: " + fault.message);
     return std::move(found.front());
   }

@@ -17,9 +17,11 @@ struct FoundPolicy {
   std::string config;  ///< the text that holds it
 };
 
-/// Configurations that cannot be read, and were not needed, are added to `warnings`. Errc::invalid_config:
+/// Configurations that cannot be read, and were not needed, and names that no label can say, are added to
+/// `warnings`. Errc::invalid_config:
 /// none holds the name, and then why one cannot be read, or what was probably meant; or two hold it.
-Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, const std::string& name,
-                                std::vector<std::string>& warnings);
+/// `unreadable`: those that could not even be had.
+Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<const Error> unreadable,
+                                const std::string& name, std::vector<std::string>& warnings);
 
 }  // namespace ferry

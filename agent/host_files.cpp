@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/host_files.h"
 
+#include <utility>
+
 #include "agent/seen_host.h"
 #include "agent/wish_file.h"
+#include "kata-manager/ready_handlers.h"
 
 namespace ferry {
 
@@ -23,6 +26,19 @@ Result<HostSide> read_host_side(const HostFs& host) {
   } else if (!is_gone(state.error())) {
     return fail(std::move(state).error());
   }
+  if (auto list = host.read_file(kReadyHandlersFile)) {
+    // Of another version's the ready ones count, whatever else it says.
+    const HandlersFile ready{.ready = read_ready_handlers(*list).value_or(std::set<std::string>())};
+    out.kata = read_handlers_file(*list).value_or(ready);
+  } else if (!is_gone(list.error())) {
+    return fail(std::move(list).error());
+  }
+  if (auto text = host.read_file(kWantedClassesFile)) {
+    if (auto wanted = read_wanted_classes(ConfigText{.file = kWantedClassesFile, .text = std::move(*text)}))
+      out.kata_written = std::move(*wanted);
+  } else if (!is_gone(text.error())) {
+    return fail(std::move(text).error());
+  }
   return out;
 }
 
@@ -30,6 +46,10 @@ Result<> write_wish(HostFs& host, const NodeStep& step) {
   if (step.wish_file) return host.write_file(kWishFile, wish_file_text(*step.wish_file));
   if (step.remove_wish_file) return host.remove_file(kWishFile);
   return {};
+}
+
+Result<> write_wanted_classes(HostFs& host, const WantedClasses& wanted) {
+  return host.write_file(kWantedClassesFile, wanted_classes_text(wanted));
 }
 
 }  // namespace ferry

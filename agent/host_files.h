@@ -9,11 +9,15 @@
 
 namespace ferry {
 
-/// wanted.json and state.json. Neither has to be there, and what cannot be understood is said in it: an error
-/// is one of reading. `silent` is the caller's to say.
+/// wanted.json, state.json, kata.json and kata-classes.json. None has to be there, and what cannot be
+/// understood is said in it, or of Kata's files is as if it were not there: an error is one of reading.
+/// `silent` and `kata_silent` are the caller's to say.
 Result<HostSide> read_host_side(const HostFs& host);
 
 /// Writes or removes wanted.json, as a step says; nothing where it stays.
 Result<> write_wish(HostFs& host, const NodeStep& step);
+
+/// kata-classes.json. Twice the same has hostd look again.
+Result<> write_wanted_classes(HostFs& host, const WantedClasses& wanted);
 
 }  // namespace ferry

@@ -3,19 +3,33 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "agent/change_slots.h"
 #include "agent/cluster_objects.h"
+#include "agent/cluster_words.h"
+#include "agent/evictions.h"
+#include "agent/feature_file.h"
 #include "agent/host_files.h"
+#include "agent/node_feature.h"
 #include "agent/node_step.h"
+#include "agent/node_turn.h"
 #include "agent/seen_host.h"
 #include "agent/wish_file.h"
+#include "common/carried_text.h"
+#include "common/presence.h"
+#include "kata-manager/ready_handlers.h"
 #include "kube/api_client.h"
 #include "kube/api_error.h"
 #include "kube/object_watch.h"
@@ -26,8 +40,38 @@ namespace {
 using nlohmann::json;
 using Moment = Timers::Clock::time_point;
 
+// A role is not permitted at once everywhere when it is made, nor by a server that has just started.
+constexpr std::chrono::minutes kForbiddenPatience{5};
+
+// Long beside the moment between the two, within the kernel's closing of a file.
+constexpr std::chrono::seconds kReleased{1};
+
+// So many times a backoff's pause: what is refused for a key is mostly refused until a person acts.
+constexpr int kLabelsPause = 10;
+
 std::chrono::seconds since(Moment begin, Moment now) {
   return std::chrono::duration_cast<std::chrono::seconds>(now - begin);
+}
+
+std::string text_of(const Error& error) {
+  return error.hint.empty() ? error.message : error.message + "; " + error.hint;
+}
+
+bool concerns_a_drain(const NodeStep& step) {
+  return step.unschedulable || step.annotations.contains(kDrainAnnotation) ||
+         step.annotations.contains(kCordonedAnnotation);
+}
+
+bool changes_the_error_alone(const NodeStep& step) {
+  return step.labels.empty() && !step.unschedulable && step.annotations.size() == 1 &&
+         step.annotations.contains(kErrorAnnotation);
+}
+
+/// What people call a configuration; empty: that is not known here.
+std::string name_of(const std::string& configuration, const WishedPolicy& wished) {
+  if (is_kata_configuration(configuration)) return "Kata's runtimes";
+  if (configuration.empty() || wished.name.empty()) return {};
+  return configuration == configuration_id(wished.policy) ? wished.name : std::string();
 }
 
 }  // namespace
@@ -40,10 +84,33 @@ class NodeAgent::Impl {
         transport_(transport),
         timers_(timers),
         random_(std::move(random)),
+        wall_clock_(wall_clock),
         settings_(std::move(settings)),
         client_(transport, timers, random_),
-        events_(client_, timers, random_, std::move(wall_clock), settings_.node),
-        host_since_(timers.now()) {}
+        events_(client_, timers, random_, wall_clock, settings_.node,
+                [](const Error& error) { spdlog::warn("events are not shown: {}", text_of(error)); }),
+        evictions_(client_, timers, random_, [this] { look_soon(); }),
+        former_feature_(host, client_, timers, random_),
+        host_since_(timers.now()),
+        kata_since_(timers.now()) {
+    if (settings_.fetcher != nullptr) {
+      pulls_ = std::make_unique<ArtifactPulls>(host_, *settings_.fetcher, timers_, random_, settings_.pull,
+                                               [this] { look_soon(); });
+    }
+    if (settings_.features == FeatureWay::nfd) {
+      node_feature_ = std::make_unique<NodeFeature>(
+          host_, transport_, client_, timers_, random_,
+          NodeFeature::Settings{
+              .node = settings_.node, .space = settings_.space, .owner = settings_.feature_owner},
+          [this] { look_soon(); });
+    }
+    if (settings_.most_changing == 0) return;
+    slots_ = std::make_unique<ChangeSlots>(
+        transport_, client_, timers_, random_, std::move(wall_clock),
+        ChangeSlots::Settings{
+            .node = settings_.node, .space = settings_.space, .most = settings_.most_changing},
+        [this] { look_soon(); });
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   Impl(Impl&&) = delete;
@@ -51,17 +118,38 @@ class NodeAgent::Impl {
   ~Impl() {
     timers_.cancel(soon_);
     timers_.cancel(later_);
+    timers_.cancel(see_again_);
   }
 
   Result<> begin() {
-    Selection pods = pods_of_node(settings_.node);
-    pods.space = settings_.operator_space;
-    node_ = watch(only(node_ref(settings_.node)));
-    pods_ = watch(std::move(pods), &pods_hidden_);
-    daemon_sets_ = watch({.kind = kDaemonSets, .space = settings_.operator_space}, &daemon_sets_hidden_);
-    for (const std::string& name : settings_.config_maps)
-      config_maps_.push_back(watch(only(config_map_ref(settings_.space, name))));
+    node_ = watch(only(node_ref(settings_.node)), nullptr, [this] {
+      changed_.reset();
+      heard_since_change_ = true;
+    });
+    if (!settings_.operator_space.empty() || settings_.drain_timeout) {
+      // In all namespaces: a device plugin can be installed without the operator, wherever one likes.
+      Selection pods = pods_of_node(settings_.node);
+      if (settings_.among_others) pods.space = settings_.operator_space;
+      pods_ = watch(std::move(pods), &pods_forbidden_);
+    }
+    if (!settings_.operator_space.empty() && !settings_.among_others)
+      daemon_sets_ = watch({.kind = kDaemonSets, .space = settings_.operator_space}, &daemon_sets_forbidden_);
+    for (const std::string& name : settings_.config_maps) {
+      auto& forbidden = config_maps_forbidden_[name];
+      config_maps_.push_back(watch(only(config_map_ref(settings_.space, name)), &forbidden));
+    }
+    if (!settings_.kata_classes.empty())
+      kata_ = watch(only(config_map_ref(settings_.kata_space, settings_.kata_classes)), &kata_forbidden_);
     read_host();
+    see_hostd();
+    if (settings_.features != FeatureWay::file && !settings_.among_others) {
+      if (auto removed = host_.remove_file(kFeatureFile); !removed)
+        spdlog::warn("labels of a former agent stay: {}", text_of(removed.error()));
+    }
+    if (settings_.features != FeatureWay::nfd && !settings_.among_others) former_feature_.remove();
+    if (node_feature_) {
+      if (auto begun = node_feature_->begin(); !begun) return begun;
+    }
     for (const auto& watch : watches()) {
       if (auto begun = watch->begin(); !begun) return begun;
     }
@@ -69,36 +157,72 @@ class NodeAgent::Impl {
   }
 
   void host_changed() {
-    if (read_host()) look_soon();
+    const bool news = read_host();
+    if (see_hostd() || news) look_soon();
+    see_hostd_again();
+  }
+
+  void configurations_changed() { look_soon(); }
+
+  std::optional<PullCounts> pulls() const { return pulls_ ? std::optional(pulls_->counts()) : std::nullopt; }
+
+  std::map<std::string, std::string> vmis() const {
+    return is_listed(pods_) ? vmis_of(pods_->objects()) : std::map<std::string, std::string>();
   }
 
  private:
   using Watch = std::unique_ptr<ObjectWatch>;
 
-  /// `hidden` is set when our role does not permit to see them.
-  Watch watch(Selection selection, bool* hidden = nullptr) {
+  struct Refusal {
+    Moment since;
+    Error error;
+  };
+  /// That our role does not permit to see them; absent: it does, as far as is known.
+  using Forbidden = std::optional<Refusal>;
+
+  Watch watch(Selection selection, Forbidden* forbidden = nullptr, EventLoop::Job heard = {}) {
     const std::string what = selection.text();
     return std::make_unique<ObjectWatch>(
         transport_, timers_, random_, std::move(selection),
-        ObjectWatch::Listener{
-            .changed =
-                [this] {
-                  changed_.reset();
-                  heard_since_change_ = true;
-                  look_soon();
-                },
-            .trouble =
-                [this, what, hidden](const Error& error) {
-                  spdlog::warn("watch {}: {}", what, error.message);
-                  if (hidden == nullptr || error.code != ApiErrc::forbidden) return;
-                  *hidden = true;
-                  look_soon();
-                },
-            .well = [what] { spdlog::info("watch {}: the API server answers again", what); }});
+        ObjectWatch::Listener{.changed =
+                                  [this, heard = std::move(heard)] {
+                                    if (heard) heard();
+                                    look_soon();
+                                  },
+                              .trouble =
+                                  [this, what, forbidden](const Error& error) {
+                                    spdlog::warn("watch {}: {}", what, text_of(error));
+                                    if (forbidden == nullptr) return;
+                                    forbidden->reset();
+                                    if (error.code == ApiErrc::forbidden)
+                                      forbidden->emplace(Refusal{.since = timers_.now(), .error = error});
+                                    look_soon();
+                                  },
+                              .well =
+                                  [this, what, forbidden] {
+                                    spdlog::info("watch {}: the API server answers again", what);
+                                    if (forbidden == nullptr) return;
+                                    forbidden->reset();
+                                    look_soon();
+                                  }});
   }
 
+  /// Whether it is known what they are, or that nobody will tell us.
+  bool is_known(const Watch& watch, const Forbidden& forbidden) {
+    if (!watch || watch->listed()) return true;
+    if (!forbidden) return false;
+    const Moment end = forbidden->since + kForbiddenPatience;
+    if (timers_.now() >= end) return true;
+    look_again_at(end);
+    return false;
+  }
+
+  static bool is_listed(const Watch& watch) { return watch != nullptr && watch->listed(); }
+
   std::vector<ObjectWatch*> watches() const {
-    std::vector<ObjectWatch*> out = {node_.get(), pods_.get(), daemon_sets_.get()};
+    std::vector<ObjectWatch*> out = {node_.get()};
+    for (const Watch* maybe : {&pods_, &daemon_sets_, &kata_})
+      if (*maybe != nullptr) out.push_back(maybe->get());
     for (const Watch& config_map : config_maps_) out.push_back(config_map.get());
     return out;
   }
@@ -107,12 +231,44 @@ class NodeAgent::Impl {
   bool read_host() {
     std::string said;
     for (const char* file : {kWishFile, kStateFile}) said += host_.read_file(file).value_or("") + "\n";
-    if (std::exchange(host_said_, said) == said) return false;
-    host_since_ = timers_.now();
+    const bool news = std::exchange(host_said_, said) != said;
+    // That the container runtime has started is no answer to anything.
+    std::string kata;
+    for (const char* file : {kReadyHandlersFile, kWantedClassesFile})
+      kata += host_.read_file(file).value_or("") + "\n";
+    const bool kata_news = std::exchange(kata_said_, kata) != kata;
+    if (!kata_news && !news) return false;
+    if (news) host_since_ = timers_.now();
+    if (kata_news) kata_since_ = timers_.now();
     auto now = read_host_side(host_);
     if (now) host_side_ = std::move(*now);
-    if (!now) spdlog::error("{}", now.error().message);
+    if (!now) spdlog::error("{}", text_of(now.error()));
+    if (host_.read_file(kStateFile).value_or("") != last_words_) last_words_.reset();
     return true;
+  }
+
+  /// True: hostd runs and did not, or the other way round. One that cannot be asked for is taken to run.
+  bool see_hostd() {
+    const auto runs = is_present(host_, kHostdPresence);
+    const bool down = runs && !*runs;
+    if (down == hostd_down_since_.has_value()) return false;
+    hostd_down_since_.reset();
+    if (down) {
+      hostd_down_since_ = timers_.now();
+      read_host();
+      last_words_ = host_.read_file(kStateFile).value_or("");
+    }
+    see_hostd_again();
+    return true;
+  }
+
+  /// A file is told to be closed before its closer's lock is let go; and somebody else who asked at the same
+  /// moment looked like hostd.
+  void see_hostd_again() {
+    timers_.cancel(see_again_);
+    see_again_ = timers_.at(timers_.now() + kReleased, [this] {
+      if (see_hostd()) look_soon();
+    });
   }
 
   void look_soon() {
@@ -128,6 +284,13 @@ class NodeAgent::Impl {
     later_ = timers_.at(when, [this] { look_soon(); });
   }
 
+  void miss_node() {
+    if (!node_->listed() || std::exchange(node_missed_, true)) return;
+    spdlog::error(
+        "there is no Node {}, so nothing is done; --node-name, or NODE_NAME, says which one this host is",
+        settings_.node);
+  }
+
   /// Null: there is no such Node, or nobody has said yet.
   const json* node() const {
     if (changed_) return &*changed_;
@@ -139,41 +302,157 @@ class NodeAgent::Impl {
   NodeView view_of(const json& node) {
     NodeView view;
     view.node = node_object_of(node);
-    view.defaults = settings_.defaults;
-    for (const Watch& config_map : config_maps_) {
-      for (const auto& [name, object] : config_map->objects())
-        std::ranges::move(configurations_of(object), std::back_inserter(view.configs));
+    if (settings_.among_others) {
+      for (const auto& label : {kWorkloadLabel, kPolicyLabel}) view.node.labels.erase(std::string(label));
     }
-    if (pods_->listed()) view.others.pods = pods_of(pods_->objects());
-    if (daemon_sets_->listed()) view.others.daemon_sets = names_of(daemon_sets_->objects());
+    view.defaults = settings_.defaults;
+    for (std::size_t i = 0; i < config_maps_.size(); ++i) {
+      for (const auto& [name, object] : config_maps_[i]->objects()) {
+        std::ranges::move(configurations_of(object), std::back_inserter(view.configs));
+        std::ranges::move(passed_over_of(object), std::back_inserter(view.passed_over));
+      }
+      const Forbidden& forbidden = config_maps_forbidden_.at(settings_.config_maps[i]);
+      if (!config_maps_[i]->listed() && forbidden) view.unreadable.push_back(forbidden->error);
+    }
+    for (const auto& file : settings_.config_files) {
+      if (auto text = read_carried_text(file, "policy"))
+        view.configs.push_back(std::move(*text));
+      else
+        view.unreadable.push_back(std::move(text).error());
+    }
+    if (is_listed(pods_) && !settings_.operator_space.empty()) view.others.pods = pods_of(pods_->objects());
+    view.others.are_neighbours = settings_.among_others;
+    if (is_listed(daemon_sets_)) {
+      if (auto names = names_of(daemon_sets_->objects()); are_of_the_operator(names))
+        view.others.daemon_sets = std::move(names);
+    }
     view.host = host_side_;
+    view.host.unwritable = unwritable_;
+    if (same_ && host_side_.written && host_side_.written->generation == same_->first)
+      view.host.same_as = same_->second;
     view.host.silent = since(host_since_, timers_.now());
+    if (hostd_down_since_) view.host.hostd_down = since(*hostd_down_since_, timers_.now());
+    view.host.kata_silent = since(kata_since_, timers_.now());
+    if (kata_) view.kata = kata_view();
+    view.host.hostd_speaks = !hostd_down_since_ && !last_words_;
+    if (slots_) view.budget = slots_->budget();
+    if (!settings_.among_others) view.drain = drain_view_of(node);
     view.told = told_;
-    const bool paused = !resume_operands(view.node.labels).empty();
-    if (!paused) paused_since_.reset();
-    if (paused && !paused_since_) paused_since_ = timers_.now();
-    if (paused_since_) view.paused = since(*paused_since_, timers_.now());
+    view.features = settings_.features;
+    if (timers_.now() < labels_again_) view.labels_refused = labels_refused_;
+    if (awaits_since_) view.paused = since(*awaits_since_, timers_.now());
     return view;
+  }
+
+  KataView kata_view() {
+    KataView view;
+    view.source.name = fmt::format("ConfigMap {}/{}", settings_.kata_space, settings_.kata_classes);
+    // Not before the GPUs' own: what is asked of these does not wait for it.
+    view.source.is_known = is_known(kata_, kata_forbidden_);
+    if (view.source.is_known && !kata_->listed() && kata_forbidden_)
+      view.source.trouble = text_of(kata_forbidden_->error);
+    for (const auto& [name, object] : kata_->objects())
+      std::ranges::move(configurations_of(object), std::back_inserter(view.source.texts));
+    if (pulls_) view.pulls = pulls_->states();
+    view.unwritable = kata_unwritable_;
+    return view;
+  }
+
+  DrainView drain_view_of(const json& node) const {
+    DrainView view;
+    view.timeout = settings_.drain_timeout;
+    view.cordoned = is_cordoned(node);
+    if (is_listed(pods_)) view.pods = node_pods_of(pods_->objects());
+    view.eviction_refused = evictions_.refused();
+    if (timers_.now() < cordon_again_) view.cordon_refused = cordon_refused_;
+    view.now = wall_clock_();
+    return view;
+  }
+
+  NodeStep step_of(const json& node) {
+    NodeStep step = node_step(view_of(node));
+    // From the first time that it waits for them until it is written, or no longer asked for.
+    if (step.awaits_operands && !awaits_since_) awaits_since_ = timers_.now();
+    if (!step.awaits_operands && !step.wish_file) awaits_since_.reset();
+    return step;
   }
 
   void look() {
     const json* const object = node();
-    if (changing_ || object == nullptr) return;
+    if (object == nullptr) return miss_node();
+    node_missed_ = false;
     // Before all is known that may ask for something, what was written down before counts.
-    if (!std::ranges::all_of(config_maps_, [](const Watch& one) { return one->listed(); })) return;
-    if (!pods_->listed() && !pods_hidden_) return;
-    if (!daemon_sets_->listed() && !daemon_sets_hidden_) return;
-    const NodeStep step = node_step(view_of(*object));
+    for (std::size_t i = 0; i < config_maps_.size(); ++i)
+      if (!is_known(config_maps_[i], config_maps_forbidden_.at(settings_.config_maps[i]))) return;
+    if (!is_known(pods_, pods_forbidden_) || !is_known(daemon_sets_, daemon_sets_forbidden_)) return;
+    tell_if_shown(*object);
+    see_hostd();
+    const NodeStep step = step_of(*object);
     // What cannot be written now is tried again; the cluster is told of the node all the same.
     const auto files = write_status_files(host_, step.files);
     if (!files) failed(files.error());
-    if (!step.labels.empty() || !step.annotations.empty()) return change_node(*object);
-    tell(step);
-    if (auto written = write_wish(host_, step); !written) return failed(written.error());
+    if (changing_) return;  // its answer is a reason to look
+    // Before the Node and the turn tell that nobody is evicted any more.
+    evictions_.leave_out_others(step.evict);
+    // Before a turn that is given back is another's.
+    const bool kata_written = keep_wanted_classes(step.kata);
+    if (slots_ && (kata_written || !is_kata_configuration(step.lease.configuration)))
+      slots_->act(step.lease, name_of(step.lease.configuration, step.wish.wished));
+    if (pulls_) pulls_->act(step.kata.pulls);
+    const json patch = patch_of(step.labels, step.annotations, step.unschedulable);
+    const bool undone =
+        (!patch.is_null() && patch == patch_ && timers_.now() < patch_again_) || has_just_said_another(step);
+    if (!patch.is_null() && !undone) return change_node(*object);
+    if (patch.is_null()) sent_.reset();
+    if (!undone) tell(step);
+    if (auto written = write_wish(host_, step); !written) {
+      std::string why = text_of(written.error());
+      const bool news = why != unwritable_;
+      unwritable_ = std::move(why);
+      failed(written.error());
+      if (news) look_soon();  // to tell the cluster
+      return;
+    }
+    if (!std::exchange(unwritable_, {}).empty()) look_soon();
+    // Written although all is as wanted: the same in other words.
+    if (step.wish_file && step.report.condition == NodeCondition::as_wanted && host_side_.seen)
+      same_ = {step.wish_file->generation, host_side_.seen->wanted.value_or(0)};
     host_changed();
-    if (!files) return;
+    evictions_.act(step.evict);
+    if (auto kept = keep_feature_file(step.feature_file); !kept) return failed(kept.error());
+    if (node_feature_ && step.node_feature) node_feature_->keep(*step.node_feature, *object);
+    if (!files || !kata_written) return;
     backoff_.reset();
-    wait_for(step);
+    wait_for(*object, step, undone);
+  }
+
+  /// False: kata-classes.json could not be written, which is tried again.
+  bool keep_wanted_classes(const KataStep& step) {
+    // What has been fetched hostd hears of by that file.
+    fetched_ = (pulls_ && pulls_->take_news()) || fetched_;
+    const auto& written = host_side_.kata_written;
+    if (!step.file && !(fetched_ && written)) return true;
+    if (auto done = write_wanted_classes(host_, step.file ? *step.file : *written); !done) {
+      std::string why = text_of(done.error());
+      if (std::exchange(kata_unwritable_, why) != why) look_soon();  // to tell the cluster
+      failed(done.error());
+      return false;
+    }
+    fetched_ = false;
+    if (!std::exchange(kata_unwritable_, {}).empty()) look_soon();
+    host_changed();
+    return true;
+  }
+
+  /// Once the Node has none of these labels from us: they would be taken off again.
+  Result<> keep_feature_file(const std::optional<Labels>& labels) {
+    if (!labels) return {};
+    const bool is_so = feature_file_ == labels && host_.exists(kFeatureFile) != labels->empty();
+    if (is_so && timers_.now() < feature_file_again_) return {};
+    if (auto written = write_feature_file(host_, *labels, wall_clock_()); !written) return written;
+    feature_file_ = labels;
+    feature_file_again_ = timers_.now() + kFeatureFileRenewal;
+    return {};
   }
 
   void change_node(const json& object) {
@@ -182,18 +461,78 @@ class NodeAgent::Impl {
     client_.change(
         node_ref(settings_.node),
         [this](const json& now) -> Result<json> {
-          step_ = node_step(view_of(now));
-          return patch_of(step_.labels, step_.annotations);
+          tell_if_shown(now);
+          sent_ = step_of(now);
+          return patch_of(sent_->labels, sent_->annotations, sent_->unschedulable);
         },
         [this](Result<json> changed) {
           changing_ = false;
-          if (!changed) return failed(changed.error());
-          tell(step_);
+          if (!changed) return not_changed(changed.error());
+          cordon_backoff_.reset();
+          if (sent_ && has_labels_that_can_wait(*sent_)) labels_backoff_.reset();
+          if (sent_) node_shows(*std::exchange(sent_, {}));
           // An answer may come later than the watch's word of what others did after it.
           if (!heard_since_change_) changed_ = std::move(*changed);
           look_soon();
         },
         &object);
+  }
+
+  void not_changed(const Error& error) {
+    const bool refused = error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid;
+    const bool labels = sent_ && has_labels_that_can_wait(*sent_);
+    if (!refused || !sent_ || !(labels || concerns_a_drain(*sent_))) return failed(error);
+    // An admission policy may be against it. What else there is to say is said without.
+    sent_.reset();
+    spdlog::error("{}", text_of(error));
+    if (labels) {
+      labels_refused_ = text_of(error);
+      labels_again_ = timers_.now() + kLabelsPause * labels_backoff_.next(random_);
+    } else {
+      cordon_refused_ = text_of(error);
+      cordon_again_ = timers_.now() + cordon_backoff_.next(random_);
+    }
+    look_soon();
+  }
+
+  /// Words may change with each look, as where the holder of a GPU is another process each time.
+  bool has_just_said_another(const NodeStep& step) const {
+    return changes_the_error_alone(step) && timers_.now() < error_again_;
+  }
+
+  void error_shown() {
+    constexpr std::chrono::seconds kFirst{2};
+    constexpr std::chrono::seconds kLongest{20};
+    const Moment now = timers_.now();
+    error_pause_ = now > error_again_ + kLongest ? kFirst : std::clamp(error_pause_ * 2, kFirst, kLongest);
+    error_again_ = now + error_pause_;
+  }
+
+  void node_shows(const NodeStep& sent) {
+    constexpr std::chrono::minutes kInARow{10};
+    tell(sent);
+    if (changes_the_error_alone(sent)) error_shown();
+    json patch = patch_of(sent.labels, sent.annotations, sent.unschedulable);
+    if (patch.is_null()) return;
+    // Others may undo what we change: the same again is not done at once.
+    const Moment now = timers_.now();
+    const bool again = patch == patch_ && now - patch_at_ < kInARow;
+    if (!again) repeats_.reset();
+    patch_again_ = again ? now + repeats_.next(random_) : now;
+    patch_at_ = now;
+    patch_ = std::move(patch);
+  }
+
+  /// A change whose answer was lost has been made: what was to be told then is told.
+  void tell_if_shown(const json& object) {
+    if (!sent_ || (sent_->labels.empty() && sent_->annotations.empty())) return;
+    const NodeObject now = node_object_of(object);
+    if (with_changes(now.labels, sent_->labels) != now.labels ||
+        with_changes(now.annotations, sent_->annotations) != now.annotations)
+      return;
+    const NodeStep shown = std::move(*sent_);
+    sent_.reset();
+    node_shows(shown);
   }
 
   void tell(const NodeStep& step) {
@@ -207,22 +546,34 @@ class NodeAgent::Impl {
   }
 
   /// What nobody will tell: that somebody has been silent for too long.
-  void wait_for(const NodeStep& step) {
+  void wait_for(const json& object, const NodeStep& step, bool undone) {
     constexpr std::chrono::seconds kBeyond{1};
-    timers_.cancel(later_);
-    if (!step.waits_for.empty() && paused_since_) {
-      look_again_at(*paused_since_ + kPausePatience + kBeyond);
-    } else if (step.report.condition == NodeCondition::pending ||
-               step.report.condition == NodeCondition::withdrawing ||
-               step.report.condition == NodeCondition::changing) {
-      const auto patience = has_answered(host_side_) ? kChangePatience : kAnswerPatience;
-      const Moment end = host_since_ + patience + kBeyond;
-      if (end > timers_.now()) look_again_at(end);
+    std::optional<Moment> first;
+    const auto look_at = [&](Moment when) {
+      if (when > timers_.now()) first = first ? std::min(*first, when) : when;
+    };
+    if (undone) look_at(patch_again_);
+    if (undone) look_at(error_again_);
+    if (hostd_down_since_) look_at(*hostd_down_since_ + kGonePatience + kBeyond);
+    if (step.drain_left) look_at(timers_.now() + *step.drain_left + kBeyond);
+    look_at(cordon_again_);
+    look_at(labels_again_);
+    if (step.feature_file) look_at(feature_file_again_);
+    if (awaits_since_) look_at(*awaits_since_ + kPausePatience + kBeyond);
+    // Whatever is asked for by now: nobody stays paused for a host that says nothing more.
+    const bool paused = !resume_operands(node_object_of(object).labels).empty();
+    if (step.kata.awaited) look_at(kata_since_ + *step.kata.awaited + kBeyond);
+    if (paused || step.report.condition == NodeCondition::pending ||
+        step.report.condition == NodeCondition::withdrawing ||
+        step.report.condition == NodeCondition::changing) {
+      look_at(host_since_ + (has_answered(host_side_) ? kChangePatience : kAnswerPatience) + kBeyond);
     }
+    timers_.cancel(later_);
+    if (first) look_again_at(*first);
   }
 
   void failed(const Error& error) {
-    spdlog::error("{}", error.message);
+    spdlog::error("{}", text_of(error));
     look_again_at(timers_.now() + backoff_.next(random_));
   }
 
@@ -230,30 +581,67 @@ class NodeAgent::Impl {
   ApiTransport& transport_;
   Timers& timers_;
   const Random random_;
+  const EventRecorder::WallClock wall_clock_;
   const Settings settings_;
   ApiClient client_;
   EventRecorder events_;
+  Evictions evictions_;
+  std::unique_ptr<ChangeSlots> slots_;
+  std::unique_ptr<NodeFeature> node_feature_;  ///< null: there shall be none
+  FormerNodeFeature former_feature_;
   Watch node_;
-  Watch pods_;
+  Watch pods_;  ///< null, as the next: there is no operator
   Watch daemon_sets_;
+  Watch kata_;  ///< null: Kata's classes are not ours to say
+  Forbidden kata_forbidden_;
+  std::unique_ptr<ArtifactPulls> pulls_;  ///< null: nothing is pulled
   std::vector<Watch> config_maps_;
-  bool pods_hidden_ = false;
-  bool daemon_sets_hidden_ = false;
+  std::map<std::string, Forbidden> config_maps_forbidden_;  ///< by name
+  Forbidden pods_forbidden_;
+  Forbidden daemon_sets_forbidden_;
 
   HostSide host_side_;
   std::string host_said_ = "nothing yet";
+  std::string kata_said_;
+  std::string unwritable_;       ///< HostSide::unwritable, at the last try
+  std::string kata_unwritable_;  ///< KataView::unwritable, likewise
   Moment host_since_;
-  std::optional<Moment> paused_since_;
+  std::optional<Moment> hostd_down_since_;  ///< absent: it runs
+  Moment kata_since_;                       ///< of HostSide::kata_silent
+  bool fetched_ = false;                    ///< something is here that hostd has not been told of
+  std::optional<std::string> last_words_;   ///< state.json, as a former hostd left it; absent: it is news
+  /// Generations of wanted.json: one that we wrote, and the one of which it says the same in other words.
+  std::optional<std::pair<std::uint64_t, std::uint64_t>> same_;
+  std::optional<Moment> awaits_since_;  ///< NodeStep::awaits_operands
   std::set<std::string> told_;
 
+  std::optional<Labels> feature_file_;  ///< what it says; absent: it is not known
+  Moment feature_file_again_;           ///< then it is renewed
+
+  std::string cordon_refused_;  ///< DrainView::cordon_refused, until
+  Moment cordon_again_;
+  Backoff cordon_backoff_;
+
+  std::string labels_refused_;  ///< NodeView::labels_refused, until
+  Moment labels_again_;
+  Backoff labels_backoff_;
+
+  bool node_missed_ = false;  ///< and that has been said
   bool look_waits_ = false;
   bool changing_ = false;
-  NodeStep step_;                ///< that of the change which is on its way
+  std::optional<NodeStep> sent_;  ///< that of the change which is on its way, or whose answer was lost
+  json patch_;                    ///< the last change that was made
+  Moment patch_at_;
+  Moment patch_again_;  ///< before that it is not made again
+  Backoff repeats_;
+  Moment error_again_;  ///< before that it alone is not changed again
+  std::chrono::seconds error_pause_{0};
   std::optional<json> changed_;  ///< the Node as our last change left it, until the watch says anything
   bool heard_since_change_ = false;
   Backoff backoff_;
   Timers::Timer soon_;
   Timers::Timer later_;
+  Timers::Timer see_again_;
 };
 
 NodeAgent::NodeAgent(HostFs& host, ApiTransport& transport, Timers& timers, Random random,
@@ -268,6 +656,18 @@ Result<> NodeAgent::begin() {
 
 void NodeAgent::host_changed() {
   impl_->host_changed();
+}
+
+void NodeAgent::configurations_changed() {
+  impl_->configurations_changed();
+}
+
+std::optional<PullCounts> NodeAgent::pulls() const {
+  return impl_->pulls();
+}
+
+std::map<std::string, std::string> NodeAgent::vmis() const {
+  return impl_->vmis();
 }
 
 }  // namespace ferry

@@ -4,10 +4,17 @@
 // is done is a reason to look again.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/artifact_pulls.h"
+#include "agent/feature_labels.h"
 #include "agent/node_wish.h"
 #include "common/host_fs.h"
 #include "common/result.h"
@@ -18,16 +25,39 @@
 
 namespace ferry {
 
-/// One thread. While nothing happens it has one open request for the Node, for each configuration, and for
-/// the pods and the DaemonSets of NVIDIA's operator; and no timer but theirs.
+/// One thread. While nothing happens it has one open request for the Node, for each configuration, for
+/// the pods on the node and for the DaemonSets of NVIDIA's operator; and no timer but theirs. While it
+/// changes, or waits for its turn, there is one more, for the Leases in which agents take turns. With
+/// FeatureWay::nfd there is one for its NodeFeature, and one for what owns that, where it is not the Node.
+/// The pods are watched where there may be an operator, or where pods may be evicted; the ConfigMap with
+/// Kata's classes where one is named.
 class NodeAgent {
  public:
   struct Settings {
     std::string node;
-    std::string space;                     ///< the namespace of the configurations
-    std::vector<std::string> config_maps;  ///< policies and vGPU profiles
-    std::string operator_space;            ///< where NVIDIA's operator runs its pods
+    std::string space;                                ///< the namespace of the configurations
+    std::vector<std::string> config_maps;             ///< policies and vGPU profiles
+    std::vector<std::filesystem::path> config_files;  ///< such, as files of ours; read at each look
+    /// Ferry runs in the place of one of NVIDIA's programs, among the others: only
+    /// nvidia.com/vgpu.config counts, it asks about their pods in their namespace alone, and never stands
+    /// back.
+    bool among_others = false;
+    /// Where NVIDIA's operator has its DaemonSets. Empty: it is not there; nobody's pods are looked at, and
+    /// what labels say counts, as where our role does not permit to see them.
+    std::string operator_space;
     WishDefaults defaults;
+    std::size_t most_changing = 0;  ///< nodes of the cluster that may change at once; 0: any number
+    /// For how long pods that hold the GPUs are evicted; absent: they are waited for. What a former agent
+    /// began is undone then. Not among others, whose role it would not be.
+    std::optional<std::chrono::seconds> drain_timeout = {};
+    FeatureWay features = FeatureWay::none;  ///< what a former agent said by another way goes
+    std::string feature_owner = {};          ///< NodeFeature::Settings::owner
+    /// The ConfigMap with Kata's classes, and its namespace. Empty: which of them are here is not ours to
+    /// say.
+    std::string kata_classes = {};
+    std::string kata_space = {};
+    PullCredentials pull = {};
+    Fetcher* fetcher = nullptr;  ///< must outlive the agent; null: nothing is pulled
   };
 
   /// All of these must outlive it.
@@ -42,8 +72,18 @@ class NodeAgent {
   /// Errc::usage: a name that no object can have.
   Result<> begin();
 
-  /// To be called when wanted.json or state.json may be another.
+  /// To be called when a file by which we meet hostd may be another, or hostd may have come or gone.
   void host_changed();
+
+  /// To be called when a configuration file may be another.
+  void configurations_changed();
+
+  /// Absent: nothing is pulled here.
+  std::optional<PullCounts> pulls() const;
+
+  /// KubeVirt's VirtualMachineInstances on this node by their pods ("namespace/name"); empty where pods are
+  /// not watched.
+  std::map<std::string, std::string> vmis() const;
 
  private:
   class Impl;

@@ -18,7 +18,9 @@ std::string value_of(const std::map<std::string, std::string>& map, const char* 
 void add_troubles(std::vector<NodeEvent>& out, const char* reason, const HostSide& host,
                   const NodeReport& report) {
   constexpr std::size_t kMostEvents = 8;  // a node that fails as a whole need not fill the cluster
-  std::vector<std::string> lines = host.seen ? host_troubles(*host.seen) : std::vector<std::string>();
+  // What hostd says is not about a wish that it could not be given.
+  std::vector<std::string> lines =
+      host.seen && host.unwritable.empty() ? host_troubles(*host.seen) : std::vector<std::string>();
   if (lines.empty()) lines.push_back(report.trouble);
   const std::size_t left_out = lines.size() > kMostEvents ? lines.size() - kMostEvents + 1 : 0;
   if (left_out > 0) {
@@ -45,7 +47,9 @@ void add_condition(std::vector<NodeEvent>& out, const NodeWish& wish, const Host
     case NodeCondition::pending:
     case NodeCondition::withdrawing:
     case NodeCondition::changing:
-      if (silent) {
+      if (report.held) {
+        out.push_back({.warning = true, .reason = "ChangeHeld", .message = report.trouble});
+      } else if (silent) {
         out.push_back({.warning = true, .reason = "HostSilent", .message = report.trouble});
       } else if (report.condition == NodeCondition::withdrawing && host.seen) {
         out.push_back({.warning = false,
@@ -57,6 +61,8 @@ void add_condition(std::vector<NodeEvent>& out, const NodeWish& wish, const Host
                        .reason = "HostChanging",
                        .message = "the GPUs are being changed to " + policy_of(wish)});
       }
+      return;
+    case NodeCondition::draining:  // told as it begins (drain.h)
       return;
     case NodeCondition::refused:
       return add_troubles(out, "HostRefused", host, report);
@@ -72,6 +78,9 @@ void add_condition(std::vector<NodeEvent>& out, const NodeWish& wish, const Host
     case NodeCondition::stood_back:
       out.push_back({.warning = true, .reason = "StoodBack", .message = wish.reason});
       return;
+    case NodeCondition::unknown:
+      out.push_back({.warning = true, .reason = "HostdDown", .message = report.trouble});
+      return;
   }
 }
 
@@ -84,8 +93,11 @@ std::vector<NodeEvent> node_events(const NodeObject& node, const NodeWish& wish,
     if (!told_before.contains(warning))
       out.push_back({.warning = true, .reason = "WishWarning", .message = warning});
   }
-  const bool shown = value_of(node.labels, kStateLabel) == text(report.condition) &&
-                     value_of(node.annotations, kErrorAnnotation) == report.trouble;
+  const auto error = report.annotations.find(kErrorAnnotation);
+  const bool shown =
+      value_of(node.labels, kStateLabel) == text(report.condition) &&
+      value_of(node.annotations, kErrorAnnotation) ==
+          (error == report.annotations.end() ? report.trouble : error->second.value_or(std::string()));
   if (!shown) add_condition(out, wish, host, report);
   for (NodeEvent& event : out) event.message = told(event.message);
   return out;

@@ -9,20 +9,21 @@
 #include <fmt/ranges.h>
 
 #include "agent/cluster_words.h"
-#include "policy/policy_yaml.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::array<std::pair<NodeCondition, std::string_view>, 8> kConditions = {
+constexpr std::array<std::pair<NodeCondition, std::string_view>, 10> kConditions = {
     {{NodeCondition::as_wanted, "as_wanted"},
      {NodeCondition::pending, "pending"},
      {NodeCondition::withdrawing, "withdrawing"},
      {NodeCondition::changing, "changing"},
+     {NodeCondition::draining, "draining"},
      {NodeCondition::refused, "refused"},
      {NodeCondition::failed, "failed"},
      {NodeCondition::nothing_wanted, "nothing_wanted"},
-     {NodeCondition::stood_back, "stood_back"}}};
+     {NodeCondition::stood_back, "stood_back"},
+     {NodeCondition::unknown, "unknown"}}};
 
 NodeCondition condition_of(SeenPhase phase) {
   switch (phase) {
@@ -42,6 +43,12 @@ NodeCondition condition_of(SeenPhase phase) {
   return NodeCondition::pending;
 }
 
+/// Whether hostd runs and takes up nothing, since it cannot read wanted.json: then it speaks of none.
+bool cannot_read_wish(const NodeWish& wish, const HostSide& host) {
+  return host.seen && host.seen->phase == SeenPhase::failed && !host.seen->wanted &&
+         !host.seen->error.empty() && !has_answered(host) && is_silent(wish, host);
+}
+
 NodeCondition condition_of(const NodeWish& wish, const HostSide& host) {
   switch (wish.kind) {
     case NodeWish::Kind::stand_back:
@@ -53,8 +60,12 @@ NodeCondition condition_of(const NodeWish& wish, const HostSide& host) {
     case NodeWish::Kind::policy:
       break;
   }
-  if (host.seen && is_taken_up(wish, host)) return condition_of(host.seen->phase);
-  return is_done_already(wish, host) ? NodeCondition::as_wanted : NodeCondition::pending;
+  if (!host.unwritable.empty() || cannot_read_wish(wish, host)) return NodeCondition::failed;
+  const bool taken_up = host.seen && is_taken_up(wish, host);
+  const bool done = is_done_already(wish, host);
+  if ((taken_up || done) && hostd_is_gone(host)) return NodeCondition::unknown;
+  if (taken_up) return condition_of(host.seen->phase);
+  return done ? NodeCondition::as_wanted : NodeCondition::pending;
 }
 
 void add(std::string& text, std::string_view part) {
@@ -77,27 +88,40 @@ std::string silence(const NodeWish& wish, const HostSide& host, NodeCondition co
           : fmt::format("ferry hostd has said nothing for more than {} minutes",
                         std::chrono::duration_cast<std::chrono::minutes>(kChangePatience).count());
   add(out, host.unreadable);
-  if (host.seen) add(out, host.seen->error);
+  if (host.seen) add(out, with_hint(host.seen->error, host.seen->hint));
   add(out, "does it run on this node?");
   return out;
+}
+
+bool is_on_its_way(NodeCondition condition) {
+  return condition == NodeCondition::pending || condition == NodeCondition::withdrawing ||
+         condition == NodeCondition::changing;
 }
 
 std::string trouble_of(const NodeWish& wish, const HostSide& host, NodeCondition condition) {
   switch (condition) {
     case NodeCondition::as_wanted:
-    case NodeCondition::nothing_wanted:
       return {};
+    case NodeCondition::nothing_wanted:
+      return host.unwritable;
     case NodeCondition::stood_back:
-      return wish.reason;
+      return with_hint(wish.reason, host.unwritable);
     case NodeCondition::pending:
     case NodeCondition::withdrawing:
     case NodeCondition::changing:
       return is_silent(wish, host) ? silence(wish, host, condition) : std::string();
+    case NodeCondition::unknown:
+      return fmt::format(
+          "ferry hostd has not run on this node for more than {} minutes, and nobody knows what its GPUs are "
+          "now; `systemctl status ferry-hostd` on the node, or the log of its container, says why",
+          std::chrono::duration_cast<std::chrono::minutes>(kGonePatience).count());
+    case NodeCondition::draining:
     case NodeCondition::refused:
     case NodeCondition::failed:
       break;
   }
   if (wish.kind == NodeWish::Kind::invalid) return with_hint(wish.error.message, wish.error.hint);
+  if (!host.unwritable.empty()) return host.unwritable;
   std::string out;
   if (!host.seen) return out;
   for (const std::string& trouble : host_troubles(*host.seen)) add(out, trouble);
@@ -113,6 +137,7 @@ std::optional<std::string> vgpu_state(NodeCondition condition, bool silent) {
       return "success";
     case NodeCondition::withdrawing:
     case NodeCondition::changing:
+    case NodeCondition::draining:
       return "pending";
     case NodeCondition::refused:
     case NodeCondition::failed:
@@ -121,6 +146,7 @@ std::optional<std::string> vgpu_state(NodeCondition condition, bool silent) {
       return silent ? std::optional("pending") : std::nullopt;
     case NodeCondition::nothing_wanted:
     case NodeCondition::stood_back:
+    case NodeCondition::unknown:  // it is of what was done when it was asked for
       break;
   }
   return std::nullopt;
@@ -133,6 +159,10 @@ std::string_view text(NodeCondition condition) {
       ->second;
 }
 
+bool hostd_is_gone(const HostSide& host) {
+  return host.hostd_down > kGonePatience;
+}
+
 bool has_answered(const HostSide& host) {
   return !host.written || (host.seen && host.seen->wanted == host.written->generation);
 }
@@ -143,13 +173,9 @@ bool is_taken_up(const NodeWish& wish, const HostSide& host) {
 }
 
 bool is_done_already(const NodeWish& wish, const HostSide& host) {
-  if (!host.written || !host.seen || !has_answered(host) || host.seen->phase != SeenPhase::as_wanted) {
-    return false;
-  }
-  const auto file = read_policies({.file = kWishFile, .text = host.written->config});
-  if (!file) return false;
-  const auto policy = select_policy(*file, host.written->policy);
-  return policy && same_policy(*policy, wish.wished.policy);
+  if (!host.written || !host.seen || host.seen->phase != SeenPhase::as_wanted) return false;
+  const bool answered = has_answered(host) || (host.same_as && host.seen->wanted == host.same_as);
+  return answered && host.written->holds(wish.wished.policy);
 }
 
 bool is_silent(const NodeWish& wish, const HostSide& host) {
@@ -166,7 +192,10 @@ std::vector<std::string> host_troubles(const SeenHost& host) {
     std::string line = gpu.address;
     if (!gpu.model.empty()) line += fmt::format(" ({})", gpu.model);
     line += ": " + (gpu.reason.empty() ? gpu.state : gpu.reason);
-    if (!gpu.holders.empty()) add(line, fmt::format("held by {}", fmt::join(gpu.holders, ", ")));
+    std::vector<std::string_view> holders;
+    holders.reserve(gpu.holders.size());
+    for (const SeenHolder& holder : gpu.holders) holders.emplace_back(holder.text);
+    if (!holders.empty()) add(line, fmt::format("held by {}", fmt::join(holders, ", ")));
     add(line, gpu.hint);
     out.push_back(std::move(line));
   }
@@ -185,10 +214,58 @@ std::string told(std::string_view text, std::size_t most) {
   return out + std::string(kCut);
 }
 
-NodeReport node_report(const NodeWish& wish, const HostSide& host) {
+bool host_is_changing(const HostSide& host) {
+  return host.seen && (host.seen->phase == SeenPhase::changing || host.seen->phase == SeenPhase::withdrawing);
+}
+
+ChangeOutcome change_outcome(const HostSide& host) {
+  const auto awaited = host.silent > kChangePatience ? ChangeOutcome::failed : ChangeOutcome::open;
+  if (!host.written) return host_is_changing(host) ? awaited : ChangeOutcome::none;
+  if (!has_answered(host) || !host.seen) return awaited;
+  switch (host.seen->phase) {
+    case SeenPhase::as_wanted:
+      return ChangeOutcome::done;
+    case SeenPhase::refused:
+      return ChangeOutcome::refused;
+    case SeenPhase::failed:
+      return ChangeOutcome::failed;
+    case SeenPhase::withdrawing:
+    case SeenPhase::changing:
+    case SeenPhase::nothing_wanted:
+      break;
+  }
+  return awaited;
+}
+
+std::string failure_of(const HostSide& host) {
+  constexpr std::size_t kMost = 256;
+  std::string out;
+  if (has_answered(host) && host.seen && host.seen->phase == SeenPhase::failed) {
+    for (const std::string& trouble : host_troubles(*host.seen)) add(out, trouble);
+    return told(out, kMost);
+  }
+  out = "ferry hostd says nothing";
+  add(out, host.unreadable);
+  return told(out, kMost);
+}
+
+void add_to_error(NodeReport& report, const std::string& text) {
+  std::string all = report.trouble;
+  add(all, text);
+  if (!all.empty()) report.annotations[kErrorAnnotation] = told(all);
+}
+
+NodeReport node_report(const NodeWish& wish, const HostSide& host, const std::string& held,
+                       const DrainReport& drain) {
   NodeReport out;
   out.condition = condition_of(wish, host);
-  out.trouble = told(trouble_of(wish, host, out.condition));
+  if (out.condition == NodeCondition::refused && drain.draining) out.condition = NodeCondition::draining;
+  out.held = out.condition == NodeCondition::pending && !held.empty();
+  std::string trouble = is_on_its_way(out.condition) ? std::string() : drain.note;
+  add(trouble,
+      out.held ? fmt::format("policy {} ({}) is held back: {}", wish.wished.name, wish.wished.asked_by, held)
+               : trouble_of(wish, host, out.condition));
+  out.trouble = told(trouble);
   out.labels[kStateLabel] = std::string(text(out.condition));
   out.annotations[kErrorAnnotation] =
       out.trouble.empty() ? std::nullopt : std::optional<std::string>(out.trouble);

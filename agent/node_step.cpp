@@ -2,24 +2,27 @@
 #include "agent/node_step.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "agent/cluster_words.h"
+#include "agent/kata_labels.h"
+#include "agent/label_record.h"
+#include "agent/node_turn.h"
 
 namespace ferry {
 namespace {
 
 NodeWish wish_of(const NodeView& view, const std::vector<OtherOwner>& owners) {
-  NodeWish wish = node_wish(view.node, view.configs, view.defaults);
+  NodeWish wish = node_wish(view.node, view.configs, view.defaults, view.unreadable);
   // Where nothing is asked for there is nothing to stand back from.
   if (owners.empty() || wish.kind == NodeWish::Kind::nothing) return wish;
   wish.kind = NodeWish::Kind::stand_back;
   wish.reason = stood_back_because(owners);
   wish.of_vgpu_config = false;  // its state is the other's to say
   return wish;
-}
-
-bool host_is_changing(const HostSide& host) {
-  return host.seen && (host.seen->phase == SeenPhase::changing || host.seen->phase == SeenPhase::withdrawing);
 }
 
 /// Whether the GPUs are such already, as far as that can be told from here: all host, or all given away.
@@ -34,11 +37,67 @@ bool host_is_so(const Policy& policy, const SeenHost& host) {
                              [&](const SeenAccelerator& gpu) { return gpu.mode == item.mode; });
 }
 
-/// Whether writing the wish down will, or may, change GPUs. What hostd has taken up it says itself.
-bool change_is_coming(const NodeWish& wish, const HostSide& host) {
-  if (wish.kind != NodeWish::Kind::policy || is_taken_up(wish, host)) return false;
-  if (host.seen && host_is_so(wish.wished.policy, *host.seen)) return false;
+bool is_written(const NodeWish& wish, const HostSide& host) {
+  return host.written && host.written->says(wish.wished);
+}
+
+/// Whether writing the wish down will, or may, change GPUs. What comes of one that is written hostd says
+/// itself.
+bool would_change(const NodeWish& wish, const HostSide& host) {
+  if (wish.kind != NodeWish::Kind::policy || is_written(wish, host)) return false;
+  // What is on its way may already have changed something.
+  if (host.seen && !host_is_changing(host) && host_is_so(wish.wished.policy, *host.seen)) return false;
   return !is_done_already(wish, host);
+}
+
+/// As long as it cannot be written nobody is kept away for it.
+bool change_is_coming(const NodeWish& wish, const HostSide& host) {
+  return host.unwritable.empty() && would_change(wish, host);
+}
+
+void add_warnings(const NodeView& view, bool pause, NodeWish& wish) {
+  if (wish.kind == NodeWish::Kind::policy || wish.kind == NodeWish::Kind::invalid)
+    wish.warnings.insert(wish.warnings.end(), view.passed_over.begin(), view.passed_over.end());
+  if (!pause) return;
+  for (const std::string& label : operands_that_stay(view.node.labels))
+    wish.warnings.push_back(
+        fmt::format("label {} cannot be paused: its value is too long for the mark behind it", label));
+}
+
+/// A person has set a label of this node, lately as far as wanted.json goes.
+bool is_by_label(const NodeWish& wish, const HostSide& host) {
+  return wish.wished.asked_by.starts_with("label ") &&
+         (!host.written || host.written->asked_by != wish.wished.asked_by);
+}
+
+NodeChange change_of(const NodeView& view, const NodeWish& wish, const DrainNeed& drain) {
+  const HostSide& host = view.host;
+  NodeChange change;
+  change.node = view.node.name;
+  // Each try to write it may be the one that does.
+  if (would_change(wish, host)) {
+    change.begin = configuration_id(wish.wished.policy);
+    change.by_label = is_by_label(wish, host);
+  }
+  if (drain.kind == DrainNeed::Kind::evict) {
+    change.begin = configuration_id(wish.wished.policy);
+    change.by_label = wish.wished.asked_by.starts_with("label ");
+  }
+  if (host.written) {
+    const auto policy = host.written->read();
+    change.written = policy ? configuration_id(*policy) : std::string();
+  }
+  change.outcome = change_outcome(host);
+  if (change.outcome == ChangeOutcome::failed) change.why = failure_of(host);
+  return change;
+}
+
+/// With whom the cluster's slots are shared; nobody counts without them.
+NodeTurn turn_of(const NodeView& view, const NodeChange& gpus, const KataPlan& kata) {
+  if (!view.budget) return {};
+  NodeChange of_kata = kata.change;
+  of_kata.node = view.node.name;
+  return node_turn(*view.budget, gpus, of_kata);
 }
 
 /// Less what is so already.
@@ -51,32 +110,41 @@ LabelChanges differences(const Labels& labels, const LabelChanges& wanted) {
   return out;
 }
 
-/// The pod that is still to go; empty: none.
-std::string pod_to_go(const NodeView& view) {
-  if (!view.others.pods) return {};
+/// Of the paused operands, what is still to go; empty: nothing.
+std::string still_to_go(const NodeView& view) {
   const auto going = paused_daemon_sets(view.node.labels);
+  if (going.empty()) return {};
+  if (!view.others.pods) return "the paused operands' pods, which cannot be seen, to end";
   const auto pod = std::ranges::find_if(*view.others.pods,
                                         [&](const PodOnNode& one) { return going.contains(one.daemon_set); });
-  return pod == view.others.pods->end() ? std::string() : pod->name;
+  return pod == view.others.pods->end() ? std::string() : fmt::format("pod {} to end", pod->name);
 }
 
-void plan_wish_file(const NodeView& view, const LabelChanges& pausing, NodeStep& step) {
+void plan_wish_file(const NodeView& view, const std::vector<OtherOwner>& owners, const LabelChanges& pausing,
+                    NodeStep& step) {
   const HostSide& host = view.host;
   if (step.wish.kind == NodeWish::Kind::invalid) return;
   if (step.wish.kind != NodeWish::Kind::policy) {
-    step.remove_wish_file = host.written.has_value();
+    // By a label alone, without having looked, a node that Ferry serves is not given up, only left as it is.
+    const bool sure = step.wish.kind == NodeWish::Kind::nothing ||
+                      std::ranges::any_of(owners, [](const OtherOwner& owner) { return owner.seen; });
+    step.remove_wish_file = sure && host.written.has_value();
     return;
   }
-  if (host.written && host.written->says(step.wish.wished)) return;
-  if (!pausing.empty()) {
-    step.waits_for = "the operands' labels to be paused";
+  if (is_written(step.wish, host)) return;
+  if (!step.budget.may_begin) {
+    step.waits_for = step.budget.waits_for;
     return;
   }
-  const std::string pod = change_is_coming(step.wish, host) ? pod_to_go(view) : std::string();
-  if (!pod.empty() && view.paused <= kPausePatience) {
-    step.waits_for = fmt::format("pod {} to end", pod);
-    return;
+  if (view.paused <= kPausePatience) {
+    if (!pausing.empty()) {
+      step.waits_for = "the operands' labels to be paused";
+    } else if (change_is_coming(step.wish, host)) {
+      step.waits_for = still_to_go(view);
+    }
   }
+  step.awaits_operands = !step.waits_for.empty();
+  if (step.awaits_operands) return;
   // Also above what hostd has seen of a file that was lost: an answer to that one is none to this.
   const std::uint64_t written = host.written ? host.written->generation : 0;
   const std::uint64_t seen = host.seen ? host.seen->wanted.value_or(0) : 0;
@@ -86,6 +154,39 @@ void plan_wish_file(const NodeView& view, const LabelChanges& pausing, NodeStep&
                     .asked_by = step.wish.wished.asked_by};
 }
 
+/// Until it is known what the host has, what was said of it stands: labels that go and come again with each
+/// boot would take pods along that are placed by them. But not for ever: what nobody looks after is not
+/// known.
+std::optional<Labels> features_of(const HostSide& host) {
+  if (hostd_is_gone(host)) return Labels();
+  return host.seen ? feature_labels(*host.seen) : std::nullopt;
+}
+
+void plan_features(const NodeView& view, LabelChanges& labels, LabelChanges& annotations, NodeStep& step) {
+  auto features = features_of(view.host);
+  if (view.features == FeatureWay::node && !features) return;
+  const auto annotation = [&](const char* name) {
+    const auto found = view.node.annotations.find(name);
+    return found == view.node.annotations.end() ? std::string_view() : std::string_view(found->second);
+  };
+  const bool ours = view.features == FeatureWay::node;
+  // What NFD is to say it may have said already, and not yet told that it has.
+  const bool nfds = view.features == FeatureWay::file || view.features == FeatureWay::nfd;
+  Labels record = read_label_record(annotation(kFeaturesAnnotation));
+  std::erase_if(record, [](const auto& label) { return !is_feature_label(label.first); });
+  OwnLabels own =
+      own_labels(view.node.labels, std::move(record), ours ? features.value_or(Labels()) : Labels(),
+                 nfds ? Labels() : own_features(view.node.labels, annotation(kNfdAnnotation)));
+  if (view.labels_refused.empty()) {
+    labels.merge(own.changes);
+    annotations[kFeaturesAnnotation] = std::move(own.record);
+  } else if (!own.changes.empty()) {
+    return;  // what we have set there is not said by others before it is taken off
+  }
+  if (view.features == FeatureWay::file) step.feature_file = std::move(features);
+  if (view.features == FeatureWay::nfd) step.node_feature = std::move(features);
+}
+
 }  // namespace
 
 NodeStep node_step(const NodeView& view) {
@@ -93,22 +194,57 @@ NodeStep node_step(const NodeView& view) {
   const auto owners = other_owners(labels, view.others);
   NodeStep step;
   step.wish = wish_of(view, owners);
-  step.report = node_report(step.wish, view.host);
+  const DrainNeed need = view.drain ? drain_need(view.node, step.wish, view.host, *view.drain) : DrainNeed();
+  const KataPlan kata =
+      view.kata ? kata_plan(view.node, view.host, *view.kata, view.budget ? &*view.budget : nullptr)
+                : KataPlan();
+  NodeTurn turn = turn_of(view, change_of(view, step.wish, need), kata);
+  step.budget = std::move(turn.gpus);
+  step.lease = std::move(turn.lease);
+  if (view.kata) step.kata = kata_step(view.node, view.host, *view.kata, kata, turn.kata);
+  DrainStep drain =
+      view.drain ? drain_step(view.node, step.wish, *view.drain, need, step.budget) : DrainStep();
+  step.report = node_report(step.wish, view.host, step.budget.held, drain.report);
+  if (!view.labels_refused.empty()) {
+    const std::string why =
+        "labels of features and of Kata's handlers stay as they are: " + view.labels_refused;
+    step.wish.warnings.push_back(why);
+    add_to_error(step.report, why);
+  }
 
   const bool changing = host_is_changing(view.host);
   const bool pause = step.wish.kind == NodeWish::Kind::policy && !is_silent(step.wish, view.host) &&
-                     (changing || change_is_coming(step.wish, view.host));
+                     (changing || (change_is_coming(step.wish, view.host) && step.budget.may_begin));
   // The labels may ask for something else by now; what was written last is still on its way.
   const bool keep = (changing || !has_answered(view.host)) && !is_silent(step.wish, view.host);
   const LabelChanges pausing = pause ? pause_operands(labels) : LabelChanges();
+  add_warnings(view, pause, step.wish);
   LabelChanges wanted = step.report.labels;
   wanted.merge(pause ? LabelChanges(pausing) : keep ? LabelChanges() : resume_operands(labels));
+  if (view.labels_refused.empty())
+    wanted.merge(kata_labels(labels, view.kata ? labelled_handlers(view.host) : view.host.kata.ready));
+  drain.annotations.merge(LabelChanges(step.report.annotations));
+  drain.annotations[kKataErrorAnnotation] =
+      step.kata.trouble.empty() ? std::nullopt : std::optional<std::string>(step.kata.trouble);
+  plan_features(view, wanted, drain.annotations, step);
   step.labels = differences(labels, wanted);
-  step.annotations = differences(view.node.annotations, step.report.annotations);
+  step.annotations = differences(view.node.annotations, drain.annotations);
+  step.unschedulable = drain.unschedulable;
+  step.evict = std::move(drain.evict);
+  step.drain_left = drain.left;
   step.events = node_events(view.node, step.wish, view.host, step.report, view.told);
+  std::ranges::move(drain.events, std::back_inserter(step.events));
+  std::ranges::copy(step.kata.events, std::back_inserter(step.events));
   step.files = status_files(step.wish, view.host);
-  plan_wish_file(view, pausing, step);
+  plan_wish_file(view, owners, pausing, step);
   return step;
+}
+
+bool has_labels_that_can_wait(const NodeStep& step) {
+  return step.annotations.contains(kFeaturesAnnotation) ||
+         std::ranges::any_of(step.labels, [](const auto& change) {
+           return is_feature_label(change.first) || change.first.starts_with(kKataPrefix);
+         });
 }
 
 }  // namespace ferry

@@ -3,8 +3,10 @@
 // from look to look that is not on the Node or in files, so that an agent that is killed anywhere and started
 // again goes on.
 //
-// The order of a change, each from a new look: the operands are paused; once their pods are gone wanted.json
-// is written; hostd says what it does; when that has ended they are resumed.
+// The order of a change, each from a new look: a slot of the cluster's is taken (change_budget.h); the
+// operands are paused; once their pods are gone wanted.json is written; hostd says what it does, and what it
+// refuses for the sake of pods may have them evicted (drain.h); when that has ended the operands are resumed,
+// and the slot is given back.
 #pragma once
 
 #include <chrono>
@@ -13,6 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "agent/change_budget.h"
+#include "agent/drain.h"
+#include "agent/feature_labels.h"
+#include "agent/kata_step.h"
 #include "agent/node_events.h"
 #include "agent/node_report.h"
 #include "agent/node_wish.h"
@@ -21,6 +27,7 @@
 #include "agent/two_owners.h"
 #include "agent/wish_file.h"
 #include "common/config_tree.h"
+#include "common/result.h"
 #include "policy/kubernetes_files.h"
 
 namespace ferry {
@@ -29,14 +36,22 @@ namespace ferry {
 struct NodeView {
   NodeObject node;
   std::vector<ConfigText> configs;
+  std::vector<Error> unreadable;         ///< why others cannot be had
+  std::vector<std::string> passed_over;  ///< what of them is not looked at, each as a sentence
   WishDefaults defaults;
   OtherPrograms others;
   HostSide host;
-  std::chrono::seconds paused{0};  ///< for how long the operands' labels have been paused
+  std::optional<ChangeBudget> budget;  ///< absent: nobody counts how many nodes change
+  std::optional<DrainView> drain;      ///< absent: whether the Node is cordoned is not ours to say
+  std::optional<KataView> kata = {};   ///< absent: which of Kata's runtimes are here is not ours to say
+  FeatureWay features = FeatureWay::none;
+  /// Why the API server took none of the labels that can wait (below); empty: it may.
+  std::string labels_refused = {};
+  std::chrono::seconds paused{0};  ///< for how long NodeStep::awaits_operands has been so
   std::set<std::string> told;      ///< warnings that events have told
 };
 
-/// Pods of paused operands are waited for so long, then a change goes on without them.
+/// Paused operands, and pods of theirs, are waited for so long, then a change goes on without.
 inline constexpr std::chrono::seconds kPausePatience{120};
 
 struct NodeStep {
@@ -45,14 +60,28 @@ struct NodeStep {
   /// What of the Node is to be changed; what is as it shall be is not in it.
   LabelChanges labels;
   LabelChanges annotations;
+  std::optional<bool> unschedulable;  ///< as spec.unschedulable shall be; absent: as it is
   std::vector<NodeEvent> events;
   /// To be written, once the labels are changed. Absent: wanted.json stays, or is to be removed.
   std::optional<WrittenWish> wish_file;
   bool remove_wish_file = false;
   std::vector<StatusFile> files;
+  std::optional<Labels> feature_file;  ///< what it shall say (feature_file.h); absent: it stays
+  std::optional<Labels> node_feature;  ///< what that shall say (node_feature.h); absent: it stays
+  bool awaits_operands = false;        ///< wanted.json is not written yet for their sake
+  BudgetStep budget;                   ///< of the GPUs' change
+  BudgetStep lease;                    ///< what is to be done to Leases, for that or for Kata's runtimes
+  KataStep kata;
+  std::vector<NodePod> evict;  ///< to be asked to go
+  /// When it has to be looked at again though nothing happens.
+  std::optional<std::chrono::seconds> drain_left;
   std::string waits_for;  ///< why wanted.json is not written yet, for people; empty: nothing
 };
 
 NodeStep node_step(const NodeView& view);
+
+/// Whether what is to be changed of the Node has labels by which pods are placed and nothing else is done:
+/// those of features, and of Kata's handlers. Where they are refused all else goes on.
+bool has_labels_that_can_wait(const NodeStep& step);
 
 }  // namespace ferry

@@ -26,8 +26,9 @@ std::string text_of(const Policy& policy) {
 
 class Wisher {
  public:
-  Wisher(const NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults)
-      : node_(node), configs_(configs), defaults_(defaults) {}
+  Wisher(const NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults,
+         std::span<const Error> unreadable)
+      : node_(node), configs_(configs), unreadable_(unreadable), defaults_(defaults) {}
 
   NodeWish wish() {
     if (label(kOperandsLabel) == "false") return nothing(fmt::format("label {}=false", kOperandsLabel));
@@ -88,14 +89,14 @@ class Wisher {
   }
 
   NodeWish by_name(const std::string& name, const std::string& asked_by) {
-    auto found = find_policy(configs_, name, out_.warnings);
+    auto found = find_policy(configs_, unreadable_, name, out_.warnings);
     if (!found) return invalid(std::move(found).error(), asked_by);
     return wished(std::move(found->policy), std::move(found->config), asked_by);
   }
 
   NodeWish by_vgpu_config(const std::string& name, const std::string& asked_by) {
     out_.of_vgpu_config = true;
-    auto found = find_policy(configs_, name, out_.warnings);
+    auto found = find_policy(configs_, unreadable_, name, out_.warnings);
     if (!found) return invalid(std::move(found).error(), asked_by);
     // Who changes a vGPU configuration does not expect GPUs to leave their driver.
     if (!std::ranges::all_of(found->policy.items,
@@ -131,6 +132,7 @@ class Wisher {
 
   const NodeObject& node_;
   std::span<const ConfigText> configs_;
+  std::span<const Error> unreadable_;
   const WishDefaults& defaults_;
   NodeWish out_;
 };
@@ -148,9 +150,9 @@ std::optional<Workload> parse_workload(std::string_view word) {
   return found->second;
 }
 
-NodeWish node_wish(const NodeObject& node, std::span<const ConfigText> configs,
-                   const WishDefaults& defaults) {
-  return Wisher(node, configs, defaults).wish();
+NodeWish node_wish(const NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults,
+                   std::span<const Error> unreadable) {
+  return Wisher(node, configs, defaults, unreadable).wish();
 }
 
 bool same_policy(const Policy& a, const Policy& b) {

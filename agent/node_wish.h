@@ -72,8 +72,10 @@ struct NodeWish {
 };
 
 /// `configs` are the policies and vGPU profiles that the cluster offers. One that cannot be read is an error
-/// only where the name asked for is in no other.
-NodeWish node_wish(const NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults);
+/// only where the name asked for is in no other; so is one that cannot be had, whose error is among
+/// `unreadable`.
+NodeWish node_wish(const NodeObject& node, std::span<const ConfigText> configs, const WishDefaults& defaults,
+                   std::span<const Error> unreadable = {});
 
 /// Whether two policies say the same of every node, whatever they are called.
 bool same_policy(const Policy& a, const Policy& b);

@@ -70,11 +70,25 @@ LabelChanges pause_operands(const Labels& labels) {
   return out;
 }
 
+std::vector<std::string> operands_that_stay(const Labels& labels) {
+  std::vector<std::string> out;
+  for (const Operand& operand : kPaused) {
+    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    if (label == labels.end() || label->second.empty() || label->second == "false" ||
+        is_paused(label->second))
+      continue;
+    if (paused_value(label->second) == label->second) out.push_back(label->first);
+  }
+  return out;
+}
+
 LabelChanges resume_operands(const Labels& labels) {
   LabelChanges out;
-  for (const auto& [key, value] : labels) {
-    if (!key.starts_with(kDeployPrefix)) continue;
-    if (std::string resumed = resumed_value(value); resumed != value) out[key] = std::move(resumed);
+  for (const Operand& operand : kPaused) {
+    const auto label = labels.find(kDeployPrefix + std::string(operand.name));
+    if (label == labels.end()) continue;
+    if (std::string resumed = resumed_value(label->second); resumed != label->second)
+      out[label->first] = std::move(resumed);
   }
   return out;
 }

@@ -17,6 +17,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ferry {
 
@@ -34,7 +35,11 @@ inline constexpr std::string_view kPauseMark = "paused-for-gpu-ferry";
 /// node. Empty: it is done. A value that would be too long for a label stays.
 LabelChanges pause_operands(const Labels& labels);
 
-/// What is to be done so that no label of an operand carries our mark.
+/// The labels of those that pause_operands() leaves although they are on the node, since their values would
+/// be too long.
+std::vector<std::string> operands_that_stay(const Labels& labels);
+
+/// What is to be done so that no label of these carries our mark.
 LabelChanges resume_operands(const Labels& labels);
 
 /// The DaemonSets whose pods go once the operands are paused.

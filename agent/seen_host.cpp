@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -46,13 +47,16 @@ SeenPhase phase_of(const json& value) {
   return found->second;
 }
 
-std::string holder_of(const json& value) {
-  std::string out = value.at("name").get<std::string>();
-  std::string kind = text_at(value, "kind");
+SeenHolder holder_of(const json& value) {
+  SeenHolder out{.text = value.at("name").get<std::string>(), .kind = text_at(value, "kind")};
+  out.name = out.text;
+  out.pod_uid = text_at(value, "pod_uid");
+  if (const auto by = value.find("by_the_plugin"); by != value.end()) out.by_the_plugin = by->get<bool>();
+  std::string kind = out.kind;
   std::ranges::replace(kind, '_', ' ');
-  if (!kind.empty()) out = kind + " " + out;
+  if (!kind.empty()) out.text = kind + " " + out.text;
   if (const auto pid = value.find("pid"); pid != value.end() && !pid->is_null())
-    out += fmt::format(" (pid {})", pid->get<std::int64_t>());
+    out.text += fmt::format(" (pid {})", pid->get<std::int64_t>());
   return out;
 }
 
@@ -63,17 +67,58 @@ const json& list_at(const json& object, const char* key) {
   return value;
 }
 
+SeenVgpu vgpu_of(const json& value) {
+  return {.id = value.at("id").get<std::string>(), .type = text_at(value, "type")};
+}
+
+std::uint32_t number_of(const json& value, const std::string& key) {
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
+    throw Unreadable{fmt::format("{} is no number", key)};
+  return value.get<std::uint32_t>();
+}
+
+std::optional<std::uint32_t> number_at(const json& object, const char* key) {
+  const auto value = object.find(key);
+  if (value == object.end() || value->is_null()) return std::nullopt;
+  return number_of(*value, key);
+}
+
+// An object of numbers by names.
+std::map<std::string, std::uint32_t> numbers_of(const json& value, const char* key) {
+  if (!value.is_object()) throw Unreadable{fmt::format("{} is no object", key)};
+  std::map<std::string, std::uint32_t> out;
+  for (const auto& [name, number] : value.items()) out[name] = number_of(number, name);
+  return out;
+}
+
+SeenFeatures features_of(const json& value) {
+  SeenFeatures out;
+  out.iommu = value.at("iommu").get<std::string>();
+  out.largest_group = number_at(value, "largest_group");
+  out.machine = text_at(value, "machine");
+  out.vgpu_types = numbers_of(value.at("vgpu_types"), "vgpu_types");
+  return out;
+}
+
 SeenAccelerator accelerator_of(const json& value) {
   SeenAccelerator out;
   out.address = value.at("address").get<std::string>();
+  out.id = text_at(value, "id");
+  out.subsystem = text_at(value, "subsystem");
+  out.pci_class = text_at(value, "class");
   out.model = text_at(value, "model");
+  out.iommu_group = number_at(value, "iommu_group");
+  out.driver = text_at(value, "driver");
   out.mode = mode_of(value.at("mode"));
   if (const json& wanted = value.at("wanted"); !wanted.is_null()) out.wanted = mode_of(wanted);
   out.state = value.at("state").get<std::string>();
   out.reason = text_at(value, "reason");
   out.hint = text_at(value, "hint");
   for (const json& holder : list_at(value, "holders")) out.holders.push_back(holder_of(holder));
-  out.vgpus = list_at(value, "vgpus").size();
+  if (const auto only = value.find("only_in_use"); only != value.end()) out.only_in_use = only->get<bool>();
+  for (const json& vgpu : list_at(value, "vgpus")) out.vgpus.push_back(vgpu_of(vgpu));
+  if (const auto more = value.find("more_vgpus"); more != value.end())
+    out.more_vgpus = numbers_of(*more, "more_vgpus");
   return out;
 }
 
@@ -97,6 +142,8 @@ SeenHost host_of(const json& file) {
     out.error = error->at("message").get<std::string>();
     out.hint = text_at(*error, "hint");
   }
+  if (const auto features = file.find("features"); features != file.end() && !features->is_null())
+    out.features = features_of(*features);
   return out;
 }
 

@@ -58,7 +58,7 @@ StatusFile vgpu_file(const NodeWish& wish, const SeenHost* host) {
     return ready_file(kVgpuReady, false, "no GPU is to be divided");
   if (host == nullptr) return ready_file(kVgpuReady, false, "the host is not as it shall be");
   const bool ready = std::ranges::any_of(host->accelerators, [](const SeenAccelerator& gpu) {
-    return gpu.wanted == Mode::vgpu && gpu.vgpus > 0;
+    return gpu.wanted == Mode::vgpu && !gpu.vgpus.empty();
   });
   return ready_file(kVgpuReady, ready, ready ? "there are vGPUs" : "there are no vGPUs");
 }
@@ -85,15 +85,18 @@ std::optional<StatusFileChange> change_of(const StatusFile& file, const std::opt
 
 std::vector<StatusFile> status_files(const NodeWish& wish, const HostSide& host) {
   switch (wish.kind) {
-    case NodeWish::Kind::stand_back:  // another owner's now
-    case NodeWish::Kind::invalid:     // the host is as it was
+    case NodeWish::Kind::invalid:  // the host is as it was
       return {};
+    case NodeWish::Kind::stand_back:  // the other one's to say now
     case NodeWish::Kind::nothing:
       return {ready_file(kVfioReady, false, wish.reason), ready_file(kVgpuReady, false, wish.reason)};
     case NodeWish::Kind::policy:
       break;
   }
-  const bool good = node_report(wish, host).condition == NodeCondition::as_wanted;
+  // That hostd is gone changes nothing of what it has done, and pods of the operator would not start again.
+  HostSide as_said = host;
+  as_said.hostd_down = std::chrono::seconds(0);
+  const bool good = node_report(wish, as_said).condition == NodeCondition::as_wanted;
   const SeenHost* const seen = good && host.seen ? &*host.seen : nullptr;
   // What is no longer true goes first, and who waits for the workload must then find its file.
   return {vfio_file(wish, seen), vgpu_file(wish, seen), workload_file(wish)};

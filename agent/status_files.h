@@ -25,7 +25,8 @@ struct StatusFile {
   std::string why;
 };
 
-/// What the files shall be; none that is not in it is touched. Empty: all are left as they are.
+/// What the files shall be; none that is not in it is touched. Empty: all are left as they are. Where others
+/// serve the node nothing is said to be ready by us.
 std::vector<StatusFile> status_files(const NodeWish& wish, const HostSide& host);
 
 struct StatusFileChange {

@@ -33,28 +33,39 @@ constexpr std::array kPrograms = {
             .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset",
             .hand_over = ""}};
 
-/// Empty: it does not.
-std::string why_it_owns(const Program& program, const Labels& labels, const OtherPrograms& others) {
+/// Absent: it does not.
+std::optional<OtherOwner> owner_of(const Program& program, const Labels& labels,
+                                   const OtherPrograms& others) {
+  const auto owner = [&](std::string why, bool seen) {
+    return OtherOwner{
+        .name = program.name, .why = std::move(why), .hand_over = program.hand_over, .seen = seen};
+  };
   if (others.pods) {
     const auto pod = std::ranges::find(*others.pods, program.daemon_set, &PodOnNode::daemon_set);
-    if (pod != others.pods->end()) return fmt::format("its pod {} is here", pod->name);
+    if (pod != others.pods->end()) return owner(fmt::format("its pod {} is here", pod->name), true);
   }
   const auto label = labels.find(kDeployPrefix + std::string(program.name));
-  if (label == labels.end()) return {};
+  if (label == labels.end()) return std::nullopt;
   const std::string value = resumed_value(label->second);
-  if (value != "true" && !is_paused(value)) return {};
-  if (others.daemon_sets && !others.daemon_sets->contains(std::string(program.daemon_set))) return {};
-  return fmt::format("label {}={}", label->first, value);
+  if (value != "true" && !is_paused(value)) return std::nullopt;
+  if (others.daemon_sets && !others.daemon_sets->contains(std::string(program.daemon_set)))
+    return std::nullopt;
+  return owner(fmt::format("label {}={}", label->first, value), others.daemon_sets.has_value());
 }
 
 }  // namespace
 
+bool are_of_the_operator(const std::set<std::string>& daemon_sets) {
+  return std::ranges::any_of(daemon_sets, [](const std::string& name) {
+    return name.starts_with("nvidia-") || name == "gpu-feature-discovery";
+  });
+}
+
 std::vector<OtherOwner> other_owners(const Labels& labels, const OtherPrograms& others) {
   std::vector<OtherOwner> out;
+  if (others.are_neighbours) return out;
   for (const Program& program : kPrograms) {
-    std::string why = why_it_owns(program, labels, others);
-    if (!why.empty())
-      out.push_back({.name = program.name, .why = std::move(why), .hand_over = program.hand_over});
+    if (auto owner = owner_of(program, labels, others)) out.push_back(std::move(*owner));
   }
   return out;
 }
@@ -72,10 +83,14 @@ std::string stood_back_because(const std::vector<OtherOwner>& owners) {
   parts.reserve(owners.size());
   for (const OtherOwner& owner : owners) parts.push_back(fmt::format("{} ({})", owner.name, owner.why));
   const std::string lines = hand_over_text(owners);
+  const bool unseen = std::ranges::any_of(owners, [](const OtherOwner& owner) { return !owner.seen; });
   return fmt::format(
-      "Ferry stands back: NVIDIA's {} {} this node; {}", fmt::join(parts, ", "),
+      "Ferry stands back: NVIDIA's {} {} this node; {}{}", fmt::join(parts, ", "),
       owners.size() == 1 ? "serves" : "serve",
-      lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines);
+      lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines,
+      unseen ? "; the operator's DaemonSets have not been seen: --operator-namespace says where they are, "
+               "and a label that an operator left behind is to be removed"
+             : "");
 }
 
 }  // namespace ferry

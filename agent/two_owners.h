@@ -23,13 +23,20 @@ struct OtherPrograms {
   std::optional<std::vector<PodOnNode>> pods;
   /// The DaemonSets there are. The operator labels nodes also for operands that are switched off.
   std::optional<std::set<std::string>> daemon_sets;
+  /// They are meant to be there, since Ferry runs in the place of one of them: nobody stands back.
+  bool are_neighbours = false;
 };
 
 struct OtherOwner {
   std::string_view name;       ///< "vfio-manager"
   std::string why;             ///< "its pod nvidia-vfio-manager-x7k2p runs here", "label ... is true"
   std::string_view hand_over;  ///< the key of ClusterPolicy's spec that switches it off; empty: none does
+  bool seen = true;            ///< false: a label alone says it, nobody has looked for its DaemonSet
 };
+
+/// Whether the operator's DaemonSets are among these. While it runs it has some, whatever is switched off:
+/// where there are none it has been looked for in the wrong place, and that says nothing.
+bool are_of_the_operator(const std::set<std::string>& daemon_sets);
 
 /// Those that own GPUs of the node: vfio-manager, vgpu-device-manager and the device plugins for VMs. One
 /// does where its pod is here; or where its label is true, or paused by others than us, and its DaemonSet is

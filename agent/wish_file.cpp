@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "policy/policy_yaml.h"
+
 namespace ferry {
 namespace {
 
@@ -13,7 +15,21 @@ constexpr int kVersionOfFormat = 1;
 }  // namespace
 
 bool WrittenWish::says(const WishedPolicy& wished) const {
-  return policy == wished.name && config == wished.config && asked_by == wished.asked_by;
+  return policy == wished.name && asked_by == wished.asked_by &&
+         (config == wished.config || holds(wished.policy));
+}
+
+std::optional<Policy> WrittenWish::read() const {
+  const auto file = read_policies({.file = kWishFile, .text = config});
+  if (!file) return std::nullopt;
+  auto own = select_policy(*file, policy);
+  if (!own) return std::nullopt;
+  return std::move(*own);
+}
+
+bool WrittenWish::holds(const Policy& other) const {
+  const auto own = read();
+  return own && same_policy(*own, other);
 }
 
 std::string wish_file_text(const WrittenWish& wish) {

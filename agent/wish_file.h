@@ -25,8 +25,13 @@ struct WrittenWish {
   std::string asked_by;
   bool operator==(const WrittenWish&) const = default;
 
-  /// Whether it says what `wished` does.
+  /// Whether it says what `wished` does: of a configuration's text only the policy counts, so that an edit of
+  /// another one asks for nothing.
   bool says(const WishedPolicy& wished) const;
+  /// The policy that it holds; absent: it cannot be read any more.
+  std::optional<Policy> read() const;
+  /// Whether the policy that it holds is that one, whatever it is called.
+  bool holds(const Policy& policy) const;
 };
 
 std::string wish_file_text(const WrittenWish& wish);

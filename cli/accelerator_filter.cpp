@@ -13,6 +13,7 @@
 #include "common/suggest.h"
 #include "policy/accelerators.h"
 #include "policy/gpu_selection.h"
+#include "policy/model_glob.h"
 
 namespace ferry {
 namespace {
@@ -107,6 +108,10 @@ std::string model_of_candidate(const Candidate& candidate) {
 }
 
 Result<Test> parse_model(const std::string& pattern) {
+  if (const std::string fault = glob_fault(pattern); !fault.empty()) {
+    return fail(Errc::usage, fmt::format("--model: '{}' {}", pattern, fault),
+                "a glob has * for anything, ? for one character and [...] for one of several");
+  }
   if (!pattern.empty()) {
     return [pattern](const Candidate& candidate) {
       return fits_model(pattern, candidate.model, *candidate.function);

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // `agent --once`: one look at a Node object and the host, without an API server.
-#include <cerrno>
+#include <chrono>
 #include <filesystem>
-#include <unistd.h>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/feature_file.h"
 #include "agent/host_files.h"
 #include "agent/node_step.h"
 #include "agent/status_files.h"
+#include "cli/agent_program.h"
 #include "cli/document.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
@@ -32,12 +36,14 @@ Result<NodeView> view_of(const Session& session, const AgentOptions& options) {
     if (!text) return fail(std::move(text).error());
     view.configs.push_back(std::move(*text));
   }
-  auto release = release_list(options.release);
+  auto release = release_list(options.program.release);
   if (!release) return fail(std::move(release).error());
-  view.defaults = {.workload = parse_workload(options.default_workload),
-                   .policy = options.default_policy,
-                   .vgpu_config = options.default_vgpu_config,
+  view.defaults = {.workload = parse_workload(options.program.default_workload),
+                   .policy = options.program.default_policy,
+                   .vgpu_config = options.program.default_vgpu_config,
                    .release = std::move(*release)};
+  view.features = parse_feature_way(options.program.feature_labels).value_or(FeatureWay::none);
+  view.others.pods = std::vector<PodOnNode>();  // nobody waits for any here
   if (options.handed_over) view.others.daemon_sets = std::set<std::string>();
   auto host = read_host_side(*session.host);
   if (!host) return fail(std::move(host).error());
@@ -98,6 +104,11 @@ const char* action_on_wish(const NodeStep& step) {
   return step.remove_wish_file ? "removed" : "kept";
 }
 
+const char* action_on_features(const NodeStep& step) {
+  if (!step.feature_file) return "kept";
+  return step.feature_file->empty() ? "removed" : "written";
+}
+
 json to_json(const LabelChanges& changes) {
   json out = json::object();
   for (const auto& [key, value] : changes) out[key] = value ? json(*value) : json(nullptr);
@@ -137,6 +148,8 @@ json document_of(const NodeView& view, const NodeStep& step, const std::vector<S
            {{"path", std::string("/") + kWishFile},
             {"action", action_on_wish(step)},
             {"generation", step.wish_file ? json(step.wish_file->generation) : json(nullptr)}}},
+          {"feature_file", {{"path", std::string("/") + kFeatureFile}, {"action", action_on_features(step)}}},
+          {"node_feature", step.node_feature ? json(*step.node_feature) : json(nullptr)},
           {"status_files", changed}};
 }
 
@@ -164,10 +177,16 @@ std::string text_of(const Session& session, const NodeView& view, const NodeStep
   }
   for (const StatusFileChange& change : files)
     file(change.path, change.removed ? "removed" : "written", change.why);
+  if (step.feature_file) file(kFeatureFile, action_on_features(step), "--feature-labels=file");
   if (!step.labels.empty() || !step.annotations.empty()) {
     Table table({"KIND", "NAME", "NOW", "SHALL BE"});
     add_rows(table, "label", view.node.labels, step.labels);
     add_rows(table, "annotation", view.node.annotations, step.annotations);
+    out += table.text();
+  }
+  if (step.node_feature && !step.node_feature->empty()) {
+    Table table({"KIND", "NAME", "SHALL BE"});
+    for (const auto& [key, value] : *step.node_feature) table.add({"NodeFeature", key, value});
     out += table.text();
   }
   for (const NodeEvent& event : step.events)
@@ -176,60 +195,31 @@ std::string text_of(const Session& session, const NodeView& view, const NodeStep
   return out;
 }
 
-std::vector<std::string> words_for_the_program(const AgentOptions& options) {
-  std::vector<std::string> out = {"ferry-agent",
-                                  "--host-root",
-                                  options.host_root.string(),
-                                  "--log-level",
-                                  options.log_level,
-                                  "--log-format",
-                                  options.log_format == LogFormat::json ? "json" : "text",
-                                  "--default-vgpu-config",
-                                  options.default_vgpu_config};
-  if (!options.default_workload.empty())
-    out.insert(out.end(), {"--default-workload", options.default_workload});
-  if (options.default_policy) out.insert(out.end(), {"--default-policy", *options.default_policy});
-  for (const std::string& name : options.release) out.insert(out.end(), {"--release", name});
-  out.insert(out.end(), options.others.begin(), options.others.end());
-  return out;
-}
-
-/// Returns only where it cannot be.
-Error become_the_program(const AgentOptions& options) {
-  auto words = words_for_the_program(options);
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  std::error_code failure;
-  const auto own = std::filesystem::read_symlink("/proc/self/exe", failure);
-  const auto program = own.parent_path() / "ferry-agent";
-  if (!failure) ::execv(program.c_str(), argv.data());
-  Error error = error_from_errno(errno, "start " + program.string());
-  error.hint = "it is installed beside ferry; `ferry agent --once` needs it not";
-  return error;
+/// What is said of both kinds of work, or of the other one.
+std::optional<Error> misuse(const Session& session, const AgentOptions& options) {
+  const auto wrong = [](const char* message, const char* hint) {
+    return Error{.code = make_error_code(Errc::usage), .message = message, .hint = hint};
+  };
+  const bool of_files =
+      !options.node.empty() || !options.configs.empty() || options.handed_over || session.dry_run;
+  if (!options.once && of_files)
+    return wrong("agent: --node-file, --config, --handed-over and --dry-run are for one look",
+                 "add --once; without it --node-name says whose Node the API server is asked for");
+  if (options.once && options.node.empty())
+    return wrong("agent --once: no Node object is named", "--node-file FILE, or - for standard input");
+  if (options.once && !options.only_for_the_server.empty())
+    return Error{
+        .code = make_error_code(Errc::usage),
+        .message = "agent --once: it asks no API server, for which " + options.only_for_the_server + " is",
+        .hint = "leave out one of the two"};
+  return std::nullopt;
 }
 
 }  // namespace
 
 ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
-  if (!options.once && !options.node.empty()) {
-    return complain(
-        {.code = make_error_code(Errc::usage),
-         .message = "agent: a Node object from a file is for one look",
-         .hint = "add --once; without it --node-name says whose Node is asked of the API server"});
-  }
-  if (!options.once) return complain(become_the_program(options));
-  if (!options.others.empty()) {
-    return complain({.code = make_error_code(Errc::usage),
-                     .message = "agent --once: there is no " + options.others.front(),
-                     .hint = "`ferry agent --help` lists what there is"});
-  }
-  if (options.node.empty()) {
-    return complain({.code = make_error_code(Errc::usage),
-                     .message = "agent --once: no Node object is named",
-                     .hint = "--node-file FILE, or - for standard input"});
-  }
+  if (const auto wrong = misuse(session, options)) return complain(*wrong);
+  if (!options.once) return complain(become_agent_program(options.words));
   const auto view = view_of(session, options);
   if (!view) return complain(view.error());
   if (auto allowed = session.dry_run ? Result<>() : require_root(session); !allowed)
@@ -237,6 +227,11 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   const NodeStep step = steps_of(*view);
   if (!session.dry_run) {
     if (auto written = write_wish(*session.host, step); !written) return complain(written.error());
+  }
+  if (!session.dry_run && step.feature_file) {
+    const auto now = std::chrono::system_clock::now();
+    if (auto written = write_feature_file(*session.host, *step.feature_file, now); !written)
+      return complain(written.error());
   }
   const auto files = write_status_files(*session.host, step.files, session.dry_run);
   if (!files) return complain(files.error());

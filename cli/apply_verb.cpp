@@ -9,6 +9,7 @@
 #include "cli/policy_inputs.h"
 #include "cli/verbs.h"
 #include "cli/vgpu_report.h"
+#include "policy/idle_items.h"
 
 namespace ferry {
 namespace {
@@ -44,10 +45,20 @@ bool writes(const NodeOutcome& node) {
   return writes(node.given_back) || node.vgpus.wrote() || writes(node.given_away);
 }
 
+/// The items that match no GPU, said on stderr too.
+Result<std::vector<std::string>> idle_items(const Session& session, const Policy& policy) {
+  const auto vgpus = read_vgpus(session);
+  if (!vgpus) return fail(Error(vgpus.error()));
+  auto idle = items_without_gpu(policy, *vgpus, model_names(session));
+  warn_of_idle(idle);
+  return idle;
+}
+
 template <typename Node>
-Shown show(const Session& session, const Policy& policy, const Node& node) {
+Shown show(const Session& session, const Policy& policy, const Node& node,
+           const std::vector<std::string>& idle) {
   Shown all;
-  all.document = {{"policy", policy.name}, {"dry_run", session.dry_run}};
+  all.document = {{"policy", policy.name}, {"dry_run", session.dry_run}, {"warnings", idle}};
   add(all, "given_back", "back to the host", any(node.given_back),
       show_moves(session, node.given_back, {}, Direction::back));
   add(all, "vgpus", "vGPUs", !node.vgpus.gpus.empty(), show_vgpus(session, node.vgpus));
@@ -67,24 +78,28 @@ Shown show(const Session& session, const Policy& policy, const Node& node) {
 }  // namespace
 
 ExitStatus apply_preview(const Session& session, const Policy& policy) {
-  const auto host = node_host(session, *session.probe);
+  const auto host = node_host(session, node_probes(session));
   if (!host) return complain(host.error());
+  const auto idle = idle_items(session, policy);
+  if (!idle) return complain(idle.error());
   const auto preview = preview_policy(*host, policy);
   if (!preview) return complain(preview.error());
-  return print(session, show(session, policy, *preview));
+  return print(session, show(session, policy, *preview, *idle));
 }
 
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   const auto policy = chosen_policy(options);
   if (!policy) return complain(policy.error());
   if (session.dry_run) return apply_preview(session, *policy);
-  const auto host = node_host(session, *session.probe);
+  const auto host = node_host(session, node_probes(session));
   if (!host) return complain(host.error());
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());
+  const auto idle = idle_items(session, *policy);
+  if (!idle) return complain(idle.error());
   const auto outcome = apply_policy(*host, *policy);
   if (!outcome) return complain(outcome.error());
-  return print(session, show(session, *policy, *outcome));
+  return print(session, show(session, *policy, *outcome, *idle));
 }
 
 }  // namespace ferry

@@ -4,13 +4,19 @@
 #include <cerrno>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "agent/agent_options.h"
+#include "cli/choice_option.h"
+#include "cli/command_model.h"
+#include "cli/completion.h"
 #include "cli/verbs.h"
 #include "common/log.h"
+#include "common/standard_streams.h"
 #include "common/suggest.h"
 #include "common/version.h"
 
@@ -39,22 +45,20 @@ class CommandTree {
  public:
   CommandTree(CLI::App& app, Globals& globals, Verb& verb) : globals_(globals), verb_(verb) {
     app.require_subcommand(1);
-    app.add_option("--host-root", globals.host_root, "where the host's / is mounted")->capture_default_str();
-    app.add_option("-o,--output", globals.output, "how data is printed: table, json, yaml")
-        ->transform(CLI::CheckedTransformer(std::map<std::string, OutputFormat>{
-            {"table", OutputFormat::table}, {"json", OutputFormat::json}, {"yaml", OutputFormat::yaml}}))
+    app.add_option("--host-root", globals.host_root, "where the host's / is mounted")->option_text("DIR [/]");
+    add_choice(app, "-o,--output", globals.output, output_formats(), "how data is printed: table, json, yaml")
         ->option_text("FORMAT");
-    app.add_option("--log-level", globals.log_level, "trace, debug, info, warn, error, off")
-        ->capture_default_str();
-    app.add_option("--log-format", globals.log_format, "text, json")
-        ->transform(CLI::CheckedTransformer(
-            std::map<std::string, LogFormat>{{"text", LogFormat::text}, {"json", LogFormat::json}}))
+    suggest_words(app.add_option("--log-level", globals.log_level, "trace, debug, info, warn, error, off"),
+                  {"trace", "debug", "info", "warn", "error", "off"})
+        ->option_text("LEVEL [warn]");
+    add_choice(app, "--log-format", globals.log_format,
+               {{"text", LogFormat::text}, {"json", LogFormat::json}}, "text, json")
         ->option_text("FORMAT");
     app.set_version_flag("--version", std::string("ferry ") + kVersion);
     app.footer(kFooter);
 
-    add_verb(app, "status", "every accelerator, its group and the other members, its driver, who uses it",
-             status_verb);
+    add_status(app);
+    add_explain(app);
     add_doctor(app);
     add_apply(app);
     add_hostd(app);
@@ -65,6 +69,7 @@ class CommandTree {
     add_kubevirt_cr(app);
     add_kata(app);
     add_selftest(app);
+    add_completion(app);
   }
 
  private:
@@ -82,15 +87,45 @@ class CommandTree {
     return verb;
   }
 
+  void add_status(CLI::App& app) {
+    CLI::App* status =
+        add_verb(app, "status", "every accelerator, its group and the other members, its driver, who uses it",
+                 [this](const Session& session) { return status_verb(session, status_); });
+    CLI::Option* watch =
+        status->add_flag("--watch", status_.watch, "again whenever something changes, until Ctrl-C");
+    status
+        ->add_option("--capture", status_.capture,
+                     "instead write this host there, for tests and support, as --host-root reads it")
+        ->option_text("DIR")
+        ->excludes(watch);
+    status->footer(
+        "On a terminal the table is as wide as that (COLUMNS counts before it) and has colours, unless "
+        "NO_COLOR\n"
+        "is set.");
+  }
+
+  void add_explain(CLI::App& app) {
+    add_verb(app, "explain", "the whole story of one device: where it sits, why it is as it is, who has it",
+             [this](const Session& session) { return explain_verb(session, word_); })
+        ->add_option("what", word_, "a PCI address, a vGPU's UUID or a resource's name")
+        ->required()
+        ->option_text("ADDRESS|UUID|RESOURCE");
+  }
+
   void add_doctor(CLI::App& app) {
     CLI::App* doctor =
         add_verb(app, "doctor", "what keeps this host from giving GPUs to VMs, and what to change",
                  [this](const Session& session) { return doctor_verb(session, doctor_); });
-    doctor
-        ->add_option("--for", doctor_.purposes,
-                     "what to check for: passthrough, vgpu, kubevirt, kata; several with commas between")
-        ->capture_default_str();
+    suggest_words(doctor->add_option(
+                      "--for", doctor_.purposes,
+                      "what to check for: passthrough, vgpu, kubevirt, kata; several with commas between"),
+                  {"passthrough", "vgpu", "kubevirt", "kata"})
+        ->option_text("PURPOSE [passthrough]");
     doctor->add_option("--classes", doctor_.classes, "with kata: a class file, to look at its classes too")
+        ->option_text("FILE");
+    doctor
+        ->add_option("--node-file", doctor_.node,
+                     "with kata: a Node object, for the mode of its GPUs (kubectl get node NODE -o yaml)")
         ->option_text("FILE");
     add_naming(doctor, doctor_.naming);
   }
@@ -102,8 +137,11 @@ class CommandTree {
     verb->add_option("--group", selection_.groups, "IOMMU group; may be repeated");
     verb->add_option("--vendor", selection_.filter.vendors,
                      "accelerators of this vendor, as 10de or nvidia; may be repeated");
-    verb->add_option("--class", selection_.filter.classes,
-                     "accelerators of this class, as 0302, vga, 3d or nvswitch; may be repeated");
+    suggest_words(
+        verb->add_option("--class", selection_.filter.classes,
+                         "accelerators of this class, as 0302, vga, 3d or nvswitch; may be repeated"),
+        {"vga", "3d", "nvswitch"})
+        ->option_text("CLASS ...");
     verb->add_option("--model", selection_.filter.models,
                      "accelerators of this model, as '*H100*' or 10de:2330; may be repeated");
     verb->add_option("--numa", selection_.filter.numa_nodes,
@@ -161,6 +199,19 @@ class CommandTree {
         add_changing_verb(app, "hostd", "keep the whole node as a file says until SIGTERM",
                           [this](const Session& session) { return hostd_verb(session, keeping_); });
     hostd->add_flag("--once", keeping_.once, "make it so one time, and end as `ferry apply` does");
+    hostd->add_flag("--own-scope", keeping_.own_scope,
+                    "in a container: have the host's systemd take it out of the container's device rules");
+    CLI::Option* socket =
+        hostd->add_option("--cri-socket", keeping_.cri_socket,
+                          "socket of the container runtime, to say which Kata handlers of ours it knows: "
+                          "/run/containerd/containerd.sock");
+    socket->option_text("FILE");
+    hostd
+        ->add_flag(
+            "--kata", keeping_.kata,
+            "install the Kata runtimes that /var/lib/ferry/kata-classes.json wants, and take away others of "
+            "ours")
+        ->needs(socket);
     hostd->add_option("--wanted", keeping_.wanted, "file of the host that says which policy shall hold")
         ->option_text("FILE [/var/lib/ferry/wanted.json]");
     hostd->add_option("--state", keeping_.state, "file of the host to say in what has become of it")
@@ -173,12 +224,14 @@ class CommandTree {
   }
   void add_policy(CLI::App* verb, const std::string& name_is) {
     verb->add_option("-f,--file", profile_.file, "policy, vGPU profile or ConfigMap; - is standard input")
+        ->type_name("FILE")
         ->required();
     verb->add_option("-c,--config", profile_.name, name_is);
   }
 
   void add_profile(CLI::App* verb) {
     verb->add_option("-f,--file", profile_.file, "profile file or ConfigMap; - is standard input")
+        ->type_name("FILE")
         ->required();
     verb->add_option("-c,--config", profile_.name, "name of the profile; not needed where there is only one");
     verb->add_flag(
@@ -188,7 +241,8 @@ class CommandTree {
   void add_profile_of_node(CLI::App* verb) {
     add_profile(verb);
     verb->add_option("--node", profile_.node,
-                     "Node object whose label nvidia.com/vgpu.config names the profile");
+                     "Node object whose label nvidia.com/vgpu.config names the profile")
+        ->type_name("FILE");
     verb->add_option("--default", profile_.otherwise, "name of the profile for a node without that label");
   }
   void add_vgpu(CLI::App& app) {
@@ -235,7 +289,10 @@ class CommandTree {
         ->add_option("--memory", choice_.memory,
                      "at least so much: 6GiB, 4096MiB, or 6G, which is 10^9 bytes six times")
         ->required();
-    choose->add_option("--series", choice_.series, "Q, C, B or A; any without it, Q before the others");
+    suggest_words(
+        choose->add_option("--series", choice_.series, "Q, C, B or A; any without it, Q before the others"),
+        {"Q", "C", "B", "A"})
+        ->option_text("SERIES");
     choose->add_option("--device", choice_.devices, "of this GPU; may be repeated; all without it");
   }
 
@@ -252,64 +309,68 @@ class CommandTree {
     verb->add_option("--vgpu-name-template", naming.vgpu_name_template, "the same for vGPUs; {name}")
         ->capture_default_str()
         ->group(kGroup);
-    verb->add_flag("--companions", naming.companions, "also offer GPUs' audio and other functions apart")
+    CLI::Option* apart =
+        verb->add_flag("--companions", naming.companions,
+                       "also offer GPUs' audio and other functions apart: a pod gets them or the GPU")
+            ->group(kGroup);
+    verb->add_flag("--companion-places", naming.companion_places,
+                   "let a pod ask KubeVirt for them beside GPUs: it gets those of its own GPUs")
+        ->excludes(apart)
         ->group(kGroup);
   }
 
   void add_kubevirt_cr(CLI::App& app) {
     CLI::App* verb =
         add_verb(app, "kubevirt-cr", "the part of the KubeVirt object that permits what this host offers",
-                 [this](const Session& session) { return kubevirt_cr_verb(session, naming_); });
+                 [this](const Session& session) { return kubevirt_cr_verb(session, permits_); });
+    CLI::Option* check = verb->add_flag("--check", permits_.check,
+                                        "compare the cluster's object with it; 3 if that lacks something");
+    verb->add_flag("--apply", permits_.apply, "add to the cluster's object what it lacks, and nothing else")
+        ->excludes(check);
+    verb->add_flag("--dry-run", globals_.dry_run, "with --apply: say what would be added");
+    verb->add_option("--kubeconfig", permits_.kubeconfig,
+                     "how to reach the API server; else $KUBECONFIG, the pod's own account, ~/.kube/config")
+        ->type_name("FILE");
+    verb->add_option("--context", permits_.context, "the context of that file; else its own choice");
     verb->footer(
-        "Give it the naming options of `ferry plugin`. Prints only: add the entries to the lists of the "
-        "object\n"
-        "that is there. `kubectl apply` or a merge patch of this part alone replaces the lists, and with "
+        "Give it the naming options of `ferry plugin`. Without --check or --apply it only prints: `kubectl "
+        "apply`\n"
+        "or a merge patch of this part alone would replace the lists of the object that is there, and with "
         "them\n"
         "what other nodes offer.");
-    add_naming(verb, naming_);
+    add_naming(verb, permits_.naming);
   }
 
   void add_agent(CLI::App& app) {
-    CLI::App* agent =
-        add_changing_verb(app, "agent", "do what a Node object's labels say, and say what has come of it",
-                          [this](const Session& session) { return agent_verb(session, agent_); });
-    // What is not known here is ferry-agent's to know.
-    agent->allow_extras();
-    agent->parse_complete_callback([this, agent] {
-      agent_.others = agent->remaining();
-      agent_.host_root = globals_.host_root;
-      agent_.log_level = globals_.log_level;
-      agent_.log_format = globals_.log_format;
-    });
-    agent->add_flag("--once", agent_.once, "one look, without an API server");
-    agent->add_option("--node-file", agent_.node, "with --once: the Node object; - is standard input");
-    agent->add_option("--config", agent_.configs,
-                      "policies or vGPU profiles, alone or in a ConfigMap; may be repeated");
-    CLI::Option* workload =
-        agent
-            ->add_option("--default-workload", agent_.default_workload,
-                         "what a node without labels is for: container, vm-passthrough, vm-vgpu; without it "
-                         "it is left as it is")
-            ->check(CLI::IsMember({"container", "vm-passthrough", "vm-vgpu"}))
-            ->option_text("WORKLOAD");
-    agent->add_option("--default-policy", agent_.default_policy, "or the policy that it shall be")
-        ->excludes(workload);
+    CLI::App* agent = add_changing_verb(
+        app, "agent", "do what a Node object's labels say, and say what has come of it",
+        [this, level = app.get_option("--log-level")](const Session& session) {
+          agent_.only_for_the_server = agent_list_->given_for_the_server();
+          // What it does is worth a line; what other verbs do is their output.
+          agent_.words = {"--host-root",  globals_.host_root,
+                          "--log-level",  level->count() > 0 ? globals_.log_level : "info",
+                          "--log-format", globals_.log_format == LogFormat::json ? "json" : "text"};
+          const auto more = agent_list_->words();
+          agent_.words.insert(agent_.words.end(), more.begin(), more.end());
+          return agent_verb(session, agent_);
+        });
+    agent->add_flag("--once", agent_.once, "one look at files, without an API server");
+    agent->add_option("--node-file", agent_.node, "with --once: the Node object; - is standard input")
+        ->type_name("FILE");
     agent
-        ->add_option("--default-vgpu-config", agent_.default_vgpu_config,
-                     "the vGPU configuration of a node for vGPUs that names none")
-        ->capture_default_str();
-    agent->add_option("--release", agent_.release,
-                      "host service that may be stopped for a workload's moves, as for `ferry vfio bind`; "
-                      "policies have their own list; may be repeated");
+        ->add_option("--config", agent_.configs,
+                     "with --once: policies or vGPU profiles, alone or in a ConfigMap; may be repeated")
+        ->type_name("FILE");
     agent->add_flag("--handed-over", agent_.handed_over,
                     "the gpu-operator's own managers and device plugins for VMs are switched off, although "
                     "it labels the node for them");
+    agent_list_.emplace(*agent, agent_.program);
     agent->footer(
-        "Without --once it serves the node until SIGTERM, as ferry-agent, whose options `ferry-agent "
-        "--help`\n"
-        "lists: --node-name NAME, --namespace NAME, --config-map NAME, --kubeconfig FILE ...\n"
-        "Writes /var/lib/ferry/wanted.json and /run/nvidia/validations; prints the labels, annotations and\n"
-        "events that the cluster would be given. 4: NVIDIA's programs serve the node, and nothing is done.");
+        "Without --once it serves the node until SIGTERM, as the program ferry-agent.\n"
+        "Writes /var/lib/ferry/wanted.json and /run/nvidia/validations; --once prints the labels, "
+        "annotations\n"
+        "and events that the cluster would be given, and exits with 4 where NVIDIA's programs serve the "
+        "node.");
   }
 
   void add_plugin(CLI::App& app) {
@@ -317,7 +378,7 @@ class CommandTree {
                                 [this](const Session& session) { return plugin_verb(session, serving_); });
     plugin
         ->add_option("--kubelet-directory", serving_.kubelet_directory, "the kubelet's directory for plugins")
-        ->option_text("TEXT [/var/lib/kubelet/device-plugins]");
+        ->option_text("DIR [/var/lib/kubelet/device-plugins]");
     plugin->add_flag(
         "--plugin-watcher", serving_.plugin_watcher,
         "the kubelet finds us, in /var/lib/kubelet/plugins_registry without --kubelet-directory");
@@ -333,26 +394,43 @@ class CommandTree {
                      "pack vGPUs on few GPUs, or spread them over all")
         ->check(CLI::IsMember({"pack", "spread"}))
         ->option_text("pack|spread [pack]");
+    plugin->add_flag("--name-pods", serving_.name_pods,
+                     "say in offered.json which pods have what is allocated; the kubelet is then asked every "
+                     "10 s while something is");
     plugin->add_flag("--cdi-names", serving_.cdi_names, "answer for Kata with CDI names, not device nodes");
   }
 
   CLI::App* with_class_file(CLI::App* verb) {
-    verb->add_option("-f,--file", kata_.file, "class file or ConfigMap; - is standard input")->required();
+    verb->add_option("-f,--file", kata_.file, "class file or ConfigMap; - is standard input")
+        ->type_name("FILE")
+        ->required();
     verb->add_flag("--lenient", kata_.lenient,
                    "let pass what NVIDIA's kata-manager lets pass in its file, with a warning");
     return verb;
   }
   CLI::App* with_runtime(CLI::App* verb) {
-    verb->add_option("--runtime", kata_.runtime,
-                     "containerd, cri-o, k3s, microk8s or rke2; found without it");
+    suggest_words(verb->add_option("--runtime", kata_.runtime,
+                                   "containerd, cri-o, k0s, k3s, microk8s or rke2; found without it"),
+                  {"containerd", "cri-o", "k0s", "k3s", "microk8s", "rke2"})
+        ->option_text("NAME");
     verb->add_option("--containerd-version", kata_.containerd_version,
                      "its release, as 1.7.24, where neither its program nor the running one can be asked");
     return verb;
   }
+  CLI::App* with_node(CLI::App* verb) {
+    verb->add_option("--node-file", kata_.node,
+                     "a Node object, for the mode of its GPUs (kubectl get node NODE -o yaml)")
+        ->type_name("FILE");
+    return verb;
+  }
   void add_installation(CLI::App* verb) {
-    with_runtime(with_class_file(verb));
+    with_node(with_runtime(with_class_file(verb)));
     verb->add_option("--docker-config", kata_.docker_config,
-                     "file of the host with the registries' credentials, in Docker's form");
+                     "file of the host with the registries' credentials, in Docker's form")
+        ->type_name("FILE");
+    verb->add_option("--pull-secrets", kata_.pull_secrets,
+                     "folder with the Secrets that the class file names, DIR/NAME/.dockerconfigjson")
+        ->type_name("DIR");
     verb->add_flag("--no-restart", kata_.no_restart,
                    "write the files only; the container runtime reads them with its next start");
     verb->add_flag("--no-modules", kata_.no_modules, "load no kernel modules");
@@ -376,9 +454,11 @@ class CommandTree {
         *kata, "uninstall", "take all of ours away; the container runtime's files are what they were before",
         [this](const Session& session) { return kata_uninstall_verb(session, kata_); });
     with_runtime(uninstall);
-    uninstall->add_option(
-        "-f,--file", kata_.file,
-        "the class file they were installed by, where it says where the runtime is or how it is restarted");
+    uninstall
+        ->add_option("-f,--file", kata_.file,
+                     "the class file they were installed by, where it says where the runtime is or how it is "
+                     "restarted")
+        ->type_name("FILE");
     uninstall->add_flag("--no-restart", kata_.no_restart, "write the files only");
     uninstall->add_flag("--keep-artifacts", kata_.keep_artifacts, "leave the guests' kernels and images");
     uninstall->add_option("--wait", kata_.wait_seconds,
@@ -386,11 +466,12 @@ class CommandTree {
     CLI::App* status =
         add_verb(*kata, "status", "our runtimes, who knows them, and the pods that run with them",
                  [this](const Session& session) { return kata_status_verb(session, kata_); });
-    with_runtime(status);
-    status->add_option("-f,--file", kata_.file, "the class file, where it says where the runtime is");
-    with_runtime(with_class_file(
+    with_node(with_runtime(status));
+    status->add_option("-f,--file", kata_.file, "the class file, where it says where the runtime is")
+        ->type_name("FILE");
+    with_node(with_runtime(with_class_file(
         add_verb(*kata, "verify", "are the classes of a file all there and known? 3 if not",
-                 [this](const Session& session) { return kata_verify_verb(session, kata_); })));
+                 [this](const Session& session) { return kata_verify_verb(session, kata_); }))));
     with_class_file(
         add_verb(*kata, "runtimeclass", "print the RuntimeClass objects of a class file",
                  [this](const Session& session) { return kata_runtimeclass_verb(session, kata_); }));
@@ -402,8 +483,9 @@ class CommandTree {
                  [this](const Session& session) { return selftest_verb(session, selftest_); });
     selftest->add_option("--device", selftest_.devices, "PCI address or vGPU UUID; may be repeated")
         ->required();
-    selftest->add_option("--kernel", selftest_.kernel, "kernel for the VM")->required();
+    selftest->add_option("--kernel", selftest_.kernel, "kernel for the VM")->type_name("FILE")->required();
     selftest->add_option("--initrd", selftest_.initrd, "initrd for the VM: prints the PCI devices it sees")
+        ->type_name("FILE")
         ->required();
     selftest->add_option("--memory", selftest_.memory_mib, "of the VM, in MiB")->capture_default_str();
     selftest->add_option_function<unsigned>(
@@ -411,8 +493,30 @@ class CommandTree {
         fmt::format("seconds until the VM is given up [{}]", selftest_.timeout.count()));
   }
 
+  void add_completion(CLI::App& app) {
+    CLI::App* completion = add_verb(
+        app, "completion", "print a script that completes command lines in a shell",
+        [this, &app](const Session& session) {
+          static const std::map<std::string, Shell> kShells = {
+              {"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
+          const auto script = completion_script(command_model(app), kShells.at(shell_), {app.get_name()});
+          fmt::print(session.out, "{}", script);
+          return ExitStatus::done;
+        });
+    completion->add_option("shell", shell_, "whose: bash, zsh or fish")
+        ->required()
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+        ->option_text("bash|zsh|fish");
+    completion->footer(
+        "For this shell: source <(ferry completion bash), the same for zsh, or in fish\n"
+        "`ferry completion fish | source`. For all: into bash-completion/completions/ferry,\n"
+        "zsh/site-functions/_ferry or fish/vendor_completions.d/ferry.fish below /usr/share.");
+  }
+
   Globals& globals_;
   Verb& verb_;
+  StatusOptions status_;
+  std::string word_;
   DoctorOptions doctor_;
   SelectionOptions selection_;
   ProfileOptions profile_;
@@ -425,7 +529,17 @@ class CommandTree {
   KataOptions kata_;
   ServingOptions serving_;
   AgentOptions agent_;
-  NamingOptions naming_;
+  std::optional<AgentOptionList> agent_list_;
+  KubevirtCrOptions permits_;
+  std::string shell_;
+};
+
+// The program as the verbs' tree; this is the one place that makes it.
+struct Program {
+  CLI::App app{"Carries the GPUs of a node into virtual machines.", "ferry"};
+  Globals globals;
+  Verb verb;
+  const CommandTree tree{app, globals, verb};
 };
 
 // The deepest verb that was understood: its help and its names are what the user needs.
@@ -440,10 +554,17 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, cha
   std::vector<std::string> known;
   for (const CLI::App* verb : at->get_subcommands([](const CLI::App*) { return true; }))
     known.push_back(verb->get_name());
-  for (const CLI::Option* option : at->get_options()) {
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  for (const CLI::App* with = at; with != nullptr; with = with->get_parent()) {
+    for (const CLI::Option* option : with->get_options())
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
   std::string meant;
+  std::string what = error.what();
+  const auto unread = at->remaining();
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && at->get_require_subcommand_min() > 0 &&
+      !unread.empty())
+    what = fmt::format("there is no {} '{}'", unread.front().starts_with("-") ? "option" : "verb",
+                       unread.front());
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
       dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     for (int i = 1; i < argc && meant.empty(); ++i) {
@@ -453,32 +574,40 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error, int argc, cha
       }
     }
   }
-  fmt::print(stderr, "ferry: {}{}\nhint: `{} --help` lists what there is\n", error.what(), meant,
-             at == &app ? "ferry"
-                        : "ferry " + (at->get_parent() == &app ? "" : at->get_parent()->get_name() + " ") +
-                              at->get_name());
+  print_to_stderr(
+      "ferry: {}{}\nhint: `{} --help` lists what there is\n", what, meant,
+      at == &app
+          ? "ferry"
+          : "ferry " + (at->get_parent() == &app ? "" : at->get_parent()->get_name() + " ") + at->get_name());
   return static_cast<int>(ExitStatus::usage);
 }
 
 // A full disk shows when the last of it is written; who reads the file must not take a part for the whole.
 bool all_was_said() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
-  fmt::print(stderr, "ferry: write standard output: {}\nhint: what the verb does to the host is done\n",
-             std::generic_category().message(errno));
+  print_to_stderr(
+      "ferry: write standard output: {}\nhint: what there is to see is not whole; a change of the host, if "
+      "one was asked for, is done\n",
+      std::generic_category().message(errno));
   return false;
 }
 
 }  // namespace
 
+CommandModel ferry_commands() {
+  const Program program;
+  return command_model(program.app);
+}
+
 int run_command_line(int argc, char** argv) {
-  CLI::App app("Carries the GPUs of a node into virtual machines.", "ferry");
-  Globals globals;
-  Verb verb;
-  const CommandTree tree(app, globals, verb);
+  Program program;
+  CLI::App& app = program.app;
+  const Globals& globals = program.globals;
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
-    return app.exit(help_or_version);
+    const int status = app.exit(help_or_version);
+    return all_was_said() ? status : static_cast<int>(ExitStatus::failed);
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error, argc, argv);
   }
@@ -490,11 +619,12 @@ int run_command_line(int argc, char** argv) {
     session.output = globals.output;
     session.dry_run = globals.dry_run;
     session.explain = globals.explain;
-    const ExitStatus status = verb(session);
+    const ExitStatus status = program.verb(session);
     return static_cast<int>(all_was_said() ? status : ExitStatus::failed);
   } catch (const std::exception& error) {
+    if (!all_was_said()) return static_cast<int>(ExitStatus::failed);
     // Nothing of ours throws for a reason that a user could mend: out of memory, or a defect.
-    fmt::print(stderr, "ferry: {}\n", error.what());
+    print_to_stderr("ferry: {}\n", error.what());
     return static_cast<int>(ExitStatus::failed);
   }
 }

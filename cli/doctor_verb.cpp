@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/check_text.h"
 #include "cli/document.h"
+#include "cli/kata_inputs.h"
 #include "cli/verbs.h"
 #include "common/counted.h"
 #include "common/suggest.h"
@@ -68,31 +70,23 @@ Result<std::set<std::string>> parse_purposes(const std::string& words) {
   }
 }
 
-Result<std::vector<Check>> checks_for_kata(const HostFs& host, const std::string& classes) {
-  if (classes.empty()) return kata_checks(host);
-  const auto file = read_class_file(classes);
+// Files that nobody would look at.
+Result<> check_usage(const DoctorOptions& options, const std::set<std::string>& purposes) {
+  if (purposes.contains(kKata)) return {};
+  if (!options.classes.empty())
+    return fail(Errc::usage, "--classes: only the checks for kata look at classes", "add --for kata");
+  if (!options.node.empty())
+    return fail(Errc::usage, "--node-file: only the checks for kata look at a Node", "add --for kata");
+  return {};
+}
+
+Result<std::vector<Check>> checks_for_kata(const HostFs& host, const DoctorOptions& options) {
+  const auto mode = confidential_mode(options.node);
+  if (!mode) return fail(Error(mode.error()));
+  if (options.classes.empty()) return kata_checks(host, {}, *mode);
+  const auto file = read_class_file(options.classes);
   if (!file) return fail(Error(file.error()));
-  return kata_checks(host, *file);
-}
-
-json to_json(const Check& check) {
-  return {{"id", check.id},
-          {"subject", check.subject},
-          {"verdict", text(check.verdict)},
-          {"found", check.found},
-          {"why", check.why},
-          {"fix", check.fix.empty() ? json(nullptr) : json(check.fix)}};
-}
-
-// A pass is one line; what is not says why it matters and what to do, each on a line of its own.
-std::string lines_of(const Check& check, std::size_t id_width) {
-  std::string out =
-      fmt::format("  {:<7}  {:<{}}  {}\n", text(check.verdict), check.id, id_width, check.found);
-  if (check.verdict == Verdict::pass) return out;
-  constexpr const char* kIndent = "           ";  // below the id
-  out += fmt::format("{}why: {}\n", kIndent, check.why);
-  if (!check.fix.empty()) out += fmt::format("{}fix: {}\n", kIndent, check.fix);
-  return out;
+  return kata_checks(host, *file, *mode);
 }
 
 // "0000:65:00.0 AD102 [GeForce RTX 4090]"
@@ -122,6 +116,7 @@ std::string text_of(const std::vector<Check>& checks, const Inventory& inventory
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   const auto purposes = parse_purposes(options.purposes);
   if (!purposes) return complain(purposes.error());
+  if (const auto asked = check_usage(options, *purposes); !asked) return complain(asked.error());
   const auto rules = offer_rules(session, options.naming);
   if (!rules) return complain(rules.error());
   const auto inventory = scan(*session.host);
@@ -133,13 +128,9 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     checks.insert(checks.end(), more.begin(), more.end());
   }
   if (purposes->contains(kKata)) {
-    const auto more = checks_for_kata(*session.host, options.classes);
+    const auto more = checks_for_kata(*session.host, options);
     if (!more) return complain(more.error());
     checks.insert(checks.end(), more->begin(), more->end());
-  } else if (!options.classes.empty()) {
-    return complain({.code = Errc::usage,
-                     .message = "--classes: only the checks for kata look at classes",
-                     .hint = "add --for kata"});
   }
   std::map<Verdict, std::size_t> counts;
   json list = json::array();

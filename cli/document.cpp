@@ -5,74 +5,28 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <yaml-cpp/yaml.h>
 
 #include "cli/shown.h"
-#include "common/config_tree.h"
 
 namespace ferry {
-namespace {
 
 using nlohmann::json;
 
-void emit(YAML::Emitter& out, const json& value) {
-  switch (value.type()) {
-    case json::value_t::object:
-      out << YAML::BeginMap;
-      for (const auto& [key, item] : value.items()) {
-        // A profile's name may be "no" or "010"; our own keys are words.
-        out << YAML::Key << (is_plain_string(key) ? YAML::Auto : YAML::DoubleQuoted) << key << YAML::Value;
-        emit(out, item);
-      }
-      out << YAML::EndMap;
-      break;
-    case json::value_t::array:
-      out << YAML::BeginSeq;
-      for (const auto& item : value) emit(out, item);
-      out << YAML::EndSeq;
-      break;
-    case json::value_t::string:
-      // Quoted always: "0000:01:00.0", "no" and "010" mean other things to some readers when they are not.
-      out << YAML::DoubleQuoted << value.get<std::string>();
-      break;
-    case json::value_t::null:
-    case json::value_t::discarded:
-      out << YAML::Null;
-      break;
-    case json::value_t::boolean:
-    case json::value_t::number_integer:
-    case json::value_t::number_unsigned:
-    case json::value_t::number_float:
-    case json::value_t::binary:
-      out << value.dump();
-      break;
-  }
+std::string printed(const Session& session, const Shown& shown) {
+  return printed(session, shown.document, shown.text);
 }
-
-}  // namespace
 
 ExitStatus print(const Session& session, const Shown& shown) {
   print(session, shown.document, shown.text);
   return shown.status;
 }
 
+std::string printed(const Session& session, const json& document, const std::string& text) {
+  return printed(session.output, document, text);
+}
+
 void print(const Session& session, const json& document, const std::string& text) {
-  std::string out;
-  switch (session.output) {
-    case OutputFormat::table:
-      out = text;
-      break;
-    case OutputFormat::json:
-      // Names of processes are bytes of their own choosing.
-      out = document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
-      break;
-    case OutputFormat::yaml: {
-      YAML::Emitter emitter;
-      emit(emitter, document);
-      out = std::string(emitter.c_str()) + "\n";
-      break;
-    }
-  }
+  const std::string out = printed(session, document, text);
   static_cast<void>(std::fwrite(out.data(), 1, out.size(), session.out));
 }
 

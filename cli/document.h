@@ -15,6 +15,9 @@
 
 namespace ferry {
 
+/// The form that the session asks for: `document` as JSON or YAML, or `text`.
+std::string printed(const Session& session, const nlohmann::json& document, const std::string& text);
+
 /// Prints to the session's out: `document` when JSON or YAML is asked for, else `text`.
 void print(const Session& session, const nlohmann::json& document, const std::string& text);
 

@@ -1,22 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <memory>
+
 #include <fmt/format.h>
 
+#include "cli/kata_inputs.h"
 #include "cli/policy_inputs.h"
 #include "cli/verbs.h"
+#include "common/standard_streams.h"
 #include "common/stop_on_signal.h"
 #include "host/node_loop.h"
+#include "host/own_scope.h"
 #include "host/wanted_file.h"
+#include "kata-manager/cri_client.h"
+#include "kata-manager/kata_keeper.h"
+#include "kata-manager/ready_handlers.h"
+#include "kata-manager/ready_watch.h"
 
 namespace ferry {
 namespace {
 
+/// Has the host's Kata runtimes be what a file says, where that is asked for, and says which are ready.
+class KataBeside {
+ public:
+  KataBeside(const Session& session, EventLoop& loop, const std::filesystem::path& socket, bool obeys)
+      : asked_(*session.host, socket),
+        keeper_(uses_of(session, socket, obeys), {}),
+        watch_(loop, *session.host, keeper_, socket, obeys, {}) {}
+
+ private:
+  KataKeeper::Uses uses_of(const Session& session, const std::filesystem::path& socket, bool obeys) {
+    KataKeeper::Uses out{.host = session.host.get(), .writer = session.writer.get(), .asked = &asked_};
+    if (!obeys) return out;
+    KataOptions options;
+    options.socket = socket;
+    out.runtime_for = [&session, options](const ClassFile& file) {
+      return kata_runtime(session, options, &file);
+    };
+    out.devices = [&session, options] { return kata_devices(session, options); };
+    return out;
+  }
+
+  CriClient asked_;
+  KataKeeper keeper_;
+  ReadyWatch watch_;
+};
+
+/// Without a socket nobody says what is ready.
+std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const KeepingOptions& keeping) {
+  if (!keeping.cri_socket.empty())
+    return std::make_shared<KataBeside>(session, loop, keeping.cri_socket, keeping.kata);
+  if (auto removed = session.host->remove_file(kReadyHandlersFile); !removed) complain(removed.error());
+  return nullptr;
+}
+
 ExitStatus preview_wanted(const Session& session, const std::filesystem::path& file) {
   const auto wanted = read_wanted(*session.host, file);
   if (!wanted) return complain(wanted.error());
-  if (*wanted) return apply_preview(session, (*wanted)->policy);
-  fmt::print(stderr, "ferry: there is no /{}: nothing is wanted, and nothing would be changed\n",
-             file.string());
+  if (const auto& there = *wanted) return apply_preview(session, there->policy);
+  print_to_stderr("ferry: there is no /{}: nothing is wanted, and nothing would be changed\n", file.string());
   return ExitStatus::done;
+}
+
+ExitStatus keep(const Session& session, const NodeLoopOptions& options) {
+  const StopOnSignal stop;
+  const auto ended = run_node_loop(
+      *session.host, node_probes(session),
+      [&session](const NodeProbes& uses) { return node_host(session, uses); }, options, stop.token());
+  if (!ended) return complain(ended.error());
+  return *ended;
 }
 
 }  // namespace
@@ -26,14 +78,15 @@ ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
   options.once = keeping.once;
   options.files.wanted_file = keeping.wanted.relative_path();
   options.files.state_file = keeping.state.relative_path();
+  if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
   if (session.dry_run) return preview_wanted(session, options.files.wanted_file);
   if (auto root = require_root(session); !root) return complain(root.error());
-  const StopOnSignal stop;
-  const auto ended = run_node_loop(
-      *session.host, *session.probe, [&session](UseProbe& uses) { return node_host(session, uses); }, options,
-      stop.token());
-  if (!ended) return complain(ended.error());
-  return *ended;
+  if (!keeping.own_scope) return keep(session, options);
+  const int ended = in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, options)); });
+  if (ended >= 0) return static_cast<ExitStatus>(ended);
+  return complain({.code = make_error_code(Errc::failed),
+                   .message = "hostd: no process could be made",
+                   .hint = "see how many this host and its control groups permit"});
 }
 
 }  // namespace ferry

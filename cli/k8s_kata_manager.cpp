@@ -11,6 +11,7 @@
 
 #include "cli/replaced_parse.h"
 #include "cli/verbs.h"
+#include "common/standard_streams.h"
 #include "common/version.h"
 #include "kata-manager/artifacts.h"
 #include "kata-manager/class_file.h"
@@ -65,6 +66,9 @@ class KataManager {
     app.add_option("--load-kernel-modules", load_modules_, "load vhost_vsock and vhost_net")
         ->envname("LOAD_KERNEL_MODULES")
         ->capture_default_str();
+    app.add_option("--pull-secrets", options_.pull_secrets,
+                   "folder with the Secrets that the file names, DIR/NAME/.dockerconfigjson")
+        ->envname("PULL_SECRETS");
     app.add_option("--cdi-enabled", cdi_, "taken, not used: `ferry plugin --mode kata` keeps these files")
         ->envname("CDI_ENABLED");
     app.add_option("-n,--namespace", namespace_, "taken, not used")->envname("POD_NAMESPACE");
@@ -85,7 +89,7 @@ class KataManager {
     // Taken only now: by its process ID in there the operator's probe tells that this is ready.
     const auto lock = lock_artifacts(*session.host, classes->artifacts_dir.relative_path());
     if (!lock) return failed(lock.error());
-    fmt::print(stderr, "k8s-kata-manager: the runtimes are installed, and stay when this ends\n");
+    print_to_stderr("k8s-kata-manager: the runtimes are installed, and stay when this ends\n");
     end.wait();
     return 0;
   }
@@ -113,7 +117,7 @@ class KataManager {
   /// The operator says containerd for k3s and its like too.
   static bool serves_one_of_its_kind(const HostFs& host) {
     const auto found = find_runtime(host, {});
-    return found && found->kind == RuntimeKind::containerd;
+    return found && found->kind != RuntimeKind::crio;
   }
 
   /// Absent: what is found on the host. The GPU operator names places inside its own container, which say
@@ -122,8 +126,8 @@ class KataManager {
                                                       const std::string& usual) {
     if (given.empty() || given == usual) return std::nullopt;
     if (!given.starts_with("/runtime/")) return given;
-    fmt::print(stderr, "note: {} {} is inside a container: what serves the kubelet here is looked for\n",
-               flag, given);
+    print_to_stderr("note: {} {} is inside a container: what serves the kubelet here is looked for\n", flag,
+                    given);
     return std::nullopt;
   }
 

@@ -39,18 +39,18 @@ json to_json(const RuntimeAtHand& runtime) {
   json out = {{"name", runtime.place.name},
               {"configuration", runtime.place.configuration.string()},
               {"socket", runtime.place.socket.string()}};
-  if (runtime.place.kind == RuntimeKind::containerd) out["version"] = runtime.release.text();
+  if (runtime.place.kind != RuntimeKind::crio) out["version"] = runtime.release.text();
   return out;
 }
 
-std::vector<FileChange> all_files(const KataReport& report) {
+std::vector<FileChange> all_files(const KataChange& report) {
   std::vector<FileChange> out = report.setup.files;
   out.insert(out.end(), report.plan.changes.begin(), report.plan.changes.end());
   return out;
 }
 
 /// Why a file is written.
-std::string reason_of(const KataReport& report, const FileChange& change) {
+std::string reason_of(const KataChange& report, const FileChange& change) {
   const bool is_katas =
       std::ranges::find(report.setup.files, change.path, &FileChange::path) != report.setup.files.end();
   if (is_katas && !change.after) return "its class is none any more";
@@ -61,7 +61,7 @@ std::string reason_of(const KataReport& report, const FileChange& change) {
   return "of the places that would do the first in which the runtimes count and nothing else changes";
 }
 
-std::vector<std::string> all_notes(const KataReport& report) {
+std::vector<std::string> all_notes(const KataChange& report) {
   std::vector<std::string> out = report.runtime.notes;
   out.insert(out.end(), report.setup.notes.begin(), report.setup.notes.end());
   out.insert(out.end(), report.plan.notes.begin(), report.plan.notes.end());
@@ -74,13 +74,13 @@ std::string short_digest(const Artifact& artifact) {
   return artifact.digest.empty() ? artifact.url : artifact.digest.substr(0, kEnough);
 }
 
-std::string ending(const KataReport& report) {
+std::string ending(const KataChange& report) {
   if (!report.outcome) {
     if (report.plan.changes.empty()) return "the container runtime's files are so already\n";
     return report.control.empty() ? "nobody would make the container runtime read them\n"
                                   : "then: " + report.control + "\n";
   }
-  const ChangeOutcome& outcome = *report.outcome;
+  const RuntimeOutcome& outcome = *report.outcome;
   if (outcome.unproven) return fmt::format("{}: {}\n", report.runtime.text(), *outcome.unproven);
   if (!outcome.written && !outcome.acted && report.setup.files.empty())
     return "nothing to do: all of it is so already\n";
@@ -91,7 +91,7 @@ std::string ending(const KataReport& report) {
 
 }  // namespace
 
-Shown show(const Session& session, const KataReport& report) {
+Shown show(const Session& session, const KataChange& report) {
   Shown out;
   out.document = {
       {"runtime", to_json(report.runtime)}, {"classes", json::array()},          {"files", json::array()},
@@ -139,10 +139,15 @@ Shown show(const Session& session, const KataReport& report) {
 }
 
 Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>& placed,
-                  const Result<RuntimeState>& state, const Result<std::vector<RunningPod>>& pods) {
+                  const Result<RuntimeState>& state, const Result<std::vector<RunningPod>>& pods,
+                  const ConfidentialMode& mode) {
   Shown out;
   out.document = {{"runtime", to_json(runtime)}, {"running", state.has_value()}, {"handlers", json::array()}};
+  out.document["confidential_mode"] = {
+      {"state", text(mode.state)},
+      {"asked_for", mode.asked_for.empty() ? json(nullptr) : json(mode.asked_for)}};
   out.text = fmt::format("{}, {}\n", runtime.text(), runtime.place.configuration.string());
+  out.text += fmt::format("confidential computing of the GPUs: {}\n", mode.text());
   if (!state) {
     out.document["problem"] = state.error().message;
     out.text += fmt::format("it cannot be asked: {}\n", state.error().message);

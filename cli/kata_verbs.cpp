@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <functional>
 #include <map>
 #include <thread>
 #include <utility>
@@ -15,13 +13,15 @@
 #include "cli/kata_report.h"
 #include "cli/shown.h"
 #include "cli/verbs.h"
-#include "kata-manager/kata_setup.h"
+#include "common/standard_streams.h"
+#include "kata-manager/kata_collect.h"
+#include "kata-manager/kata_install.h"
+#include "kata-manager/known_artifacts.h"
 #include "kata-manager/runtime_class.h"
 
 namespace ferry {
 namespace {
 
-constexpr std::array kModules = {"vhost_vsock", "vhost_net"};
 // A pod's end is told by nobody whom we listen to: asked for while somebody waits for it.
 constexpr std::chrono::seconds kBetweenLooks{1};
 
@@ -29,29 +29,15 @@ ChangeContext change_context(const Session& session, const KataRuntime& runtime)
   return {.host = session.host.get(),
           .runtime = runtime.asked.get(),
           .control = runtime.control.get(),
-          .told = [](const std::string& what) { fmt::print(stderr, "{}\n", what); }};
-}
-
-/// That it cannot be restarted matters where it runs, and something is to be read.
-Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan) {
-  if (!runtime.no_control || plan.changes.empty()) return {};
-  if (!runtime.asked->state()) return {};
-  return fail(*runtime.no_control);
+          .told = [](const std::string& what) { print_to_stderr("{}\n", what); }};
 }
 
 Result<> load_modules(const Session& session, const KataOptions& options, const ClassFile& file) {
   if (options.no_modules || !file.load_modules) return {};
-  for (const char* module : kModules) {
-    if (auto r = session.writer->load_module(module); !r) {
-      Error error = std::move(r).error().during(fmt::format("load module {}", module));
-      if (error.hint.empty())
-        error.hint =
-            "Kata's VMs need it: install the kernel's modules; or --no-modules, if this root is no running "
-            "host's";
-      return fail(std::move(error));
-    }
-  }
-  return {};
+  return load_kata_modules(
+      *session.writer,
+      "Kata's VMs need it: install the kernel's modules; or --no-modules, if this root is no "
+      "running host's");
 }
 
 /// Waits, if it is wished, until no pod runs with one of these.
@@ -62,35 +48,9 @@ void wait_for_pods(const KataOptions& options, ContainerRuntime& runtime,
   while (std::chrono::steady_clock::now() < end) {
     const auto pods = pods_with(runtime, handlers);
     if (!pods || pods->empty()) return;
-    if (!std::exchange(told, true)) fmt::print(stderr, "waiting for {} to end\n", text(pods->front()));
+    if (!std::exchange(told, true)) print_to_stderr("waiting for {} to end\n", text(pods->front()));
     std::this_thread::sleep_for(kBetweenLooks);
   }
-}
-
-using ArtifactOf = std::function<Result<std::optional<Artifact>>(const KataClass&)>;
-
-Result<KataReport> plan_install(const Session& session, const ClassFile& file, const KataDevices& devices,
-                                const RuntimeAtHand& runtime, const ArtifactOf& artifact_of) {
-  auto setup = set_up(*session.host, file, devices, artifact_of);
-  if (!setup) return fail(std::move(setup).error());
-  auto plan = plan_runtime(*session.host, runtime, setup->handlers);
-  if (!plan) return fail(std::move(plan).error());
-  return KataReport{.runtime = runtime, .setup = std::move(*setup), .plan = std::move(*plan)};
-}
-
-RuntimeChange change_of(const KataReport& report) {
-  return {.files = report.plan.changes, .handlers = report.setup.handlers, .leaving = report.plan.leaving};
-}
-
-/// Whether what leaves may still be asked for: the daemon runs, and has not read its files. What these
-/// runtimes are made of stays then, and goes with the next run.
-bool still_known(KataRuntime& runtime, KataReport& report) {
-  if (!report.outcome || !report.outcome->unproven || report.setup.gone.empty() || !runtime.asked->state())
-    return false;
-  if (report.outcome->acted) return false;  // one that never says what it knows
-  report.plan.notes.emplace_back(
-      "Kata's files of what leaves stay until the container runtime has read its own; say this again then");
-  return true;
 }
 
 // A file that was cut off to nothing asks for nothing, and would take every runtime away.
@@ -103,7 +63,33 @@ Result<ClassFile> read_some_classes(const KataOptions& options) {
   return file;
 }
 
-Result<KataReport> install(const Session& session, const KataOptions& options) {
+bool is_refused(const KataChange& report, const KataClass& kata) {
+  const auto& refused = report.setup.refused;
+  return std::ranges::find(refused, kata.name, &RefusedClass::name) != refused.end();
+}
+
+/// Whether the credentials of all that would be fetched are there.
+Result<> check_credentials(const Session& session, const KataOptions& options, const ClassFile& file,
+                           const KataChange& planned) {
+  for (const KataClass& kata : file.classes) {
+    if (is_refused(planned, kata)) continue;
+    if (auto r = credentials_of(session, options, file, kata); !r) return fail(std::move(r).error());
+  }
+  return {};
+}
+
+/// Makes room before a fetch. What cannot be removed now is there the next time.
+void collect(const Session& session, const ClassFile& file, KataRuntime& runtime) {
+  for (const KataClass& kata : file.classes) {
+    const auto gone = collect_unused(*session.host, *runtime.asked, file.artifacts_dir, kata);
+    if (!gone) print_to_stderr("note: {}: {}\n", kata.name, gone.error().message);
+    if (!gone) continue;
+    for (const auto& folder : *gone)
+      print_to_stderr("removed {}: no pod runs with {}\n", folder.string(), kata.name);
+  }
+}
+
+Result<KataChange> install(const Session& session, const KataOptions& options) {
   if (!session.dry_run) {
     if (auto r = require_root(session); !r) return fail(std::move(r).error());
   }
@@ -111,25 +97,27 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
   if (!file) return fail(Error(file.error()));
   auto runtime = kata_runtime(session, options, &*file);
   if (!runtime) return fail(std::move(runtime).error());
-  const auto devices = kata_devices(session);
+  const auto devices = kata_devices(session, options);
   if (!devices) return fail(Error(devices.error()));
-  const auto known = [&](const KataClass& kata) { return known_artifact(session, *file, kata); };
+  const auto known = [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); };
   std::map<std::string, Artifact> fetched;
   if (!session.dry_run) {
     // What is refused is refused before anything is fetched, and what is fetched before the host is locked: a
     // registry may take its time.
-    auto planned = plan_install(session, *file, *devices, runtime->at_hand, known);
+    auto planned = plan_kata(*session.host, *file, *devices, runtime->at_hand, known);
     if (!planned) return fail(std::move(planned).error());
+    if (auto r = check_credentials(session, options, *file, *planned); !r) return fail(std::move(r).error());
     if (auto r = check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());
     if (auto r = may_carry_out(change_context(session, *runtime), change_of(*planned)); !r)
       return fail(std::move(r).error());
-    if (auto r = remember_artifacts_dir(session, file->artifacts_dir); !r) return fail(std::move(r).error());
+    if (auto r = remember_artifacts_dir(*session.host, file->artifacts_dir); !r)
+      return fail(std::move(r).error());
+    collect(session, *file, *runtime);
     for (const KataClass& kata : file->classes) {
-      const auto& refused = planned->setup.refused;
-      if (std::ranges::find(refused, kata.name, &RefusedClass::name) != refused.end()) continue;
+      if (is_refused(*planned, kata)) continue;
       auto artifact = fetch_class(session, options, *file, kata);
       if (!artifact) return fail(std::move(artifact).error());
-      for (const std::string& note : artifact->notes) fmt::print(stderr, "note: {}: {}\n", kata.name, note);
+      for (const std::string& note : artifact->notes) print_to_stderr("note: {}: {}\n", kata.name, note);
       fetched.insert_or_assign(kata.name, std::move(*artifact));
     }
   }
@@ -142,31 +130,20 @@ Result<KataReport> install(const Session& session, const KataOptions& options) {
   const auto here = [&](const KataClass& kata) -> Result<std::optional<Artifact>> {
     return std::optional(fetched.at(kata.name));
   };
-  auto planned = plan_install(session, *file, *devices, runtime->at_hand,
-                              session.dry_run ? ArtifactOf(known) : ArtifactOf(here));
+  auto planned = plan_kata(*session.host, *file, *devices, runtime->at_hand,
+                           session.dry_run ? ArtifactOf(known) : ArtifactOf(here));
   if (!planned) return planned;
-  KataReport report = std::move(*planned);
+  KataChange report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
-  if (session.dry_run) return report;
-  if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
-  // Kata's own files first: a handler that is known must work. Those of classes that leave go last.
-  std::vector<FileChange> first;
-  std::vector<FileChange> last;
-  for (const FileChange& change : report.setup.files) (change.after ? first : last).push_back(change);
-  if (auto r = write_kata_files(*session.host, first); !r) return fail(std::move(r).error());
-  ChangeContext context = change_context(session, *runtime);
-  context.contradiction = witness_of(*session.writer, report.runtime, report.plan, report.setup.handlers);
-  if (!context.contradiction && report.runtime.place.kind == RuntimeKind::containerd)
-    report.plan.notes.emplace_back("containerd's own program could not be asked what it makes of its files");
-  auto outcome = carry_out(context, change_of(report));
-  if (!outcome) return fail(std::move(outcome).error());
-  report.outcome = std::move(*outcome);
-  if (still_known(*runtime, report)) return report;
-  if (auto r = write_kata_files(*session.host, last); !r) return fail(std::move(r).error());
-  for (const std::string& name : report.setup.gone) {
-    if (auto r = remove_artifact(*session.host, file->artifacts_dir, name); !r)
-      return fail(std::move(r).error());
+  if (session.dry_run) {
+    if (auto r = check_credentials(session, options, *file, report); !r) return fail(std::move(r).error());
+    return report;
   }
+  if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
+  if (auto r =
+          carry_out_kata(change_context(session, *runtime), *session.writer, report, file->artifacts_dir);
+      !r)
+    return fail(std::move(r).error());
   return report;
 }
 
@@ -184,7 +161,7 @@ Result<std::optional<ClassFile>> read_classes_if_named(const KataOptions& option
   return std::optional(std::move(*file));
 }
 
-Result<KataReport> uninstall(const Session& session, const KataOptions& options) {
+Result<KataChange> uninstall(const Session& session, const KataOptions& options) {
   if (!session.dry_run) {
     if (auto r = require_root(session); !r) return fail(std::move(r).error());
   }
@@ -215,39 +192,27 @@ Result<KataReport> uninstall(const Session& session, const KataOptions& options)
     if (!taken) return fail(std::move(taken).error());
     lock.emplace(std::move(*taken));
   }
-  auto plan = plan_runtime(*session.host, runtime->at_hand, {});
-  if (!plan) return fail(std::move(plan).error());
-  KataReport report{.runtime = runtime->at_hand, .setup = {}, .plan = std::move(*plan)};
-  for (const std::string& name : *classes) {
-    auto removal = removal_of(*session.host, name);
-    if (!removal) return fail(std::move(removal).error());
-    std::ranges::move(*removal, std::back_inserter(report.setup.files));
-  }
-  report.setup.gone = *classes;
+  auto planned = plan_no_kata(*session.host, runtime->at_hand);
+  if (!planned) return planned;
+  KataChange report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
   if (session.dry_run) return report;
   if (auto r = check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
-  ChangeContext context = change_context(session, *runtime);
-  context.contradiction = witness_of(*session.writer, report.runtime, report.plan, {});
-  auto outcome = carry_out(context, change_of(report));
-  if (!outcome) return fail(std::move(outcome).error());
-  report.outcome = std::move(*outcome);
-  if (still_known(*runtime, report)) return report;
-  if (auto r = write_kata_files(*session.host, report.setup.files); !r) return fail(std::move(r).error());
-  if (options.keep_artifacts) return report;
-  const auto artifacts_dir = file ? Result<std::optional<std::filesystem::path>>(file->artifacts_dir)
-                                  : remembered_artifacts_dir(session);
-  if (!artifacts_dir) return fail(Error(artifacts_dir.error()));
-  const auto& folder = *artifacts_dir;
-  if (!folder) return report;
-  for (const std::string& name : *classes) {
-    if (auto r = remove_artifact(*session.host, *folder, name); !r) return fail(std::move(r).error());
+  std::optional<std::filesystem::path> artifacts_dir;
+  if (!options.keep_artifacts) {
+    auto folder = file ? Result<std::optional<std::filesystem::path>>(file->artifacts_dir)
+                       : remembered_artifacts_dir(*session.host);
+    if (!folder) return fail(std::move(folder).error());
+    artifacts_dir = std::move(*folder);
   }
-  if (auto r = forget_artifacts_dir(session); !r) return fail(std::move(r).error());
+  const auto done = carry_out_kata(change_context(session, *runtime), *session.writer, report, artifacts_dir);
+  if (!done) return fail(Error(done.error()));
+  if (!*done || !artifacts_dir) return report;
+  if (auto r = forget_artifacts_dir(*session.host); !r) return fail(std::move(r).error());
   return report;
 }
 
-ExitStatus tell(const Session& session, const Result<KataReport>& report) {
+ExitStatus tell(const Session& session, const Result<KataChange>& report) {
   if (!report) return complain(report.error());
   return print(session, show(session, *report));
 }
@@ -270,9 +235,11 @@ ExitStatus kata_status_verb(const Session& session, const KataOptions& options) 
   if (!runtime) return complain(runtime.error());
   auto placed = placed_runtimes(*session.host, runtime->at_hand);
   if (!placed) return complain(placed.error());
+  const auto mode = confidential_mode(options.node);
+  if (!mode) return complain(mode.error());
   const auto state = runtime->asked->state();
   const auto pods = runtime->asked->pods();
-  return print(session, show_status(runtime->at_hand, *placed, state, pods));
+  return print(session, show_status(runtime->at_hand, *placed, state, pods, *mode));
 }
 
 ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) {
@@ -280,10 +247,10 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   if (!file) return complain(file.error());
   auto runtime = kata_runtime(session, options, &*file);
   if (!runtime) return complain(runtime.error());
-  const auto devices = kata_devices(session);
+  const auto devices = kata_devices(session, options);
   if (!devices) return complain(devices.error());
   auto setup = set_up(*session.host, *file, *devices,
-                      [&](const KataClass& kata) { return known_artifact(session, *file, kata); });
+                      [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); });
   if (!setup) return complain(setup.error());
   auto plan = plan_runtime(*session.host, runtime->at_hand, setup->handlers);
   if (!plan) return complain(plan.error());

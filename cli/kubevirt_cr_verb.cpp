@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
+#include <string>
+#include <vector>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/agent_program.h"
 #include "cli/document.h"
 #include "cli/verbs.h"
+#include "common/standard_streams.h"
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "kubevirt-plugin/scanner.h"
 #include "vgpu-dm/type_table.h"
@@ -34,23 +40,53 @@ json object_of(const PermittedHostDevices& devices) {
           {"spec", {{"configuration", {{"permittedHostDevices", permitted}}}}}};
 }
 
+std::optional<Error> misuse(const Session& session, const KubevirtCrOptions& options) {
+  const auto wrong = [](const char* message, const char* hint) {
+    return Error{.code = make_error_code(Errc::usage), .message = message, .hint = hint};
+  };
+  if (session.dry_run && !options.apply)
+    return wrong("kubevirt-cr: only --apply writes", "leave --dry-run out, or add --apply");
+  const bool of_server = !options.kubeconfig.empty() || !options.context.empty();
+  if (of_server && !options.apply && !options.check)
+    return wrong("kubevirt-cr: without --check or --apply no API server is asked",
+                 "add one of them, or leave --kubeconfig and --context out");
+  return std::nullopt;
+}
+
+std::vector<std::string> words_for_the_program(const Session& session, const KubevirtCrOptions& options) {
+  std::vector<std::string> out = {"kubevirt-cr", options.apply ? "--apply" : "--check"};
+  if (session.dry_run) out.emplace_back("--dry-run");
+  // What it prints as JSON is YAML, too.
+  if (session.output != OutputFormat::table) out.emplace_back("--json");
+  if (!options.kubeconfig.empty()) out.insert(out.end(), {"--kubeconfig", options.kubeconfig});
+  if (!options.context.empty()) out.insert(out.end(), {"--context", options.context});
+  return out;
+}
+
 }  // namespace
 
-ExitStatus kubevirt_cr_verb(const Session& session, const NamingOptions& naming) {
-  const auto rules = offer_rules(session, naming);
+ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options) {
+  if (const auto wrong = misuse(session, options)) return complain(*wrong);
+  const auto rules = offer_rules(session, options.naming);
   if (!rules) return complain(rules.error());
   const auto offer = Scanner(*session.host, *rules, scan_known_vgpus).scan();
   if (!offer) return complain(offer.error());
   for (const auto& device : offer->not_offered)
-    fmt::print(stderr, "{} is left out: {}\n", device.id, device.reason);
+    print_to_stderr("{} is left out: {}\n", device.id, device.reason);
   const auto devices = permitted_host_devices(*session.host, *offer);
   if (!devices) return complain(devices.error());
+  if (options.check || options.apply) {
+    return complain(
+        become_agent_program(words_for_the_program(session, options), object_of(*devices).dump()));
+  }
   print(session, object_of(*devices), kubevirt_resource(*devices));
   fmt::print(
       stderr,
       "This is one node's part: the lists of all nodes belong into the one object of the cluster.\n"
-      "Add the entries to the lists that are there; `kubectl apply` or a merge patch of this alone would\n"
-      "replace them, and take away what other nodes, or others than ferry, have in them.\n"
+      "`ferry kubevirt-cr --apply` adds the entries to the lists that are there; `kubectl apply` or a merge\n"
+      "patch of this alone would replace them, and take away what other nodes, or others than ferry, have "
+      "in\n"
+      "them.\n"
       "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
   return ExitStatus::done;
 }

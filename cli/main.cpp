@@ -4,6 +4,7 @@
 #include "cli/command_line.h"
 #include "cli/replaced_programs.h"
 #include "common/host_writer.h"
+#include "common/standard_streams.h"
 #include "mdev/called_gpu_management.h"
 
 int main(int argc, char** argv) {
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
         {{.name = ferry::kGpuLibrary, .answer = ferry::answer_nvml_call}}};
     return ferry::host_act_main(argc, argv, kLibraries);
   }
+  ferry::guard_standard_streams();
   if (argc > 0) {
     if (const auto status = ferry::run_replaced_program(argv[0], argc, argv)) return *status;
   }

@@ -16,6 +16,7 @@ struct NamingOptions {
   std::string name_template = "{name}";
   std::string vgpu_name_template = "{name}";
   bool companions = false;
+  bool companion_places = false;  ///< not both
 };
 
 /// What KubeVirt is offered by these names. Errc::usage: an alias that is none.

@@ -29,6 +29,13 @@ Result<OfferRules> rules_of(const Session& session, const ServingOptions& servin
   return rules;
 }
 
+// As Kubernetes' downward API says it. Empty: we are in no pod.
+std::string own_pod() {
+  const std::string name = environment_or("POD_NAME", {});
+  const std::string name_space = environment_or("POD_NAMESPACE", {});
+  return name.empty() || name_space.empty() ? std::string() : name_space + "/" + name;
+}
+
 // The kubelet's own places for the two ways in which it comes to know plugins.
 std::filesystem::path directory_of(const ServingOptions& serving) {
   if (serving.kubelet_directory) return *serving.kubelet_directory;
@@ -46,6 +53,8 @@ ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
   options.plugin_watcher = serving.plugin_watcher;
   options.rules = std::move(*rules);
   options.cdi_names = serving.cdi_names;
+  options.holders.names = serving.name_pods;
+  options.holders.own_pod = own_pod();
   options.vgpu_placement = serving.vgpu_placement == "spread" ? VgpuPlacement::spread : VgpuPlacement::pack;
   options.read_vgpus = scan_known_vgpus;
   if (auto served = run_plugin(*session.host, options, stop.token()); !served)

@@ -26,13 +26,17 @@ ModelNames model_names(const Session& session) {
   };
 }
 
-Result<NodeHost> node_host(const Session& session, UseProbe& uses) {
-  auto vgpus = vgpu_host(session, uses);
+NodeProbes node_probes(const Session& session) {
+  return {.moves = *session.probe, .vgpus = *session.vgpu_probe};
+}
+
+Result<NodeHost> node_host(const Session& session, const NodeProbes& uses) {
+  auto vgpus = vgpu_host(session, uses.vgpus);
   if (!vgpus) return fail(std::move(vgpus).error());
   NodeHost host{.moves = move_context(session, session.rules),
                 .vgpus = std::move(*vgpus),
                 .models = model_names(session)};
-  host.moves.probe = &uses;
+  host.moves.probe = &uses.moves;
   return host;
 }
 

@@ -15,7 +15,10 @@ Result<Policy> chosen_policy(const ProfileOptions& options);
 /// The names of this host's models, as `status` shows them. `session` must outlive it.
 ModelNames model_names(const Session& session);
 
-/// The host, where `uses` is asked who holds what. Errors: the host has no identity to make UUIDs from.
-Result<NodeHost> node_host(const Session& session, UseProbe& uses);
+/// The session's own.
+NodeProbes node_probes(const Session& session);
+
+/// The host, where these are asked who holds what. Errors: the host has no identity to make UUIDs from.
+Result<NodeHost> node_host(const Session& session, const NodeProbes& uses);
 
 }  // namespace ferry

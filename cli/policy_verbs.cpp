@@ -11,11 +11,14 @@
 #include "cli/verbs.h"
 #include "cli/vgpu_report.h"
 #include "common/config_tree.h"
+#include "common/standard_streams.h"
+#include "policy/idle_items.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_export.h"
 #include "policy/policy_text.h"
 #include "policy/policy_verdict.h"
 #include "policy/policy_yaml.h"
+#include "vgpu-dm/label_name.h"
 #include "vgpu-dm/type_table.h"
 
 namespace ferry {
@@ -94,17 +97,19 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   if (!policy) return complain(policy.error());
   const auto node = read_node(session);
   if (!node) return complain(node.error());
+  const ModelNames models = model_names(session);
+  const auto idle = items_without_gpu(*policy, node->vgpus, models);
+  warn_of_idle(idle);
   std::string out;
   json gpus = json::array();
   bool agrees = true;
-  for (const NodeVerdict& verdict :
-       judge_policy(*policy, node->inventory, node->vgpus, model_names(session))) {
+  for (const NodeVerdict& verdict : judge_policy(*policy, node->inventory, node->vgpus, models)) {
     agrees = agrees && verdict.agrees();
     out += line_of(verdict);
     gpus.push_back(to_json(verdict));
   }
   out += fmt::format("policy {}: {}\n", policy->name, agrees ? "the host agrees" : "the host differs");
-  print(session, {{"policy", policy->name}, {"agrees", agrees}, {"gpus", gpus}}, out);
+  print(session, {{"policy", policy->name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", idle}}, out);
   return agrees ? ExitStatus::done : ExitStatus::differs;
 }
 
@@ -117,7 +122,7 @@ ExitStatus export_verb(const Session& session, const std::string& name) {
   }
   auto exported = export_policy(node->inventory, node->vgpus, name, managed);
   if (!exported) return complain(exported.error());
-  fmt::print(stderr, "{}", note_lines(exported->notes, ""));
+  print_to_stderr("{}", note_lines(exported->notes, ""));
   PolicyFile file;
   file.policies.push_back(std::move(exported->policy));
   return print_policies(session, file);
@@ -130,6 +135,10 @@ ExitStatus convert_verb(const Session& session, const ProfileOptions& options) {
     auto policy = select_policy(*file, options.name);
     if (!policy) return complain(policy.error());
     file->policies = {std::move(*policy)};
+  }
+  for (const Policy& policy : file->policies) {
+    if (!can_be_label(policy.name))
+      print_to_stderr("warning: {}\n", label_warning(policy.place, policy.name));
   }
   return print_policies(session, *file);
 }

@@ -11,10 +11,12 @@
 #include <fmt/format.h>
 
 #include "cli/k8s_kata_manager.h"
+#include "cli/nvidia_k8s_vgpu_dm.h"
 #include "cli/nvidia_vgpu_dm.h"
 #include "cli/replaced_parse.h"
 #include "cli/verbs.h"
 #include "common/log.h"
+#include "common/standard_streams.h"
 #include "common/version.h"
 
 namespace ferry {
@@ -85,8 +87,8 @@ int driver_manager(int argc, char** argv) {
         command);
     return 0;
   }
-  fmt::print(stderr, "driver-manager: there is no command '{}'\nhint: uninstall_driver, preflight_check\n",
-             command);
+  print_to_stderr("driver-manager: there is no command '{}'\nhint: uninstall_driver, preflight_check\n",
+                  command);
   return kReplacedFailed;
 }
 
@@ -94,9 +96,8 @@ int driver_manager(int argc, char** argv) {
 
 std::optional<int> run_replaced_program(std::string_view name, int argc, char** argv) {
   static const std::map<std::string, int (*)(int, char**)> kPrograms = {
-      {"vfio-manage", vfio_manage},
-      {"driver-manager", driver_manager},
-      {"nvidia-vgpu-dm", nvidia_vgpu_dm},
+      {"vfio-manage", vfio_manage},           {"driver-manager", driver_manager},
+      {"nvidia-vgpu-dm", nvidia_vgpu_dm},     {"nvidia-k8s-vgpu-dm", nvidia_k8s_vgpu_dm},
       {"k8s-kata-manager", k8s_kata_manager},
   };
   const auto found = kPrograms.find(std::filesystem::path(name).filename().string());

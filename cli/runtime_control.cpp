@@ -78,6 +78,17 @@ class CommandRun final : public RuntimeControl {
   HostCommand command_;
 };
 
+class LeftToAnother final : public RuntimeControl {
+ public:
+  explicit LeftToAnother(std::string program) : program_(std::move(program)) {}
+  std::string text() const override { return fmt::format("wait until {} has had it read", program_); }
+  std::optional<std::string> harm() const override { return std::nullopt; }
+  Result<> act() override { return {}; }
+
+ private:
+  std::string program_;
+};
+
 }  // namespace
 
 std::unique_ptr<RuntimeControl> restart_of_unit(const HostFs& host, HostWriter& writer, std::string unit) {
@@ -90,6 +101,10 @@ std::unique_ptr<RuntimeControl> reload_of_unit(const HostFs& host, std::string u
 
 std::unique_ptr<RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words) {
   return std::make_unique<CommandRun>(writer, std::move(words));
+}
+
+std::unique_ptr<RuntimeControl> left_to(std::string program) {
+  return std::make_unique<LeftToAnother>(std::move(program));
 }
 
 }  // namespace ferry

@@ -24,4 +24,7 @@ std::unique_ptr<RuntimeControl> reload_of_unit(const HostFs& host, std::string u
 /// Runs a program of the host, with its arguments. What it does to pods is the administrator's to know.
 std::unique_ptr<RuntimeControl> run_of_command(HostWriter& writer, std::vector<std::string> words);
 
+/// Does nothing: another program watches the files, and has them read by itself.
+std::unique_ptr<RuntimeControl> left_to(std::string program);
+
 }  // namespace ferry

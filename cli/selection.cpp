@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/suggest.h"
+#include "vfio/left_behind.h"
 
 namespace ferry {
 namespace {
@@ -76,10 +77,10 @@ Result<> each_shares_a_group(const Inventory& inventory, const MoveRequest& requ
 
 }  // namespace
 
-Result<Selection> select(const SelectionOptions& options, const Inventory& inventory,
-                         const AcceleratorRules& rules, const VgpuInventory& vgpus, const MoveRecord& record,
-                         DeviceNames& names, Direction direction) {
-  Selection out;
+Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inventory,
+                           const AcceleratorRules& rules, const VgpuInventory& vgpus,
+                           const MoveRecord& record, DeviceNames& names, Direction direction) {
+  ChosenUnits out;
   const bool named = !options.devices.empty() || !options.groups.empty();
   const std::string wide = options.all ? "--all" : options.filter.first();
   if (named == !wide.empty()) {
@@ -181,18 +182,7 @@ std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const 
     const PciFunction* function = inventory.find(address);
     if (function != nullptr && is_accelerators_vf(inventory, rules, *function)) add(out, address);
   }
-  // What was moved with an accelerator outlives it: the accelerator may have been unplugged since.
-  const auto taken_with_them = concerned(inventory, out);
-  std::set<PciAddress> reached(taken_with_them.begin(), taken_with_them.end());
-  for (const auto& [address, function] : inventory.functions) {
-    if (reached.contains(address) || function.is_bridge() || !record.speaks_of(function)) continue;
-    const auto found = record.members.find(address);
-    const bool another_card = found != record.members.end() && found->second.ids != function.ids();
-    const bool only_on_request = !rules.match(function) && rules.asking_for_all().match(function);
-    if (another_card || only_on_request) continue;
-    out.push_back(address);
-    for (const PciAddress& member : concerned(inventory, {address})) reached.insert(member);
-  }
+  for (const PciAddress& address : left_behind(inventory, rules, record)) add(out, address);
   return out;
 }
 

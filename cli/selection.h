@@ -27,7 +27,7 @@ struct SelectionOptions {
   FilterOptions filter = {};              ///< alone, or narrowing `all`
 };
 
-struct Selection {
+struct ChosenUnits {
   MoveRequest request;
   AcceleratorRules rules;  ///< those of this command: with the classes on request that it asks for
   std::map<PciAddress, std::string> left_alone;  ///< what --all or a filter would have but for vGPUs, and why
@@ -36,12 +36,12 @@ struct Selection {
 /// Exactly what is named, or with --all or a filter every accelerator that fits both it and the direction: to
 /// vfio, all but those that carry or offer vGPUs; back, all that are on a vfio driver or, as `record` says,
 /// were left half-way. Errc::usage or not_found name what is wrong.
-Result<Selection> select(const SelectionOptions& options, const Inventory& inventory,
-                         const AcceleratorRules& rules, const VgpuInventory& vgpus, const MoveRecord& record,
-                         DeviceNames& names, Direction direction);
+Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inventory,
+                           const AcceleratorRules& rules, const VgpuInventory& vgpus,
+                           const MoveRecord& record, DeviceNames& names, Direction direction);
 
 /// The accelerators, by `rules`, of whose units Ferry has moved anything, the virtual functions of some that
-/// it has moved, and for what it has moved with an accelerator that is gone one function of each unit.
+/// it has moved, and what is left_behind().
 std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const AcceleratorRules& rules,
                                               const MoveRecord& record);
 

@@ -7,13 +7,16 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/standard_streams.h"
 #include "host/all_use_probes.h"
 #include "host/nvidia_persistence.h"
 #include "host/nvidia_unbind_lock.h"
 #include "host/systemd_services.h"
 #include "kubevirt-plugin/pod_resources.h"
 #include "mdev/called_gpu_management.h"
+#include "mdev/vgpu_removal.h"
 #include "policy/accelerators.h"
+#include "vgpu-dm/stable_uuid.h"
 #include "vgpu-dm/type_table.h"
 
 namespace ferry {
@@ -46,7 +49,9 @@ MoveContext move_context(const Session& session, const AcceleratorRules& rules) 
                         rules](const Inventory& inventory) -> Result<std::map<PciAddress, std::string>> {
             const auto vgpus = scan_vgpus(*host, inventory, rules);
             if (!vgpus) return fail(Error(vgpus.error()));
-            return carriers_of_vgpus(*vgpus);
+            const auto node = node_identity(*host);
+            return carriers_of_vgpus(
+                *vgpus, [&](const VgpuDevice& device) { return node && is_ours(*node, device); });
           }};
 }
 
@@ -71,8 +76,8 @@ Result<NodeLock> begin_change(const Session& session) {
 }
 
 ExitStatus complain(const Error& error) {
-  fmt::print(stderr, "ferry: {}\n", error.message);
-  if (!error.hint.empty()) fmt::print(stderr, "hint: {}\n", error.hint);
+  print_to_stderr("ferry: {}\n", error.message);
+  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
   return exit_status_of(error);
 }
 

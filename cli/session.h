@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/output_format.h"
 #include "common/exit_status.h"
 #include "common/host_fs.h"
 #include "common/host_writer.h"
@@ -21,8 +22,6 @@
 #include "vfio/use_probe.h"
 
 namespace ferry {
-
-enum class OutputFormat { table, json, yaml };
 
 struct Session {
   std::unique_ptr<HostFs> host;
@@ -43,7 +42,7 @@ struct Session {
 /// The real thing, for a host mounted at `host_root`.
 Session open_session(const std::filesystem::path& host_root);
 
-/// What moving needs, with the rules of a command (Selection::rules). `session` must outlive it.
+/// What moving needs, with the rules of a command (ChosenUnits::rules). `session` must outlive it.
 MoveContext move_context(const Session& session, const AcceleratorRules& rules);
 
 /// The host's GPUs and the vGPUs on them, as they are now.

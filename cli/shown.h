@@ -17,6 +17,9 @@ struct Shown {  // NOLINT(bugprone-exception-escape): JSON is moved, which throw
   ExitStatus status = ExitStatus::done;
 };
 
+/// The form that is asked for.
+std::string printed(const Session& session, const Shown& shown);
+
 /// Prints the form that is asked for; gives the status.
 ExitStatus print(const Session& session, const Shown& shown);
 

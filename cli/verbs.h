@@ -8,23 +8,32 @@
 #include <string>
 #include <vector>
 
+#include "agent/agent_options.h"
 #include "cli/naming_options.h"
 #include "cli/selection.h"
 #include "cli/session.h"
-#include "common/log.h"
 #include "policy/policy.h"
 #include "vfio/move_apply.h"
 #include "virt/selftest.h"
 
 namespace ferry {
 
+/// As given on the command line.
+struct StatusOptions {
+  bool watch = false;             ///< again whenever something changes, until SIGINT or SIGTERM
+  std::filesystem::path capture;  ///< where to write this host for --host-root; empty: nowhere
+};
 /// `status`: every accelerator, its group and the other members, its driver, who uses it.
-ExitStatus status_verb(const Session& session);
+ExitStatus status_verb(const Session& session, const StatusOptions& options);
+/// `explain`: the whole story of what `word` names: a PCI address, a vGPU's UUID, a resource. Wrong usage
+/// where nothing is called so.
+ExitStatus explain_verb(const Session& session, const std::string& word);
 
 /// What `doctor` is to look for.
 struct DoctorOptions {
   std::string purposes = "passthrough";  ///< words between commas
   std::string classes;                   ///< a class file for kata's checks; empty: of the host alone
+  std::filesystem::path node;            ///< a Node object for them; empty: none
   NamingOptions naming;                  ///< the plugin's
 };
 /// `doctor`: what keeps this host from a purpose, and what to change. Failed when any check fails.
@@ -78,8 +87,11 @@ ExitStatus apply_preview(const Session& session, const Policy& policy);
 /// As given on the command line.
 struct KeepingOptions {
   bool once = false;
+  bool own_scope = false;  ///< in a container: leave its control group for one of the host's
   std::filesystem::path wanted = "/var/lib/ferry/wanted.json";
   std::filesystem::path state = "/run/ferry/state.json";
+  std::filesystem::path cri_socket = {};  ///< empty: nobody is asked which Kata handlers are ready
+  bool kata = false;  ///< also install the Kata runtimes that the agent's file says (wanted_classes.h)
 };
 /// `hostd`: makes the node what a file says, and again whenever that or the node changes, until SIGTERM or
 /// SIGINT; with `once` one time, and ends as apply_verb() does. In a dry run what it would do.
@@ -99,10 +111,11 @@ struct ServingOptions {
   NamingOptions naming;
   std::string vgpu_placement = "pack";  ///< pack, spread
   bool cdi_names = false;
+  bool name_pods = false;  ///< HolderWatch::Settings::names
 };
 /// `plugin`: serves the kubelet until SIGTERM or SIGINT. Takes P_GPU_ALIAS and NVSWITCH_ALIAS, what Kata's
 /// GPUs and NVSwitches are called, from the environment as NVIDIA's plugin does: empty is one name for each
-/// model.
+/// model; and from POD_NAME and POD_NAMESPACE HolderWatch::Settings::own_pod.
 ExitStatus plugin_verb(const Session& session, const ServingOptions& serving);
 
 /// As given on the command line.
@@ -110,16 +123,10 @@ struct AgentOptions {
   bool once = false;                           ///< else it becomes ferry-agent
   std::filesystem::path node;                  ///< a Node object
   std::vector<std::filesystem::path> configs;  ///< policies and vGPU profiles, alone or in ConfigMaps
-  std::string default_workload;                ///< empty: none
-  std::optional<std::string> default_policy;
-  std::string default_vgpu_config = "default";
-  std::vector<std::string> release;  ///< for moves of a workload: release_list()
-  bool handed_over = false;          ///< NVIDIA's own programs are switched off, whatever labels say
-  // For ferry-agent.
-  std::vector<std::string> others;  ///< what is not known here
-  std::filesystem::path host_root = "/";
-  std::string log_level;
-  LogFormat log_format = LogFormat::text;
+  bool handed_over = false;         ///< NVIDIA's own programs are switched off, whatever labels say
+  AgentProgramOptions program;      ///< of ferry-agent; some count for one look too
+  std::string only_for_the_server;  ///< AgentOptionList::given_for_the_server()
+  std::vector<std::string> words;   ///< what ferry-agent is to be told
 };
 /// `agent --once`: says what the node's labels ask for in wanted.json, and what the host's own process
 /// answers in status files; prints what it would say to the cluster. Invalid configuration where what is
@@ -128,9 +135,17 @@ struct AgentOptions {
 /// Without `once` it becomes ferry-agent, and returns only where that cannot be.
 ExitStatus agent_verb(const Session& session, const AgentOptions& options);
 
-/// `kubevirt-cr`: the part of the KubeVirt object that permits what this host offers. Prints, and changes
-/// nothing.
-ExitStatus kubevirt_cr_verb(const Session& session, const NamingOptions& naming);
+/// As given on the command line.
+struct KubevirtCrOptions {
+  bool check = false;
+  bool apply = false;
+  std::string kubeconfig;  ///< empty: see cluster_access()
+  std::string context;     ///< empty: the file's own
+  NamingOptions naming;    ///< the plugin's
+};
+/// `kubevirt-cr`: the part of the KubeVirt object that permits what this host offers. Prints it; or becomes
+/// ferry-agent, to compare the cluster's object with it or to add to that.
+ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& options);
 
 /// As given on the command line.
 struct KataOptions {
@@ -141,6 +156,8 @@ struct KataOptions {
   std::optional<std::filesystem::path> socket;         ///< likewise
   std::optional<std::string> containerd_version;       ///< ContainerdRelease::parse()
   std::optional<std::filesystem::path> docker_config;  ///< on the host; instead of the class file's
+  std::optional<std::filesystem::path> pull_secrets;   ///< our own, as `file` is: see read_pull_secret()
+  std::filesystem::path node;                          ///< a Node object; empty: none
   bool no_restart = false;                             ///< write files only
   bool no_modules = false;                             ///< load none
   bool keep_artifacts = false;

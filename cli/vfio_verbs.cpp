@@ -2,18 +2,20 @@
 #include "cli/move_report.h"
 #include "cli/verbs.h"
 #include "mdev/vgpu_inventory.h"
+#include "mdev/vgpu_removal.h"
+#include "vgpu-dm/stable_uuid.h"
 
 namespace ferry {
 namespace {
 
-ExitStatus preview(const MoveContext& context, const Session& session, const Selection& selection,
+ExitStatus preview(const MoveContext& context, const Session& session, const ChosenUnits& selection,
                    Direction direction) {
   auto preview = preview_moves(context, selection.request, direction);
   if (!preview) return complain(preview.error());
   return print(session, show_moves(session, *preview, selection.left_alone, direction));
 }
 
-ExitStatus apply(const MoveContext& context, const Session& session, const Selection& selection,
+ExitStatus apply(const MoveContext& context, const Session& session, const ChosenUnits& selection,
                  Direction direction) {
   auto outcome = apply_moves(context, selection.request, direction);
   if (!outcome) return complain(outcome.error());
@@ -38,7 +40,7 @@ ExitStatus run(const Session& session, Direction direction, Choose choose) {
 }  // namespace
 
 ExitStatus move_verb(const Session& session, const SelectionOptions& options, Direction direction) {
-  return run(session, direction, [&]() -> Result<Selection> {
+  return run(session, direction, [&]() -> Result<ChosenUnits> {
     auto inventory = scan(*session.host);
     if (!inventory) return fail(std::move(inventory).error());
     auto vgpus = scan_vgpus(*session.host, *inventory, session.rules);
@@ -46,17 +48,22 @@ ExitStatus move_verb(const Session& session, const SelectionOptions& options, Di
     auto record = read_records(*session.host);
     if (!record) return fail(std::move(record).error());
     DeviceNames names(*session.host);
-    return select(options, *inventory, session.rules, *vgpus, *record, names, direction);
+    auto chosen = select(options, *inventory, session.rules, *vgpus, *record, names, direction);
+    if (!chosen) return chosen;
+    const auto node = node_identity(*session.host);
+    chosen->request.untouchable =
+        carriers_of_vgpus(*vgpus, [&](const VgpuDevice& device) { return node && is_ours(*node, device); });
+    return chosen;
   });
 }
 
 ExitStatus restore_verb(const Session& session) {
-  return run(session, Direction::back, [&]() -> Result<Selection> {
+  return run(session, Direction::back, [&]() -> Result<ChosenUnits> {
     auto inventory = scan(*session.host);
     if (!inventory) return fail(std::move(inventory).error());
     auto record = read_records(*session.host);
     if (!record) return fail(std::move(record).error());
-    Selection selection;
+    ChosenUnits selection;
     selection.rules = session.rules.asking_for_all();  // what was asked for once goes back unasked
     selection.request.accelerators = recorded_accelerators(*inventory, selection.rules, *record);
     selection.request.recorded_only = true;

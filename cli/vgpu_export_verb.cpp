@@ -5,6 +5,7 @@
 #include "cli/document.h"
 #include "cli/verbs.h"
 #include "cli/vgpu_report.h"
+#include "common/standard_streams.h"
 #include "vgpu-dm/carried_extras.h"
 #include "vgpu-dm/export.h"
 
@@ -32,7 +33,7 @@ ExitStatus vgpu_export_verb(const Session& session, const std::string& name) {
   if (!vgpus) return complain(vgpus.error());
   auto profile = export_profile(*vgpus, name);
   if (!profile) return complain(profile.error());
-  fmt::print(stderr, "{}", note_lines(unsaid_by_v1(*vgpus), ""));
+  print_to_stderr("{}", note_lines(unsaid_by_v1(*vgpus), ""));
   print(session, document_of(*profile), profile_text(*profile));
   return ExitStatus::done;
 }

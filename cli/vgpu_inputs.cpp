@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "common/standard_streams.h"
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/stable_uuid.h"
 
@@ -15,11 +16,13 @@ Result<ProfileFile> read_profiles_for(const ProfileOptions& options) {
   if (!file) {
     if (file.error().hint.empty()) {
       file.error().hint =
-          "-f takes a profile file or a ConfigMap; `ferry vgpu validate` checks one without the host";
+          "-f takes a vGPU profile file (v1) or a ConfigMap with one; `ferry convert -f FILE` checks a "
+          "policy "
+          "file (v2), `ferry apply -f FILE` makes the node agree with one";
     }
     return file;
   }
-  for (const std::string& warning : file->warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : file->warnings) print_to_stderr("warning: {}\n", warning);
   return file;
 }
 

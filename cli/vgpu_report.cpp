@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/document.h"
+#include "common/standard_streams.h"
 
 namespace ferry {
 namespace {
@@ -60,6 +61,15 @@ json to_json(const std::vector<TypeCount>& counts) {
   return out;
 }
 
+void warn_of_idle(const std::vector<std::string>& items) {
+  constexpr std::size_t kMost = 3;  // a file for many nodes has many
+  if (items.size() > kMost) {
+    print_to_stderr("warning: {}; nor do {} more\n", items.front(), items.size() - 1);
+    return;
+  }
+  for (const std::string& item : items) print_to_stderr("warning: {}\n", item);
+}
+
 std::string note_lines(const std::vector<std::string>& notes, const char* indent) {
   std::string out;
   for (const std::string& note : notes) out += indent + ("note: " + note) + "\n";
@@ -80,7 +90,7 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
     out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(gpu.steps, session.explain);
     if (refused) {
       out += error_lines(*gpu.refusal);
-      status = worse(status, exit_status_of(*gpu.refusal));
+      status = worse(status, ExitStatus::refused);
     }
     for (const VgpuStep& step : gpu.later) {
       out += "  then " + step.text() + (session.explain ? "  because " + step.why : "") + "\n";
@@ -103,7 +113,7 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
   }
   return {.document = {{"dry_run", true}, {"gpus", gpus}, {"notes", plan.notes}},
           .text = out + note_lines(plan.notes, ""),
-          .status = plan.writes_nothing() ? status : once_written(status)};
+          .status = status};
 }
 
 Shown show_vgpus(const Session& session, const VgpuOutcome& outcome) {

@@ -10,7 +10,9 @@
 #include "cli/vgpu_inputs.h"
 #include "cli/vgpu_report.h"
 #include "common/counted.h"
+#include "common/standard_streams.h"
 #include "vgpu-dm/host_check.h"
+#include "vgpu-dm/label_name.h"
 #include "vgpu-dm/profile_yaml.h"
 
 namespace ferry {
@@ -89,6 +91,11 @@ ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& opti
   if (!file) return complain(file.error());
   if (options.name) {
     if (auto profile = select_profile(*file, options.name); !profile) return complain(profile.error());
+  }
+  for (const Profile& profile : file->profiles) {
+    if (can_be_label(profile.name)) continue;
+    file->warnings.push_back(label_warning(profile.place, profile.name));
+    print_to_stderr("warning: {}\n", file->warnings.back());
   }
   const auto names = file->names();
   json document = {{"file", options.file.string()}, {"profiles", names}, {"warnings", file->warnings}};

@@ -9,6 +9,7 @@
 #include "cli/verbs.h"
 #include "cli/vgpu_inputs.h"
 #include "cli/vgpu_report.h"
+#include "policy/idle_items.h"
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/apply.h"
 #include "vgpu-dm/profile_yaml.h"
@@ -126,6 +127,8 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
   if (!profile) return complain(profile.error());
   auto vgpus = read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
+  const auto idle = items_without_gpu(*profile, *vgpus);
+  warn_of_idle(idle);
   std::string out;
   json gpus = json::array();
   bool agrees = true;
@@ -142,7 +145,7 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
                     {"difference", verdict.difference}});
   }
   out += fmt::format("profile {}: {}\n", profile->name, agrees ? "the host agrees" : "the host differs");
-  print(session, {{"profile", profile->name}, {"agrees", agrees}, {"gpus", gpus}}, out);
+  print(session, {{"profile", profile->name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", idle}}, out);
   return agrees ? ExitStatus::done : ExitStatus::differs;
 }
 

@@ -262,6 +262,7 @@ Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::strin
   const std::string text = source.text.substr(0, source.text.find_last_not_of(" \r\n") + 1);
   try {
     ConfigNode out;
+    out.line = 1;  // of a text without a document
     bool found = false;
     for (const YAML::Node& document : load_documents(text)) {
       if (!document.IsDefined() || document.IsNull()) continue;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <fcntl.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
@@ -31,6 +32,15 @@ Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, C
   if (::inotify_add_watch(fd.get(), path.c_str(), kAppeared | kVanished | kGone | more | IN_ONLYDIR) < 0)
     return fail(error_from_errno(errno, "watch " + path.string()));
   return DirectoryWatch(std::move(fd));
+}
+
+Result<DirectoryWatch> DirectoryWatch::open(const HostFs& host, const std::filesystem::path& path,
+                                            Contents contents) {
+  const auto directory = host.open(path, O_PATH | O_DIRECTORY);
+  if (!directory) return fail(Error(directory.error()));
+  auto opened = open("/proc/self/fd/" + std::to_string(directory->get()), contents);
+  if (!opened) return fail(std::move(opened).error().during("/" + path.string()));
+  return opened;
 }
 
 std::vector<DirectoryEvent> DirectoryWatch::read() const {

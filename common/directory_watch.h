@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/host_fs.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 
@@ -30,6 +31,10 @@ class DirectoryWatch {
 
   /// `path` may be a /proc/self/fd link. Errors: what inotify says, ENOENT among them.
   static Result<DirectoryWatch> open(const std::filesystem::path& path, Contents contents = Contents::untold);
+
+  /// `path` of the host, whose links lead nowhere but there.
+  static Result<DirectoryWatch> open(const HostFs& host, const std::filesystem::path& path,
+                                     Contents contents = Contents::untold);
 
   /// Readable when events wait.
   int fd() const { return fd_.get(); }

@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <libkmod.h>
 #include <memory>
+#include <optional>
+#include <poll.h>
 #include <span>
 #include <string>
 #include <sys/mman.h>
@@ -19,6 +21,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "common/acts_under_way.h"
 #include "common/host_writer.h"
 #include "common/modprobe_directories.h"
 #include "common/spawn.h"
@@ -76,9 +79,10 @@ int unload_module(const std::string& name) {
 
 /// A program as it is to be started.
 struct Start {
-  int directory = -1;       ///< its root directory
-  bool other_root = false;  ///< whether that is not ours
-  int out = -1;             ///< where what it prints goes; -1: nowhere
+  int directory = -1;              ///< its root directory
+  bool other_root = false;         ///< whether that is not ours
+  int out = -1;                    ///< where what it prints goes; -1: nowhere
+  ActUnderWay* told_by = nullptr;  ///< of which it is what is under way
   std::vector<std::string> words;
 };
 
@@ -91,6 +95,9 @@ struct Start {
   std::string path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
   std::string language = "LC_ALL=C";
   const std::array<char*, 3> environment = {path.data(), language.data(), nullptr};
+  // We may be killed with whoever gave the order, and what the program does goes on.
+  start.told_by->is_done_by(::getpid());
+  if (const int kept = start.told_by->descriptor(); kept >= 0) ::fcntl(kept, F_SETFD, 0);
   // Our own input is the socket to who orders.
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0 && ::dup2(nothing, STDIN_FILENO) == STDIN_FILENO &&
@@ -104,7 +111,7 @@ struct Start {
 }
 
 // posix_spawn(3) knows no chroot; this process has one thread, so a fork of it may do anything.
-int run_program(const HostFs& host, std::string_view request, int out) {
+int run_program(const HostFs& host, std::string_view request, int out, ActUnderWay& told_by) {
   std::vector<std::string> parts(1);
   for (const char c : request) {
     if (c == '\0') {
@@ -113,14 +120,15 @@ int run_program(const HostFs& host, std::string_view request, int out) {
       parts.back() += c;
     }
   }
-  if (parts.size() < 2) return EINVAL;
-  const std::string root = parts.front();
-  parts.erase(parts.begin());
+  if (parts.size() < 3) return EINVAL;
+  const std::string root = parts[1];
+  parts.erase(parts.begin(), parts.begin() + 2);
   const auto directory = host.open(root.empty() ? "." : root, O_PATH | O_DIRECTORY);
   if (!directory) return errno_of(fail(Error(directory.error())));
   Start start{.directory = directory->get(),
               .other_root = host.root() != "/" || !root.empty(),
               .out = out,
+              .told_by = &told_by,
               .words = std::move(parts)};
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
@@ -136,14 +144,15 @@ int run_program(const HostFs& host, std::string_view request, int out) {
     n = ::read(reader.get(), &failure, sizeof failure);
   } while (n < 0 && errno == EINTR);
   const int status = reap(pid);
+  told_by.is_done_by(::getpid());
   return n == sizeof failure ? failure : -status;
 }
 
 // Into memory rather than a pipe: a program that prints more than a pipe holds would wait for a reader.
-int run_for_output(const HostFs& host, std::string_view request, std::string& into) {
+int run_for_output(const HostFs& host, std::string_view request, std::string& into, ActUnderWay& told_by) {
   const UniqueFd memory(::memfd_create("output", MFD_CLOEXEC));
   if (!memory.valid()) return errno;
-  if (const int failure = run_program(host, request, memory.get()); failure != 0) return failure;
+  if (const int failure = run_program(host, request, memory.get(), told_by); failure != 0) return failure;
   std::string text(kLongestAnswer, '\0');
   const ssize_t size = ::pread(memory.get(), text.data(), text.size(), 0);
   if (size < 0) return errno;
@@ -177,6 +186,7 @@ int try_claim(const HostFs& host, std::string_view request) {
 
 int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std::string_view request,
                 std::string& into) {
+  request.remove_prefix(std::min(request.find('\0') + 1, request.size()));  // the device; npos + 1 is 0
   const auto end = std::min(request.find('\0'), request.size());
   for (const HostLibrary& library : libraries) {
     if (library.name != request.substr(0, end)) continue;
@@ -200,17 +210,42 @@ int write_attribute(HostFs& host, std::string_view request, bool only_if_unset) 
 
 // The errno; what was read is put into `read`.
 int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> libraries,
-            std::string_view request, std::string& read) {
+            std::string_view request, ActUnderWay& told_by, std::string& read) {
   if (request.starts_with('c')) return ask_library(host, libraries, request.substr(1), read);
   if (request.starts_with('r')) return read_attribute(host, request.substr(1), read);
   if (request.starts_with('e')) return try_claim(host, request.substr(1));
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
-  if (request.starts_with('x')) return run_program(host, request.substr(1), -1);
-  if (request.starts_with('o')) return run_for_output(host, request.substr(1), read);
+  if (request.starts_with('x')) return run_program(host, request.substr(1), -1, told_by);
+  if (request.starts_with('o')) return run_for_output(host, request.substr(1), read, told_by);
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
   if (request.starts_with('w') || request.starts_with('n'))
     return write_attribute(host, request.substr(1), request.starts_with('n'));
   return EINVAL;
+}
+
+struct Told {
+  std::string act;
+  std::string value;
+};
+
+// What changes a device is told while it is under way: whoever gave the order may be killed.
+std::optional<Told> to_be_told(std::string_view request) {
+  const char kind = request.front();
+  request.remove_prefix(1);
+  const auto end = std::min(request.find('\0'), request.size());
+  const std::string first(request.substr(0, end));
+  std::string rest(request.substr(std::min(end + 1, request.size())));
+  if (kind == 'w' || kind == 'n') return Told{.act = "write /" + first, .value = rest};
+  if (kind == 'm') return Told{.act = "load module " + first, .value = first};
+  if (kind == 'u') return Told{.act = "unload module " + first, .value = first};
+  if ((kind != 'x' && kind != 'c') || first.empty()) return std::nullopt;
+  std::ranges::replace(rest, '\0', ' ');
+  return Told{.act = (kind == 'x' ? "run" : "ask") + (" " + rest), .value = first};
+}
+
+bool nobody_listens() {
+  pollfd line{.fd = STDIN_FILENO, .events = 0, .revents = 0};
+  return ::poll(&line, 1, 0) == 1 && (line.revents & (POLLHUP | POLLERR)) != 0;
 }
 
 }  // namespace
@@ -219,20 +254,30 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
   if (argc != 3) return 2;
   const std::string root = std::span<char*>(argv, 3)[2];
   HostFs host(root);
+  ActUnderWay under_way(host);
   constexpr std::size_t kLongest = 64UL * 1024;  // a path and a value of at most a page each
   std::string request(kLongest, '\0');
   int outcome = 0;
   for (;;) {
     const ssize_t n = ::recv(STDIN_FILENO, request.data(), request.size(), 0);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n == 0 ? 0 : 2;
+    if (n < 0) return 2;
+    if (n == 0) break;
     std::string read;
     char& kind = request.front();
     const bool behind_another = kind == 'W' || kind == 'N';
     if (!behind_another || outcome == 0) {
       if (behind_another) kind = kind == 'W' ? 'w' : 'n';
-      outcome = perform(host, root, libraries,
-                        std::string_view(request).substr(0, static_cast<std::size_t>(n)), read);
+      const auto whole = std::string_view(request).substr(0, static_cast<std::size_t>(n));
+      if (const auto told = to_be_told(whole)) {
+        if (!behind_another) under_way.prepare();
+        under_way.begin(told->act, told->value);
+        // Whoever comes after a run that was killed sees what is told; what was not by then is not done any
+        // more.
+        if (nobody_listens()) break;
+      }
+      outcome = perform(host, root, libraries, whole, under_way, read);
+      under_way.end();
     } else {
       outcome = ECANCELED;
     }
@@ -241,12 +286,12 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
     msghdr answer{};
     answer.msg_iov = parts.data();
     answer.msg_iovlen = parts.size();
-    if (::sendmsg(STDIN_FILENO, &answer, MSG_NOSIGNAL) >= 0) continue;
-    // Nobody is listening any more: what hung has returned at last. That this process ends tells it too, but
-    // not those who look from another PID namespace.
-    (void)forget_stuck_write(host, ::getpid());
-    return 0;
+    if (::sendmsg(STDIN_FILENO, &answer, MSG_NOSIGNAL) < 0) break;
   }
+  // Nobody is listening any more: what hung has returned at last. That this process ends tells it too, but
+  // not those who look from another PID namespace.
+  (void)forget_stuck_write(host, ::getpid());
+  return 0;
 }
 
 }  // namespace ferry

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <memory>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -46,9 +48,10 @@ std::string write_request(char kind, const std::filesystem::path& path, std::str
   return request;
 }
 
-// Of an act that gives nothing back.
 std::string words_of(const HostCommand& command) {
-  std::string out = command.root.string();
+  std::string out = command.device;
+  out += '\0';
+  out += command.root.string();
   for (const std::string& word : command.words) {
     out += '\0';
     out += word;
@@ -56,6 +59,7 @@ std::string words_of(const HostCommand& command) {
   return out;
 }
 
+// Of an act that gives nothing back.
 Result<> done(const Result<std::string>& answer) {
   if (!answer) return fail(answer.error());
   return {};
@@ -87,6 +91,7 @@ SpawningWriter::SpawningWriter(HostFs& host, std::filesystem::path program, std:
     : host_(&host), program_(std::move(program)), slow_(slow) {}
 
 SpawningWriter::~SpawningWriter() {
+  collect_late();
   for (Child& child : idle_) {
     child.line.reset();  // the word to end
     reap(child.pid);
@@ -106,7 +111,13 @@ void SpawningWriter::prepare(std::size_t acts) {
   }
 }
 
+void SpawningWriter::collect_late() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(late_, [](int pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
+}
+
 Result<SpawningWriter::Child> SpawningWriter::idle_child() {
+  collect_late();
   {
     const std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
@@ -146,6 +157,11 @@ Result<std::string> SpawningWriter::act(const std::string& request, const std::s
 
 void SpawningWriter::keep(Child child) {
   if (!child.line.valid()) return;
+  if (child.still_recorded) {
+    child.line.reset();
+    reap(child.pid);
+    return;
+  }
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(child));
 }
@@ -156,12 +172,16 @@ Result<std::string> SpawningWriter::answer(Child& child, const std::string& what
   auto waited = wait_for_answer(child.line.get(), patience);
   bool recorded = false;
   if (waited == Waited::late && patience < deadline) {
-    recorded = record_stuck_write(*host_, child.pid, what, value).has_value();
+    recorded = record_stuck_write(*host_, child.pid, what, value, deadline - patience).has_value();
     waited = wait_for_answer(child.line.get(), deadline - patience);
   }
   if (waited == Waited::late) {
     auto stuck = record_stuck_write(*host_, child.pid, what, value);
     child.line.reset();
+    {
+      const std::lock_guard lock(mutex_);
+      late_.push_back(child.pid);
+    }
     const std::string state = stuck ? stuck->kernel_state : "state unknown";
     return fail(
         Errc::stuck,
@@ -173,14 +193,15 @@ Result<std::string> SpawningWriter::answer(Child& child, const std::string& what
   }
   if (recorded) {
     if (auto forgotten = forget_stuck_write(*host_, child.pid); !forgotten) {
-      // The child ends with this object, and with it the record's meaning.
       spdlog::debug("{}", forgotten.error().message);
+      child.still_recorded = true;
     }
   }
   int number = 0;
-  std::string read(kLongestAnswer, '\0');
+  // Not touched beforehand: most answers are the number alone.
+  const auto read = std::make_unique_for_overwrite<char[]>(kLongestAnswer);  // NOLINT(*-avoid-c-arrays)
   std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
-                                iovec{.iov_base = read.data(), .iov_len = read.size()}};
+                                iovec{.iov_base = read.get(), .iov_len = kLongestAnswer}};
   const ssize_t size = ::readv(child.line.get(), parts.data(), static_cast<int>(parts.size()));
   if (size < static_cast<ssize_t>(sizeof number)) {
     child.line.reset();
@@ -189,8 +210,7 @@ Result<std::string> SpawningWriter::answer(Child& child, const std::string& what
   }
   if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
   if (number != 0) return fail(error_from_errno(number, what));
-  read.resize(static_cast<std::size_t>(size) - sizeof number);
-  return read;
+  return std::string(read.get(), static_cast<std::size_t>(size) - sizeof number);
 }
 
 Result<> SpawningWriter::write(const std::filesystem::path& relative, std::string_view value,
@@ -250,7 +270,8 @@ std::string HostCommand::text() const {
 }
 
 Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::milliseconds deadline) {
-  auto answer = act("c" + call.name + '\0' + call.request, call.what, call.device, deadline);
+  auto answer = act("c" + (call.changes ? call.device : "") + '\0' + call.name + '\0' + call.request,
+                    call.what, call.device, deadline);
   if (!answer && answer.error().code == std::errc::function_not_supported) {
     answer.error().code = make_error_code(Errc::unsupported);
   }

@@ -141,7 +141,8 @@ class HostWriter {
 /// The real one. Its children are our own executable, started as `program host-act ROOT` by prepare() or when
 /// there is an act and no idle child, kept for the next one, and told to end with this object. One that does
 /// not answer by the deadline is never used again; one that takes longer than `slow` is recorded
-/// (stuck_writes.h) until it answers. Several threads may act at a time, each with a child of its own.
+/// (stuck_writes.h) until it answers. A record that cannot be removed then holds for as long as its process
+/// lives: that ends. Several threads may act at a time, each with a child of its own.
 class SpawningWriter final : public HostWriter {
  public:
   explicit SpawningWriter(HostFs& host, std::filesystem::path program = "/proc/self/exe",
@@ -170,11 +171,14 @@ class SpawningWriter final : public HostWriter {
  private:
   struct Child {
     int pid = 0;
-    UniqueFd line;  // a request out, an errno and what was read back
+    UniqueFd line;                // a request out, an errno and what was read back
+    bool still_recorded = false;  // as one that hangs, although it has answered
   };
   Result<Child> start_child();
   Result<Child> idle_child();
   void keep(Child child);
+  /// Collects those left behind that have ended since.
+  void collect_late();
   /// Waits for a child's answer. A child that is late or has ended is left without its line.
   Result<std::string> answer(Child& child, const std::string& what, const std::string& value,
                              std::chrono::milliseconds deadline);
@@ -186,6 +190,7 @@ class SpawningWriter final : public HostWriter {
   std::chrono::milliseconds slow_;
   std::mutex mutex_;
   std::vector<Child> idle_;
+  std::vector<int> late_;  // left behind, by their process IDs
 };
 
 /// The word that makes our executable such a child: argv[1].
@@ -201,9 +206,9 @@ struct HostLibrary {
 /// path, a NUL and the value; "W" and the same, for a write that is left out (ECANCELED) behind one that
 /// failed; "n" and "N" likewise, only where nothing is set (EEXIST otherwise); "m" or "u" and the name of a
 /// module to load or unload; "r" and a path; "e", a path, a NUL and the number of a block device to claim
-/// ("8:17"); "x", a root directory, and each word of a program after a NUL,
-/// or "o" and the same where what it prints is the answer;
-/// or "c", a library's name, a NUL and the request to it. The answer is the errno as an int, 0 for done, or a
+/// ("8:17"); "x", the device that a program acts on, and after a NUL each a root directory and its words, or
+/// "o" and the same where what it prints is the answer; or "c", the device that is changed, if any, a NUL, a
+/// library's name, a NUL and the request to it. The answer is the errno as an int, 0 for done, or a
 /// program's exit status, negated; behind it what was read or answered, 64 KiB at most. Ends, with 0, when
 /// the other end closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries = {});

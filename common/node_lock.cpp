@@ -6,25 +6,63 @@
 #include <filesystem>
 #include <string>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
+#include "common/acts_under_way.h"
+#include "common/host_writer.h"
+
 namespace ferry {
 
-Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience) {
-  const std::filesystem::path lock = "run/ferry/lock";
+namespace {
+
+constexpr const char* kLock = "run/ferry/lock";
+
+Result<UniqueFd> open_lock(HostFs& host) {
+  const std::filesystem::path lock = kLock;
   std::error_code error;
   std::filesystem::create_directories(host.root() / lock.parent_path(), error);
   if (error) return fail(error_from_errno(error.value(), "make directory /run/ferry"));
-  auto fd = host.open(lock, O_RDWR | O_CREAT, 0644);
+  auto fd = host.open(lock, O_RDWR | O_CREAT, 0600);
   if (!fd) return fail(std::move(fd).error().during("take the node's lock"));
+  return fd;
+}
+
+// Whoever clears /run leaves the file that we have to us alone, and another one to the next who comes.
+Result<bool> is_still_there(const HostFs& host, const UniqueFd& fd) {
+  const auto there = host.open(kLock, O_PATH);
+  if (!there) {
+    if (is_gone(there.error())) return false;
+    return fail(Error(there.error()).during("take the node's lock"));
+  }
+  struct stat ours {};
+  struct stat theirs {};
+  if (::fstat(fd.get(), &ours) != 0 || ::fstat(there->get(), &theirs) != 0)
+    return fail(error_from_errno(errno, "look at /run/ferry/lock"));
+  return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
+}  // namespace
+
+Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience) {
+  auto fd = open_lock(host);
+  if (!fd) return fail(std::move(fd).error());
 
   // flock has no deadline of its own, and an alarm would be process-wide: ask again at short intervals.
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
+  for (;;) {
+    if (::flock(fd->get(), LOCK_EX | LOCK_NB) == 0) {
+      const auto ours = is_still_there(host, *fd);
+      if (!ours) return fail(Error(ours.error()));
+      if (*ours) break;
+      fd = open_lock(host);
+      if (!fd) return fail(std::move(fd).error());
+      continue;
+    }
     if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /run/ferry/lock"));
     if (std::chrono::steady_clock::now() >= deadline) {
-      const std::string holder = host.read_attribute(lock).value_or("");
+      const std::string holder = host.read_attribute(kLock).value_or("");
       return fail(Errc::failed,
                   "another ferry is changing this host" + (holder.empty() ? "" : " (process " + holder + ")"),
                   "wait for it to end, then try again");
@@ -36,6 +74,8 @@ Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience
   if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) < 0) {
     return fail(error_from_errno(errno, "write /run/ferry/lock"));
   }
+  // What takes longer is recorded by then, if whoever began it lived so long.
+  if (auto done = wait_for_acts(host, kSlowWrite); !done) return fail(std::move(done).error());
   return NodeLock(std::move(*fd));
 }
 

@@ -15,6 +15,7 @@ namespace ferry {
 class NodeLock {
  public:
   /// Waits until the lock is had or `patience` is over: then Errc::failed, naming the process that holds it.
+  /// Then, for a moment, for what a run that was killed is still at (acts_under_way.h).
   static Result<NodeLock> take(HostFs& host, std::chrono::milliseconds patience);
 
  private:

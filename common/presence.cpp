@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <utility>
 
 namespace ferry {
@@ -37,11 +38,35 @@ Result<bool> is_present(const HostFs& host, const std::filesystem::path& file) {
 }
 
 Result<OnlyOne> OnlyOne::claim(HostFs& host, const std::filesystem::path& file) {
+  auto opened = open(host, file);
+  if (!opened) return opened;
+  const auto taken = opened->take(file);
+  if (!taken) return fail(Error(taken.error()));
+  if (*taken) return opened;
+  return fail(Errc::refused, "/" + file.string() + ": another process holds it");
+}
+
+Result<OnlyOne> OnlyOne::open(HostFs& host, const std::filesystem::path& file) {
   auto fd = open_for_lock(host, file);
   if (!fd) return fail(std::move(fd).error());
-  if (::flock(fd->get(), LOCK_EX | LOCK_NB) == 0) return OnlyOne(std::move(*fd));
-  if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /" + file.string()));
-  return fail(Errc::refused, "/" + file.string() + ": another process holds it");
+  return OnlyOne(std::move(*fd));
+}
+
+Result<bool> OnlyOne::take(const std::filesystem::path& file) const {
+  if (::flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno == EWOULDBLOCK) return false;
+  return fail(error_from_errno(errno, "lock /" + file.string()));
+}
+
+Result<bool> OnlyOne::is_at(const HostFs& host, const std::filesystem::path& file) const {
+  const auto there = host.open(file, O_PATH);
+  if (!there && is_gone(there.error())) return false;
+  if (!there) return fail(Error(there.error()));
+  struct stat named {};
+  struct stat held {};
+  if (::fstat(there->get(), &named) != 0 || ::fstat(fd_.get(), &held) != 0)
+    return fail(error_from_errno(errno, "look at /" + file.string()));
+  return named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
 }  // namespace ferry

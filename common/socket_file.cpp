@@ -80,10 +80,20 @@ bool SocketFile::is_there() const {
          now.st_ino == inode_;
 }
 
-std::optional<UniqueFd> SocketFile::accept() const {
+Result<std::optional<UniqueFd>> SocketFile::accept() const {
   UniqueFd connection(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!connection.valid()) return std::nullopt;
-  return connection;
+  if (connection.valid()) return std::optional(std::move(connection));
+  if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+    return fail(error_from_errno(errno, "accept a connection to " + name_));
+  return std::optional<UniqueFd>();
+}
+
+std::optional<SocketIdentity> socket_identity(int directory, const std::string& name) {
+  struct stat now {};
+  if (::fstatat(directory, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(now.st_mode))
+    return std::nullopt;
+  return SocketIdentity(now.st_ino,
+                        std::int64_t{now.st_mtim.tv_sec} * 1'000'000'000 + std::int64_t{now.st_mtim.tv_nsec});
 }
 
 Result<UniqueFd> connect_to_socket(int directory, const std::string& name) {

@@ -3,6 +3,7 @@
 // nor a directory that is moved matters.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -34,8 +35,9 @@ class SocketFile {
   int fd() const { return fd_.get(); }
   /// Whether the name still leads to this socket.
   bool is_there() const;
-  /// A connection that waits, non-blocking; absent when there is none.
-  std::optional<UniqueFd> accept() const;
+  /// A connection that waits, non-blocking; absent when there is none. Errors: it cannot be had for want of
+  /// descriptors or memory, and goes on waiting, so that the socket stays readable.
+  Result<std::optional<UniqueFd>> accept() const;
 
  private:
   SocketFile(int directory, std::string name, UniqueFd fd, ino_t inode)
@@ -49,6 +51,13 @@ class SocketFile {
 
 /// A connection to a socket of another process. ENOENT and ECONNREFUSED mean that nobody listens.
 Result<UniqueFd> connect_to_socket(int directory, const std::string& name);
+
+/// Tells a socket's file from another one that takes its name later: its inode, and when it was made (its
+/// modification time, ns), since inodes are used again.
+using SocketIdentity = std::pair<ino_t, std::int64_t>;
+
+/// Absent when there is no socket of that name.
+std::optional<SocketIdentity> socket_identity(int directory, const std::string& name);
 
 /// The path under which an open directory is found.
 std::filesystem::path path_of_directory(int directory);

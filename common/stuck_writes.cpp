@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/stuck_writes.h"
 
+#include <ctime>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "common/boot_id.h"
 #include "common/pid_namespace.h"
+#include "common/stuck_record.h"
 #include "common/whole_json.h"
 
 namespace ferry {
@@ -14,18 +16,23 @@ namespace {
 
 constexpr const char* kDirectory = "run/ferry/stuck";
 
+// Since the boot: a record is void after the next. ABI: clock_gettime(2).
+std::int64_t milliseconds_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return std::chrono::milliseconds(std::chrono::seconds(now.tv_sec)).count() + now.tv_nsec / 1'000'000;
+}
+
 std::filesystem::path proc(int pid, const char* file) {
   return std::filesystem::path("proc") / std::to_string(pid) / file;
 }
 
-// "700.json"; a number of another PID namespace than the host's may be there twice: "27-4026532188.json".
-std::filesystem::path record_of(const HostFs& host, int pid) {
-  std::string name = std::to_string(pid);
-  if (const auto space = own_pid_namespace(host); space && *space != kHostsPidNamespace) {
-    const auto open = space->find('[') + 1;
-    name += "-" + space->substr(open, space->find(']') - open);
-  }
-  return std::filesystem::path(kDirectory) / (name + ".json");
+std::filesystem::path record_of(const NumberedProcess& process) {
+  return std::filesystem::path(kDirectory) / (file_name_of(process) + ".json");
+}
+
+NumberedProcess our_child(const HostFs& host, int pid) {
+  return {.pid = pid, .pid_namespace = own_pid_namespace(host).value_or("")};
 }
 
 struct ProcessState {
@@ -57,9 +64,13 @@ struct Record {
 
 // What a record is judged by.
 struct Present {
-  std::string boot;
+  Result<std::string> boot;           // an error: nobody can say that a record is of another one
   Result<std::string> pid_namespace;  // of /proc
 };
+
+Present present(const HostFs& host) {
+  return {.boot = boot_id(host), .pid_namespace = pid_namespace_of_proc(host)};
+}
 
 // Of a process that /proc does not show under its number nobody can say that it has ended.
 bool has_ended(const HostFs& host, int pid, const nlohmann::json& record, const Present& now) {
@@ -74,8 +85,10 @@ Record parse(const HostFs& host, const std::string& text, const Present& now) {
     Record out{.write = {.pid = json.at("pid").get<int>(),
                          .act = json.at("act").get<std::string>(),
                          .value = json.at("value").get<std::string>(),
-                         .kernel_state = json.value("kernel_state", "")}};
-    out.live = json.value("boot_id", "") == now.boot && !has_ended(host, out.write.pid, json, now);
+                         .kernel_state = json.value("kernel_state", ""),
+                         .late = json.value("late_at_ms", std::int64_t{0}) <= milliseconds_now()}};
+    out.live =
+        (!now.boot || json.value("boot_id", "") == *now.boot) && !has_ended(host, out.write.pid, json, now);
     return out;
   } catch (const nlohmann::json::exception&) {
     return {};  // not ours, or half a file of an old version: it cannot name a live write
@@ -90,7 +103,7 @@ Result<> for_each_record(const HostFs& host, F f) {
     if (is_gone(names.error())) return {};
     return fail(std::move(names).error());
   }
-  const Present now{.boot = boot_id(host).value_or(""), .pid_namespace = pid_namespace_of_proc(host)};
+  const Present now = present(host);
   for (const std::string& name : *names) {
     if (!name.ends_with(".json") || name.starts_with('.')) continue;
     const auto path = std::filesystem::path(kDirectory) / name;
@@ -101,12 +114,31 @@ Result<> for_each_record(const HostFs& host, F f) {
 
 }  // namespace
 
-Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, std::string value) {
-  StuckWrite write{.pid = pid, .act = std::move(act), .value = std::move(value), .kernel_state = {}};
+std::string file_name_of(const NumberedProcess& process) {
+  std::string name = std::to_string(process.pid);
+  const std::string& space = process.pid_namespace;
+  if (space.empty() || space == kHostsPidNamespace) return name;
+  const auto open = space.find('[') + 1;
+  return name + "-" + space.substr(open, space.find(']') - open);
+}
+
+Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, std::string value,
+                                      std::chrono::milliseconds left) {
+  return record_stuck_act(host, our_child(host, pid), std::move(act), std::move(value), left);
+}
+
+Result<StuckWrite> record_stuck_act(HostFs& host, const NumberedProcess& by, std::string act,
+                                    std::string value, std::chrono::milliseconds left) {
+  const int pid = by.pid;
+  StuckWrite write{.pid = pid,
+                   .act = std::move(act),
+                   .value = std::move(value),
+                   .kernel_state = {},
+                   .late = left.count() <= 0};
   ProcessState process;
   // In another PID namespace than that of /proc the number is somebody else's there.
-  const auto ours = own_pid_namespace(host);
-  if (const auto theirs = pid_namespace_of_proc(host); !ours || !theirs || *ours == *theirs) {
+  if (const auto shown = pid_namespace_of_proc(host);
+      by.pid_namespace.empty() || !shown || by.pid_namespace == *shown) {
     process = process_state(host, pid).value_or(process);
     write.kernel_state = std::string("state ") + process.state;
     if (auto where = host.read_attribute(proc(pid, "wchan")); where && !where->empty() && *where != "0")
@@ -114,6 +146,37 @@ Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, st
   } else {
     write.kernel_state = "state unknown from this container";
   }
+  if (auto cleared = clear_ended_records(host); !cleared) return fail(std::move(cleared).error());
+  const nlohmann::json record = {{"version", 1},
+                                 {"pid", pid},
+                                 {"pid_namespace", by.pid_namespace},
+                                 {"start_time", process.start_time},
+                                 {"boot_id", boot_id(host).value_or("")},
+                                 {"act", write.act},
+                                 {"value", write.value},
+                                 {"kernel_state", write.kernel_state},
+                                 {"late_at_ms", milliseconds_now() + left.count()}};
+  if (auto written = host.write_file(
+          record_of(by), record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+      !written)
+    return fail(std::move(written).error());
+  return write;
+}
+
+Result<> forget_stuck_act(HostFs& host, const NumberedProcess& by) {
+  return host.remove_file(record_of(by));
+}
+
+Result<> forget_stuck_write(HostFs& host, int pid) {
+  return forget_stuck_act(host, our_child(host, pid));
+}
+
+bool is_recorded(const HostFs& host, const NumberedProcess& by) {
+  const auto text = host.read_file(record_of(by));
+  return text && parse(host, *text, present(host)).live;
+}
+
+Result<> clear_ended_records(HostFs& host) {
   std::vector<std::filesystem::path> ended;
   auto listed = for_each_record(host, [&](const auto& path, const Record& record) {
     if (!record.live) ended.push_back(path);
@@ -122,23 +185,7 @@ Result<StuckWrite> record_stuck_write(HostFs& host, int pid, std::string act, st
   for (const auto& path : ended) {
     if (auto removed = host.remove_file(path); !removed) return fail(std::move(removed).error());
   }
-  const nlohmann::json record = {{"version", 1},
-                                 {"pid", pid},
-                                 {"pid_namespace", own_pid_namespace(host).value_or("")},
-                                 {"start_time", process.start_time},
-                                 {"boot_id", boot_id(host).value_or("")},
-                                 {"act", write.act},
-                                 {"value", write.value},
-                                 {"kernel_state", write.kernel_state}};
-  if (auto written = host.write_file(
-          record_of(host, pid), record.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-      !written)
-    return fail(std::move(written).error());
-  return write;
-}
-
-Result<> forget_stuck_write(HostFs& host, int pid) {
-  return host.remove_file(record_of(host, pid));
+  return {};
 }
 
 Result<std::vector<StuckWrite>> stuck_writes(const HostFs& host) {

@@ -10,7 +10,6 @@
 #include "host/libvirt_use_probe.h"
 #include "host/module_use_probe.h"
 #include "host/network_use_probe.h"
-#include "host/nvidia_nodes.h"
 #include "host/offered_use_probe.h"
 #include "host/proc_use_probe.h"
 #include "host/screen_use_probe.h"
@@ -35,13 +34,17 @@ void add(std::vector<Holder>& known, const std::vector<Holder>& found) {
 
 Result<UseReport> CombinedUseProbe::look(std::span<const UseQuestion> asked) {
   std::vector<UseQuestion> questions(asked.begin(), asked.end());
-  for (UseQuestion& question : questions) add_nvidia_nodes(*host_, question);
   UseReport all;
+  for (UseQuestion& question : questions) {
+    if (auto added = add_nvidia_nodes(*host_, read_, question); !added)
+      all.unseen.emplace(question.device, added.error().message);
+  }
   for (const auto& probe : probes_) {
     auto report = probe->look(questions);
     if (!report) return report;
     for (const auto& [device, holders] : report->holders) add(all.holders[device], holders);
     if (all.blind.empty()) all.blind = report->blind;
+    all.unseen.insert(report->unseen.begin(), report->unseen.end());
     all.unknown.insert(all.unknown.end(), report->unknown.begin(), report->unknown.end());
   }
   return all;
@@ -61,7 +64,7 @@ std::unique_ptr<UseProbe> all_use_probes(const HostFs& host, const AcceleratorRu
       host, VirtHelper{.program = virt_program(), .host_root = host.root()}));
   probes.push_back(std::make_unique<PodUseProbe>(host, pods, silence));
   probes.push_back(std::make_unique<OfferedUseProbe>(host, std::move(pods)));
-  return std::make_unique<CombinedUseProbe>(host, std::move(probes));
+  return std::make_unique<CombinedUseProbe>(host, read_by_another_process(host), std::move(probes));
 }
 
 }  // namespace ferry

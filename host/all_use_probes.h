@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "common/host_fs.h"
+#include "host/nvidia_nodes.h"
 #include "host/pod_use_probe.h"
 #include "vfio/inventory.h"
 #include "vfio/use_probe.h"
@@ -13,16 +15,18 @@ namespace ferry {
 
 /// Asks several probes and tells what any of them found. A VM that an earlier one found (by the node that its
 /// process has open) is not told again by a later one (by its configuration). An error of one is an error.
-/// Nodes that a driver makes without telling sysfs are added to the questions here.
+/// Nodes that a driver makes without telling sysfs are added to the questions here; of a device whose driver
+/// does not tell them, the report is blind.
 class CombinedUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.
-  CombinedUseProbe(const HostFs& host, std::vector<std::unique_ptr<UseProbe>> probes)
-      : host_(&host), probes_(std::move(probes)) {}
+  CombinedUseProbe(const HostFs& host, ReadElsewhere read, std::vector<std::unique_ptr<UseProbe>> probes)
+      : host_(&host), read_(std::move(read)), probes_(std::move(probes)) {}
   Result<UseReport> look(std::span<const UseQuestion> asked) override;
 
  private:
   const HostFs* host_;
+  ReadElsewhere read_;
   std::vector<std::unique_ptr<UseProbe>> probes_;
 };
 

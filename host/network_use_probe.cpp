@@ -2,6 +2,9 @@
 #include "host/network_use_probe.h"
 
 #include <charconv>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "vfio/pci_function.h"
 
@@ -21,18 +24,31 @@ bool is_up(const HostFs& host, const std::filesystem::path& link) {
   return (flags & kIffUp) != 0;
 }
 
+struct Links {
+  std::vector<std::filesystem::path> seen;
+  bool any_hidden = false;
+};
+
 // net/enp2s0 of a network card; virtio3/net/eth0, usb3/3-1/3-1:1.0/net/enx... further down of a virtual one
 // and of a USB adapter at a GPU's port. Links lead out of the function's directory.
-void collect_links(const HostFs& host, const std::filesystem::path& directory, int depth,
-                   std::vector<std::filesystem::path>& links) {
-  for (const auto& [name, is_directory] : host.entries(directory).value_or(std::vector<DirectoryEntry>{})) {
+void collect_links(const HostFs& host, const std::filesystem::path& directory, int depth, Links& links) {
+  const auto entries = host.entries(directory);
+  const bool of_links = directory.filename() == "net";
+  if (!entries) {
+    if (of_links && !is_gone(entries.error())) links.any_hidden = true;
+    return;
+  }
+  bool any = false;
+  for (const auto& [name, is_directory] : *entries) {
     if (!is_directory) continue;
-    if (directory.filename() == "net") {
-      links.push_back(directory / name);
+    any = true;
+    if (of_links) {
+      links.seen.push_back(directory / name);
     } else if (depth > 0) {
       collect_links(host, directory / name, depth - 1, links);
     }
   }
+  if (of_links && !any) links.any_hidden = true;
 }
 
 }  // namespace
@@ -43,16 +59,19 @@ Result<UseReport> NetworkUseProbe::look(std::span<const UseQuestion> questions) 
   for (const UseQuestion& question : questions) {
     const auto address = PciAddress::parse(question.device);
     if (!address) continue;
-    std::vector<std::filesystem::path> links;
+    Links links;
     collect_links(*host_, sysfs_path(*address), kDeepest, links);
-    for (const std::filesystem::path& link : links) {
-      if (!is_up(*host_, link)) continue;
+    const auto add = [&](std::string name) {
       report.holders[question.device].push_back({.kind = Holder::Kind::network_link,
-                                                 .name = link.filename().string(),
+                                                 .name = std::move(name),
                                                  .pid = {},
                                                  .what = {},
                                                  .pod_uid = {}});
+    };
+    for (const std::filesystem::path& link : links.seen) {
+      if (is_up(*host_, link)) add(link.filename().string());
     }
+    if (links.any_hidden) add({});
   }
   return report;
 }

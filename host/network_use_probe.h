@@ -7,7 +7,9 @@
 namespace ferry {
 
 /// Finds network links that a device carries, itself or on what hangs on it (USB), and that are up (IFF_UP in
-/// sysfs net/NAME/flags, include/uapi/linux/if.h): moving it would cut them.
+/// sysfs net/NAME/flags, include/uapi/linux/if.h): moving it would cut them. So would it those in another
+/// network namespace than ours, as containers have them: sysfs keeps their names to itself, and their
+/// directory `net`, which goes with the last link, looks empty. Such a holder has no name.
 class NetworkUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.

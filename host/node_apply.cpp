@@ -3,15 +3,28 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include <fmt/format.h>
 
+#include "mdev/vgpu_removal.h"
+#include "vfio/left_behind.h"
 #include "vfio/move_record.h"
 #include "vfio/stopped_services.h"
+#include "vgpu-dm/stable_uuid.h"
 #include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
+
+template <typename T>
+void append(std::vector<T>& to, std::vector<T> more) {
+  std::ranges::move(more, std::back_inserter(to));
+}
+
+bool contains(const std::vector<PciAddress>& addresses, const PciAddress& address) {
+  return std::ranges::find(addresses, address) != addresses.end();
+}
 
 struct Seen {
   Inventory inventory;
@@ -40,42 +53,39 @@ Result<> check_possible(const Seen& seen) {
   return any_away ? require_iommu(seen.inventory) : Result<>();
 }
 
-// Its vGPUs would go for nothing: a GPU with virtual functions is refused when it shall be given away.
-void leave_those_with_functions(Seen& seen) {
-  for (const auto& [address, mode] : seen.wanted.modes) {
-    const VgpuGpu* gpu = seen.vgpus.find(address);
-    if (mode != Mode::passthrough || gpu == nullptr || gpu->function.sriov_numvfs == 0) continue;
-    std::erase_if(seen.wanted.vgpus.items, [&](const ProfileItem& item) { return item.matches(*gpu); });
-  }
-}
-
 Result<Seen> see(const NodeHost& host, const Policy& policy) {
   auto inventory = scan(*host.moves.host);
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   WantedState wanted = wanted_state(policy, *vgpus, host.models);
-  Seen seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .wanted = std::move(wanted)};
-  leave_those_with_functions(seen);
-  return seen;
+  return Seen{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus), .wanted = std::move(wanted)};
 }
 
+struct WayBack {
+  MoveRequest gpus;
+  MoveRequest left_behind;  ///< with a GPU that is gone: no policy speaks of it
+};
+
 // On vfio, or left half-way by a run that was killed: the record says so.
-Result<MoveRequest> to_give_back(const NodeHost& host, const Seen& seen) {
+Result<WayBack> to_give_back(const NodeHost& host, const Seen& seen) {
   auto record = read_records(*host.moves.host);
   if (!record) return fail(std::move(record).error());
-  MoveRequest request;
+  WayBack back;
+  back.left_behind.accelerators = left_behind(seen.inventory, host.moves.rules, *record);
+  back.left_behind.recorded_only = true;
   for (const auto& [address, mode] : seen.wanted.modes) {
     const PciFunction* gpu = seen.inventory.find(address);
     if (mode == Mode::passthrough || gpu == nullptr || !host.moves.rules.match(*gpu)) continue;
-    if (on_vfio_driver(*gpu) || record->speaks_of(*gpu)) request.accelerators.push_back(address);
+    if (on_vfio_driver(*gpu) || record->speaks_of(*gpu)) back.gpus.accelerators.push_back(address);
   }
-  return request;
+  return back;
 }
 
 MoveRequest to_give_away(const NodeHost& host, const Seen& seen) {
   MoveRequest request;
-  request.untouchable = carriers_of_vgpus(seen.vgpus);
+  request.untouchable = carriers_of_vgpus(
+      seen.vgpus, [&](const VgpuDevice& device) { return is_ours(host.vgpus.node, device); });
   request.release = seen.wanted.release;
   for (const auto& [address, mode] : seen.wanted.modes) {
     const PciFunction* gpu = seen.inventory.find(address);
@@ -99,6 +109,106 @@ Result<MovePreview> preview(const NodeHost& host, const MoveRequest& request, Di
   return MovePreview{.plan = {}, .notes = std::move(*notes)};
 }
 
+/// The GPUs that shall be given away and have vGPUs or virtual functions to lose for it.
+std::set<PciAddress> to_be_emptied(const Seen& seen) {
+  std::set<PciAddress> out;
+  for (const VgpuGpu& gpu : seen.vgpus.gpus) {
+    const auto mode = seen.wanted.modes.find(gpu.address());
+    const bool away = mode != seen.wanted.modes.end() && mode->second == Mode::passthrough;
+    const bool loses = !gpu.devices.empty() || gpu.function.sriov_numvfs > 0;
+    if (away && loses && !on_vfio_driver(gpu.function)) out.insert(gpu.address());
+  }
+  return out;
+}
+
+/// The request as it will be once these GPUs are empty.
+MoveRequest once_empty(MoveRequest request, const std::set<PciAddress>& gpus) {
+  for (const PciAddress& gpu : gpus) request.untouchable.erase(gpu);
+  request.sheds_functions = gpus;
+  return request;
+}
+
+/// What else keeps the GPUs of these refusals from being given away: to lose their vGPUs and functions.
+Result<> add_what_keeps_vgpus(const NodeHost& host, const Profile& vgpus, std::vector<Refusal>& refusals) {
+  const auto view = look(host.vgpus, {&vgpus, 1});
+  if (!view) return fail(Error(view.error()));
+  for (const GpuPlan& plan : plan_profile(vgpus, *view).gpus) {
+    if (!plan.refusal) continue;
+    for (Refusal& refusal : refusals) {
+      if (contains(refusal.devices, plan.gpu))
+        append(refusal.reasons, reasons_of(*plan.refusal, plan.reasons));
+    }
+  }
+  return {};
+}
+
+// What would be refused all the same keeps its vGPUs and functions: they would go for nothing. Gives these
+// refusals.
+Result<std::vector<Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& seen) {
+  const std::set<PciAddress> emptied = to_be_emptied(seen);
+  if (emptied.empty()) return std::vector<Refusal>{};
+  auto away = preview_moves(host.moves, once_empty(to_give_away(host, seen), emptied), Direction::to_vfio);
+  if (!away) return fail(std::move(away).error());
+  const auto loses_nothing = [&](const Refusal& refusal) {
+    return std::ranges::none_of(refusal.devices,
+                                [&](const PciAddress& gpu) { return emptied.contains(gpu); });
+  };
+  std::erase_if(away->plan.refusals, loses_nothing);
+  const auto is_refused = [&](const ProfileItem& item) {
+    return item.only && std::ranges::any_of(away->plan.refusals, [&](const Refusal& refusal) {
+             return contains(refusal.devices, *item.only);
+           });
+  };
+  if (away->plan.refusals.empty()) return std::vector<Refusal>{};
+  Profile refused = seen.wanted.vgpus;
+  std::erase_if(refused.items, [&](const ProfileItem& item) { return !is_refused(item); });
+  std::erase_if(seen.wanted.vgpus.items, is_refused);
+  if (auto added = add_what_keeps_vgpus(host, refused, away->plan.refusals); !added)
+    return fail(std::move(added).error());
+  return std::move(away->plan.refusals);
+}
+
+/// The request without what is refused already.
+MoveRequest without(MoveRequest request, const std::vector<Refusal>& refusals) {
+  for (const Refusal& refusal : refusals) {
+    for (const PciAddress& gpu : refusal.devices) std::erase(request.accelerators, gpu);
+  }
+  return request;
+}
+
+MoveResult result_of(const Refusal& refusal) {
+  MoveResult result;
+  result.status = MoveResult::Status::refused;
+  result.devices = refusal.devices;
+  result.refusal = refusal;
+  return result;
+}
+
+Result<MoveOutcome> give_back(const NodeHost& host, const WayBack& back) {
+  auto outcome = move(host, back.gpus, Direction::back);
+  if (!outcome || back.left_behind.accelerators.empty()) return outcome;
+  auto more = move(host, back.left_behind, Direction::back);
+  if (!more) {
+    outcome->errors.push_back(std::move(more).error());
+    return outcome;
+  }
+  append(outcome->results, std::move(more->results));
+  append(outcome->notes, std::move(more->notes));
+  append(outcome->errors, std::move(more->errors));
+  outcome->applied += more->applied;
+  return outcome;
+}
+Result<MovePreview> preview_back(const NodeHost& host, const WayBack& back) {
+  auto planned = preview(host, back.gpus, Direction::back);
+  if (!planned || back.left_behind.accelerators.empty()) return planned;
+  auto more = preview(host, back.left_behind, Direction::back);
+  if (!more) return more;
+  append(planned->plan.moves, std::move(more->plan.moves));
+  append(planned->plan.refusals, std::move(more->plan.refusals));
+  append(planned->notes, std::move(more->notes));
+  return planned;
+}
+
 // A GPU that could not be given back carries nothing, and has been told about already.
 Profile without_those_still_away(Seen seen, const MoveOutcome& given_back) {
   for (const MoveResult& result : given_back.results) {
@@ -112,10 +222,6 @@ Profile without_those_still_away(Seen seen, const MoveOutcome& given_back) {
   return std::move(seen.wanted.vgpus);
 }
 
-bool contains(const std::vector<PciAddress>& addresses, const PciAddress& address) {
-  return std::ranges::find(addresses, address) != addresses.end();
-}
-
 }  // namespace
 
 Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
@@ -124,22 +230,26 @@ Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
   if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(host, *seen);
   if (!back) return fail(Error(back.error()));
-  auto given_back = preview(host, *back, Direction::back);
+  auto given_back = preview_back(host, *back);
   if (!given_back) return fail(std::move(given_back).error());
 
+  auto kept = keep_what_cannot_go(host, *seen);
+  if (!kept) return fail(std::move(kept).error());
   auto view = look(host.vgpus, {&seen->wanted.vgpus, 1});
   if (!view) return fail(std::move(view).error());
   VgpuPlan vgpus = plan_profile(seen->wanted.vgpus, *view);
-  MoveRequest away = to_give_away(host, *seen);
+  std::set<PciAddress> emptied;
   for (GpuPlan& gpu : vgpus.gpus) {
-    if (contains(back->accelerators, gpu.gpu)) {
+    if (contains(back->gpus.accelerators, gpu.gpu)) {
       gpu.refusal.reset();
       gpu.notes = {"its vGPUs are planned once it is back on its own driver"};
     }
-    if (!gpu.refusal) away.untouchable.erase(gpu.gpu);  // by then they are gone
+    if (gpu.matched && !gpu.refusal) emptied.insert(gpu.gpu);
   }
-  auto given_away = preview(host, away, Direction::to_vfio);
+  const MoveRequest away = without(to_give_away(host, *seen), *kept);
+  auto given_away = preview(host, once_empty(away, emptied), Direction::to_vfio);
   if (!given_away) return fail(std::move(given_away).error());
+  std::ranges::move(*kept, std::back_inserter(given_away->plan.refusals));
   return NodePreview{
       .given_back = std::move(*given_back), .vgpus = std::move(vgpus), .given_away = std::move(*given_away)};
 }
@@ -154,10 +264,15 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
   const auto back = to_give_back(host, *seen);
   if (!back) return fail(Error(back.error()));
   NodeOutcome outcome;
-  auto given_back = move(host, *back, Direction::back);
+  auto given_back = give_back(host, *back);
   if (!given_back) return fail(std::move(given_back).error());
   outcome.given_back = std::move(*given_back);
 
+  const auto kept = keep_what_cannot_go(host, *seen);
+  if (!kept) {
+    outcome.error = kept.error();
+    return outcome;
+  }
   const Profile carried = without_those_still_away(std::move(*seen), outcome.given_back);
   auto vgpus = apply_profile(host.vgpus, carried);
   if (!vgpus) {
@@ -171,9 +286,10 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
     outcome.error = std::move(seen).error();
     return outcome;
   }
-  auto given_away = move(host, to_give_away(host, *seen), Direction::to_vfio);
+  auto given_away = move(host, without(to_give_away(host, *seen), *kept), Direction::to_vfio);
   if (given_away) {
     outcome.given_away = std::move(*given_away);
+    for (const Refusal& refusal : *kept) outcome.given_away.results.push_back(result_of(refusal));
   } else {
     outcome.error = std::move(given_away).error();
   }

@@ -3,6 +3,8 @@
 // and taken away, and GPUs that shall be given away whole go to vfio, in this order, each stage from a new
 // scan.
 //
+// What went to vfio with a GPU that has been unplugged since comes back too, whatever the policy says.
+//
 // What one GPU is refused keeps no other from being as it shall be. GPUs that no item of the policy matches
 // are left as they are.
 #pragma once
@@ -13,6 +15,7 @@
 #include "common/result.h"
 #include "policy/policy.h"
 #include "vfio/move_apply.h"
+#include "vfio/use_probe.h"
 #include "vgpu-dm/apply.h"
 
 namespace ferry {
@@ -24,9 +27,15 @@ struct NodeHost {
   ModelNames models = {};  ///< what policies mean by `model`; without it only IDs
 };
 
+/// Who is asked who holds what.
+struct NodeProbes {
+  UseProbe& moves;
+  UseProbe& vgpus;  ///< cautious: what is taken away cannot be put back for a pod that was given it
+};
+
 struct NodePreview {
-  MovePreview given_back;
-  VgpuPlan vgpus;  ///< of a GPU that comes back first, only that its vGPUs are planned then
+  MovePreview given_back;  ///< left_behind() last
+  VgpuPlan vgpus;          ///< of a GPU that comes back first, only that its vGPUs are planned then
   MovePreview given_away;
 };
 

@@ -9,9 +9,10 @@
 
 #include "common/boot_id.h"
 #include "common/node_lock.h"
-#include "common/presence.h"
+#include "host/node_features.h"
 #include "host/offered_use_probe.h"
 #include "host/state_file.h"
+#include "vfio/lock_record.h"
 #include "vfio/stopped_services.h"
 #include "vgpu-dm/type_table.h"
 
@@ -23,19 +24,25 @@ Result<ScannedNode> scan_node(const NodeHost& host) {
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  return ScannedNode{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus)};
+  return ScannedNode{.inventory = std::move(*inventory),
+                     .vgpus = std::move(*vgpus),
+                     .machine = machine_name(*host.moves.host)};
 }
 
 constexpr const char* kPodsRemedy = "delete the pod first";
+constexpr const char* kPluginsRemedy =
+    "see by its log whether `ferry plugin` answers, and restart it where it does not";
 
 WantedMark mark_of(const Wanted& wanted) {
   return {
       .generation = wanted.file.generation, .policy = wanted.policy.name, .asked_by = wanted.file.asked_by};
 }
 
-bool owes_services(const HostFs& host) {
+/// What a run that was killed has left, and the next one of any kind sees to.
+bool owes_anything(const HostFs& host) {
   const auto notes = notes_on_stopped_services(host);
-  return !notes || !notes->empty();
+  const auto locks = recorded_locks(host);
+  return !notes || !notes->empty() || !locks || !locks->empty();
 }
 
 std::set<std::string> ids_of(const std::vector<Withdrawal>& withdrawals) {
@@ -57,11 +64,26 @@ bool beyond(const GpuStandings& after, const GpuStandings& before) {
   });
 }
 
+/// Whether what is refused is refused for pods alone, as far as no process has it.
+bool only_pods_hold(const GpuStandings& standings) {
+  return std::ranges::all_of(standings, [](const auto& one) {
+    const GpuStanding& standing = one.second;
+    return standing.state != Standing::refused ||
+           (standing.only_in_use() && std::ranges::all_of(standing.holders, [](const Holder& holder) {
+              return holder.pid || holder.kind == Holder::Kind::pod;
+            }));
+  });
+}
+
 /// About all that may keep a GPU from being changed.
 std::vector<UseQuestion> questions_about(const HostFs& host, const ScannedNode& node, const PciAddress& gpu) {
+  if (node.inventory.find(gpu) == nullptr) return {};  // unplugged since
   auto questions = use_questions(host, node.inventory, concerned(node.inventory, {gpu}));
-  if (const VgpuGpu* divided = node.vgpus.find(gpu))
-    for (const VgpuDevice& vgpu : divided->devices) questions.push_back(use_question(vgpu));
+  const VgpuGpu* divided = node.vgpus.find(gpu);
+  if (divided == nullptr) return questions;
+  for (const VgpuDevice& vgpu : divided->devices) questions.push_back(use_question(vgpu));
+  for (UseQuestion& question : use_questions(host, node.inventory, divided->functions))
+    questions.push_back(std::move(question));
   return questions;
 }
 
@@ -81,112 +103,196 @@ void log_change(const NodeState& now, const std::optional<NodeState>& before) {
   }
 }
 
+/// What the plugin still offers counts as held, besides what the probes find.
+class Guarded {
+ public:
+  Guarded(const HostFs& host, const NodeProbes& uses, const KeeperSettings& settings,
+          const StillOfferedProbe::Asked& asked)
+      : moves_(host, uses.moves, {settings.offered_file, settings.plugin_presence}, asked),
+        vgpus_(host, uses.vgpus, {settings.offered_file, settings.plugin_presence}, asked) {}
+  NodeProbes probes() { return {.moves = moves_, .vgpus = vgpus_}; }
+
+ private:
+  StillOfferedProbe moves_;
+  StillOfferedProbe vgpus_;
+};
+
 }  // namespace
 
-NodeKeeper::NodeKeeper(HostFs& host, UseProbe& uses, HostFor node_host, KeeperSettings settings)
+NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, KeeperSettings settings)
     : host_(host), uses_(uses), node_host_(std::move(node_host)), settings_(std::move(settings)) {}
 
-NodeKeeper::Round NodeKeeper::round(Clock::time_point now, News news) {
+NodeKeeper::Round NodeKeeper::round(News news) {
   auto wanted = read_wanted(host_, settings_.wanted_file);
   const std::string wish = !wanted   ? "cannot be read: " + wanted.error().message
                            : *wanted ? (*wanted)->text
                                      : std::string();
+  if (wanted && *wanted && (*wanted)->settling && wish_ != wish) return settling();
   if (std::exchange(wish_, wish) != wish) {
     failures_ = 0;
     deaf_until_.reset();
+    asked_at_.reset();
   }
-  if (deaf_until_ && now < *deaf_until_ && news == News::anything) return last_;
+  if (deaf_until_ && settings_.now() < *deaf_until_ && news == News::anything && !a_pod_has_ended())
+    return last_;
   deaf_until_.reset();
-  last_ = reconcile(now, std::move(wanted));
+  last_ = reconcile(std::move(wanted));
+  if (last_.phase != NodePhase::withdrawing) asked_at_.reset();
   return last_;
 }
 
-NodeKeeper::Round NodeKeeper::reconcile(Clock::time_point now, Result<std::optional<Wanted>> wanted) {
-  Round round = !wanted   ? broken(now, std::nullopt, wanted.error())
-                : *wanted ? keep(now, **wanted)
-                          : nothing_wanted(now);
+/// Half of a policy may be written: it is no wish yet.
+NodeKeeper::Round NodeKeeper::settling() const {
+  Round round = last_;
+  round.again = settings_.now() + kSettlingPause;
+  round.unfinished = true;
   round.file = named_file(host_, settings_.wanted_file);
   return round;
 }
 
-NodeKeeper::Round NodeKeeper::nothing_wanted(Clock::time_point now) {
+NodeKeeper::Round NodeKeeper::reconcile(Result<std::optional<Wanted>> wanted) {
+  Round round = !wanted   ? begin_nothing(std::nullopt, wanted.error())
+                : *wanted ? keep(**wanted)
+                          : nothing_wanted();
+  round.file = named_file(host_, settings_.wanted_file);
+  return round;
+}
+
+/// What a run that was killed has left is no wish of anybody's: it is made good whatever is wanted. What came
+/// of it that was not well.
+std::optional<Error> NodeKeeper::make_good(const NodeHost& host) const {
+  if (!owes_anything(host_)) return std::nullopt;
+  const auto lock = NodeLock::take(host_, settings_.lock_patience);
+  if (!lock) return lock.error();
+  auto done = start_what_was_stopped(host.moves);
+  if (!done) return std::move(done).error();
+  for (const std::string& note : done->notes) spdlog::info("{}", note);
+  if (!done->errors.empty()) return std::move(done->errors.front());
+  const auto locks = recorded_locks(host_);
+  if (!locks) return locks.error();
+  if (locks->empty() || host.moves.driver_lock == nullptr) return std::nullopt;
+  return Error{.code = make_error_code(Errc::failed),
+               .message = "the lock of " + locks->front().text() +
+                          " against unbinding was left by an earlier run and stays taken",
+               .hint = "see what hostd has logged of it, and /run/ferry/stuck"};
+}
+
+/// Nothing can be begun for this error.
+NodeKeeper::Round NodeKeeper::begin_nothing(const std::optional<WantedMark>& wanted, const Error& error,
+                                            Awaited withdrawn) {
   const auto host = node_host_(uses_);
-  if (!host) return broken(now, std::nullopt, host.error());
+  const auto trouble = host ? make_good(*host) : std::nullopt;
+  if (!trouble) return broken(wanted, error, withdrawn);
+  Error both = error;
+  both.message += "; " + trouble->message;
+  return deaf(broken(wanted, both, withdrawn));
+}
+
+NodeKeeper::Round NodeKeeper::nothing_wanted() {
+  const auto host = node_host_(uses_);
+  if (!host) return broken(std::nullopt, host.error(), Awaited::given_back);
+  if (const auto trouble = make_good(*host)) return deaf(broken(std::nullopt, *trouble, Awaited::given_back));
   const auto node = scan_node(*host);
-  if (!node) return broken(now, std::nullopt, node.error());
+  if (!node) return broken(std::nullopt, node.error(), Awaited::given_back);
   NodeState next = state_with(std::nullopt, NodePhase::nothing_wanted);
   next.accelerators = describe(*node, {}, {}, host->models);
-  if (auto published = publish(now, std::move(next)); !published)
-    return broken(now, std::nullopt, published.error());
+  next.features = features_of(*node);
+  if (auto published = publish(std::move(next)); !published)
+    return broken(std::nullopt, published.error(), Awaited::given_back);
   failures_ = 0;
   return {.phase = NodePhase::nothing_wanted, .again = {}, .processes = {}, .file = {}};
 }
 
-/// Nothing could be begun. The accelerators are told as they were, where they cannot be read now.
-NodeKeeper::Round NodeKeeper::broken(Clock::time_point now, const std::optional<WantedMark>& wanted,
-                                     const Error& error) {
+/// Nothing could be begun. The accelerators are told as they were, where they cannot be read now. Who is
+/// waited for still is where that cannot be told any better: the next pod shall not be given it.
+NodeKeeper::Round NodeKeeper::broken(const std::optional<WantedMark>& wanted, const Error& error,
+                                     Awaited withdrawn) {
   const ExitStatus status = exit_status_of(error);
   const auto phase = status == ExitStatus::refused ? NodePhase::refused : NodePhase::failed;
   NodeState next = state_with(wanted, phase);
   next.error = StateError{.message = error.message, .hint = error.hint};
-  if (const auto host = node_host_(uses_)) {
-    if (const auto node = scan_node(*host)) next.accelerators = describe(*node, {}, {}, host->models);
+  if (published_) {
+    next.accelerators = published_->accelerators;
+    next.features = published_->features;
   }
-  if (auto published = publish(now, std::move(next)); !published)
-    spdlog::error("{}", published.error().message);
-  return {.phase = phase, .status = status, .again = pause(now), .processes = {}, .file = {}};
+  if (const auto host = node_host_(uses_)) {
+    if (const auto node = scan_node(*host)) {
+      next.accelerators = describe(*node, {}, {}, host->models);
+      next.features = features_of(*node);
+    }
+  }
+  if (withdrawn == Awaited::kept) next.withdraw = published_ ? published_->withdraw : left_withdrawn();
+  if (auto published = publish(std::move(next)); !published) spdlog::error("{}", published.error().message);
+  return {.phase = phase, .status = status, .again = pause(), .processes = {}, .file = {}};
 }
 
-NodeKeeper::Round NodeKeeper::keep(Clock::time_point now, const Wanted& wanted) {
+NodeKeeper::Round NodeKeeper::keep(const Wanted& wanted) {
   const WantedMark mark = mark_of(wanted);
   const auto host = node_host_(uses_);
-  if (!host) return broken(now, mark, host.error());
+  if (!host) return broken(mark, host.error());
   const auto node = scan_node(*host);
-  if (!node) return broken(now, mark, node.error());
+  if (!node) return begin_nothing(mark, node.error());
   const auto preview = preview_policy(*host, wanted.policy);
-  if (!preview) return broken(now, mark, preview.error());
+  if (!preview) {
+    // That it asks for what cannot be was read well, and nobody is waited for any more.
+    const bool refused = preview.error().code == Errc::refused;
+    return begin_nothing(mark, preview.error(), refused ? Awaited::given_back : Awaited::kept);
+  }
 
   GpuStandings standings = standings_of(*preview);
   if (!writes(*preview)) {
-    if (owes_services(host_)) return carry_out(now, wanted, standings, false, uses_);
-    return settle(now, *host, wanted, std::move(standings), std::nullopt, uses_);
+    if (owes_anything(host_)) {
+      Guarded guarded(host_, uses_, settings_, {});
+      return carry_out(wanted, standings, false, guarded.probes());
+    }
+    return settle(*host, wanted, std::move(standings), std::nullopt, uses_);
   }
-  ask_who_holds(*node, uses_, standings);
-  std::vector<Withdrawal> withdrawn = going(*preview, *node);
+  ask_who_holds(*node, uses_.moves, standings);
+  const OfferedDevices listing = listed_devices();
+  std::vector<Withdrawal> withdrawn = going(*preview, *node, listing);
   const std::set<std::string> asked = ids_of(withdrawn);
-  merge(withdrawn, awaited(standings, *node, offered().value_or(OfferedDevices())));
+  merge(withdrawn, awaited(standings, *node, listing));
+  merge(withdrawn, coming(*preview));
   NodeState next = state_with(mark, NodePhase::withdrawing);
   next.withdraw = std::move(withdrawn);
   next.accelerators =
       describe(*node, wanted_state(wanted.policy, node->vgpus, host->models).modes, standings, host->models);
+  next.features = features_of(*node);
   // Published whether or not a plugin is there: one that starts meanwhile reads it before it offers anything.
   if (!asked.empty() && !has_withdrawn(asked)) {
-    if (auto published = publish(now, next); !published) return deaf(broken(now, mark, published.error()));
+    if (auto published = publish(next); !published) return deaf(broken(mark, published.error()));
   }
-  const bool plugin = plugin_runs();
+  const bool plugin = plugin_runs(host_, settings_.plugin_presence);
   const bool answered = !plugin || asked.empty() || has_withdrawn(asked);
-  if (const auto deadline = withdrawn_at_ + settings_.plugin_patience; !answered && now < deadline)
-    return {.phase = NodePhase::withdrawing, .again = deadline, .processes = {}, .file = {}};
+  // From the first question on, whatever else has come or gone since.
+  if (!answered && !asked_at_) asked_at_ = settings_.now();
+  if (const auto deadline = asked_at_.value_or(Clock::time_point()) + settings_.plugin_patience;
+      !answered && settings_.now() < deadline)
+    return {
+        .phase = NodePhase::withdrawing, .unfinished = true, .again = deadline, .processes = {}, .file = {}};
 
-  StillOfferedProbe guard(host_, uses_, settings_.offered_file, answered ? std::set<std::string>() : asked);
-  UseProbe& guarded = plugin ? static_cast<UseProbe&>(guard) : uses_;
+  // Also where none runs now: one may, by the time that the node's lock is had.
+  Guarded offers(host_, uses_, settings_, {asked, withdrawn_in_});
+  const NodeProbes guarded = offers.probes();
   if (plugin && answered) {
-    refuse_what_pods_have(*node, asked, guarded, standings);
-    if (!any(standings, Standing::waiting))
-      return settle(now, *host, wanted, std::move(standings), std::nullopt, guarded);
+    refuse_what_pods_have(*node, asked, guarded.moves, standings);
+    if (!any(standings, Standing::waiting)) {
+      const auto trouble = make_good(*host);
+      Round round = settle(*host, wanted, std::move(standings), trouble, guarded);
+      return trouble ? deaf(std::move(round)) : round;
+    }
   }
   next.phase = NodePhase::changing;
-  if (auto published = publish(now, std::move(next)); !published)
-    return deaf(broken(now, mark, published.error()));
-  return carry_out(now, wanted, standings, true, guarded);
+  if (auto published = publish(std::move(next)); !published) return deaf(broken(mark, published.error()));
+  return carry_out(wanted, standings, true, guarded);
 }
 
 /// The plugin has read that they are withdrawn: what it lists all the same a pod has.
 void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked,
                                        UseProbe& guarded, GpuStandings& standings) const {
-  const OfferedDevices listing = offered().value_or(OfferedDevices());
+  const OfferedDevices devices = listed_devices();
   const auto listed = [&](const UseQuestion& question) {
-    return asked.contains(question.device) && find_device(host_, listing, question.device) != nullptr;
+    return asked.contains(question.device) && find_device(host_, devices, question.device) != nullptr;
   };
   for (auto& [gpu, standing] : standings) {
     if (standing.state != Standing::waiting) continue;
@@ -200,22 +306,24 @@ void NodeKeeper::refuse_what_pods_have(const ScannedNode& node, const std::set<s
   }
 }
 
-/// What the host and the plugin tell from now on may be an echo of what was tried.
+/// What the host and the plugin tell from now on may be an echo of what was tried; that a pod has let go of
+/// something is none.
 NodeKeeper::Round NodeKeeper::deaf(Round round) {
   deaf_until_ = round.again;
+  allocated_ = allocated_now().value_or(std::set<std::string>());
   return round;
 }
 
-NodeKeeper::Round NodeKeeper::carry_out(Clock::time_point now, const Wanted& wanted,
-                                        const GpuStandings& refused_before, bool writes, UseProbe& uses) {
+NodeKeeper::Round NodeKeeper::carry_out(const Wanted& wanted, const GpuStandings& refused_before, bool writes,
+                                        const NodeProbes& uses) {
   const WantedMark mark = mark_of(wanted);
   const auto host = node_host_(uses);
-  if (!host) return deaf(broken(now, mark, host.error()));
+  if (!host) return deaf(broken(mark, host.error()));
   GpuStandings standings;
   std::optional<Error> error;
   {
     const auto lock = NodeLock::take(host_, settings_.lock_patience);
-    if (!lock) return deaf(broken(now, mark, lock.error()));
+    if (!lock) return deaf(broken(mark, lock.error()));
     auto outcome = apply_policy(*host, wanted.policy);
     if (!outcome) {
       error = std::move(outcome).error();
@@ -240,22 +348,25 @@ NodeKeeper::Round NodeKeeper::carry_out(Clock::time_point now, const Wanted& wan
                     .hint = "`ferry hostd --dry-run` says what is left to do"};
     }
   }
-  Round round = settle(now, *host, wanted, standings, error, uses);
-  if (error || any(standings, Standing::failed) || (writes && beyond(standings, refused_before))) {
-    if (!round.again) round.again = pause(now);
-    return deaf(std::move(round));
-  }
-  return round;
+  const bool in_vain =
+      error || any(standings, Standing::failed) || (writes && beyond(standings, refused_before));
+  Round round = settle(*host, wanted, std::move(standings), error, uses, in_vain);
+  return in_vain ? deaf(std::move(round)) : round;
 }
 
 /// What came of it is told, and with it who is waited for.
-NodeKeeper::Round NodeKeeper::settle(Clock::time_point now, const NodeHost& host, const Wanted& wanted,
-                                     GpuStandings standings, const std::optional<Error>& error,
-                                     UseProbe& uses) {
+NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const Wanted& wanted, GpuStandings standings,
+                                     const std::optional<Error>& error, const NodeProbes& uses,
+                                     bool in_vain) {
   const WantedMark mark = mark_of(wanted);
   const auto node = scan_node(host);
-  if (!node) return broken(now, mark, node.error());
-  ask_who_holds(*node, uses, standings);
+  if (!node) return broken(mark, node.error());
+  ask_who_holds(*node, uses.moves, standings);
+  for (auto& [gpu, standing] : standings) {
+    const auto silent = [](const Holder& holder) { return holder.name == kAnyPod; };
+    if (standing.state == Standing::refused && std::ranges::any_of(standing.holders, silent))
+      standing.hint = kPluginsRemedy;
+  }
   Round round;
   const bool failed = error || any(standings, Standing::failed);
   const bool refused = any(standings, Standing::refused);
@@ -266,16 +377,23 @@ NodeKeeper::Round NodeKeeper::settle(Clock::time_point now, const NodeHost& host
   if (error) next.error = StateError{.message = error->message, .hint = error->hint};
   next.accelerators =
       describe(*node, wanted_state(wanted.policy, node->vgpus, host.models).modes, standings, host.models);
-  if (plugin_runs()) next.withdraw = awaited(standings, *node, offered().value_or(OfferedDevices()));
+  next.features = features_of(*node);
+  if (plugin_runs(host_, settings_.plugin_presence))
+    next.withdraw = awaited(standings, *node, listed_devices());
   for (const auto& [gpu, standing] : standings)
     for (const Holder& holder : standing.holders)
       if (holder.pid) round.processes.insert(*holder.pid);
-  if (failed || (refused && !all_told(standings, next.withdraw))) {
-    round.again = pause(now);
+  if (failed || in_vain || (refused && !all_told(standings, next.withdraw, round.processes))) {
+    const auto again = pause();
+    // Nobody tells that the kubelet has forgotten a pod, and the agent may have evicted it.
+    const bool soon = !failed && !in_vain && only_pods_hold(standings);
+    round.again = soon ? std::min(again, settings_.now() + kFirstPause) : again;
   } else {
     failures_ = 0;
+    // A holder may let go and live on, and who should tell may be gone.
+    if (refused) round.again = settings_.now() + kLongestPause;
   }
-  if (auto published = publish(now, std::move(next)); !published) return broken(now, mark, published.error());
+  if (auto published = publish(std::move(next)); !published) return broken(mark, published.error());
   return round;
 }
 
@@ -300,24 +418,44 @@ void NodeKeeper::ask_who_holds(const ScannedNode& node, UseProbe& uses, GpuStand
 
 /// Whether somebody tells when each of those that are refused comes free: the plugin of what a pod has, and
 /// the kernel of processes that end.
-bool NodeKeeper::all_told(const GpuStandings& standings, const std::vector<Withdrawal>& awaited) const {
+bool NodeKeeper::all_told(const GpuStandings& standings, const std::vector<Withdrawal>& awaited,
+                          const std::set<int>& processes) const {
   const auto ids = ids_of(awaited);
+  const bool ends_are_told = settings_.watch_ends && settings_.watch_ends(processes);
   return std::ranges::all_of(standings, [&](const auto& one) {
     const auto& [gpu, standing] = one;
     if (standing.state != Standing::refused || ids.contains(gpu.text())) return true;
-    return settings_.ends_are_told && !standing.holders.empty() &&
+    return ends_are_told && !standing.holders.empty() &&
            std::ranges::all_of(standing.holders, [](const Holder& holder) { return holder.pid.has_value(); });
   });
-}
-
-bool NodeKeeper::plugin_runs() const {
-  // Where that cannot be told it is waited for, and what it may have offered is not touched.
-  return is_present(host_, settings_.plugin_presence).value_or(true);
 }
 
 std::optional<OfferedDevices> NodeKeeper::offered() const {
   auto read = read_offered_devices(host_, settings_.offered_file);
   return read ? std::move(*read) : std::nullopt;
+}
+
+/// The same, where a plugin that tells nothing has nothing.
+OfferedDevices NodeKeeper::listed_devices() const {
+  auto read = read_offered_devices(host_, settings_.offered_file);
+  if (read && *read) return std::move(**read);
+  return {};
+}
+
+/// Absent: it cannot be told.
+std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {
+  const auto read = read_offered_devices(host_, settings_.offered_file);
+  if (!read) return std::nullopt;
+  std::set<std::string> ids;
+  for (const OfferedToKubelet& device : read->value_or(OfferedDevices()).devices)
+    if (device.allocated) ids.insert(device.id);
+  return ids;
+}
+
+/// Whether something that was allocated when we became deaf is so no longer.
+bool NodeKeeper::a_pod_has_ended() const {
+  const auto now = allocated_now();
+  return now && !std::ranges::includes(*now, allocated_);
 }
 
 /// Whether the plugin has read that these are withdrawn.
@@ -335,7 +473,15 @@ NodeState NodeKeeper::state_with(const std::optional<WantedMark>& wanted, NodePh
           .phase = phase,
           .accelerators = {},
           .withdraw = {},
-          .error = {}};
+          .error = {},
+          .features = {}};
+}
+
+/// By the last process.
+std::vector<Withdrawal> NodeKeeper::left_withdrawn() const {
+  const auto text = host_.read_file(settings_.state_file);
+  auto read = text ? read_withdrawals(*text) : Result<Withdrawals>(Withdrawals());
+  return read ? std::move(read->devices) : std::vector<Withdrawal>();
 }
 
 /// A restart goes on where the last process was: an answer to one of its files answers none of ours.
@@ -346,17 +492,14 @@ void NodeKeeper::begin_generations() {
   if (const auto listing = offered()) generation_ = std::max(generation_, listing->state_generation);
 }
 
-Result<> NodeKeeper::publish(Clock::time_point now, NodeState next) {
+Result<> NodeKeeper::publish(NodeState next) {
   if (!published_) begin_generations();
   next.generation = generation_;
-  if (published_ && *published_ == next) return {};
+  if (published_ && *published_ == next && host_.exists(settings_.state_file)) return {};
   next.generation = ++generation_;
   if (auto written = host_.write_file(settings_.state_file, state_file_text(next)); !written) return written;
   log_change(next, published_);
-  if (!published_ || ids_of(published_->withdraw) != ids_of(next.withdraw)) {
-    withdrawn_in_ = generation_;
-    withdrawn_at_ = now;
-  }
+  if (!published_ || ids_of(published_->withdraw) != ids_of(next.withdraw)) withdrawn_in_ = generation_;
   published_ = std::move(next);
   return {};
 }
@@ -370,14 +513,14 @@ Result<> NodeKeeper::end() {
     next.error = StateError{.message = "hostd has ended before the node was as wanted",
                             .hint = "start `ferry hostd` again"};
   }
-  return publish(withdrawn_at_, std::move(next));
+  return publish(std::move(next));
 }
 
-NodeKeeper::Clock::time_point NodeKeeper::pause(Clock::time_point now) {
+NodeKeeper::Clock::time_point NodeKeeper::pause() {
   constexpr unsigned kMost = 5;  // 10 s doubled five times is past the longest
   const auto length = std::min(kLongestPause, kFirstPause * (1U << std::min(failures_, kMost)));
   ++failures_;
-  return now + length;
+  return settings_.now() + length;
 }
 
 }  // namespace ferry

@@ -3,11 +3,14 @@
 //
 // The kubelet is asked first. Devices that are about to change are published as withdrawn, and nothing is
 // written before the device plugin has said, in offered.json, that it has read exactly that, and while it
-// still lists any of them. What a pod has stays withdrawn, so that it is free once the pod ends; what
-// something else holds is offered again. Without a plugin nobody is waited for.
+// still lists any of them. What is being made is withdrawn until it is made. What a pod has stays withdrawn,
+// so that it is free once the pod ends; what something else holds is offered again. Without a plugin nobody
+// is waited for.
 //
-// Knows no clock and waits for nothing but the node's lock: who runs it (node_loop.h) calls again when
-// something has happened, or when a round says so.
+// What a run that was killed has left stopped or locked is made good by the first round, whatever is wanted.
+//
+// Its clock is handed in, and it waits for nothing but the node's lock: who runs it (node_loop.h) calls again
+// when something has happened, or when a round says so.
 #pragma once
 
 #include <chrono>
@@ -39,21 +42,25 @@ struct KeeperSettings {
   std::filesystem::path plugin_presence = kPluginPresence;
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
-  /// Who runs the rounds learns when one of Round::processes ends.
-  bool ends_are_told = false;
+  /// Of who runs the rounds: has a round follow, with News::process_ended, when one of these ends, and no
+  /// longer for others. Whether that is so for every one of them. Empty: for none.
+  std::function<bool(const std::set<int>& processes)> watch_ends = {};
+  /// A change may take minutes: what a round asks for counts from its end.
+  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
 class NodeKeeper {
  public:
   using Clock = std::chrono::steady_clock;
-  /// The host, with `uses` as the one that is asked who holds what.
-  using HostFor = std::function<Result<NodeHost>(UseProbe& uses)>;
+  /// The host, with these as the ones that are asked.
+  using HostFor = std::function<Result<NodeHost>(const NodeProbes& uses)>;
 
   static constexpr std::chrono::seconds kFirstPause{10};
   static constexpr std::chrono::seconds kLongestPause{300};
+  static constexpr std::chrono::seconds kSettlingPause{1};
 
-  /// `host` and `uses` must outlive this.
-  NodeKeeper(HostFs& host, UseProbe& uses, HostFor node_host, KeeperSettings settings);
+  /// `host` and the probes must outlive this.
+  NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, KeeperSettings settings);
 
   /// Why a round is run.
   enum class News {
@@ -64,57 +71,69 @@ class NodeKeeper {
   struct Round {
     NodePhase phase = NodePhase::nothing_wanted;
     ExitStatus status = ExitStatus::done;       ///< as `ferry apply` would end
+    bool unfinished = false;                    ///< the next round says how it ends
     std::optional<Clock::time_point> again;     ///< when to come again though nothing has happened
     std::set<int> processes;                    ///< those that hold what is refused
     std::optional<std::filesystem::path> file;  ///< the policy file that wanted.json names
   };
 
-  /// After a failure only time, another wish and the end of a holder lead to another try: what the host and
-  /// the plugin tell may be an echo of the last one. What is refused before anything is written is looked at
-  /// again whenever there is news.
-  Round round(Clock::time_point now, News news = News::anything);
+  /// After a failure only time, another wish and the end of a holder, a process or a pod, lead to another
+  /// try: what the host and the plugin tell else may be an echo of the last one. What is refused before
+  /// anything is written is looked at again whenever there is news.
+  Round round(News news = News::anything);
 
   /// What is withdrawn may be offered again: nobody will change it now.
   Result<> end();
 
  private:
-  Round reconcile(Clock::time_point now, Result<std::optional<Wanted>> wanted);
-  Round keep(Clock::time_point now, const Wanted& wanted);
-  Round carry_out(Clock::time_point now, const Wanted& wanted, const GpuStandings& refused_before,
-                  bool writes, UseProbe& uses);
-  Round settle(Clock::time_point now, const NodeHost& host, const Wanted& wanted, GpuStandings standings,
-               const std::optional<Error>& error, UseProbe& uses);
-  Round nothing_wanted(Clock::time_point now);
-  Round broken(Clock::time_point now, const std::optional<WantedMark>& wanted, const Error& error);
+  Round settling() const;
+  Round reconcile(Result<std::optional<Wanted>> wanted);
+  Round keep(const Wanted& wanted);
+  Round carry_out(const Wanted& wanted, const GpuStandings& refused_before, bool writes,
+                  const NodeProbes& uses);
+  Round settle(const NodeHost& host, const Wanted& wanted, GpuStandings standings,
+               const std::optional<Error>& error, const NodeProbes& uses, bool in_vain = false);
+  Round nothing_wanted();
+  std::optional<Error> make_good(const NodeHost& host) const;
+  enum class Awaited { kept, given_back };
+  Round begin_nothing(const std::optional<WantedMark>& wanted, const Error& error,
+                      Awaited withdrawn = Awaited::kept);
+  Round broken(const std::optional<WantedMark>& wanted, const Error& error,
+               Awaited withdrawn = Awaited::kept);
   Round deaf(Round round);
   void refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked, UseProbe& guarded,
                              GpuStandings& standings) const;
   std::vector<Holder> who_holds(const ScannedNode& node, UseProbe& uses, const PciAddress& gpu) const;
   void ask_who_holds(const ScannedNode& node, UseProbe& uses, GpuStandings& standings) const;
-  bool all_told(const GpuStandings& standings, const std::vector<Withdrawal>& awaited) const;
+  bool all_told(const GpuStandings& standings, const std::vector<Withdrawal>& awaited,
+                const std::set<int>& processes) const;
 
-  bool plugin_runs() const;
   /// Absent also where it cannot be read: StillOfferedProbe lets nothing be moved then.
   std::optional<OfferedDevices> offered() const;
+  OfferedDevices listed_devices() const;
+  std::optional<std::set<std::string>> allocated_now() const;
+  bool a_pod_has_ended() const;
   bool has_withdrawn(const std::set<std::string>& asked) const;
   NodeState state_with(const std::optional<WantedMark>& wanted, NodePhase phase) const;
-  Result<> publish(Clock::time_point now, NodeState next);
+  Result<> publish(NodeState next);
+  std::vector<Withdrawal> left_withdrawn() const;
   void begin_generations();
-  Clock::time_point pause(Clock::time_point now);
+  Clock::time_point pause();
 
   HostFs& host_;
-  UseProbe& uses_;
+  const NodeProbes uses_;
   const HostFor node_host_;
   const KeeperSettings settings_;
 
   std::optional<NodeState> published_;
   std::uint64_t generation_ = 0;
-  std::uint64_t withdrawn_in_ = 0;  ///< the generation that first had the present withdrawals
-  Clock::time_point withdrawn_at_;
+  std::uint64_t withdrawn_in_ = 0;             ///< the generation that first had the present withdrawals
+  std::optional<Clock::time_point> asked_at_;  ///< while the plugin's answer is waited for
 
   std::optional<std::string> wish_;
   unsigned failures_ = 0;  ///< in a row
   std::optional<Clock::time_point> deaf_until_;
+  std::set<std::string> allocated_;  ///< by the plugin, since we are deaf
   Round last_;
 };
 

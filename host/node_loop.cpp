@@ -2,21 +2,21 @@
 #include "host/node_loop.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <fcntl.h>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include <utility>
 
 #include <spdlog/spdlog.h>
 
+#include "common/descriptor_limit.h"
 #include "common/directory_watch.h"
 #include "common/event_loop.h"
-#include "common/pid_namespace.h"
 #include "common/presence.h"
+#include "common/turn.h"
+#include "host/process_ends.h"
 #include "vfio/uevents.h"
 
 namespace ferry {
@@ -26,59 +26,59 @@ namespace fs = std::filesystem;
 using Clock = NodeKeeper::Clock;
 
 constexpr const char* kOnlyOne = "run/ferry/hostd.lock";
+// Its own file: whoever asks for kOnlyOne has it for that moment, and would keep it from us.
+constexpr const char* kPresence = "run/ferry/hostd.presence";
+// The link that the kubelet switches when a ConfigMap changes.
+constexpr const char* kConfigMapsData = "..data";
 // Moving one group makes a handful of events.
 constexpr auto kSettle = std::chrono::milliseconds(100);
-// Between looks whether the other one has ended: a flock tells nobody.
-constexpr auto kForTheOther = std::chrono::seconds(1);
+// Such a round tries again what has just failed, and the processes of a job end by the hundred.
+constexpr auto kBetweenEnds = std::chrono::seconds(1);
 
-/// Whether the numbers in the host's /proc are ours too. Of another namespace they would name others.
-bool numbers_are_ours(const HostFs& host) {
-  const auto own = own_pid_namespace(host);
-  const auto shown = pid_namespace_of_proc(host);
-  return own && shown && *own == *shown;
-}
-
-// glibc has no wrapper before 2.36. ABI: pidfd_open(2), Linux 5.3.
-UniqueFd open_pidfd(int pid) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
-
-KeeperSettings with_ends_told(KeeperSettings settings, bool told) {
-  settings.ends_are_told = told;
+KeeperSettings with_ends_told(KeeperSettings settings, ProcessEnds& ends) {
+  settings.watch_ends = [&ends](const std::set<int>& processes) { return ends.watch(processes); };
   return settings;
 }
 
 class NodeLoop {
  public:
-  NodeLoop(HostFs& host, UseProbe& uses, NodeKeeper::HostFor node_host, const NodeLoopOptions& options,
-           EventLoop& loop)
+  NodeLoop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
+           const NodeLoopOptions& options, EventLoop& loop)
       : host_(host),
         options_(options),
         loop_(loop),
-        keeper_(host, uses, std::move(node_host), with_ends_told(options.files, numbers_are_ours(host))) {}
+        ends_(loop, host, [this] { a_process_has_ended(); }),
+        keeper_(host, uses, std::move(node_host), with_ends_told(options.files, ends_)) {}
 
   Result<ExitStatus> run(const std::stop_token& stop) {
+    raise_descriptor_limit();
     if (auto made = make_folders(); !made) return fail(std::move(made).error());
     auto only = OnlyOne::claim(host_, kOnlyOne);
-    if (!only && (options_.once || only.error().code != Errc::refused)) {
-      if (only.error().code == Errc::refused) only.error().message = "another ferry hostd keeps this node";
-      return fail(std::move(only).error());
-    }
+    if (!only && (options_.once || only.error().code != Errc::refused))
+      return fail(only.error().code == Errc::refused ? another_one() : std::move(only).error());
     if (only) {
+      only_.emplace(std::move(*only));
       begin();
     } else {
       spdlog::warn("another ferry hostd keeps this node: waiting for its end");
-      wait_for_the_other(only);
+      turn_.emplace(loop_, host_, kOnlyOne, [this](OnlyOne mine) {
+        only_.emplace(std::move(mine));
+        turn_.reset();
+        begin();
+      });
     }
     loop_.run(stop);
-    if (auto ended = keeper_.end(); !ended) spdlog::error("{}", ended.error().message);
+    // Where another one has begun, what is withdrawn is its business.
+    const bool ours = only_ && !(failure_ && failure_->code == Errc::refused);
+    if (auto ended = ours ? keeper_.end() : Result<>(); !ended) spdlog::error("{}", ended.error().message);
+    if (failure_) return fail(std::move(*failure_));
     return options_.once ? status_ : ExitStatus::done;
   }
 
  private:
   struct Folder {
     DirectoryWatch watch;
-    std::set<std::string> names;  // that matter; empty: all
+    std::set<std::string> names;  // that matter
   };
 
   /// Those of the files that processes meet by, so that they can be watched before anybody has written one.
@@ -92,15 +92,43 @@ class NodeLoop {
     return {};
   }
 
-  void wait_for_the_other(Result<OnlyOne>& only) {
-    loop_.at(Clock::now() + kForTheOther, [this, &only] {
-      only = OnlyOne::claim(host_, kOnlyOne);
-      if (only) return begin();
-      wait_for_the_other(only);
-    });
+  static Error another_one() {
+    return {.code = make_error_code(Errc::refused),
+            .message = std::string("/") + kOnlyOne + ": another ferry hostd keeps this node",
+            .hint = "let that one do it, or stop it first: `systemctl stop ferry-hostd`"};
+  }
+
+  /// Whether nobody else works here. Its file may have been removed, with the whole directory.
+  bool is_alone() {
+    const auto there = only_->is_at(host_, kOnlyOne);
+    if (!there) warn_once(there.error());  // as before, for all we know
+    if (there.value_or(true)) return true;
+    auto again = OnlyOne::claim(host_, kOnlyOne);
+    if (again) {
+      only_.emplace(std::move(*again));
+      // The directory is another, too, and while somebody has a file of it open it does not say so itself.
+      forget_folder(fs::path(kOnlyOne).parent_path());
+      show_presence();
+      watch_folders();
+      return true;
+    }
+    failure_ = again.error().code == Errc::refused ? another_one() : std::move(again).error();
+    loop_.finish();
+    return false;
+  }
+
+  /// That somebody keeps this node from now on. Once is over before anybody could rely on it.
+  void show_presence() {
+    if (options_.once) return;
+    auto shown = Presence::announce(host_, kPresence);
+    if (!shown) return spdlog::warn("nobody sees that this runs: {}", shown.error().message);
+    presence_.emplace(std::move(*shown));
+    // A lock raises no event where the file was there before; that somebody closes it does.
+    if (const auto told = host_.open(kPresence, O_WRONLY); !told) spdlog::warn("{}", told.error().message);
   }
 
   void begin() {
+    show_presence();
     watch_folders();  // before the first look, so that nothing comes between
     if (auto uevents = Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
@@ -111,28 +139,69 @@ class NodeLoop {
       spdlog::warn("{}", uevents.error().message);
     }
     loop_.post([this] { round(NodeKeeper::News::anything); });
+    if (options_.beside) beside_ = options_.beside(loop_);
   }
 
-  void watch_folders() {
-    const auto& files = options_.files;
-    watch_folder(files.wanted_file.parent_path(), files.wanted_file.filename().string());
-    watch_folder(files.offered_file.parent_path(), files.offered_file.filename().string());
-  }
+  using Names = std::map<fs::path, std::set<std::string>>;
 
-  void watch_folder(const fs::path& folder, const std::string& name) {
-    if (const auto known = folders_.find(folder); known != folders_.end()) {
-      if (name.empty()) known->second.names.clear();
-      if (!known->second.names.empty()) known->second.names.insert(name);
-      return;
+  /// A file and, where that is a link, what it leads to; links lead nowhere but within the host.
+  void add_file(Names& names, fs::path file) const {
+    constexpr int kMostLinks = 8;
+    for (int i = 0; i < kMostLinks; ++i) {
+      names[file.parent_path()].insert(file.filename().string());
+      const auto target = host_.link_target(file);
+      if (!target) return;
+      const fs::path to = *target;
+      file = (to.is_absolute() ? to.relative_path() : file.parent_path() / to).lexically_normal();
     }
-    // A person may well write into a file instead of replacing it.
-    auto watch = DirectoryWatch::open(host_.root() / folder, DirectoryWatch::Contents::told);
-    if (!watch) return spdlog::warn("{}", watch.error().message);
-    const int fd = watch->fd();
-    std::set<std::string> names;
-    if (!name.empty()) names.insert(name);
-    folders_.emplace(folder, Folder{.watch = std::move(*watch), .names = std::move(names)});
-    loop_.watch(fd, [this, folder] { folder_told(folder); });
+  }
+
+  /// Watches the folders of what matters now, and no others. Whether one of them is new.
+  bool watch_folders() {
+    const auto& files = options_.files;
+    Names names;
+    // A plugin that dies writes nothing more, but its lock is closed. Ours is missed when it is removed.
+    for (const fs::path& file :
+         {files.wanted_file, files.offered_file, files.plugin_presence, fs::path(kOnlyOne)})
+      names[file.parent_path()].insert(file.filename().string());
+    if (policy_) {
+      add_file(names, policy_->relative_path());
+      names[policy_->relative_path().parent_path()].insert(kConfigMapsData);
+    }
+    std::erase_if(folders_, [&](const auto& known) {
+      if (names.contains(known.first)) return false;
+      loop_.forget(known.second.watch.fd());
+      return true;
+    });
+    bool anew = false;
+    for (auto& [folder, matter] : names) {
+      if (const auto known = folders_.find(folder); known != folders_.end()) {
+        known->second.names = std::move(matter);
+        continue;
+      }
+      // A person may well write into a file instead of replacing it.
+      auto watch = DirectoryWatch::open(host_, folder, DirectoryWatch::Contents::told);
+      if (!watch) {
+        warn_once(watch.error());
+        continue;
+      }
+      const int fd = watch->fd();
+      folders_.emplace(folder, Folder{.watch = std::move(*watch), .names = std::move(matter)});
+      loop_.watch(fd, [this, at = folder] { folder_told(at); });
+      anew = true;
+    }
+    return anew;
+  }
+
+  void warn_once(const Error& error) {
+    if (warned_.insert(error.message).second) spdlog::warn("{}", error.message);
+  }
+
+  void forget_folder(const fs::path& folder) {
+    const auto found = folders_.find(folder);
+    if (found == folders_.end()) return;
+    loop_.forget(found->second.watch.fd());
+    folders_.erase(found);
   }
 
   void folder_told(const fs::path& folder) {
@@ -140,14 +209,11 @@ class NodeLoop {
     if (found == folders_.end()) return;
     const auto events = found->second.watch.read();
     const auto matters = [&](const DirectoryEvent& event) {
-      return event.name.empty() || found->second.names.empty() || found->second.names.contains(event.name);
+      return event.name.empty() || found->second.names.contains(event.name);
     };
     const bool news = std::ranges::any_of(events, matters);
     const auto gone = [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; };
-    if (std::ranges::any_of(events, gone)) {
-      loop_.forget(found->second.watch.fd());
-      folders_.erase(found);
-    }
+    if (std::ranges::any_of(events, gone)) forget_folder(folder);
     if (news) round_soon();
   }
 
@@ -156,74 +222,56 @@ class NodeLoop {
     loop_.at(Clock::now() + kSettle, [this] { round(NodeKeeper::News::anything); });
   }
 
+  /// Those that end together make one round, and who ends after it another one a while later.
+  void a_process_has_ended() {
+    if (std::exchange(ends_soon_, true)) return;
+    loop_.at(std::max(Clock::now() + kSettle, no_ends_before_), [this] {
+      ends_soon_ = false;
+      round(NodeKeeper::News::process_ended);
+      no_ends_before_ = Clock::now() + kBetweenEnds;
+    });
+  }
+
   void round(NodeKeeper::News news) {
     soon_ = false;
     loop_.cancel(again_);
     if (auto made = make_folders(); !made) spdlog::error("{}", made.error().message);
     watch_folders();
-    const auto done = keeper_.round(Clock::now(), news);
+    if (!is_alone()) return;
+    const auto done = keeper_.round(news);
     status_ = done.status;
-    if (options_.once && done.phase != NodePhase::withdrawing) return loop_.finish();
-    if (done.file) {
-      const fs::path folder = done.file->relative_path().parent_path();
-      const bool unwatched = !folders_.contains(folder);
-      watch_folder(folder, "");
-      // It may have been written after it was read and before it was watched.
-      if (unwatched && folders_.contains(folder)) round_soon();
-    }
-    auto again = done.again;
-    if (!watch_ends(done.processes) && !again) again = Clock::now() + NodeKeeper::kLongestPause;
-    if (again) again_ = loop_.at(*again, [this] { round(NodeKeeper::News::anything); });
-  }
-
-  /// Whether each of them is told of when it ends.
-  bool watch_ends(const std::set<int>& processes) {
-    std::erase_if(ended_, [&](int pid) { return !processes.contains(pid); });
-    std::erase_if(ends_, [&](const auto& end) {
-      if (processes.contains(end.first)) return false;
-      loop_.forget(end.second.get());
-      return true;
-    });
-    if (!numbers_are_ours(host_)) return true;  // the keeper knows, and asks for a time
-    for (const int pid : processes) {
-      if (ends_.contains(pid) || ended_.contains(pid)) continue;
-      UniqueFd fd = open_pidfd(pid);
-      if (!fd.valid()) {
-        if (errno == ESRCH) process_ended(pid);  // between the look and now
-        continue;
-      }
-      loop_.watch(fd.get(), [this, pid] { process_ended(pid); });
-      ends_.emplace(pid, std::move(fd));
-    }
-    return ends_.size() == processes.size();
-  }
-
-  /// Once for each: one that is said to hold something after its end is not waited for again.
-  void process_ended(int pid) {
-    ended_.insert(pid);
-    if (const auto end = ends_.find(pid); end != ends_.end()) {
-      loop_.forget(end->second.get());
-      ends_.erase(end);
-    }
-    loop_.post([this] { round(NodeKeeper::News::process_ended); });
+    if (options_.once && !done.unfinished) return loop_.finish();
+    policy_ = done.file;
+    // It may have been written after it was read and before it was watched.
+    if (watch_folders()) round_soon();
+    ends_.watch(done.processes);  // and none where the keeper has waited for none
+    if (done.again) again_ = loop_.at(*done.again, [this] { round(NodeKeeper::News::anything); });
   }
 
   HostFs& host_;
   const NodeLoopOptions& options_;
   EventLoop& loop_;
+  ProcessEnds ends_;
   NodeKeeper keeper_;
+  std::optional<OnlyOne> only_;
+  std::optional<Turn> turn_;
+  std::optional<Presence> presence_;
+  std::optional<Error> failure_;
   std::map<fs::path, Folder> folders_;
+  std::optional<fs::path> policy_;  // the file that wanted.json named last
+  std::set<std::string> warned_;
   std::optional<Uevents> uevents_;
-  std::map<int, UniqueFd> ends_;
-  std::set<int> ended_;  // of those that the last round named
   bool soon_ = false;
+  bool ends_soon_ = false;
+  Clock::time_point no_ends_before_;
   EventLoop::Timer again_;
   ExitStatus status_ = ExitStatus::done;
+  std::shared_ptr<void> beside_;
 };
 
 }  // namespace
 
-Result<ExitStatus> run_node_loop(HostFs& host, UseProbe& uses, NodeKeeper::HostFor node_host,
+Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
                                  const NodeLoopOptions& options, const std::stop_token& stop) {
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());

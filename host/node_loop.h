@@ -2,8 +2,11 @@
 // `ferry hostd` as one call: rounds of a NodeKeeper whenever something has happened that may matter.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <stop_token>
 
+#include "common/event_loop.h"
 #include "common/exit_status.h"
 #include "common/host_fs.h"
 #include "common/result.h"
@@ -14,17 +17,22 @@ namespace ferry {
 struct NodeLoopOptions {
   KeeperSettings files;
   bool once = false;  ///< until the node is as wanted, or is known not to become so
+  /// What else the one that keeps the node does in its loop: made when it begins, gone when it ends.
+  std::function<std::shared_ptr<void>(EventLoop& loop)> beside = {};
 };
 
 /// Runs until `stop` is requested; a round that has begun is finished. The host is left as it is then.
 ///
 /// Told of by inotify: wanted.json, the policy file that it names, offered.json; by the kernel: devices that
-/// come, go and change drivers, and the ends of processes that hold what is refused. Nothing is polled but by
-/// Round::again. Of several at a time one works, the others wait until it ends.
+/// come, go and change drivers, and the ends of processes that hold what is refused (process_ends.h). Those
+/// make one round a second at most. As many descriptors are permitted to this process as it may permit
+/// itself. Nothing is polled but by Round::again. Of several at a time one works, the others wait until it
+/// ends; the one that does shows it in run/ferry/hostd.presence (common/presence.h), but with `once`.
 ///
 /// Gives the exit status of the last round with `once`, else ExitStatus::done. Errors: Errc::refused with
-/// `once` where another one runs; what the operating system said when nothing can be watched.
-Result<ExitStatus> run_node_loop(HostFs& host, UseProbe& uses, NodeKeeper::HostFor node_host,
+/// `once` where another one runs, and where another one has begun to since run/ferry was removed; what the
+/// operating system said when nothing can be watched, or when the lock's file is gone and cannot be had anew.
+Result<ExitStatus> run_node_loop(HostFs& host, const NodeProbes& uses, NodeKeeper::HostFor node_host,
                                  const NodeLoopOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry

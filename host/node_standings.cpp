@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "host/offered_use_probe.h"
 #include "policy/policy_verdict.h"
 
 namespace ferry {
@@ -47,23 +48,26 @@ void add(GpuStandings& standings, const MoveOutcome& outcome) {
   }
 }
 
-// What is in use, or cannot be had as things are, is refused; what the kernel or a driver did not do, failed.
-Standing standing_of(const Error& error) {
-  return exit_status_of(error) == ExitStatus::failed ? Standing::failed : Standing::refused;
-}
-
 void withdraw(std::vector<Withdrawal>& out, const std::string& id, const std::string& reason) {
   const auto same = [&](const Withdrawal& one) { return one.id == id; };
   if (std::ranges::none_of(out, same)) out.push_back({.id = id, .reason = reason});
 }
 
+// The plugin goes on listing, Unhealthy, what has lost its driver since it was offered.
+bool is_listed(const OfferedDevices& offered, const PciFunction& function) {
+  std::set<std::uint32_t> groups;
+  if (function.iommu_group) groups.insert(*function.iommu_group);
+  return offered.find({function.address.text()}, groups) != nullptr;
+}
+
 void add_going(std::vector<Withdrawal>& out, const MovePlan& plan, const Inventory& inventory,
-               const std::string& reason) {
+               const OfferedDevices& offered, const std::string& reason) {
   for (const Move& move : plan.moves) {
     if (move.steps.empty()) continue;
     for (const PciAddress& member : move.moving()) {
       const PciFunction* function = inventory.find(member);
-      if (function != nullptr && on_vfio_driver(*function)) withdraw(out, member.text(), reason);
+      if (function != nullptr && (on_vfio_driver(*function) || is_listed(offered, *function)))
+        withdraw(out, member.text(), reason);
     }
   }
 }
@@ -82,15 +86,53 @@ const PciAddress* gpu_of(const VgpuInventory& vgpus, const VgpuStep& step) {
   return nullptr;
 }
 
+bool is_named(const Holder& holder, const std::string& reason) {
+  return reason.find(holder.text()) != std::string::npos;
+}
+
+// Where nothing but holders stands in the way, those alone that do: whoever has a vGPU that stays is asked to
+// go by nobody.
+void tell(const GpuStanding& standing, AcceleratorState& of) {
+  of.state = standing.state;
+  of.reason = fmt::format("{}", fmt::join(standing.reasons, "; "));
+  of.hint = standing.hint;
+  of.only_in_use = standing.state == Standing::refused && standing.only_in_use();
+  for (const Holder& holder : standing.holders) {
+    const auto names_it = [&](const std::string& reason) { return is_named(holder, reason); };
+    if (of.only_in_use && std::ranges::none_of(standing.reasons, names_it)) continue;
+    of.holders.push_back({.kind = std::string(text(holder.kind)),
+                          .name = holder.name,
+                          .pid = holder.pid,
+                          .pod_uid = holder.pod_uid,
+                          .by_the_plugin = holder.kind == Holder::Kind::pod && holder.name == kSomePod});
+  }
+}
+
+std::string subsystem_of(const PciFunction& function) {
+  if (!function.subsystem_vendor || !function.subsystem_device) return {};
+  return fmt::format("{:04x}:{:04x}", *function.subsystem_vendor, *function.subsystem_device);
+}
+
+std::string class_of(const PciFunction& function) {
+  return fmt::format("{:04x}", static_cast<std::uint16_t>(function.pci_class()));
+}
+
 constexpr const char* kGoesBack = "its GPU goes back to the host";
 constexpr const char* kDivided = "the vGPUs of its GPU change";
+
+// Of types that have no name of their own nobody can ask.
+std::map<std::string, std::uint32_t> room_of(const VgpuGpu& gpu) {
+  std::map<std::string, std::uint32_t> out;
+  for (const VgpuType& type : types_of(gpu))
+    if (type.name != type.id) out[type.short_name] += type.available;
+  return out;
+}
 
 }  // namespace
 
 bool GpuStanding::only_in_use() const {
   return !holders.empty() && std::ranges::all_of(reasons, [&](const std::string& reason) {
-    return std::ranges::any_of(
-        holders, [&](const Holder& holder) { return reason.find(holder.text()) != std::string::npos; });
+    return std::ranges::any_of(holders, [&](const Holder& holder) { return is_named(holder, reason); });
   });
 }
 
@@ -100,7 +142,7 @@ GpuStandings standings_of(const NodePreview& preview) {
   for (const GpuPlan& gpu : preview.vgpus.gpus) {
     if (!gpu.matched) continue;
     if (gpu.refusal) {
-      add(out, gpu.gpu, standing_of(*gpu.refusal), {gpu.refusal->message}, gpu.refusal->hint);
+      add(out, gpu.gpu, Standing::refused, reasons_of(*gpu.refusal, gpu.reasons), gpu.refusal->hint);
     } else if (!gpu.steps.empty()) {
       add(out, gpu.gpu, Standing::waiting, {"its vGPUs change"}, {});
     }
@@ -115,9 +157,9 @@ GpuStandings standings_of(const NodeOutcome& outcome) {
   for (const GpuOutcome& gpu : outcome.vgpus.gpus) {
     if (gpu.kind != GpuOutcome::Kind::refused && gpu.kind != GpuOutcome::Kind::failed) continue;
     const Error error = gpu.error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
-    std::vector<std::string> reasons = {error.message};
+    std::vector<std::string> reasons = reasons_of(error, gpu.reasons);
     for (const Error& undo : gpu.undo_errors) reasons.push_back(undo.message);
-    add(out, gpu.gpu, gpu.kind == GpuOutcome::Kind::failed ? Standing::failed : standing_of(error), reasons,
+    add(out, gpu.gpu, gpu.kind == GpuOutcome::Kind::failed ? Standing::failed : Standing::refused, reasons,
         error.hint);
   }
   add(out, outcome.given_away);
@@ -135,9 +177,10 @@ bool writes(const NodePreview& preview) {
   return moves(preview.given_back.plan) || !preview.vgpus.writes_nothing() || moves(preview.given_away.plan);
 }
 
-std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& node) {
+std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
+                              const OfferedDevices& offered) {
   std::vector<Withdrawal> out;
-  add_going(out, preview.given_back.plan, node.inventory, kGoesBack);
+  add_going(out, preview.given_back.plan, node.inventory, offered, kGoesBack);
   for (const GpuPlan& gpu : preview.vgpus.gpus) {
     if (gpu.refusal) continue;
     for (const auto& steps : {gpu.steps, gpu.later})
@@ -145,7 +188,22 @@ std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& nod
         if (step.kind != VgpuStep::Kind::create && gpu_of(node.vgpus, step) != nullptr)
           withdraw(out, step.id.text, kDivided);
   }
-  add_going(out, preview.given_away.plan, node.inventory, "its group gets another vfio driver");
+  add_going(out, preview.given_away.plan, node.inventory, offered, "its group gets another vfio driver");
+  return out;
+}
+
+std::vector<Withdrawal> coming(const NodePreview& preview) {
+  std::vector<Withdrawal> out;
+  for (const GpuPlan& gpu : preview.vgpus.gpus) {
+    if (gpu.refusal) continue;
+    for (const auto& steps : {gpu.steps, gpu.later})
+      for (const VgpuStep& step : steps)
+        if (step.kind == VgpuStep::Kind::create) withdraw(out, step.id.text, "it is being made");
+  }
+  for (const Move& move : preview.given_away.plan.moves) {
+    if (move.steps.empty()) continue;
+    for (const PciAddress& member : move.moving()) withdraw(out, member.text(), "it is on its way to vfio");
+  }
   return out;
 }
 
@@ -178,6 +236,8 @@ std::vector<AcceleratorState> describe(const ScannedNode& node, const std::map<P
     const auto mode = wanted.find(gpu.address());
     AcceleratorState one{.address = gpu.address(),
                          .id = gpu.function.ids(),
+                         .subsystem = subsystem_of(gpu.function),
+                         .pci_class = class_of(gpu.function),
                          .model = models ? models(gpu.function) : std::string(),
                          .iommu_group = gpu.function.iommu_group,
                          .driver = gpu.function.driver,
@@ -188,17 +248,32 @@ std::vector<AcceleratorState> describe(const ScannedNode& node, const std::map<P
                          .hint = {},
                          .holders = {},
                          .vgpus = {}};
-    if (const auto standing = standings.find(gpu.address()); standing != standings.end()) {
-      one.state = standing->second.state;
-      one.reason = fmt::format("{}", fmt::join(standing->second.reasons, "; "));
-      one.hint = standing->second.hint;
-      for (const Holder& holder : standing->second.holders)
-        one.holders.push_back(
-            {.kind = std::string(text(holder.kind)), .name = holder.name, .pid = holder.pid});
-    }
+    if (const auto standing = standings.find(gpu.address()); standing != standings.end())
+      tell(standing->second, one);
     for (const VgpuDevice& vgpu : gpu.devices)
       one.vgpus.push_back({.id = vgpu.id.text, .type = vgpu.short_name});
+    if (one.mode != Mode::passthrough) one.more_vgpus = room_of(gpu);
     out.push_back(std::move(one));
+  }
+  // What a GPU that is gone has left behind, as long as it does not come back.
+  for (const auto& [address, standing] : standings) {
+    const PciFunction* function = node.inventory.find(address);
+    if (function == nullptr || node.vgpus.find(address) != nullptr) continue;
+    out.push_back({.address = address,
+                   .id = function->ids(),
+                   .subsystem = subsystem_of(*function),
+                   .pci_class = class_of(*function),
+                   .model = models ? models(*function) : std::string(),
+                   .iommu_group = function->iommu_group,
+                   .driver = function->driver,
+                   .mode = on_vfio_driver(*function) ? Mode::passthrough : Mode::host,
+                   .wanted = Mode::host,
+                   .state = Standing::as_wanted,
+                   .reason = {},
+                   .hint = {},
+                   .holders = {},
+                   .vgpus = {}});
+    tell(standing, out.back());
   }
   return out;
 }

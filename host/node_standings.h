@@ -39,13 +39,21 @@ bool any(const GpuStandings& standings, Standing state);
 struct ScannedNode {
   Inventory inventory;
   VgpuInventory vgpus;
+  std::string machine = {};  ///< NodeFeatures::machine
 };
 
 /// Whether anything would be written to a GPU.
 bool writes(const NodePreview& preview);
 
-/// What may be offered to the kubelet now and would be changed: functions on vfio drivers, and vGPUs.
-std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& node);
+/// What may be offered to the kubelet now and would be changed: functions that are on vfio drivers or,
+/// whatever they are on, in its lists; and vGPUs.
+std::vector<Withdrawal> going(const NodePreview& preview, const ScannedNode& node,
+                              const OfferedDevices& offered);
+
+/// What will be there to be offered before it is as it shall be, and may still be taken back: vGPUs that are
+/// made and functions that go to vfio. Nobody need be waited for: it is withdrawn before it is there. vGPUs
+/// of a GPU that comes back from vfio first are not known yet.
+std::vector<Withdrawal> coming(const NodePreview& preview);
 
 /// What a pod has, by the plugin, and nothing else keeps from being changed: withdrawn, so that no other pod
 /// is given it when this one ends.

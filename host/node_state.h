@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,8 +40,11 @@ std::optional<Standing> parse_standing(std::string_view word);
 
 struct StateHolder {
   std::string kind;  ///< "virtual_machine", "process", "pod": Holder::Kind
-  std::string name;
+  std::string name;  ///< of a pod "namespace/name", where the kubelet says which one it is
   std::optional<int> pid;
+  std::string pod_uid = {};  ///< of a process in a pod; empty: it is in none, or the kubelet alone knows it
+  /// Of a pod: it is the device plugin that says so. Which pod it is the kubelet says, as another holder.
+  bool by_the_plugin = false;
   bool operator==(const StateHolder&) const = default;
 };
 
@@ -52,8 +56,10 @@ struct StateVgpu {
 
 struct AcceleratorState {
   PciAddress address;
-  std::string id;     ///< "10de:2330"
-  std::string model;  ///< empty: nobody knows
+  std::string id;              ///< "10de:2330"
+  std::string subsystem = {};  ///< "10de:16c1"; empty: it has none
+  std::string pci_class = {};  ///< "0302"
+  std::string model;           ///< empty: nobody knows
   std::optional<std::uint32_t> iommu_group;
   std::optional<std::string> driver;
   Mode mode = Mode::host;      ///< as it is
@@ -62,8 +68,23 @@ struct AcceleratorState {
   std::string reason;  ///< of refused, failed and waiting
   std::string hint;
   std::vector<StateHolder> holders;  ///< of refused
+  bool only_in_use = false;          ///< of refused: nothing but its holders stands in the way
   std::vector<StateVgpu> vgpus;
+  /// How many more of each type its driver lists could be made now. Empty: it cannot be divided, or not yet.
+  std::map<std::string, std::uint32_t> more_vgpus = {};
   bool operator==(const AcceleratorState&) const = default;
+};
+
+/// What a cluster may like to know of the node as a whole.
+struct NodeFeatures {
+  std::string iommu;  ///< "on", "off" or, of vfio without one, "unsafe_noiommu"
+  /// Functions in the largest IOMMU group that an accelerator is in. Absent: none is in any.
+  std::optional<std::uint32_t> largest_group = {};
+  std::string machine = {};  ///< as its maker calls it; empty: the firmware does not say
+  /// How many vGPUs of a type the GPUs carry that offer it, when they carry nothing else. Less those types of
+  /// which that is not known.
+  std::map<std::string, std::uint32_t> vgpu_types = {};
+  bool operator==(const NodeFeatures&) const = default;
 };
 
 struct WantedMark {
@@ -86,8 +107,9 @@ struct NodeState {
   std::optional<WantedMark> wanted;  ///< absent: nothing, or it cannot be read
   NodePhase phase = NodePhase::nothing_wanted;
   std::vector<AcceleratorState> accelerators;
-  std::vector<Withdrawal> withdraw;  ///< not to be offered to the kubelet now
-  std::optional<StateError> error;   ///< of no accelerator alone
+  std::vector<Withdrawal> withdraw;           ///< not to be offered to the kubelet now
+  std::optional<StateError> error;            ///< of no accelerator alone
+  std::optional<NodeFeatures> features = {};  ///< absent: the host could not be scanned
   bool operator==(const NodeState&) const = default;
 };
 

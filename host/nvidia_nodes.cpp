@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <memory>
 #include <string>
+
+#include "common/host_writer.h"
+#include "common/stuck_writes.h"
 
 namespace ferry {
 namespace {
@@ -22,15 +26,24 @@ std::string_view without_blanks(std::string_view text) {
   return text;
 }
 
-void add_gpus_node(const HostFs& host, UseQuestion& question) {
+// The driver serves it under a lock of the GPU's.
+Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, UseQuestion& question) {
   constexpr std::uint32_t kMajor = 195;
-  const auto text =
-      host.read_file(std::filesystem::path("proc/driver/nvidia/gpus") / question.device / "information");
-  if (!text) return;
+  const auto file = std::filesystem::path("proc/driver/nvidia/gpus") / question.device / "information";
+  if (!host.exists(file)) return {};
+  const auto stuck = stuck_writes(host);
+  if (!stuck) return fail(Error(stuck.error()));
+  for (const StuckWrite& act : *stuck) {
+    if (concerns(act, question.device))
+      return fail(Errc::stuck, "an earlier act has not returned from the kernel: " + act.act, kLockedHint);
+  }
+  const auto text = read(file);
+  if (!text) return is_gone(text.error()) ? Result<>() : fail(Error(text.error()));
   const auto minor = device_minor(*text);
-  if (!minor) return;
+  if (!minor) return {};
   question.nodes.push_back(
       {.name = "/dev/nvidia" + std::to_string(*minor), .number = {.major = kMajor, .minor = *minor}});
+  return {};
 }
 
 // Numbered from 0 as they are found; the driver's control node, 255, holds no switch.
@@ -69,9 +82,20 @@ std::optional<std::uint32_t> character_major(std::string_view devices, std::stri
   return {};
 }
 
-void add_nvidia_nodes(const HostFs& host, UseQuestion& question) {
-  add_gpus_node(host, question);
+ReadElsewhere read_by_another_process(const HostFs& host) {
+  struct Asker {
+    explicit Asker(const std::filesystem::path& root) : host(root), writer(host) {}
+    HostFs host;
+    SpawningWriter writer;
+  };
+  return [asker = std::make_shared<Asker>(host.root())](const std::filesystem::path& file) {
+    return asker->writer.read(file, kReadDeadline);
+  };
+}
+
+Result<> add_nvidia_nodes(const HostFs& host, const ReadElsewhere& read, UseQuestion& question) {
   add_switches_nodes(host, question);
+  return add_gpus_node(host, read, question);
 }
 
 }  // namespace ferry

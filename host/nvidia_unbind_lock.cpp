@@ -10,13 +10,17 @@ std::filesystem::path lock_of(const PciAddress& device) {
 
 }  // namespace
 
-Result<bool> NvidiaUnbindLock::take(const PciAddress& device) {
+bool NvidiaUnbindLock::has(const PciAddress& device) const {
+  return host_->exists(lock_of(device));
+}
+
+// The write succeeds whatever the driver thinks of it: what it reads then is the answer.
+Result<> NvidiaUnbindLock::take(const PciAddress& device) {
   const auto path = lock_of(device);
-  if (!host_->exists(path)) return false;
-  if (auto written = writer_->write(path, "1"); !written) return fail(std::move(written).error());
+  if (auto written = writer_->write(path, "1"); !written) return written;
   const auto answer = host_->read_attribute(path);
   if (!answer) return fail(Error(answer.error()));
-  if (*answer == "1") return true;
+  if (*answer == "1") return {};
   return fail(
       Errc::refused,
       device.text() + " is in use: its driver refuses the unbind lock, though nobody was found who holds it",
@@ -24,9 +28,7 @@ Result<bool> NvidiaUnbindLock::take(const PciAddress& device) {
 }
 
 Result<> NvidiaUnbindLock::release(const PciAddress& device) {
-  const auto path = lock_of(device);
-  if (!host_->exists(path)) return {};
-  return writer_->write(path, "0");
+  return has(device) ? writer_->write(lock_of(device), "0") : Result<>();
 }
 
 }  // namespace ferry

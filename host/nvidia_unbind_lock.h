@@ -15,7 +15,8 @@ class NvidiaUnbindLock final : public DriverLock {
  public:
   /// Both must outlive this.
   NvidiaUnbindLock(const HostFs& host, HostWriter& writer) : host_(&host), writer_(&writer) {}
-  Result<bool> take(const PciAddress& device) override;
+  bool has(const PciAddress& device) const override;
+  Result<> take(const PciAddress& device) override;
   Result<> release(const PciAddress& device) override;
 
  private:

@@ -31,10 +31,29 @@ Result<OfferedToKubelet> read_device(const std::string& resource, const json& de
     return malformed("iommu_group: expected a number");
   const json* const allocated = member(device, "allocated");
   if (allocated == nullptr || !allocated->is_boolean()) return malformed("allocated: expected true or false");
-  return OfferedToKubelet{.resource = resource,
-                          .id = id->get<std::string>(),
-                          .iommu_group = group->get<std::uint32_t>(),
-                          .allocated = allocated->get<bool>()};
+  const json* const healthy = member(device, "healthy");
+  const json* const reason = member(device, "reason");
+  return OfferedToKubelet{
+      .resource = resource,
+      .id = id->get<std::string>(),
+      .iommu_group = group->get<std::uint32_t>(),
+      .allocated = allocated->get<bool>(),
+      .healthy = healthy == nullptr || !healthy->is_boolean() || healthy->get<bool>(),
+      .reason = reason != nullptr && reason->is_string() ? reason->get<std::string>() : std::string()};
+}
+
+// For people alone, so that a strange one is passed over.
+std::map<std::string, std::string> read_not_offered(const json& file) {
+  std::map<std::string, std::string> out;
+  const json* const list = member(file, "not_offered");
+  if (list == nullptr || !list->is_array()) return out;
+  for (const json& device : *list) {
+    const json* const id = member(device, "id");
+    const json* const reason = member(device, "reason");
+    if (id != nullptr && id->is_string() && reason != nullptr && reason->is_string())
+      out.emplace(id->get<std::string>(), reason->get<std::string>());
+  }
+  return out;
 }
 
 }  // namespace
@@ -70,6 +89,7 @@ Result<OfferedDevices> read_offered_devices(std::string_view text) {
       out.devices.push_back(std::move(*read));
     }
   }
+  out.not_offered = read_not_offered(file);
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,12 +25,16 @@ struct OfferedToKubelet {
   std::string id;  ///< an address, a UUID, or for Kata a number
   std::uint32_t iommu_group = 0;
   bool allocated = false;
+  bool healthy = true;      ///< as the file says; of one that says neither nothing is held against it
+  std::string reason = {};  ///< why it is not
 };
 
 struct OfferedDevices {
   /// The state.json whose withdrawals are done; 0: of none.
   std::uint64_t state_generation = 0;
   std::vector<OfferedToKubelet> devices;
+  /// By ID, what cannot be given to a pod, and why. Nothing that is moved depends on it.
+  std::map<std::string, std::string> not_offered = {};
 
   /// The first that is one of `ids`, or of whose IOMMU group one of `groups` is. For Kata a device has a
   /// number of its own, and its group tells which it is. nullptr: none.

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <utility>
 
+#include "common/presence.h"
+
 namespace ferry {
 namespace {
 
@@ -15,13 +17,14 @@ Holder by_the_kubelet(std::string name, std::string what) {
 }
 
 /// Whether the file was written so lately that a pod it speaks of may not be listed yet. Where that cannot be
-/// told it was.
+/// told it was. A clock that was set back since makes no file fresh for ever.
 bool is_fresh(const HostFs& host) {
   const auto fd = host.open(kOfferedFile, O_RDONLY);
   struct stat status {};
   if (!fd || ::fstat(fd->get(), &status) != 0) return true;
   const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
-  return std::chrono::system_clock::now() - written < OfferedUseProbe::kUntilListed;
+  const auto age = std::chrono::system_clock::now() - written;
+  return age > -OfferedUseProbe::kUntilListed && age < OfferedUseProbe::kUntilListed;
 }
 
 bool lists(const std::vector<PodDevice>& pods, const OfferedToKubelet& device) {
@@ -53,24 +56,29 @@ Result<UseReport> OfferedUseProbe::look(std::span<const UseQuestion> questions) 
   return report;
 }
 
+bool plugin_runs(const HostFs& host, const std::filesystem::path& presence) {
+  return is_present(host, presence).value_or(true);
+}
+
 Result<UseReport> StillOfferedProbe::look(std::span<const UseQuestion> questions) {
   auto report = inner_->look(questions);
-  if (!report) return report;
+  // Asked each time: one may have started since the plan was made.
+  if (!report || !plugin_runs(*host_, files_.presence)) return report;
   // That it cannot be read is no sign that nothing is offered.
-  auto read = read_offered_devices(*host_, offered_file_);
+  auto read = read_offered_devices(*host_, files_.offered);
   if (!read) return fail(std::move(read).error());
   const OfferedDevices offered = std::move(*read).value_or(OfferedDevices());
+  const bool answered = offered.state_generation >= asked_.generation;
   for (const UseQuestion& question : questions) {
     const auto* const listed = find_device(*host_, offered, question.device);
     auto& holders = report->holders[question.device];
     if (listed != nullptr) {
-      holders.push_back(listed->allocated
-                            ? by_the_kubelet("(by the kubelet)", listed->resource)
-                            : by_the_kubelet("(any that asks for it)",
-                                             listed->resource + ", which the device plugin still offers"));
-    } else if (unanswered_.contains(question.device)) {
       holders.push_back(
-          by_the_kubelet("(any that asks for it)", "it, which the device plugin has not withdrawn"));
+          listed->allocated
+              ? by_the_kubelet(kSomePod, listed->resource)
+              : by_the_kubelet(kAnyPod, listed->resource + ", which the device plugin still offers"));
+    } else if (!answered && asked_.devices.contains(question.device)) {
+      holders.push_back(by_the_kubelet(kAnyPod, "it, which the device plugin has not withdrawn"));
     }
   }
   return report;

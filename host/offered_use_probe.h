@@ -33,25 +33,38 @@ class OfferedUseProbe final : public UseProbe {
   ListPodDevices list_;
 };
 
-/// For moves that the plugin has been asked to make way for: what it still offers is held by the kubelet,
-/// allocated or not, and so is what it has not answered about; else as `inner` says.
+/// For moves that the plugin is asked to make way for: where one runs at the time of a look, what it still
+/// offers is held by the kubelet, allocated or not, and so is what it has not answered about; else, and
+/// besides, as `inner` says.
 class StillOfferedProbe final : public UseProbe {
  public:
-  /// All must outlive this. `unanswered`: devices that the plugin was asked to withdraw, and has not said
-  /// that it has.
-  StillOfferedProbe(const HostFs& host, UseProbe& inner, std::filesystem::path offered_file,
-                    std::set<std::string> unanswered)
-      : host_(&host),
-        inner_(&inner),
-        offered_file_(std::move(offered_file)),
-        unanswered_(std::move(unanswered)) {}
+  struct Asked {
+    std::set<std::string> devices;  ///< those that the plugin shall withdraw
+    std::uint64_t generation = 0;   ///< of the state.json that says so
+  };
+  struct Files {
+    std::filesystem::path offered = kOfferedFile;
+    std::filesystem::path presence = kPluginPresence;
+  };
+  /// All must outlive this.
+  StillOfferedProbe(const HostFs& host, UseProbe& inner, Files files, Asked asked)
+      : host_(&host), inner_(&inner), files_(std::move(files)), asked_(std::move(asked)) {}
   Result<UseReport> look(std::span<const UseQuestion> questions) override;
 
  private:
   const HostFs* host_;
   UseProbe* inner_;
-  std::filesystem::path offered_file_;
-  std::set<std::string> unanswered_;
+  Files files_;
+  Asked asked_;
 };
+
+/// Holder::name of what a plugin keeps by being silent, and no pod has.
+inline constexpr const char* kAnyPod = "(any that asks for it)";
+
+/// And of what it has given to a pod, whose name it does not know: the kubelet tells that in another holder.
+inline constexpr const char* kSomePod = "(by the kubelet)";
+
+/// Whether a plugin runs. Where that cannot be told it is taken to.
+bool plugin_runs(const HostFs& host, const std::filesystem::path& presence);
 
 }  // namespace ferry

@@ -3,7 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
+#include <linux/kcmp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace ferry {
@@ -34,6 +39,39 @@ std::string command_line(const HostFs& host, int pid) {
 bool ended(const Error& error) {
   return is_gone(error) || error.code == std::errc::no_such_process;
 }
+
+/// The tables of open files of a process's threads: most have one together. To ask the kernel costs a
+/// hundredth of listing one again.
+class KnownTables {
+ public:
+  /// Knows that of the first thread.
+  KnownTables(const HostFs& host, int pid) : host_(host), known_{pid} {}
+
+  /// Whether a thread's is one of those that are known; it is, from here on. False too where nobody says.
+  bool contains(int thread) {
+    // In another PID namespace the numbers are other processes'; a filter for system calls may forbid it.
+    if (!asks_)
+      asks_ = pid_of(host_.link_name("proc/self").value_or("")) == ::getpid() && same(::getpid(), ::getpid());
+    if (!*asks_) return false;
+    for (const int other : known_) {
+      errno = 0;
+      if (same(other, thread)) return true;
+      // Who may not ask may not look into its files either: that one of them shows it is enough.
+      if (errno == EPERM) return std::exchange(denied_, true);
+    }
+    known_.push_back(thread);
+    return false;
+  }
+
+ private:
+  // kcmp(2), for which there is no function.
+  static bool same(int a, int b) { return ::syscall(SYS_kcmp, a, b, KCMP_FILES, 0, 0) == 0; }
+
+  const HostFs& host_;
+  std::optional<bool> asks_;
+  bool denied_ = false;
+  std::vector<int> known_;
+};
 
 // ABI: virt/kvm/kvm_main.c, anon_inode_getfd("kvm-vm"): the file that a VM of KVM's is.
 bool is_open_vm(const HostFs& host, const fs::path& descriptor) {
@@ -179,14 +217,15 @@ std::vector<OpenFiles> open_files(const HostFs& host, int pid) {
   const auto own = directory_of(pid) / "fd";
   std::vector<OpenFiles> found;
   found.push_back({.directory = own, .names = host.list(own)});
-  if (!found.front().names || !found.front().names->empty()) return found;
+  if (!found.front().names) return found;
   const auto threads = directory_of(pid) / "task";
+  KnownTables tables(host, pid);
   for (const std::string& thread : host.list(threads).value_or(std::vector<std::string>{})) {
+    const auto number = pid_of(thread);
+    if (number == pid || (number && tables.contains(*number))) continue;
+    if (host.exists(threads / thread / "task")) continue;  // a process, which no thread is
     const auto directory = threads / thread / "fd";
-    auto names = host.list(directory);
-    const auto same = [&](const OpenFiles& other) { return names && other.names && *names == *other.names; };
-    if (std::ranges::none_of(found, same))
-      found.push_back({.directory = directory, .names = std::move(names)});
+    found.push_back({.directory = directory, .names = host.list(directory)});
   }
   return found;
 }

@@ -26,8 +26,9 @@ struct OpenFiles {
   std::filesystem::path directory;
   Result<std::vector<std::string>> names;
 };
-/// What a process has open: proc/PID/fd, and, where that is empty, what its threads show, which go on when
-/// the first of them ends; those that show the same numbers share one table, and are told once. ABI: proc(5).
+/// What a process has open: proc/PID/fd, and what its threads show that have tables of their own (unshare(2),
+/// or their first has ended). Which have is asked of the kernel; where it does not say, each is told. ABI:
+/// proc(5), kcmp(2).
 std::vector<OpenFiles> open_files(const HostFs& host, int pid);
 
 /// Whether a process is a VM's: by its program, or because it has a VM of KVM's open (a program that nobody

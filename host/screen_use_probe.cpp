@@ -20,11 +20,19 @@ Result<UseReport> ScreenUseProbe::look(std::span<const UseQuestion> questions) {
           {.kind = Holder::Kind::boot_display, .name = "boot_vga", .pid = {}, .what = {}, .pod_uid = {}});
     }
     const auto ranges = host_->read_attribute(sysfs_path(*address) / "resource");
-    if (!ranges) continue;
+    if (!ranges) {
+      if (!is_gone(ranges.error()))
+        report.unknown.push_back("firmware framebuffers: " + ranges.error().message);
+      continue;
+    }
     if (!map) {
-      map = parse_memory_map(host_->read_file("proc/iomem").value_or(""));
-      if (map->hidden())
+      const auto claims = host_->read_file("proc/iomem");
+      map = parse_memory_map(claims.value_or(""));
+      if (!claims) {
+        report.unknown.push_back("firmware framebuffers: " + claims.error().message);
+      } else if (map->hidden()) {
         report.unknown.emplace_back("firmware framebuffers: /proc/iomem hides all addresses");
+      }
     }
     if (const auto found = firmware_framebuffer(*map, parse_pci_resources(*ranges).bars)) {
       holders.push_back(

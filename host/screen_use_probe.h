@@ -8,7 +8,8 @@ namespace ferry {
 
 /// Finds what is on a screen through a device: the boot display (sysfs boot_vga), and a framebuffer of the
 /// firmware inside its BARs (proc/iomem, which shows no addresses without CAP_SYS_ADMIN: then `unknown`
-/// says so). A device on a vfio driver shows nothing. Devices that are no PCI function are passed over.
+/// says so, as it does where that or the BARs cannot be read). A device on a vfio driver shows nothing.
+/// Devices that are no PCI function are passed over.
 class ScreenUseProbe final : public UseProbe {
  public:
   /// `host` must outlive this.

@@ -2,6 +2,7 @@
 #include "host/state_file.h"
 
 #include <limits>
+#include <map>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -16,14 +17,30 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
 }
 
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
+Json object_of(const std::map<std::string, std::uint32_t>& numbers) {
+  auto out = Json::object();
+  for (const auto& [name, number] : numbers) out[name] = number;
+  return out;
+}
+
 Json json_of(const AcceleratorState& gpu) {
   auto holders = Json::array();
   for (const StateHolder& holder : gpu.holders)
-    holders.push_back({{"kind", holder.kind}, {"name", holder.name}, {"pid", or_null(holder.pid)}});
+    holders.push_back({{"kind", holder.kind},
+                       {"name", holder.name},
+                       {"pid", or_null(holder.pid)},
+                       {"pod_uid", text_or_null(holder.pod_uid)},
+                       {"by_the_plugin", holder.by_the_plugin}});
   auto vgpus = Json::array();
   for (const StateVgpu& vgpu : gpu.vgpus) vgpus.push_back({{"id", vgpu.id}, {"type", vgpu.type}});
   return {{"address", gpu.address.text()},
           {"id", gpu.id},
+          {"subsystem", text_or_null(gpu.subsystem)},
+          {"class", gpu.pci_class},
           {"model", gpu.model},
           {"iommu_group", or_null(gpu.iommu_group)},
           {"driver", or_null(gpu.driver)},
@@ -33,7 +50,16 @@ Json json_of(const AcceleratorState& gpu) {
           {"reason", gpu.reason},
           {"hint", gpu.hint},
           {"holders", std::move(holders)},
-          {"vgpus", std::move(vgpus)}};
+          {"only_in_use", gpu.only_in_use},
+          {"vgpus", std::move(vgpus)},
+          {"more_vgpus", object_of(gpu.more_vgpus)}};
+}
+
+Json json_of(const NodeFeatures& features) {
+  return {{"iommu", features.iommu},
+          {"largest_group", or_null(features.largest_group)},
+          {"machine", text_or_null(features.machine)},
+          {"vgpu_types", object_of(features.vgpu_types)}};
 }
 
 Json json_of(const WantedMark& wanted) {
@@ -61,6 +87,11 @@ class Part {
     const Json& value = at(key);
     if (!value.is_string()) return blame(key, "expected a text"), std::string();
     return value.get<std::string>();
+  }
+  bool flag_at(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_boolean()) return blame(key, "expected true or false"), false;
+    return value.get<bool>();
   }
   std::optional<std::string> text_or_null(const char* key) const {
     if (at(key).is_null()) return std::nullopt;
@@ -97,6 +128,17 @@ class Part {
       out.push_back(read(Part(list[i], path_ + key + "[" + std::to_string(i) + "].", fault_)));
     return out;
   }
+  /// An object of numbers by names.
+  std::map<std::string, std::uint32_t> numbers_at(const char* key) const {
+    std::map<std::string, std::uint32_t> out;
+    const Part numbers = part(key);
+    if (!numbers.object_.is_object()) return out;
+    for (const auto& [name, value] : numbers.object_.items())
+      out[name] = numbers.number_at<std::uint32_t>(name.c_str());
+    return out;
+  }
+  /// Of a key that came later: files of before have none.
+  bool has(const char* key) const { return object_.is_object() && object_.contains(key); }
   Part part(const char* key) const { return {at(key), path_ + key + ".", fault_}; }
   void blame(const std::string& key, const std::string& what) const {
     if (fault_.empty()) fault_ = path_ + key + ": " + what;
@@ -109,7 +151,11 @@ class Part {
 };
 
 StateHolder read_holder(const Part& part) {
-  return {.kind = part.text_at("kind"), .name = part.text_at("name"), .pid = part.number_or_null<int>("pid")};
+  StateHolder out = {
+      .kind = part.text_at("kind"), .name = part.text_at("name"), .pid = part.number_or_null<int>("pid")};
+  if (part.has("pod_uid")) out.pod_uid = part.text_or_null("pod_uid").value_or("");
+  if (part.has("by_the_plugin")) out.by_the_plugin = part.flag_at("by_the_plugin");
+  return out;
 }
 
 StateVgpu read_vgpu(const Part& part) {
@@ -126,6 +172,8 @@ AcceleratorState read_accelerator(const Part& part) {
   if (!address) part.blame("address", address.error().message);
   out.address = address.value_or(PciAddress());
   out.id = part.text_at("id");
+  if (part.has("subsystem")) out.subsystem = part.text_or_null("subsystem").value_or("");
+  if (part.has("class")) out.pci_class = part.text_at("class");
   out.model = part.text_at("model");
   out.iommu_group = part.number_or_null<std::uint32_t>("iommu_group");
   out.driver = part.text_or_null("driver");
@@ -135,8 +183,17 @@ AcceleratorState read_accelerator(const Part& part) {
   out.reason = part.text_at("reason");
   out.hint = part.text_at("hint");
   out.holders = part.list_at("holders", read_holder);
+  if (part.has("only_in_use")) out.only_in_use = part.flag_at("only_in_use");
   out.vgpus = part.list_at("vgpus", read_vgpu);
+  if (part.has("more_vgpus")) out.more_vgpus = part.numbers_at("more_vgpus");
   return out;
+}
+
+NodeFeatures read_features(const Part& part) {
+  return {.iommu = part.text_at("iommu"),
+          .largest_group = part.number_or_null<std::uint32_t>("largest_group"),
+          .machine = part.text_or_null("machine").value_or(""),
+          .vgpu_types = part.numbers_at("vgpu_types")};
 }
 
 NodeState read_state(const Part& part) {
@@ -158,6 +215,8 @@ NodeState read_state(const Part& part) {
     const Part error = part.part("error");
     out.error = StateError{.message = error.text_at("message"), .hint = error.text_at("hint")};
   }
+  if (part.has("features") && !part.at("features").is_null())
+    out.features = read_features(part.part("features"));
   return out;
 }
 
@@ -179,7 +238,8 @@ std::string state_file_text(const NodeState& state) {
                      {"phase", text(state.phase)},
                      {"accelerators", std::move(accelerators)},
                      {"withdraw", std::move(withdraw)},
-                     {"error", std::move(error)}};
+                     {"error", std::move(error)},
+                     {"features", state.features ? json_of(*state.features) : Json()}};
   return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

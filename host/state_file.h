@@ -6,13 +6,17 @@
 //    "wanted": {"generation": 12, "policy": "NAME", "asked_by": "..."} | null,
 //    "phase": "nothing_wanted | as_wanted | withdrawing | changing | refused | failed",
 //    "accelerators": [
-//      {"address": "0000:17:00.0", "id": "10de:2330", "model": "...", "iommu_group": 42 | null,
+//      {"address": "0000:17:00.0", "id": "10de:2330", "subsystem": "10de:16c1" | null, "class": "0302",
+//       "model": "...", "iommu_group": 42 | null,
 //       "driver": "vfio-pci" | null, "mode": "host | passthrough | vgpu", "wanted": as mode | null,
 //       "state": "as_wanted | refused | failed | waiting | left_alone", "reason": "...", "hint": "...",
-//       "holders": [{"kind": "virtual_machine", "name": "...", "pid": 412 | null}],
+//       "holders": [{"kind": "virtual_machine", "name": "...", "pid": 412 | null,
+//                    "pod_uid": "..." | null, "by_the_plugin": true | false}], "only_in_use": true | false,
 //       "vgpus": [{"id": "...", "type": "..."}]}],
 //    "withdraw": [{"id": "0000:17:00.0", "reason": "..."}],
-//    "error": {"message": "...", "hint": "..."} | null}
+//    "error": {"message": "...", "hint": "..."} | null,
+//    "features": {"iommu": "on | off | unsafe_noiommu", "largest_group": 2 | null, "machine": "..." | null,
+//                 "vgpu_types": {"L40S-12Q": 8}} | null}
 //
 // `wanted.generation` is null where wanted.json has none. Keys are only ever added.
 #pragma once

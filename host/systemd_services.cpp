@@ -64,8 +64,10 @@ Result<Connection> connect_to_systemd(const HostFs& host) {
   return fail(Errc::unreachable, "systemd: " + why);
 }
 
+}  // namespace
+
 /// One order and its job. Everything is asked at once and answered in whatever order.
-class Order {
+class SystemdServices::Order {
  public:
   Order(const SdBus& api, Clock::time_point deadline) : api_(api), deadline_(deadline) {}
   Order(const Order&) = delete;
@@ -101,12 +103,19 @@ class Order {
   }
 
   Result<> ask(const char* method, const std::string& unit) {
-    const int sent = api_.call_method_async(bus_, nullptr, kSystemd, kPath, kManager, method, on_answer, this,
-                                            "ss", unit.c_str(), "replace");
-    if (sent < 0) return fail(error_from_errno(-sent, "talk to systemd"));
-    if (auto answered = process_until([&] { return answered_; }); !answered) return answered;
-    if (refusal_) return fail(Errc::failed, "systemd: " + *refusal_);
-    return {};
+    return answered(api_.call_method_async(bus_, nullptr, kSystemd, kPath, kManager, method, on_answer, this,
+                                           "ss", unit.c_str(), "replace"));
+  }
+
+  Result<> ask_for_scope(const std::string& unit, pid_t process) {
+    constexpr unsigned kProperties = 3;
+    constexpr unsigned kProcesses = 1;
+    constexpr unsigned kOtherUnits = 0;
+    return answered(api_.call_method_async(bus_, nullptr, kSystemd, kPath, kManager, "StartTransientUnit",
+                                           on_answer, this, "ssa(sv)a(sa(sv))", unit.c_str(), "fail",
+                                           kProperties, "Description", "s", "GPUs by policy, of a container",
+                                           "CollectMode", "s", "inactive-or-failed", "PIDs", "au", kProcesses,
+                                           static_cast<std::uint32_t>(process), kOtherUnits));
   }
 
   Result<> wait_for_the_end(const std::string& unit) {
@@ -119,6 +128,13 @@ class Order {
   }
 
  private:
+  Result<> answered(int sent) {
+    if (sent < 0) return fail(error_from_errno(-sent, "talk to systemd"));
+    if (auto answered = process_until([&] { return answered_; }); !answered) return answered;
+    if (refusal_) return fail(Errc::failed, "systemd: " + *refusal_);
+    return {};
+  }
+
   Result<> process_until(const std::function<bool()>& reached) {
     while (!reached()) {
       const auto left = std::chrono::duration_cast<std::chrono::microseconds>(deadline_ - Clock::now());
@@ -171,8 +187,6 @@ class Order {
   std::map<std::pair<std::string, std::string>, std::string> removed_;  // job and sender: result
 };
 
-}  // namespace
-
 Result<> SystemdServices::stop(const std::string& unit) {
   // Whatever is ordered how, systemd stops before it starts: nobody waits for us.
   return order("StopUnit", unit, true);
@@ -191,14 +205,23 @@ Result<> SystemdServices::reload(const std::string& unit) {
   return order("ReloadUnit", unit, true);
 }
 
+Result<> SystemdServices::start_scope(const std::string& unit, pid_t process) {
+  return order(unit, true, [&](Order& order) { return order.ask_for_scope(unit, process); });
+}
+
 Result<> SystemdServices::order(const char* method, const std::string& unit, bool to_the_end) {
+  return order(unit, to_the_end, [&](Order& order) { return order.ask(method, unit); });
+}
+
+Result<> SystemdServices::order(const std::string& unit, bool to_the_end,
+                                const std::function<Result<>(Order&)>& ask) {
   const auto api = SdBus::get();
   if (!api) return fail(Error(api.error()));
   Order order(**api, Clock::now() + deadline_);
   auto connection = connect_to_systemd(*host_);
   if (!connection) return fail(std::move(connection).error());
   if (auto opened = order.open(std::move(*connection)); !opened) return opened;
-  auto asked = order.ask(method, unit);
+  auto asked = ask(order);
   if (!asked || !to_the_end) return asked;
   return order.wait_for_the_end(unit);
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host's systemd as the one who stops and starts services: its own socket run/systemd/private below the
 // host's root, which answers root alone, else the system bus. ABI: org.freedesktop.systemd1(5): StopUnit,
-// StartUnit, RestartUnit, ReloadUnit (mode "replace"), the signal JobRemoved.
+// StartUnit, RestartUnit, ReloadUnit (mode "replace"), StartTransientUnit, the signal JobRemoved.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <sys/types.h>
 
 #include "common/host_fs.h"
 #include "common/host_writer.h"
@@ -31,8 +33,13 @@ class SystemdServices final : public Releaser {
   Result<> restart(const std::string& unit);
   /// Returns once `unit` has been told to read its configuration anew.
   Result<> reload(const std::string& unit);
+  /// Returns once `process`, by its number in systemd's PID namespace, is in a scope of that name: a control
+  /// group of the host's without limits, which is gone when its last process is. With the same errors.
+  Result<> start_scope(const std::string& unit, pid_t process);
 
  private:
+  class Order;
+  Result<> order(const std::string& unit, bool to_the_end, const std::function<Result<>(Order&)>& ask);
   Result<> order(const char* method, const std::string& unit, bool to_the_end);
 
   const HostFs* host_;

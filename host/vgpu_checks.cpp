@@ -117,7 +117,7 @@ Check driver_check(const HostFs& host, const VgpuGpu& gpu) {
     return std::move(check).failed("no driver is bound to it",
                                    "load the vGPU host driver and let it take the GPU");
   }
-  const std::string path = fmt::format("proc/driver/nvidia/gpus/{}/unbindLock", gpu.address().text());
+  const std::string path = host_driver_sign(gpu.address());
   if (host.exists(path)) return std::move(check).passed(fmt::format("there is /{}", path));
   if (gpu.framework != VgpuFramework::none) {
     return std::move(check).passed(
@@ -162,8 +162,10 @@ Check functions_check(const VgpuGpu& gpu, const Virtuals& virtuals) {
   }
   return std::move(check).warned(
       fmt::format("none of its {} virtual functions is enabled", function.sriov_totalvfs),
-      fmt::format("`ferry vgpu apply` has them enabled where a profile wants vGPUs; by hand `{} -e {}`",
-                  kDriverTool, gpu.address().text()));
+      gpu.host_driver
+          ? fmt::format("`ferry vgpu apply` has them enabled where a profile wants vGPUs; by hand `{} -e {}`",
+                        kDriverTool, gpu.address().text())
+          : "none can be, before a vGPU host driver has taken the GPU");
 }
 
 Check types_check(const VgpuGpu& gpu) {

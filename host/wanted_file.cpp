@@ -2,6 +2,9 @@
 #include "host/wanted_file.h"
 
 #include <algorithm>
+#include <chrono>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,6 +29,7 @@ constexpr const char* kAskedBy = "asked_by";
 constexpr std::int64_t kOurVersion = 1;
 // As for any configuration file.
 constexpr std::size_t kLargest = std::size_t{2} * 1024 * 1024;
+constexpr std::chrono::nanoseconds kSettles = std::chrono::seconds(1);
 
 /// Parts of the document, each with its key in what is said about it.
 class Reader : public ConfigReader {
@@ -95,8 +99,36 @@ ConfigText as_text(const fs::path& file, std::string text) {
   return {.file = "/" + file.string(), .text = std::move(text)};
 }
 
-Result<ConfigText> read_named(const HostFs& host, const fs::path& path) {
+// How a file is told from what it was.
+struct Mark {
+  std::chrono::nanoseconds written{};
+  off_t size = 0;
+  ino_t inode = 0;
+  bool operator==(const Mark&) const = default;
+};
+
+// All zeros where it is not there: reading it says so.
+Mark mark_of(const HostFs& host, const fs::path& path) {
+  const auto fd = host.open(path.relative_path(), O_PATH);
+  struct stat status {};
+  if (!fd || ::fstat(fd->get(), &status) != 0) return {};
+  return {.written =
+              std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec),
+          .size = status.st_size,
+          .inode = status.st_ino};
+}
+
+// A clock that was set back since makes no file young for ever.
+bool is_young(const Mark& mark) {
+  const auto age = std::chrono::system_clock::now().time_since_epoch() - mark.written;
+  return age > -kSettles && age < kSettles;
+}
+
+Result<ConfigText> read_named(const HostFs& host, const fs::path& path, bool& settling) {
+  const Mark before = mark_of(host, path);
   auto text = host.read_file(path.relative_path());
+  const Mark after = mark_of(host, path);
+  settling = before != after || is_young(after);
   if (!text)
     return fail(Errc::invalid_config, text.error().message,
                 "the file is named by wanted.json's key \"file\"");
@@ -156,7 +188,7 @@ Result<std::optional<Wanted>> read_wanted(const HostFs& host, const fs::path& fi
   Wanted out{.file = std::move(*read), .policy = {}, .text = source.text};
   ConfigText config;
   if (const auto* named = std::get_if<fs::path>(&out.file.config)) {
-    auto of_file = read_named(host, *named);
+    auto of_file = read_named(host, *named, out.settling);
     if (!of_file) return fail(std::move(of_file).error());
     config = std::move(*of_file);
     out.text += config.text;

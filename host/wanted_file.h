@@ -44,6 +44,9 @@ struct Wanted {
   Policy policy;
   /// Everything that was read: another text is another wish.
   std::string text;
+  /// The file that is named was written to a moment ago, or while it was read: somebody may be writing into
+  /// it still, and the beginning of a policy file is one too. To be read again in a moment.
+  bool settling = false;
 };
 
 /// Reads the file, relative to the host's root, and the configuration that it carries or names, a ConfigMap's

@@ -13,6 +13,7 @@
 #include "kata-manager/containerd_config.h"
 #include "kata-manager/containerd_place.h"
 #include "kata-manager/crio_plan.h"
+#include "kata-manager/k0s_plan.h"
 #include "kata-manager/kata_parts.h"
 #include "kata-manager/kata_shim.h"
 #include "kata-manager/kubernetes_words.h"
@@ -40,12 +41,15 @@ std::vector<std::string> texts_in(const TomlValue* list) {
 }
 
 // What the files say, whatever a release makes of it: that is for the plan to prove.
-std::optional<Installed> installed_in_containerd(const RuntimePlace& place, const ConfigFiles& files,
-                                                 const std::string& handler) {
-  TomlTable runtimes;
+TomlTable runtimes_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
+  TomlTable out;
   for (const ContainerdFile& file :
        predict_containerd(ContainerdRelease{2, 3, 4}, files, place.configuration).files)
-    merge_over(runtimes, runtimes_in(file.root));
+    merge_over(out, runtimes_in(file.root));
+  return out;
+}
+
+std::optional<Installed> installed_in(const TomlTable& runtimes, const std::string& handler) {
   const TomlValue* entry = find(runtimes, {handler});
   if (entry == nullptr || entry->table() == nullptr) return std::nullopt;
   const TomlValue* path = find(*entry->table(), {"options", "ConfigPath"});
@@ -60,7 +64,13 @@ Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassF
   const auto place = find_runtime(host, file.runtime);
   if (!place) return fail(place.error());
   const ConfigFiles files(host);
-  if (place->kind == RuntimeKind::containerd) return installed_in_containerd(*place, files, handler);
+  if (place->kind == RuntimeKind::containerd)
+    return installed_in(runtimes_of_containerd(*place, files), handler);
+  if (place->kind == RuntimeKind::k0s) {
+    const auto runtimes = runtimes_in_k0s(place->configuration, files);
+    if (!runtimes) return fail(runtimes.error());
+    return installed_in(*runtimes, handler);
+  }
   const auto placed = placed_in_crio(place->configuration, files);
   if (!placed) return fail(placed.error());
   const auto found = std::ranges::find(*placed, handler, &PlacedRuntime::name);

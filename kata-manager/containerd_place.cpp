@@ -30,7 +30,7 @@ TomlTable entry_of(const RuntimeHandler& handler) {
   return out;
 }
 
-std::string body_of(const Candidate& candidate, std::span<const RuntimeHandler> handlers, bool new_main,
+std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> handlers, bool new_main,
                     const ContainerdRelease& release) {
   std::string out;
   if (new_main) out += fmt::format("version = {}\n", release.merges_sections() ? 3 : 2);

@@ -15,7 +15,7 @@
 namespace ferry {
 
 /// A place for our runtimes, and the way they are said there.
-struct Candidate {
+struct EditPlace {
   std::filesystem::path file;
   std::string section;
   bool with_runc = false;  ///< the built-in one is left out by a table of runtimes
@@ -25,7 +25,7 @@ struct Candidate {
 TomlTable entry_of(const RuntimeHandler& handler);
 
 /// The lines of a block. `new_main`: it is a main file that was not there, and needs a version.
-std::string body_of(const Candidate& candidate, std::span<const RuntimeHandler> handlers, bool new_main,
+std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> handlers, bool new_main,
                     const ContainerdRelease& release);
 
 /// What a configuration becomes by them; `section` is where the release has its runtimes.

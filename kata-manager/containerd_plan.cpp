@@ -200,7 +200,7 @@ class Planner {
     }
     const TomlTable base = problem ? before_.plugins : less_ours(true);
     std::optional<std::string> why;
-    for (const Candidate& candidate : candidates()) {
+    for (const EditPlace& candidate : candidates()) {
       const auto text = without_.read_if_there(candidate.file);
       if (!text) return fail(Error(text.error()));
       const bool new_main = !*text && candidate.file == setup_.main;
@@ -250,8 +250,8 @@ class Planner {
     return out;
   }
 
-  std::vector<Candidate> candidates() const {
-    std::vector<Candidate> out;
+  std::vector<EditPlace> candidates() const {
+    std::vector<EditPlace> out;
     std::int64_t version = 0;
     for (const ContainerdFile& file : before_.files) {
       if (file.version() != 0) version = file.version();
@@ -327,7 +327,8 @@ Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& s
       out.push_back({.name = name,
                      .file = path,
                      .shim = path_at(*entry.table(), {"runtime_path"}),
-                     .configuration = path_at(*entry.table(), {"options", "ConfigPath"})});
+                     .configuration = path_at(*entry.table(), {"options", "ConfigPath"}),
+                     .snapshotter = path_at(*entry.table(), {"snapshotter"})});
     }
   }
   std::ranges::sort(out, {}, &PlacedRuntime::name);

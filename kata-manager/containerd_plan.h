@@ -48,6 +48,7 @@ struct PlacedRuntime {
   std::filesystem::path file;
   std::filesystem::path shim;
   std::filesystem::path configuration;
+  std::string snapshotter = {};  ///< empty: the runtime's own choice
   bool operator==(const PlacedRuntime&) const = default;
 };
 

@@ -80,7 +80,4 @@ struct HttpOrigin {
 /// Where a Location header leads, seen from `base`. Errors as of HttpOrigin::of().
 Result<std::string> resolve_url(const std::string& base, const std::string& location);
 
-/// `text` as a part of a query.
-std::string url_escaped(std::string_view text);
-
 }  // namespace ferry

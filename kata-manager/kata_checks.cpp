@@ -96,6 +96,22 @@ Check confidential_check(const Result<ConfidentialHost>& confidential) {
           : ", which matters to classes of these kinds alone"));
 }
 
+Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {
+  Check check = question("gpu-confidential-mode",
+                         "confidential VMs want GPUs in a mode of their own, other VMs GPUs in none");
+  const std::string found = "the mode of the GPUs for confidential computing is " + mode.text();
+  if (!mode.known())
+    return std::move(check).unknown(
+        found,
+        "name the node's object, which NVIDIA's CC manager labels: kubectl get node NODE -o yaml > FILE; "
+        "ferry doctor --for kata --node-file FILE");
+  for (const KataClass& kata : file.classes) {
+    if (const auto admitted = mode.admits(kata); !admitted)
+      return std::move(check).failed(found, admitted.error().hint);
+  }
+  return std::move(check).passed(found);
+}
+
 Check shim_check(const HostFs& host) {
   Check check = question("kata-shim", "the container runtime starts it for each pod in a VM");
   const auto shim = find_kata_shim(host, KataClass());
@@ -105,7 +121,7 @@ Check shim_check(const HostFs& host) {
 
 }  // namespace
 
-std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file) {
+std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const ConfidentialMode& mode) {
   const auto kubelet = KubeletSettings::read(host);
   const auto confidential = ConfidentialHost::read(host);
   std::vector<Check> out = {
@@ -116,6 +132,8 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file) {
       gate_check(file, kubelet),
       timeout_check(kubelet),
       confidential_check(confidential)};
+  if (mode.known() || std::ranges::any_of(file.classes, is_confidential, &KataClass::kind))
+    out.push_back(mode_check(file, mode));
   if (file.classes.empty()) out.push_back(shim_check(host));
   for (const KataClass& kata : file.classes) {
     std::ranges::move(class_checks(host, file, kata, confidential), std::back_inserter(out));

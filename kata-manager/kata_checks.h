@@ -9,11 +9,13 @@
 #include "common/check.h"
 #include "common/host_fs.h"
 #include "kata-manager/class_file.h"
+#include "kata-manager/confidential_mode.h"
 
 namespace ferry {
 
 /// Those about the host first, then those of each class, whose subject is "class NAME". Ids are stable, their
-/// order is not.
-std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file = {});
+/// order is not. `mode` is that of the GPUs, as the cluster knows it.
+std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file = {},
+                               const ConfidentialMode& mode = {});
 
 }  // namespace ferry

@@ -14,6 +14,7 @@
 
 #include "common/result.h"
 #include "kata-manager/class_file.h"
+#include "kata-manager/confidential_mode.h"
 #include "kata-manager/toml.h"
 
 namespace ferry {
@@ -40,6 +41,7 @@ struct KataBase {
 struct KataDevices {
   unsigned gpus = 0;  ///< whole ones, or virtual functions with a vGPU
   unsigned switches = 0;
+  ConfidentialMode mode = {};  ///< of the GPUs
 };
 
 struct KataDropIn {

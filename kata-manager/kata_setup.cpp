@@ -67,6 +67,12 @@ class SettingUp {
     out_.refused.push_back({.name = kata.name, .why = std::move(why)});
   }
 
+  void tell_mode(const KataClass& kata) {
+    if (!is_confidential(kata.kind)) return;
+    out_.notes.push_back(fmt::format("{}: the mode of the GPUs for confidential computing is {}", kata.name,
+                                     devices_.mode.text()));
+  }
+
   Result<KataSetup> finish() && {
     auto here = classes_here(host_);
     if (!here) return fail(std::move(here).error());
@@ -138,6 +144,11 @@ Result<KataSetup> set_up(
       setting_up.refuse(kata, std::move(r).error());
       continue;
     }
+    if (auto r = devices.mode.admits(kata); !r) {
+      setting_up.refuse(kata, std::move(r).error());
+      continue;
+    }
+    setting_up.tell_mode(kata);
     auto artifact = artifact_of(kata);
     if (!artifact) return fail(std::move(artifact).error().during(kata.name));
     if (auto r = setting_up.add(kata, std::move(*artifact)); !r) return fail(std::move(r).error());

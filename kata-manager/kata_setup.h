@@ -44,7 +44,7 @@ struct RefusedClass {
 
 struct KataSetup {
   std::vector<KataClassSetup> classes;   ///< in order of the file, those that are refused left out
-  std::vector<RefusedClass> refused;     ///< confidential ones, on a host that has no such VMs
+  std::vector<RefusedClass> refused;     ///< confidential ones, on a host that has no such VMs or GPUs
   std::vector<RuntimeHandler> handlers;  ///< of all of them
   std::vector<FileChange> files;  ///< below /etc/ferry/kata; those of classes that are no more among them
   std::vector<std::string> gone;  ///< classes that have a folder there, and are not in the file

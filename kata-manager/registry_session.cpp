@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/percent_escape.h"
 #include "kata-manager/auth_challenge.h"
 #include "kata-manager/strict_json.h"
 
@@ -179,11 +180,12 @@ Result<std::string> RegistrySession::token(const RegistryEndpoint& endpoint, con
     return fail(Errc::failed,
                 fmt::format("{}: it sends credentials to {}, without TLS", what, origin->text()));
   if (auto may = may_be_asked(*origin); !may) return fail(std::move(may).error().during(what));
-  const std::string query = fmt::format("service={}&scope={}", url_escaped(service), url_escaped(scope));
+  const std::string query =
+      fmt::format("service={}&scope={}", percent_escaped(service), percent_escaped(scope));
   HttpRequest request{.url = realm, .most_text = kMostOfToken};
   if (!endpoint.credentials.identity_token.empty()) {
     request.form = fmt::format("grant_type=refresh_token&client_id=ferry&{}&refresh_token={}", query,
-                               url_escaped(endpoint.credentials.identity_token));
+                               percent_escaped(endpoint.credentials.identity_token));
   } else {
     request.url += (realm.find('?') == std::string::npos ? "?" : "&") + query;
     request.username = endpoint.credentials.username;

@@ -7,6 +7,7 @@
 
 #include "kata-manager/containerd_program.h"
 #include "kata-manager/crio_plan.h"
+#include "kata-manager/k0s_plan.h"
 
 namespace ferry {
 namespace {
@@ -21,6 +22,7 @@ class Looking {
  public:
   Looking(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
       : host_(host), writer_(writer), running_(running) {
+    out_.notes = std::move(place.notes);
     out_.place = std::move(place);
   }
 
@@ -100,12 +102,15 @@ Result<RuntimePlan> plan_runtime(const HostFs& host, const RuntimeAtHand& runtim
                                  std::span<const RuntimeHandler> handlers) {
   const ConfigFiles files(host);
   if (runtime.place.kind == RuntimeKind::crio) return plan_crio(runtime.place.configuration, files, handlers);
+  if (runtime.place.kind == RuntimeKind::k0s)
+    return plan_k0s(runtime.release, runtime.place.configuration, files, handlers);
   return plan_containerd(setup_of(runtime), files, handlers);
 }
 
 Result<std::vector<PlacedRuntime>> placed_runtimes(const HostFs& host, const RuntimeAtHand& runtime) {
   const ConfigFiles files(host);
   if (runtime.place.kind == RuntimeKind::crio) return placed_in_crio(runtime.place.configuration, files);
+  if (runtime.place.kind == RuntimeKind::k0s) return placed_in_k0s(runtime.place.configuration, files);
   return placed_in_containerd(setup_of(runtime), files);
 }
 
@@ -113,7 +118,8 @@ std::function<Result<std::optional<std::string>>()> witness_of(HostWriter& write
                                                                const RuntimeAtHand& runtime,
                                                                const RuntimePlan& plan,
                                                                std::span<const RuntimeHandler> handlers) {
-  if (!runtime.program) return {};
+  // k0s takes its time to write what containerd reads: there is nothing to hold against anything yet.
+  if (!runtime.program || runtime.place.kind == RuntimeKind::k0s) return {};
   const ContainerdProgram program(writer, *runtime.program);
   auto before = program.plugins(runtime.place.configuration);
   if (!before) return {};  // it tells its release, but no more: nothing to hold anything against

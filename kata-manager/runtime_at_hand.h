@@ -35,15 +35,16 @@ struct RuntimeAtHand {
 Result<RuntimeAtHand> runtime_at_hand(const HostFs& host, HostWriter& writer, ContainerRuntime& running,
                                       RuntimePlace place, const std::optional<std::string>& said);
 
-/// As plan_containerd() and plan_crio().
+/// As plan_containerd(), plan_crio() and plan_k0s().
 Result<RuntimePlan> plan_runtime(const HostFs& host, const RuntimeAtHand& runtime,
                                  std::span<const RuntimeHandler> handlers);
 
-/// As placed_in_containerd() and placed_in_crio().
+/// As placed_in_containerd(), placed_in_crio() and placed_in_k0s().
 Result<std::vector<PlacedRuntime>> placed_runtimes(const HostFs& host, const RuntimeAtHand& runtime);
 
 /// For ChangeContext::contradiction: what containerd's program reads now is remembered, and what it reads
-/// then held against it. Empty where it cannot be asked. The arguments must outlive it.
+/// then held against it. Empty where it cannot be asked, or k0s has yet to write what it reads. The arguments
+/// must outlive it.
 std::function<Result<std::optional<std::string>>()> witness_of(HostWriter& writer,
                                                                const RuntimeAtHand& runtime,
                                                                const RuntimePlan& plan,

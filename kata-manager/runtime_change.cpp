@@ -27,7 +27,7 @@ class Changing {
  public:
   Changing(const ChangeContext& context, const RuntimeChange& change) : context_(context), change_(change) {}
 
-  Result<ChangeOutcome> carry_out() {
+  Result<RuntimeOutcome> carry_out() {
     auto unproven = read_runtime_record(*context_.host);
     if (!unproven) return fail(std::move(unproven).error());
     undo_ = std::move(*unproven);
@@ -209,7 +209,7 @@ class Changing {
     return fail(std::move(why));
   }
 
-  Result<ChangeOutcome> finish() {
+  Result<RuntimeOutcome> finish() {
     // What one that was killed has left stays on record until it is proven.
     if (outcome_.unproven && !outcome_.acted && interrupted_) return outcome_;
     if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
@@ -223,7 +223,7 @@ class Changing {
   bool running_ = false;
   bool tells_ = true;
   RuntimeState state_;
-  ChangeOutcome outcome_;
+  RuntimeOutcome outcome_;
 };
 
 }  // namespace
@@ -232,7 +232,7 @@ Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change
   return Changing(context, change).may_carry_out();
 }
 
-Result<ChangeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change) {
+Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change) {
   return Changing(context, change).carry_out();
 }
 

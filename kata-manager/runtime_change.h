@@ -58,7 +58,7 @@ struct ChangeContext {
   std::chrono::milliseconds patience{60'000};  ///< for the runtime to answer and know them
 };
 
-struct ChangeOutcome {
+struct RuntimeOutcome {
   bool written = false;  ///< files were
   bool acted = false;    ///< the runtime was made to read them
   /// Absent: it was asked, and knows them. Else why that is not known: it does not run, or nobody made it
@@ -75,7 +75,7 @@ Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change
 /// before is back, and the message says whether it runs with it. Errc::unsupported, it runs, and nothing is
 /// known that makes it read them. Others: a file or the record could not be written; what was written is put
 /// back.
-Result<ChangeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change);
+Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change);
 
 /// The pods that run with one of these runtimes. Errors as ContainerRuntime::pods() has them.
 Result<std::vector<RunningPod>> pods_with(ContainerRuntime& runtime, std::span<const std::string> handlers);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/suggest.h"
+#include "kata-manager/containerd_start.h"
 #include "kata-manager/unit_file.h"
 
 namespace ferry {
@@ -32,6 +33,12 @@ const std::vector<RuntimePlace>& places() {
        .socket = "/var/snap/microk8s/common/run/containerd.sock",
        .units = {"snap.microk8s.daemon-containerd.service"},
        .programs = {"/snap/microk8s/current/bin/containerd"}},
+      // Its units are k0s's own, which do more than run containerd: k0s restarts that by itself.
+      {.name = "k0s",
+       .kind = RuntimeKind::k0s,
+       .configuration = "/etc/k0s/containerd.d",
+       .socket = "/run/k0s/containerd.sock",
+       .programs = {"/var/lib/k0s/bin/containerd"}},
       {.name = "cri-o",
        .kind = RuntimeKind::crio,
        .configuration = "/etc/crio/crio.conf.d",
@@ -58,9 +65,10 @@ bool runs(const HostFs& host, const RuntimePlace& place) {
 }
 
 bool is_installed(const HostFs& host, const RuntimePlace& place) {
-  const auto& folder = place.kind == RuntimeKind::crio || place.rendered ? place.configuration.parent_path()
-                                                                         : place.configuration;
-  return is_there(host, folder) ||
+  std::filesystem::path sign = place.configuration;
+  if (place.kind == RuntimeKind::crio || place.rendered) sign = sign.parent_path();
+  if (place.kind == RuntimeKind::k0s) sign.replace_filename("containerd.toml");
+  return is_there(host, sign) ||
          std::ranges::any_of(place.programs, [&](const auto& program) { return is_there(host, program); });
 }
 
@@ -79,13 +87,6 @@ Error several(const std::vector<RuntimePlace>& found, const char* how) {
 }
 
 Result<RuntimePlace> found_here(const HostFs& host) {
-  if (is_there(host, "/run/k0s/containerd.sock") || is_there(host, "/etc/k0s/containerd.toml")) {
-    return fail(
-        Errc::unsupported,
-        "k0s puts its containerd's configuration together by itself, and how is not known here",
-        "write the runtimes into /etc/k0s/containerd.d by hand; `ferry kata plan --runtime containerd` "
-        "shows what they look like");
-  }
   for (const Sign& sign : {Sign{runs, "run"}, Sign{is_installed, "are installed"}}) {
     std::vector<RuntimePlace> found;
     std::ranges::copy_if(places(), std::back_inserter(found),
@@ -97,6 +98,33 @@ Result<RuntimePlace> found_here(const HostFs& host) {
               "install one first, or say which one it shall be: --runtime NAME");
 }
 
+constexpr const char* kService = "Service";
+
+// Which file it reads the unit says, with all that lies over the unit: the usual one may be read by nobody.
+void take_what_is_started(const HostFs& host, RuntimePlace& place) {
+  const auto name = unit_of(host, place);
+  if (!name) return;
+  const auto unit = UnitFile::read(host, *name);
+  if (!unit) return;
+  const auto line = unit->value(kService, "ExecStart");
+  if (!line) return;
+  const auto command = command_words(*line);
+  if (!command) return;
+  const ContainerdStart start = containerd_start(*command);
+  if (start.configuration) place.configuration = *start.configuration;
+  if (start.socket) place.socket = *start.socket;
+  if (start.program) place.programs.insert(place.programs.begin(), *start.program);
+  if (!start.program) {
+    place.notes.push_back(
+        fmt::format("{} starts {}, and which file containerd reads then is not known: {} is taken", *name,
+                    command->words.front(), place.configuration.string()));
+  } else if (start.open) {
+    place.notes.push_back(fmt::format(
+        "{} starts containerd with words that only systemd knows ({}): its file is taken to be {}", *name,
+        *line, place.configuration.string()));
+  }
+}
+
 }  // namespace
 
 Result<RuntimePlace> runtime_place(const std::string& name) {
@@ -106,15 +134,20 @@ Result<RuntimePlace> runtime_place(const std::string& name) {
     names.push_back(place.name);
   }
   return fail(Errc::usage, fmt::format("there is no container runtime {}{}", name, did_you_mean(name, names)),
-              "one of containerd, cri-o, k3s, microk8s, rke2");
+              "one of containerd, cri-o, k0s, k3s, microk8s, rke2");
 }
 
 Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choice) {
   auto place = choice.name ? runtime_place(*choice.name) : found_here(host);
   if (!place) return place;
-  if (choice.configuration) place->configuration = *choice.configuration;
-  if (choice.socket) place->socket = *choice.socket;
   if (choice.unit) place->units = {*choice.unit};
+  // Of the others the unit starts k3s and its like, or no containerd at all.
+  if (place->name == "containerd") take_what_is_started(host, *place);
+  if (choice.configuration) {
+    place->configuration = *choice.configuration;
+    place->notes.clear();
+  }
+  if (choice.socket) place->socket = *choice.socket;
   return place;
 }
 

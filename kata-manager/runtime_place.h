@@ -13,18 +13,23 @@
 
 namespace ferry {
 
-enum class RuntimeKind { containerd, crio };
+enum class RuntimeKind {
+  containerd,
+  crio,
+  k0s,  ///< containerd, by a folder of drop-ins that k0s watches
+};
 
 /// Paths are absolute, as the host's own programs use them.
 struct RuntimePlace {
-  std::string name;  ///< "containerd", "k3s", "rke2", "microk8s", "cri-o"
+  std::string name;  ///< "containerd", "k0s", "k3s", "rke2", "microk8s", "cri-o"
   RuntimeKind kind = RuntimeKind::containerd;
-  /// containerd's main file; of CRI-O the folder of drop-ins.
+  /// containerd's main file; of CRI-O and k0s the folder of drop-ins.
   std::filesystem::path configuration;
   bool rendered = false;  ///< another program writes the main file anew at each start
   std::filesystem::path socket;
   std::vector<std::string> units = {};               ///< of systemd: the first that is there is its service
   std::vector<std::filesystem::path> programs = {};  ///< the first that is there tells its version
+  std::vector<std::string> notes = {};               ///< what of it could not be known
 };
 
 /// What somebody has said of the place, instead of what is found.
@@ -39,9 +44,9 @@ struct RuntimeChoice {
 Result<RuntimePlace> runtime_place(const std::string& name);
 
 /// The runtime that serves the kubelet here: the one whose socket is there; where none runs, the one whose
-/// files are there.
-/// Errors: Errc::usage, no place has that name; Errc::not_found, no runtime is here; Errc::refused, several
-/// are and none was chosen; Errc::unsupported, k0s, whose configuration is put together by k0s itself.
+/// files are there. A containerd that is a service of its own has the file, the socket and the program that
+/// its unit names (containerd_start.h), unless somebody has said otherwise. Errors: Errc::usage, no place has
+/// that name; Errc::not_found, no runtime is here; Errc::refused, several are and none was chosen.
 Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choice);
 
 /// The service of a place: its unit that has a unit file; of several (rke2 brings two, and one would end the

@@ -18,6 +18,22 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
+/// The next line, with those behind it that a backslash at its end joins to it: comments among them are left
+/// out, as systemd leaves them out.
+bool next_line(std::istream& lines, std::string& line) {
+  if (!std::getline(lines, line)) return false;
+  const auto is_comment = [](std::string_view text) {
+    return text.starts_with('#') || text.starts_with(';');
+  };
+  if (is_comment(trimmed(line))) return true;
+  for (std::string more; line.ends_with('\\') && std::getline(lines, more);) {
+    if (is_comment(trimmed(more))) continue;
+    line.back() = ' ';
+    line += more;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<UnitFile> UnitFile::read(const HostFs& host, const std::string& unit) {
@@ -47,7 +63,7 @@ std::optional<std::string> UnitFile::value(std::string_view section, std::string
   for (const std::string& text : texts_) {
     std::istringstream lines(text);
     bool inside = false;
-    for (std::string line; std::getline(lines, line);) {
+    for (std::string line; next_line(lines, line);) {
       const std::string_view said = trimmed(line);
       if (said.starts_with('[')) inside = said == "[" + std::string(section) + "]";
       const auto sign = said.find('=');

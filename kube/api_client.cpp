@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/api_client.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "kube/watch_event.h"
+
 namespace ferry {
 namespace {
 
 using nlohmann::json;
+using std::chrono::milliseconds;
 
 constexpr std::string_view kMergePatch = "application/merge-patch+json";
 constexpr std::string_view kApplyPatch = "application/apply-patch+yaml";  // JSON is YAML
@@ -77,6 +81,7 @@ struct ApiClient::Exchange {
 
   Backoff backoff = {};
   unsigned tries = 0;
+  Timers::Clock::time_point began = {};  ///< when it was sent first
   bool unauthorized = false;
   std::variant<std::monostate, ApiTransport::Call, Timers::Timer> waits_for = {};
 };
@@ -90,8 +95,9 @@ struct ApiClient::Changing {
   unsigned rounds = 0;
 };
 
-ApiClient::ApiClient(ApiTransport& transport, Timers& timers, Random random)
-    : transport_(transport), timers_(timers), random_(std::move(random)) {}
+ApiClient::ApiClient(ApiTransport& transport, Timers& timers, Random random,
+                     std::optional<std::chrono::milliseconds> patience)
+    : transport_(transport), timers_(timers), random_(std::move(random)), patience_(patience) {}
 
 ApiClient::~ApiClient() {
   while (!running_.empty()) cancel(running_.begin()->first);
@@ -132,7 +138,13 @@ void ApiClient::later(Call call, Backoff::Pause pause, EventLoop::Job job) {
 
 void ApiClient::send(Call call) {
   auto& exchange = *running_.at(call);
-  ++exchange.tries;
+  if (++exchange.tries == 1) exchange.began = timers_.now();
+  // A try that is begun late may last a little longer.
+  constexpr milliseconds kShortest{1'000};
+  if (patience_) {
+    const auto left = std::chrono::duration_cast<milliseconds>(exchange.began + *patience_ - timers_.now());
+    exchange.request.connect = std::clamp(left, kShortest, ApiRequest().connect);
+  }
   exchange.waits_for = transport_.send(
       exchange.request, {.ended = [this, call](Result<ApiReply> reply) { ended(call, std::move(reply)); }});
 }
@@ -149,7 +161,10 @@ void ApiClient::ended(Call call, Result<ApiReply> reply) {
   if (error.code == ApiErrc::unauthorized) again = !std::exchange(exchange.unauthorized, true);
   const auto retry_after = reply ? reply->retry_after : std::nullopt;
   if (!again || exchange.tries >= kMostTries) return finish(call, fail(std::move(error)), retry_after);
-  later(call, exchange.backoff.next(random_, retry_after), [this, call] { send(call); });
+  const auto pause = exchange.backoff.next(random_, retry_after);
+  if (patience_ && timers_.now() + pause > exchange.began + *patience_)
+    return finish(call, fail(std::move(error)), retry_after);
+  later(call, pause, [this, call] { send(call); });
 }
 
 // The call is over before its function is called, unless that goes on with it.
@@ -163,9 +178,9 @@ ApiClient::Call ApiClient::get(const ObjectRef& object, Done done) {
   return begin(path_of(object), {.asked = asked, .done = tells_object(asked, std::move(done))});
 }
 
-ApiClient::Call ApiClient::list(const Selection& selection, Done done) {
+ApiClient::Call ApiClient::list(const Selection& selection, const ListRange& range, Done done) {
   const Asked asked{.verb = "list", .kind = selection.kind, .object = selection.text()};
-  return begin(path_of(selection), {.asked = asked, .done = tells_object(asked, std::move(done))});
+  return begin(path_of(selection, range), {.asked = asked, .done = tells_object(asked, std::move(done))});
 }
 
 ApiClient::Call ApiClient::merge_patch(const ObjectRef& object, const json& patch, Done done) {
@@ -272,8 +287,7 @@ void ApiClient::make(Call call, const std::shared_ptr<Changing>& changing, const
   auto patch = changing->make(object);
   if (!patch) return changing->done(fail(std::move(patch).error()));
   if (patch->empty()) return changing->done(object);
-  const auto metadata = object.value("metadata", json::object());
-  const auto version = metadata.value("resourceVersion", std::string());
+  const auto version = version_of(object);
   if (version.empty())
     return changing->done(fail(Errc::malformed_host, fmt::format("get {}: the answer has no resourceVersion",
                                                                  changing->asked.object)));

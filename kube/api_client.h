@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -56,8 +57,10 @@ class ApiClient {
   /// Under what name the server keeps which fields are ours.
   static constexpr std::string_view kFieldManager = "ferry";
 
-  /// Both must outlive this.
-  ApiClient(ApiTransport& transport, Timers& timers, Random random);
+  /// Both must outlive this. `patience`: how long a server that does not answer, or fails, is tried for one
+  /// request, its tries and the pauses between them together; absent: kMostTries times.
+  ApiClient(ApiTransport& transport, Timers& timers, Random random,
+            std::optional<std::chrono::milliseconds> patience = {});
   ApiClient(const ApiClient&) = delete;
   ApiClient& operator=(const ApiClient&) = delete;
   ApiClient(ApiClient&&) = delete;
@@ -66,7 +69,9 @@ class ApiClient {
 
   Call get(const ObjectRef& object, Done done);
   /// The List object: its `items`, as of its `metadata.resourceVersion`.
-  Call list(const Selection& selection, Done done);
+  Call list(const Selection& selection, Done done) { return list(selection, {}, std::move(done)); }
+  /// A part of it; paged_list.h has the whole by parts.
+  Call list(const Selection& selection, const ListRange& range, Done done);
 
   /// Whatever the object is like: the last one wins, and one that was slow on its way may be the last. Where
   /// that matters, change().
@@ -118,6 +123,7 @@ class ApiClient {
   ApiTransport& transport_;
   Timers& timers_;
   const Random random_;
+  const std::optional<std::chrono::milliseconds> patience_;
   Call last_call_ = 0;
   std::map<Call, std::unique_ptr<Exchange>> running_;
   bool old_policy_ = false;  ///< evictions are policy/v1beta1's, as before 1.22; one after 1.24 knows no such

@@ -34,6 +34,8 @@ class Category final : public std::error_category {
         return "too many requests";
       case ApiErrc::server_fault:
         return "the API server's fault";
+      case ApiErrc::too_large:
+        return "too large";
       case ApiErrc::unexpected:
         return "unexpected answer";
     }

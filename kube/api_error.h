@@ -26,6 +26,7 @@ enum class ApiErrc {
   too_many_requests,  ///< 429: not done; later
   server_fault,       ///< 5xx: may have been done or not
   unexpected,         ///< any other
+  too_large,          ///< more bytes than an answer may have; whoever asks for less may get it
 };
 
 const std::error_category& api_category() noexcept;

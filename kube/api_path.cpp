@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "common/percent_escape.h"
+
 namespace ferry {
 namespace {
 
@@ -85,24 +87,13 @@ Result<std::string> path_of(const ObjectRef& object, std::string_view subresourc
   return path;
 }
 
-Result<std::string> path_of(const Selection& selection) {
+Result<std::string> path_of(const Selection& selection, const ListRange& range) {
   auto collection = collection_of(selection.kind, selection.space);
   if (!collection) return collection;
-  return fmt::format("{}?fieldSelector={}&labelSelector={}", *collection, percent_escaped(selection.fields),
-                     percent_escaped(selection.labels));
-}
-
-std::string percent_escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                       c == '-' || c == '.' || c == '_' || c == '~';
-    if (plain) {
-      out.push_back(c);
-    } else {
-      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
-  }
+  std::string out = fmt::format("{}?fieldSelector={}&labelSelector={}", *collection,
+                                percent_escaped(selection.fields), percent_escaped(selection.labels));
+  if (range.most > 0) out += fmt::format("&limit={}", range.most);
+  if (!range.after.empty()) out += "&continue=" + percent_escaped(range.after);
   return out;
 }
 

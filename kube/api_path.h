@@ -26,6 +26,14 @@ inline constexpr ApiKind kEvents{.api_version = "v1", .kind = "Event", .plural =
 inline constexpr ApiKind kLeases{
     .api_version = "coordination.k8s.io/v1", .kind = "Lease", .plural = "leases"};
 
+inline constexpr ApiKind kKubeVirts{
+    .api_version = "kubevirt.io/v1", .kind = "KubeVirt", .plural = "kubevirts"};
+inline constexpr ApiKind kVmis{
+    .api_version = "kubevirt.io/v1", .kind = "VirtualMachineInstance", .plural = "virtualmachineinstances"};
+
+inline constexpr ApiKind kNodeFeatures{
+    .api_version = "nfd.k8s-sigs.io/v1alpha1", .kind = "NodeFeature", .plural = "nodefeatures"};
+
 /// One object.
 struct ObjectRef {
   ApiKind kind;
@@ -46,6 +54,12 @@ struct Selection {
   std::string text() const;
 };
 
+/// A part of a list.
+struct ListRange {
+  unsigned most = 0;       ///< objects in one answer; 0: all of them
+  std::string after = {};  ///< metadata.continue of the answer before; empty: from the first one on
+};
+
 ObjectRef node_ref(std::string name);
 ObjectRef config_map_ref(std::string space, std::string name);
 ObjectRef pod_ref(std::string space, std::string name);
@@ -61,9 +75,6 @@ Result<std::string> path_of(const ObjectRef& object, std::string_view subresourc
 /// "/api/v1/namespaces/default/events": where objects of a kind are made. Errc::usage as above.
 Result<std::string> collection_of(ApiKind kind, std::string_view space);
 /// The collection with its selectors as a query, "?" included; more goes behind "&". Errc::usage as above.
-Result<std::string> path_of(const Selection& selection);
-
-/// For a part of a path or of a query.
-std::string percent_escaped(std::string_view text);
+Result<std::string> path_of(const Selection& selection, const ListRange& range = {});
 
 }  // namespace ferry

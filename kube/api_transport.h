@@ -22,6 +22,9 @@ struct ApiRequest {
   /// For all of the answer. 0: none, since a watch goes on; then `silence` is what ends a dead connection,
   /// once the answer has begun, for which half a minute is enough.
   std::chrono::milliseconds deadline{30'000};
+  /// Until the connection stands, whatever addresses of the server's name are tried for it: they share this,
+  /// so that one that is down does not use up the deadline.
+  std::chrono::milliseconds connect{10'000};
   /// The longest time without a byte once the answer has begun. 0: any.
   std::chrono::milliseconds silence{0};
 };
@@ -36,9 +39,9 @@ struct ApiListener {
   /// Takes the body of a 200 as it comes, cut anywhere. Absent: it is in ApiReply::body.
   std::function<void(std::string_view bytes)> received = {};
   /// Once, whatever happened, and nothing after it. Any HTTP status is an answer; the errors are
-  /// Errc::unreachable (no connection, cut off, no answer by the deadline: another try may help) and
-  /// Errc::failed (the server's certificate is not trusted, our own credentials cannot be read, the answer is
-  /// larger than an answer may be).
+  /// Errc::unreachable (no connection, cut off, no answer by the deadline: another try may help),
+  /// Errc::failed (the server's certificate is not trusted, our own credentials cannot be read) and
+  /// ApiErrc::too_large (the answer is larger than an answer may be).
   std::function<void(Result<ApiReply>)> ended;
 };
 

@@ -15,11 +15,6 @@ namespace fs = std::filesystem;
 constexpr const char* kHost = "KUBERNETES_SERVICE_HOST";
 constexpr const char* kPort = "KUBERNETES_SERVICE_PORT";
 
-std::string value_of(const Environment& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
-}
-
 tl::unexpected<Error> invalid(Error error, std::string hint) {
   return fail(Errc::invalid_config, std::move(error.message), std::move(hint));
 }
@@ -66,6 +61,7 @@ Result<ClusterAccess> access_from_pod(const Environment& environment, const fs::
                             value_of(environment, kPort)),
                 "Kubernetes sets both in each container");
   out.server = std::move(*server);
+  out.said_by = fmt::format("{} and {} of this pod", kHost, kPort);
   auto proxy = proxy_of_environment(out.server, environment);
   if (!proxy) return invalid(std::move(proxy).error(), "correct the variable");
   out.proxy = std::move(*proxy);

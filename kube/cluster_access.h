@@ -35,6 +35,7 @@ struct ClusterAccess {
   std::string password = {};
   std::string default_namespace = {};  ///< of the pod or the context; empty: not said
   bool compressed = true;              ///< answers may be
+  std::string said_by = {};  ///< who says all this, for people: "context 'lab' of /root/.kube/config"
 };
 
 /// Where a pod's own token, authority and namespace lie.

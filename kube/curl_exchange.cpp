@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/version.h"
+#include "kube/api_error.h"
 #include "kube/curl_transport.h"
 
 namespace ferry {
@@ -17,9 +18,6 @@ using std::chrono::milliseconds;
 constexpr int kOk = 200;
 // To begin an answer, where there is no deadline for the whole.
 constexpr milliseconds kBegins{30'000};
-// To one address of the server's; a name can have several, and one that is down shall not use up the
-// deadline.
-constexpr long kConnectMilliseconds = 10'000;
 // What a dead peer or a middle box that forgot us is noticed by, beside ApiRequest::silence.
 constexpr long kKeepaliveSeconds = 30;
 constexpr long kUploadBytes = 16L << 10U;  // our bodies are small; libcurl's default is four times that
@@ -100,8 +98,8 @@ void CurlExchange::add_header(const std::string& line) {
   headers_.reset(longer);
 }
 
-Error CurlExchange::error(Errc code, std::string_view why) const {
-  return {.code = make_error_code(code),
+Error CurlExchange::error(std::error_code code, std::string_view why) const {
+  return {.code = code,
           .message = fmt::format("{}: {} {}: {}", server_, request_.method, request_.path, why),
           .hint = {}};
 }
@@ -127,7 +125,11 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
   ::curl_easy_setopt(easy_, CURLOPT_FOLLOWLOCATION, 0L);
   ::curl_easy_setopt(easy_, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2TLS));
   ::curl_easy_setopt(easy_, CURLOPT_PIPEWAIT, 1L);  // for the one connection, rather than opening another
-  ::curl_easy_setopt(easy_, CURLOPT_CONNECTTIMEOUT_MS, kConnectMilliseconds);
+  ::curl_easy_setopt(easy_, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request_.connect.count()));
+#if LIBCURL_VERSION_NUM >= 0x075700
+  // Else the end of a request waits for the thread that asks a DNS server which does not answer.
+  ::curl_easy_setopt(easy_, CURLOPT_QUICK_EXIT, 1L);
+#endif
   ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPALIVE, 1L);
   ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPIDLE, kKeepaliveSeconds);
   ::curl_easy_setopt(easy_, CURLOPT_TCP_KEEPINTVL, kKeepaliveSeconds / 3);
@@ -243,7 +245,7 @@ Error CurlExchange::too_late() const {
 
 Result<ApiReply> CurlExchange::outcome(CURLcode how) {
   if (too_large_)
-    return fail(error(Errc::failed,
+    return fail(error(make_error_code(ApiErrc::too_large),
                       fmt::format("the answer has more than {} bytes, the limit", CurlTransport::kMostBody)));
   if (how != CURLE_OK) {
     Error out = error(code_of(how), why_.front() != '\0' ? why_.data() : ::curl_easy_strerror(how));

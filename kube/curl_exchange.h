@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "common/event_loop.h"
 #include "kube/api_transport.h"
@@ -65,7 +66,7 @@ class CurlExchange {
   bool take(std::string_view bytes);
   void add_header(const std::string& line);
   void set_credentials(const ClusterAccess& access, const CredentialsNow& credentials);
-  Error error(Errc code, std::string_view why) const;
+  Error error(std::error_code code, std::string_view why) const;
 
   struct FreeList {
     void operator()(curl_slist* list) const { ::curl_slist_free_all(list); }

@@ -18,7 +18,7 @@ namespace ferry {
 /// byte of an answer has come.
 class CurlTransport final : public ApiTransport {
  public:
-  /// Bytes of an answer that is not taken as it comes; more is Errc::failed.
+  /// Bytes of an answer that is not taken as it comes; more is ApiErrc::too_large.
   static constexpr std::size_t kMostBody = std::size_t{16} << 20U;
 
   /// `loop` outlives it. Not to be destroyed from within a listener.

@@ -2,6 +2,7 @@
 #include "kube/event_recorder.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -22,7 +23,7 @@ constexpr std::string_view kController = "gpu-ferry.io/agent";
 constexpr auto kSame = std::chrono::minutes(10);
 constexpr double kBurst = 10;
 constexpr std::chrono::duration<double> kPerToken{30};
-// Different ones within ten minutes: many more than can be written.
+// Different ones of a type within ten minutes: many more than can be written.
 constexpr std::size_t kMostRemembered = 100;
 
 bool continues_a_character(char c) {
@@ -51,6 +52,7 @@ struct EventRecorder::Recorded {
   std::string name = {};  ///< on the server; empty: it is not there
   std::uint64_t count = 0;
   std::uint64_t written = 0;  ///< the count that the server has
+  std::uint64_t waits = 0;    ///< for a token, as the so-manieth; 0: it does not
   std::chrono::system_clock::time_point first = {};
   std::chrono::system_clock::time_point last = {};
   Timers::Clock::time_point seen = {};
@@ -58,16 +60,18 @@ struct EventRecorder::Recorded {
 };
 
 EventRecorder::EventRecorder(ApiClient& client, Timers& timers, Random random, WallClock wall_clock,
-                             std::string node)
+                             std::string node, std::function<void(const Error&)> refused)
     : client_(client),
       timers_(timers),
       random_(std::move(random)),
       wall_clock_(std::move(wall_clock)),
       node_(std::move(node)),
-      tokens_(kBurst),
-      tokens_at_(timers.now()) {}
+      refused_(std::move(refused)),
+      normals_{.tokens = kBurst, .at = timers.now()},
+      warnings_(normals_) {}
 
 EventRecorder::~EventRecorder() {
+  for (const Budget* budget : {&normals_, &warnings_}) timers_.cancel(budget->token);
   for (const auto& [key, recorded] : recorded_)
     if (const auto call = recorded->call) client_.cancel(*call);
 }
@@ -77,7 +81,7 @@ void EventRecorder::record(Type type, std::string_view reason, std::string_view 
   const Key key(reason, cut(message));
   auto found = recorded_.find(key);
   if (found == recorded_.end()) {
-    if (recorded_.size() >= kMostRemembered) return;
+    if (remembered(type) >= kMostRemembered) return;
     found = recorded_.emplace(key, std::make_unique<Recorded>(Recorded{.type = type, .first = wall_clock_()}))
                 .first;
   }
@@ -95,23 +99,54 @@ void EventRecorder::forget_old() {
   });
 }
 
-bool EventRecorder::may_write() {
+std::size_t EventRecorder::remembered(Type type) const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(recorded_, [&](const auto& entry) { return entry.second->type == type; }));
+}
+
+bool EventRecorder::may_write(Budget& budget) {
   const auto now = timers_.now();
-  tokens_ = std::min(kBurst, tokens_ + (now - tokens_at_) / kPerToken);
-  tokens_at_ = now;
-  if (tokens_ < 1) return false;
-  tokens_ -= 1;
+  budget.tokens = std::min(kBurst, budget.tokens + (now - budget.at) / kPerToken);
+  budget.at = now;
+  if (budget.tokens < 1) return false;
+  budget.tokens -= 1;
   return true;
 }
 
-// What may not be written now goes with the next of its kind, which counts it.
 void EventRecorder::write(const Key& key) {
   auto& recorded = *recorded_.at(key);
-  if (recorded.call || recorded.written == recorded.count || !may_write()) return;
+  if (recorded.call || recorded.written == recorded.count) return;
+  if (!may_write(budget(recorded.type))) {
+    if (recorded.waits == 0) recorded.waits = ++last_number_;
+    return wait_for_token(recorded.type);
+  }
+  recorded.waits = 0;
   if (recorded.name.empty()) {
     create(key, recorded);
   } else {
     raise(key, recorded);
+  }
+}
+
+void EventRecorder::wait_for_token(Type type) {
+  Budget& of_type = budget(type);
+  if (std::exchange(of_type.waits, true)) return;
+  const auto missing =
+      std::chrono::duration_cast<std::chrono::milliseconds>((1 - of_type.tokens) * kPerToken);
+  of_type.token = timers_.at(of_type.at + missing + std::chrono::milliseconds(1), [this, type] {
+    budget(type).waits = false;
+    write_waiting(type);
+  });
+}
+
+void EventRecorder::write_waiting(Type type) {
+  forget_old();
+  std::map<std::uint64_t, Key> waiting;
+  for (const auto& [key, recorded] : recorded_)
+    if (recorded->type == type && recorded->waits > 0) waiting.emplace(recorded->waits, key);
+  for (const auto& [number, key] : waiting) {
+    write(key);
+    if (budget(type).waits) return;
   }
 }
 
@@ -134,6 +169,7 @@ void EventRecorder::create(const Key& key, Recorded& recorded) {
       {"lastTimestamp", text_of(recorded.last)},
   };
   recorded.call = client_.create(kEvents, kSpace, event, [this, key, count = recorded.count](auto result) {
+    hear(result);
     auto& created = *recorded_.at(key);
     const bool there = result || result.error().code == ApiErrc::already_exists;
     if (!there) created.name.clear();
@@ -145,12 +181,22 @@ void EventRecorder::raise(const Key& key, Recorded& recorded) {
   const json patch = {{"count", recorded.count}, {"lastTimestamp", text_of(recorded.last)}};
   const ObjectRef event{.kind = kEvents, .space = std::string(kSpace), .name = recorded.name};
   recorded.call = client_.merge_patch(event, patch, [this, key, count = recorded.count](auto result) {
+    hear(result);
     auto& raised = *recorded_.at(key);
     if (result) return written(key, count);
     if (result.error().code != ApiErrc::not_found) return written(key, raised.written);
     // The server has let it go, after an hour or by somebody's hand.
     create(key, raised);
   });
+}
+
+// Silence, and what the server has or has no longer, is no refusal.
+void EventRecorder::hear(const Result<json>& answer) {
+  if (answer) told_refusal_ = false;
+  if (answer || may_mend(answer.error()) || answer.error().code == ApiErrc::already_exists ||
+      answer.error().code == ApiErrc::not_found)
+    return;
+  if (!std::exchange(told_refusal_, true) && refused_) refused_(answer.error());
 }
 
 // What has been counted meanwhile follows.

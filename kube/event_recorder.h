@@ -10,15 +10,19 @@
 #include <string>
 #include <string_view>
 
+#include <nlohmann/json_fwd.hpp>
+
+#include "common/result.h"
 #include "kube/api_client.h"
 #include "kube/backoff.h"
 #include "kube/timers.h"
 
 namespace ferry {
 
-/// Events are for people and may be lost: nothing waits for one, and none is told to have failed. The same
+/// Events are for people and may be lost: nothing waits for one. The same
 /// one again within ten minutes raises the count of the first. Ten at once are written, then one each half
-/// minute.
+/// minute, in the order in which they came; what has waited for ten minutes is lost. Each type is counted for
+/// itself, so that no warning waits for what is normal.
 ///
 /// One thread. The client and the timers must outlive this.
 class EventRecorder {
@@ -29,7 +33,9 @@ class EventRecorder {
   /// Bytes of a message that are kept: more is cut off, never in the middle of a character.
   static constexpr std::size_t kLongestMessage = 1024;
 
-  EventRecorder(ApiClient& client, Timers& timers, Random random, WallClock wall_clock, std::string node);
+  /// `refused` hears when the server takes none of them: once, and again after it has taken one.
+  EventRecorder(ApiClient& client, Timers& timers, Random random, WallClock wall_clock, std::string node,
+                std::function<void(const Error&)> refused = {});
   EventRecorder(const EventRecorder&) = delete;
   EventRecorder& operator=(const EventRecorder&) = delete;
   EventRecorder(EventRecorder&&) = delete;
@@ -41,14 +47,26 @@ class EventRecorder {
 
  private:
   struct Recorded;
+  /// What may still be written of one type.
+  struct Budget {
+    double tokens = 0;
+    Timers::Clock::time_point at = {};  ///< when there were so many
+    bool waits = false;                 ///< for a token
+    Timers::Timer token = {};
+  };
   using Key = std::pair<std::string, std::string>;  // reason, message
 
-  bool may_write();
+  Budget& budget(Type type) { return type == Type::warning ? warnings_ : normals_; }
+  std::size_t remembered(Type type) const;
+  bool may_write(Budget& budget);
   void forget_old();
   void write(const Key& key);
+  void wait_for_token(Type type);
+  void write_waiting(Type type);
   void create(const Key& key, Recorded& recorded);
   void raise(const Key& key, Recorded& recorded);
   void written(const Key& key, std::uint64_t count);
+  void hear(const Result<nlohmann::json>& answer);
   std::string new_name();
 
   ApiClient& client_;
@@ -56,9 +74,12 @@ class EventRecorder {
   const Random random_;
   const WallClock wall_clock_;
   const std::string node_;
+  const std::function<void(const Error&)> refused_;
+  bool told_refusal_ = false;
   std::map<Key, std::unique_ptr<Recorded>> recorded_;
-  double tokens_;
-  Timers::Clock::time_point tokens_at_;
+  std::uint64_t last_number_ = 0;
+  Budget normals_;
+  Budget warnings_;
 };
 
 }  // namespace ferry

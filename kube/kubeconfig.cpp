@@ -317,6 +317,10 @@ Result<ClusterAccess> access_from_kubeconfig(const std::vector<ConfigText>& sour
   if (!cluster) return fail(Error(cluster.error()));
   if (auto read = read_cluster(*cluster, environment, out); !read) return fail(std::move(read).error());
 
+  out.said_by = fmt::format("context '{}' of {}", name, chosen->file->source->file);
+  if (cluster->file != chosen->file)
+    out.said_by += fmt::format(", whose cluster '{}' is in {}", *cluster_name, cluster->file->source->file);
+
   const auto user_name = chosen->text("user");
   if (!user_name) return fail(Error(user_name.error()));
   if (!user_name->empty()) {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/percent_escape.h"
 #include "kube/api_error.h"
 #include "kube/line_splitter.h"
 #include "kube/watch_event.h"
@@ -27,8 +28,6 @@ constexpr seconds kMoreWatch{300};
 constexpr seconds kSilence{180};
 // What lasted as long as this did not fail, however it ended.
 constexpr seconds kLasting{30};
-// A role that is mended is noticed then; asking more often mends none.
-constexpr Backoff::Pause kForbiddenPause = std::chrono::minutes(1);
 // The largest object that etcd takes is 1.5 MiB.
 constexpr std::size_t kLongestLine = 8UL * 1024 * 1024;
 
@@ -197,10 +196,9 @@ class ObjectWatch::Impl {
   }
 
   void failed(Request which, const Error& error, std::optional<seconds> retry_after) {
-    auto pause = backoff_.next(random_, retry_after);
-    if (error.code == ApiErrc::forbidden)
-      pause = std::max(pause, kForbiddenPause + part_of(kForbiddenPause, random_));
-    later(pause, &Impl::list);
+    // Soon at first also where our role does not permit it: a server that has started again refuses all, for
+    // as long as it has not read the roles.
+    later(backoff_.next(random_, retry_after), &Impl::list);
     // Once is nothing: a server that was busy or restarted; a token that was replaced, of which the transport
     // sends the new one next.
     const bool passes = may_mend(error) || error.code == ApiErrc::unauthorized;

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 
+#include "common/environment.h"
 #include "common/result.h"
 
 namespace ferry {
@@ -28,9 +28,6 @@ struct ServerAddress {
 
 /// Whether a word can be a host: a name, or an IP address (IPv6 without brackets, without a zone).
 bool is_host(std::string_view text);
-
-/// The variables of a process.
-using Environment = std::map<std::string, std::string>;
 
 /// A proxy as libcurl takes it. Errc::usage: no URL of http, https or socks5. What it says of an URL is never
 /// the URL, which may have a password in it.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has what: the devices of the last scan, the reservations that pods have on them, and what the kubelet
-// is told. Knows neither gRPC nor threads; every call may come from any thread and none waits for another's
-// host access.
+// Who has what (allocation_book.h), kept while the host is asked and the kubelet is told. Knows neither gRPC
+// nor threads; every call may come from any thread and none waits for another's host access.
 //
 // The IOMMU group is the unit. From the moment that a device is allocated, the group's other devices are
 // Unhealthy in every list, whatever their resource, and refused to others. The kubelet never says that a
@@ -9,6 +8,9 @@
 // device out again. Neither counts while the group is still open, where its node can be asked: the kubelet
 // forgets a pod that is removed by force, or a static one, before its VM has ended. What is found open so is
 // Unhealthy until it is closed.
+//
+// Places (Companion::place()) are no devices: nobody holds one here, and none is of a group. There is one for
+// each companion of a listed device, as healthy as that; the answer for the device names its companions.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +27,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "kubevirt-plugin/allocation_book.h"
 #include "kubevirt-plugin/device_check.h"
 #include "kubevirt-plugin/device_stream.h"
 #include "kubevirt-plugin/offered_device.h"
@@ -39,25 +42,14 @@ struct Allocation {
   std::string env_value;           ///< the asked devices' IDs, in the order asked, joined by ","
   std::vector<std::string> ids;    ///< the same apart
   std::vector<std::string> nodes;  ///< absolute, each once
-};
-
-/// Devices that a pod holds, as pod resources tells it.
-struct Holding {
-  std::string resource;
-  std::vector<std::string> ids;
+  /// Env name -> addresses: the devices' companions, in the order of the devices.
+  std::map<std::string, std::string> companions;
 };
 
 class AllocationCore {
  public:
-  /// A point in the order of allocations; 0 is before the first.
-  using Ticket = std::uint64_t;
-
-  /// The time of a list of pod resources.
-  struct ListTime {
-    Ticket asked = 0;  ///< ticket() of before it was asked for
-    /// The same of the list that came before it; 0: nothing counts as released yet.
-    Ticket settled = 0;
-  };
+  using Ticket = AllocationBook::Ticket;
+  using ListTime = AllocationBook::ListTime;
 
   /// Called from the thread that caused it, under no lock. It may come late: look again, do not count.
   struct Listener {
@@ -65,10 +57,12 @@ class AllocationCore {
     std::function<void()> doubted;  ///< the host contradicted the scan: time for another
   };
 
-  /// `check` must outlive this. `former`: resources whose IDs were ours, and numbers (kata_key()), before
-  /// this process.
+  /// `check` must outlive this.
   explicit AllocationCore(const DeviceCheck& check, Listener listener = {},
-                          VgpuPlacement placement = VgpuPlacement::pack, std::set<std::string> former = {});
+                          VgpuPlacement placement = VgpuPlacement::pack);
+
+  /// Resources whose IDs were ours, and numbers (kata_key()), before this process.
+  void came_before(std::set<std::string> former);
 
   /// A new scan. IDs are unique over all resources. A device that was listed and is one of `lost` (by its ID,
   /// or by what sysfs calls it) stays so, Unhealthy for the reason given there; one that is allocated stays
@@ -88,7 +82,8 @@ class AllocationCore {
 
   /// Gives the devices of one request, one list of IDs for each of its containers: all of them or none. The
   /// kubelet knows when a device is free: asked for one that is allocated, its earlier allocation is void as
-  /// a whole, since a container's devices come free together.
+  /// a whole, since a container's devices come free together. Of a place it alone says whether it is free:
+  /// one that is listed is given, with nothing, whatever its health.
   ///
   /// Errors name the ID and the reason. Errc::not_found: no such resource or device. Errc::usage: nothing
   /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held or open; what is open is
@@ -97,7 +92,8 @@ class AllocationCore {
   Result<std::vector<Allocation>> allocate(std::string_view resource,
                                            std::span<const std::vector<std::string>> containers);
 
-  /// Which devices a container had best get (preferred_allocation.h). Errc::not_found: no such resource.
+  /// Which devices a container had best get (preferred_allocation.h); of places, which are all alike, the
+  /// first by ID. Errc::not_found: no such resource.
   Result<std::vector<std::string>> prefer(std::string_view resource, std::span<const std::string> available,
                                           std::span<const std::string> must_include, int size) const;
 
@@ -115,49 +111,13 @@ class AllocationCore {
   void reconcile(std::span<const Holding> held, const ListTime& time);
 
  private:
-  struct Slot {
-    OfferedDevice device;
-    Ticket holder = 0;  // 0: free
-    Ticket before = 0;  // who has it for as long as the holder is pending, or again when that fails
-    std::string fault;  // what allocate() found
-    bool gone = false;  // held, and not to be had on the host any more: goes when it is released
-  };
-  struct Shelf {
-    ResourceName name;
-    EnvPrefix env_prefix = EnvPrefix::pci_resource;
-    std::vector<Slot> slots;
-    bool stale = true;  // its list in the snapshot may be another by now
-  };
-  // Held, and in none of our lists under this name.
-  struct Claim {
-    std::string resource;
-    std::string id;
-    Ticket ticket = 0;
-    std::optional<std::uint32_t> group;  // absent: not known on this host
-  };
-  using Groups = std::map<std::pair<std::string, std::string>, std::uint32_t>;  // of (resource, ID)
   struct Watcher {
     std::size_t shelf = 0;
     std::weak_ptr<DeviceStream> stream;
   };
-  struct Request {  // good for as long as mutex_ is held
-    std::size_t shelf = 0;
-    std::vector<std::vector<Slot*>> containers;
-    std::set<Ticket> superseded;
-  };
-  struct Grant {
-    Ticket ticket = 0;
-    std::string env_name;
-    std::vector<std::vector<OfferedDevice>> containers;
-    std::set<Ticket> superseded;
-    std::map<std::uint32_t, std::string> groups;  // which must not be open, each with a device of it
-  };
-  struct HostAnswer {
+  struct HostAnswer : AllocationBook::Doubts {
     std::vector<Allocation> allocations;
-    std::optional<Error> error;    // then there are none
-    std::string faulty;            // is not what was offered any more
-    std::string fault;             // but this
-    std::set<std::uint32_t> open;  // of the grant's groups
+    std::optional<Error> error;  // then there are none
   };
   struct News {
     bool snapshot = false;  // there is another one
@@ -165,45 +125,25 @@ class AllocationCore {
   };
 
   // Without mutex_: these ask the host.
-  Groups ask_groups(std::span<const Holding> held) const;
-  HostAnswer ask_host(const Grant& grant) const;
+  AllocationBook::Groups ask_groups(std::span<const Holding> held) const;
+  HostAnswer ask_host(const AllocationBook::Grant& grant) const;
   /// Of the groups of what may have been released: whether each is open.
   std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, Ticket settled) const;
 
-  // All of these want mutex_ held, save tell().
-  Result<std::size_t> find_shelf(std::string_view resource) const;
-  Result<Request> examine(std::string_view resource, std::span<const std::vector<std::string>> containers);
-  /// Each with a device of it.
-  std::map<std::uint32_t, std::string> to_be_closed(const Request& request) const;
-  Result<Grant> reserve(std::string_view resource, std::span<const std::vector<std::string>> containers);
-  void commit(const Grant& grant);
-  void give_up(const Grant& grant, const HostAnswer& found);
-  void take_up_claims(const Groups& groups);
-  std::set<Ticket> adopt(std::span<const Holding> held, const Groups& groups, Ticket asked);
-  bool is_older(const Holding& holding, Ticket asked) const;
-  std::set<Ticket> being_decided() const;
-  void forget_open(std::uint32_t group);
-  const Claim* claim_on(std::uint32_t group) const;
-  void renew(Ticket ticket);
-  void release(Ticket ticket);
-  void mark_stale(std::uint32_t group);
+  // These want mutex_ held, save tell().
+  Result<std::vector<Allocation>> take_places(std::size_t shelf,
+                                              std::span<const std::vector<std::string>> containers) const;
   News publish();
   void tell(const News& news) const;
 
   const DeviceCheck& check_;
   const Listener listener_;
   const VgpuPlacement placement_;
-  const std::set<std::string> former_;
 
   mutable std::mutex mutex_;
-  std::vector<Shelf> shelves_;  // only grows
-  std::vector<Claim> claims_;
+  AllocationBook book_;
   std::vector<Watcher> watchers_;
-  std::set<Ticket> pending_;           // reserved while the host is being asked
-  std::set<std::uint32_t> left_open_;  // groups that are open, and the kubelet knows of no pod that has them
-  std::map<std::string, Ticket> voided_;  // by ID: lost its allocation to the one of that ticket
   std::shared_ptr<const Snapshot> snapshot_;
-  Ticket last_ticket_ = 0;
 };
 
 }  // namespace ferry

@@ -14,7 +14,21 @@
 
 namespace ferry {
 
-/// The host, asked again about one device before it is handed out: a scan is old the moment it is made.
+/// What the host says of an IOMMU group, and of devices in it that are to be handed out.
+struct GroupAnswer {
+  enum class State : std::uint8_t {
+    closed,  ///< or that cannot be learnt
+    open,    ///< a process has it, as a VM's has for as long as it lives; or the kernel is not done with that
+    silent,  ///< what is asked about the devices is not answered in time
+  };
+  State state = State::closed;
+  /// Of a closed group, in the order in which they were asked about: the nodes to hand out for the device
+  /// now. An error when it is not what was offered any more: gone, of another model or group, on another
+  /// driver, its group no longer viable, or a node missing.
+  std::vector<Result<std::vector<std::string>>> nodes = {};
+};
+
+/// The host, asked again about a device before it is handed out: a scan is old the moment it is made.
 class DeviceCheck {
  public:
   DeviceCheck() = default;
@@ -24,10 +38,11 @@ class DeviceCheck {
   DeviceCheck& operator=(DeviceCheck&&) = delete;
   virtual ~DeviceCheck() = default;
 
-  /// The nodes to hand out for `offered` now. An error when it is not what was offered any more: gone, of
-  /// another model or group, on another driver, its group no longer viable, or a node missing. Called from
-  /// several threads at once.
-  virtual Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const = 0;
+  /// Asks whether a group is closed, and then about those of its devices that are to be handed out. It is
+  /// asked from here on and answered within a moment when the result is called: once, and while this lives.
+  /// The host may be asked about other groups meanwhile. Any thread may call.
+  virtual std::function<GroupAnswer()> ask_group(std::uint32_t group,
+                                                 std::vector<OfferedDevice> devices) const = 0;
 
   /// The nodes that a container needs beside, because of the devices that it gets together.
   virtual std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const = 0;
@@ -35,11 +50,6 @@ class DeviceCheck {
   /// The IOMMU group of what a kubelet device ID means on this host: a PCI address, a mediated device's UUID,
   /// or a number of kata_key(). Absent: the ID is none of these, or there is no such device, or no group.
   virtual std::optional<std::uint32_t> group_of(std::string_view id) const = 0;
-
-  /// Whether a process has the IOMMU group open, as a VM's has for as long as it lives. False, too, where
-  /// that cannot be learnt. It is asked from here on and answered when the result is called: once, and while
-  /// this lives. The host may be asked for other things meanwhile.
-  virtual std::function<bool()> ask_whether_open(std::uint32_t group) const = 0;
 };
 
 }  // namespace ferry

@@ -23,19 +23,22 @@ std::vector<Holding> holdings_of(std::vector<PodDevice> devices) {
   std::vector<Holding> held;
   held.reserve(devices.size());
   for (PodDevice& device : devices)
-    held.push_back({.resource = std::move(device.resource), .ids = std::move(device.ids)});
+    held.push_back({.resource = std::move(device.resource),
+                    .ids = std::move(device.ids),
+                    .pod = device.pod.empty() ? std::string() : device.name_space + "/" + device.pod});
   return held;
 }
 
 }  // namespace
 
 HolderWatch::HolderWatch(const HostFs& host, EventLoop& loop, RpcQueue& queue, AllocationCore& core,
-                         AllocateGate& gate, Settings settings)
+                         AllocateGate& gate, std::function<void()> learnt, Settings settings)
     : host_(host),
       loop_(loop),
       queue_(queue),
       core_(core),
       gate_(gate),
+      learnt_(std::move(learnt)),
       settings_(std::move(settings)),
       pause_(kFirstPause) {}
 
@@ -55,7 +58,10 @@ void HolderWatch::begin() {
 }
 
 void HolderWatch::kubelet_is_there() {
-  releases_from_ = Clock::now() + settings_.settling;
+  there_since_ = Clock::now();
+  there_at_ = core_.ticket();
+  sight_ = Sight::doubted;
+  doubt_told_ = false;
   learning_ = true;
   pause_ = kFirstPause;
   if (call_) {
@@ -66,18 +72,28 @@ void HolderWatch::kubelet_is_there() {
 }
 
 void HolderWatch::kubelet_is_gone() {
-  releases_from_ = Clock::time_point::max();
+  there_since_.reset();
 }
 
 void HolderWatch::snapshot_changed() {
   if (!known_ || learning_) return;
-  const bool wanted = core_.snapshot()->awaits_release;
-  if (wanted && !waits_ && !call_) ask_in(settings_.period);
-  if (!wanted && waits_) {
+  const auto snapshot = core_.snapshot();
+  const auto pause = pause_for(*snapshot);
+  // Who waits for long is in the way of who shall not.
+  if (pause && !call_ && (!waits_ || *pause < waiting_)) ask_in(*pause);
+  if (!pause && waits_) {
     loop_.cancel(timer_);
     waits_ = false;
     settled_ = 0;
   }
+}
+
+std::optional<Clock::duration> HolderWatch::pause_for(const Snapshot& snapshot) const {
+  const bool doubted = there_since_ && sight_ != Sight::whole;
+  if (doubted || snapshot.awaits_release || (settings_.names && snapshot.awaits_name))
+    return settings_.period;
+  if (settings_.names && snapshot.is_allocated) return settings_.between_looks;
+  return std::nullopt;
 }
 
 void HolderWatch::ask() {
@@ -88,33 +104,59 @@ void HolderWatch::ask() {
   auto connection = connect_pod_resources(host_, settings_.socket);
   if (!connection) return answered(fail(std::move(connection).error()));
   std::optional<UniqueFd>& socket = *connection;
-  if (!socket && !known_ && !host_.exists(settings_.kubelet_socket))
-    return answered(std::vector<PodDevice>());
+  if (!socket && !known_ && !host_.exists(settings_.kubelet_socket)) return answered(PodList());
   if (!socket) {
     return answered(
         fail(Errc::unreachable, fmt::format("there is no /{}, though a kubelet {}", settings_.socket.string(),
                                             known_ ? "may be down only" : "is there")));
   }
-  call_ = std::make_unique<PodListCall>(queue_, std::move(*socket),
-                                        // On the queue's thread, perhaps after this is gone.
-                                        [this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)](
-                                            Result<std::vector<PodDevice>> listed) {
-                                          loop.post([this, alive, listed = std::move(listed)]() mutable {
-                                            if (!alive.expired()) answered(std::move(listed));
-                                          });
-                                        });
+  call_ = std::make_unique<PodListCall>(
+      queue_, std::move(*socket),
+      // On the queue's thread, perhaps after this is gone.
+      [this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)](Result<PodList> listed) {
+        loop.post([this, alive, listed = std::move(listed)]() mutable {
+          if (!alive.expired()) answered(std::move(listed));
+        });
+      });
 }
 
-void HolderWatch::answered(Result<std::vector<PodDevice>> listed) {
+bool HolderWatch::may_release() const {
+  return there_since_ && asked_when_ >= *there_since_ + settings_.settling && sight_ != Sight::doubted;
+}
+
+/// By the list that has just come. The first that shows its pods may have been taken while they were coming.
+void HolderWatch::judge(const PodList& list) {
+  if (!there_since_ || asked_when_ < *there_since_) return;  // of the one before, perhaps
+  if (sight_ != Sight::doubted) {
+    sight_ = Sight::whole;
+    return;
+  }
+  const bool late = asked_when_ - *there_since_ >= settings_.doubt;
+  const bool knows = settings_.own_pod.empty()
+                         ? late || !list.devices.empty() || asked_at_ > there_at_
+                         : std::ranges::find(list.pods, settings_.own_pod) != list.pods.end() ||
+                               (late && !list.devices.empty());
+  if (knows) {
+    sight_ = Sight::begun;
+  } else if (late && !std::exchange(doubt_told_, true)) {
+    spdlog::warn("the kubelet does not list our own pod, {}, and so nothing counts as released",
+                 settings_.own_pod);
+  }
+}
+
+void HolderWatch::answered(Result<PodList> listed) {
   call_.reset();
   if (listed) {
     const auto before = std::exchange(settled_, asked_at_);
-    core_.reconcile(holdings_of(std::move(*listed)),
-                    {.asked = asked_at_, .settled = asked_when_ < releases_from_ ? 0 : before});
+    const bool releases = may_release();
+    judge(*listed);
+    core_.reconcile(holdings_of(std::move(listed->devices)),
+                    {.asked = asked_at_, .settled = releases ? before : 0});
     learning_ = false;
     if (!std::exchange(known_, true)) {
       loop_.cancel(patience_timer_);
       gate_.open();
+      learnt_();
     }
   } else {
     spdlog::debug("pod resources: {}", listed.error().message);
@@ -133,6 +175,7 @@ void HolderWatch::next_time() {
 void HolderWatch::ask_in(Clock::duration pause) {
   loop_.cancel(timer_);
   waits_ = true;
+  waiting_ = pause;
   timer_ = loop_.at(Clock::now() + pause, [this] { ask(); });
 }
 

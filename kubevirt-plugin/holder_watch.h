@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who holds what, by the kubelet's pod resources: asked at the start, before anything is given out; again
-// when a kubelet begins to read our lists; and every few seconds while somebody waits for a release, since
-// the kubelet never tells of one. Otherwise not at all.
+// when a kubelet begins to read our lists, every few seconds until it knows its pods; while somebody waits
+// for a release, since the kubelet never tells of one; and, where that is asked for, until it is known which
+// pods have what is allocated, and now and then until they have it no more. Otherwise not at all.
+//
+// A kubelet answers before it has heard of its pods from the API server, which may be away for long: all that
+// its checkpoint has given out is missing from its lists then, and nothing of it is free.
 #pragma once
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
-#include <vector>
+#include <optional>
+#include <string>
 
 #include "common/event_loop.h"
 #include "common/host_fs.h"
 #include "kubevirt-plugin/allocate_gate.h"
 #include "kubevirt-plugin/allocation_core.h"
-#include "vfio/pod_device.h"
+#include "kubevirt-plugin/pod_list.h"
 
 namespace ferry {
 
@@ -32,11 +38,21 @@ class HolderWatch {
     std::chrono::milliseconds patience = std::chrono::seconds(10);
     /// A kubelet that has just started may not know all its pods yet: for so long nothing counts as released.
     std::chrono::milliseconds settling = std::chrono::seconds(30);
+    /// "namespace/name" of the pod that we run in, one of the API server's: a kubelet that lists it knows its
+    /// pods. Empty: none. Then one does that lists a device of anybody's, or has asked for one of ours.
+    std::string own_pod = {};
+    /// A kubelet that has shown none of that for so long counts as one that knows its pods: without our own
+    /// if it lists a device, and where we are in no pod whatever it lists.
+    std::chrono::milliseconds doubt = std::chrono::minutes(10);
+    /// Ask also until it is known which pods have what is allocated, and as long as some is.
+    bool names = false;
+    /// How long between two looks then: two that do not name it, and a device counts as released.
+    std::chrono::milliseconds between_looks = std::chrono::seconds(10);
   };
 
-  /// All must outlive this.
+  /// All must outlive this. `learnt`: known() is true by now.
   HolderWatch(const HostFs& host, EventLoop& loop, RpcQueue& queue, AllocationCore& core, AllocateGate& gate,
-              Settings settings);
+              std::function<void()> learnt, Settings settings);
   HolderWatch(const HolderWatch&) = delete;
   HolderWatch& operator=(const HolderWatch&) = delete;
   HolderWatch(HolderWatch&&) = delete;
@@ -47,18 +63,26 @@ class HolderWatch {
   /// when that takes too long. That neither socket is there is an answer at the start, and then only: no
   /// kubelet has given anything out.
   void begin();
-  /// A kubelet has begun to read our lists: what it remembers from before is learnt. From here it settles.
+  /// A kubelet has begun to read our lists: what it remembers from before is learnt. From here it settles,
+  /// and has to show that it knows its pods.
   void kubelet_is_there();
   /// Nobody reads our lists any more. Who answers from now on may be a kubelet that has just started, and
   /// does so before it reads them: nothing counts as released until one is there and has settled.
   void kubelet_is_gone();
   /// The core has another snapshot.
   void snapshot_changed();
+  /// Whether there has been an answer: the core has what it said.
+  bool known() const { return known_; }
 
  private:
   void ask();
-  void answered(Result<std::vector<PodDevice>> listed);
+  void answered(Result<PodList> listed);
   void next_time();
+  /// Whether what the list that has just come does not name may be over.
+  bool may_release() const;
+  void judge(const PodList& list);
+  /// How long to wait with nothing else to learn; absent: nobody waits for anything.
+  std::optional<EventLoop::Clock::duration> pause_for(const Snapshot& snapshot) const;
   void ask_in(EventLoop::Clock::duration pause);
 
   const HostFs& host_;
@@ -66,6 +90,7 @@ class HolderWatch {
   RpcQueue& queue_;
   AllocationCore& core_;
   AllocateGate& gate_;
+  const std::function<void()> learnt_;
   const Settings settings_;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 
@@ -75,10 +100,16 @@ class HolderWatch {
   EventLoop::Clock::duration pause_;
   Error last_error_;
 
-  bool waits_ = false;  // a timer is set
+  bool waits_ = false;                    // a timer is set
+  EventLoop::Clock::duration waiting_{};  // for so long it was
   EventLoop::Timer timer_;
   std::unique_ptr<PodListCall> call_;
-  EventLoop::Clock::time_point releases_from_ = EventLoop::Clock::time_point::max();
+  std::optional<EventLoop::Clock::time_point> there_since_;  // a kubelet that reads our lists
+  AllocationCore::Ticket there_at_ = 0;                      // the last allocation before it
+  /// What its lists have shown: not yet that it knows its pods; that it does, perhaps not all of them; all.
+  enum class Sight { doubted, begun, whole };
+  Sight sight_ = Sight::doubted;
+  bool doubt_told_ = false;
   bool once_more_ = false;  // when the call is over
   EventLoop::Clock::time_point asked_when_;
   AllocationCore::Ticket asked_at_ = 0;  // the last allocation before the list that is on its way

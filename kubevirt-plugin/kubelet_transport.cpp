@@ -27,6 +27,8 @@ constexpr Clock::duration kFirstPause = std::chrono::milliseconds(2);
 constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
 // The kubelet begins to read right after Register.
 constexpr Clock::duration kFirstRead = std::chrono::seconds(30);
+// Until descriptors are to be had again.
+constexpr Clock::duration kNoDescriptors = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -92,11 +94,13 @@ class KubeletTransport::Impl {
     std::string resource;
     std::string file;
     std::optional<SocketFile> socket;
+    EventLoop::Timer accept_timer;  // it takes no connection until then
     std::unique_ptr<ResourceServer> server;
     int streams = 0;
     Clock::time_point streaming_since;
 
     std::unique_ptr<RegisterCall> call;  // in progress
+    std::optional<SocketIdentity> told;  // whom it goes to, or went to without a failure
     bool once_more = false;              // when it is over
     bool read_since_call = false;        // somebody has begun to read since it started
     EventLoop::Timer timer;
@@ -135,14 +139,31 @@ class KubeletTransport::Impl {
       return fail(std::move(socket).error().during("in " + where_));
     }
     endpoint.socket.emplace(std::move(*socket));
-    loop_.watch(endpoint.socket->fd(), [&endpoint] {
-      while (auto connection = endpoint.socket->accept())
-        endpoint.server->add_connection(std::move(*connection));
-    });
+    take_connections(endpoint);
     return {};
   }
 
+  void take_connections(Endpoint& endpoint) {
+    if (!endpoint.socket) return;
+    loop_.watch(endpoint.socket->fd(), [this, &endpoint] {
+      auto connection = endpoint.socket->accept();
+      for (; connection && *connection; connection = endpoint.socket->accept())
+        endpoint.server->add_connection(std::move(**connection));
+      // To be told of it again and again would keep the loop busy.
+      if (!connection) pause_accepting(endpoint, connection.error());
+    });
+  }
+
+  void pause_accepting(Endpoint& endpoint, const Error& error) {
+    if (!endpoint.socket) return;
+    spdlog::warn("{}; trying again in a moment", error.message);
+    loop_.forget(endpoint.socket->fd());
+    endpoint.accept_timer =
+        loop_.at(Clock::now() + kNoDescriptors, [this, &endpoint] { take_connections(endpoint); });
+  }
+
   void close_socket(Endpoint& endpoint) {
+    loop_.cancel(endpoint.accept_timer);
     if (!endpoint.socket) return;
     loop_.forget(endpoint.socket->fd());
     endpoint.socket.reset();
@@ -154,7 +175,8 @@ class KubeletTransport::Impl {
         case DirectoryEvent::Kind::appeared:
           if (event.name == kKubeletSocket && !found_by_kubelet_) {
             spdlog::info("the kubelet's socket has appeared in {}", where_);
-            for (auto& endpoint : endpoints_) begin_again(endpoint);
+            for (auto& endpoint : endpoints_)
+              if (!told(endpoint)) begin_again(endpoint);
           }
           break;
         case DirectoryEvent::Kind::vanished:
@@ -189,9 +211,17 @@ class KubeletTransport::Impl {
     attempt(endpoint);
   }
 
+  /// The kubelet that is there has been told of the socket that is there, or is being told. It may have been
+  /// before we hear that its own has appeared.
+  bool told(const Endpoint& endpoint) const {
+    return endpoint.told && endpoint.told == socket_identity(directory_.get(), kKubeletSocket) &&
+           endpoint.socket && endpoint.socket->is_there();
+  }
+
   void attempt(Endpoint& endpoint) {
     loop_.cancel(endpoint.timer);
     if (endpoint.call) {
+      if (told(endpoint)) return;  // its answer decides
       // It may be with a kubelet that has ended, or hangs.
       endpoint.once_more = true;
       endpoint.call->cancel();
@@ -205,6 +235,8 @@ class KubeletTransport::Impl {
                                                       : failed(endpoint, opened.error());
     }
     if (found_by_kubelet_) return;
+    // Before the connection: whoever is connected to is this one or a later one, of which we hear yet.
+    endpoint.told = socket_identity(directory_.get(), kKubeletSocket);
     auto connection = connect_to_socket(directory_.get(), kKubeletSocket);
     if (!connection) return failed(endpoint, connection.error());
     endpoint.read_since_call = false;
@@ -219,11 +251,12 @@ class KubeletTransport::Impl {
     if (!result) return failed(endpoint, result.error());
     spdlog::info("registered {} ({})", endpoint.resource, endpoint.file);
     endpoint.complained = false;
-    // Read and dropped already: stream_changed() has seen to it.
-    if (endpoint.streams == 0 && !endpoint.read_since_call) retry_in(endpoint, kFirstRead);
+    // Read and dropped already is asked again after stream_changed()'s pause.
+    if (endpoint.streams == 0) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : kFirstRead);
   }
 
   void failed(Endpoint& endpoint, const Error& error) {
+    endpoint.told.reset();
     // Somebody reads our list: the kubelet has us, and has only no use for a second time.
     if (endpoint.streams > 0) {
       spdlog::debug("register {}: {}", endpoint.resource, error.message);

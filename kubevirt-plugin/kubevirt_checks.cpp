@@ -67,12 +67,23 @@ Check rival_check(const HostFs& host, const OfferRules& rules) {
       "`ferry kubevirt-cr` prints them so");
 }
 
+/// How many of a resource can be given out.
+std::size_t count_of(const Offer& offer, const Resource& resource) {
+  if (!resource.places) return resource.devices.size();
+  std::size_t places = 0;
+  for (const auto& other : offer.resources)
+    for (const auto& device : other.devices)
+      places += static_cast<std::size_t>(
+          std::ranges::count(device.companions, resource.name.text(), &Companion::resource));
+  return places;
+}
+
 Check offered_check(const Offer& offer) {
   Check check = question("something-offered", "a pod can ask for nothing else");
   std::vector<std::string> names;
   names.reserve(offer.resources.size());
   for (const auto& resource : offer.resources)
-    names.push_back(fmt::format("{} ({})", resource.name.text(), resource.devices.size()));
+    names.push_back(fmt::format("{} ({})", resource.name.text(), count_of(offer, resource)));
   if (!names.empty()) return std::move(check).passed(fmt::format("{}", fmt::join(names, ", ")));
   return std::move(check).failed(
       "no GPU is on a vfio driver, and there is no vGPU",

@@ -51,6 +51,8 @@ Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const Of
       switch (device.kind) {
         case DeviceKind::pci_function:
           pci.insert({selector_of(device.model), name});
+          for (const auto& companion : device.companions)
+            pci.insert({selector_of(companion.model), companion.resource});
           break;
         case DeviceKind::mediated_device:
           mediated.insert({device.model, name});

@@ -20,7 +20,8 @@ struct PermittedDevice {
 };
 
 struct PermittedHostDevices {
-  std::vector<PermittedDevice> pci;  ///< whole GPUs, and vGPUs that are virtual functions
+  /// Whole GPUs and their companions, and vGPUs that are virtual functions.
+  std::vector<PermittedDevice> pci;
   std::vector<PermittedDevice> mediated;
 };
 

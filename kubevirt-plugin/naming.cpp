@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/naming.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/suggest.h"
 
 namespace ferry {
 
@@ -14,6 +19,24 @@ std::string fill_template(std::string text, const std::map<std::string, std::str
       text.replace(at, field.size(), value);
   }
   return text;
+}
+
+Result<> check_template(std::string_view text, std::span<const std::string_view> fields) {
+  std::vector<std::string> known;
+  for (const std::string_view field : fields) known.push_back(fmt::format("{{{}}}", field));
+  const auto wrong = [&](std::string_view part) {
+    return fail(Errc::usage,
+                fmt::format("name template '{}': there is no {}{}", text, part,
+                            did_you_mean(std::string(part), known)),
+                fmt::format("a name is made of text and {}", fmt::join(known, ", ")));
+  };
+  for (auto at = text.find_first_of("{}"); at != std::string_view::npos;) {
+    const auto end = text.find('}', at);
+    const auto part = text.substr(at, end == std::string_view::npos ? end : end + 1 - at);
+    if (std::ranges::find(known, part) == known.end()) return wrong(part);
+    at = text.find_first_of("{}", at + part.size());
+  }
+  return {};
 }
 
 Result<std::pair<std::string, std::string>> parse_alias(std::string_view text) {

@@ -20,14 +20,18 @@ void OfferAssembly::leave(std::string id, const std::optional<std::string>& driv
   }
 }
 
+Result<ResourceName> OfferAssembly::name_of(const std::string& model, const std::string& part,
+                                            const std::string& fallback) {
+  auto name = ResourceName::parse(domain_ + "/" + part);
+  if (name || fallback.empty()) return name;
+  warn(part.empty() ? fmt::format("{} has no name; it is offered as {}/{}", model, domain_, fallback)
+                    : fmt::format("{}; it is offered as {}/{}", name.error().message, domain_, fallback));
+  return ResourceName::parse(domain_ + "/" + fallback);
+}
+
 void OfferAssembly::add(OfferedDevice device, const std::string& part, const std::string& fallback,
                         EnvPrefix prefix) {
-  auto name = ResourceName::parse(domain_ + "/" + part);
-  if (!name && !fallback.empty()) {
-    warn(part.empty() ? fmt::format("{} has no name; it is offered as {}/{}", device.model, domain_, fallback)
-                      : fmt::format("{}; it is offered as {}/{}", name.error().message, domain_, fallback));
-    name = ResourceName::parse(domain_ + "/" + fallback);
-  }
+  const auto name = name_of(device.model, part, fallback);
   if (!name) return refuse(device.id, name.error().message);
   auto& resource = resources_.try_emplace(*name, Resource{.name = *name, .env_prefix = prefix, .devices = {}})
                        .first->second;
@@ -38,7 +42,44 @@ void OfferAssembly::add(OfferedDevice device, const std::string& part, const std
   resource.devices.push_back(std::move(device));
 }
 
+void OfferAssembly::add_companion(std::string gpu, Companion companion, std::string part,
+                                  std::string fallback) {
+  companions_.push_back({.gpu = std::move(gpu),
+                         .companion = std::move(companion),
+                         .part = std::move(part),
+                         .fallback = std::move(fallback)});
+}
+
+OfferedDevice* OfferAssembly::find_function(const std::string& address) {
+  for (auto& [name, resource] : resources_)
+    for (auto& device : resource.devices)
+      if (device.kind == DeviceKind::pci_function && device.id == address) return &device;
+  return nullptr;
+}
+
+void OfferAssembly::add_place(Waiting waiting) {
+  auto* const gpu = find_function(waiting.gpu);
+  if (gpu == nullptr) return;  // what is said of that is enough
+  auto& companion = waiting.companion;
+  const auto name = name_of(companion.model, waiting.part, waiting.fallback);
+  if (!name) return refuse(companion.address, name.error().message);
+  const auto known = resources_.find(*name);
+  if (known != resources_.end() && !known->second.places)
+    return refuse(companion.address, fmt::format("{} is the name of devices", name->text()));
+  companion.resource = name->text();
+  companion.env_name = env_name(EnvPrefix::pci_resource, *name);
+  for (const auto& [other, resource] : resources_) {
+    if (other == *name || env_name(resource.env_prefix, other) != companion.env_name) continue;
+    return refuse(companion.address,
+                  fmt::format("KubeVirt cannot tell {} from {}", name->text(), other.text()));
+  }
+  resources_.try_emplace(
+      *name, Resource{.name = *name, .env_prefix = EnvPrefix::pci_resource, .devices = {}, .places = true});
+  gpu->companions.push_back(std::move(companion));
+}
+
 Offer OfferAssembly::finish() && {
+  for (auto& waiting : companions_) add_place(std::move(waiting));
   std::map<std::string, std::string> env_names;  // env name -> resource
   for (auto& [name, resource] : resources_) {
     const std::string env = env_name(resource.env_prefix, name);

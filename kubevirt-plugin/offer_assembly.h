@@ -22,6 +22,8 @@ struct Offer {
   std::vector<NotOffered> driverless;
   /// Mediated devices that the scan before had, with what may have taken them away.
   std::vector<NotOffered> vanished;
+  /// A write to a GPU is under way, and not all of it could be read: there is more to see soon.
+  bool unsettled = false;
   /// Names that could not be used as they are. For the log, once each.
   std::vector<std::string> warnings;
 };
@@ -39,13 +41,28 @@ class OfferAssembly {
   /// offered then.
   void add(OfferedDevice device, const std::string& part, const std::string& fallback, EnvPrefix prefix);
 
+  /// A place for a companion of the function `gpu`: where that is offered, and the name is not that of
+  /// something else. The rest is as for add(); `companion` gets its resource and variable here.
+  void add_companion(std::string gpu, Companion companion, std::string part, std::string fallback);
+
   Offer finish() &&;
 
  private:
+  struct Waiting {
+    std::string gpu;
+    Companion companion;
+    std::string part;
+    std::string fallback;
+  };
+  Result<ResourceName> name_of(const std::string& model, const std::string& part,
+                               const std::string& fallback);
+  OfferedDevice* find_function(const std::string& address);
+  void add_place(Waiting waiting);
   void warn(std::string text);
 
   std::string domain_;
   std::map<ResourceName, Resource> resources_;
+  std::vector<Waiting> companions_;  // until all devices have their names
   Offer offer_;
 };
 

@@ -16,6 +16,17 @@ struct KataRules {
   std::string switch_alias = "nvswitch";
 };
 
+/// Whether KubeVirt can be asked for the other functions of the accelerators' vendors: a GPU's audio, its
+/// USB. Those of a GPU's IOMMU group go to the VM's pod with it in any case.
+enum class Companions {
+  unasked,
+  /// As devices of their own resources. One group goes to one pod, and a GPU and its audio never to the same.
+  devices,
+  /// As places (OfferedDevice::companions): a pod that asks for one beside a GPU gets that GPU's own. Those
+  /// that share no group with a GPU are not offered.
+  places,
+};
+
 /// What is offered to the kubelet, and under which names. A value: another vendor's accelerators are other
 /// rules, not other code. By default nothing is an accelerator.
 struct OfferRules {
@@ -23,9 +34,7 @@ struct OfferRules {
   AcceleratorRules accelerators = {};
   /// The part of every resource name before the "/": "nvidia.com".
   std::string domain = {};
-  /// Also offer the same vendors' other functions (a GPU's audio, USB) as resources of their own. They move
-  /// with their GPU either way, and share its IOMMU group.
-  bool companions = false;
+  Companions companions = Companions::unasked;
   /// Offer to KubeVirt, under the names of NVIDIA's plugin for it save for `names`.
   bool kubevirt = true;
   NameRules names = {};

@@ -19,6 +19,20 @@ enum class DeviceKind {
   vendor_vgpu,      ///< a vGPU that is a virtual function (vendor-specific VFIO): a PCI function to the VM
 };
 
+/// A function that goes to a VM with its GPU and can be asked for beside it.
+struct Companion {
+  std::string address;
+  std::string model;     ///< as a device's
+  std::string driver;    ///< as a device's
+  std::string resource;  ///< under which it is asked for: one of places
+  std::string env_name;  ///< of that resource
+
+  /// The kubelet device ID of the place that there is for it: no address, since whoever has the place may
+  /// have another GPU, and that one's companion.
+  std::string place() const { return "place-" + address; }
+  bool operator==(const Companion&) const = default;
+};
+
 /// One device as a pod can get it.
 struct OfferedDevice {
   /// The kubelet device ID: a PCI address or a mediated device's UUID, stable over reboots; for Kata a number
@@ -46,6 +60,9 @@ struct OfferedDevice {
   std::vector<std::string> bus_path = {};
   /// What sysfs calls it. Empty: by its ID.
   std::string sysfs_name = {};
+  /// Of a whole GPU: those that its pod is told the addresses of, each under its own resource's variable. All
+  /// are of its IOMMU group.
+  std::vector<Companion> companions = {};
 
   const std::string& host_name() const { return sysfs_name.empty() ? id : sysfs_name; }
   bool operator==(const OfferedDevice&) const = default;
@@ -59,11 +76,14 @@ struct NotOffered {
   bool operator==(const NotOffered&) const = default;
 };
 
-/// One name in a pod's limits, and the devices that answer to it, in order of ID.
+/// One name in a pod's limits, and the devices that answer to it, in order of ID. Or places: as many as there
+/// are GPUs with such a companion. A pod that has one may name the companion of the GPU that it has; the
+/// place itself is worth nothing.
 struct Resource {
   ResourceName name;
   EnvPrefix env_prefix = EnvPrefix::pci_resource;
   std::vector<OfferedDevice> devices;
+  bool places = false;  ///< then there are no devices
 
   bool operator==(const Resource&) const = default;
 };

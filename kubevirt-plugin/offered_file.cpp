@@ -6,6 +6,16 @@
 #include <nlohmann/json.hpp>
 
 namespace ferry {
+namespace {
+
+// Null where there is no such entry.
+nlohmann::json entry_of(const nlohmann::json& object, const char* key) {
+  if (!object.is_object()) return {};
+  const auto entry = object.find(key);
+  return entry == object.end() ? nlohmann::json() : *entry;
+}
+
+}  // namespace
 
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
                          std::span<const NotOffered> not_offered, std::uint64_t state_generation) {
@@ -13,18 +23,35 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
   auto resources = Json::array();
   for (const auto& resource : snapshot.resources) {
     auto devices = Json::array();
+    auto places = Json::array();
     for (const auto& device : resource->devices) {
+      if (resource->places) {
+        places.push_back({{"id", device.id}, {"healthy", device.healthy()}, {"reason", device.reason}});
+        continue;
+      }
       devices.push_back({{"id", device.id},
                          {"healthy", device.healthy()},
                          {"reason", device.reason},
                          {"numa_node", device.numa_node ? Json(*device.numa_node) : Json()},
                          {"iommu_group", device.iommu_group},
-                         {"allocated", device.allocated}});
+                         {"allocated", device.allocated},
+                         {"pod", device.pod.empty() ? Json() : Json(device.pod)}});
+    }
+    for (const auto& device : snapshot.unlisted) {
+      if (device.resource != resource->name.text()) continue;
+      devices.push_back({{"id", device.id},
+                         {"healthy", false},
+                         {"reason", "still allocated, and not offered now"},
+                         {"numa_node", Json()},
+                         {"iommu_group", device.iommu_group},
+                         {"allocated", true},
+                         {"pod", Json()}});
     }
     resources.push_back({{"name", resource->name.text()},
                          {"env", env_name(resource->env_prefix, resource->name)},
                          {"registered", registered.contains(resource->name.text())},
                          {"devices", std::move(devices)}});
+    if (resource->places) resources.back()["places"] = std::move(places);
   }
   auto left_out = Json::array();
   for (const auto& device : not_offered) left_out.push_back({{"id", device.id}, {"reason", device.reason}});
@@ -36,6 +63,20 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                      {"not_offered", std::move(left_out)}};
   // A driver's text may be anything; a bad byte must not end the process.
   return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::vector<Holding> allocated_by(std::string_view offered_file) {
+  std::vector<Holding> allocated;
+  const auto file = nlohmann::json::parse(offered_file, nullptr, false);
+  for (const auto& resource : entry_of(file, "resources")) {
+    const auto name = entry_of(resource, "name");
+    for (const auto& device : entry_of(resource, "devices")) {
+      const auto id = entry_of(device, "id");
+      if (name.is_string() && id.is_string() && entry_of(device, "allocated") == true)
+        allocated.push_back({.resource = name.get<std::string>(), .ids = {id.get<std::string>()}});
+    }
+  }
+  return allocated;
 }
 
 std::set<std::string> kata_resources_of(std::string_view offered_file) {

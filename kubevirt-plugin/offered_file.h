@@ -5,12 +5,21 @@
 //     {"name": "nvidia.com/GH100_H100_SXM5_80GB", "env": "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB",
 //      "registered": true, "devices": [
 //       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
-//        "allocated": false}]}],
+//        "allocated": false, "pod": null}]}],
 //    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}]}
 //
+// A resource of places has, beside `devices`, `places`: [{"id": "place-0000:17:00.1", "healthy": true,
+// "reason":
+// ""}]. They are of no group, and who has one has no device by it.
+//
+// `pod` is "namespace/name" of who has it, null where that is not known (`ferry plugin --name-pods`).
 // `reason` is "" when healthy; `numa_node` is null when unknown. `state_generation` is that of the state.json
-// whose withdrawals this list has followed, 0 without one: a device that it withdraws and that is listed here
-// all the same is a pod's. Keys are only ever added.
+// whose withdrawals this list has followed, 0 without one and before it is known who holds what: a device
+// that it withdraws and that is listed here all the same is a pod's. Besides what the kubelet is told of,
+// devices are listed here, Unhealthy, that a pod has and that it is not told of: a process that has just
+// started does not offer it what is withdrawn. The file outlives its writer: who starts next takes over what
+// is allocated by it, since the kubelet tells of a pod only a little after its Allocate. `registered` is then
+// what it was: run/ferry/plugin.lock tells whether anybody serves. Keys are only ever added.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +27,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "kubevirt-plugin/allocation_core.h"
 #include "kubevirt-plugin/scanner.h"
 #include "kubevirt-plugin/snapshot.h"
 
@@ -27,6 +38,10 @@ namespace ferry {
 /// The file's content. `registered`: the resources whose list the kubelet is reading now.
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
                          std::span<const NotOffered> not_offered, std::uint64_t state_generation);
+
+/// What is allocated by such a file, one that a predecessor left, each device apart. What cannot be read is
+/// passed over.
+std::vector<Holding> allocated_by(std::string_view offered_file);
 
 /// The resources for Kata of such a file, one that a predecessor left. Empty: none, or it cannot be read.
 std::set<std::string> kata_resources_of(std::string_view offered_file);

@@ -18,8 +18,10 @@
 #include "common/event_loop.h"
 #include "common/presence.h"
 #include "common/startup_memory.h"
+#include "common/turn.h"
 #include "common/withdrawals.h"
 #include "kubevirt-plugin/allocation_core.h"
+#include "kubevirt-plugin/cdi_entries.h"
 #include "kubevirt-plugin/cdi_files.h"
 #include "kubevirt-plugin/kubelet_transport.h"
 #include "kubevirt-plugin/offered_file.h"
@@ -33,8 +35,6 @@ namespace {
 
 // Moving one group makes a handful of events; one scan for all of them.
 constexpr auto kSettle = std::chrono::milliseconds(50);
-// After a scan or a socket that failed, when no news of the host brings the next try sooner.
-constexpr auto kAfterFailure = std::chrono::seconds(10);
 // A pod with many devices, or many pods at once, change what is offered with each of them.
 constexpr auto kTogether = std::chrono::milliseconds(20);
 // Until what was begun is over, and its memory can go.
@@ -54,8 +54,9 @@ class Plugin {
         core_(check_,
               {.changed = [this] { loop_.post([this] { snapshot_changed(); }); },
                .doubted = [this] { loop_.post([this] { scan_soon(); }); }},
-              options.vgpu_placement, former_resources()),
-        holders_(host, loop, queue_, core_, gate_, holder_settings(options)) {}
+              options.vgpu_placement),
+        holders_(
+            host, loop, queue_, core_, gate_, [this] { holders_known(); }, holder_settings(options)) {}
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
   Plugin(Plugin&&) = delete;
@@ -65,23 +66,74 @@ class Plugin {
   Result<> run(const std::stop_token& stop) {
     if (auto opened = open_transport(); !opened) return opened;
     show_presence();
-    watch_host();  // before the scan, so that nothing comes between
-    watch_state();
-    read_state();
-    if (auto scanned = scan(); !scanned) return scanned;
-    publish_soon();  // though there may be nothing
-    holders_.begin();
-    if (auto offered = transport_->offer_resources(); !offered) return offered;
+    if (claim_service()) {
+      if (auto begun = serve(); !begun) return begun;
+    } else {
+      wait_for_predecessor();
+    }
     loop_.run(stop);
     gate_.close({.code = make_error_code(Errc::unreachable), .message = "the plugin is ending", .hint = {}});
+    const auto registered = transport_ ? transport_->registered() : std::set<std::string>();
     transport_.reset();
-    if (auto removed = host_.remove_file(options_.offered_file); !removed && !failure_)
-      failure_ = std::move(removed).error();
+    // The file stays, with the last that was given out: hostd and a successor go by it until the kubelet
+    // lists its pod. It is written only if something was given out since: a new time on it would make all
+    // pods too new to be listed. That nobody serves any more is for presence_ to tell.
+    if (serves_) {
+      if (auto written = write_offered(registered); !written && !failure_)
+        failure_ = std::move(written).error();
+    }
     if (failure_) return fail(std::move(*failure_));
     return {};
   }
 
  private:
+  /// Of two, as in a rolling update, one offers and writes, so that one's answer to hostd is not taken for
+  /// both's. False: another one does. Where that cannot be asked we serve: nothing can be written there
+  /// either.
+  bool claim_service() {
+    auto claimed = OnlyOne::claim(host_, service_lock());
+    if (claimed) {
+      only_.emplace(std::move(*claimed));
+    } else if (claimed.error().code == Errc::refused) {
+      return false;
+    } else {
+      spdlog::error("{}", claimed.error().message);
+    }
+    return true;
+  }
+
+  void wait_for_predecessor() {
+    spdlog::info("another ferry plugin serves this node: waiting for its end");
+    turn_.emplace(loop_, host_, service_lock(), [this](OnlyOne only) {
+      only_.emplace(std::move(only));
+      turn_.reset();
+      show_presence();  // the file may be another by now
+      if (auto begun = serve(); !begun) {
+        failure_ = std::move(begun).error();
+        loop_.finish();
+      }
+    });
+  }
+
+  /// Whoever writes the offered file has this.
+  std::filesystem::path service_lock() const {
+    return std::filesystem::path(options_.offered_file).replace_extension("lock");
+  }
+
+  Result<> serve() {
+    serves_ = true;
+    core_.came_before(former_resources());
+    watch_host();  // before the scan, so that nothing comes between
+    watch_state();
+    const auto before = allocated_by(host_.read_file(options_.offered_file).value_or(""));
+    if (auto scanned = scan(); !scanned) return scanned;
+    // The kubelet may list those pods only in a moment. What is over by now is released as any other.
+    core_.reconcile(before, {});
+    publish_soon();  // though there may be nothing
+    holders_.begin();
+    return transport_->offer_resources();
+  }
+
   /// The plugin watcher's directory has no socket of the kubelet's.
   static HolderWatch::Settings holder_settings(const PluginOptions& options) {
     auto settings = options.holders;
@@ -115,8 +167,8 @@ class Plugin {
     return {};
   }
 
-  /// What Kata was offered by a predecessor, perhaps under other names: the file of one that was killed, and
-  /// the CDI specifications of one that ended.
+  /// What Kata was offered by a predecessor, perhaps under other names: by its file and its CDI
+  /// specifications.
   std::set<std::string> former_resources() const {
     auto names = kata_resources_of(host_.read_file(options_.offered_file).value_or(""));
     names.merge(cdi_files_.resources());
@@ -155,21 +207,51 @@ class Plugin {
     presence_.emplace(std::move(*shown));
   }
 
-  void watch_state() {
-    auto watch = DirectoryWatch::open(host_.root() / options_.state_file.parent_path());
-    if (!watch) return spdlog::warn("{}", watch.error().message);
+  /// The directory that we meet the others in has been removed: nobody sees that we run, or what we offer.
+  void meet_again() {
+    state_.reset();
+    show_presence();
+    if (only_) {
+      only_.reset();
+      if (!claim_service()) {
+        failure_ = Error{.code = make_error_code(Errc::refused),
+                         .message = "another ferry plugin has begun to serve this node",
+                         .hint = "start one of them alone"};
+        return loop_.finish();
+      }
+    }
+    if (!watch_state()) loop_.at(EventLoop::Clock::now() + options_.after_failure, [this] { meet_again(); });
+    published_.clear();
+    state_changed();
+    publish_soon();
+  }
+
+  bool watch_state() {
+    auto watch = DirectoryWatch::open(host_, options_.state_file.parent_path());
+    if (!watch) {
+      if (warned_.insert(watch.error().message).second) spdlog::warn("{}", watch.error().message);
+      return false;
+    }
     state_.emplace(std::move(*watch));
     loop_.watch(state_->fd(), [this] {
       const auto events = state_->read();
-      const auto is = [](DirectoryEvent::Kind kind) {
-        return [kind](const DirectoryEvent& event) { return event.kind == kind; };
+      // The directory itself says nothing while a lock in it is open.
+      const auto lost = [this](const DirectoryEvent& event) {
+        using Kind = DirectoryEvent::Kind;
+        return event.kind == Kind::gone ||
+               (event.kind == Kind::vanished && event.name == options_.presence_file.filename());
       };
-      if (std::ranges::any_of(events, is(DirectoryEvent::Kind::gone))) loop_.forget(state_->fd());
+      if (std::ranges::any_of(events, lost)) {
+        loop_.forget(state_->fd());
+        loop_.at(EventLoop::Clock::now() + kSettle, [this] { meet_again(); });  // once it is all gone
+        return;
+      }
       const auto ours = [this](const DirectoryEvent& event) {
         return event.name.empty() || event.name == options_.state_file.filename();
       };
       if (std::ranges::any_of(events, ours)) state_changed();
     });
+    return true;
   }
 
   /// What cannot be read withdraws what it did before.
@@ -188,12 +270,11 @@ class Plugin {
   }
 
   void state_changed() {
-    const auto before = withdrawals_;
     read_state();
-    if (withdrawals_.devices != before.devices) return scan_soon();
-    if (withdrawals_.generation == before.generation || scan_waits_) return;
-    followed_ = withdrawals_.generation;
-    publish_soon();
+    // What the core has, not what was read last: the scan in between may have failed.
+    if (withdrawals_.devices != followed_.devices) return scan_soon();
+    if (std::exchange(followed_.generation, withdrawals_.generation) != withdrawals_.generation)
+      publish_soon();
   }
 
   /// Withdrawn devices are as if another task had them: gone from the lists, or with their pods' ends. Gives
@@ -219,6 +300,8 @@ class Plugin {
   Result<> scan() {
     auto offer = scanner_.scan();
     if (!offer) return fail(std::move(offer).error());
+    const auto found = options_.rules.kata ? offer->resources : std::vector<Resource>();
+    read_state();  // after the look: hostd says what it is about to make before it makes it
     auto not_offered = withdraw(*offer);
     not_offered.insert(not_offered.begin(), offer->not_offered.begin(), offer->not_offered.end());
     for (const auto& warning : offer->warnings)
@@ -230,18 +313,21 @@ class Plugin {
     if (std::exchange(not_offered_, not_offered) != not_offered_) publish_soon();
     auto lost = std::move(offer->not_offered);
     std::ranges::move(offer->driverless, std::back_inserter(lost));
-    const bool written = write_cdi_files(offer->resources);  // before the kubelet learns of them
+    if (options_.rules.kata) cdi_entries_.replace(found, offer->resources);
+    bool written = write_cdi_files(offer->resources);  // before the kubelet learns of them
     core_.replace(offer->resources, lost, offer->left_to_host);
-    if (std::exchange(followed_, withdrawals_.generation) != withdrawals_.generation) publish_soon();
+    written = drop_cdi_entries() && written;  // after nobody else can be given them
+    if (std::exchange(followed_, withdrawals_) != withdrawals_) publish_soon();
     drop_memory_soon();
-    scan_in(written ? EventLoop::Clock::duration(kRescan) : kAfterFailure);
+    const bool settled = written && !offer->unsettled;
+    scan_in(settled ? EventLoop::Clock::duration(kRescan) : options_.after_failure);
     return {};
   }
 
   /// False: not all of them, and the devices that Kata would not find are Unhealthy.
   bool write_cdi_files(std::vector<Resource>& resources) {
     if (!options_.rules.kata) return true;
-    const auto failures = cdi_files_.update(resources);
+    const auto failures = cdi_files_.update(cdi_entries_.resources());
     for (const auto& [failed, error] : failures) {
       spdlog::error("{}", error.message);
       for (auto& resource : resources) {
@@ -251,6 +337,21 @@ class Plugin {
       }
     }
     return failures.empty();
+  }
+
+  /// Those of devices that are offered no more and nobody has. A pod that has one may need it again. False:
+  /// that failed.
+  bool drop_cdi_entries() {
+    if (!options_.rules.kata || !holders_.known() || !cdi_entries_.drop_released(*core_.snapshot()))
+      return true;
+    const auto failures = cdi_files_.update(cdi_entries_.resources());
+    for (const auto& failure : failures) spdlog::error("{}", failure.error.message);
+    return failures.empty();
+  }
+
+  void holders_known() {
+    if (!drop_cdi_entries()) scan_in(options_.after_failure);
+    publish_soon();
   }
 
   void scan_soon() {
@@ -265,7 +366,7 @@ class Plugin {
       if (done) done = transport_->offer_resources();
       if (done) return;
       spdlog::error("{}", done.error().message);
-      scan_in(kAfterFailure);
+      scan_in(options_.after_failure);
     });
   }
 
@@ -278,6 +379,7 @@ class Plugin {
   void snapshot_changed() {
     drop_memory_soon();
     holders_.snapshot_changed();
+    if (!drop_cdi_entries()) scan_in(options_.after_failure);
     publish_soon();
   }
 
@@ -294,13 +396,23 @@ class Plugin {
     loop_.at(std::max(EventLoop::Clock::now(), published_at_ + kTogether), [this] {
       publish_waits_ = false;
       drop_memory_soon();
-      const auto content = offered_json(*core_.snapshot(), transport_->registered(), not_offered_, followed_);
-      if (content == published_) return;
-      if (auto written = host_.write_file(options_.offered_file, content); !written)
-        return spdlog::error("{}", written.error().message);
-      published_ = content;
-      published_at_ = EventLoop::Clock::now();
+      auto written = write_offered(transport_->registered());
+      if (written) return;
+      spdlog::error("{}", written.error().message);
+      loop_.cancel(publish_again_);
+      publish_again_ = loop_.at(EventLoop::Clock::now() + options_.after_failure, [this] { publish_soon(); });
     });
+  }
+
+  Result<> write_offered(const std::set<std::string>& registered) {
+    // Before it is known who holds what, a device that is withdrawn and not listed may be a pod's.
+    const auto content = offered_json(*core_.snapshot(), registered, not_offered_,
+                                      holders_.known() ? followed_.generation : 0);
+    if (content == published_) return {};
+    if (auto written = host_.write_file(options_.offered_file, content); !written) return written;
+    published_ = content;
+    published_at_ = EventLoop::Clock::now();
+    return {};
   }
 
   HostFs& host_;
@@ -308,6 +420,7 @@ class Plugin {
   EventLoop& loop_;
   Scanner scanner_;
   CdiFiles cdi_files_{host_, options_.cdi_directory};
+  CdiEntries cdi_entries_;
   const SysfsCheck check_;
   RpcQueue queue_;  // outlives all calls and servers
   AllocationCore core_;
@@ -321,13 +434,17 @@ class Plugin {
   bool publish_waits_ = false;
   std::string published_;
   EventLoop::Clock::time_point published_at_;
+  EventLoop::Timer publish_again_;  // after a failure
   EventLoop::Timer memory_timer_;
   std::optional<Uevents> uevents_;
   std::optional<DirectoryWatch> nodes_;
   std::optional<Presence> presence_;
+  std::optional<OnlyOne> only_;
+  std::optional<Turn> turn_;
+  bool serves_ = false;
   std::optional<DirectoryWatch> state_;
   Withdrawals withdrawals_;
-  std::uint64_t followed_ = 0;  // the generation of those that the core has
+  Withdrawals followed_;  // those that the core has
   std::unique_ptr<KubeletTransport> transport_;
   std::optional<Error> failure_;
 };

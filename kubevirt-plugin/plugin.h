@@ -2,6 +2,7 @@
 // The device plugin as one call: reads what the host has to offer, offers it to the kubelet, answers for it.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <stop_token>
 
@@ -26,7 +27,9 @@ struct PluginOptions {
   /// What knows the host's vGPUs and the names of their types.
   ReadVgpus read_vgpus = scan_vgpus;
   /// What the kubelet has been offered and what is allocated, relative to the host's root; replaced
-  /// atomically at each change (offered_file.h).
+  /// atomically at each change, and left behind (offered_file.h). Of several plugins with one such file the
+  /// first offers and writes, by a flock on its name with .lock in place of .json; the next takes over when
+  /// that ends.
   std::filesystem::path offered_file = "run/ferry/offered.json";
   /// What `ferry hostd` says of its node, likewise: what shall not be offered now (common/withdrawals.h).
   /// That it is not there is nothing special.
@@ -38,17 +41,19 @@ struct PluginOptions {
   /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).
   bool cdi_names = false;
   VgpuPlacement vgpu_placement = VgpuPlacement::pack;
+  /// Until the next try of a scan, a socket or a file that failed, when no news brings it sooner.
+  std::chrono::milliseconds after_failure = std::chrono::seconds(10);
   /// How releases are learnt, and who held what before this process.
   HolderWatch::Settings holders = {.socket = kPodResourcesSocket};
 };
 
 /// Serves the kubelet until `stop` is requested; then ends every stream, removes its sockets and returns.
 ///
-/// Blocks the calling thread; starts two more (rpc_queue.h, open_probe.h). A kubelet that is absent, restarts
-/// or drops us is waited for, for ever. Errors: Errc::not_found when the kubelet's directory does not exist,
-/// or goes away while running; what the operating system said when a socket cannot be made in it. Nothing on
-/// the host is changed but our sockets, the offered file, the one that shows that this runs and, for Kata,
-/// our CDI files.
+/// Blocks the calling thread; starts two more (rpc_queue.h, group_errands.h). A kubelet that is absent,
+/// restarts or drops us is waited for, for ever. Errors: Errc::not_found when the kubelet's directory does
+/// not exist, or goes away while running; what the operating system said when a socket cannot be made in it.
+/// Nothing on the host is changed but our sockets, the offered file, the one that shows that this runs and,
+/// for Kata, our CDI files.
 Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry

@@ -60,20 +60,21 @@ class Container {
 
 }  // namespace
 
-Result<std::vector<PodDevice>> read_pod_list(std::string_view answer) {
+Result<PodList> read_pod_list(std::string_view answer) {
   v1::ListPodResourcesResponse list;
   if (answer.size() > std::numeric_limits<int>::max() ||
       !list.ParseFromArray(answer.data(), static_cast<int>(answer.size()))) {
     return fail(Errc::malformed_host, "the kubelet's list of pods cannot be read");
   }
-  std::vector<PodDevice> out;
+  PodList out;
   for (const auto& pod : list.pod_resources()) {
+    out.pods.push_back(pod.namespace_() + "/" + pod.name());
     for (const auto& container : pod.containers()) {
       Container gathered(pod, container);
       for (const auto& devices : container.devices()) gathered.add(devices);
       for (const auto& claim : container.dynamic_resources())
         for (const auto& claimed : claim.claim_resources()) gathered.add(claimed);
-      std::ranges::move(std::move(gathered).entries(), std::back_inserter(out));
+      std::ranges::move(std::move(gathered).entries(), std::back_inserter(out.devices));
     }
   }
   return out;

@@ -30,7 +30,7 @@ ClientCall::Question pod_list_question() {
           .largest_answer = kLargestAnswer};
 }
 
-Result<std::vector<PodDevice>> pod_list_answer(const ClientCall& call) {
+Result<PodList> pod_list_answer(const ClientCall& call) {
   if (call.status() != GRPC_STATUS_OK) {
     return fail(
         call.silent() ? Errc::unreachable : Errc::failed,

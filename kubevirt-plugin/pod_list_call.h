@@ -3,12 +3,11 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "common/client_call.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
-#include "vfio/pod_device.h"
+#include "kubevirt-plugin/pod_list.h"
 
 namespace ferry {
 
@@ -17,13 +16,13 @@ class RpcQueue;
 /// v1.PodResourcesLister/List, without a deadline.
 ClientCall::Question pod_list_question();
 /// What it brought. Errors as list_pod_devices() has them.
-Result<std::vector<PodDevice>> pod_list_answer(const ClientCall& call);
+Result<PodList> pod_list_answer(const ClientCall& call);
 
 /// One such call that nobody waits for.
 class PodListCall {
  public:
   /// Called once, on the queue's thread.
-  using Done = std::function<void(Result<std::vector<PodDevice>>)>;
+  using Done = std::function<void(Result<PodList>)>;
 
   /// Starts it on a connection to the pod resources' socket, with kPodListDeadline.
   PodListCall(RpcQueue& queue, UniqueFd connection, Done done);

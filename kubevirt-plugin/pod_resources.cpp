@@ -12,11 +12,12 @@ namespace ferry {
 namespace {
 
 Result<std::vector<PodDevice>> ask(UniqueFd connection, std::chrono::milliseconds deadline) {
-  Result<std::vector<PodDevice>> devices;
+  Result<PodList> list;
   auto answered = call_and_wait(std::move(connection), pod_list_question(), deadline,
-                                [&](const ClientCall& call) { devices = pod_list_answer(call); });
+                                [&](const ClientCall& call) { list = pod_list_answer(call); });
   if (!answered) return fail(std::move(answered).error());
-  return devices;
+  if (!list) return fail(std::move(list).error());
+  return std::move(list->devices);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include "common/rpc_ops.h"
@@ -244,10 +245,12 @@ class ResourceServer::Impl {
     if (!allocations) return refused(allocations.error());
     v1beta1::AllocateResponse response;
     for (const auto& allocation : *allocations) {
-      spdlog::info("allocated {}: {}", resource_, allocation.env_value);
+      spdlog::info("allocated {}: {}", resource_, fmt::join(allocation.ids, ","));
       auto& container = *response.add_container_responses();
       if (!allocation.env_name.empty())
         (*container.mutable_envs())[allocation.env_name] = allocation.env_value;
+      for (const auto& [name, addresses] : allocation.companions)
+        (*container.mutable_envs())[name] = addresses;
       if (cdi_names_) {
         for (const auto& id : allocation.ids) container.add_cdi_devices()->set_name(resource_ + "=" + id);
         continue;

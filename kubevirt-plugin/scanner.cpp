@@ -2,6 +2,7 @@
 #include "kubevirt-plugin/scanner.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -10,8 +11,10 @@
 
 #include "kubevirt-plugin/device_nodes.h"
 #include "kubevirt-plugin/naming.h"
+#include "mdev/held_gpus.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/inventory.h"
+#include "vfio/move_members.h"
 
 namespace ferry {
 namespace {
@@ -37,11 +40,21 @@ std::vector<GroupMember> members_of(const Inventory& inventory, const PciFunctio
   return members;
 }
 
+/// One that its vendor's accelerators may have beside them.
+bool is_beside(const PciFunction& function, const OfferRules& rules) {
+  return rules.accelerators.vendors.contains(function.vendor) && !rules.accelerators.match(function) &&
+         !function.is_bridge() && !function.is_virtual_function();
+}
+
 bool is_for_kubevirt(const PciFunction& function, const OfferRules& rules) {
   if (!rules.kubevirt) return false;
   return rules.accelerators.match(function) ||
-         (rules.companions && rules.accelerators.vendors.contains(function.vendor) && !function.is_bridge() &&
-          !function.is_virtual_function());
+         (rules.companions == Companions::devices && is_beside(function, rules));
+}
+
+/// One that a pod may ask for a place of.
+bool may_have_place(const PciFunction& function, const OfferRules& rules) {
+  return rules.kubevirt && rules.companions == Companions::places && is_beside(function, rules);
 }
 
 /// What NVIDIA's plugin for Kata offers: accelerators, and what counts as one on request (NVSwitches).
@@ -82,6 +95,7 @@ class Scanner::Round {
 
   void add_functions() {
     for (const auto& [address, function] : inventory_.functions) {
+      if (may_have_place(function, rules_)) add_companion(function);
       const bool kubevirt = is_for_kubevirt(function, rules_);
       const bool kata = is_for_kata(function, rules_);
       if (!kubevirt && !kata) continue;
@@ -131,18 +145,49 @@ class Scanner::Round {
                          .nodes = vfio_nodes(host_, *group, members),
                          .problem = scanner_.fatal_errors_.problem(host_, function),
                          .bus_path = bus_path(host_, function.address)};
-    const std::string human = scanner_.names_.find(function.vendor, function.device).value_or("");
+    const std::string human = human_name(function);
     if (kata) add_for_kata(function, human, device);
     if (!kubevirt) return;
     if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
-    const std::string hex = fmt::format("{:04x}", function.device);
+    assembly_.add(std::move(device), function_part(function, human), hex_of(function),
+                  EnvPrefix::pci_resource);
+  }
+
+  /// With the GPU whose card and IOMMU group it is of. Without one it cannot be asked for.
+  void add_companion(const PciFunction& function) {
+    if (!on_vfio_driver(function)) return scanner_.fatal_errors_.forget(function.address);
+    for (const auto& address : inventory_.group_of(function)) {
+      const auto* const gpu = inventory_.find(address);
+      if (gpu == nullptr || !rules_.accelerators.match(*gpu) || !is_companion(*gpu, function)) continue;
+      const std::string id = function.address.text();
+      if (const auto group = group_to_offer(function); !group)
+        return assembly_.refuse(id, group.error().message);
+      if (auto problem = scanner_.fatal_errors_.problem(host_, function); !problem.empty())
+        return assembly_.refuse(id, std::move(problem));
+      return assembly_.add_companion(gpu->address.text(),
+                                     {.address = id,
+                                      .model = function.ids(),
+                                      .driver = function.driver.value_or(""),
+                                      .resource = {},
+                                      .env_name = {}},
+                                     function_part(function, human_name(function)), hex_of(function));
+    }
+  }
+
+  std::string human_name(const PciFunction& function) const {
+    return scanner_.names_.find(function.vendor, function.device).value_or("");
+  }
+
+  static std::string hex_of(const PciFunction& function) { return fmt::format("{:04x}", function.device); }
+
+  /// A whole function's name part; `human` is empty where it has no name.
+  std::string function_part(const PciFunction& function, const std::string& human) const {
     // A template's own text would give all models without a name the same one.
     const bool nameless = human.empty() && rules_.names.functions != "{name}";
-    const auto part = named(function.ids(), rules_.names.functions,
-                            {{"name", nameless ? hex : pci_resource_part(human)},
-                             {"vendor", fmt::format("{:04x}", function.vendor)},
-                             {"device", hex}});
-    assembly_.add(std::move(device), part, hex, EnvPrefix::pci_resource);
+    return named(function.ids(), rules_.names.functions,
+                 {{"name", nameless ? hex_of(function) : pci_resource_part(human)},
+                  {"vendor", fmt::format("{:04x}", function.vendor)},
+                  {"device", hex_of(function)}});
   }
 
   /// As its KubeVirt self, save for what Kata knows it by.
@@ -248,8 +293,10 @@ Result<Offer> Scanner::scan() {
   auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
   if (!vgpus) return fail(vgpus.error());
   name_types(*vgpus);
+  const bool unsettled = keep_what_was_known(*vgpus);
   round.add_vgpus(*vgpus);
   auto offer = std::move(round).finish();
+  offer.unsettled = unsettled;
   offer.vanished = vanished_since(*vgpus);
   return offer;
 }
@@ -269,6 +316,33 @@ void Scanner::name_types(VgpuInventory& vgpus) {
       }
     }
   }
+}
+
+bool Scanner::keep_what_was_known(VgpuInventory& vgpus) {
+  bool any = false;
+  const auto held = HeldGpus::read(host_);
+  for (auto& gpu : vgpus.gpus) {
+    const bool unread = std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) {
+      return parent.problem && parent.problem->code == Errc::stuck;
+    });
+    if (!unread) {
+      known_.insert_or_assign({gpu.address(), gpu.function.ids()}, gpu.devices);
+      continue;
+    }
+    if (!held || held->holds_for_good(host_, gpu.address())) continue;
+    any = true;
+    // The kernel itself tells which mediated devices there are, and which functions the driver has.
+    const auto is_there = [&](const VgpuDevice& device) {
+      if (held->is_on(device.id.text)) return false;
+      if (gpu.framework == VgpuFramework::vendor_vfio)
+        return std::ranges::find(gpu.parents, device.parent, &VgpuParent::address) != gpu.parents.end();
+      return std::ranges::find(gpu.devices, device.id, &VgpuDevice::id) != gpu.devices.end();
+    };
+    std::vector<VgpuDevice> kept;
+    std::ranges::copy_if(known_[{gpu.address(), gpu.function.ids()}], std::back_inserter(kept), is_there);
+    gpu.devices = std::move(kept);
+  }
+  return any;
 }
 
 std::vector<NotOffered> Scanner::vanished_since(const VgpuInventory& now) {

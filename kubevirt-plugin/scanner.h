@@ -36,7 +36,10 @@ class Scanner {
   ///   none), one resource for each name (device_names.h), the hex device ID where there is no legal one;
   /// - vGPUs of the accelerators, one resource for each type: mediated devices by their UUIDs, virtual
   ///   functions that carry one (vendor-specific VFIO) by their addresses;
+  /// - where companions have places, those of each GPU with it, and the resources of the places;
   /// - for Kata accelerators and those on request, under its own names and IDs (KataRules).
+  /// While a write to a GPU is under way its vGPUs are offered as they were, but for those that the write is
+  /// to: nothing that its driver serves is read then. Of one that may never return none is offered.
   /// One whose node in dev/vfio is missing, or that has had a fatal PCIe error since the first scan, is
   /// offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is none.
   Result<Offer> scan();
@@ -49,6 +52,8 @@ class Scanner {
   std::vector<NotOffered> vanished_since(const VgpuInventory& now);
   /// Learns which types have which names, and names the vGPUs of those that nothing on the host names now.
   void name_types(VgpuInventory& vgpus);
+  /// Puts in what was known of GPUs that cannot be read while a write is under way. Gives whether any is so.
+  bool keep_what_was_known(VgpuInventory& vgpus);
 
   const HostFs& host_;
   const OfferRules& rules_;
@@ -57,8 +62,10 @@ class Scanner {
   FatalErrors fatal_errors_;
   std::map<std::string, std::string> mediated_;  // of the scan before: UUID -> type
   // The driver of vGPUs that are virtual functions names a type only while another one of it could be made.
-  using TypeNames = std::map<std::string, std::string>;                 // number -> name
-  std::map<std::pair<PciAddress, std::string>, TypeNames> type_names_;  // of a GPU: address and model
+  using TypeNames = std::map<std::string, std::string>;  // number -> name
+  using Gpu = std::pair<PciAddress, std::string>;        // its address and model
+  std::map<Gpu, TypeNames> type_names_;
+  std::map<Gpu, std::vector<VgpuDevice>> known_;  // when it could be read
 };
 
 }  // namespace ferry

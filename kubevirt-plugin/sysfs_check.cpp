@@ -4,25 +4,32 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <exception>
 #include <fcntl.h>
 #include <iterator>
 #include <optional>
 #include <sstream>
 #include <string_view>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include "common/host_directory.h"
 #include "kubevirt-plugin/device_nodes.h"
+#include "mdev/held_gpus.h"
 #include "mdev/vendor_vfio.h"
 
 namespace ferry {
 namespace {
 
-bool is_vendor(const Result<std::string>& text, const OfferRules& rules) {
-  return text && std::any_of(rules.accelerators.vendors.begin(), rules.accelerators.vendors.end(),
-                             [&](std::uint16_t vendor) { return *text == fmt::format("{:#06x}", vendor); });
+/// PCI vendors of accelerators.
+using Vendors = std::vector<std::uint16_t>;
+
+bool is_vendor(const Result<std::string>& text, const Vendors& vendors) {
+  return text && std::ranges::any_of(
+                     vendors, [&](std::uint16_t vendor) { return *text == fmt::format("{:#06x}", vendor); });
 }
 
 std::filesystem::path sysfs_path_of(const OfferedDevice& offered) {
@@ -41,7 +48,7 @@ Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
 
 /// `own_nodes`: the functions' own nodes are of use. Without them a function that its driver speaks for is
 /// asked for nothing else.
-GroupMember read_member(const HostDirectory& directory, const PciAddress& address, const OfferRules& rules,
+GroupMember read_member(const HostDirectory& directory, const PciAddress& address, const Vendors& vendors,
                         std::optional<std::string> driver, bool own_nodes) {
   PciFunction function;
   function.driver = std::move(driver);
@@ -51,7 +58,7 @@ GroupMember read_member(const HostDirectory& directory, const PciAddress& addres
                      .driver = function.driver.value_or(""),
                      .usable = !blocks_viability(function),
                      .vfio_device = {}};
-  if (own_nodes && !function.vfio_devices.empty() && is_vendor(directory.read_attribute("vendor"), rules))
+  if (own_nodes && !function.vfio_devices.empty() && is_vendor(directory.read_attribute("vendor"), vendors))
     member.vfio_device = function.vfio_devices.front();
   return member;
 }
@@ -61,7 +68,7 @@ GroupMember read_member(const HostDirectory& directory, const PciAddress& addres
 Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedDevice& offered,
                                               const HostDirectory& own,
                                               const std::optional<std::string>& own_driver,
-                                              const OfferRules& rules) {
+                                              const Vendors& vendors) {
   const bool own_nodes = host.exists("dev/iommu");
   auto names = host.list(fmt::format("sys/kernel/iommu_groups/{}/devices", offered.iommu_group));
   if (!names) return fail(std::move(names).error());
@@ -81,7 +88,7 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
       if (!read) return fail(std::move(read).error());
       driver = std::move(*read);
     }
-    auto member = read_member(others ? *others : own, *address, rules, std::move(driver), own_nodes);
+    auto member = read_member(others ? *others : own, *address, vendors, std::move(driver), own_nodes);
     // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
     if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
     members.push_back(std::move(member));
@@ -138,22 +145,60 @@ Result<> expect_same_function(const HostDirectory& function, const std::string& 
   return {};
 }
 
+/// Its pod is told of them: each must be what it was, and go to a VM.
+Result<> expect_companions(const HostFs& host, const OfferedDevice& offered,
+                           std::span<const GroupMember> members) {
+  for (const auto& companion : offered.companions) {
+    const auto during = [&] { return "its companion " + companion.address; };
+    const auto member = std::ranges::find_if(
+        members, [&](const GroupMember& one) { return one.address.text() == companion.address; });
+    if (member == members.end())
+      return fail(Error{
+          .code = make_error_code(Errc::differs),
+          .message = "it is not of the GPU's IOMMU group any more",
+          .hint = {}}.during(during()));
+    const std::string driver = member->driver.empty() ? "none" : member->driver;
+    if (auto same = expect("its driver", driver, companion.driver); !same)
+      return fail(std::move(same).error().during(during()));
+    auto directory = HostDirectory::open(host, sysfs_path(member->address));
+    if (!directory) return fail(std::move(directory).error().during(during()));
+    if (auto same = expect_same_function(*directory, companion.model); !same)
+      return fail(std::move(same).error().during(during()));
+  }
+  return {};
+}
+
 Result<std::string> vgpu_type_now(const HostFs& host, const PciAddress& function) {
   auto text = host.read_attribute(current_type_path(function));
   if (!text) return fail(std::move(text).error());
   return std::string(text->substr(0, text->find_last_not_of(" \t") + 1));
 }
 
+/// Whether a write to a vGPU's GPU is under way: what its driver serves would keep who reads it until that
+/// returns. It changes nothing of a vGPU that it is not to. Errors: it is to this one, or may never return.
+Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered) {
+  const auto gpu = PciAddress::parse(offered.gpu);
+  if (!gpu) return false;
+  const auto held = HeldGpus::read(host);
+  if (!held) return fail(Error(held.error()));
+  if (held->is_on(offered.id) || held->holds_for_good(host, *gpu)) return fail(held_by_an_act(*gpu));
+  return held->holds(host, *gpu);
+}
+
 Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered, const HostDirectory& directory) {
+  const auto unread = gpu_is_written_to(host, offered);
+  if (!unread) return fail(Error(unread.error()));
   switch (offered.kind) {
     case DeviceKind::pci_function:
     case DeviceKind::kata_function:
       return expect_same_function(directory, offered.model);
     case DeviceKind::mediated_device:
+      if (*unread) return {};
       return expect("its model", type_now(host, sysfs_path_of(offered)), offered.model);
     case DeviceKind::vendor_vgpu:
       break;
   }
+  if (*unread) return {};
   const auto address = PciAddress::parse(offered.id);
   if (!address) return fail(address.error());
   return expect("its vGPU type", vgpu_type_now(host, *address), offered.vgpu_type);
@@ -179,13 +224,12 @@ bool is_uuid(std::string_view text) {
          text.find_first_not_of("0123456789abcdefABCDEF-") == std::string_view::npos;
 }
 
-}  // namespace
-
-Result<std::vector<std::string>> SysfsCheck::nodes_now(const OfferedDevice& offered) const {
-  auto directory = HostDirectory::open(host_, sysfs_path_of(offered));
+Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& vendors,
+                                           const OfferedDevice& offered) {
+  auto directory = HostDirectory::open(host, sysfs_path_of(offered));
   if (!directory)
     return fail(std::move(directory).error().during(fmt::format("its model was {}", offered.model)));
-  if (auto same = expect_same_kind(host_, offered, *directory); !same) return fail(std::move(same).error());
+  if (auto same = expect_same_kind(host, offered, *directory); !same) return fail(std::move(same).error());
   if (auto same =
           expect("its IOMMU group", directory->link_name("iommu_group"), std::to_string(offered.iommu_group));
       !same)
@@ -199,23 +243,89 @@ Result<std::vector<std::string>> SysfsCheck::nodes_now(const OfferedDevice& offe
 
   std::vector<GroupMember> members;
   if (offered.kind != DeviceKind::mediated_device) {
-    auto read = read_members(host_, offered, *directory, *driver, rules_);
+    auto read = read_members(host, offered, *directory, *driver, vendors);
     if (!read) return fail(std::move(read).error());
     members = std::move(*read);
     if (auto problem = group_problem(offered.iommu_group, members); !problem.empty())
       return fail(Errc::refused, std::move(problem));
+    if (auto same = expect_companions(host, offered, members); !same) return fail(std::move(same).error());
   }
-  auto nodes = offered.kind == DeviceKind::kata_function ? kata_nodes_now(host_, offered)
-                                                         : vfio_nodes(host_, offered.iommu_group, members);
+  auto nodes = offered.kind == DeviceKind::kata_function ? kata_nodes_now(host, offered)
+                                                         : vfio_nodes(host, offered.iommu_group, members);
   if (nodes.empty()) return fail(Errc::not_found, missing_nodes(offered.iommu_group));
   return nodes;
 }
 
+}  // namespace
+
+int SysfsCheck::open_and_close(const HostFs& host, std::uint32_t group) {
+  const auto opened = host.open(fmt::format("dev/vfio/{}", group), O_RDWR);
+  return opened ? 0 : opened.error().code.value();
+}
+
+/// Of its own, since an errand may outlive whose it was.
+struct SysfsCheck::Source {
+  Source(const HostFs& whose, const OfferRules& rules, Opener how)
+      : host(whose.root()),
+        vendors(rules.accelerators.vendors.begin(), rules.accelerators.vendors.end()),
+        opener(std::move(how)) {}
+
+  const HostFs host;
+  const Vendors vendors;
+  const Opener opener;
+};
+
+SysfsCheck::SysfsCheck(const HostFs& host, const OfferRules& rules, std::chrono::milliseconds deadline,
+                       Opener opener)
+    : source_(std::make_shared<Source>(host, rules, std::move(opener))), errands_(deadline) {}
+
+struct SysfsCheck::Asked {
+  std::atomic<GroupAnswer::State> when_late = GroupAnswer::State::silent;
+  int error = 0;  // of opening the group
+  decltype(GroupAnswer::nodes) nodes = {};
+};
+
+std::function<GroupAnswer()> SysfsCheck::ask_group(std::uint32_t group,
+                                                   std::vector<OfferedDevice> devices) const {
+  const auto asked = std::make_shared<Asked>();
+  auto done = errands_.begin(group, [asked, source = source_, group, devices = std::move(devices)] {
+    asked->when_late = GroupAnswer::State::open;
+    asked->error = source->opener(source->host, group);
+    if (asked->error == EBUSY) return;
+    asked->when_late = GroupAnswer::State::silent;
+    for (const auto& device : devices) {
+      try {
+        asked->nodes.push_back(nodes_now(source->host, source->vendors, device));
+      } catch (const std::exception& error) {  // memory, a library's
+        asked->nodes.emplace_back(fail(Errc::malformed_host, error.what()));
+      }
+    }
+  });
+  return [this, group, asked, done = std::move(done)]() -> GroupAnswer {
+    using State = GroupAnswer::State;
+    if (!done()) return {.state = asked->when_late};
+    if (is_open(group, asked->error)) return {.state = State::open};
+    return {.state = State::closed, .nodes = std::move(asked->nodes)};
+  };
+}
+
+bool SysfsCheck::is_open(std::uint32_t group, int error) const {
+  if (error != EPERM && error != EACCES) return error == EBUSY;
+  if (!warned_.exchange(true)) {
+    spdlog::warn(
+        "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has given up cannot be "
+        "learnt, and such a device is given out again at once; let this container open the nodes of "
+        "/dev/vfio",
+        group);
+  }
+  return false;
+}
+
 std::vector<std::string> SysfsCheck::shared_nodes(std::span<const OfferedDevice> devices) const {
   std::vector<std::string> nodes;
-  for (const auto& name : host_.list("sys/class/egm").value_or(std::vector<std::string>{})) {
+  for (const auto& name : source_->host.list("sys/class/egm").value_or(std::vector<std::string>{})) {
     if (!name.starts_with("egm")) continue;
-    const auto text = host_.read_attribute("sys/class/egm/" + name + "/gpu_devices").value_or("");
+    const auto text = source_->host.read_attribute("sys/class/egm/" + name + "/gpu_devices").value_or("");
     std::istringstream words(text);
     const std::vector<std::string> gpus{std::istream_iterator<std::string>(words), {}};
     const bool all = std::ranges::all_of(gpus, [&](const std::string& gpu) {
@@ -231,20 +341,16 @@ std::vector<std::string> SysfsCheck::shared_nodes(std::span<const OfferedDevice>
 
 std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
   const auto linked = [&](const std::filesystem::path& device) {
-    return group_number(host_.link_name(device / "iommu_group").value_or(""));
+    return group_number(source_->host.link_name(device / "iommu_group").value_or(""));
   };
   if (const auto address = PciAddress::parse(id)) return linked(sysfs_path(*address));
   if (is_uuid(id)) return linked(std::filesystem::path("sys/bus/mdev/devices") / id);
   const auto number = group_number(id);
   if (!number) return std::nullopt;
   // As kata_key() makes it: by the function's own node where the host has them, by the group elsewhere.
-  if (host_.exists("dev/iommu"))
+  if (source_->host.exists("dev/iommu"))
     if (const auto own = linked(fmt::format("sys/class/vfio-dev/vfio{}/device", *number))) return own;
-  return host_.exists(fmt::format("sys/kernel/iommu_groups/{}", *number)) ? number : std::nullopt;
-}
-
-std::function<bool()> SysfsCheck::ask_whether_open(std::uint32_t group) const {
-  return probe_.ask(group);
+  return source_->host.exists(fmt::format("sys/kernel/iommu_groups/{}", *number)) ? number : std::nullopt;
 }
 
 }  // namespace ferry

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,29 +12,40 @@
 
 #include "common/host_fs.h"
 #include "kubevirt-plugin/device_check.h"
+#include "kubevirt-plugin/group_errands.h"
 #include "kubevirt-plugin/offer_rules.h"
-#include "kubevirt-plugin/open_probe.h"
 
 namespace ferry {
 
 /// Asks sysfs and dev/vfio, a few reads for each device. Safe for several threads.
 class SysfsCheck final : public DeviceCheck {
  public:
-  /// Both must outlive this.
-  SysfsCheck(const HostFs& host, const OfferRules& rules) : host_(host), rules_(rules), probe_(host) {}
+  /// Opens a group's node and closes it again: the kernel has one opener at a time. 0, or the errno.
+  using Opener = std::function<int(const HostFs& host, std::uint32_t group)>;
+  static int open_and_close(const HostFs& host, std::uint32_t group);
 
-  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const override;
+  /// What is asked may take until the `deadline`, and goes on by itself where it takes longer.
+  SysfsCheck(const HostFs& host, const OfferRules& rules,
+             std::chrono::milliseconds deadline = GroupErrands::kDeadline, Opener opener = open_and_close);
+
+  /// Opens the group's node for a moment: to be asked only of one that no VM is about to open. That it may
+  /// not be opened is logged once.
+  std::function<GroupAnswer()> ask_group(std::uint32_t group,
+                                         std::vector<OfferedDevice> devices) const override;
   /// /dev/egmN, the extended GPU memory of a Grace host, where all GPUs that it names are among `devices`.
   /// ABI: NVIDIA's nvgrace-egm driver, sys/class/egm/egmN/gpu_devices.
   std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const override;
   std::optional<std::uint32_t> group_of(std::string_view id) const override;
-  /// Opens its node for a moment (OpenProbe): only of a group that no VM is about to open.
-  std::function<bool()> ask_whether_open(std::uint32_t group) const override;
 
  private:
-  const HostFs& host_;
-  const OfferRules& rules_;
-  const OpenProbe probe_;
+  struct Source;
+  struct Asked;
+
+  bool is_open(std::uint32_t group, int error) const;
+
+  const std::shared_ptr<const Source> source_;
+  const GroupErrands errands_;
+  mutable std::atomic<bool> warned_ = false;
 };
 
 }  // namespace ferry

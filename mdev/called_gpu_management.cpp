@@ -31,7 +31,7 @@ json to_json(const ManagedGpu& gpu) {
         {profile.id, profile.name, profile.most, profile.left, profile.slices, profile.size, profile.starts});
   json instances = json::array();
   for (const GpuInstance& instance : gpu.instances)
-    instances.push_back({instance.id, instance.profile, or_null(instance.start)});
+    instances.push_back({instance.id, instance.profile, or_null(instance.start), instance.divided});
   json types = json::array();
   for (const ManagedType& type : gpu.types) {
     types.push_back({type.id, type.name, type.framebuffer, or_null(type.instance_profile),
@@ -64,8 +64,10 @@ ManagedGpu gpu_from(const json& value) {
                             .starts = profile.at(6).get<std::vector<std::uint32_t>>()});
   }
   for (const json& instance : value.at("instances"))
-    gpu.instances.push_back(
-        {.id = instance.at(0), .profile = instance.at(1), .start = number_or_none(instance.at(2))});
+    gpu.instances.push_back({.id = instance.at(0),
+                             .profile = instance.at(1),
+                             .start = number_or_none(instance.at(2)),
+                             .divided = instance.at(3)});
   for (const json& type : value.at("types")) {
     gpu.types.push_back({.id = type.at(0),
                          .name = type.at(1),

@@ -31,6 +31,9 @@ struct GpuInstance {
   std::uint32_t id = 0;  ///< what a vGPU's `gpu_instance_id` says
   std::uint32_t profile = 0;
   std::optional<std::uint32_t> start = {};  ///< its first memory slice; absent: not told
+  /// Somebody has made compute instances in it, for processes, other than the one that fills it: they would
+  /// go with it, and are not ours to make again.
+  bool divided = false;
   bool operator==(const GpuInstance&) const = default;
 };
 
@@ -81,7 +84,8 @@ class GpuManagement {
   virtual Result<ManagedGpu> read(const PciAddress& gpu) = 0;
   /// Makes a GPU instance with one compute instance that fills it, as vGPUs need it.
   virtual Result<> make_instance(const PciAddress& gpu, std::uint32_t profile) = 0;
-  /// Its compute instances go with it. Errc::refused while a vGPU or a process is on it.
+  /// The compute instance that fills it goes with it. Errc::refused while a vGPU or a process is on it, or it
+  /// is divided.
   virtual Result<> remove_instance(const PciAddress& gpu, std::uint32_t instance) = 0;
   /// Errc::refused while the GPU carries any vGPU.
   virtual Result<> set_mixed_sizes(const PciAddress& gpu, bool on) = 0;

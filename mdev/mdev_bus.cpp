@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "mdev/held_gpus.h"
 #include "mdev/text_parts.h"
 #include "mdev/vfio_nodes.h"
 
@@ -78,8 +79,13 @@ std::filesystem::path types_path(const PciAddress& parent) {
   return sysfs_path(parent) / "mdev_supported_types";
 }
 
-VgpuParent read_parent(const HostFs& host, const PciAddress& address, KnownTypes& known) {
+VgpuParent read_parent(const HostFs& host, const HeldGpus& held, const PciAddress& address,
+                       KnownTypes& known) {
   VgpuParent parent{.address = address, .types = {}, .problem = {}};
+  if (held.holds(host, address)) {
+    parent.problem = held_by_an_act(address);
+    return parent;
+  }
   const std::string owner = host.link_name(sysfs_path(address) / "physfn").value_or(address.text());
   auto names = host.list(types_path(address));
   if (!names) {
@@ -107,7 +113,8 @@ Result<std::optional<std::string>> optional_link(const HostFs& host, const std::
   return fail(std::move(name).error());
 }
 
-Result<VgpuDevice> read_device(const HostFs& host, const VgpuId& id, const VgpuParent& parent) {
+Result<VgpuDevice> read_device(const HostFs& host, VgpuFacts facts, const VgpuId& id,
+                               const VgpuParent& parent) {
   VgpuDevice device;
   device.id = id;
   device.parent = parent.address;
@@ -121,16 +128,32 @@ Result<VgpuDevice> read_device(const HostFs& host, const VgpuId& id, const VgpuP
   device.type_name = offered != parent.types.end() ? offered->name : device.type_id;
   device.short_name = last_word(device.type_name);
 
+  auto group = optional_link(host, path / "iommu_group");
+  if (!group) return fail(std::move(group).error());
+  if (const auto& name = *group) {
+    device.iommu_group = whole_number(*name);
+    if (!device.iommu_group) {
+      return fail(Errc::malformed_host, fmt::format("/{}: no group is called {}", path.string(), *name));
+    }
+  }
+  if (facts == VgpuFacts::identity) return device;
+
   auto driver = optional_link(host, path / "driver");
   if (!driver) return fail(std::move(driver).error());
   device.driver = std::move(*driver);
-  auto group = optional_link(host, path / "iommu_group");
-  if (!group) return fail(std::move(group).error());
-  if (*group) device.iommu_group = number_at_start(**group);
+  // It would pass for one that no driver has taken, and go.
+  if (device.driver && !device.iommu_group) {
+    return fail(Errc::malformed_host, fmt::format("/{}: driver {} has taken it, and it is in no IOMMU group",
+                                                  path.string(), *device.driver));
+  }
+  auto nodes = read_vfio_nodes(host, path, device.iommu_group);
+  if (!nodes) return fail(std::move(nodes).error());
+  device.nodes = std::move(*nodes);
+  // What follows is the driver's own word.
+  if (parent.problem && parent.problem->code == Errc::stuck) return device;
   // Only NVIDIA's driver has it.
   device.gpu_instance =
       whole_number(trimmed(host.read_attribute(path / "nvidia/gpu_instance_id").value_or("")));
-  device.nodes = read_vfio_nodes(host, path, device.iommu_group);
   if (const auto params = host.read_attribute(params_path(parent.address, id))) {
     device.params = std::string(trimmed(*params));
   }
@@ -140,9 +163,9 @@ Result<VgpuDevice> read_device(const HostFs& host, const VgpuId& id, const VgpuP
 }
 
 // A count that leaves one out must not be acted on.
-void read_device_into(const HostFs& host, const VgpuId& id, VgpuParent& parent,
+void read_device_into(const HostFs& host, VgpuFacts facts, const VgpuId& id, VgpuParent& parent,
                       std::vector<VgpuDevice>& into) {
-  auto device = read_device(host, id, parent);
+  auto device = read_device(host, facts, id, parent);
   if (device) {
     into.push_back(std::move(*device));
   } else if (!is_gone(device.error()) && !parent.problem) {
@@ -170,11 +193,14 @@ Result<MdevBus> read_bus(const HostFs& host, const std::set<PciAddress>* only) {
   const auto passed_over = [&](const PciAddress& address) {
     return only != nullptr && !only->contains(address);
   };
+  const auto held = HeldGpus::read(host);
+  if (!held) return fail(Error(held.error()));
   auto parents = list_if_there(host, kParents);
   if (!parents) return fail(std::move(parents).error().during("scan mdev parents"));
   for (const std::string& name : *parents) {
     if (const auto address = PciAddress::parse(name)) {
-      if (!passed_over(*address)) bus.parents.emplace(*address, read_parent(host, *address, known_types));
+      if (!passed_over(*address))
+        bus.parents.emplace(*address, read_parent(host, *held, *address, known_types));
     } else {
       bus.notes.push_back(fmt::format("mdev parent {} is no PCI function: passed over", name));
     }
@@ -195,7 +221,7 @@ Result<MdevBus> read_bus(const HostFs& host, const std::set<PciAddress>* only) {
     auto& known =
         bus.parents.try_emplace(*address, VgpuParent{.address = *address, .types = {}, .problem = {}})
             .first->second;
-    read_device_into(host, *id, known, bus.devices);
+    read_device_into(host, VgpuFacts::all, *id, known, bus.devices);
   }
   std::sort(bus.devices.begin(), bus.devices.end(), [](const VgpuDevice& a, const VgpuDevice& b) {
     return std::tie(a.parent, a.id) < std::tie(b.parent, b.id);
@@ -213,14 +239,15 @@ Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<PciAddress>& pa
   return read_bus(host, &parents);
 }
 
-void read_mdev_devices(const HostFs& host, VgpuParent& parent, std::vector<VgpuDevice>& into) {
+void read_mdev_devices(const HostFs& host, VgpuFacts facts, VgpuParent& parent,
+                       std::vector<VgpuDevice>& into) {
   auto names = host.list(sysfs_path(parent.address));
   if (!names) {
     if (!is_gone(names.error()) && !parent.problem) parent.problem = std::move(names).error();
     return;
   }
   for (const std::string& name : *names) {  // in order, and so are the devices
-    if (const auto id = parse_mdev_uuid(name)) read_device_into(host, *id, parent, into);
+    if (const auto id = parse_mdev_uuid(name)) read_device_into(host, facts, *id, parent, into);
   }
 }
 

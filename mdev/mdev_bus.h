@@ -31,7 +31,8 @@ Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<PciAddress>& pa
 
 /// The mediated devices on one parent, put behind those in `into`; far cheaper than a look at their types, by
 /// which they are named all the same. One that cannot be read is the parent's problem.
-void read_mdev_devices(const HostFs& host, VgpuParent& parent, std::vector<VgpuDevice>& into);
+void read_mdev_devices(const HostFs& host, VgpuFacts facts, VgpuParent& parent,
+                       std::vector<VgpuDevice>& into);
 
 /// Where a device's place in the GPU's memory is read, and another one written: EINVAL unless it is free and
 /// one of its type's, ENXIO or ENOENT where the GPU has none to choose.

@@ -86,14 +86,64 @@ std::vector<nvml::Instance> handles_of(const Library& library, nvml::Device devi
   return out;
 }
 
+/// What a GPU instance has been divided into.
+struct ComputeInstances {
+  std::vector<nvml::ComputeInstance> all;
+  std::optional<unsigned> filling;  ///< the profile of the one that would fill it: that with the most slices
+  bool one_fills = false;           ///< there is one, and it is of that profile
+};
+
+ComputeInstances compute_instances_in(const Library& library, nvml::Instance instance) {
+  constexpr unsigned kSharedEngines = 0;  // NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+  constexpr unsigned kMost = 8;           // slices of a GPU, each with one at most
+  ComputeInstances out;
+  unsigned most_slices = 0;
+  for (unsigned number = 0; number < nvml::kComputeProfiles; ++number) {
+    nvml::ComputeInstanceProfileInfo info;
+    const auto status =
+        library.call("nvmlGpuInstanceGetComputeInstanceProfileInfo", instance, number, kSharedEngines, &info);
+    if (status != nvml::kSuccess) continue;
+    std::vector<nvml::ComputeInstance> found(kMost);
+    unsigned count = kMost;
+    if (library.call("nvmlGpuInstanceGetComputeInstances", instance, info.id, found.data(), &count) !=
+        nvml::kSuccess)
+      count = 0;
+    found.resize(std::min(count, kMost));
+    if (!out.filling || info.slice_count > most_slices) {
+      most_slices = info.slice_count;
+      out.filling = info.id;
+      out.one_fills = found.size() == 1 && out.all.empty();
+    } else if (!found.empty()) {
+      out.one_fills = false;
+    }
+    out.all.insert(out.all.end(), found.begin(), found.end());
+  }
+  return out;
+}
+
+bool is_divided(const ComputeInstances& inside) {
+  return !inside.all.empty() && !inside.one_fills;
+}
+
+Result<> fill(const Library& library, nvml::Instance instance, const ComputeInstances& inside,
+              const std::string& what) {
+  if (!inside.filling) return fail(Errc::failed, what + ": it offers no compute instance");
+  nvml::ComputeInstance made = nullptr;
+  return library.checked(
+      library.call("nvmlGpuInstanceCreateComputeInstance", instance, *inside.filling, &made), what);
+}
+
 std::vector<GpuInstance> instances_of(const Library& library, nvml::Device device,
                                       const std::vector<GpuInstanceProfile>& profiles) {
   std::vector<GpuInstance> out;
   for (const GpuInstanceProfile& profile : profiles) {
     for (nvml::Instance handle : handles_of(library, device, profile.id, profile.most)) {
       nvml::GpuInstanceInfo info;
-      if (library.call("nvmlGpuInstanceGetInfo", handle, &info) == nvml::kSuccess)
-        out.push_back({.id = info.id, .profile = info.profile_id, .start = info.placement_start});
+      if (library.call("nvmlGpuInstanceGetInfo", handle, &info) != nvml::kSuccess) continue;
+      out.push_back({.id = info.id,
+                     .profile = info.profile_id,
+                     .start = info.placement_start,
+                     .divided = is_divided(compute_instances_in(library, handle))});
     }
   }
   std::ranges::sort(out, {}, &GpuInstance::id);
@@ -151,41 +201,6 @@ Result<Opened> open(const HostFs& host, const PciAddress& gpu) {
   return Opened{.loaded = std::move(*library), .device = *device};
 }
 
-// The compute instance that fills a GPU instance: of its profiles the one with the most slices.
-std::optional<unsigned> filling_profile(const Library& library, nvml::Instance instance) {
-  constexpr unsigned kSharedEngines = 0;  // NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
-  std::optional<nvml::ComputeInstanceProfileInfo> most;
-  for (unsigned number = 0; number < nvml::kComputeProfiles; ++number) {
-    nvml::ComputeInstanceProfileInfo info;
-    const auto status =
-        library.call("nvmlGpuInstanceGetComputeInstanceProfileInfo", instance, number, kSharedEngines, &info);
-    if (status == nvml::kSuccess && (!most || info.slice_count > most->slice_count)) most = info;
-  }
-  if (!most) return std::nullopt;
-  return most->id;
-}
-
-Result<> remove_compute_instances(const Library& library, nvml::Instance instance, const std::string& what) {
-  constexpr unsigned kMost = 8;  // slices of a GPU, each with one at most
-  for (unsigned number = 0; number < nvml::kComputeProfiles; ++number) {
-    nvml::ComputeInstanceProfileInfo info;
-    if (library.call("nvmlGpuInstanceGetComputeInstanceProfileInfo", instance, number, 0U, &info) !=
-        nvml::kSuccess)
-      continue;
-    std::vector<nvml::ComputeInstance> found(kMost);
-    unsigned count = kMost;
-    if (library.call("nvmlGpuInstanceGetComputeInstances", instance, info.id, found.data(), &count) !=
-        nvml::kSuccess)
-      continue;
-    found.resize(std::min(count, kMost));
-    for (nvml::ComputeInstance one : found) {
-      if (auto gone = library.checked(library.call("nvmlComputeInstanceDestroy", one), what); !gone)
-        return gone;
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<ManagedGpu> Nvml::read(const PciAddress& gpu) {
@@ -214,11 +229,7 @@ Result<> Nvml::make_instance(const PciAddress& gpu, std::uint32_t profile) {
   nvml::Instance made = nullptr;
   auto done = library.checked(library.call("nvmlDeviceCreateGpuInstance", device, profile, &made), what);
   if (!done) return done;
-  const auto filling = filling_profile(library, made);
-  nvml::ComputeInstance inside = nullptr;
-  done = filling ? library.checked(
-                       library.call("nvmlGpuInstanceCreateComputeInstance", made, *filling, &inside), what)
-                 : fail(Errc::failed, what + ": it offers no compute instance");
+  done = fill(library, made, compute_instances_in(library, made), what);
   if (!done) (void)library.call("nvmlGpuInstanceDestroy", made);  // half of one is of no use
   return done;
 }
@@ -232,8 +243,19 @@ Result<> Nvml::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
   nvml::Instance handle = nullptr;
   auto found = library.checked(library.call("nvmlDeviceGetGpuInstanceById", device, instance, &handle), what);
   if (!found) return found;
-  if (auto gone = remove_compute_instances(library, handle, what); !gone) return gone;
-  return library.checked(library.call("nvmlGpuInstanceDestroy", handle), what);
+  const ComputeInstances inside = compute_instances_in(library, handle);
+  if (is_divided(inside)) {
+    return fail(
+        Errc::refused, fmt::format("{}: it is divided into compute instances", what),
+        fmt::format("`nvidia-smi mig -dci -gi {}` takes them away, once nothing uses them", instance));
+  }
+  for (nvml::ComputeInstance one : inside.all) {
+    if (auto gone = library.checked(library.call("nvmlComputeInstanceDestroy", one), what); !gone)
+      return gone;
+  }
+  auto gone = library.checked(library.call("nvmlGpuInstanceDestroy", handle), what);
+  if (!gone && inside.one_fills) (void)fill(library, handle, inside, what);  // half of one is of no use
+  return gone;
 }
 
 Result<> Nvml::set_mixed_sizes(const PciAddress& gpu, bool on) {

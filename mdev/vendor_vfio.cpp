@@ -85,11 +85,14 @@ Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, cons
   return parse_creatable_types(*text);
 }
 
-Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, const PciFunction& function) {
+Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFacts facts,
+                                                     const PciFunction& function) {
   auto current = read_current_type(host, function.address);
   if (!current) return fail(std::move(current).error());
   const auto& id = *current;
   if (!id) return std::optional<VgpuDevice>();
+  // Its group may be what could not be read, and with it who has it open.
+  if (function.problem) return fail(*function.problem);
   VgpuDevice device;
   device.id.text = function.address.text();
   device.parent = function.address;
@@ -98,10 +101,13 @@ Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, const P
   device.short_name = *id;
   device.iommu_group = function.iommu_group;
   device.driver = function.driver;
+  if (facts == VgpuFacts::identity) return device;
   // Of a time-sliced type some drivers fail the read.
   device.gpu_instance =
       whole_number(trimmed(host.read_attribute(attribute(function.address, "gpu_instance_id")).value_or("")));
-  device.nodes = read_vfio_nodes(host, sysfs_path(function.address), function.iommu_group);
+  auto nodes = read_vfio_nodes(host, sysfs_path(function.address), function.iommu_group);
+  if (!nodes) return fail(std::move(nodes).error());
+  device.nodes = std::move(*nodes);
   if (const auto params = host.read_attribute(params_path(function.address))) {
     device.params = std::string(trimmed(*params));
   }
@@ -113,7 +119,7 @@ Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, const P
 VendorFunction read_vendor_function(const HostFs& host, const PciFunction& function) {
   VendorFunction out;
   out.parent.address = function.address;
-  auto device = read_vendor_device(host, function);
+  auto device = read_vendor_device(host, VgpuFacts::all, function);
   if (!device) {
     out.parent.problem = std::move(device).error();
     return out;

@@ -41,7 +41,8 @@ bool has_vendor_vfio(const HostFs& host, const PciAddress& function);
 VendorFunction read_vendor_function(const HostFs& host, const PciFunction& function);
 
 /// The vGPU on a function, named by its id; none: it carries none. Errors: as the host's.
-Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, const PciFunction& function);
+Result<std::optional<VgpuDevice>> read_vendor_device(const HostFs& host, VgpuFacts facts,
+                                                     const PciFunction& function);
 
 /// Which types can be created on a function at this moment.
 Result<std::vector<CreatableType>> read_creatable_types(const HostFs& host, const PciAddress& function);

@@ -24,22 +24,31 @@ Result<DeviceNumber> read_device_number(const HostFs& host, const std::filesyste
   return DeviceNumber{.major = *major, .minor = *minor};
 }
 
+Result<> add_node(const HostFs& host, const std::filesystem::path& directory, std::string name,
+                  std::vector<DeviceNode>& into) {
+  auto number = read_device_number(host, directory / "dev");
+  if (!number && is_gone(number.error())) return {};
+  if (!number) return fail(std::move(number).error());
+  into.push_back({.name = std::move(name), .number = *number});
+  return {};
+}
+
 }  // namespace
 
-std::vector<DeviceNode> read_vfio_nodes(const HostFs& host, const std::filesystem::path& device,
-                                        std::optional<std::uint32_t> group) {
+Result<std::vector<DeviceNode>> read_vfio_nodes(const HostFs& host, const std::filesystem::path& device,
+                                                std::optional<std::uint32_t> group) {
   std::vector<DeviceNode> nodes;
   if (group) {
     for (const std::string& name : group_node_names(*group)) {
-      if (auto number = read_device_number(host, std::filesystem::path("sys/class/vfio") / name / "dev")) {
-        nodes.push_back({.name = "/dev/vfio/" + name, .number = *number});
-      }
+      auto added = add_node(host, std::filesystem::path("sys/class/vfio") / name, "/dev/vfio/" + name, nodes);
+      if (!added) return fail(std::move(added).error());
     }
   }
-  for (const std::string& name : host.list(device / "vfio-dev").value_or(std::vector<std::string>{})) {
-    if (auto number = read_device_number(host, device / "vfio-dev" / name / "dev")) {
-      nodes.push_back({.name = "/dev/vfio/devices/" + name, .number = *number});
-    }
+  const auto own = host.list(device / "vfio-dev");
+  if (!own && !is_gone(own.error())) return fail(Error(own.error()));
+  for (const std::string& name : own.value_or(std::vector<std::string>{})) {
+    auto added = add_node(host, device / "vfio-dev" / name, "/dev/vfio/devices/" + name, nodes);
+    if (!added) return fail(std::move(added).error());
   }
   return nodes;
 }

@@ -83,13 +83,25 @@ struct VgpuDevice {
   std::optional<std::uint32_t> placement = {};
 };
 
+/// How much of a vGPU is read.
+enum class VgpuFacts {
+  all,
+  /// What it is, where, and whether a driver has taken it: enough to see whether a write held.
+  identity,
+};
+
 /// One GPU with all that concerns vGPUs.
 struct VgpuGpu {
   /// What `devices: [n]` of a profile counts: display functions of the accelerators' vendors, without
   /// virtual functions, in order of their addresses, from 0, whatever driver they are on.
   unsigned index = 0;
   PciFunction function;
+  std::vector<PciAddress> functions;       ///< its virtual functions, whatever driver they are on; in order
+  std::vector<PciAddress> functions_away;  ///< those on vfio drivers, given away themselves
   VgpuFramework framework = VgpuFramework::none;
+  /// Whether the loaded driver is seen to be one that makes vGPUs: it offers types, or has what no ordinary
+  /// one has. That a board could have virtual functions says nothing of it.
+  bool host_driver = false;
   /// Why no vGPU can be created here now, as a clause ("bound to vfio-pci: given away whole"). Empty: it
   /// can, as far as types are available.
   std::string obstacle;
@@ -106,7 +118,7 @@ struct VgpuGpu {
     return framework == VgpuFramework::mdev_on_vf || framework == VgpuFramework::vendor_vfio;
   }
   /// Whether virtual functions could be switched on here: it has none, carries and offers nothing, and its
-  /// driver is not one of vfio's. (A board that has the files may make none all the same, as a T4 does.)
+  /// driver makes vGPUs. (A board that has the files may make none all the same, as a T4 does.)
   bool may_get_virtual_functions() const;
   /// "GPU 1 (0000:65:00.0)"
   std::string label() const;

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "common/counted.h"
+#include "mdev/held_gpus.h"
 #include "mdev/mdev_bus.h"
 #include "mdev/vendor_vfio.h"
+#include "mdev/vgpu_removal.h"
 
 namespace ferry {
 namespace {
@@ -55,10 +58,28 @@ void name_by_siblings(VgpuGpu& gpu) {
   }
 }
 
-void add_vendor_functions(const HostFs& host, const std::vector<const PciFunction*>& functions,
-                          VgpuGpu& gpu) {
+void remember_the_rest(const std::vector<VgpuDevice>& before, std::vector<VgpuDevice>& now) {
+  for (VgpuDevice& device : now) {
+    const auto same = [&](const VgpuDevice& other) {
+      return other.id == device.id && other.parent == device.parent && other.type_id == device.type_id;
+    };
+    const auto known = std::ranges::find_if(before, same);
+    if (known == before.end()) continue;
+    const auto group = device.iommu_group;
+    device = *known;
+    device.iommu_group = group;
+  }
+}
+
+void add_vendor_functions(const HostFs& host, const HeldGpus& held,
+                          const std::vector<const PciFunction*>& functions, VgpuGpu& gpu) {
   for (const PciFunction* function : functions) {
     if (!has_vendor_vfio(host, function->address)) continue;  // on another driver, or on none
+    if (held.holds(host, function->address)) {
+      gpu.parents.push_back(
+          {.address = function->address, .types = {}, .problem = held_by_an_act(function->address)});
+      continue;
+    }
     VendorFunction read = read_vendor_function(host, *function);
     gpu.parents.push_back(std::move(read.parent));
     if (auto& device = read.device) gpu.devices.push_back(std::move(*device));
@@ -87,37 +108,54 @@ std::string obstacle(const VgpuGpu& gpu) {
   }
   if (on_vfio_driver(function)) return fmt::format("bound to {}: given away whole", *function.driver);
   if (!function.driver) return "no driver is bound to it";
-  if (function.sriov_totalvfs > 0 && function.sriov_numvfs == 0) {
-    return fmt::format("its driver {} offers no vGPU types; none of its {} virtual functions is enabled",
-                       *function.driver, function.sriov_totalvfs);
-  }
   if (function.sriov_numvfs > 0) {
     return fmt::format("its driver {} offers no vGPU types on its {}", *function.driver,
                        counted(function.sriov_numvfs, "virtual function"));
   }
+  if (!gpu.host_driver) {
+    return fmt::format("its driver {} offers no vGPU types and is no vGPU host driver", *function.driver);
+  }
+  if (function.sriov_totalvfs > 0) {
+    return fmt::format("its driver {} offers no vGPU types; none of its {} virtual functions is enabled",
+                       *function.driver, function.sriov_totalvfs);
+  }
   return fmt::format("its driver {} offers no vGPU types", *function.driver);
 }
 
-VgpuGpu read_gpu(const HostFs& host, const MdevBus& bus, const PciFunction& function, unsigned index,
-                 const std::vector<const PciFunction*>& functions) {
+VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, const PciFunction& function,
+                 unsigned index, const std::vector<const PciFunction*>& functions) {
   VgpuGpu gpu;
   gpu.index = index;
   gpu.function = function;
+  gpu.functions.reserve(functions.size());
+  for (const PciFunction* virtual_one : functions) {
+    gpu.functions.push_back(virtual_one->address);
+    // A driver with attributes of its own makes vGPUs there, whatever it is called.
+    if (on_vfio_driver(*virtual_one) && !has_vendor_vfio(host, virtual_one->address))
+      gpu.functions_away.push_back(virtual_one->address);
+  }
   gpu.framework = framework_of(host, bus, function.address, functions);
   if (gpu.framework == VgpuFramework::vendor_vfio) {
-    add_vendor_functions(host, functions, gpu);
+    add_vendor_functions(host, held, functions, gpu);
   } else {
     if (gpu.framework != VgpuFramework::mdev_on_vf) add_mdev_parent(bus, function.address, gpu);
     for (const PciFunction* virtual_one : functions) add_mdev_parent(bus, virtual_one->address, gpu);
   }
+  gpu.host_driver = gpu.framework != VgpuFramework::none || host.exists(host_driver_sign(gpu.address()));
   gpu.obstacle = obstacle(gpu);
   return gpu;
 }
 
 }  // namespace
 
+std::filesystem::path host_driver_sign(const PciAddress& gpu) {
+  return std::filesystem::path("proc/driver/nvidia/gpus") / gpu.text() / "unbindLock";
+}
+
 Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
                                  const AcceleratorRules& rules) {
+  const auto held = HeldGpus::read(host);
+  if (!held) return fail(Error(held.error()));
   auto bus = read_mdev_bus(host);
   if (!bus) return fail(std::move(bus).error());
 
@@ -132,7 +170,8 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
     const auto functions = found == virtuals.end() ? std::vector<const PciFunction*>{} : found->second;
     gpu_of.emplace(address, out.gpus.size());
     for (const PciFunction* virtual_one : functions) gpu_of.emplace(virtual_one->address, out.gpus.size());
-    out.gpus.push_back(read_gpu(host, *bus, function, static_cast<unsigned>(out.gpus.size()), functions));
+    out.gpus.push_back(
+        read_gpu(host, *held, *bus, function, static_cast<unsigned>(out.gpus.size()), functions));
   }
 
   std::set<PciAddress> strangers;
@@ -160,30 +199,33 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const Inventory& inventory, c
     functions.push_back(&other);
     addresses.insert(address);
   }
+  const auto held = HeldGpus::read(host);
+  if (!held) return fail(Error(held.error()));
   auto bus = read_mdev_bus(host, addresses);
   if (!bus) return fail(std::move(bus).error());
-  VgpuGpu gpu = read_gpu(host, *bus, *function, before.index, functions);
+  VgpuGpu gpu = read_gpu(host, *held, *bus, *function, before.index, functions);
   for (VgpuDevice& device : bus->devices) gpu.devices.push_back(std::move(device));
   return gpu;
 }
 
-void scan_devices_again(const HostFs& host, const Inventory& inventory, VgpuGpu& gpu) {
-  gpu.devices.clear();
-  if (gpu.framework != VgpuFramework::vendor_vfio) {
-    for (VgpuParent& parent : gpu.parents) read_mdev_devices(host, parent, gpu.devices);
-    return;
-  }
+void scan_devices_again(const HostFs& host, const Inventory& inventory, VgpuFacts facts, VgpuGpu& gpu) {
+  const std::vector<VgpuDevice> before = std::exchange(gpu.devices, {});
   for (VgpuParent& parent : gpu.parents) {
+    if (gpu.framework != VgpuFramework::vendor_vfio) {
+      read_mdev_devices(host, facts, parent, gpu.devices);
+      continue;
+    }
     const PciFunction* function = inventory.find(parent.address);
-    if (function == nullptr) continue;
-    auto device = read_vendor_device(host, *function);
+    if (function == nullptr || (parent.problem && parent.problem->code == Errc::stuck)) continue;
+    auto device = read_vendor_device(host, facts, *function);
     if (!device) {
       parent.problem = std::move(device).error();
     } else if (*device) {
       gpu.devices.push_back(std::move(**device));
     }
   }
-  name_by_siblings(gpu);
+  if (gpu.framework == VgpuFramework::vendor_vfio) name_by_siblings(gpu);
+  if (facts == VgpuFacts::identity) remember_the_rest(before, gpu.devices);
 }
 
 std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory) {
@@ -200,20 +242,34 @@ std::map<PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inventory)
   return out;
 }
 
-std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory) {
+std::string removal_command(const VgpuGpu& gpu, const MadeByFerry& ours) {
+  const bool foreign =
+      std::ranges::any_of(gpu.devices, [&](const VgpuDevice& device) { return !ours || !ours(device); });
+  return fmt::format("ferry vgpu delete --device {}{}", gpu.address().text(), foreign ? " --foreign" : "");
+}
+
+std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory, const MadeByFerry& ours) {
   std::map<PciAddress, std::string> out;
   for (const VgpuGpu& gpu : inventory.gpus) {
     std::map<PciAddress, std::size_t> carried;
     for (const VgpuDevice& device : gpu.devices) ++carried[device.parent];
     if (!gpu.devices.empty()) carried[gpu.address()] = gpu.devices.size();  // with those on its VFs
     for (const auto& [carrier, count] : carried) {
-      out[carrier] =
-          fmt::format("carries {}; `ferry vgpu delete --device {}{}` takes {} away", counted(count, "vGPU"),
-                      gpu.address().text(), gpu.framework == VgpuFramework::vendor_vfio ? " --foreign" : "",
-                      count == 1 ? "it" : "them");
+      out[carrier] = fmt::format("carries {}; `{}` takes {} away", counted(count, "vGPU"),
+                                 removal_command(gpu, ours), count == 1 ? "it" : "them");
+    }
+    for (const VgpuParent& parent : gpu.parents) {
+      if (!parent.problem) continue;
+      const std::string why = "may carry vGPUs that cannot be read: " + parent.problem->message;
+      out.try_emplace(parent.address, why);
+      out.try_emplace(gpu.address(), why);
     }
   }
   return out;
+}
+
+std::map<PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& inventory) {
+  return carriers_of_vgpus(inventory, {});
 }
 
 UseQuestion use_question(const VgpuDevice& device) {

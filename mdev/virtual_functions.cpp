@@ -21,6 +21,28 @@ constexpr const char* kOpenHint =
     "whatever has the GPU open (nvidia-persistenced, DCGM, nvidia-smi, a CUDA program) keeps its driver from "
     "it: stop that; the kernel's log says more";
 
+constexpr const char* kBindHint =
+    "its address, written to `bind` of the driver in /sys/bus/pci/drivers, binds it; the kernel's log says "
+    "more";
+
+// The tool takes the GPU from its driver and gives it back, and may fail between the two. What its driver
+// does not take again is nobody's.
+Result<> bind_as_before(const VfSwitch& on, const PciAddress& gpu, const std::string& driver) {
+  const auto link = sysfs_path(gpu) / "driver";
+  auto now = on.host.link_name(link);
+  if (!now && is_gone(now.error())) {
+    auto bound = on.writer.write(std::filesystem::path("sys/bus/pci/drivers") / driver / "bind", gpu.text(),
+                                 on.deadline);
+    if (!bound && bound.error().code == Errc::stuck) return bound;
+    now = on.host.link_name(link);
+    if (!now && !bound) return fail(Error(bound.error()).during("it was left without its driver"));
+  }
+  if (now && *now == driver) return {};
+  return fail(Errc::failed,
+              fmt::format("it was left {} instead of on {}", now ? "on " + *now : "without a driver", driver),
+              kBindHint);
+}
+
 Result<> try_once(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count) {
   if (const auto tool = sriov_tool(on.host, gpu, count > 0)) return on.writer.run(*tool, on.deadline);
   return on.writer.write(sysfs_path(gpu) / "sriov_numvfs", std::to_string(count), on.deadline);
@@ -30,9 +52,13 @@ Result<> try_once(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count
 // coming, or any from going, may have been somebody who had the GPU open for a moment.
 Result<std::uint32_t> switch_to(const VfSwitch& on, const PciAddress& gpu, std::uint32_t count) {
   const bool with_tool = sriov_tool(on.host, gpu, count > 0).has_value();
+  const auto driver = on.host.link_name(sysfs_path(gpu) / "driver");
   for (int attempt = 1;; ++attempt) {
     auto done = try_once(on, gpu, count);
     if (!done && done.error().code == Errc::stuck) return fail(std::move(done).error());
+    if (with_tool && driver) {
+      if (auto bound = bind_as_before(on, gpu, *driver); !bound) return fail(std::move(bound).error());
+    }
     auto now = count_vfs(on.host, gpu);
     if (!now || *now == count) return now;
     const bool in_part = count > 0 && *now > 0;
@@ -69,7 +95,7 @@ Result<std::uint32_t> count_vfs(const HostFs& host, const PciAddress& gpu) {
 Result<> enable_vfs(const VfSwitch& on, const PciAddress& gpu, std::uint32_t total) {
   const auto now = switch_to(on, gpu, total);
   if (!now) return fail(Error(now.error()));
-  if (*now == total) return {};
+  if (*now >= total) return {};  // the tool knows no other number than all
   if (*now == 0)
     return fail(Errc::failed, fmt::format("none of its {} came", counted(total, "virtual function")),
                 kOpenHint);

@@ -33,9 +33,11 @@ std::optional<HostCommand> sriov_tool(const HostFs& host, const PciAddress& gpu,
 /// How many virtual functions a GPU has now.
 Result<std::uint32_t> count_vfs(const HostFs& host, const PciAddress& gpu);
 
-/// Gives a GPU that has none all of its `total` virtual functions. The tool is tried again, up to five times
-/// a second apart, while none has come: whoever opens the GPU for a moment keeps it from the lock. Errors:
-/// the tool's or the write's, where nothing came; Errc::failed: not all came; Errc::stuck.
+/// Gives a GPU that has none `total` virtual functions or, by the tool, all that it can have. The tool is
+/// tried again, up to five times a second apart, while none has come: whoever opens the GPU for a moment
+/// keeps it from the lock. A GPU that it leaves without a driver is bound to the one that it had. Errors: the
+/// tool's or the write's, where nothing came, or the bind's; Errc::failed: not all came, or the GPU is on
+/// another driver; Errc::stuck.
 Result<> enable_vfs(const VfSwitch& on, const PciAddress& gpu, std::uint32_t total);
 
 /// Takes them away. Nothing may be on them. The tool is tried again, as above, while any is left; errors as

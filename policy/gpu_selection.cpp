@@ -5,6 +5,8 @@
 #include <fnmatch.h>
 #include <strings.h>
 
+#include "policy/model_glob.h"
+
 namespace ferry {
 namespace {
 
@@ -14,6 +16,19 @@ bool fits(const std::string& pattern, const std::string& text) {
          ::fnmatch(pattern.c_str(), text.c_str(), FNM_CASEFOLD) == 0;
 }
 
+/// Behind the bracket expression that begins at `open`; npos: it does not end.
+std::size_t behind_brackets(std::string_view pattern, std::size_t open) {
+  std::size_t at = open + 1;
+  if (at < pattern.size() && (pattern[at] == '!' || pattern[at] == '^')) ++at;
+  if (at < pattern.size() && pattern[at] == ']') ++at;  // the first one is a member
+  while (at < pattern.size() && pattern[at] != ']') {
+    // [[:digit:]]: the inner bracket ends the class alone.
+    const auto end = pattern.substr(at).starts_with("[:") ? pattern.find(":]", at) : std::string_view::npos;
+    at = end == std::string_view::npos ? at + 1 : end + 2;
+  }
+  return at < pattern.size() ? at + 1 : std::string_view::npos;
+}
+
 template <typename Values, typename Test>
 bool any_or_none(const Values& values, const Test& test) {
   return values.empty() || std::ranges::any_of(values, test);
@@ -21,8 +36,31 @@ bool any_or_none(const Values& values, const Test& test) {
 
 }  // namespace
 
+std::string short_model(const std::string& name) {
+  const auto open = name.find('[');
+  const auto close = name.find(']', open == std::string::npos ? 0 : open);
+  if (open == std::string::npos || close == std::string::npos) return name;
+  return name.substr(open + 1, close - open - 1);
+}
+
 bool fits_model(const std::string& pattern, const std::string& name, const PciFunction& gpu) {
-  return (!name.empty() && fits(pattern, name)) || fits(pattern, gpu.ids());
+  return (!name.empty() && (fits(pattern, name) || fits(pattern, short_model(name)))) ||
+         fits(pattern, gpu.ids());
+}
+
+std::string glob_fault(std::string_view pattern) {
+  for (std::size_t at = 0; at < pattern.size();) {
+    if (pattern[at] == '\\') {
+      if (at + 1 == pattern.size()) return "ends with a backslash";
+      at += 2;
+    } else if (pattern[at] == '[') {
+      at = behind_brackets(pattern, at);
+      if (at == std::string_view::npos) return "has a [ without its ]";
+    } else {
+      ++at;
+    }
+  }
+  return {};
 }
 
 bool GpuSelection::matches(const VgpuGpu& gpu, const ModelNames& models_of) const {

@@ -42,7 +42,8 @@ WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, c
     if (item == nullptr) continue;
     out.modes.emplace(gpu.address(), item->mode);
     ProfileItem carried;
-    carried.indices = {gpu.index};
+    carried.only = gpu.address();  // another GPU may have its number by the time it is applied
+    carried.whole = item->mode == Mode::passthrough;
     carried.place = item->gpus.place;
     if (item->mode == Mode::vgpu) {
       carried.vgpus = item->gpus.vgpus;

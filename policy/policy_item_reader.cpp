@@ -12,6 +12,7 @@
 
 #include "common/suggest.h"
 #include "policy/accelerators.h"
+#include "policy/model_glob.h"
 
 namespace ferry {
 namespace {
@@ -46,6 +47,10 @@ Result<> read_model(const ItemReader& reader, const ConfigNode& node, const std:
   if (node.kind != Kind::scalar || node.text.empty()) {
     return reader.refuse(node, key, fmt::format("expected a model, found {}", node.described()),
                          "a glob on what `ferry status` shows, as in \"*L40S*\", or on the IDs, 10de:26b9");
+  }
+  if (const std::string fault = glob_fault(node.text); !fault.empty()) {
+    return reader.refuse(node, key, fmt::format("'{}' {}: it would match nothing", node.text, fault),
+                         "a glob has * for anything, ? for one character and [...] for one of several");
   }
   into.models.push_back(node.text);
   return {};

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/fence.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "common/stuck_writes.h"
 #include "vfio/group_nodes.h"
+#include "vfio/lock_record.h"
 
 namespace ferry {
 namespace {
@@ -29,8 +34,16 @@ Fence::~Fence() {
 
 void Fence::open() {
   groups_.clear();
-  // A lock that cannot be released ends with the driver's hold on the device; nobody could do more about it.
-  for (const PciAddress& device : std::exchange(locked_, {})) (void)lock_->release(device);
+  for (const PciAddress& device : std::exchange(locked_, {})) {
+    if (!give_back(device)) break;
+  }
+}
+
+// What cannot be given back stays recorded: the next run tries again.
+bool Fence::give_back(const PciAddress& device) const {
+  const auto released = lock_->release(device);
+  if (released) (void)forget_lock(*host_, device);
+  return released || released.error().code != Errc::stuck;
 }
 
 Result<> Fence::close(const Inventory& inventory, const Move& move) {
@@ -73,11 +86,55 @@ Result<> Fence::hold_group(std::uint32_t group) {
 }
 
 Result<> Fence::hold_driver(const PciAddress& device) {
-  if (lock_ == nullptr) return {};
+  if (lock_ == nullptr || !lock_->has(device)) return {};
+  if (auto recorded = record_lock(*host_, device); !recorded) return recorded;
   auto taken = lock_->take(device);
-  if (!taken) return fail(std::move(taken).error());
-  if (*taken) locked_.push_back(device);
-  return {};
+  if (taken) {
+    locked_.push_back(device);
+  } else if (taken.error().code == Errc::refused) {
+    (void)forget_lock(*host_, device);
+  } else if (taken.error().code == Errc::stuck || !give_back(device)) {
+    abandon_locks();
+  }
+  return taken;
+}
+
+namespace {
+
+/// A device and what else is in its group.
+std::vector<std::string> members_of_its_group(const HostFs& host, const PciAddress& device) {
+  auto names =
+      host.list(std::filesystem::path("sys/bus/pci/devices") / device.text() / "iommu_group/devices");
+  return names ? std::move(*names) : std::vector<std::string>{device.text()};
+}
+
+}  // namespace
+
+std::vector<std::string> release_left_locks(HostFs& host, DriverLock& lock) {
+  const auto left = recorded_locks(host);
+  if (!left) return {left.error().message};
+  std::vector<std::string> notes;
+  for (const PciAddress& device : *left) {
+    const auto stuck = stuck_writes(host);  // one of those before may be among them by now
+    if (!stuck) return {stuck.error().message};
+    // Nothing is written to a group in which a write hangs.
+    const auto hangs = [&](const std::string& member) {
+      return std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, member); });
+    };
+    if (std::ranges::any_of(members_of_its_group(host, device), hangs)) continue;
+    const bool held = lock.has(device);
+    auto done = lock.release(device);
+    if (done) done = forget_lock(host, device);
+    if (!done) {
+      notes.push_back(
+          fmt::format("the lock of {} against unbinding was left by an earlier run and stays taken: {}",
+                      device.text(), done.error().message));
+    } else if (held) {
+      notes.push_back(fmt::format(
+          "the lock of {} against unbinding was left by an earlier run and is given back", device.text()));
+    }
+  }
+  return notes;
 }
 
 }  // namespace ferry

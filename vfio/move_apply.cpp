@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "common/side_by_side.h"
-#include "common/stuck_writes.h"
 #include "vfio/letting_go.h"
 #include "vfio/move_look.h"
 #include "vfio/moving_units.h"
@@ -104,10 +103,7 @@ class Apply {
         if (!is_load(step)) break;
         auto known = loaded.find(step.value);
         if (known == loaded.end()) {
-          auto done =
-              is_stuck(step.value)
-                  ? Result<>(fail(Errc::stuck, "an earlier load has not returned", "see /run/ferry/stuck"))
-                  : perform(context_, step);
+          auto done = perform(context_, step);
           known = loaded.emplace(step.value, done ? std::nullopt : std::optional(done.error())).first;
         }
         if (known->second) {
@@ -187,8 +183,8 @@ class Apply {
     std::vector<MoveResult> done(units_.moves.size());
     side_by_side(units_.moves.size(), [&](std::size_t i) {
       Move& move = units_.moves[i];
-      auto moved = carry_out(context_, seen_.inventory, move, direction_);
-      open_fences_of(move, !moved && moved.error().code == Errc::stuck);
+      auto [moved, hangs] = carry_out(context_, seen_.inventory, move, direction_);
+      open_fences_of(move, hangs);
       if (moved) {
         done[i] = result_of(MoveResult::Status::done, std::move(move));
       } else {
@@ -206,10 +202,6 @@ class Apply {
     if (!stay) return fail(std::move(stay).error().during("look again for vGPUs"));
     for (auto& [address, why] : *stay) request.untouchable.insert_or_assign(address, std::move(why));
     return {};
-  }
-  bool is_stuck(const std::string& module) const {
-    const auto stuck = stuck_writes(*context_.host);
-    return stuck && std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, module); });
   }
 
   // Each fence is one unit's, so units that end side by side do not meet here.
@@ -237,6 +229,11 @@ class Apply {
   std::map<PciAddress, Fence> fences_;  // by a unit's first device
   MoveLook seen_;
 };
+
+std::vector<std::string> give_back_left_locks(const MoveContext& context) {
+  if (context.driver_lock == nullptr) return {};
+  return release_left_locks(*context.host, *context.driver_lock);
+}
 
 Result<MoveOutcome> move_all(const MoveContext& context, const MoveRequest& request, Direction direction,
                              StoppedServices& services) {
@@ -283,8 +280,10 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
 Result<MoveOutcome> start_what_was_stopped(const MoveContext& context) {
   StoppedServices services(context);
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  auto notes = give_back_left_locks(context);
   auto restart = services.start_all();
-  return MoveOutcome{.results = {}, .notes = std::move(restart.notes), .errors = std::move(restart.errors)};
+  std::ranges::move(restart.notes, std::back_inserter(notes));
+  return MoveOutcome{.results = {}, .notes = std::move(notes), .errors = std::move(restart.errors)};
 }
 
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction) {
@@ -292,9 +291,11 @@ Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& r
   const MoveContext guarded = shared.around(context);
   StoppedServices services(guarded);
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  auto locks = give_back_left_locks(guarded);
   auto outcome = move_all(guarded, request, direction, services);
   auto restart = services.start_all();
   if (outcome) {
+    std::ranges::move(locks, std::back_inserter(outcome->notes));
     std::ranges::move(restart.notes, std::back_inserter(outcome->notes));
     outcome->errors = std::move(restart.errors);
   } else {

@@ -80,7 +80,8 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
 /// let go takes hold again in any case, also after a run that was killed. Errors as for preview_moves().
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction);
 
-/// Only what a killed run has left stopped: it is started, where nothing is to move. `results` is empty.
+/// Only what a killed run has left, where nothing is to move: what was stopped is started, drivers' locks are
+/// given back. `results` is empty.
 /// Errors as read_service_record().
 Result<MoveOutcome> start_what_was_stopped(const MoveContext& context);
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "common/counted.h"
 #include "common/stuck_writes.h"
 #include "vfio/driver_modules.h"
 #include "vfio/driver_override.h"
@@ -17,6 +18,20 @@ Error gone(const PciAddress& device) {
           .message = "there is no PCI function " + device.text() + " any more",
           .hint = {}};
 }
+
+namespace {
+
+// sys/devices/.../0000:01:00.0/UUID/mdev_type. ABI: Documentation/driver-api/vfio-mediated-device.rst
+std::size_t mediated_devices(const HostFs& host, const PciAddress& parent) {
+  constexpr std::size_t kUuid = 36;  // in letters
+  const auto entries = host.entries(sysfs_path(parent)).value_or(std::vector<DirectoryEntry>{});
+  return static_cast<std::size_t>(std::ranges::count_if(entries, [&](const DirectoryEntry& entry) {
+    return entry.is_directory && entry.name.size() == kUuid &&
+           host.link_name(sysfs_path(parent) / entry.name / "mdev_type").has_value();
+  }));
+}
+
+}  // namespace
 
 Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators) {
   MoveLook out;
@@ -37,6 +52,10 @@ Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>&
   auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
   if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
   out.use = std::move(*use);
+  for (const PciAddress& address : members) {
+    if (const std::size_t count = mediated_devices(*context.host, address); count > 0)
+      out.mediated.emplace(address, count);
+  }
 
   auto stuck = stuck_writes(*context.host);
   if (!stuck) return fail(std::move(stuck).error());
@@ -57,6 +76,10 @@ MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveReques
   // A module needs no service manager to go.
   if (context.releaser == nullptr)
     std::erase_if(possible.release, [](const std::string& name) { return name != kConsoleModule; });
+  for (const auto& [address, count] : seen.mediated) {
+    if (!request.sheds_functions.contains(address))
+      possible.untouchable.emplace(address, "carries " + counted(count, "mediated device"));
+  }
   possible.persistence_by_gpu = context.persistence != nullptr;
   return plan_bind(seen.inventory, context.rules, possible, seen.use, seen.drivers, seen.record, seen.stuck);
 }

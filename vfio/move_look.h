@@ -2,6 +2,8 @@
 // Inside this room: what a move is planned from, looked at together, and the plan made of it.
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +22,9 @@ struct MoveLook {
   MoveRecord record;
   UseReport use;
   std::set<std::string> stuck;  ///< addresses that a write in the kernel still holds
+  /// Members that are cut into mediated devices: each of those is held through a group of its own, which
+  /// nobody asked about.
+  std::map<PciAddress, std::size_t> mediated;
 
   /// What could not be asked, void records; on the way to vfio, drivers that may be overlooked.
   std::vector<std::string> notes(Direction direction) const;

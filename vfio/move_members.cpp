@@ -4,7 +4,6 @@
 #include <algorithm>
 
 namespace ferry {
-namespace {
 
 // A virtual function moves alone, though it may look like one more function of its card.
 bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
@@ -14,6 +13,8 @@ bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
          std::find(accelerator.consumers.begin(), accelerator.consumers.end(), function.address) !=
              accelerator.consumers.end();
 }
+
+namespace {
 
 // The accelerator's group, its companions, and their groups.
 Unit unit_around(const Inventory& inventory, const PciFunction& accelerator) {

@@ -11,6 +11,9 @@
 
 namespace ferry {
 
+/// Whether `function` is one more function of the accelerator's card: of its slot, or linked as its consumer.
+bool is_companion(const PciFunction& accelerator, const PciFunction& function);
+
 /// Functions that move together or not at all.
 struct Unit {
   std::vector<PciAddress> accelerators;  ///< those asked for, in order of address

@@ -78,12 +78,9 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
     objections.add(fmt::format("{} cannot be read: {}", name, function.problem->message),
                    function.problem->hint);
   }
-  if (stuck.contains(name)) {
-    objections.add(fmt::format("an earlier write to {} has not returned from the kernel", name),
-                   "see /run/ferry/stuck; if it never returns, only a reboot helps");
-  }
-  if (!use.blind.empty()) {
-    objections.add(fmt::format("nobody can say whether {} is free: {}", name, use.blind),
+  object_to_stuck(function, stuck, objections);
+  if (const auto why = use.blind_to(name); !why.empty()) {
+    objections.add(fmt::format("nobody can say whether {} is free: {}", name, why),
                    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names");
   }
   for (const Holder& holder : use.of(name)) {
@@ -94,9 +91,17 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
         released->also[may->name].insert(holder.also.begin(), holder.also.end());
       continue;
     }
-    objections.add(fmt::format("{} is in use: {}", name, holder.text()),
-                   remedy_of(holder, released != nullptr));
+    objections.add_user(fmt::format("{} is in use: {}", name, holder.text()),
+                        remedy_of(holder, released != nullptr));
   }
+}
+
+void object_to_stuck(const PciFunction& function, const std::set<std::string>& stuck,
+                     Objections& objections) {
+  if (!stuck.contains(function.address.text())) return;
+  objections.add(
+      fmt::format("an earlier write to {} has not returned from the kernel", function.address.text()),
+      "see /run/ferry/stuck; if it never returns, only a reboot helps");
 }
 
 void object_to_bystander(const PciFunction& function, Objections& objections) {

@@ -19,7 +19,14 @@ class Objections {
     refusal_.reasons.push_back(std::move(reason));
     if (refusal_.hint.empty()) refusal_.hint = hint;
   }
+  /// One that ends by itself when whoever uses a function lets go.
+  void add_user(std::string reason, const std::string& hint) {
+    ++users_;
+    add(std::move(reason), hint);
+  }
   bool any() const { return !refusal_.reasons.empty(); }
+  /// Any that does not.
+  bool lasting() const { return refusal_.reasons.size() > users_; }
   Refusal refusal(const Unit& unit, std::vector<std::uint32_t> groups) && {
     refusal_.devices = unit.accelerators;
     refusal_.groups = std::move(groups);
@@ -28,6 +35,7 @@ class Objections {
 
  private:
   Refusal refusal_;
+  std::size_t users_ = 0;
 };
 
 /// Who has to let go of a unit for a while: what stands in the way, but no objection.
@@ -48,6 +56,10 @@ void object_to_member(const Inventory& inventory, const Unit& unit, const Accele
 /// objection.
 void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
                       const std::set<std::string>& stuck, Objections& objections, Released* released);
+
+/// Against moving `function`, or anything beside it, while a write to it hangs (`stuck`): the kernel takes a
+/// function's driver away before that has let go, so that one whose unbind hangs looks like one without.
+void object_to_stuck(const PciFunction& function, const std::set<std::string>& stuck, Objections& objections);
 
 /// Against moving anything beside `function` when that cannot be read: it may well have a driver, and be
 /// used.

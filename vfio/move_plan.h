@@ -98,7 +98,9 @@ struct MoveRequest {
   std::set<PciAddress> by_name = {};
   std::set<PciAddress> with;  ///< foreign members that may be moved too
   std::map<PciAddress, std::string>
-      untouchable;             ///< accelerators that must stay, and why ("carries 2 vGPUs")
+      untouchable;  ///< accelerators that must stay, and why ("carries 2 vGPUs")
+  /// Those that will have no virtual functions by then: that they have some now is no objection.
+  std::set<PciAddress> sheds_functions = {};
   bool recorded_only = false;  ///< going back: only what Ferry has a record of moving
   bool force = false;          ///< move it though a screen depends on it (Holder::only_a_screen)
   /// Services and modules that let go for the move to vfio when nothing else holds the device
@@ -136,6 +138,8 @@ struct Undo {
   std::vector<std::string> notes;  ///< what is left where somebody else has put it
 };
 /// The way back after a failure: every function of `only` that the record knows, whatever state it is in.
+/// What was on vfio before Ferry, and is, stays there: that its way back was once begun is no reason to take
+/// it.
 Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only);
 
 /// The kernel's own rule for whether VFIO may own a group, from drivers alone: the members that block it.

@@ -54,7 +54,8 @@ Result<OneRecord> parse(const std::string& text, const std::filesystem::path& pa
                                .driver = text_or_null(value, "driver"),
                                .driver_override = text_or_null(value, "override"),
                                .role = value.value("role", ""),
-                               .module = text_or_null(value, "module")};
+                               .module = text_or_null(value, "module"),
+                               .kernels_choice = value.value("kernels_choice", false)};
     }
     return out;
   } catch (const json::exception& error) {
@@ -73,7 +74,8 @@ Result<> write(HostFs& host, std::uint32_t group, const std::map<PciAddress, Pri
                                {"override", optional_text(prior.driver_override)},
                                {"group", group},
                                {"role", prior.role},
-                               {"module", optional_text(prior.module)}};
+                               {"module", optional_text(prior.module)},
+                               {"kernels_choice", prior.kernels_choice}};
   }
   const json record = {
       {"version", kVersionOfFormat}, {"ferry", kVersion}, {"boot_id", *boot}, {"devices", devices}};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each function had before Ferry moved it, in run/ferry/moves/<group>.json: written before the first
-// write to a group, removed when its members are back. Void after a reboot (the kernel binds afresh), told by
-// the boot id.
+// write to a group, removed when its members are back. One that somebody else has put on vfio is recorded
+// before its way back: killed halfway, it has no driver and nothing else to be known by. Void after a reboot
+// (the kernel binds afresh), told by the boot id.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,9 @@ struct PriorState {
   std::optional<std::string> driver_override;  ///< absent: unset
   std::string role;                            ///< "accelerator", "companion": information
   std::optional<std::string> module = {};      ///< that brought the driver; absent: built in, or not known
+  /// It was on vfio before Ferry: `driver` is absent and the override the one found there. Whatever driver
+  /// the kernel gives it is its own.
+  bool kernels_choice = false;
   bool operator==(const PriorState&) const = default;
 };
 

@@ -20,17 +20,17 @@ struct Candidate {
 };
 
 // A module lets go of all its devices or of none. A unit that is refused for that may keep another from
-// moving.
-void object_to_shared_modules(std::vector<Candidate>& candidates) {
+// moving. `stays`: whether a unit's objections keep it where it is.
+void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objections::*stays)() const) {
   for (bool settled = false; !settled;) {
     settled = true;
     std::set<std::string> moving;
     for (const Candidate& candidate : candidates) {
-      if (candidate.objections.any()) continue;
+      if ((candidate.objections.*stays)()) continue;
       for (const PciAddress& address : candidate.move.moving()) moving.insert(address.text());
     }
     for (Candidate& candidate : candidates) {
-      if (candidate.objections.any()) continue;
+      if ((candidate.objections.*stays)()) continue;
       for (const auto& [module, devices] : candidate.released.also) {
         for (const std::string& device : devices) {
           if (moving.contains(device)) continue;
@@ -87,9 +87,12 @@ std::vector<const PciFunction*> in_order(const Inventory& inventory, const std::
   return out;
 }
 
-bool is_recorded(const PciFunction& function, const MoveRecord& record) {
+// The override that a function on vfio had there before a way back was begun; absent: none of Ferry's
+// business.
+std::optional<std::string> override_on_vfio(const PciFunction& function, const MoveRecord& record) {
   const auto found = record.members.find(function.address);
-  return found != record.members.end() && found->second.ids == function.ids();
+  if (found == record.members.end() || found->second.ids != function.ids()) return std::nullopt;
+  return found->second.kernels_choice ? found->second.driver_override : function.driver;
 }
 
 std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Member>& members,
@@ -99,10 +102,10 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   for (const PciFunction* function : in_order(inventory, members, false)) {
     if (!on_vfio_driver(*function)) {
       functions.push_back(function);
-    } else if (is_recorded(*function, record) && !function->override_unread &&
-               function->driver_override != function->driver) {
+    } else if (const auto had = override_on_vfio(*function, record);
+               had && !function->override_unread && function->driver_override != had) {
       lost_overrides.push_back(override_step(
-          *function, *function->driver,
+          *function, *had,
           "its way back was begun: without the override a driver that is loaded later takes it"));
     }
   }
@@ -196,14 +199,16 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
           objections.add(fmt::format("{} is in no IOMMU group", address.text()),
                          "switch the IOMMU on in the firmware and, on Intel, boot with intel_iommu=on");
         }
-        object_to_virtual_functions(function, objections);
+        if (!request.sheds_functions.contains(address)) object_to_virtual_functions(function, objections);
         if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end()) {
           objections.add(fmt::format("{} {}", address.text(), kept->second));
         }
       }
       for (const Member& member : move.members) {
-        if (member.role == MemberRole::bystander && !harmless)
-          object_to_bystander(*inventory.find(member.address), objections);
+        if (moves(member.role) || harmless) continue;
+        const PciFunction& function = *inventory.find(member.address);
+        object_to_stuck(function, stuck, objections);
+        if (member.role == MemberRole::bystander) object_to_bystander(function, objections);
       }
     }
     candidates.push_back({.unit = std::move(unit),
@@ -211,7 +216,9 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
                           .objections = std::move(objections),
                           .released = std::move(released)});
   }
-  object_to_shared_modules(candidates);
+  // Who uses a unit shall not go for one that is refused all the same.
+  object_to_shared_modules(candidates, &Objections::lasting);
+  object_to_shared_modules(candidates, &Objections::any);
   MovePlan plan;
   for (auto& [unit, move, objections, released] : candidates) {
     if (objections.any()) {

@@ -11,17 +11,22 @@
 namespace ferry {
 namespace {
 
-/// Where a function goes back to. `known` is false when it was on vfio before Ferry: then "natural".
+/// Where a function goes back to. One that was on vfio before Ferry is recorded only from the first write of
+/// its way back on.
 struct Home {
   const PciFunction* function = nullptr;
   bool known = false;
   PriorState prior;
+  bool kernel_chooses() const { return !known || prior.kernels_choice; }
+  /// The way back of one that the kernel chooses for was begun, and has not ended.
+  bool in_between() const { return known && prior.kernels_choice && !function->driver; }
 };
 
 // Neither where Ferry put it nor where it was: moved by somebody else meanwhile.
 bool in_other_hands(const Home& home) {
   const PciFunction& function = *home.function;
-  return home.known && function.driver && function.driver != home.prior.driver && !on_vfio_driver(function);
+  return !home.kernel_chooses() && function.driver && function.driver != home.prior.driver &&
+         !on_vfio_driver(function);
 }
 
 // What way_back() found in somebody else's hands is left there and noted.
@@ -33,15 +38,17 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
   std::vector<Step> binds;
   for (const Home& home : homes) {
     const PciFunction& function = *home.function;
-    if (!home.known) {
-      if (!function.driver || !on_vfio_driver(function)) continue;
+    if (home.kernel_chooses()) {
+      if (!on_vfio_driver(function) && !home.in_between()) continue;
       if (function.driver_override) {
         overrides.push_back(override_step(function, "", "no record of an earlier override: it is cleared"));
       }
-      unbinds.push_back({.kind = Step::Kind::unbind,
-                         .address = function.address,
-                         .value = *function.driver,
-                         .why = "given back to the host"});
+      if (function.driver) {
+        unbinds.push_back({.kind = Step::Kind::unbind,
+                           .address = function.address,
+                           .value = *function.driver,
+                           .why = "given back to the host"});
+      }
       binds.push_back({.kind = Step::Kind::probe,
                        .address = function.address,
                        .value = {},
@@ -114,9 +121,9 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
       if (!home.known && request.recorded_only && moves(member.role)) member.role = MemberRole::bystander;
       if (moves(member.role)) {
         homes.push_back(home);
-        if (home.known) {
+        if (!home.kernel_chooses()) {
           if (!in_other_hands(home)) member.driver_after = home.prior.driver.value_or("");
-        } else if (on_vfio_driver(function)) {
+        } else if (on_vfio_driver(function) || home.in_between()) {
           member.driver_after = kKernelsChoice;
         }
       }
@@ -137,6 +144,10 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
         object_to_moving(function, request, harmless ? kNobody : use, stuck, objections, nullptr);
         if (!harmless && on_vfio_driver(function)) object_to_virtual_functions(function, objections);
       }
+      for (const Member& member : move.members) {
+        if (!moves(member.role) && !harmless)
+          object_to_stuck(*inventory.find(member.address), stuck, objections);
+      }
     }
     if (objections.any()) {
       plan.refusals.push_back(std::move(objections).refusal(unit, std::move(move.groups)));
@@ -149,13 +160,23 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
 
 Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only) {
   std::vector<Home> homes;
+  // Of what was on vfio before Ferry, and is: whoever put it there may use it.
+  std::vector<Step> as_found;
   for (const PciAddress& address : only) {
     const PciFunction* function = inventory.find(address);
     if (function == nullptr) continue;
-    if (const Home home = home_of(*function, record); home.known) homes.push_back(home);
+    const Home home = home_of(*function, record);
+    if (!home.known) continue;
+    if (!home.kernel_chooses() || !on_vfio_driver(*function)) {
+      homes.push_back(home);
+    } else if (!function->override_unread && function->driver_override != home.prior.driver_override) {
+      as_found.push_back(
+          override_step(*function, home.prior.driver_override.value_or(""), "it was so before"));
+    }
   }
   Undo undo;
   undo.steps = way_back(inventory, homes, undo.notes);
+  undo.steps.insert(undo.steps.end(), as_found.begin(), as_found.end());
   return undo;
 }
 

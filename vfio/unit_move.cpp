@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "common/stuck_writes.h"
 #include "vfio/driver_modules.h"
 #include "vfio/driver_override.h"
 #include "vfio/fence.h"
@@ -81,31 +82,41 @@ Result<> perform_all(const MoveContext& context, const std::vector<Step>& steps)
   return perform_some(context, steps, next);
 }
 
+struct Failure {
+  Step step;
+  Error error;
+};
+
 // Goes on after an error, save one that hangs, with the other functions: one whose driver cannot be had, or
 // whose override stays, would lose the driver that it has and find no other.
-std::vector<Error> perform_each(const MoveContext& context, std::vector<Step> left) {
-  std::vector<Error> errors;
+std::vector<Failure> perform_each(const MoveContext& context, std::vector<Step> left) {
+  std::vector<Failure> failures;
   for (std::size_t next = 0; next < left.size();) {
     auto done = perform_some(context, left, next);
     if (done) break;
-    errors.push_back(std::move(done).error());
-    if (errors.back().code == Errc::stuck) break;
     const Step failed = left[next - 1];
+    failures.push_back({.step = failed, .error = std::move(done).error()});
+    if (failures.back().error.code == Errc::stuck) break;
     const auto rest = left.begin() + static_cast<std::ptrdiff_t>(next);
     left.erase(std::remove_if(
                    rest, left.end(),
                    [&](const Step& step) { return !step.of_a_holder() && step.address == failed.address; }),
                left.end());
   }
-  return errors;
+  return failures;
+}
+
+bool hangs(const std::vector<Failure>& failures) {
+  return !failures.empty() && failures.back().error.code == Errc::stuck;
 }
 
 // The first error is the one that is told, with how many there were; one that hangs goes before all others.
-Result<> told_together(std::vector<Error> errors) {
-  if (errors.empty()) return {};
-  if (errors.back().code == Errc::stuck) return fail(std::move(errors.back()));
-  if (errors.size() > 1) errors.front().message += fmt::format(" (and {} more failed)", errors.size() - 1);
-  return fail(std::move(errors.front()));
+Result<> told_together(std::vector<Failure> failures) {
+  if (failures.empty()) return {};
+  if (hangs(failures)) return fail(std::move(failures.back().error));
+  Error& first = failures.front().error;
+  if (failures.size() > 1) first.message += fmt::format(" (and {} more failed)", failures.size() - 1);
+  return fail(std::move(first));
 }
 
 std::optional<std::string> module_of(const HostFs& host, const PciFunction& function) {
@@ -130,6 +141,26 @@ Result<> record_before(const MoveContext& context, const Inventory& inventory, c
   }
   for (const auto& [group, members] : by_group) {
     if (auto written = write_record(*context.host, group, members, fresh); !written) return written;
+  }
+  return {};
+}
+
+// What somebody else has put on vfio has no driver between its unbind and its probe, and nothing else says
+// then that it had one.
+Result<> record_before_way_back(const MoveContext& context, const Inventory& inventory, const Move& move) {
+  std::map<std::uint32_t, std::map<PciAddress, PriorState>> by_group;
+  for (const Member& member : move.members) {
+    const PciFunction& function = *inventory.find(member.address);
+    if (member.driver_after != kKernelsChoice || !on_vfio_driver(function) || !function.iommu_group) continue;
+    by_group[*function.iommu_group][member.address] = {.ids = function.ids(),
+                                                       .driver = {},
+                                                       .driver_override = function.driver_override,
+                                                       .role = std::string(text(member.role)),
+                                                       .module = {},
+                                                       .kernels_choice = true};
+  }
+  for (const auto& [group, members] : by_group) {
+    if (auto written = write_record(*context.host, group, members); !written) return written;
   }
   return {};
 }
@@ -202,10 +233,20 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
   return {};
 }
 
-// Who keeps a unit from being taken back. Part of it has been on vfio for a moment, and somebody may have
-// taken it in that moment.
+// The functions that `steps` take from their driver.
+std::set<PciAddress> taken_by(const std::vector<Step>& steps) {
+  std::set<PciAddress> out;
+  for (const Step& step : steps) {
+    if (step.kind == Step::Kind::unbind) out.insert(step.address);
+  }
+  return out;
+}
+
+// Who keeps what `undoing` takes from vfio from being taken back. It has been there for a moment, and
+// somebody may have taken it in that moment.
 std::vector<std::string> against_undo(const MoveContext& context, const Inventory& now, const Move& undoing,
                                       Fence& fence) {
+  if (taken_by(undoing.steps).empty()) return {};
   if (auto closed = fence.close(now, undoing); !closed) return {closed.error().message};
   const auto moving = undoing.moving();
   auto use = context.probe->look(use_questions(*context.host, now, moving));
@@ -213,6 +254,8 @@ std::vector<std::string> against_undo(const MoveContext& context, const Inventor
   std::vector<std::string> troubles;
   if (!use->blind.empty()) troubles.push_back(use->blind);
   for (const PciAddress& address : moving) {
+    if (const auto why = use->unseen.find(address.text()); why != use->unseen.end())
+      troubles.push_back(why->second);
     for (const Holder& holder : use->of(address.text())) {
       if (holder.only_a_screen()) continue;  // it was moved in spite of that
       troubles.push_back(fmt::format("{} is in use meanwhile: {}", address.text(), holder.text()));
@@ -221,31 +264,41 @@ std::vector<std::string> against_undo(const MoveContext& context, const Inventor
   return troubles;
 }
 
+struct Undone {
+  std::vector<std::string> troubles;
+  bool hangs = false;
+};
+
 // Takes a unit back to what the record says.
-std::vector<std::string> undo(const MoveContext& context, const Move& move) {
+Undone undo(const MoveContext& context, const Move& move) {
   const auto moving = move.moving();
   auto now = scan_unit_to_undo(context, move);
   auto record = read_records(*context.host);
-  if (!now || !record) return {now ? record.error().message : now.error().message};
+  if (!now || !record) return {.troubles = {now ? record.error().message : now.error().message}};
   for (const std::uint32_t group : move.groups) {
     const auto lost = record->unreadable.find(group);
-    if (lost != record->unreadable.end()) return {lost->second.message};
+    if (lost != record->unreadable.end()) return {.troubles = {lost->second.message}};
   }
   Move undoing = move;
   undoing.steps = plan_undo(*now, *record, moving).steps;
   Fence fence(*context.host, context.driver_lock);
   std::vector<std::string> troubles = against_undo(context, *now, undoing, fence);
-  if (!troubles.empty()) return troubles;
-  for (const Error& error : perform_each(context, undoing.steps)) {
-    troubles.push_back(error.message);
-    if (error.code != Errc::stuck) continue;
-    fence.abandon_locks();
-    return troubles;
+  if (!troubles.empty()) {
+    // A driver for one that has none is taken from nobody.
+    std::erase_if(undoing.steps, [taken = taken_by(undoing.steps)](const Step& step) {
+      return taken.contains(step.address);
+    });
   }
+  const auto failures = perform_each(context, undoing.steps);
+  for (const Failure& failure : failures) troubles.push_back(failure.error.message);
+  if (hangs(failures)) {
+    fence.abandon_locks();
+    return {.troubles = std::move(troubles), .hangs = true};
+  }
+  if (!troubles.empty()) return {.troubles = std::move(troubles)};
   auto after = scan_unit_to_undo(context, move);
-  if (!after) return {after.error().message};
+  if (!after) return {.troubles = {after.error().message}};
   const Undo left = plan_undo(*after, *record, moving);
-  if (!troubles.empty()) return troubles;
   troubles = left.notes;
   for (const Step& step : left.steps) troubles.push_back("still to do: " + step.text());
   for (const PciAddress& address : moving) {
@@ -256,12 +309,47 @@ std::vector<std::string> undo(const MoveContext& context, const Move& move) {
     if (auto forgotten = forget(*context.host, moving); !forgotten)
       troubles.push_back(forgotten.error().message);
   }
-  return troubles;
+  return {.troubles = std::move(troubles)};
 }
 
 bool is_as_planned(const Member& member, const PciFunction& function) {
   if (member.driver_after == kKernelsChoice) return !on_vfio_driver(function);
   return function.driver.value_or("") == member.driver_after;
+}
+
+// A function that the host's driver does not take back stays what it was, on vfio, rather than without a
+// driver: a VM can have it, and the next way back begins where this one did.
+std::vector<Failure> stay_on_vfio(const MoveContext& context, const Inventory& before, const Move& move,
+                                  const std::vector<Failure>& failures) {
+  const auto now = scan_unit_to_undo(context, move);
+  if (!now) return {};
+  std::vector<Step> steps;
+  std::vector<Step> binds;
+  for (const Failure& failure : failures) {
+    const PciFunction* was = before.find(failure.step.address);
+    const PciFunction* function = now->find(failure.step.address);
+    if (was == nullptr || function == nullptr || !on_vfio_driver(*was)) continue;
+    if (function->driver && function->driver != was->driver) continue;
+    if (!function->override_unread && function->driver_override != was->driver_override)
+      steps.push_back(override_step(*function, was->driver_override.value_or(""), "it stays on vfio"));
+    if (!function->driver) {
+      binds.push_back({.kind = Step::Kind::bind,
+                       .address = function->address,
+                       .value = was->driver.value_or(""),
+                       .why = "it stays on vfio"});
+    }
+  }
+  steps.insert(steps.end(), binds.begin(), binds.end());
+  return perform_each(context, steps);
+}
+
+// Each function that gets its driver is one less in need: one failure does not stop the others.
+Result<> give_each_back(const MoveContext& context, const Inventory& before, const Move& move) {
+  auto failures = perform_each(context, move.steps);
+  if (failures.empty() || hangs(failures)) return told_together(std::move(failures));
+  if (auto staying = stay_on_vfio(context, before, move, failures); hangs(staying))
+    failures.push_back(std::move(staying.back()));
+  return told_together(std::move(failures));
 }
 
 // With where the functions are that the way back has not brought home.
@@ -284,6 +372,24 @@ Error after_way_back(const MoveContext& context, const Inventory& before, const 
   return error;
 }
 
+// As somebody else has put it on vfio, without a trace of the way back: that was tried, and is nothing that
+// Ferry has still to end.
+void forget_what_stays_as_it_was(const MoveContext& context, const Move& move) {
+  const auto now = scan_unit_to_undo(context, move);
+  const auto record = read_records(*context.host);
+  if (!now || !record) return;
+  std::vector<PciAddress> stays;
+  for (const PciAddress& address : move.moving()) {
+    const PciFunction* function = now->find(address);
+    const auto found = record->members.find(address);
+    if (function != nullptr && found != record->members.end() && found->second.kernels_choice &&
+        on_vfio_driver(*function) && !function->override_unread &&
+        function->driver_override == found->second.driver_override)
+      stays.push_back(address);
+  }
+  (void)forget(*context.host, stays);  // left there, it is true all the same
+}
+
 Error after_undo(Error error, const std::vector<std::string>& troubles) {
   if (troubles.empty()) {
     error.message += "; everything written to this group was taken back";
@@ -296,35 +402,45 @@ Error after_undo(Error error, const std::vector<std::string>& troubles) {
   return error;
 }
 
+// A module that is on its way in keeps whoever loads it again, too.
+Result<> load(const MoveContext& context, const Step& step) {
+  const auto stuck = stuck_writes(*context.host);
+  if (stuck && std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, step.value); }))
+    return fail(Errc::stuck, "an earlier load has not returned", "see /run/ferry/stuck");
+  if (context.on_step) context.on_step(step);
+  return context.writer->load_module(step.value);
+}
+
 }  // namespace
 
 Result<> perform(const MoveContext& context, const Step& step) {
   if (step.of_a_holder()) return {};  // several units may share one: see StoppedServices
+  if (step.kind == Step::Kind::load_module) return load(context, step);
   if (context.on_step) context.on_step(step);
-  if (step.kind == Step::Kind::load_module) return context.writer->load_module(step.value);
   if (const auto write = write_of(step)) return context.writer->write(write->path, write->value);
   return {};
 }
 
-Result<> carry_out(const MoveContext& context, const Inventory& before, const Move& move,
-                   Direction direction) {
-  if (direction == Direction::to_vfio) {
-    if (auto recorded = record_before(context, before, move); !recorded) return recorded;
-  }
-  // On the way back each function that gets its driver is one less in need: one failure does not stop the
-  // others.
+Carried carry_out(const MoveContext& context, const Inventory& before, const Move& move,
+                  Direction direction) {
+  auto recorded = direction == Direction::to_vfio ? record_before(context, before, move)
+                                                  : record_before_way_back(context, before, move);
+  if (!recorded) return {.done = std::move(recorded)};
   auto done = direction == Direction::to_vfio ? perform_all(context, move.steps)
-                                              : told_together(perform_each(context, move.steps));
+                                              : give_each_back(context, before, move);
   if (done) done = verify(context, before, move, direction);
-  if (done) return direction == Direction::back ? forget(*context.host, move.moving()) : Result<>();
+  if (done) return {.done = direction == Direction::back ? forget(*context.host, move.moving()) : Result<>()};
   // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
   // it.
-  if (done.error().code == Errc::stuck) return done;
-  if (direction == Direction::back)
-    return fail(after_way_back(context, before, move, std::move(done).error()));
+  if (done.error().code == Errc::stuck) return {.done = std::move(done), .hangs = true};
+  if (direction == Direction::back) {
+    forget_what_stays_as_it_was(context, move);
+    return {.done = fail(after_way_back(context, before, move, std::move(done).error()))};
+  }
   // What was on vfio before stays there: somebody may be using it.
-  if (take_nothing(move.steps)) return done;
-  return fail(after_undo(std::move(done).error(), undo(context, move)));
+  if (take_nothing(move.steps)) return {.done = std::move(done)};
+  const Undone undone = undo(context, move);
+  return {.done = fail(after_undo(std::move(done).error(), undone.troubles)), .hangs = undone.hangs};
 }
 
 }  // namespace ferry

@@ -25,7 +25,8 @@ std::string Holder::text() const {
     case Kind::claim:
       return fmt::format("{} is claimed in the kernel{}", what, name.empty() ? "" : " by " + name);
     case Kind::network_link:
-      return fmt::format("network link {} is up", name);
+      return name.empty() ? "a network link of it is in another network namespace"
+                          : fmt::format("network link {} is up", name);
     case Kind::boot_display:
       return "the host's boot display";
     case Kind::framebuffer:
@@ -58,6 +59,7 @@ std::string_view Holder::remedy() const {
     case Kind::claim:
       return "end what lies on it first: a volume group, a RAID, a pool, a file system, an export";
     case Kind::network_link:
+      if (name.empty()) return "give the link back first: end the container or namespace that has it";
       return "take the link down first (ip link set dev NAME down), if nothing needs it";
     case Kind::boot_display:
     case Kind::framebuffer:
@@ -102,6 +104,11 @@ std::span<const Holder> UseReport::of(const std::string& device) const {
   const auto found = holders.find(device);
   if (found == holders.end()) return {};
   return found->second;
+}
+
+std::string_view UseReport::blind_to(const std::string& device) const {
+  const auto found = unseen.find(device);
+  return blind.empty() && found != unseen.end() ? found->second : blind;
 }
 
 }  // namespace ferry

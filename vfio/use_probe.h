@@ -74,8 +74,11 @@ struct UseReport {
   /// The reason, when a holder may have gone unseen: that none is named then proves nothing, and nothing may
   /// be taken away. Empty otherwise.
   std::string blind = {};
+  std::map<std::string, std::string> unseen = {};  ///< the same of single devices, by UseQuestion::device
 
   std::span<const Holder> of(const std::string& device) const;
+  /// Why a holder of `device` may have gone unseen; empty: none has.
+  std::string_view blind_to(const std::string& device) const;
 };
 
 class UseProbe {

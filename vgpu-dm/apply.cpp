@@ -2,6 +2,7 @@
 #include "vgpu-dm/apply.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -10,17 +11,12 @@
 #include "common/stuck_writes.h"
 #include "vgpu-dm/gpu_preparation.h"
 #include "vgpu-dm/gpu_run.h"
+#include "vgpu-dm/plan_parts.h"
 #include "vgpu-dm/type_names.h"
 #include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
-
-std::vector<VgpuDevice> all_devices(const VgpuInventory& inventory) {
-  std::vector<VgpuDevice> out;
-  for (const VgpuGpu& gpu : inventory.gpus) out.insert(out.end(), gpu.devices.begin(), gpu.devices.end());
-  return out;
-}
 
 Result<std::set<std::string>> stuck_devices(HostFs& host, const VgpuInventory& inventory) {
   auto writes = stuck_writes(host);
@@ -43,25 +39,48 @@ Result<std::set<std::string>> stuck_devices(HostFs& host, const VgpuInventory& i
 struct Seen {
   Inventory inventory;
   VgpuView view;
+  std::set<PciAddress> named;  // whose vGPUs have their names from the driver's library
 };
 
-Result<Seen> look_at_all(const VgpuHost& on, const std::function<bool(const VgpuGpu&)>& asks_library) {
+/// Behind what the library says: that tells whose virtual functions may have to go.
+Result<UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner, const Seen& seen,
+                            std::span<const VgpuGpu> gpus) {
+  return ask(on, seen.inventory, gpus, [&](const VgpuGpu& gpu) {
+    const auto said = seen.view.managed.find(gpu.address());
+    const bool known = said != seen.view.managed.end() && said->second;
+    return planner.may_shed_functions(gpu, known ? &*said->second : nullptr);
+  });
+}
+
+Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
   auto inventory = scan(on.host);
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(on.host, *inventory, on.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  auto use = ask(on.uses, all_devices(*vgpus));
-  if (!use) return fail(std::move(use).error());
   auto stuck = stuck_devices(on.host, *vgpus);
   if (!stuck) return fail(std::move(stuck).error());
   Seen seen{.inventory = std::move(*inventory),
-            .view = {.inventory = std::move(*vgpus),
-                     .use = std::move(*use),
-                     .node = on.node,
-                     .stuck = std::move(*stuck)}};
-  for (const VgpuGpu& gpu : seen.view.inventory.gpus) {
-    if (asks_library(gpu)) seen.view.managed.emplace(gpu.address(), ask_library(on, gpu.address()));
+            .view = {.inventory = std::move(*vgpus), .use = {}, .node = on.node, .stuck = std::move(*stuck)},
+            .named = {}};
+  for (VgpuGpu& gpu : seen.view.inventory.gpus) {
+    // A driver that has not returned is asked nothing more.
+    const auto unwritable = cannot_write(gpu, seen.view);
+    if (unwritable && unwritable->code == Errc::stuck) continue;
+    std::optional<Result<ManagedGpu>> said;
+    if (planner.reads_names(gpu) && driver_told_no_name(on.host, gpu)) {
+      said = ask_library(on, gpu.address());
+      if (*said) {
+        name_by_library(on.host, **said, gpu);
+        seen.named.insert(gpu.address());
+      }
+    }
+    if (!planner.asks_library(gpu)) continue;
+    if (!said) said = ask_library(on, gpu.address());
+    seen.view.managed.emplace(gpu.address(), std::move(*said));
   }
+  auto use = ask_users(on, planner, seen, seen.view.inventory.gpus);
+  if (!use) return fail(std::move(use).error());
+  seen.view.use = std::move(*use);
   return seen;
 }
 
@@ -117,20 +136,20 @@ class OneAtATime final : public UseProbe {
 
 /// The GPUs that shall be written to once more, right before the first write: a VM may have started since.
 /// What keeps one from being looked at becomes its refusal.
-void look_again(const VgpuHost& on, Seen& seen, VgpuPlan& plan) {
-  std::vector<VgpuDevice> devices;
+void look_again(const VgpuHost& on, const GpuPlanner& planner, Seen& seen, VgpuPlan& plan) {
+  std::vector<VgpuGpu> looked_at;
   for (GpuPlan& of_gpu : plan.gpus) {
     if (of_gpu.steps.empty()) continue;
     VgpuGpu& gpu = *std::ranges::find(seen.view.inventory.gpus, of_gpu.gpu,
                                       [](const VgpuGpu& known) { return known.address(); });
     if (auto now = scan_known_gpu_again(on.host, seen.inventory, gpu)) {
       gpu = std::move(*now);
-      devices.insert(devices.end(), gpu.devices.begin(), gpu.devices.end());
+      looked_at.push_back(gpu);
     } else {
       of_gpu.refusal = std::move(now).error();
     }
   }
-  if (auto use = ask(on.uses, devices)) {
+  if (auto use = ask_users(on, planner, seen, looked_at)) {
     seen.view.use = std::move(*use);
   } else {
     for (GpuPlan& of_gpu : plan.gpus) {
@@ -143,7 +162,7 @@ Result<VgpuOutcome> carry_out(const VgpuHost& on, Seen seen, VgpuPlan plan, cons
                               const StepObserver& observe) {
   VgpuOutcome out;
   out.notes = std::move(plan.notes);
-  if (auto kept = remember_names(on.host, seen.view.inventory.gpus); !kept)
+  if (auto kept = remember_names(on.host, seen.view.inventory.gpus, seen.named); !kept)
     out.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
   OneAtATime one(on, observe);
   const VgpuHost shared = one.around(on);
@@ -151,29 +170,48 @@ Result<VgpuOutcome> carry_out(const VgpuHost& on, Seen seen, VgpuPlan plan, cons
   const auto busy = static_cast<std::size_t>(
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
   on.writer.prepare(std::min(busy, kMostSideBySide));  // they start while we look
-  look_again(on, seen, plan);
+  look_again(on, planner, seen, plan);
   const auto begin = std::chrono::steady_clock::now();
   out.gpus.resize(plan.gpus.size());
+  // Who waits for a place has the look of all no more: a VM may have started since.
+  std::atomic<bool> one_has_ended = false;
   side_by_side(plan.gpus.size(), [&](std::size_t i) {
     const GpuPlan& gpu = plan.gpus[i];
-    out.gpus[i] = run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, told);
+    const Look age = one_has_ended ? Look::old : Look::fresh;
+    out.gpus[i] = run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, age, told);
+    if (!gpu.steps.empty()) one_has_ended = true;
   });
   out.applied = std::chrono::steady_clock::now() - begin;
   return out;
 }
 
-bool of_nobody(const VgpuGpu& /*gpu*/) {
-  return false;
-}
-
-bool asks(const Profile& profile, const VgpuGpu& gpu) {
-  const ProfileItem* item = profile.item_for(gpu);
-  return item != nullptr && asks_library(*item, gpu);
+/// Of a look alone, for any of these.
+GpuPlanner looker_for(std::span<const Profile> profiles) {
+  const auto any = [=](auto test) {
+    return [=](const VgpuGpu& gpu, auto... said) {
+      return std::ranges::any_of(profiles, [&](const Profile& profile) {
+        const ProfileItem* item = profile.item_for(gpu);
+        return item != nullptr && test(*item, gpu, said...);
+      });
+    };
+  };
+  return {.plan = {},
+          .asks_library = any(asks_library),
+          .reads_names = any([](const ProfileItem& item, const VgpuGpu&) { return !item.vgpus.empty(); }),
+          .may_shed_functions = any(may_shed_functions)};
 }
 
 GpuPlanner planner_for(const Profile& profile) {
-  return {.plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_profile(profile, view, gpu); },
-          .asks_library = [&](const VgpuGpu& gpu) { return asks(profile, gpu); }};
+  GpuPlanner planner = looker_for({&profile, 1});
+  planner.plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_profile(profile, view, gpu); };
+  return planner;
+}
+
+GpuPlanner planner_for(const Removal& removal) {
+  return {.plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
+          .asks_library = [](const VgpuGpu&) { return false; },
+          .reads_names = [](const VgpuGpu&) { return false; },
+          .may_shed_functions = [](const VgpuGpu&, const ManagedGpu*) { return false; }};
 }
 
 }  // namespace
@@ -201,43 +239,34 @@ bool VgpuOutcome::wrote() const {
 ExitStatus VgpuOutcome::status() const {
   ExitStatus status = ExitStatus::done;
   for (const GpuOutcome& gpu : gpus) {
-    if (gpu.kind == GpuOutcome::Kind::failed) {
-      status = worse(status, ExitStatus::failed);
-    } else if (gpu.error) {
-      status = worse(status, exit_status_of(*gpu.error));
-    }
+    if (gpu.kind == GpuOutcome::Kind::failed) status = worse(status, ExitStatus::failed);
+    if (gpu.kind == GpuOutcome::Kind::refused) status = worse(status, ExitStatus::refused);
   }
-  return wrote() ? once_written(status) : status;
+  return status;
 }
 
 Result<VgpuView> look(const VgpuHost& on) {
-  auto seen = look_at_all(on, of_nobody);
-  if (!seen) return fail(std::move(seen).error());
-  return std::move(seen->view);
+  return look(on, {});
 }
 
 Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles) {
-  auto seen = look_at_all(on, [&](const VgpuGpu& gpu) {
-    return std::ranges::any_of(profiles, [&](const Profile& profile) { return asks(profile, gpu); });
-  });
+  auto seen = look_at_all(on, looker_for(profiles));
   if (!seen) return fail(std::move(seen).error());
   return std::move(seen->view);
 }
 
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe) {
   const GpuPlanner planner = planner_for(profile);
-  auto seen = look_at_all(on, planner.asks_library);
+  auto seen = look_at_all(on, planner);
   if (!seen) return fail(std::move(seen).error());
   VgpuPlan plan = plan_profile(profile, seen->view);
   return carry_out(on, std::move(*seen), std::move(plan), planner, observe);
 }
 
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
-  auto seen = look_at_all(on, of_nobody);
+  const GpuPlanner planner = planner_for(removal);
+  auto seen = look_at_all(on, planner);
   if (!seen) return fail(std::move(seen).error());
-  const GpuPlanner planner{
-      .plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
-      .asks_library = of_nobody};
   VgpuPlan plan = plan_removal(removal, seen->view);
   return carry_out(on, std::move(*seen), std::move(plan), planner, observe);
 }

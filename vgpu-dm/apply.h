@@ -55,9 +55,10 @@ struct GpuOutcome {
   unsigned index = 0;
   PciAddress gpu;
   Kind kind = Kind::left_alone;
-  std::vector<VgpuStep> done;      ///< writes that succeeded, in order; without those of the undo
-  std::optional<Error> error;      ///< of refused and failed
-  std::vector<Error> undo_errors;  ///< what could not be put back
+  std::vector<VgpuStep> done;        ///< writes that succeeded, in order; without those of the undo
+  std::optional<Error> error;        ///< of refused and failed
+  std::vector<std::string> reasons;  ///< of refused, as GpuPlan::reasons
+  std::vector<Error> undo_errors;    ///< what could not be put back
   std::vector<std::string> notes;
 };
 std::string_view text(GpuOutcome::Kind kind);
@@ -69,7 +70,7 @@ struct VgpuOutcome {
   /// before.
   std::chrono::nanoseconds applied{};
   bool wrote() const;         ///< whether any write succeeded
-  ExitStatus status() const;  ///< the worst of all; `usage` only if nothing was written
+  ExitStatus status() const;  ///< the worst of all; `refused` for whatever reason a GPU is
 };
 
 /// Called after each write with its result, in the order of each GPU's own, by one thread at a time: for logs

@@ -2,31 +2,23 @@
 #include "vgpu-dm/export.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "common/config_tree.h"
+#include "vgpu-dm/label_name.h"
 #include "vgpu-dm/profile_yaml.h"
 #include "vgpu-dm/verdict.h"
 
 namespace ferry {
 namespace {
 
-// ABI: the syntax of label values, https://kubernetes.io/docs/concepts/overview/working-with-objects/labels.
-// What a file calls its configurations is free, but what no label can say no node can choose.
 Result<> check_name(const std::string& name) {
-  constexpr std::size_t kLongest = 63;
-  const auto is_alphanumeric = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
-  const bool fits = !name.empty() && name.size() <= kLongest && is_alphanumeric(name.front()) &&
-                    is_alphanumeric(name.back()) && std::ranges::all_of(name, [&](char c) {
-                      return is_alphanumeric(c) || c == '-' || c == '_' || c == '.';
-                    });
-  if (fits) return {};
+  if (can_be_label(name)) return {};
   return fail(Errc::usage, fmt::format("'{}' cannot name a configuration: no label could choose it", name),
-              "at most 63 letters, digits, - _ and ., the first and the last a letter or a digit");
+              kLabelNames);
 }
 
 /// So many of each type, by the type's name.

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "vgpu-dm/instance_plan.h"
+#include "vgpu-dm/plan_parts.h"
 #include "vgpu-dm/type_table.h"
 
 namespace ferry {
@@ -40,10 +41,6 @@ VgpuStep step_of(VgpuStep::Kind kind, const VgpuGpu& gpu, std::uint32_t number, 
 
 VgpuStep switch_on_functions(const VgpuGpu& gpu, std::string why) {
   return step_of(VgpuStep::Kind::enable_vfs, gpu, gpu.function.sriov_totalvfs, {}, std::move(why));
-}
-
-VgpuStep switch_off_functions(const VgpuGpu& gpu, std::string why) {
-  return step_of(VgpuStep::Kind::disable_vfs, gpu, gpu.function.sriov_numvfs, {}, std::move(why));
 }
 
 Preparation refused(Errc code, std::string message, std::string hint) {
@@ -100,7 +97,7 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const Vgpu
   const std::string why = fmt::format("{} asks for {} vGPUs", item.place, on ? "MIG-backed" : "time-sliced");
   Preparation out;
   if (gpu.function.sriov_numvfs > 0)
-    out.steps.push_back(switch_off_functions(gpu, "with them MIG mode cannot change"));
+    out.steps.push_back(functions_off(gpu, "with them MIG mode cannot change"));
   out.steps.push_back(step_of(VgpuStep::Kind::set_mig, gpu, on ? 1 : 0, {}, why));
   return out;
 }
@@ -116,24 +113,63 @@ const VgpuDevice* on_untold_instance(const GpuMatch& match) {
   return nullptr;
 }
 
+/// What is asked for more often than it fits in the mode that the GPU is in, by the library's word; nullptr:
+/// nothing.
+const Want* beyond_mode(const GpuMatch& match, const ManagedGpu& now) {
+  const auto is_beyond = [&](const Want& want) {
+    if (want.missing() == 0 || want.type == nullptr) return false;
+    // By its name: of a type that the driver does not list now the number is not certain.
+    const auto same = [&](const ManagedType& type) { return type.name == want.type->name; };
+    const auto type = std::ranges::find_if(now.types, same);
+    return type != now.types.end() && type->most_per_gpu && want.entry->count > *type->most_per_gpu;
+  };
+  const auto found = std::ranges::find_if(match.wants, is_beyond);
+  return found == match.wants.end() ? nullptr : &*found;
+}
+
+constexpr const char* kEmptyIt = "`ferry vgpu delete` takes away what it carries";
+
+// Of one size more fit while mixed sizes are off; under vGPUs that stay the mode cannot change.
+Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+                          const ManagedGpu& now) {
+  if (now.mixed_sizes != GpuSwitch::on) return {};
+  if (gpu.devices.size() == match.leftover.size()) {
+    return {.steps = {step_of(VgpuStep::Kind::set_mixed_sizes, gpu, 0, {},
+                              item.place + " asks for one size, of which more fit without")},
+            .refusal = {}};
+  }
+  const Want* beyond = beyond_mode(match, now);
+  if (beyond == nullptr) return {};
+  return refused(Errc::refused,
+                 fmt::format("{}: no room for {} x {} while mixed sizes are on, and they can be switched off "
+                             "only while the GPU carries nothing",
+                             label(item, gpu), beyond->entry->count, beyond->entry->type.text()),
+                 kEmptyIt);
+}
+
+Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+                             const VgpuView& view, const ManagedGpu* now) {
+  if (now == nullptr) return cannot_ask(item, gpu, view, "it shall carry vGPUs of different sizes");
+  if (now->mixed_sizes == GpuSwitch::on) return {};
+  if (now->mixed_sizes == GpuSwitch::unsupported)
+    return refused(Errc::unsupported, label(item, gpu) + ": cannot carry vGPUs of different sizes", "");
+  if (gpu.devices.size() > match.leftover.size()) {
+    return refused(Errc::refused,
+                   label(item, gpu) + ": mixed sizes can be switched on only while the GPU carries nothing",
+                   kEmptyIt);
+  }
+  return {
+      .steps = {step_of(VgpuStep::Kind::set_mixed_sizes, gpu, 1, {}, item.place + " asks for mixed sizes")},
+      .refusal = {}};
+}
+
 // GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions. `now` is what the
 // library said, or nullptr.
 Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
                         const VgpuView& view, const ManagedGpu* now) {
   if (!wants_instances(item)) {
-    if (!item.mixed_sizes) return {};
-    if (now == nullptr) return cannot_ask(item, gpu, view, "it shall carry vGPUs of different sizes");
-    if (now->mixed_sizes == GpuSwitch::on) return {};
-    if (now->mixed_sizes == GpuSwitch::unsupported)
-      return refused(Errc::unsupported, label(item, gpu) + ": cannot carry vGPUs of different sizes", "");
-    if (gpu.devices.size() > match.leftover.size()) {
-      return refused(Errc::refused,
-                     label(item, gpu) + ": mixed sizes can be switched on only while the GPU carries nothing",
-                     "`ferry vgpu delete` takes away what it carries");
-    }
-    return {
-        .steps = {step_of(VgpuStep::Kind::set_mixed_sizes, gpu, 1, {}, item.place + " asks for mixed sizes")},
-        .refusal = {}};
+    if (item.mixed_sizes) return plan_mixed_sizes(item, match, gpu, view, now);
+    return now == nullptr ? Preparation() : plan_one_size(item, match, gpu, *now);
   }
   if (now == nullptr) return {};  // plan_mode() has found that nothing is missing
   std::vector<InstanceWant> wants;
@@ -192,21 +228,54 @@ std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, c
   return out;
 }
 
+/// A GPU instance that goes by these steps and could not be put back as it is; nullptr: none does.
+const GpuInstance* lost_by(const std::vector<VgpuStep>& steps, bool functions_first, const ManagedGpu* now) {
+  if (now == nullptr) return nullptr;
+  const auto found = std::ranges::find_if(now->instances, [&](const GpuInstance& instance) {
+    if (!instance.divided) return false;
+    return functions_first || std::ranges::any_of(steps, [&](const VgpuStep& step) {
+             return step.kind == VgpuStep::Kind::remove_instance && step.number == instance.id;
+           });
+  });
+  return found == now->instances.end() ? nullptr : &*found;
+}
+
+Preparation cannot_lose(const ProfileItem& item, const VgpuGpu& gpu, const GpuInstance& instance) {
+  return refused(
+      Errc::refused,
+      fmt::format("{}: GPU instance {} would have to go, and it is divided into compute instances",
+                  label(item, gpu), instance.id),
+      fmt::format("`nvidia-smi mig -dci -gi {}` takes them away, once nothing uses them", instance.id));
+}
+
 }  // namespace
 
+VgpuStep functions_off(const VgpuGpu& gpu, std::string why) {
+  return step_of(VgpuStep::Kind::disable_vfs, gpu, gpu.function.sriov_numvfs, {}, std::move(why));
+}
+
+std::optional<Error> cannot_lose_instances(const ProfileItem& item, const VgpuGpu& gpu,
+                                           const VgpuView& view) {
+  const GpuInstance* lost = lost_by({}, true, managed(view, gpu));
+  if (lost == nullptr) return std::nullopt;
+  return cannot_lose(item, gpu, *lost).refusal;
+}
+
 bool asks_library(const ProfileItem& item, const VgpuGpu& gpu) {
+  if (sheds_functions(item, gpu)) return true;  // GPU instances go with them
   if (item.vgpus.empty() || gpu.framework == VgpuFramework::mdev_on_pf) return false;
   if (!gpu.on_virtual_functions() && !gpu.may_get_virtual_functions()) return false;
   if (wants_instances(item) || item.mixed_sizes) return true;
   if (gpu.may_get_virtual_functions()) return true;
-  // In MIG mode no time-sliced type can be made, whatever else the GPU carries.
+  // Nothing but the library tells whether mixed sizes are on, nor MIG mode while a type is not listed.
   const GpuMatch match = match_gpu(item, gpu, {}, {});
-  const auto offered = types_of(gpu);
-  return std::ranges::any_of(match.wants, [&](const Want& want) {
-    if (want.missing() == 0) return false;
-    const auto type = find_type(want.entry->type, offered);
-    return !type || *type == nullptr || (*type)->available == 0;
-  });
+  return std::ranges::any_of(match.wants, [](const Want& want) { return want.missing() > 0; });
+}
+
+bool may_shed_functions(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said) {
+  if (sheds_functions(item, gpu)) return true;
+  if (said == nullptr || gpu.function.sriov_numvfs == 0) return false;
+  return said->mig != GpuSwitch::unsupported && (said->mig == GpuSwitch::on) != wants_instances(item);
 }
 
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
@@ -215,6 +284,8 @@ Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGp
   if (mode.refusal) return mode;
   const bool functions_first = !mode.steps.empty() || gpu.may_get_virtual_functions();
   Preparation slices = plan_slices(item, match, gpu, view, managed(view, gpu));
+  if (const GpuInstance* lost = lost_by(slices.steps, functions_first, managed(view, gpu)))
+    return cannot_lose(item, gpu, *lost);
   if (slices.refusal && (wants_instances(item) || !functions_first)) return slices;
   if (!functions_first) return slices;
   mode.later = foreseen(item, match, gpu, view, !mode.steps.empty());
@@ -222,13 +293,13 @@ Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGp
 }
 
 std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functions, const ManagedGpu& before,
-                                            const ManagedGpu& now) {
+                                            const ManagedGpu& now, const UseReport& use) {
   constexpr const char* kWhy = "it was so before";
   std::vector<VgpuStep> steps;
-  const bool empty = gpu.devices.empty();
+  const bool empty = !may_carry(gpu);
   if (empty && before.mig != now.mig) {
     if (gpu.function.sriov_numvfs > 0) {
-      steps.push_back(switch_off_functions(gpu, kWhy));
+      if (functions_in_use(gpu, use).empty()) steps.push_back(functions_off(gpu, kWhy));
     } else {
       steps.push_back(step_of(VgpuStep::Kind::set_mig, gpu, before.mig == GpuSwitch::on ? 1 : 0, {}, kWhy));
     }
@@ -250,7 +321,7 @@ std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functio
            gpu.devices.end();
   };
   for (const GpuInstance& instance : std::views::reverse(now.instances)) {
-    if (balance[instance.profile] >= 0 || carries(instance)) continue;
+    if (balance[instance.profile] >= 0 || carries(instance) || instance.divided) continue;
     ++balance[instance.profile];
     steps.push_back(step_of(VgpuStep::Kind::remove_instance, gpu, instance.id, name_of(instance.profile),
                             "it was not there before"));

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "mdev/gpu_management.h"
@@ -18,6 +19,10 @@ namespace ferry {
 /// Whether the library has to be asked before a GPU can be planned for an item. It is slow: it wakes the GPU.
 bool asks_library(const ProfileItem& item, const VgpuGpu& gpu);
 
+/// Whether a GPU's virtual functions may have to go for an item: it is given away whole, or its MIG mode
+/// changes. `said`: what the library says of it; nullptr: nothing, and then the mode stays.
+bool may_shed_functions(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said);
+
 struct Preparation {
   std::vector<VgpuStep> steps;  ///< empty: nothing to do, or refused
   std::optional<Error> refusal;
@@ -28,10 +33,17 @@ struct Preparation {
 /// can never fit is refused before any of it.
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view);
 
+/// Why a GPU's virtual functions may not be switched off: a GPU instance would go along that could not be put
+/// back. Nothing when they may, or nobody knows.
+std::optional<Error> cannot_lose_instances(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view);
+
+VgpuStep functions_off(const VgpuGpu& gpu, std::string why);
+
 /// The way back, one stage at a time like the way there. While the GPU carries a vGPU only GPU instances
-/// change, those that carry none. `had_functions` is whether it had virtual functions.
+/// change, those that carry none; virtual functions that somebody uses stay, and the mode with them.
+/// `had_functions` is whether it had any.
 std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functions, const ManagedGpu& before,
-                                            const ManagedGpu& now);
+                                            const ManagedGpu& now, const UseReport& use);
 /// What of it is not as it was, as clauses; none: all is. (plan.h: not_put_back())
 std::vector<std::string> preparation_not_put_back(const ManagedGpu& before, const ManagedGpu& now);
 

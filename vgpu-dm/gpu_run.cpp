@@ -15,10 +15,14 @@
 #include "mdev/vgpu_inventory.h"
 #include "mdev/vgpu_writes.h"
 #include "mdev/virtual_functions.h"
+#include "vfio/move_plan.h"
 #include "vgpu-dm/gpu_preparation.h"
+#include "vgpu-dm/plan_parts.h"
+#include "vgpu-dm/removal_fence.h"
 #include "vgpu-dm/step_effects.h"
 #include "vgpu-dm/type_names.h"
 #include "vgpu-dm/type_table.h"
+#include "vgpu-dm/write_turns.h"
 
 namespace ferry {
 namespace {
@@ -60,10 +64,13 @@ class GpuRun {
     outcome_.notes = plan.notes;
   }
 
-  GpuOutcome run(const GpuPlan& first) {
-    if (first.refusal) return end(GpuOutcome::Kind::refused, *first.refusal);
+  GpuOutcome run(const GpuPlan& first, Look look) {
+    if (first.refusal) return refused(first);
     if (!first.matched) return end(GpuOutcome::Kind::left_alone);
     if (first.steps.empty()) return end(GpuOutcome::Kind::already_so);
+    if (look == Look::old) {
+      if (auto r = look_again(Users::ask); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
+    }
 
     const VgpuGpu before = *gpu();
     managed_before_ = managed();
@@ -71,7 +78,7 @@ class GpuRun {
       const auto plan = next_plan(stage == 0 ? Users::as_before : Users::ask);
       if (!plan) return fail_and_undo(before, Error(plan.error()));
       if (const auto& refusal = plan->refusal) {
-        if (outcome_.done.empty()) return end(GpuOutcome::Kind::refused, *refusal);
+        if (outcome_.done.empty()) return refused(*plan);
         return fail_and_undo(before, *refusal);
       }
       if (plan->steps.empty()) {
@@ -115,6 +122,11 @@ class GpuRun {
     return std::move(outcome_);
   }
 
+  GpuOutcome refused(const GpuPlan& plan) {
+    outcome_.reasons = plan.reasons;
+    return end(GpuOutcome::Kind::refused, plan.refusal);
+  }
+
   VgpuGpu* gpu() {
     return &*std::ranges::find(view_.inventory.gpus, outcome_.gpu,
                                [](const VgpuGpu& g) { return g.address(); });
@@ -131,8 +143,9 @@ class GpuRun {
   void ask_library_again() {
     if (!library_is_stale_ && (view_.managed.contains(outcome_.gpu) || !planner_.asks_library(*gpu())))
       return;
-    view_.managed.insert_or_assign(outcome_.gpu, ask_library(on_, outcome_.gpu));
-    library_is_stale_ = false;
+    auto said = ask_library(on_, outcome_.gpu);
+    library_is_stale_ = !said;  // what it said before is not so any more
+    view_.managed.insert_or_assign(outcome_.gpu, std::move(said));
     if (!prepared_ && !managed_before_) managed_before_ = managed();
   }
 
@@ -145,15 +158,24 @@ class GpuRun {
     if (auto kept = remember_names(on_.host, {gpu(), 1}); !kept && outcome_.notes.empty())
       outcome_.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
     if (users == Users::as_before) return {};
-    auto use = ask(on_.uses, gpu()->devices);
+    const auto loses_functions = [this](const VgpuGpu& gpu) {
+      if (prepared_) return true;  // the way back may switch them off
+      const auto said = managed();
+      return planner_.may_shed_functions(gpu, said ? &*said : nullptr);
+    };
+    auto use = ask(on_, *inventory_, {gpu(), 1}, loses_functions);
     if (!use) return fail(std::move(use).error());
     view_.use = std::move(*use);
     return {};
   }
 
   // Enough behind writes to vGPUs: a whole look reads every type of every function and costs more than they.
-  void look_at_devices() {
-    scan_devices_again(on_.host, *inventory_, *gpu());
+  void look_at_devices(std::span<const VgpuStep> steps) {
+    const auto shows = [](const VgpuStep& step) {
+      return !step.placement && (step.kind == VgpuStep::Kind::create || step.kind == VgpuStep::Kind::remove);
+    };
+    const auto facts = std::ranges::all_of(steps, shows) ? VgpuFacts::identity : VgpuFacts::all;
+    scan_devices_again(on_.host, *inventory_, facts, *gpu());
     only_devices_are_fresh_ = true;
   }
 
@@ -163,11 +185,16 @@ class GpuRun {
     Result<> done;
     {
       const std::lock_guard lock(driver_calls());
-      if (auto free = still_free(step); !free || *free == Functions::already_there)
-        return free ? rescan() : fail(Error(free.error()));
+      if (auto free = still_free(step); !free || *free == Functions::already_there) {
+        if (!free) return fail(Error(free.error()));
+        functions_are_ours_ = false;
+        return rescan();
+      }
+      if (step.kind == VgpuStep::Kind::enable_vfs) functions_are_ours_ = true;
       done = step.kind == VgpuStep::Kind::enable_vfs ? enable_vfs(vfs, step.parent, step.number)
                                                      : disable_vfs(vfs, step.parent);
     }
+    if (done && step.kind == VgpuStep::Kind::disable_vfs) functions_are_ours_ = false;
     // Also where it failed: some may have come.
     auto seen = rescan();
     return done ? seen : done;
@@ -181,7 +208,8 @@ class GpuRun {
     return {};
   }
 
-  // Others may have switched them, and put vGPUs on them, while this GPU waited for its turn.
+  // Others may have switched them, put vGPUs on them or given them to VMs as they are, while this GPU waited
+  // for its turn.
   enum class Functions { to_be_switched, already_there };
   Result<Functions> still_free(const VgpuStep& step) {
     if (auto r = rescan(); !r) return fail(std::move(r).error());
@@ -191,8 +219,16 @@ class GpuRun {
       return fail(Errc::refused, fmt::format("it carries {} by now", counted(now->devices.size(), "vGPU")),
                   "something else may be creating vGPUs on this node");
     }
-    const bool there = step.kind == VgpuStep::Kind::enable_vfs && now->function.sriov_numvfs > 0;
-    return there ? Functions::already_there : Functions::to_be_switched;
+    for (const VgpuParent& parent : now->parents) {
+      if (parent.problem)
+        return fail(Errc::refused, "it may carry vGPUs that cannot be read: " + parent.problem->message);
+    }
+    if (step.kind == VgpuStep::Kind::enable_vfs)
+      return now->function.sriov_numvfs > 0 ? Functions::already_there : Functions::to_be_switched;
+    const auto use = ask(on_, *inventory_, {&*now, 1}, [](const VgpuGpu&) { return true; });
+    if (!use) return fail(Error(use.error()));
+    if (auto used = functions_in_use(*now, *use); !used.empty()) return fail(std::move(used.front()));
+    return Functions::to_be_switched;
   }
 
   Result<> write_now(const VgpuStep& step) {
@@ -206,19 +242,59 @@ class GpuRun {
   }
 
   Result<> write_vgpu(const VgpuStep& step) {
+    if (step.kind == VgpuStep::Kind::remove) {
+      RemovalFence fence(on_.host);
+      if (auto r = keep_users_away({&step, 1}, fence); !r) return r;
+      return write_attribute_of(step);
+    }
     if (step.kind != VgpuStep::Kind::set_placement) {
-      const AttributeWrite write = write_of(step);
-      auto done = on_.writer.write_in_order({&write, 1}, {});
-      if (!done) {
-        note_failure(step, done.error());
-        return fail(explained(step, std::move(done).error()));
-      }
+      if (auto done = write_attribute_of(step); !done) return done;
     }
     const auto& placement = step.placement;
     if (!placement) return {};
     auto placed = place(step, *placement);
-    if (!placed) note_failure(step, placed.error());
+    if (!placed && step.kind == VgpuStep::Kind::create) misplaced_ = step.id;
     return placed;
+  }
+
+  Result<> write_attribute_of(const VgpuStep& step) {
+    const AttributeWrite write = write_of(step);
+    auto done = on_.writer.write_in_order({&write, 1}, {});
+    if (done) return done;
+    note_failure(step, done.error());
+    return fail(explained(step, std::move(done).error()));
+  }
+
+  // Closes the fence; for what that leaves open its users are looked for.
+  Result<> keep_users_away(std::span<const VgpuStep> removals, RemovalFence& fence) {
+    if (auto closed = fence.close(*gpu(), removals); !closed) return closed;
+    for (const VgpuStep& step : removals) {
+      const auto device = std::ranges::find(gpu()->devices, step.id, &VgpuDevice::id);
+      if (device == gpu()->devices.end() || !fence.leaves_open(step)) continue;
+      const UseQuestion question = use_question(*device);
+      auto use = on_.uses.look({&question, 1});
+      if (!use) return fail(std::move(use).error());
+      if (auto used = in_use(*gpu(), {&*device}, *use, "stop what uses it")) return fail(std::move(*used));
+    }
+    return {};
+  }
+
+  // Held off from all of them together, so that none goes where another one has been taken; one by one where
+  // that cannot be.
+  Result<> remove_all(std::span<const VgpuStep> steps) {
+    // Before anybody is held off or looked for: nothing comes between that and the removal.
+    const WriteTurns::Turn turn(WriteTurns::shared());
+    RemovalFence fence(on_.host);
+    if (auto closed = fence.close(*gpu(), steps); !closed) return closed;
+    if (std::ranges::none_of(steps, [&](const VgpuStep& step) { return fence.leaves_open(step); }))
+      return write_together(steps);
+    fence.open();
+    for (const VgpuStep& step : steps) {
+      RemovalFence of_one(on_.host);
+      if (auto r = keep_users_away({&step, 1}, of_one); !r) return r;
+      if (auto done = write_together({&step, 1}); !done) return done;
+    }
+    return {};
   }
 
   void note_failure(const VgpuStep& step, const Error& error) {
@@ -271,7 +347,7 @@ class GpuRun {
     outcome_.done.push_back(step);
   }
 
-  // Handed to the writing process together: to wait for each would cost as much again as they do.
+  // Handed to the writing process together: to wait for each would cost as much again as they do. In a turn.
   Result<> write_together(std::span<const VgpuStep> steps) {
     std::vector<AttributeWrite> writes;
     writes.reserve(steps.size());
@@ -300,8 +376,9 @@ class GpuRun {
 
   Result<> write_each(std::span<const VgpuStep> steps) {
     for (const VgpuStep& step : steps) {
-      if (auto done = write(step); !done) return done;
-      outcome_.done.push_back(step);
+      auto done = write(step);
+      if (done || misplaced_ == step.id) outcome_.done.push_back(step);
+      if (!done) return done;
     }
     return {};
   }
@@ -314,16 +391,22 @@ class GpuRun {
     // Each is put in its place before the next is made (placement.h).
     const bool placed =
         std::ranges::any_of(stage, [](const VgpuStep& step) { return step.placement.has_value(); });
-    auto done = stage.front().target() == VgpuStep::Target::vgpu && !placed ? write_together(stage)
-                                                                            : write_each(stage);
-    if (!done) return done;
+    if (auto done = write_stage(stage, placed); !done) return done;
     return read_back(stage);
+  }
+
+  Result<> write_stage(std::span<const VgpuStep> stage, bool placed) {
+    if (stage.front().kind == VgpuStep::Kind::remove) return remove_all(stage);
+    const bool together = stage.front().target() == VgpuStep::Target::vgpu && !placed;
+    if (!together) return write_each(stage);
+    const WriteTurns::Turn turn(WriteTurns::shared());
+    return write_together(stage);
   }
 
   Result<> read_back(std::span<const VgpuStep> steps) {
     for (int look = 1;; ++look) {
       if (steps.front().target() == VgpuStep::Target::vgpu) {
-        look_at_devices();
+        look_at_devices(steps);
       } else {
         library_is_stale_ = view_.managed.contains(outcome_.gpu);
         if (auto r = look_again(Users::as_before); !r) return r;
@@ -376,6 +459,10 @@ class GpuRun {
       if (auto r = undo_stage(preparation); !r) return r;
       if (undo_of_preparation(before).empty()) break;
     }
+    // What has gone with the library's word unknown.
+    if (outcome_.undo_errors.empty()) {
+      if (auto r = undo_stage(vgpus(VgpuStep::Kind::enable_vfs)); !r) return r;
+    }
     for (const VgpuStep::Kind kind :
          {VgpuStep::Kind::set_placement, VgpuStep::Kind::create, VgpuStep::Kind::set_params}) {
       if (auto r = undo_stage(vgpus(kind)); !r) return r;
@@ -385,7 +472,12 @@ class GpuRun {
     std::ranges::move(undo_of_preparation(before), std::back_inserter(left));
     if (!outcome_.undo_errors.empty()) return {};
     if (!left.empty()) return fail(Errc::failed, fmt::format("undo: still to do: {}", left.front().text()));
-    auto lost = not_put_back(before, *gpu());
+    if (managed_before_ && prepared_ && !managed()) {
+      return fail(
+          Error(view_.managed.at(outcome_.gpu).error())
+              .during("undo: nobody says whether MIG mode, GPU instances and mixed sizes are as before"));
+    }
+    auto lost = not_put_back(with_strangers(before), *gpu());
     if (const auto now = managed(); now && managed_before_)
       std::ranges::move(preparation_not_put_back(*managed_before_, *now), std::back_inserter(lost));
     if (lost.empty()) return {};
@@ -408,13 +500,21 @@ class GpuRun {
                         (failed_creation_ && is(device)(*failed_creation_));
       if (!ours && std::ranges::none_of(known, is(device))) before.devices.push_back(device);
     }
+    if (functions_of_strangers()) before.function.sriov_numvfs = gpu()->function.sriov_numvfs;
     return before;
   }
+
+  bool functions_of_strangers() { return gpu()->function.sriov_numvfs > 0 && !functions_are_ours_; }
 
   std::vector<VgpuStep> undo_of_preparation(const VgpuGpu& before) {
     const auto now = managed();
     if (!managed_before_ || !now) return {};
-    return plan_undo_preparation(*gpu(), before.function.sriov_numvfs > 0, *managed_before_, *now);
+    auto steps =
+        plan_undo_preparation(*gpu(), before.function.sriov_numvfs > 0, *managed_before_, *now, view_.use);
+    // They keep the mode as it is.
+    if (functions_of_strangers() && !steps.empty() && steps.front().kind == VgpuStep::Kind::disable_vfs)
+      return {};
+    return steps;
   }
 
   // Behind a write that has not returned nothing more is written.
@@ -423,18 +523,21 @@ class GpuRun {
     const auto& errors = outcome_.undo_errors;
     if (!errors.empty() && errors.back().code == Errc::stuck) return {};
     if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error().during("undo"));
-    std::vector<VgpuStep> removed;
+    std::vector<VgpuStep> awaited;
     for (const VgpuStep& step : steps()) {
       auto done = write(step);
       if (done) {
-        if (step.kind == VgpuStep::Kind::remove) removed.push_back(step);
+        const bool takes_time =
+            step.kind == VgpuStep::Kind::remove || step.kind == VgpuStep::Kind::enable_vfs;
+        if (takes_time) awaited.push_back(step);
         continue;
       }
       outcome_.undo_errors.push_back(std::move(done).error().during("undo"));
       if (errors.back().code == Errc::stuck) return {};
     }
-    // A function on which the one before is still seen takes no other. What does not go is told at the end.
-    if (!removed.empty()) (void)read_back(removed);
+    // A function on which the one before is still seen takes no other, nor does one that offers nothing yet.
+    // What does not come or go is told at the end.
+    if (!awaited.empty()) (void)read_back(awaited);
     return look_again(Users::as_before);
   }
 
@@ -442,13 +545,15 @@ class GpuRun {
   const GpuPlanner& planner_;
   std::optional<ManagedGpu> managed_before_;
   bool library_is_stale_ = false;
-  bool prepared_ = false;  // something but a vGPU was changed
+  bool prepared_ = false;            // something but a vGPU was changed
+  bool functions_are_ours_ = false;  // the last to switch them on was this run
   const Inventory* inventory_;
   Inventory own_;  // once virtual functions have come or gone
   VgpuView view_;
   bool only_devices_are_fresh_ =
       false;  // in view_: what can still be made is as it was before the last stage
   std::optional<VgpuStep> failed_creation_;  // it may have come all the same
+  std::optional<VgpuId> misplaced_;          // it has come, and could not be put in its place
   const StepObserver& observe_;
   GpuOutcome outcome_;
 };
@@ -461,17 +566,29 @@ Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu) {
   return on.management->read(gpu);
 }
 
-Result<UseReport> ask(UseProbe& uses, const std::vector<VgpuDevice>& devices) {
-  if (devices.empty()) return UseReport{};
+Result<UseReport> ask(const VgpuHost& on, const Inventory& inventory, std::span<const VgpuGpu> gpus,
+                      const std::function<bool(const VgpuGpu&)>& loses_functions) {
   std::vector<UseQuestion> questions;
-  questions.reserve(devices.size());
-  for (const VgpuDevice& device : devices) questions.push_back(use_question(device));
-  return uses.look(questions);
+  for (const VgpuGpu& gpu : gpus) {
+    for (const VgpuDevice& device : gpu.devices) questions.push_back(use_question(device));
+    if (!loses_functions(gpu)) continue;
+    for (UseQuestion& question : use_questions(on.host, inventory, gpu.functions)) {
+      const auto same = [&](const UseQuestion& known) { return known.device == question.device; };
+      const auto known = std::ranges::find_if(questions, same);  // by the vGPU on it
+      if (known == questions.end()) {
+        questions.push_back(std::move(question));
+      } else {
+        std::ranges::move(question.nodes, std::back_inserter(known->nodes));
+      }
+    }
+  }
+  if (questions.empty()) return UseReport{};
+  return on.uses.look(questions);
 }
 
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView view,
-                   const GpuPlan& first, const StepObserver& observe) {
-  return GpuRun(on, planner, inventory, std::move(view), first, observe).run(first);
+                   const GpuPlan& first, Look look, const StepObserver& observe) {
+  return GpuRun(on, planner, inventory, std::move(view), first, observe).run(first, look);
 }
 
 }  // namespace ferry

@@ -111,13 +111,7 @@ bool HostCheck::is_for_no_gpu() const {
 }
 
 ExitStatus HostCheck::status() const {
-  ExitStatus status = ExitStatus::done;
-  for (const GpuCheck& gpu : gpus) {
-    if (!gpu.fault) continue;
-    const ExitStatus one = exit_status_of(*gpu.fault);
-    status = worse(status, one == ExitStatus::usage ? one : ExitStatus::refused);
-  }
-  return status;
+  return works() ? ExitStatus::done : ExitStatus::refused;
 }
 
 HostCheck check_on_host(const Profile& profile, const VgpuView& view) {

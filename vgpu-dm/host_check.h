@@ -36,8 +36,7 @@ struct HostCheck {
   bool works() const;
   /// No item is for any GPU here, so that nothing of the profile was held against this host.
   bool is_for_no_gpu() const;
-  /// `done`, `usage` where the profile asks for what cannot be, `refused` where the host as it is now is in
-  /// the way.
+  /// `done`, or `refused`, as applying it would be, whatever the reason.
   ExitStatus status() const;
 };
 

@@ -2,6 +2,8 @@
 #include "vgpu-dm/instance_plan.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -137,6 +139,71 @@ std::vector<InstanceStep> removals(const ManagedGpu& gpu, const InstanceCounts& 
   return out;
 }
 
+/// Of `idle` those that `chosen` has a bit for.
+std::vector<GpuInstance> pick(const std::vector<GpuInstance>& idle, std::size_t chosen) {
+  std::vector<GpuInstance> out;
+  for (std::size_t i = 0; i < idle.size(); ++i) {
+    if ((chosen >> i & 1U) != 0) out.push_back(idle[i]);
+  }
+  return out;
+}
+
+// Of the idle ones that are needed as few as possible, which give way where `missing` does not fit beside all
+// that are left: an instance begins only at certain places. They are made anew, somewhere else.
+std::vector<GpuInstance> giving_way(const ManagedGpu& gpu, const InstanceCounts& missing,
+                                    const std::vector<GpuInstance>& left,
+                                    const std::set<std::uint32_t>& busy) {
+  constexpr std::size_t kMostTried = 16;  // seven on every GPU so far
+  std::vector<GpuInstance> idle;
+  std::ranges::copy_if(left, std::back_inserter(idle),
+                       [&](const GpuInstance& instance) { return !busy.contains(instance.id); });
+  // What is divided goes last: it cannot be made again as it is, and is refused.
+  std::ranges::stable_sort(idle, {}, &GpuInstance::divided);
+  if (idle.size() > kMostTried) return idle;
+  const auto makes_room = [&](std::size_t chosen) {
+    InstanceCounts to_make = missing;
+    std::vector<GpuInstance> staying = left;
+    for (const GpuInstance& instance : pick(idle, chosen)) {
+      std::erase(staying, instance);
+      if (const auto* profile = profile_by_id(gpu, instance.profile)) ++to_make[profile];
+    }
+    return fit_together(gpu, to_make, staying);
+  };
+  for (std::size_t count = 0; count <= idle.size(); ++count) {
+    for (std::size_t chosen = 0; chosen < std::size_t{1} << idle.size(); ++chosen) {
+      if (static_cast<std::size_t>(std::popcount(chosen)) == count && makes_room(chosen))
+        return pick(idle, chosen);
+    }
+  }
+  return {};  // all_fit() has excluded it
+}
+
+/// Steps of `plan` so far make what is missing; here comes in front what has to go for them.
+void make_room(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy,
+               std::vector<InstanceStep>& steps) {
+  std::vector<InstanceStep> first = removals(gpu, needed, busy);
+  std::vector<GpuInstance> left = gpu.instances;
+  for (const InstanceStep& step : first)
+    std::erase_if(left, [&](const GpuInstance& instance) { return instance.id == step.number; });
+  InstanceCounts missing;
+  for (const InstanceStep& step : steps) ++missing[profile_by_id(gpu, step.number)];
+  for (const GpuInstance& instance : giving_way(gpu, missing, left, busy)) {
+    const auto* profile = profile_by_id(gpu, instance.profile);
+    if (profile == nullptr) continue;
+    first.push_back({.kind = InstanceStep::Kind::remove,
+                     .number = instance.id,
+                     .profile = profile->name,
+                     .why = "it carries nothing and is where another one has to be: it is made anew"});
+    steps.push_back({.kind = InstanceStep::Kind::make,
+                     .number = profile->id,
+                     .profile = profile->name,
+                     .why = "the one before is where another one has to be"});
+  }
+  // The lower a profile's id, the larger it is; what is large finds no place between small ones.
+  std::ranges::stable_sort(steps, {}, &InstanceStep::number);
+  steps.insert(steps.begin(), first.begin(), first.end());
+}
+
 }  // namespace
 
 std::string InstanceStep::text() const {
@@ -190,13 +257,8 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
     plan.steps.clear();
     return plan;
   }
-  // The lower a profile's id, the larger it is; what is large finds no place between small ones.
-  std::ranges::stable_sort(plan.steps, {}, &InstanceStep::number);
   // How many of one kind are left is known; whether several kinds fit together is not.
-  if (!fits || kinds > 1) {
-    auto first = removals(gpu, needed, busy);
-    plan.steps.insert(plan.steps.begin(), first.begin(), first.end());
-  }
+  if (!fits || kinds > 1) make_room(gpu, needed, busy, plan.steps);
   return plan;
 }
 

@@ -46,7 +46,8 @@ struct InstancePlan {
   std::optional<Error> refusal;
 };
 
-/// Instances that nobody needs stay unless they are, or may be, in the way. `busy` are those that carry vGPUs
+/// Instances that nobody needs stay unless they are, or may be, in the way; of the needed ones that carry
+/// nothing those go, to be made anew, that are where others have to be. `busy` are those that carry vGPUs
 /// which stay.
 InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant> wants,
                             const ManagedGpu& gpu, const BoardTypes& board,

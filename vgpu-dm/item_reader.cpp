@@ -144,6 +144,10 @@ Result<> ItemReader::read_devices(const ConfigNode& node, const std::string& pat
           element, path,
           fmt::format("expected a plain whole number such as 0 or 12, found {}", element.described()));
     }
+    if (*index < 0 && !let_pass(element, path, fmt::format("no GPU has the number {}", *index))) {
+      return refuse(element, path, fmt::format("no GPU has the number {}", *index),
+                    "GPUs count from 0, in order of their addresses");
+    }
     item.indices.push_back(*index);
   }
   return {};

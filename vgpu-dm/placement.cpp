@@ -69,6 +69,7 @@ std::vector<VgpuMove> in_order(std::vector<VgpuMove>& moves) {
 std::optional<Error> cannot_place(const GpuMatch& match, const VgpuGpu& gpu, const UseReport& use) {
   std::vector<VgpuMove> moves = all_moves(match);
   const auto taken = taken_places(match, moves);
+  std::optional<Error> held;  // ends with who holds it: what lasts is told before that
   for (const Want& want : match.wants) {
     const Placing placing = want.placing();
     if (placing.moves.empty() && placing.left.empty()) continue;
@@ -81,7 +82,7 @@ std::optional<Error> cannot_place(const GpuMatch& match, const VgpuGpu& gpu, con
       const std::string what =
           fmt::format("{}: {}: vGPU {} ({}) cannot be moved to placement {}", want.entry->place, gpu.label(),
                       move.device->id.text, move.device->short_name, move.to);
-      if (auto held = cannot_change(*move.device, what, use)) return held;
+      if (!held) held = cannot_change(*move.device, what, use);
     }
     std::vector<std::uint32_t> places = placing.left;
     for (const VgpuMove& move : placing.moves) places.push_back(move.to);
@@ -95,7 +96,7 @@ std::optional<Error> cannot_place(const GpuMatch& match, const VgpuGpu& gpu, con
     }
   }
   (void)in_order(moves);
-  if (moves.empty()) return std::nullopt;
+  if (moves.empty()) return held;
   return Error{
       .code = Errc::unsupported,
       .message = fmt::format("{}: vGPU {} ({}) would have to change places with another one", gpu.label(),

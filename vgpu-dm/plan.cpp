@@ -62,9 +62,10 @@ std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
         .message = none ? fmt::format("{}: no parent devices found for GPU at index {}: {}", place, gpu.index,
                                       gpu.obstacle)
                         : fmt::format("{}: {}", place, gpu.obstacle),
-        .hint =
-            none ? "choose the GPUs with devices or device-filter, or have the vGPU host driver take this one"
-                 : ""};
+        .hint = none
+                    ? "choose the GPUs with devices or device-filter, or have the vGPU host driver take this "
+                      "one; `ferry doctor --for vgpu` says what is missing"
+                    : ""};
   }
   for (const Want& want : match.wants) {
     if (want.listed || may_be_listed_later(want, match, gpu)) continue;
@@ -185,31 +186,65 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
   return plan;
 }
 
-void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan) {
+// It goes all the same, as under NVIDIA's program, and is told of: somebody may miss it. (Vendor-specific
+// VFIO does not tell whose a vGPU is.)
+void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view,
+                  GpuPlan& plan) {
   for (const VgpuDevice* device : match.leftover) {
-    plan.steps.push_back(removal_of(gpu, *device,
-                                    device->iommu_group
-                                        ? fmt::format("{} does not ask for it", item.place)
-                                        : "no driver has taken it, so no VM could be given it"));
+    const bool foreign = gpu.framework != VgpuFramework::vendor_vfio && !is_ours(view.node, *device);
+    const std::string why = device->iommu_group ? fmt::format("{} does not ask for it", item.place)
+                                                : "no driver has taken it, so no VM could be given it";
+    plan.steps.push_back(removal_of(gpu, *device, why + (foreign ? "; it was not made by Ferry" : "")));
+    if (!foreign) continue;
+    plan.notes.push_back(fmt::format("{}: vGPU {} ({}) was not made by Ferry, and goes: {}", gpu.label(),
+                                     device->id.text, device->short_name, why));
   }
+}
+
+// What a profile takes away or changes of what the GPU carries.
+void refuse_for_users(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view, GpuPlan& plan) {
+  refuse(plan, cannot_tune(match, gpu, view.use));
+  refuse(plan, cannot_place(match, gpu, view.use));
+  refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile"));
 }
 
 // What the types need of the GPU comes before them, behind what has to go.
 GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, const GpuMatch& match,
                       const VgpuGpu& gpu, const VgpuView& view) {
   plan.refusal = lacking_on_functions(match, gpu);
-  if (!plan.refusal) {
-    plan.refusal = in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile");
+  for (const Want& want : match.wants) {
+    // Mediated devices' types are listed whatever state the GPU is in; of the others the table knows all.
+    const bool all_known = gpu.framework == VgpuFramework::mdev_on_vf || !gpu.unlisted.empty();
+    if (!plan.refusal && want.type == nullptr && all_known) plan.refusal = not_offered(want, gpu);
   }
-  if (!plan.refusal) plan.refusal = cannot_tune(match, gpu, view.use);
-  if (!plan.refusal) plan.refusal = cannot_place(match, gpu, view.use);
   if (plan.refusal) return plan;
-  add_removals(item, match, gpu, plan);
+  const auto takes_functions = [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::disable_vfs; };
+  if (std::ranges::any_of(first.steps, takes_functions)) {
+    for (Error& why : functions_in_use(gpu, view.use, match.leftover)) refuse(plan, std::move(why));
+  }
+  refuse_for_users(match, gpu, view, plan);
+  if (plan.refusal) return plan;
+  add_removals(item, match, gpu, view, plan);
   plan.steps.insert(plan.steps.end(), first.steps.begin(), first.steps.end());
   plan.later = std::move(first.later);
   for (const Want& want : match.wants) {
     if (want.missing() > 0) plan.then.push_back({.type = want.entry->type.text(), .count = want.missing()});
   }
+  return plan;
+}
+
+// A GPU that goes to a VM whole: vfio takes none that has virtual functions.
+GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
+                   const VgpuView& view) {
+  const bool sheds = sheds_functions(item, gpu);
+  if (sheds) {
+    refuse(plan, cannot_lose_instances(item, gpu, view));
+    for (Error& why : functions_in_use(gpu, view.use, match.leftover)) refuse(plan, std::move(why));
+  }
+  refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it"));
+  if (plan.refusal) return plan;
+  add_removals(item, match, gpu, view, plan);
+  if (sheds) plan.steps.push_back(functions_off(gpu, item.place + " gives it away whole"));
   return plan;
 }
 
@@ -221,13 +256,17 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   for (const Want& want : match.wants) {
     for (const VgpuDevice* device : want.kept) plan.kept.push_back(device->id);
   }
-  if (match.agrees()) {
+  if (match.agrees() && !sheds_functions(item, gpu)) {
     plan.refusal = cannot_write(gpu, view);  // a count that could not be read agrees with nothing
     return plan;
   }
 
   plan.refusal = cannot_write(gpu, view);
   if (!plan.refusal) plan.refusal = match.problem;
+  if (!plan.refusal && item.whole) return plan_whole(std::move(plan), item, match, gpu, view);
+  // What no preparation would help.
+  if (!plan.refusal && gpu.framework == VgpuFramework::none && !gpu.may_get_virtual_functions())
+    plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;
   Preparation first = prepare(item, match, gpu, view);
   plan.refusal = std::move(first.refusal);
@@ -240,22 +279,16 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   Room room = check_room(match, gpu);
   plan.notes = std::move(room.notes);
   plan.refusal = std::move(room.lacking);
-  if (!plan.refusal) {
-    plan.refusal = in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile");
-  }
-  if (!plan.refusal) plan.refusal = cannot_tune(match, gpu, view.use);
-  if (!plan.refusal) plan.refusal = cannot_place(match, gpu, view.use);
+  if (plan.refusal) return plan;
+  const bool nothing_hides_them = match.leftover.empty();
+  if (nothing_hides_them && !room.order.empty() && !room.order.back()->listed)
+    refuse(plan, not_offered(*room.order.back(), gpu));
+  refuse_for_users(match, gpu, view, plan);
   if (plan.refusal) return plan;
 
-  add_removals(item, match, gpu, plan);
+  add_removals(item, match, gpu, view, plan);
   add_moves(match, gpu, plan);
   add_creations(room, gpu, ParentSource(gpu, match.leftover), IdSource(view, match.leftover), plan);
-  if (!plan.then.empty() && match.leftover.empty()) {  // nothing goes that could hide them
-    plan.refusal = not_offered(*room.order.back(), gpu);
-    plan.steps.clear();
-    plan.then.clear();
-    return plan;
-  }
   place_creations(match, plan);
   add_params(match, gpu, plan);
   return plan;
@@ -265,6 +298,10 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
 
 std::string GpuPlan::label() const {
   return fmt::format("GPU {} ({})", index, gpu.text());
+}
+
+std::vector<std::string> reasons_of(const Error& refusal, const std::vector<std::string>& reasons) {
+  return reasons.empty() ? std::vector<std::string>{refusal.message} : reasons;
 }
 
 bool VgpuPlan::writes_nothing() const {

@@ -47,12 +47,16 @@ struct GpuPlan {
   /// What is to be made after the steps and cannot be planned before: the driver lists it only then, if at
   /// all.
   std::vector<TypeCount> then = {};
-  std::optional<Error> refusal = {};  ///< Errc: refused (in use), invalid_config (no such type, no room),
-                                      ///< unsupported (framework), stuck, or the scan's own
+  std::optional<Error> refusal = {};      ///< Errc: refused (in use), invalid_config (no such type, no room),
+                                          ///< unsupported (framework), stuck, or the scan's own
+  std::vector<std::string> reasons = {};  ///< each by itself, where users are among them; else empty
   std::vector<std::string> notes = {};
 
   std::string label() const;  ///< as VgpuGpu::label
 };
+
+/// Each reason of a refusal by itself: `reasons`, or else what the error says.
+std::vector<std::string> reasons_of(const Error& refusal, const std::vector<std::string>& reasons);
 
 struct VgpuPlan {
   std::vector<GpuPlan> gpus;       ///< all GPUs, in order of index
@@ -77,7 +81,8 @@ GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const VgpuGpu
 
 /// The way back to `before` for one GPU, from a scan made now: what was made meanwhile goes unless it is in
 /// use, what is missing is made again under its old UUID, on its old function unless something stays on it;
-/// and virtual functions that were not there are switched off, if nothing stays on them.
+/// and virtual functions are switched off, or on, as they were, if nothing stays on them and nobody uses
+/// them.
 std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use);
 
 /// What is not as it was although no step is left that would put it back, as clauses ("vGPU … (T4-4Q) is

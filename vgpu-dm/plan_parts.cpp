@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "vfio/inventory.h"
 #include "vgpu-dm/gpu_match.h"
 
 namespace ferry {
@@ -56,6 +57,54 @@ std::optional<Error> in_use(const VgpuGpu& gpu, const std::vector<const VgpuDevi
   return Error{.code = Errc::refused,
                .message = fmt::format("{}: {}", gpu.label(), fmt::join(reasons, "; ")),
                .hint = std::move(hint)};
+}
+
+bool may_carry(const VgpuGpu& gpu) {
+  return !gpu.devices.empty() || std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) {
+    return parent.problem.has_value();
+  });
+}
+
+// On a vfio driver the GPU is away already, and its functions are whose who put it there.
+bool sheds_functions(const ProfileItem& item, const VgpuGpu& gpu) {
+  return item.whole && gpu.function.sriov_numvfs > 0 && !on_vfio_driver(gpu.function);
+}
+
+std::vector<Error> functions_in_use(const VgpuGpu& gpu, const UseReport& use,
+                                    const std::vector<const VgpuDevice*>& leaving) {
+  std::vector<Error> out;
+  const auto refused = [&](const std::string& what, std::string hint) {
+    out.push_back(
+        {.code = Errc::refused,
+         .message = fmt::format("{}: its virtual functions would have to go, and {}", gpu.label(), what),
+         .hint = std::move(hint)});
+  };
+  if (!gpu.functions_away.empty()) {
+    const std::string away = gpu.functions_away.front().text();
+    refused(away + " is given away itself",
+            fmt::format("`ferry vfio unbind --device {}` takes it back", away));
+  }
+  if (!use.blind.empty()) refused("nobody can say whether they are free: " + use.blind, kSeeAll);
+  std::vector<std::string> reasons;
+  for (const PciAddress& function : gpu.functions) {
+    const auto is_on_it = [&](const VgpuDevice* device) { return device->id.text == function.text(); };
+    if (std::ranges::any_of(leaving, is_on_it)) continue;
+    for (const Holder& holder : use.of(function.text()))
+      reasons.push_back(fmt::format("{} is in use: {}", function.text(), holder.text()));
+  }
+  if (!reasons.empty()) refused(fmt::format("{}", fmt::join(reasons, "; ")), "stop what uses it");
+  return out;
+}
+
+void refuse(GpuPlan& plan, std::optional<Error> why) {
+  if (!why) return;
+  plan.reasons.push_back(why->message);
+  if (!plan.refusal) {
+    plan.refusal = std::move(why);
+    return;
+  }
+  plan.refusal->message += "; " + why->message;
+  if (plan.refusal->hint.empty()) plan.refusal->hint = std::move(why->hint);
 }
 
 std::optional<Error> cannot_change(const VgpuDevice& device, const std::string& what, const UseReport& use) {

@@ -6,6 +6,7 @@
 namespace ferry {
 
 bool ProfileItem::matches(const VgpuGpu& gpu) const {
+  if (only) return gpu.address() == *only;
   const bool chosen =
       all_devices || std::find(indices.begin(), indices.end(), std::int64_t{gpu.index}) != indices.end();
   return chosen && (filters.empty() ||

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "vfio/pci_address.h"
 #include "vfio/pci_function.h"
 #include "vgpu-dm/type_name.h"
 #include "vgpu-dm/vgpu_params.h"
@@ -48,6 +49,10 @@ struct ProfileItem {
   std::vector<std::int64_t> indices;  ///< VgpuGpu::index; negative and too large ones match nothing
   std::vector<VgpuCount> vgpus;       ///< in order of the file; empty: no vGPU at all
   bool mixed_sizes = false;           ///< vGPUs of several framebuffer sizes on one GPU
+  /// This GPU and no other, whatever number it has by now. Of policies only, as what follows.
+  std::optional<PciAddress> only = {};
+  /// It is to be given away whole: no vGPUs, and no virtual functions either.
+  bool whole = false;
   std::string place;
 
   bool matches(const VgpuGpu& gpu) const;

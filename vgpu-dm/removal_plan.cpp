@@ -23,8 +23,8 @@ GpuPlan plan_gpu_removal(const Removal& removal, const VgpuGpu& gpu, const VgpuV
                                                       : "was not made by Ferry"));
     }
   }
+  plan.refusal = cannot_write(gpu, view);  // a count that could not be read may be of more
   if (leaving.empty()) return plan;
-  plan.refusal = cannot_write(gpu, view);
   if (!plan.refusal) plan.refusal = in_use(gpu, leaving, view.use, "stop what uses it");
   if (plan.refusal) return plan;
   for (const VgpuDevice* device : leaving) plan.steps.push_back(removal_of(gpu, *device, "asked to go"));

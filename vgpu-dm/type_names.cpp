@@ -5,11 +5,11 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "common/boot_id.h"
-#include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
@@ -48,28 +48,44 @@ bool needs_names(const VgpuGpu& gpu) {
   return gpu.framework == VgpuFramework::vendor_vfio && std::ranges::any_of(gpu.devices, is_nameless);
 }
 
+void give_name(VgpuDevice& device, const std::string& called) {
+  device.type_name = called;
+  device.short_name = called.substr(called.find_last_of(' ') + 1);  // npos + 1 is 0
+}
+
 void name(const Memory& memory, VgpuGpu& gpu) {
   const auto names = memory.find(key_of(gpu));
   if (names == memory.end()) return;
   for (VgpuDevice& device : gpu.devices) {
     const auto found = names->second.find(device.type_id);
     if (!is_nameless(device) || found == names->second.end()) continue;
-    device.type_name = found->second;
-    device.short_name = device.type_name.substr(device.type_name.find_last_of(' ') + 1);  // npos + 1 is 0
+    give_name(device, found->second);
   }
 }
 
-/// What the table does not say of a GPU's types.
-Names news_of(const VgpuGpu& gpu) {
+/// What the driver says of a GPU's types now.
+Names listed_on(const VgpuGpu& gpu) {
   Names out;
   if (gpu.framework != VgpuFramework::vendor_vfio) return out;
-  const BoardTypes table(gpu.function);
   for (const VgpuParent& parent : gpu.parents) {
-    for (const VgpuType& type : parent.types) {
-      const KnownType* known = table.find_id(type.id);
-      if (known == nullptr || known->name != type.name) out.emplace(type.id, type.name);
-    }
+    for (const VgpuType& type : parent.types) out.emplace(type.id, type.name);
   }
+  return out;
+}
+
+/// The vGPUs whose names the driver has told neither now nor earlier.
+std::vector<VgpuDevice*> untold(const HostFs& host, VgpuGpu& gpu) {
+  std::vector<VgpuDevice*> out;
+  if (gpu.framework != VgpuFramework::vendor_vfio) return out;
+  const Names listed = listed_on(gpu);
+  for (VgpuDevice& device : gpu.devices) {
+    if (!listed.contains(device.type_id)) out.push_back(&device);
+  }
+  if (out.empty()) return out;
+  const Memory memory = read_memory(host);
+  const auto kept = memory.find(key_of(gpu));
+  if (kept != memory.end())
+    std::erase_if(out, [&](const VgpuDevice* device) { return kept->second.contains(device->type_id); });
   return out;
 }
 
@@ -85,11 +101,33 @@ void name_by_memory(const HostFs& host, VgpuGpu& gpu) {
   if (needs_names(gpu)) name(read_memory(host), gpu);
 }
 
-Result<> remember_names(HostFs& host, std::span<const VgpuGpu> gpus) {
+bool driver_told_no_name(const HostFs& host, const VgpuGpu& gpu) {
+  VgpuGpu copy;
+  copy.function = gpu.function;
+  copy.framework = gpu.framework;
+  copy.parents = gpu.parents;
+  copy.devices = gpu.devices;
+  return !untold(host, copy).empty();
+}
+
+void name_by_library(const HostFs& host, const ManagedGpu& said, VgpuGpu& gpu) {
+  for (VgpuDevice* device : untold(host, gpu)) {
+    const auto same = [&](const ManagedType& type) { return std::to_string(type.id) == device->type_id; };
+    const auto type = std::ranges::find_if(said.types, same);
+    if (type != said.types.end()) give_name(*device, type->name);
+  }
+}
+
+Result<> remember_names(HostFs& host, std::span<const VgpuGpu> gpus, const std::set<PciAddress>& named) {
   static std::mutex one_at_a_time;
   Memory news;
   for (const VgpuGpu& gpu : gpus) {
-    if (Names names = news_of(gpu); !names.empty()) news.emplace(key_of(gpu), std::move(names));
+    Names names = listed_on(gpu);
+    for (const VgpuDevice& device : gpu.devices) {
+      if (named.contains(gpu.address()) && !is_nameless(device))
+        names.emplace(device.type_id, device.type_name);
+    }
+    if (!names.empty()) news.emplace(key_of(gpu), std::move(names));
   }
   if (news.empty()) return {};
   const std::lock_guard lock(one_at_a_time);

@@ -58,7 +58,7 @@ class BoardTypes {
 void fill_in(VgpuInventory& inventory);
 void fill_in(VgpuGpu& gpu);
 
-/// scan_vgpus(), completed, also by what the drivers have listed earlier (type_names.h).
+/// scan_vgpus(), completed, also by what the drivers have told earlier (type_names.h).
 Result<VgpuInventory> scan_known_vgpus(const HostFs& host, const Inventory& inventory,
                                        const AcceleratorRules& rules);
 

@@ -33,6 +33,9 @@ std::vector<std::string> not_put_back(const VgpuGpu& before, const VgpuGpu& now)
     out.push_back(fmt::format("vGPU {} ({}) is gone{}", device.id.text, device.short_name,
                               taken ? ": another one is on " + device.parent.text() : ""));
   }
+  if (before.function.driver && before.function.driver != now.function.driver)
+    out.push_back(fmt::format("it is on {} instead of on {}", now.function.driver.value_or("no driver"),
+                              *before.function.driver));
   const bool had_functions = before.function.sriov_numvfs > 0;
   if (had_functions != (now.function.sriov_numvfs > 0))
     out.push_back(fmt::format("its virtual functions are still {}", had_functions ? "off" : "on"));
@@ -50,7 +53,8 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
     }
   }
   // Only once nothing is on them, whoever made it: what is to be removed may yet turn out to be held.
-  if (before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0 && now.devices.empty()) {
+  if (before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0 && !may_carry(now) &&
+      functions_in_use(now, use).empty()) {
     steps.push_back({.kind = VgpuStep::Kind::disable_vfs,
                      .framework = now.framework,
                      .id = {},
@@ -59,6 +63,16 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
                      .type_id = {},
                      .short_name = {},
                      .why = "there were none before"});
+  }
+  if (before.function.sriov_numvfs > 0 && now.function.sriov_numvfs == 0 && now.devices.empty()) {
+    steps.push_back({.kind = VgpuStep::Kind::enable_vfs,
+                     .framework = before.framework,
+                     .id = {},
+                     .parent = now.address(),
+                     .number = before.function.sriov_numvfs,
+                     .type_id = {},
+                     .short_name = {},
+                     .why = "they were there before"});
   }
   std::vector<VgpuStep> made;
   std::vector<VgpuStep> params;

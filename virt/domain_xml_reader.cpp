@@ -103,12 +103,13 @@ Result<Domain> read(const Context& context) {
 Result<Domain> read_domain_xml(std::string_view xml) {
   // No network and no entities are wanted, and talk goes into our error instead of to stderr.
   constexpr int kOptions = XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING;
+  ::xmlResetLastError();  // of an empty text the library says nothing: an earlier fault would be told for it
   const Document document(
       ::xmlReadMemory(xml.data(), static_cast<int>(xml.size()), "domain.xml", nullptr, kOptions),
       ::xmlFreeDoc);
   if (!document) {
     const xmlError* why = ::xmlGetLastError();
-    std::string message = why != nullptr && why->message != nullptr ? why->message : "no XML";
+    std::string message = why != nullptr && why->message != nullptr ? why->message : "no XML, but nothing";
     while (message.ends_with('\n')) message.pop_back();
     return fail(Errc::malformed_host,
                 fmt::format("domain XML: line {}: {}", why != nullptr ? why->line : 0, message));

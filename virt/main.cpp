@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/exit_status.h"
+#include "common/standard_streams.h"
 #include "common/version.h"
 #include "virt/answer.h"
 #include "virt/libvirt_domains.h"
@@ -28,8 +29,8 @@ ExitStatus answer(const std::string& text, ExitStatus status) {
 }
 
 ExitStatus answer(const Error& error) {
-  fmt::print(stderr, "ferry-virt: {}\n", error.message);
-  if (!error.hint.empty()) fmt::print(stderr, "hint: {}\n", error.hint);
+  print_to_stderr("ferry-virt: {}\n", error.message);
+  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
   return answer(answer_text(error), exit_status_of(error));
 }
 
@@ -92,6 +93,7 @@ int run(int argc, char** argv) {
 }  // namespace ferry
 
 int main(int argc, char** argv) {
+  ferry::guard_standard_streams();
   try {
     return ferry::run(argc, argv);
   } catch (const std::exception& failure) {

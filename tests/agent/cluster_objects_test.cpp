@@ -43,6 +43,19 @@ TEST(ClusterObjects, AConfigMapsConfigurations) {
   EXPECT_THAT(files_of("{}"), IsEmpty());
 }
 
+TEST(ClusterObjects, KeysThatAreNotLookedAtAreNamed) {
+  const auto named = [](const char* map) {
+    json object = json::parse(map);
+    object["metadata"] = {{"name", "m"}, {"namespace", "s"}};
+    return passed_over_of(object);
+  };
+  EXPECT_THAT(named(R"({"data":{"config.yaml":"x","other":"y"},"binaryData":{"b":"eA=="}})"),
+              ElementsAre("ConfigMap s/m: key other is passed over beside config.yaml",
+                          "ConfigMap s/m: key b is passed over: binaryData is not read"));
+  EXPECT_THAT(named(R"({"data":{"a.yaml":"x","b.yaml":"y"}})"), IsEmpty());
+  EXPECT_THAT(passed_over_of(json()), IsEmpty());
+}
+
 TEST(ClusterObjects, PodsThatHaveNotEnded) {
   const auto pod = [](const char* phase, const char* owner) {
     return json{{"metadata", {{"name", "p"}, {"ownerReferences", {{{"kind", owner}, {"name", "d"}}}}}},
@@ -55,6 +68,22 @@ TEST(ClusterObjects, PodsThatHaveNotEnded) {
   ASSERT_EQ(pods.size(), 2U);
   EXPECT_EQ(pods[0].daemon_set, "d");
   EXPECT_EQ(pods[1].daemon_set, "");
+}
+
+TEST(ClusterObjects, VmisByTheirPods) {
+  const auto pod = [](const char* name, const char* phase, const char* owner) {
+    return json{
+        {"metadata",
+         {{"name", name},
+          {"namespace", "s"},
+          {"ownerReferences", {{{"kind", "Other"}, {"name", "o"}}, {{"kind", owner}, {"name", "vm"}}}}}},
+        {"status", {{"phase", phase}}}};
+  };
+  EXPECT_THAT(vmis_of({{"s/a", pod("a", "Running", "VirtualMachineInstance")},
+                       {"s/b", pod("b", "Succeeded", "VirtualMachineInstance")},
+                       {"s/c", pod("c", "Running", "ReplicaSet")},
+                       {"s/d", json()}}),
+              ElementsAre(testing::Pair("s/a", "vm")));
 }
 
 TEST(ClusterObjects, APatchSaysOnlyWhatChanges) {

@@ -21,6 +21,7 @@ using test::must;
 using test::node_with;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Pair;
 
 NodeWish wish_of(Labels labels) {
   return node_wish(node_with(std::move(labels)), test::usual_configs(), {});
@@ -77,15 +78,20 @@ constexpr const char* kState = R"({
   "wanted": {"generation": 12, "policy": "mixed", "asked_by": "label gpu-ferry.io/policy=mixed"},
   "phase": "refused",
   "accelerators": [
-    {"address": "0000:02:00.0", "id": "10de:26b9", "model": "NVIDIA L40S", "iommu_group": 12,
+    {"address": "0000:02:00.0", "id": "10de:26b9", "subsystem": "10de:16c1", "class": "0302", "model": "NVIDIA L40S", "iommu_group": 12,
      "driver": "nvidia", "mode": "vgpu", "wanted": "passthrough", "state": "refused",
      "reason": "in use", "hint": "stop the VM",
-     "holders": [{"kind": "virtual_machine", "name": "guest-7", "pid": 4711}, {"name": "nv-hostengine", "pid": null}],
-     "vgpus": [{"id": "0000:02:00.4", "type": "L40S-12Q"}, {"id": "0000:02:00.5", "type": "L40S-12Q"}]},
+     "holders": [{"kind": "virtual_machine", "name": "guest-7", "pid": 4711, "pod_uid": "uid-1"},
+                 {"name": "nv-hostengine", "pid": null}, {"kind": "pod", "name": "a/b", "pid": null, "pod_uid": null, "by_the_plugin": false},
+                 {"kind": "pod", "name": "given", "pid": null, "pod_uid": null, "by_the_plugin": true}],
+     "only_in_use": true,
+     "vgpus": [{"id": "0000:02:00.4", "type": "L40S-12Q"}, {"id": "0000:02:00.5", "type": "L40S-12Q"}],
+     "more_vgpus": {"L40S-12Q": 2, "L40S-24Q": 0}},
     {"address": "0000:03:00.0", "mode": "host", "wanted": null, "state": "left_alone", "holders": [],
      "vgpus": [], "added_later": true}],
   "withdraw": [{"id": "0000:02:00.0", "reason": "it moves"}],
-  "error": {"message": "one of two", "hint": "look"}
+  "error": {"message": "one of two", "hint": "look"},
+  "features": {"iommu": "on", "largest_group": 3, "machine": "R 1", "vgpu_types": {"L40S-12Q": 4, "L40S-1B": 32}}
 })";
 
 TEST(SeenHost, GivesWhatTheClusterIsTold) {
@@ -104,9 +110,37 @@ TEST(SeenHost, GivesWhatTheClusterIsTold) {
   EXPECT_EQ(first.state, "refused");
   EXPECT_EQ(first.reason, "in use");
   EXPECT_EQ(first.hint, "stop the VM");
-  EXPECT_THAT(first.holders, ElementsAre("virtual machine guest-7 (pid 4711)", "nv-hostengine"));
-  EXPECT_EQ(first.vgpus, 2U);
+  ASSERT_EQ(first.holders.size(), 4U);
+  EXPECT_EQ(first.holders[0].text, "virtual machine guest-7 (pid 4711)");
+  EXPECT_EQ(first.holders[0].kind, "virtual_machine");
+  EXPECT_EQ(first.holders[0].pod_uid, "uid-1");
+  EXPECT_EQ(first.holders[1].text, "nv-hostengine");
+  EXPECT_EQ(first.holders[1].pod_uid, "");
+  EXPECT_EQ(first.holders[2].name, "a/b");
+  EXPECT_FALSE(first.holders[1].by_the_plugin) << "a hostd that does not know the word";
+  EXPECT_FALSE(first.holders[2].by_the_plugin);
+  EXPECT_TRUE(first.holders[3].by_the_plugin);
+  EXPECT_TRUE(first.only_in_use);
+  EXPECT_FALSE(host.accelerators[1].only_in_use);
+  ASSERT_EQ(first.vgpus.size(), 2U);
+  EXPECT_EQ(first.vgpus[1].id, "0000:02:00.5");
+  EXPECT_EQ(first.vgpus[1].type, "L40S-12Q");
+  EXPECT_THAT(first.more_vgpus, ElementsAre(std::pair("L40S-12Q", 2U), std::pair("L40S-24Q", 0U)));
+  EXPECT_THAT(host.accelerators[1].more_vgpus, testing::IsEmpty()) << "a hostd that does not tell it";
+  EXPECT_EQ(first.id, "10de:26b9");
+  EXPECT_EQ(first.iommu_group, 12U);
+  EXPECT_EQ(first.driver, "nvidia");
+  EXPECT_EQ(host.accelerators[1].iommu_group, std::nullopt);
+  EXPECT_EQ(host.accelerators[1].driver, "");
   EXPECT_EQ(host.accelerators[1].wanted, std::nullopt);
+  EXPECT_EQ(first.subsystem, "10de:16c1");
+  EXPECT_EQ(first.pci_class, "0302");
+  EXPECT_EQ(host.accelerators[1].pci_class, "") << "a hostd that does not know the word";
+  const SeenFeatures features = host.features.value_or(SeenFeatures());
+  EXPECT_EQ(features.iommu, "on");
+  EXPECT_EQ(features.largest_group, 3U);
+  EXPECT_EQ(features.machine, "R 1");
+  EXPECT_THAT(features.vgpu_types, ElementsAre(Pair("L40S-12Q", 4), Pair("L40S-1B", 32)));
 }
 
 TEST(SeenHost, MayHaveSeenNothing) {
@@ -114,29 +148,49 @@ TEST(SeenHost, MayHaveSeenNothing) {
       R"({"version": 1, "wanted": null, "phase": "nothing_wanted", "accelerators": [], "withdraw": []})"));
   EXPECT_EQ(host.wanted, std::nullopt);
   EXPECT_EQ(host.error, "");
+  EXPECT_FALSE(host.features.has_value());
   const SeenHost by_hand = must(read_seen_host(
       R"({"version": 1, "wanted": {"policy": "a"}, "phase": "as_wanted", "accelerators": [], "withdraw": []})"));
   EXPECT_EQ(by_hand.wanted, std::nullopt);
 }
 
 TEST(SeenHost, OfAnotherFormIsAnErrorThatNamesTheFile) {
-  for (const auto& [from, to] : {std::pair{"\"version\": 1", "\"version\": 2"},
-                                 {"\"phase\": \"refused\"", "\"phase\": \"refsued\""},
-                                 {"\"phase\": \"refused\"", "\"phase\": 7"},
-                                 {"\"phase\"", "\"phsae\""},
-                                 {"\"generation\": 12", "\"generation\": -12"},
-                                 {"\"generation\": 12", "\"generation\": \"12\""},
-                                 {"\"wanted\": {", "\"wnated\": {"},
-                                 {"\"mode\": \"vgpu\"", "\"mode\": \"vpgu\""},
-                                 {"\"wanted\": \"passthrough\"", "\"wanted\": \"all\""},
-                                 {"\"wanted\": null", "\"wanted\": 1"},
-                                 {"\"address\": \"0000:02:00.0\"", "\"address\": 2"},
-                                 {"\"holders\": []", "\"holders\": {\"name\": \"a\"}"},
-                                 {"\"name\": \"guest-7\"", "\"nmae\": \"guest-7\""},
-                                 {"\"pid\": 4711}", "\"pid\": \"4711\"}"},
-                                 {"\"vgpus\": []", "\"vgpus\": 2"},
-                                 {"\"withdraw\": [", "\"withdraw\": [7, "},
-                                 {"\"message\"", "\"massage\""}}) {
+  for (const auto& [from, to] : {std::pair{R"("version": 1)", R"("version": 2)"},
+                                 {R"("phase": "refused")", R"("phase": "refsued")"},
+                                 {R"("phase": "refused")", R"("phase": 7)"},
+                                 {R"("phase")", R"("phsae")"},
+                                 {R"("generation": 12)", R"("generation": -12)"},
+                                 {R"("generation": 12)", R"("generation": "12")"},
+                                 {R"("wanted": {)", R"("wnated": {)"},
+                                 {R"("mode": "vgpu")", R"("mode": "vpgu")"},
+                                 {R"("wanted": "passthrough")", R"("wanted": "all")"},
+                                 {R"("wanted": null)", R"("wanted": 1)"},
+                                 {R"("address": "0000:02:00.0")", R"("address": 2)"},
+                                 {R"("holders": [])", R"("holders": {"name": "a"})"},
+                                 {R"("name": "guest-7")", R"("nmae": "guest-7")"},
+                                 {R"("pid": 4711, "pod)", R"("pid": "4711", "pod)"},
+                                 {R"("pod_uid": "uid-1")", R"("pod_uid": 1)"},
+                                 {R"("by_the_plugin": true)", R"("by_the_plugin": "yes")"},
+                                 {R"("only_in_use": true)", R"("only_in_use": "true")"},
+                                 {R"("vgpus": [])", R"("vgpus": 2)"},
+                                 {R"("vgpus": [])", R"("vgpus": ["a"])"},
+                                 {R"("L40S-24Q": 0)", R"("L40S-24Q": -1)"},
+                                 {R"("iommu_group": 12)", R"("iommu_group": "12")"},
+                                 {R"("iommu_group": 12)", R"("iommu_group": -1)"},
+                                 {R"("iommu_group": 12)", R"("iommu_group": 4294967296)"},
+                                 {R"("driver": "nvidia")", R"("driver": 1)"},
+                                 {R"("withdraw": [)", R"("withdraw": [7, )"},
+                                 {R"("subsystem": "10de:16c1")", R"("subsystem": 7)"},
+                                 {R"("class": "0302")", R"("class": 770)"},
+                                 {R"("features": {)", R"("features": [], "f": {)"},
+                                 {R"("iommu": "on")", R"("iommu": true)"},
+                                 {R"("iommu": "on", )", ""},
+                                 {R"("largest_group": 3)", R"("largest_group": -3)"},
+                                 {R"("machine": "R 1")", R"("machine": 1)"},
+                                 {R"("vgpu_types": {)", R"("vgpu_types": [], "v": {)"},
+                                 {R"("L40S-1B": 32)", R"("L40S-1B": "32")"},
+                                 {R"("L40S-1B": 32)", R"("L40S-1B": 4294967296)"},
+                                 {R"("message")", R"("massage")"}}) {
     std::string bad = kState;
     bad.replace(bad.find(from), std::string_view(from).size(), to);
     const auto host = read_seen_host(bad);
@@ -200,7 +254,7 @@ TEST_F(StatusFiles, OfPassthroughOnAHostWithoutGpusSayReady) {
 
 TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
   SeenAccelerator empty = gpu(Mode::vgpu, Mode::vgpu);
-  empty.vgpus = 0;
+  empty.vgpus.clear();
   EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty})), ElementsAre("+workload-type"));
   EXPECT_EQ(content("workload-type"), "vm-vgpu\n");
   EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty, gpu(Mode::vgpu, Mode::vgpu)})),
@@ -244,11 +298,15 @@ TEST_F(StatusFiles, OfOthersAreLeftAlone) {
 
 TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
   write(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
-  NodeWish stood_back = passthrough_;
-  stood_back.kind = NodeWish::Kind::stand_back;
-  EXPECT_THAT(write(stood_back, {}), IsEmpty());
   EXPECT_THAT(write(wish_of({{kPolicyLabel, "typo"}}), {}), IsEmpty());
   EXPECT_THAT(write(wish_of({}), {}), ElementsAre("-vfio-pci-ready"));
+
+  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  NodeWish stood_back = passthrough_;
+  stood_back.kind = NodeWish::Kind::stand_back;
+  EXPECT_THAT(write(stood_back, {}), ElementsAre("-vfio-pci-ready")) << "ours, which nobody keeps true now";
+  scratch_.file(std::string(kFolder) + "vfio-pci-ready", "the validator's");
+  EXPECT_THAT(write(stood_back, {}), IsEmpty());
 }
 
 TEST_F(StatusFiles, OfADryRunAreSaidAlone) {

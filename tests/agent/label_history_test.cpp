@@ -35,7 +35,7 @@ class World {
   }
 
   void disturb() {
-    switch (number(14)) {
+    switch (number(16)) {
       case 0:
       case 1:
         return user();
@@ -54,6 +54,11 @@ class World {
       case 8:
       case 9:
         return hostd(one_in(4));
+      case 10:
+        view_.features = pick({FeatureWay::none, FeatureWay::node, FeatureWay::file});
+        return;
+      case 11:
+        return another_counts();
       default:
         return agent(one_in(3) ? number(4) : kWhole);
     }
@@ -95,6 +100,7 @@ class World {
       EXPECT_EQ(labels.contains(kVgpuStateLabel), wish.of_vgpu_config);
       EXPECT_TRUE(!wish.of_vgpu_config || labels.at(kVgpuStateLabel) == "success");
     }
+    expect_features();
     EXPECT_EQ(troubled, stands_back || wish.kind == NodeWish::Kind::invalid);
     // What no one disturbs is not written again.
     const NodeStep step = node_step(view_);
@@ -107,6 +113,19 @@ class World {
 
  private:
   static constexpr unsigned kWhole = 100;
+  static constexpr const char* kCount = "nvidia.com/gpu.count";
+
+  /// What GPUs are is said whatever they shall be, and what another says of them stays.
+  void expect_features() const {
+    const bool said = view_.features == FeatureWay::node;
+    const Labels features = feature_labels(view_.host.seen.value_or(SeenHost())).value_or(Labels());
+    EXPECT_FALSE(features.empty());
+    for (const auto& [key, value] : features) {
+      const std::string expected = key == kCount && counted_ ? *counted_ : said ? value : "(absent)";
+      const auto now = view_.node.labels.find(key);
+      EXPECT_EQ(now == view_.node.labels.end() ? "(absent)" : now->second, expected) << key;
+    }
+  }
 
   unsigned number(unsigned below) { return static_cast<unsigned>(random_()) % below; }
   bool one_in(unsigned n) { return number(n) == 0; }
@@ -138,6 +157,14 @@ class World {
     intended_[key] = pick({"true", "true", "true", "false", "", "canary", "(absent)"});
     set(key, intended_[key]);
     relabelled_ = true;
+  }
+
+  // As GPU feature discovery does, and takes it off again.
+  void another_counts() {
+    const std::string value = pick({"8", "9", "(absent)"});
+    if (value == "(absent)" && !counted_) return;
+    set(kCount, value);
+    counted_ = value == "(absent)" ? std::nullopt : std::optional(value);
   }
 
   // As the CC manager does.
@@ -208,6 +235,8 @@ class World {
     seen.phase = view_.host.written ? phase : SeenPhase::nothing_wanted;
     const Mode mode = host_policy_.items.back().mode;
     seen.accelerators = {test::gpu(mode, mode)};
+    seen.accelerators[0].pci_class = "0302";
+    seen.features = SeenFeatures{.iommu = "on"};
     if (phase == SeenPhase::refused) seen.accelerators[0].state = "refused";
     view_.host.seen = seen;
     view_.host.silent = seconds(0);
@@ -244,7 +273,8 @@ class World {
   NodeView view_;
   std::map<std::string, std::string> intended_;  ///< what the operands' labels are without anybody's pause
   Policy host_policy_;
-  bool relabelled_ = false;  ///< others have set operands' labels since wanted.json was written
+  std::optional<std::string> counted_;  ///< how many GPUs another program says
+  bool relabelled_ = false;             ///< others have set operands' labels since wanted.json was written
   unsigned changes_ = 0;
   unsigned kills_ = 0;
 };

@@ -3,12 +3,16 @@
 // pods come and go by the node's labels; hours pass in milliseconds.
 #include "agent/node_agent.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <deque>
+#include <filesystem>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
+#include <sstream>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,16 +20,24 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include "agent/cluster_words.h"
+#include "agent/feature_file.h"
 #include "agent/operands.h"
-#include "agent/seen_host.h"
 #include "agent/status_files.h"
 #include "agent/wish_file.h"
 #include "common/host_fs.h"
 #include "kube/api_path.h"
+#include "kube/curl_transport.h"
+#include "tests/agent/hostd_standin.h"
+#include "tests/agent/overlaps.h"
+#include "tests/kube/certificates.h"
 #include "tests/support/api_server.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
+#include "tests/support/tls_front.h"
 #include "tests/support/virtual_clock.h"
 
 namespace ferry {
@@ -42,6 +54,7 @@ using testing::Pair;
 constexpr const char* kNode = "/api/v1/nodes/n1";
 constexpr const char* kConfigs = "/api/v1/namespaces/gpus/configmaps/ferry";
 constexpr const char* kValidator = "nvidia.com/gpu.deploy.sandbox-validator";
+constexpr const char* kVfioManager = "nvidia.com/gpu.deploy.vfio-manager";
 constexpr const char* kPod = "/api/v1/namespaces/gpu-operator/pods/validator";
 constexpr const char* kPolicies =
     "version: v2\npolicies:\n"
@@ -49,85 +62,7 @@ constexpr const char* kPolicies =
     "  kept: [{devices: all, mode: host}]\n"
     "  divided: [{devices: all, mode: vgpu, vgpu-devices: {L40S-12Q: 4}}]\n";
 
-/// What `ferry hostd` does, as far as its files show it: takes up what is wanted, and needs its time.
-class Hostd {
- public:
-  Hostd(test::VirtualClock& clock, HostFs& host, std::function<void()> wrote)
-      : clock_(clock), host_(host), wrote_(std::move(wrote)) {}
-
-  void wanted_changed() {
-    if (!runs) return;
-    clock_.cancel(next_);
-    const auto wanted = read_wish_file(host_.read_file(kWishFile).value_or(""));
-    if (!wanted) return say(std::nullopt, "nothing_wanted");
-    const auto generation = wanted->generation;
-    if (holder) return say(generation, "refused");
-    if (fails) return say(generation, "failed");
-    if (wanted->policy == is) return say(generation, "as_wanted");
-    say(generation, "withdrawing");
-    next_ = clock_.at(clock_.now() + 2s, [this, generation, policy = wanted->policy] {
-      say(generation, "changing");
-      next_ = clock_.at(clock_.now() + takes, [this, generation, policy] {
-        is = policy;
-        say(generation, "as_wanted");
-      });
-    });
-  }
-  void stop() {
-    runs = false;
-    clock_.cancel(next_);
-  }
-  void start() {
-    runs = true;
-    wanted_changed();
-  }
-
-  bool runs = true;
-  bool holder = false;  ///< a VM has the GPU
-  bool fails = false;
-  std::chrono::seconds takes{5};
-  std::string is = "kept";
-
- private:
-  std::string mode() const { return is == "given" ? "passthrough" : is == "divided" ? "vgpu" : "host"; }
-  void say(std::optional<std::uint64_t> generation, const std::string& phase) {
-    json gpu = {{"address", "0000:02:00.0"},
-                {"id", "10de:26b9"},
-                {"model", "NVIDIA L40S"},
-                {"iommu_group", 12},
-                {"driver", "nvidia"},
-                {"mode", mode()},
-                {"wanted", nullptr},
-                {"state", "as_wanted"},
-                {"reason", ""},
-                {"hint", ""},
-                {"holders", json::array()},
-                {"vgpus", json::array()}};
-    if (phase == "refused") {
-      gpu["state"] = "refused";
-      gpu["reason"] = "0000:02:00.0 is in use: VM guest-7 (pid 4711) holds /dev/vfio/12";
-      gpu["holders"] = {{{"kind", "vm"}, {"name", "guest-7"}, {"pid", 4711}}};
-    }
-    if (phase == "failed") gpu["state"] = "failed";
-    json state = {{"version", 1},
-                  {"generation", ++said_},
-                  {"pid", 7},
-                  {"boot_id", "b"},
-                  {"wanted", generation ? json{{"generation", *generation}} : json()},
-                  {"phase", phase},
-                  {"accelerators", {gpu}},
-                  {"withdraw", json::array()},
-                  {"error", nullptr}};
-    if (!host_.write_file(kStateFile, state.dump())) std::abort();
-    wrote_();
-  }
-
-  test::VirtualClock& clock_;
-  HostFs& host_;
-  std::function<void()> wrote_;
-  std::uint64_t said_ = 0;
-  Timers::Timer next_;
-};
+constexpr const char* kSecondVgpus = "  halved: [{devices: all, mode: vgpu, vgpu-devices: {L40S-24Q: 2}}]\n";
 
 /// A cluster of one node.
 class Cluster {
@@ -146,12 +81,7 @@ class Cluster {
   }
   void start_agent() {
     agent = std::make_unique<NodeAgent>(
-        host, server, clock, [this] { return server.draw(); }, [this] { return clock.wall(); },
-        NodeAgent::Settings{.node = "n1",
-                            .space = "gpus",
-                            .config_maps = {"ferry"},
-                            .operator_space = "gpu-operator",
-                            .defaults = {}});
+        host, *transport, clock, [this] { return server.draw(); }, [this] { return clock.wall(); }, settings);
     EXPECT_TRUE(agent->begin());
   }
   void kill_agent() { agent.reset(); }
@@ -193,17 +123,23 @@ class Cluster {
   void operator_acts() {
     const bool wished = label(kValidator) == "true";
     const bool there = !server.object(kPod).is_null();
-    if (wished && !there) {
-      server.put({{"apiVersion", "v1"},
-                  {"kind", "Pod"},
-                  {"metadata",
-                   {{"name", "validator"},
-                    {"namespace", "gpu-operator"},
-                    {"ownerReferences", {{{"kind", "DaemonSet"}, {"name", "nvidia-sandbox-validator"}}}}}},
-                  {"spec", {{"nodeName", "n1"}}},
-                  {"status", {{"phase", "Running"}}}});
-    }
+    if (wished && !there) put_pod("gpu-operator", "validator", "nvidia-sandbox-validator");
     if (!wished && there && label(kValidator) != "there is none") server.erase(kPod);
+  }
+  void put_pod(const char* space, const char* name, const char* daemon_set) {
+    server.put({{"apiVersion", "v1"},
+                {"kind", "Pod"},
+                {"metadata",
+                 {{"name", name},
+                  {"namespace", space},
+                  {"ownerReferences", {{{"kind", "DaemonSet"}, {"name", daemon_set}}}}}},
+                {"spec", {{"nodeName", "n1"}}},
+                {"status", {{"phase", "Running"}}}});
+  }
+  void put_daemon_set(const char* name) {
+    server.put({{"apiVersion", "apps/v1"},
+                {"kind", "DaemonSet"},
+                {"metadata", {{"name", name}, {"namespace", "gpu-operator"}}}});
   }
   /// Time passes, the operator looking every few seconds.
   void pass(std::chrono::seconds time) {
@@ -214,14 +150,22 @@ class Cluster {
     }
   }
 
+  NodeAgent::Settings settings = {.node = "n1",
+                                  .space = "gpus",
+                                  .config_maps = {"ferry"},
+                                  .config_files = {},
+                                  .operator_space = "gpu-operator",
+                                  .defaults = {},
+                                  .drain_timeout = {}};
   test::VirtualClock clock;
   test::ApiServer server;
+  ApiTransport* transport = &server;  ///< the way there
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
   std::unique_ptr<NodeAgent> agent;
-  Hostd hostd{clock, host, [this] {
-                if (agent) agent->host_changed();
-              }};
+  test::HostdStandin hostd{clock, host, [this] {
+                             if (agent) agent->host_changed();
+                           }};
 
  private:
   std::mt19937_64 random_;
@@ -235,6 +179,19 @@ class AgentLoop : public testing::Test {
     while (cluster.clock.now() < end) {
       cluster.pass(std::min<std::chrono::seconds>(
           1s, std::chrono::duration_cast<std::chrono::seconds>(end - cluster.clock.now())));
+      tell_hostd();
+    }
+  }
+  /// Time passes, and somebody acts whenever anything has happened.
+  void pass(std::chrono::seconds time, const std::function<void()>& act) {
+    for (auto second = 0s; second < time; ++second) {
+      cluster.clock.run_until(
+          [&] {
+            act();
+            return false;
+          },
+          1s);
+      cluster.operator_acts();
       tell_hostd();
     }
   }
@@ -289,6 +246,48 @@ TEST_F(AgentLoop, TellsARefusalAndIsDoneWhenTheHolderGoes) {
   EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
 }
 
+TEST_F(AgentLoop, SaysTheLastOfManyTextsAndNotEachOfThem) {
+  int pid = 1000;
+  cluster.hostd.holders = [&pid] {
+    return json{{{"kind", "process"}, {"name", "train"}, {"pid", pid}, {"pod_uid", nullptr}}};
+  };
+  const auto says = [&] { return cluster.annotation(kErrorAnnotation); };
+  const auto patches = [&] { return cluster.server.count("PATCH", "/nodes/"); };
+  const auto shown = [&] { return says().find(fmt::format("(pid {})", pid)) != std::string::npos; };
+  const auto change = [&](Timers::Clock::duration pause) {
+    ++pid;
+    cluster.hostd.wanted_changed();
+    cluster.clock.run_for(pause);
+  };
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(10s);
+  ASSERT_EQ(cluster.label(kStateLabel), "refused");
+  ASSERT_TRUE(shown()) << says();
+  auto before = patches();
+  for (int i = 0; i < 150; ++i) change(40ms);
+  EXPECT_LE(patches() - before, 4U);
+  pass(20s);
+  EXPECT_TRUE(shown()) << says();
+  pass(1min);
+  before = patches();
+  for (int second = 0; second < 600; ++second) change(1s);
+  EXPECT_GE(patches() - before, 20U) << "nobody is left with what was hours ago";
+  EXPECT_LE(patches() - before, 36U);
+  pass(1min);
+  EXPECT_TRUE(shown()) << says();
+  before = patches();
+  pass(1h);
+  EXPECT_EQ(patches(), before);
+  change(1s);
+  EXPECT_TRUE(shown()) << "the first of them at once";
+  change(100ms);
+  cluster.hostd.holders = nullptr;
+  cluster.hostd.wanted_changed();
+  pass(1s);
+  EXPECT_NE(cluster.label(kStateLabel), "refused") << "only words wait";
+}
+
 TEST_F(AgentLoop, ConfigMapEditsCountAndAWrongOneChangesNothing) {
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
@@ -303,6 +302,562 @@ TEST_F(AgentLoop, ConfigMapEditsCountAndAWrongOneChangesNothing) {
   EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
 }
 
+TEST_F(AgentLoop, LabelsTheNodeWithTheKataHandlersThatAreReady) {
+  const auto labelled = [&] {
+    std::map<std::string, std::string> out;
+    for (const auto& [key, value] : cluster.labels())
+      if (key.starts_with(kKataPrefix)) out[key.substr(std::string_view(kKataPrefix).size())] = value;
+    return out;
+  };
+  const auto say = [&](const std::string& text) {
+    cluster.scratch.file("run/ferry/kata.json", text);
+    cluster.agent->host_changed();
+    pass(5s);
+  };
+  cluster.label(std::string(kKataPrefix) + "of-before-the-boot", "ready");
+  cluster.start_agent();
+  pass(5s);
+  EXPECT_TRUE(labelled().empty());
+  const std::string two = R"({"version": 1, "handlers": [{"name": "kata-a"}, {"name": "kata-b"}]})";
+  say(two);
+  EXPECT_EQ(labelled(), (std::map<std::string, std::string>{{"kata-a", "ready"}, {"kata-b", "ready"}}));
+  const auto asked = cluster.server.seen().size();
+  say(two);
+  EXPECT_EQ(cluster.server.seen().size(), asked);
+  say(R"({"version": 1, "handlers": [{"name": "kata-b"}]})");
+  EXPECT_EQ(labelled(), (std::map<std::string, std::string>{{"kata-b", "ready"}}));
+  say("{");
+  EXPECT_TRUE(labelled().empty()) << "what cannot be read promises nothing";
+}
+
+class AgentLabels : public AgentLoop {
+ protected:
+  static constexpr const char* kCount = "nvidia.com/gpu.count";
+  static constexpr const char* kGiven = "gpu-ferry.io/gpu.passthrough.count";
+  void start(FeatureWay way) {
+    cluster.settings.features = way;
+    cluster.start_agent();
+    pass(5s);
+  }
+  std::set<std::string> features() const {
+    std::set<std::string> out;
+    for (const auto& [key, value] : cluster.labels())
+      if (key.starts_with("gpu-ferry.io/gpu.") || key.starts_with("nvidia.com/gpu.")) out.insert(key);
+    return out;
+  }
+  std::string file() const { return cluster.host.read_file(kFeatureFile).value_or(""); }
+};
+
+TEST_F(AgentLabels, AreSetKeptUpAndTakenOff) {
+  cluster.label("nvidia.com/gpu.product", "NVIDIA-L40S");  // by GPU feature discovery
+  cluster.hostd.wanted_changed();
+  start(FeatureWay::node);
+  EXPECT_EQ(cluster.label(kCount), "1");
+  EXPECT_EQ(cluster.label(kGiven), "0");
+  EXPECT_EQ(cluster.label("nvidia.com/gpu.product"), "NVIDIA-L40S");
+  cluster.label(kPolicyLabel, "given");
+  pass(30s);
+  EXPECT_EQ(cluster.label(kGiven), "1");
+  const auto asked = cluster.server.seen().size();
+  pass(5min);
+  EXPECT_LT(cluster.server.seen().size() - asked, 10U) << "what is so is not written again";
+  cluster.kill_agent();
+  cluster.label(kCount, "3");
+  start(FeatureWay::none);
+  EXPECT_EQ(features(), (std::set<std::string>{kCount, "nvidia.com/gpu.product"}))
+      << "what others have set, before us or since, is theirs";
+  EXPECT_EQ(cluster.annotation(kFeaturesAnnotation), "");
+}
+
+TEST_F(AgentLabels, StayUntilHostdHasSpoken) {
+  cluster.hostd.wanted_changed();
+  start(FeatureWay::node);
+  ASSERT_EQ(cluster.label(kCount), "1");
+  cluster.kill_agent();
+  EXPECT_TRUE(cluster.host.remove_file(kStateFile));
+  start(FeatureWay::node);
+  EXPECT_EQ(cluster.label(kCount), "1");
+  EXPECT_NE(cluster.annotation(kFeaturesAnnotation), "");
+}
+
+TEST_F(AgentLabels, WhoseRecordIsLostAreKnownByName) {
+  const std::string old_type = "gpu-ferry.io/vgpu.T4-8Q.count";
+  cluster.hostd.wanted_changed();
+  for (const FeatureWay way : {FeatureWay::node, FeatureWay::none, FeatureWay::file}) {
+    cluster.label(kGiven, "7");
+    cluster.label(old_type, "2");
+    cluster.label(kCount, "7");
+    start(way);
+    const bool says = way == FeatureWay::node;
+    const bool nfds = way == FeatureWay::file;  // it may be NFD that has set it
+    EXPECT_EQ(cluster.label(kGiven), says ? "0" : nfds ? "7" : "there is none");
+    EXPECT_EQ(cluster.label(old_type), nfds ? "2" : "there is none");
+    EXPECT_EQ(cluster.label(kCount), "7") << "GPU feature discovery may say that";
+    cluster.kill_agent();
+    cluster.server.edit(kNode, {{"metadata", {{"annotations", {{kFeaturesAnnotation, nullptr}}}}}});
+  }
+}
+
+TEST_F(AgentLabels, ThatNfdHasSetAreItsOwn) {
+  cluster.hostd.wanted_changed();
+  cluster.label(kGiven, "7");
+  cluster.server.edit(kNode, {{"metadata", {{"annotations", {{kNfdAnnotation, kGiven}}}}}});
+  start(FeatureWay::node);
+  EXPECT_EQ(cluster.label(kGiven), "7");
+  EXPECT_EQ(cluster.label("gpu-ferry.io/iommu.mode"), "on");
+}
+
+TEST_F(AgentLabels, StandWhileHostdIsStartedAgainAndAgain) {
+  start(FeatureWay::node);
+  cluster.label(kPolicyLabel, "given");
+  pass(30s);
+  ASSERT_EQ(cluster.label(kGiven), "1");
+  const auto asked = cluster.server.count("PATCH", "/nodes/");
+  for (int i = 0; i < 12; ++i) {
+    cluster.hostd.stop();
+    pass(9min);
+    cluster.hostd.start();
+    pass(10s);
+  }
+  EXPECT_EQ(cluster.server.count("PATCH", "/nodes/"), asked);
+}
+
+TEST_F(AgentLabels, GoWithHostdOnceItIsGoneAndComeAgain) {
+  start(FeatureWay::node);
+  cluster.label(kPolicyLabel, "given");
+  pass(30s);
+  cluster.hostd.stop();
+  pass(9min);
+  EXPECT_EQ(cluster.label(kGiven), "1");
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  pass(2min);
+  EXPECT_TRUE(features().empty());
+  EXPECT_EQ(cluster.annotation(kFeaturesAnnotation), "");
+  EXPECT_EQ(cluster.label(kStateLabel), "unknown");
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("has not run on this node"));
+  EXPECT_THAT(cluster.reasons(), Contains("HostdDown"));
+  EXPECT_TRUE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready")) << "what is done stays done";
+  const auto asked = cluster.server.count("PATCH", "/nodes/");
+  pass(1h);
+  EXPECT_EQ(cluster.server.count("PATCH", "/nodes/"), asked);
+  cluster.hostd.start();
+  pass(5s);
+  EXPECT_EQ(cluster.label(kGiven), "1");
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+}
+
+TEST_F(AgentLabels, OfANodeWhoseHostdDoesNotStartAfterABootGoToo) {
+  cluster.hostd.wanted_changed();
+  start(FeatureWay::node);
+  ASSERT_EQ(cluster.label(kCount), "1");
+  cluster.kill_agent();
+  cluster.hostd.stop();
+  std::filesystem::remove_all(cluster.host.root() / "run/ferry");
+  start(FeatureWay::node);
+  pass(9min);
+  EXPECT_EQ(cluster.label(kCount), "1");
+  pass(2min);
+  EXPECT_TRUE(features().empty());
+}
+
+// Whoever asks has the lock for that moment, and looks like hostd to who else asks.
+TEST_F(AgentLabels, AreNotKeptByWhoElseAsksWhetherHostdRuns) {
+  cluster.hostd.wanted_changed();
+  start(FeatureWay::node);
+  cluster.hostd.stop();
+  pass(5min);
+  {
+    const auto asked = test::must(Presence::announce(cluster.host, kHostdPresence));
+    cluster.agent->host_changed();
+  }
+  pass(12min);
+  EXPECT_TRUE(features().empty());
+}
+
+TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
+  for (const int status : {403, 422}) {
+    cluster.server.edit(kNode, {{"spec", {{"unschedulable", true}}},
+                                {"metadata", {{"annotations", {{kCordonedAnnotation, "true"}}}}}});
+    cluster.label(kValidator, "paused-for-gpu-ferry");
+    std::size_t refusals = 0;
+    cluster.server.script = [&, status](const ApiRequest& request) -> std::optional<test::ApiFault> {
+      const bool against = request.method == "PATCH" && request.path.find("/nodes/") != std::string::npos &&
+                           request.body.find("gpu.count") != std::string::npos;
+      if (!against) return std::nullopt;
+      ++refusals;
+      return test::ApiFault::status_of(status, status == 403 ? "Forbidden" : "Invalid", "a webhook says no");
+    };
+    cluster.hostd.wanted_changed();
+    start(FeatureWay::node);
+    EXPECT_FALSE(cluster.server.object(kNode).value("/spec/unschedulable"_json_pointer, false));
+    EXPECT_EQ(cluster.annotation(kCordonedAnnotation), "");
+    EXPECT_EQ(cluster.label(kValidator), "true");
+    cluster.label(kPolicyLabel, status == 403 ? "given" : "divided");
+    pass(30s);
+    EXPECT_EQ(cluster.wanted(), status == 403 ? "given" : "divided");
+    EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+    EXPECT_EQ(cluster.label(kCount), "there is none");
+    EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("a webhook says no"));
+    EXPECT_THAT(cluster.reasons(), Contains("WishWarning"));
+    pass(30min);
+    const auto tried = refusals;
+    const auto asked = cluster.server.count("PATCH", "/nodes/");
+    pass(2h);
+    EXPECT_GE(refusals - tried, 10U) << "it may be permitted by now";
+    EXPECT_LE(refusals - tried, 60U);
+    EXPECT_EQ(cluster.server.count("PATCH", "/nodes/") - asked, refusals - tried) << "nothing is said twice";
+    cluster.server.script = nullptr;
+    pass(11min);
+    EXPECT_EQ(cluster.label(kCount), "1");
+    EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+    cluster.kill_agent();
+    start(FeatureWay::none);
+    cluster.kill_agent();
+    ASSERT_EQ(cluster.label(kCount), "there is none");
+  }
+}
+
+TEST_F(AgentLabels, OfOthersStayWhateverTheAnnotationSays) {
+  const std::map<std::string, std::string> theirs = {
+      {"kubernetes.io/hostname", "n1"}, {"nvidia.com/gpu.present", "true"}, {kPolicyLabel, "given"}};
+  for (const auto& [key, value] : theirs) cluster.label(key, value);
+  cluster.server.edit(
+      kNode,
+      {{"metadata",
+        {{"annotations", {{kFeaturesAnnotation, json(theirs).dump()}}}, {"labels", {{kCount, "7"}}}}}});
+  start(FeatureWay::none);
+  for (const auto& [key, value] : theirs) EXPECT_EQ(cluster.label(key), value) << key;
+  EXPECT_EQ(cluster.annotation(kFeaturesAnnotation), "");
+}
+
+TEST_F(AgentLabels, AreLeftToNodeFeatureDiscovery) {
+  cluster.hostd.wanted_changed();
+  start(FeatureWay::node);
+  cluster.kill_agent();
+  start(FeatureWay::file);
+  EXPECT_TRUE(features().empty());
+  EXPECT_EQ(cluster.annotation(kFeaturesAnnotation), "");
+  EXPECT_THAT(file(), HasSubstr("\nnvidia.com/gpu.count=1\n"));
+  EXPECT_THAT(file(), HasSubstr("\ngpu-ferry.io/gpu.passthrough.count=0\n"));
+  const std::string first = file();
+  pass(20s);
+  EXPECT_EQ(file(), first);
+  cluster.label(kPolicyLabel, "given");
+  pass(30s);
+  EXPECT_THAT(file(), HasSubstr("\ngpu-ferry.io/gpu.passthrough.count=1\n"));
+  cluster.kill_agent();
+  start(FeatureWay::none);
+  EXPECT_EQ(file(), "");
+}
+
+TEST_F(AgentLabels, OfAFileGoWithHostd) {
+  cluster.hostd.wanted_changed();
+  start(FeatureWay::file);
+  ASSERT_NE(file(), "");
+  cluster.hostd.stop();
+  pass(11min);
+  EXPECT_EQ(file(), "");
+  cluster.hostd.start();
+  pass(5s);
+  EXPECT_NE(file(), "");
+}
+
+TEST_F(AgentLabels, OfAFileAreRenewedBeforeItsEnd) {
+  cluster.hostd.wanted_changed();
+  start(FeatureWay::file);
+  const std::string first = file();
+  ASSERT_NE(first, "");
+  cluster.clock.run_for(kFeatureFileRenewal - 1min);
+  EXPECT_EQ(file(), first);
+  cluster.clock.run_for(2min);
+  EXPECT_NE(file(), first);
+  EXPECT_TRUE(cluster.host.remove_file(kFeatureFile));
+  cluster.agent->configurations_changed();
+  pass(5s);
+  EXPECT_NE(file(), "") << "one that somebody has removed is there again at the next look";
+}
+
+class AgentNodeFeature : public AgentLabels {
+ protected:
+  static constexpr const char* kObject =
+      "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/gpus/nodefeatures/ferry-features-for-n1";
+  static constexpr const char* kOwner = "/api/v1/namespaces/gpus/configmaps/ferry-features";
+
+  AgentNodeFeature() {
+    cluster.hostd.wanted_changed();
+    cluster.server.script = [this](const ApiRequest& request) -> std::optional<test::ApiFault> {
+      if (nfd_is_there || request.path.find("nfd.k8s-sigs.io") == std::string::npos) return std::nullopt;
+      return test::ApiFault::status_of(404, "NotFound");
+    };
+  }
+  json object() const { return cluster.server.object(kObject); }
+  json said(const char* key) const { return object().value("/spec/labels"_json_pointer, json())[key]; }
+  std::string owner() const {
+    return object().value("/metadata/ownerReferences/0/kind"_json_pointer, std::string("nobody"));
+  }
+  std::size_t writes() const { return cluster.server.count("PATCH", "nodefeatures"); }
+  void put_owner() {
+    cluster.settings.feature_owner = "ferry-features";
+    cluster.server.put({{"apiVersion", "v1"},
+                        {"kind", "ConfigMap"},
+                        {"metadata", {{"name", "ferry-features"}, {"namespace", "gpus"}}}});
+  }
+
+  bool nfd_is_there = true;
+};
+
+TEST_F(AgentNodeFeature, SaysWhatTheGpusAreAndKeepsItUp) {
+  start(FeatureWay::nfd);
+  EXPECT_TRUE(features().empty()) << "the Node is NFD's to label";
+  EXPECT_EQ(file(), "");
+  EXPECT_EQ(object()["metadata"]["labels"], json({{"nfd.node.kubernetes.io/node-name", "n1"}}));
+  EXPECT_EQ(said(kCount), "1");
+  EXPECT_EQ(said(kGiven), "0");
+  EXPECT_EQ(said("nvidia.com/gpu.memory"), json()) << "what is not known is not there";
+  EXPECT_EQ(writes(), 1U);
+  cluster.label(kPolicyLabel, "given");
+  pass(30s);
+  EXPECT_EQ(said(kGiven), "1");
+  const auto written = writes();
+  pass(5min);
+  EXPECT_EQ(writes(), written) << "what is so is not written again";
+  cluster.server.erase(kObject);
+  pass(5s);
+  EXPECT_EQ(said(kGiven), "1") << "one that somebody has removed is there again";
+  cluster.server.edit(kObject, {{"spec", {{"labels", {{kCount, "7"}}}}}});
+  pass(5s);
+  EXPECT_EQ(said(kCount), "1");
+}
+
+TEST_F(AgentNodeFeature, IsNotFoughtForWithoutAPause) {
+  start(FeatureWay::nfd);
+  pass(1min, [this] {
+    if (said(kCount) == "1") cluster.server.edit(kObject, {{"spec", {{"labels", {{kCount, "7"}}}}}});
+  });
+  EXPECT_LT(writes(), 20U);
+}
+
+/// Answers to writes of NodeFeature objects are on their way for a while, and streams are not.
+class LateAnswers final : public ApiTransport {
+ public:
+  LateAnswers(test::VirtualClock& clock, ApiTransport& under) : clock_(clock), under_(under) {}
+
+  Call send(ApiRequest request, ApiListener listener) override {
+    if (request.method == "PATCH" && request.path.find("nodefeatures") != std::string::npos) {
+      listener.ended = [this, told = std::move(listener.ended)](const Result<ApiReply>& reply) {
+        clock_.at(clock_.now() + 4s, [told, reply] { told(reply); });
+      };
+    }
+    return under_.send(std::move(request), std::move(listener));
+  }
+  void cancel(Call call) override { under_.cancel(call); }
+
+ private:
+  test::VirtualClock& clock_;
+  ApiTransport& under_;
+};
+
+TEST_F(AgentNodeFeature, IsWrittenAgainThoughTheAnswerComesAfterItsEnd) {
+  LateAnswers late(cluster.clock, cluster.server);
+  cluster.transport = &late;
+  cluster.settings.features = FeatureWay::nfd;
+  cluster.start_agent();
+  pass(2s);
+  EXPECT_FALSE(object().is_null());
+  cluster.server.erase(kObject);
+  pass(1s);
+  EXPECT_TRUE(object().is_null()) << "else the answer was there first";
+  pass(1min);
+  EXPECT_FALSE(object().is_null());
+  EXPECT_EQ(writes(), 2U);
+  cluster.kill_agent();
+}
+
+TEST_F(AgentNodeFeature, IsWaitedForWhereNobodyKnowsIt) {
+  nfd_is_there = false;
+  start(FeatureWay::nfd);
+  cluster.label(kPolicyLabel, "given");
+  pass(30s);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted") << "nothing else waits for it";
+  EXPECT_EQ(writes(), 0U);
+  const auto asked = cluster.server.count("GET", "nodefeatures");
+  pass(30min);
+  EXPECT_LT(cluster.server.count("GET", "nodefeatures") - asked, 80U);
+  nfd_is_there = true;
+  pass(2min);
+  EXPECT_EQ(said(kGiven), "1");
+}
+
+TEST_F(AgentNodeFeature, StaysUntilHostdHasSpoken) {
+  start(FeatureWay::nfd);
+  cluster.kill_agent();
+  EXPECT_TRUE(cluster.host.remove_file(kStateFile));
+  start(FeatureWay::nfd);
+  EXPECT_EQ(said(kCount), "1");
+  EXPECT_EQ(writes(), 1U);
+}
+
+TEST_F(AgentNodeFeature, SaysNothingOnceHostdIsGone) {
+  start(FeatureWay::nfd);
+  cluster.hostd.stop();
+  pass(9min);
+  EXPECT_EQ(said(kCount), "1");
+  pass(2min);
+  EXPECT_EQ(said(kCount), json());
+  cluster.hostd.start();
+  pass(5s);
+  EXPECT_EQ(said(kCount), "1");
+}
+
+TEST_F(AgentNodeFeature, OfTheNodeIsRemovedByAnAgentThatIsNotToHaveOne) {
+  start(FeatureWay::nfd);
+  EXPECT_EQ(owner(), "Node");
+  cluster.kill_agent();
+  cluster.server.set_down(true);
+  start(FeatureWay::none);
+  cluster.server.set_down(false);
+  EXPECT_FALSE(object().is_null());
+  pass(3min);
+  EXPECT_TRUE(object().is_null());
+  cluster.kill_agent();
+  const auto asked = cluster.server.count("DELETE");
+  start(FeatureWay::node);
+  EXPECT_EQ(cluster.server.count("DELETE"), asked) << "where there is none nobody is asked";
+  EXPECT_EQ(cluster.label(kCount), "1");
+}
+
+TEST_F(AgentNodeFeature, GoesWithItsConfigMap) {
+  put_owner();
+  start(FeatureWay::nfd);
+  EXPECT_EQ(owner(), "ConfigMap");
+  EXPECT_EQ(object()["metadata"]["ownerReferences"][0]["uid"],
+            cluster.server.object(kOwner)["metadata"]["uid"]);
+  // As the collection of garbage does it.
+  cluster.server.erase(kOwner);
+  cluster.server.erase(kObject);
+  pass(5min);
+  EXPECT_TRUE(object().is_null()) << "it is not wanted any more";
+  cluster.kill_agent();
+  start(FeatureWay::none);
+  EXPECT_EQ(cluster.server.count("DELETE"), 0U) << "nobody has to clean up, or needs the right to";
+}
+
+TEST_F(AgentNodeFeature, IsTriedAgainWhenItIsRefused) {
+  bool refused = true;
+  cluster.server.script = [&refused](const ApiRequest& request) -> std::optional<test::ApiFault> {
+    if (!refused || request.method != "PATCH" || request.path.find("nodefeatures") == std::string::npos)
+      return std::nullopt;
+    return test::ApiFault::status_of(403, "Forbidden");
+  };
+  start(FeatureWay::nfd);
+  pass(10min);
+  EXPECT_TRUE(object().is_null());
+  EXPECT_LT(writes(), 40U);
+  refused = false;
+  pass(2min);
+  EXPECT_EQ(said(kCount), "1");
+}
+
+// hostd is silent all the same, however often its container runtime starts.
+TEST_F(AgentLoop, KataHandlersAreNoAnswer) {
+  cluster.start_agent();
+  pass(5s);
+  cluster.hostd.runs = false;
+  cluster.label(kPolicyLabel, "given");
+  for (int i = 0; i < 5; ++i) {
+    pass(10s);
+    cluster.scratch.file("run/ferry/kata.json",
+                         R"({"version": 1, "handlers": [{"name": "kata-)" + std::to_string(i) + R"("}]})");
+    cluster.agent->host_changed();
+  }
+  EXPECT_THAT(cluster.reasons(), Contains("HostSilent"));
+}
+
+// Other watches may be faster than the Node's, which alone says that it is no longer as our last change left
+// it.
+TEST_F(AgentLoop, ChangesTheNodeOnceThoughItsOwnWatchIsLate) {
+  cluster.label(kPolicyLabel, "given");
+  cluster.start_agent();
+  pass(20s);
+  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  cluster.server.hold_back("nodes");
+  cluster.configure("version: v2\npolicies:\n  given: [{devices: all, mood: host}]\n");
+  pass(5s);
+  ASSERT_EQ(cluster.label(kStateLabel), "failed");
+  const auto changes = cluster.server.count("PATCH", kNode);
+  const auto reads = cluster.server.count("GET", kNode);
+  cluster.put_pod("tenants", "p", "some");
+  pass(5s);
+  EXPECT_EQ(cluster.server.count("PATCH", kNode), changes);
+  EXPECT_EQ(cluster.server.count("GET", kNode), reads);
+  cluster.server.hold_back("");
+  cluster.label(kPolicyLabel, nullptr);
+  pass(5s);
+  EXPECT_EQ(cluster.label(kStateLabel), "nothing_wanted") << "and that is heard";
+}
+
+// In the place of NVIDIA's vGPU device manager, whose pod, and the device plugin beside it, are of the
+// operator.
+TEST_F(AgentLoop, ObeysOneLabelAloneAmongNvidiasPrograms) {
+  cluster.settings.config_maps.clear();
+  cluster.settings.config_files = {cluster.scratch.path() / "config.yaml"};
+  cluster.settings.among_others = true;
+  cluster.settings.defaults = {.workload = Workload::vm_vgpu, .policy = {}, .vgpu_config = "divided"};
+  cluster.scratch.file("config.yaml", std::string(kPolicies) + kSecondVgpus);
+  for (const char* const operand : {"vgpu-device-manager", "sandbox-device-plugin"})
+    cluster.label(std::string(kDeployPrefix) + operand, "true");
+  cluster.put_pod("gpu-operator", "self", "nvidia-vgpu-device-manager");
+  cluster.label(kWorkloadLabel, "vm-passthrough");
+  cluster.label(kPolicyLabel, "given");
+  cluster.start_agent();
+  pass(30s);
+  EXPECT_EQ(cluster.wanted(), "divided");
+  EXPECT_EQ(cluster.label(kVgpuStateLabel), "success");
+  EXPECT_EQ(cluster.label(std::string(kDeployPrefix) + "sandbox-device-plugin"), "true");
+  cluster.label("nvidia.com/vgpu.config", "halved");
+  pass(150s);
+  EXPECT_EQ(cluster.wanted(), "halved");
+  cluster.label("nvidia.com/vgpu.config", "typo");
+  pass(10s);
+  EXPECT_EQ(cluster.label(kVgpuStateLabel), "failed");
+  EXPECT_EQ(cluster.wanted(), "halved") << "what was written down stays";
+  cluster.scratch.file(
+      "config.yaml",
+      std::string(kPolicies) + "  typo: [{devices: all, mode: vgpu, vgpu-devices: {L40S-48Q: 1}}]\n");
+  cluster.agent->configurations_changed();
+  pass(150s);
+  EXPECT_EQ(cluster.wanted(), "typo") << "the file has it by now";
+  for (const test::ApiSeen& asked : cluster.server.seen()) {
+    EXPECT_THAT(asked.request.path, Not(HasSubstr("daemonsets")));
+    EXPECT_THAT(asked.request.path, Not(HasSubstr("configmaps")));
+    if (asked.request.path.find("/pods") != std::string::npos) {
+      EXPECT_THAT(asked.request.path, HasSubstr("/namespaces/gpu-operator/pods"));
+    }
+  }
+}
+
+// An edit of another policy, and another name for this one: nobody is paused, and no ready file is withdrawn.
+TEST_F(AgentLoop, IsCalmWhereNothingChanges) {
+  cluster.put_validator();
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(60s);
+  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  const auto disturbed = [&] {
+    return cluster.label(kValidator) != "true" || cluster.label(kStateLabel) != "as_wanted" ||
+           !cluster.host.exists("run/nvidia/validations/vfio-pci-ready");
+  };
+  cluster.configure(std::string(kPolicies) + "  same: [{devices: all, mode: passthrough}]\n");
+  EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s));
+  cluster.hostd.is = "same";
+  cluster.label(kPolicyLabel, "same");
+  EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s)) << "hostd has not answered yet";
+  EXPECT_EQ(cluster.wanted(), "same");
+  tell_hostd();
+  EXPECT_FALSE(cluster.clock.run_until(disturbed, 10s));
+}
+
 TEST_F(AgentLoop, PausesTheOperatorsPodForAChangeAndResumesIt) {
   cluster.put_validator();
   cluster.start_agent();
@@ -310,6 +865,9 @@ TEST_F(AgentLoop, PausesTheOperatorsPodForAChangeAndResumesIt) {
   cluster.label(kPolicyLabel, "given");
   cluster.clock.run_until([&] { return cluster.label(kValidator) == kPauseMark; }, 10s);
   EXPECT_EQ(cluster.label(kValidator), kPauseMark);
+  EXPECT_EQ(cluster.wanted(), "nothing") << "its pod is still there";
+  cluster.clock.run_for(30s);  // the operator takes its time
+  tell_hostd();
   EXPECT_EQ(cluster.wanted(), "nothing") << "its pod is still there";
   pass(40s);
   EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
@@ -332,6 +890,222 @@ TEST_F(AgentLoop, OneThatComesAfterACrashResumesThePod) {
   EXPECT_EQ(cluster.label(kValidator), "true");
 }
 
+// NVIDIA's device plugin installed without the operator is in kube-system, and no label speaks of it.
+TEST_F(AgentLoop, StandsBackFromAPodInAnyNamespace) {
+  cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(10s);
+  EXPECT_EQ(cluster.label(kStateLabel), "stood_back");
+  EXPECT_EQ(cluster.wanted(), "nothing");
+  cluster.server.erase("/api/v1/namespaces/kube-system/pods/plugin");
+  pass(20s);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+}
+
+// The operator is in a namespace that nobody named: no DaemonSet there is no proof that none serves.
+TEST_F(AgentLoop, StandsBackByLabelWhereTheOperatorIsNotSeen) {
+  cluster.label(kVfioManager, "true");
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(10s);
+  EXPECT_EQ(cluster.label(kStateLabel), "stood_back");
+  EXPECT_EQ(cluster.wanted(), "nothing");
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("--operator-namespace"));
+  cluster.put_daemon_set("nvidia-operator-validator");
+  pass(20s);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted") << "it is there, and the vfio-manager switched off";
+  EXPECT_TRUE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"));
+  cluster.put_daemon_set("nvidia-vfio-manager");
+  pass(10s);
+  EXPECT_EQ(cluster.label(kStateLabel), "stood_back");
+  EXPECT_FALSE(cluster.host.exists("run/nvidia/validations/vfio-pci-ready")) << "ours is no longer true";
+  EXPECT_EQ(cluster.wanted(), "nothing");
+}
+
+std::function<std::optional<test::ApiFault>(const ApiRequest&)> forbids(const char* part) {
+  return [part](const ApiRequest& request) {
+    return request.path.find(part) == std::string::npos
+               ? std::nullopt
+               : std::optional(test::ApiFault::status_of(403, "Forbidden"));
+  };
+}
+
+// A role that is made along with the agent is not permitted everywhere at once.
+TEST_F(AgentLoop, AnAnswerThatSomethingIsForbiddenIsNotTakenAtItsWordAtOnce) {
+  cluster.put_daemon_set("nvidia-operator-validator");
+  cluster.label(kVfioManager, "true");
+  cluster.label(kPolicyLabel, "given");
+  cluster.start_agent();
+  pass(30s);
+  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  cluster.kill_agent();
+  cluster.server.script = forbids("/daemonsets");
+  cluster.start_agent();
+  pass(60s);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted") << "as long as nothing is known all stays";
+  cluster.server.script = {};
+  pass(4min);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+
+  cluster.kill_agent();
+  cluster.server.script = forbids("/daemonsets");
+  cluster.start_agent();
+  pass(6min);
+  EXPECT_EQ(cluster.label(kStateLabel), "stood_back") << "by the label, since nobody will tell";
+  EXPECT_EQ(cluster.wanted(), "given") << "and what is written stays";
+  cluster.server.script = {};
+  pass(3min);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+}
+
+TEST_F(AgentLoop, DoesNotFightWhoTakesAwayWhatItSays) {
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "typo");
+  pass(10min, [&] {
+    if (!cluster.annotation(kErrorAnnotation).empty())
+      cluster.server.edit(kNode, {{"metadata", {{"annotations", {{kErrorAnnotation, nullptr}}}}}});
+  });
+  EXPECT_EQ(cluster.label(kStateLabel), "failed");
+  EXPECT_GT(cluster.server.count("PATCH", "/nodes/"), 3U);
+  EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), 30U);
+}
+
+// As a tool does that has the node's labels in a repository.
+TEST_F(AgentLoop, DoesNotWaitForEverForALabelThatIsSetBack) {
+  cluster.put_validator();
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  const auto set_back = [&] {
+    if (cluster.label(kValidator) != "true") cluster.label(kValidator, "true");
+  };
+  pass(1min, set_back);
+  EXPECT_EQ(cluster.wanted(), "nothing");
+  pass(3min, set_back);
+  EXPECT_EQ(cluster.wanted(), "given");
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), 60U);
+}
+
+TEST_F(AgentLoop, ResumesThePodThoughHostdIsDeadAndNothingIsAskedForAnyMore) {
+  cluster.put_validator();
+  cluster.hostd.stop();
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(10s);
+  ASSERT_EQ(cluster.wanted(), "given");
+  ASSERT_EQ(cluster.label(kValidator), kPauseMark);
+  cluster.label(kPolicyLabel, "typo");
+  pass(60s);
+  EXPECT_EQ(cluster.label(kStateLabel), "failed");
+  EXPECT_EQ(cluster.label(kValidator), "true");
+}
+
+TEST_F(AgentLoop, KeepsItsFilesTrueWhileTheServerCannotBeTold) {
+  const char* const ready = "run/nvidia/validations/vfio-pci-ready";
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(20s);
+  ASSERT_TRUE(cluster.host.exists(ready));
+  cluster.server.script = [](const ApiRequest& request) {
+    return request.method == "PATCH" ? std::optional(test::ApiFault::status_of(503, "InternalError"))
+                                     : std::nullopt;
+  };
+  cluster.label(kPolicyLabel, "typo2");
+  cluster.clock.run_for(1s);
+  cluster.label(kPolicyLabel, "divided");
+  cluster.clock.run_for(1s);
+  EXPECT_FALSE(cluster.host.exists(ready)) << "although the node still says as_wanted";
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+}
+
+TEST_F(AgentLoop, TellsOfAChangeWhoseAnswerWasLost) {
+  int patches = 0;
+  cluster.server.script = [&](const ApiRequest& request) {
+    return request.method == "PATCH" && ++patches == 1 ? std::optional(test::ApiFault::lost_after())
+                                                       : std::nullopt;
+  };
+  cluster.start_agent();
+  pass(2min);
+  EXPECT_EQ(cluster.label(kStateLabel), "nothing_wanted");
+  EXPECT_THAT(cluster.reasons(), Contains("NothingWanted"));
+}
+
+// What is said to whoever reads the log of the pod.
+class LogOf {
+ public:
+  LogOf() : before_(spdlog::default_logger()) {
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_st>(said_)));
+  }
+  LogOf(const LogOf&) = delete;
+  LogOf& operator=(const LogOf&) = delete;
+  LogOf(LogOf&&) = delete;
+  LogOf& operator=(LogOf&&) = delete;
+  ~LogOf() { spdlog::set_default_logger(before_); }
+  std::string text() const { return said_.str(); }
+
+ private:
+  std::ostringstream said_;
+  std::shared_ptr<spdlog::logger> before_;
+};
+
+TEST_F(AgentLoop, SaysThatThereIsNoSuchNode) {
+  const LogOf log;
+  cluster.server.erase(kNode);
+  cluster.start_agent();
+  cluster.clock.run_for(30min);
+  EXPECT_THAT(log.text(), HasSubstr("there is no Node n1"));
+  EXPECT_THAT(log.text(), HasSubstr("NODE_NAME"));
+  EXPECT_EQ(log.text().find("there is no Node n1"), log.text().rfind("there is no Node n1")) << "once";
+}
+
+TEST_F(AgentLoop, SaysWhichRightIsMissing) {
+  const LogOf log;
+  cluster.server.script = forbids("/nodes");
+  cluster.start_agent();
+  pass(2min);
+  EXPECT_THAT(log.text(), HasSubstr("lacks the verb list on nodes"));
+}
+
+TEST_F(AgentLoop, LooksAllTheSameWhereAConfigMapIsForbidden) {
+  cluster.server.script = forbids("/configmaps");
+  cluster.label(kPolicyLabel, "given");
+  cluster.start_agent();
+  pass(6min);
+  EXPECT_EQ(cluster.label(kStateLabel), "failed");
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("ConfigMap"));
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("403"));
+  cluster.label(kPolicyLabel, nullptr);
+  cluster.label(kWorkloadLabel, "container");
+  pass(20s);
+  EXPECT_EQ(cluster.wanted(), "container") << "which needs none";
+  cluster.label(kPolicyLabel, "given");
+  cluster.server.script = {};
+  pass(3min);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+}
+
+TEST_F(AgentLoop, SaysThatTheWishCannotBeWritten) {
+  cluster.put_validator();
+  const auto in_the_way = cluster.scratch.path() / kWishFile;
+  std::filesystem::create_directories(in_the_way / "in the way");
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(3min);
+  EXPECT_EQ(cluster.label(kStateLabel), "failed");
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("wanted.json"));
+  EXPECT_EQ(cluster.label(kValidator), "true");
+  const auto asked = cluster.server.count("PATCH", "/nodes/");
+  pass(30min);
+  EXPECT_LE(cluster.server.count("PATCH", "/nodes/"), asked + 1);
+  std::filesystem::remove_all(in_the_way);
+  pass(2min);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+  EXPECT_EQ(cluster.label(kValidator), "true");
+}
+
 TEST_F(AgentLoop, SaysThatHostdIsSilent) {
   cluster.hostd.stop();
   cluster.start_agent();
@@ -345,6 +1119,20 @@ TEST_F(AgentLoop, SaysThatHostdIsSilent) {
   cluster.hostd.start();
   pass(20s);
   EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+}
+
+TEST_F(AgentLoop, WithoutAnOperatorNobodysPodsAreAskedForAndItsLabelsCount) {
+  cluster.settings.operator_space = "";
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(5min);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.server.open_streams(), 2U);
+  cluster.label("nvidia.com/gpu.deploy.vfio-manager", "true");
+  pass(30s);
+  EXPECT_EQ(cluster.label(kStateLabel), "stood_back");
+  EXPECT_EQ(cluster.server.count("GET", "/pods"), 0U);
+  EXPECT_EQ(cluster.server.count("GET", "/daemonsets"), 0U);
 }
 
 TEST_F(AgentLoop, AnHourOfNothingCostsNextToNothing) {
@@ -382,6 +1170,8 @@ class Schedule : public AgentLoop {
     std::mt19937_64 random(seed);
     const auto draw = [&](int most) { return std::uniform_int_distribution<int>(0, most - 1)(random); };
     cluster.put_validator();
+    cluster.label(kVfioManager, "true");
+    cluster.put_daemon_set("nvidia-operator-validator");
     cluster.start_agent();
     auto& chances = cluster.server.chances;
     if (draw(2) == 0) {
@@ -391,20 +1181,35 @@ class Schedule : public AgentLoop {
     }
     static constexpr std::array kNames = {"given", "kept", "divided", "typo"};
     for (int event = 0; event < 12; ++event) {
-      happen(draw(10), kNames[static_cast<std::size_t>(draw(kNames.size()))]);
+      happen(draw(13), kNames[static_cast<std::size_t>(draw(kNames.size()))]);
       pass(std::chrono::seconds(draw(3) == 0 ? draw(40) : draw(4)));
     }
     settle(kNames[static_cast<std::size_t>(draw(3))]);
+    if (draw(4) == 0) lose_hostd(kNames[static_cast<std::size_t>(draw(kNames.size()))], draw(10));
   }
 
-  enum Event { label_set, label_gone, agent_killed, hostd_restarted, holder, streams_cut, compacted, outage };
-  static constexpr std::array<const char*, 8> kEventNames = {
-      "label set",           "label removed", "agent killed",      "hostd restarted",
-      "holder came or went", "streams cut",   "history compacted", "API server down or up"};
+  enum Event {
+    label_set,
+    label_gone,
+    agent_killed,
+    hostd_restarted,
+    holder,
+    streams_cut,
+    compacted,
+    outage,
+    owner,
+    forbidden,
+    disk_full
+  };
+  static constexpr std::array<const char*, 11> kEventNames = {
+      "label set",           "label removed",    "agent killed",      "hostd restarted",
+      "holder came or went", "streams cut",      "history compacted", "API server down or up",
+      "owner came or went",  "forbidden or not", "disk full or not"};
 
   void happen(int what, const char* name) {
     static constexpr std::array kEvents = {label_set,       label_set, label_set,   label_gone, agent_killed,
-                                           hostd_restarted, holder,    streams_cut, compacted,  outage};
+                                           hostd_restarted, holder,    streams_cut, compacted,  outage,
+                                           owner,           forbidden, disk_full};
     const Event event = kEvents.at(static_cast<std::size_t>(what));
     count(event);
     switch (event) {
@@ -428,37 +1233,50 @@ class Schedule : public AgentLoop {
       case outage:
         down_ = !down_;
         return cluster.server.set_down(down_);
+      case owner:
+        return own(!owned_);
+      case forbidden:
+        cluster.server.script = cluster.server.script ? nullptr : forbids("/daemonsets");
+        return;
+      case disk_full:
+        return fill_disk(!full_);
     }
   }
 
-  /// Two events overlap when what the first began cannot have ended yet.
-  void count(Event event) {
-    while (!recent_.empty() && cluster.clock.now() - recent_.front().second > 10s) recent_.pop_front();
-    for (const auto& [before, when] : recent_) ++overlaps()[before][event];
-    recent_.emplace_back(event, cluster.clock.now());
+  /// NVIDIA's vfio-manager is switched on or off.
+  void own(bool owned) {
+    owned_ = owned;
+    if (owned)
+      cluster.put_daemon_set("nvidia-vfio-manager");
+    else
+      cluster.server.erase("/apis/apps/v1/namespaces/gpu-operator/daemonsets/nvidia-vfio-manager");
   }
-  using Overlaps = std::array<std::array<int, kEventNames.size()>, kEventNames.size()>;
+  /// wanted.json cannot be written: a folder is in its place.
+  void fill_disk(bool full) {
+    full_ = full;
+    const auto place = cluster.scratch.path() / kWishFile;
+    std::filesystem::remove_all(place);
+    if (full) std::filesystem::create_directories(place / "in the way");
+    tell_hostd();
+    if (cluster.agent) cluster.agent->host_changed();
+  }
+
+  void count(Event event) { overlaps().count(recent_, event, cluster.clock.now()); }
+  using Overlaps = test::Overlaps<kEventNames.size()>;
   static Overlaps& overlaps() {
-    static Overlaps all{};
+    static Overlaps all;
     return all;
   }
 
-  static void TearDownTestSuite() {
-    for (std::size_t before = 0; before < kEventNames.size(); ++before) {
-      std::string line = fmt::format("{:>22}, then within 10 s:", kEventNames[before]);
-      for (std::size_t after = 0; after < kEventNames.size(); ++after) {
-        line += fmt::format(" {:>6}", overlaps()[before][after]);
-        if (schedules() < 1'000) continue;
-        EXPECT_GT(overlaps()[before][after], 0) << kEventNames[before] << ", then " << kEventNames[after];
-      }
-      fmt::print("{}\n", line);
-    }
-  }
+  static void TearDownTestSuite() { overlaps().show(kEventNames, schedules() >= 1'000); }
 
   /// All goes well again, and everything becomes as it shall be.
   void settle(const char* name) {
     cluster.server.chances = {};
     cluster.server.set_down(false);
+    cluster.server.script = nullptr;
+    own(false);
+    fill_disk(false);
     cluster.hostd.holder = false;
     cluster.label(kPolicyLabel, name);
     cluster.hostd.wanted_changed();
@@ -468,11 +1286,25 @@ class Schedule : public AgentLoop {
     EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
     EXPECT_EQ(cluster.label(kValidator), "true") << "an operand was left paused";
     EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+    EXPECT_EQ(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"), std::string(name) == "given");
+  }
+
+  /// hostd ends for good, in the middle of what is asked next or before it.
+  void lose_hostd(const char* name, int seconds) {
+    cluster.label(kPolicyLabel, name);
+    pass(std::chrono::seconds(seconds));
+    cluster.hostd.stop();
+    cluster.label(kPolicyLabel, seconds % 2 == 0 ? json("typo") : json());
+    pass(20min);
+    EXPECT_EQ(cluster.label(kValidator), "true") << "an operand was left paused";
+    EXPECT_EQ(cluster.label(kStateLabel), seconds % 2 == 0 ? "failed" : "nothing_wanted");
   }
 
  private:
   bool down_ = false;
-  std::deque<std::pair<Event, Timers::Clock::time_point>> recent_;
+  bool owned_ = false;
+  bool full_ = false;
+  Overlaps::Recent recent_;
 };
 
 class RandomSchedules : public Schedule, public testing::WithParamInterface<int> {};
@@ -482,6 +1314,97 @@ TEST_P(RandomSchedules, EndAsWantedWithNothingPaused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomSchedules, testing::Range(0, schedules()));
+
+/// Knows how many calls the client waits for.
+class AwaitedCalls final : public ApiTransport {
+ public:
+  explicit AwaitedCalls(ApiTransport& under) : under_(under) {}
+
+  Call send(ApiRequest request, ApiListener listener) override {
+    const auto mark = std::make_shared<Call>();
+    listener.ended = [this, mark, told = std::move(listener.ended)](Result<ApiReply> reply) {
+      awaited_.erase(*mark);
+      told(std::move(reply));
+    };
+    *mark = under_.send(std::move(request), std::move(listener));
+    awaited_.insert(*mark);
+    return *mark;
+  }
+  void cancel(Call call) override {
+    awaited_.erase(call);
+    under_.cancel(call);
+  }
+  std::size_t count() const { return awaited_.size(); }
+
+ private:
+  ApiTransport& under_;
+  std::set<Call> awaited_;
+};
+
+/// The same with all that lies between: requests and answers go by libcurl, over TLS, to a socket of the
+/// loopback. Where the server in memory loses something the connection is cut.
+class SchedulesOverTls : public Schedule, public testing::WithParamInterface<int> {
+ protected:
+  static void SetUpTestSuite() {
+    certificates() = std::make_unique<test::ScratchDirectory>();
+    test::make_authority(*certificates(), "ca");
+    test::make_certificate(*certificates(), "server", "ca", "IP:127.0.0.1");
+  }
+  static void TearDownTestSuite() { certificates().reset(); }
+  SchedulesOverTls() {
+    cluster.transport = &client_;
+    cluster.clock.outside = [this] { let_it_flow(); };
+  }
+  ~SchedulesOverTls() override { cluster.kill_agent(); }
+  SchedulesOverTls(const SchedulesOverTls&) = delete;
+  SchedulesOverTls& operator=(const SchedulesOverTls&) = delete;
+  SchedulesOverTls(SchedulesOverTls&&) = delete;
+  SchedulesOverTls& operator=(SchedulesOverTls&&) = delete;
+
+  std::size_t connections() const { return front_.connections(); }
+
+ private:
+  static std::unique_ptr<test::ScratchDirectory>& certificates() {
+    static std::unique_ptr<test::ScratchDirectory> folder;
+    return folder;
+  }
+  static std::string file(const char* name) { return (certificates()->path() / name).string(); }
+
+  /// Until nothing moves any more and each call that the client waits for is one that the server has: none is
+  /// on its way, and no answer.
+  void let_it_flow() {
+    constexpr int kStill = 3;
+    const auto too_late = EventLoop::Clock::now() + 10s;
+    std::stop_source stop;
+    int still = 0;
+    std::size_t before = front_.moved();
+    std::function<void()> look = [&] {
+      const bool moves = std::exchange(before, front_.moved()) != front_.moved();
+      still = moves || front_.calls() != client_.count() ? 0 : still + 1;
+      const bool late = EventLoop::Clock::now() > too_late;
+      EXPECT_FALSE(late) << client_.count() << " calls are waited for, " << front_.calls() << " have arrived";
+      if (still == kStill || late) return void(stop.request_stop());
+      loop_->post(look);
+    };
+    loop_->post(look);
+    loop_->run(stop.get_token());
+  }
+
+  std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
+  test::TlsFront front_{*loop_, cluster.server, file("server.pem"), file("server.key")};
+  CurlTransport transport_{*loop_,
+                           {.server = {.tls = true, .host = "127.0.0.1", .port = front_.port(), .path = {}},
+                            .authorities = {.text = {}, .file = file("ca.pem")}}};
+  AwaitedCalls client_{transport_};
+};
+
+TEST_P(SchedulesOverTls, EndAsWantedWithNothingPaused) {
+  run(static_cast<std::uint64_t>(GetParam()));
+  EXPECT_GT(connections(), 0U);
+}
+
+// They take a hundred times as long.
+INSTANTIATE_TEST_SUITE_P(Seeds, SchedulesOverTls, testing::Range(0, std::min(schedules() / 50, 100)));
 
 }  // namespace
 }  // namespace ferry

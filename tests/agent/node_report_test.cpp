@@ -41,7 +41,7 @@ HostSide refused(const NodeWish& wish) {
   SeenAccelerator busy = gpu(Mode::host, Mode::passthrough, "refused");
   busy.reason = "in use";
   busy.hint = "stop the VM";
-  busy.holders = {"vm guest-7 (pid 4711)"};
+  busy.holders = {{.text = "vm guest-7 (pid 4711)"}};
   return answer(wish, SeenPhase::refused, {gpu(Mode::passthrough, Mode::passthrough), busy});
 }
 
@@ -124,6 +124,32 @@ TEST(NodeReport, NamesDeviceHolderAndHint) {
             "this host has no active IOMMU; intel_iommu=on; 0000:02:00.0: failed");
 }
 
+// hostd runs, so nobody has to look whether it does.
+TEST(NodeReport, SaysWhyHostdCannotReadTheWish) {
+  HostSide host = unanswered(vgpu_wish(), seconds(31));
+  host.seen = SeenHost{};
+  host.seen->phase = SeenPhase::failed;
+  host.seen->error = "/var/lib/ferry/wanted.json: expected 1, found 2";
+  host.seen->hint = "is hostd of the agent's version?";
+  const NodeReport report = node_report(vgpu_wish(), host);
+  EXPECT_EQ(report.condition, NodeCondition::failed);
+  EXPECT_EQ(report.trouble,
+            "/var/lib/ferry/wanted.json: expected 1, found 2; is hostd of the agent's version?");
+  EXPECT_EQ(change(report.labels, kVgpuStateLabel), "failed");
+  host.silent = seconds(30);
+  EXPECT_EQ(node_report(vgpu_wish(), host).condition, NodeCondition::pending)
+      << "it may be of the one before";
+}
+
+TEST(NodeReport, SaysThatWhatIsAskedForCannotBeWritten) {
+  HostSide host = answer(passthrough_wish(), SeenPhase::as_wanted);
+  host.unwritable = "no space";
+  EXPECT_EQ(node_report(vgpu_wish(), host).trouble, "no space");
+  EXPECT_EQ(node_report(vgpu_wish(), host).condition, NodeCondition::failed);
+  EXPECT_EQ(node_report(stood_back(), host).trouble, "others serve this node; no space");
+  EXPECT_EQ(node_report(wish_of({}), host).trouble, "no space");
+}
+
 TEST(NodeReport, SaysThatNobodyAnswers) {
   HostSide host = unanswered(vgpu_wish(), seconds(31));
   host.unreadable = "/run/ferry/state.json: no phase";
@@ -136,6 +162,34 @@ TEST(NodeReport, SaysThatNobodyAnswers) {
   host.silent = seconds(901);
   EXPECT_EQ(node_report(vgpu_wish(), host).trouble,
             "ferry hostd has said nothing for more than 15 minutes; does it run on this node?");
+}
+
+TEST(NodeReport, SaysNothingForAHostdThatIsGone) {
+  for (const SeenPhase phase : {SeenPhase::as_wanted, SeenPhase::withdrawing, SeenPhase::changing,
+                                SeenPhase::refused, SeenPhase::failed, SeenPhase::nothing_wanted}) {
+    HostSide host = answer(vgpu_wish(), phase);
+    const NodeReport before = node_report(vgpu_wish(), host);
+    host.hostd_down = seconds(600);
+    EXPECT_EQ(node_report(vgpu_wish(), host).condition, before.condition);
+    host.hostd_down = seconds(601);
+    const NodeReport report = node_report(vgpu_wish(), host);
+    EXPECT_EQ(change(report.labels, kStateLabel), "unknown");
+    EXPECT_EQ(change(report.labels, kVgpuStateLabel), "") << "what was done then stays so";
+    EXPECT_EQ(
+        report.trouble,
+        "ferry hostd has not run on this node for more than 10 minutes, and nobody knows what its GPUs are "
+        "now; `systemctl status ferry-hostd` on the node, or the log of its container, says why");
+  }
+}
+
+TEST(NodeReport, OfWhatHostdHasNoPartInStandsWithoutIt) {
+  HostSide host = answer(passthrough_wish(), SeenPhase::as_wanted);
+  host.hostd_down = seconds(86400);
+  EXPECT_EQ(node_report(stood_back(), host).condition, NodeCondition::stood_back);
+  EXPECT_EQ(node_report(wish_of({}), host).condition, NodeCondition::nothing_wanted);
+  EXPECT_EQ(node_report(vgpu_wish(), host).condition, NodeCondition::pending) << "it has not taken that up";
+  host.unwritable = "no space";
+  EXPECT_EQ(node_report(passthrough_wish(), host).condition, NodeCondition::failed);
 }
 
 TEST(NodeReport, WaitsForNobodyWhoHasNotBeenAsked) {

@@ -80,6 +80,33 @@ TEST(NodeStep, WaitsForAPodOnlySoLong) {
   EXPECT_EQ(node_step(view).wish_file.has_value(), true);
 }
 
+// Who may not see the pods cannot tell when they have gone.
+TEST(NodeStep, WaitsAsLongForPodsThatItCannotSee) {
+  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
+  view.others.pods = std::nullopt;
+  view.paused = kPausePatience;
+  NodeStep step = node_step(view);
+  EXPECT_EQ(step.wish_file.has_value(), false);
+  EXPECT_TRUE(step.awaits_operands);
+  EXPECT_EQ(step.waits_for, "the paused operands' pods, which cannot be seen, to end");
+  view.paused += seconds(1);
+  EXPECT_EQ(node_step(view).wish_file.has_value(), true);
+  view.paused = seconds(0);
+  view.node.labels.erase(kValidator);
+  EXPECT_EQ(node_step(view).wish_file.has_value(), true) << "nobody was there to be paused";
+}
+
+// Somebody who sets the label back each time does not keep the node from what its other labels ask for.
+TEST(NodeStep, WaitsForALabelOnlySoLong) {
+  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
+  view.paused = kPausePatience;
+  EXPECT_EQ(node_step(view).wish_file.has_value(), false);
+  EXPECT_TRUE(node_step(view).awaits_operands);
+  view.paused += seconds(1);
+  EXPECT_EQ(node_step(view).wish_file.has_value(), true);
+  EXPECT_FALSE(node_step(view).awaits_operands);
+}
+
 TEST(NodeStep, PausesNothingForATypo) {
   NodeView view = view_of({{kVgpuConfigLabel, "typo"}, {kValidator, "true"}});
   const NodeView before = view_of({{kVgpuConfigLabel, "render-mix"}});
@@ -124,6 +151,10 @@ TEST_P(TakesOver, WithoutAPause) {
   EXPECT_EQ(step.wish_file.has_value(), true);
   EXPECT_EQ(step.labels.at(kStateLabel), GetParam().state);
   EXPECT_THAT(step.labels, testing::Not(testing::Contains(testing::Key(kValidator))));
+  view.node.labels = with_changes(view.node.labels, step.labels);
+  view.host.written = step.wish_file;
+  EXPECT_THAT(node_step(view).labels, testing::Not(testing::Contains(testing::Key(kValidator))))
+      << "nor until hostd has answered";
 }
 
 INSTANTIATE_TEST_SUITE_P(Changes, TakesOver,
@@ -159,21 +190,61 @@ TEST(NodeStep, PausesForWhatMayChangeAGpu) {
   }
 }
 
-// A ConfigMap that changes elsewhere is told to hostd, and neither the cluster nor waiting pods notice.
-TEST(NodeStep, IsCalmWhileTheSameIsAskedInOtherWords) {
-  NodeView view = view_of({{kPolicyLabel, "quarters"}});
+// A ConfigMap that changes elsewhere asks for nothing: hostd, the cluster and waiting pods do not notice.
+TEST(NodeStep, IsCalmWhileAnotherPolicyIsEdited) {
+  NodeView view = view_of({{kPolicyLabel, "quarters"}, {kValidator, "true"}});
   view.host = answer(wish_of(view), SeenPhase::as_wanted, {gpu(Mode::vgpu, Mode::vgpu)});
   view.node.labels[kStateLabel] = "as_wanted";
   view.configs[1].text += "  another: [{devices: [0], mode: host}]\n";
   NodeStep step = node_step(view);
-  EXPECT_EQ(step.wish_file.value_or(WrittenWish{}).generation, 8U);
+  EXPECT_EQ(step.wish_file.has_value(), false);
   EXPECT_THAT(step.labels, IsEmpty());
   EXPECT_THAT(step.events, IsEmpty());
   ASSERT_EQ(step.files.size(), 3U);
   EXPECT_EQ(step.files[1].content.has_value(), true) << "vgpu-devices-ready stays";
   view.configs[1].text.replace(view.configs[1].text.find("quarters: [{devices: all"), 24,
                                "quarters: [{devices: [0]");
-  EXPECT_THAT(node_step(view).labels, ElementsAre(Pair(kStateLabel, "pending")));
+  EXPECT_THAT(node_step(view).labels,
+              ElementsAre(Pair(kStateLabel, "pending"), Pair(kValidator, "paused-for-gpu-ferry")));
+}
+
+// By another name it is written, and until hostd has answered that what it made of the former counts.
+TEST(NodeStep, IsCalmWhileTheSameIsAskedInOtherWords) {
+  const HostSide before = of_policy("quarters");
+  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}});
+  view.host = before;
+  view.host.seen->accelerators = {gpu(Mode::vgpu, Mode::vgpu)};
+  NodeStep step = node_step(view);
+  ASSERT_TRUE(step.wish_file.has_value());
+  EXPECT_EQ(step.wish_file->generation, 8U);
+  view.node.labels = with_changes(view.node.labels, step.labels);
+  EXPECT_EQ(view.node.labels.at(kStateLabel), "as_wanted");
+
+  view.host.written = step.wish_file;
+  view.host.same_as = 7;
+  step = node_step(view);
+  EXPECT_EQ(step.wish_file.has_value(), false);
+  EXPECT_THAT(step.labels, IsEmpty());
+  EXPECT_THAT(step.events, IsEmpty());
+  ASSERT_EQ(step.files.size(), 3U);
+  EXPECT_EQ(step.files[1].content.has_value(), true) << "vgpu-devices-ready stays";
+  view.host.same_as = 6;  // not what hostd speaks of
+  step = node_step(view);
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending")))
+      << "and nobody is paused: it is written";
+}
+
+TEST(NodeStep, SaysWhatItPassesOverAndWhatItCannotPause) {
+  const std::string longest(43, 'v');
+  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, longest}});
+  view.passed_over = {"key x is passed over"};
+  const NodeStep step = node_step(view);
+  ASSERT_EQ(step.events.size(), 2U);
+  EXPECT_EQ(step.events[0].message, "key x is passed over");
+  EXPECT_EQ(step.events[1].message, "label " + std::string(kValidator) +
+                                        " cannot be paused: its value is too long for the mark behind it");
+  view.node.labels = {};
+  for (const NodeEvent& event : node_step(view).events) EXPECT_NE(event.reason, "WishWarning");
 }
 
 // hostd goes on by itself when what it refused is let go.
@@ -226,13 +297,14 @@ TEST(NodeStep, StandsBackWhereOthersServe) {
   NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"},
                            {"nvidia.com/gpu.deploy.vfio-manager", "true"},
                            {kValidator, "paused-for-gpu-ferry"}});
-  view.others = {};
+  view.others.daemon_sets = {"nvidia-vfio-manager"};
   view.host = answer(wish_of(view), SeenPhase::as_wanted);
   const NodeStep step = node_step(view);
   EXPECT_EQ(step.wish.kind, NodeWish::Kind::stand_back);
   EXPECT_TRUE(step.remove_wish_file) << "so that hostd writes nothing";
   EXPECT_EQ(step.wish_file.has_value(), false);
-  EXPECT_THAT(step.files, IsEmpty());
+  ASSERT_EQ(step.files.size(), 2U);
+  for (const StatusFile& file : step.files) EXPECT_EQ(file.content.has_value(), false) << file.name;
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "stood_back"), Pair(kValidator, "true")));
   EXPECT_THAT(step.annotations.at(kErrorAnnotation).value_or(""), testing::StartsWith("Ferry stands back: "));
   ASSERT_EQ(step.events.size(), 1U);
@@ -240,6 +312,42 @@ TEST(NodeStep, StandsBackWhereOthersServe) {
   EXPECT_THAT(step.events[0].message, testing::HasSubstr("spec: {vfioManager: {enabled: false}}"));
   view.others.daemon_sets = std::set<std::string>();
   EXPECT_EQ(node_step(view).wish.kind, NodeWish::Kind::policy) << "handed over";
+}
+
+// What is not known takes nothing from a node that Ferry serves, neither now nor after the next boot.
+TEST(NodeStep, StandsBackByLabelAloneAndKeepsWhatIsWritten) {
+  NodeView view =
+      view_of({{kWorkloadLabel, "vm-passthrough"}, {"nvidia.com/gpu.deploy.vfio-manager", "true"}});
+  view.others = {};
+  view.host = answer(wish_of(view), SeenPhase::as_wanted);
+  const NodeStep step = node_step(view);
+  EXPECT_EQ(step.wish.kind, NodeWish::Kind::stand_back);
+  EXPECT_FALSE(step.remove_wish_file);
+  EXPECT_EQ(step.wish_file.has_value(), false);
+  view.others.pods = {PodOnNode{.name = "p", .daemon_set = "nvidia-vfio-manager"}};
+  EXPECT_TRUE(node_step(view).remove_wish_file);
+}
+
+// Nobody is kept away for what cannot be asked; it is tried all the same.
+TEST(NodeStep, TellsThatTheWishCannotBeWritten) {
+  NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kValidator, "paused-for-gpu-ferry"}});
+  view.host.unwritable = "write /var/lib/ferry/wanted.json: Read-only file system";
+  const NodeStep step = node_step(view);
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "failed"), Pair(kValidator, "true")));
+  EXPECT_EQ(step.annotations.at(kErrorAnnotation).value_or(""), view.host.unwritable);
+  ASSERT_EQ(step.events.size(), 1U);
+  EXPECT_EQ(step.events[0].reason, "HostFailed");
+  EXPECT_EQ(step.events[0].message, view.host.unwritable);
+  EXPECT_EQ(step.wish_file.has_value(), true);
+}
+
+TEST(NodeStep, NeedsItsTurnAlsoWhereItCouldNotWrite) {
+  NodeView view = view_of({{kPolicyLabel, "mixed"}});
+  view.host.unwritable = "no space left";
+  view.budget = ChangeBudget();
+  const NodeStep step = node_step(view);
+  EXPECT_EQ(step.wish_file.has_value(), false);
+  EXPECT_FALSE(step.budget.may_begin);
 }
 
 TEST(NodeStep, HasNothingToStandBackFromWhereNothingIsAsked) {

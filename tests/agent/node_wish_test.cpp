@@ -161,6 +161,15 @@ TEST(NodeWish, OfANameThatNobodyHoldsSuggestsOne) {
               HasSubstr("c10, c11 and 8 more"));
 }
 
+TEST(NodeWish, WarnsOfNamesThatNoLabelCanSay) {
+  const std::vector<ConfigText> configs = {
+      config("good.yaml", test::kPolicies),
+      config("odd.yaml", "version: v1\nvgpu-configs:\n  two words: [{devices: all, vgpu-devices: {}}]\n")};
+  const NodeWish wish = node_wish(node_with({{kPolicyLabel, "mixed"}}), configs, {});
+  EXPECT_THAT(wish.warnings,
+              ElementsAre(testing::StartsWith("odd.yaml:3: 'two words' can be chosen by no node's label")));
+}
+
 TEST(NodeWish, OfAConfigurationThatCannotBeReadSaysWhere) {
   const std::vector<ConfigText> configs = {config("good.yaml", test::kPolicies),
                                            config("bad.yaml", "version: v2\npolicies:\n  x: 7\n")};

@@ -71,11 +71,11 @@ TEST(Operands, ThatAreAbsentStayAbsent) {
               IsEmpty());
 }
 
-// An agent of another version may have paused more.
-TEST(Operands, AreResumedWhicheverTheyAre) {
+// An API server that lets us write to few labels would refuse all that goes with another.
+TEST(Operands, ThatAreNotOursToPauseAreNotOursToResume) {
   EXPECT_THAT(resume_operands({{"nvidia.com/gpu.deploy.cc-manager", "paused-for-gpu-ferry"},
                                {"example.com/note", "paused-for-gpu-ferry"}}),
-              ElementsAre(testing::Pair("nvidia.com/gpu.deploy.cc-manager", "true")));
+              IsEmpty());
 }
 
 TEST(Operands, AreGoneWhenTheirPodsAre) {
@@ -91,6 +91,15 @@ TEST(Operands, AreGoneWhenTheirPodsAre) {
 TEST(LabelChanges, SetAndRemove) {
   EXPECT_THAT(with_changes({{"a", "1"}, {"b", "2"}}, {{"a", std::nullopt}, {"c", "3"}}),
               ElementsAre(testing::Pair("b", "2"), testing::Pair("c", "3")));
+}
+
+TEST(Operands, ThatStayAreNamed) {
+  const std::string key = "nvidia.com/gpu.deploy.sandbox-validator";
+  EXPECT_TRUE(
+      operands_that_stay({{key, std::string(42, 'v')}, {"nvidia.com/gpu.deploy.driver", "true"}}).empty());
+  EXPECT_EQ(operands_that_stay({{key, std::string(43, 'v')}}), std::vector<std::string>{key});
+  for (const char* value : {"", "false", "true", "paused-for-gpu-ferry", "paused-for-driver-upgrade"})
+    EXPECT_TRUE(operands_that_stay({{key, value}}).empty()) << value;
 }
 
 }  // namespace

@@ -94,13 +94,26 @@ INSTANTIATE_TEST_SUITE_P(
                  "kata-sandbox-device-plugin: label nvidia.com/gpu.deploy.kata-sandbox-device-plugin=true"}),
     [](const auto& row) { return row.param.name; });
 
+TEST(TwoOwners, KnowTheOperatorByWhatItAlwaysHas) {
+  EXPECT_TRUE(are_of_the_operator({"ferry", "nvidia-operator-validator"}));
+  EXPECT_TRUE(are_of_the_operator({"gpu-feature-discovery"}));
+  EXPECT_FALSE(are_of_the_operator({}));
+  EXPECT_FALSE(are_of_the_operator({"ferry", "my-nvidia-thing"}));
+}
+
 TEST(TwoOwners, SayHowTheNodeIsHandedOver) {
   const auto owners =
       other_owners({{kVfioManager, "true"}, {"nvidia.com/gpu.deploy.sandbox-device-plugin", "true"}},
                    pods({{.name = "p", .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset"}}));
   EXPECT_EQ(hand_over_text(owners),
             "spec: {vfioManager: {enabled: false}, sandboxDevicePlugin: {enabled: false}}");
-  EXPECT_EQ(stood_back_because(other_owners({{kVfioManager, "true"}}, {})),
+  EXPECT_EQ(
+      stood_back_because(other_owners({{kVfioManager, "true"}}, {})),
+      "Ferry stands back: NVIDIA's vfio-manager (label nvidia.com/gpu.deploy.vfio-manager=true) serves "
+      "this node; ClusterPolicy hands it over with spec: {vfioManager: {enabled: false}}; the operator's "
+      "DaemonSets have not been seen: --operator-namespace says where they are, and a label that an "
+      "operator left behind is to be removed");
+  EXPECT_EQ(stood_back_because(other_owners({{kVfioManager, "true"}}, looked({}, {"nvidia-vfio-manager"}))),
             "Ferry stands back: NVIDIA's vfio-manager (label nvidia.com/gpu.deploy.vfio-manager=true) serves "
             "this node; ClusterPolicy hands it over with spec: {vfioManager: {enabled: false}}");
   const auto alone =

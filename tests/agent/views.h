@@ -43,7 +43,8 @@ inline SeenAccelerator gpu(Mode mode, std::optional<Mode> wanted, std::string st
   out.mode = mode;
   out.wanted = wanted;
   out.state = std::move(state);
-  out.vgpus = mode == Mode::vgpu ? 4 : 0;
+  constexpr std::size_t kCarried = 4;
+  if (mode == Mode::vgpu) out.vgpus.assign(kCarried, {.id = "0000:02:00.4", .type = "L40S-12Q"});
   return out;
 }
 

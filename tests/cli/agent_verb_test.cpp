@@ -12,6 +12,7 @@ namespace {
 
 using nlohmann::json;
 using test::run_ferry;
+using testing::AllOf;
 using testing::HasSubstr;
 
 class AgentVerb : public testing::Test {
@@ -86,6 +87,33 @@ TEST_F(AgentVerb, PausesAndAsksInOneGo) {
   EXPECT_EQ(document.at("wanted_file").at("action"), "written");
 }
 
+constexpr const char* kFeatures = "etc/kubernetes/node-feature-discovery/features.d/ferry";
+
+TEST_F(AgentVerb, TellsWhatTheGpusAreByTheWayThatIsChosen) {
+  scratch_.file("run/ferry/state.json",
+                R"({"version": 1, "wanted": null, "phase": "nothing_wanted", "accelerators": [
+                    {"address": "0000:02:00.0", "id": "10de:2330", "class": "0302", "model": "GH100 [H100]",
+                     "mode": "host", "wanted": null, "state": "left_alone", "holders": [], "vgpus": []}],
+                    "withdraw": [], "features": {"iommu": "on", "vgpu_types": {}}})");
+  const auto set = [&](const std::vector<std::string>& more) {
+    auto words = more;
+    words.insert(words.end(), {"-o", "json"});
+    return json::parse(agent(words).out);
+  };
+  EXPECT_FALSE(set({}).at("labels").contains("nvidia.com/gpu.memory"));
+  const json by_us = set({"--feature-labels=node"});
+  EXPECT_EQ(by_us.at("labels").at("nvidia.com/gpu.memory"), "81920");
+  EXPECT_TRUE(by_us.at("annotations").contains("gpu-ferry.io/feature-labels"));
+  EXPECT_EQ(by_us.at("feature_file").at("action"), "kept");
+  EXPECT_EQ(set({"--feature-labels=file", "--dry-run"}).at("feature_file").at("action"), "written");
+  EXPECT_EQ(content(kFeatures), "(none)");
+  EXPECT_FALSE(set({"--feature-labels=file"}).at("labels").contains("nvidia.com/gpu.memory"));
+  EXPECT_THAT(content(kFeatures), HasSubstr("\nnvidia.com/gpu.memory=81920\n"));
+  EXPECT_TRUE(by_us.at("node_feature").is_null());
+  EXPECT_EQ(set({"--feature-labels=nfd"}).at("node_feature").at("gpu-ferry.io/iommu.mode"), "on");
+  EXPECT_EQ(agent({"--feature-labels=both"}).status, 2);
+}
+
 TEST_F(AgentVerb, WritesNothingTwiceNorInADryRun) {
   const auto dry = agent({"--dry-run"});
   EXPECT_THAT(dry.out, HasSubstr("wanted.json: would be written, generation 1\n"));
@@ -116,8 +144,9 @@ TEST_F(AgentVerb, StandsBackUntilTheNodeIsHandedOver) {
   EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
   EXPECT_EQ(agent({"--handed-over"}).status, 0);
   EXPECT_NE(content("var/lib/ferry/wanted.json"), "(none)");
+  const std::string before = content("var/lib/ferry/wanted.json");
   EXPECT_EQ(agent().status, 4);
-  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
+  EXPECT_EQ(content("var/lib/ferry/wanted.json"), before) << "by a label alone a node is not given up";
 }
 
 TEST_F(AgentVerb, TakesDefaults) {
@@ -132,11 +161,38 @@ TEST_F(AgentVerb, TakesDefaults) {
       HasSubstr("policy render-mix, by default workload vm-vgpu, default vGPU configuration render-mix"));
 }
 
+TEST_F(AgentVerb, BecomesTheProgramWithAllThatItIsTold) {
+  // Whose words these are shows that it is the program that speaks: each option is one of its own by then.
+  const std::string absent = path("kubeconfig");
+  const auto there =
+      run_ferry({"--host-root=" + scratch_.path().string(), "agent", "--node-name=n1", "--namespace=gpus",
+                 "--config-map=a", "--config-map=b", "--config-file=f", "--operator-namespace=op",
+                 "--context=c", "--default-policy=p", "--release=nvidia-dcgm", "--max-unavailable=3",
+                 "--drain", "--log-level=error", "--kubeconfig=" + absent});
+  EXPECT_EQ(there.status, 2);
+  EXPECT_THAT(there.err, AllOf(HasSubstr("ferry-agent: "), HasSubstr(absent)));
+  EXPECT_THAT(run_ferry({"agent", "--kubeconfig", absent}).err, HasSubstr("--node-name is required"));
+  EXPECT_THAT(run_ferry({"agent", "--node-name", "n1", "--drain", "--drain-timeout", "10"}).err,
+              HasSubstr("ferry-agent: --drain-timeout 10: that is no duration"));
+  EXPECT_THAT(run_ferry({"agent", "--node-name", "n1", "--metrics-address", "node7:9417"}).err,
+              HasSubstr("ferry-agent: --metrics-address: 'node7:9417' is no address to listen on"));
+  EXPECT_THAT(run_ferry({"agent", "--node-name", "n1", "--metrics-key", "key.pem"}).err,
+              HasSubstr("--metrics-address"));
+  EXPECT_THAT(run_ferry({"agent", "--nod", "n1"}).err, HasSubstr("--nod"));
+  EXPECT_THAT(run_ferry({"agent", "--node-name", "n1", "--drain", "--among-others"}).err,
+              AllOf(HasSubstr("ferry: "), HasSubstr("excludes")))
+      << "before the program changes";
+}
+
 TEST_F(AgentVerb, SaysWhatItCannotUse) {
   const std::string node_file = path("node.yaml");
   EXPECT_THAT(run_ferry({"agent", "--node-file", node_file}).err, HasSubstr("add --once"));
   EXPECT_THAT(run_ferry({"agent", "--once"}).err, HasSubstr("--node-file FILE"));
   EXPECT_EQ(run_ferry({"agent", "--node-file", node_file}).status, 2);
+  EXPECT_THAT(run_ferry({"agent", "--dry-run"}).err, HasSubstr("add --once"));
+  EXPECT_THAT(agent({"--node-name", "n1"}).err, HasSubstr("asks no API server"));
+  EXPECT_THAT(agent({"--drain"}).err, HasSubstr("asks no API server"));
+  EXPECT_THAT(agent({"--metrics-address", "127.0.0.1:9417"}).err, HasSubstr("asks no API server"));
   EXPECT_EQ(agent({"--default-workload", "vm"}).status, 2);
   EXPECT_EQ(agent({"--default-workload", "container", "--default-policy", "a"}).status, 2);
   EXPECT_EQ(agent({"--release", "kubelet"}).status, 2);

@@ -20,7 +20,7 @@ namespace {
 
 using test::FakeKernel;
 using test::run_ferry;
-using test::run_ferry_into;
+using test::run_ferry_redirected;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
@@ -81,6 +81,28 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadInput{"NoVerb", {}, 2, "subcommand is required", "--help"},
         BadInput{"UnknownVerb", {"stauts"}, 2, "did you mean 'status'?", "ferry --help"},
+        BadInput{"VerbLikeNoOther", {"xyzzy"}, 2, "there is no verb 'xyzzy'", "ferry --help"},
+        BadInput{"GlobalOptionMistyped",
+                 {"status", "--outptu", "json"},
+                 2,
+                 "did you mean '--output'?",
+                 "ferry status"},
+        BadInput{"UnknownField",
+                 {"kubevirt-cr", "--name-template", "{devise}"},
+                 2,
+                 "did you mean '{device}'?",
+                 "{vendor}"},
+        BadInput{"FieldOfAnother",
+                 {"kubevirt-cr", "--vgpu-name-template", "x-{device}"},
+                 2,
+                 "there is no {device}",
+                 "{name}"},
+        BadInput{"BraceAlone", {"kubevirt-cr", "--name-template", "{name"}, 2, "there is no {name", "{name}"},
+        BadInput{"TwoAliases",
+                 {"kubevirt-cr", "--alias", "10de:1eb8=a", "--alias", "10de:1eb8=b"},
+                 2,
+                 "another one",
+                 ""},
         BadInput{"UnknownVfioVerb", {"vfio", "bnid"}, 2, "did you mean 'bind'?", "ferry vfio --help"},
         BadInput{
             "UnknownOption", {"vfio", "bind", "--al"}, 2, "did you mean '--all'?", "ferry vfio bind --help"},
@@ -251,8 +273,8 @@ TEST_F(CommandLine, NeedsRootToChangeThisHostAndSaysSo) {
 TEST_F(CommandLine, ShowsAHostWithoutChangingIt) {
   const auto result = ferry({"status"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("0000:65:00.0  AD102 [GeForce RTX 4090]  41     nouveau"));
-  EXPECT_THAT(result.out, HasSubstr("0000:65:00.1 snd_hda_intel"));
+  EXPECT_THAT(result.out, HasSubstr("0000:65:00.0     AD102 [GeForce RTX 4090]  41     nouveau"));
+  EXPECT_THAT(result.out, HasSubstr("|- 0000:65:00.1  audio                            snd_hda_intel"));
   EXPECT_FALSE(kernel_.exists("run/ferry"));
   const auto json = nlohmann::json::parse(ferry({"status", "-o", "json"}).out);
   EXPECT_EQ(json["accelerators"][0]["address"], "0000:65:00.0");
@@ -435,9 +457,29 @@ TEST_F(CommandLine, HasTheVerbsThatTheReadmeLists) {
 }
 
 TEST_F(CommandLine, NoticesThatNotAllWasWritten) {
-  const auto result = run_ferry_into("/dev/full", {"--host-root", kernel_.root().string(), "status"});
-  EXPECT_EQ(result.status, 1);
-  EXPECT_THAT(result.err, HasSubstr("ferry: write standard output: No space left on device"));
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--host-root", kernel_.root().string(), "status"},
+        {"--help"},
+        {"completion", "bash"}}) {
+    const auto result = run_ferry_redirected(">/dev/full", words);
+    EXPECT_EQ(result.status, 1) << words.back();
+    EXPECT_THAT(result.err, HasSubstr("ferry: write standard output: No space left on device"))
+        << words.back();
+  }
+}
+
+TEST_F(CommandLine, EndsAsItWouldWhereNobodyHearsWhy) {
+  for (const char* nowhere : {"2>/dev/full", "2>&-", ">&- 2>&- <&-"}) {
+    EXPECT_EQ(run_ferry_redirected(nowhere, {"stauts"}).status, 2) << nowhere;
+    EXPECT_EQ(run_ferry_redirected(nowhere, {"apply", "-f", "/no/such/file"}).status, 2) << nowhere;
+  }
+}
+
+TEST_F(CommandLine, AClosedStreamIsNoFileOfItsOwn) {
+  const auto in = run_ferry_redirected("<&-", {"assert", "-f", "-"});
+  EXPECT_EQ(in.status, 2);
+  EXPECT_THAT(in.err, HasSubstr("Bad file descriptor"));
+  EXPECT_EQ(run_ferry_redirected(">&-", {"--host-root", kernel_.root().string(), "status"}).status, 1);
 }
 
 TEST_F(CommandLine, ListsItsVerbsAndItsVersion) {

@@ -118,6 +118,10 @@ TEST_F(Doctor, LooksForKataAndItsClassesWhenAsked) {
   const auto alone = doctor({"--classes", classes});
   EXPECT_EQ(alone.status, 2);
   EXPECT_THAT(alone.err, HasSubstr("--classes: only the checks for kata look at classes"));
+  const auto nowhere =
+      test::run_ferry({"--host-root", (kernel_.root() / "proc").string(), "doctor", "--node-file", classes});
+  EXPECT_EQ(nowhere.status, 2) << "what is asked for is wrong on every host";
+  EXPECT_THAT(nowhere.err, HasSubstr("--node-file: only the checks for kata look at a Node"));
 }
 
 TEST_F(Doctor, FailsWhereThereIsNoHost) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ferry hostd` as a user and as the systemd unit calls it.
+#include <csignal>
 #include <fstream>
 #include <sstream>
 
@@ -77,11 +78,59 @@ TEST_F(HostdVerb, ExitsTwoForAFileThatItCannotRead) {
   EXPECT_EQ(ferry({"--dry-run"}).status, 2);
 }
 
+TEST_F(HostdVerb, PromisesNoKataHandlersWhereNobodyIsAsked) {
+  const char* const promise = R"({"version": 1, "handlers": [{"name": "kata-gpu"}]})";
+  const std::vector<std::string> hostd = {"--host-root", kernel_.root().string(), "hostd"};
+  for (const bool asked : {true, false}) {
+    kernel_.file("run/ferry/kata.json", promise);
+    kernel_.remove("run/ferry/state.json");
+    std::vector<std::string> words = hostd;
+    if (asked) words.insert(words.end(), {"--cri-socket", "/run/containerd/containerd.sock"});
+    test::RunningProgram program("ferry", words);
+    EXPECT_TRUE(program.until([&] { return kernel_.exists("run/ferry/state.json"); }));
+    if (asked)
+      EXPECT_TRUE(kernel_.exists("run/ferry/kata.json")) << "what does not answer may be starting";
+    else
+      EXPECT_TRUE(program.until([&] { return !kernel_.exists("run/ferry/kata.json"); }));
+    EXPECT_EQ(program.end_by(SIGTERM), 0);
+  }
+}
+
+TEST_F(HostdVerb, ObeysTheFileOfKatasClassesWhereItIsAskedTo) {
+  const auto without = ferry({"--kata", "--once"});
+  EXPECT_EQ(without.status, 2);
+  EXPECT_THAT(without.err, HasSubstr("--cri-socket"));
+  kernel_.file("var/lib/ferry/kata-classes.json",
+               R"({"version": 1, "generation": 7, "config": "", "classes": [], "permitted": true})");
+  const auto said = [&] { return kernel_.read_file("run/ferry/kata.json").value_or(""); };
+  test::RunningProgram program("ferry", {"--host-root", kernel_.root().string(), "hostd", "--cri-socket",
+                                         "/run/containerd/containerd.sock", "--kata"});
+  EXPECT_TRUE(program.until([&] { return said().find("\"generation\": 7") != std::string::npos; }));
+  EXPECT_THAT(said(), HasSubstr("does not answer"));
+  kernel_.file("var/lib/ferry/kata-classes.json", "{");
+  EXPECT_TRUE(program.until([&] { return said().find("kata-classes.json:1") != std::string::npos; }))
+      << "it is told of the file";
+  EXPECT_EQ(program.end_by(SIGTERM), 0);
+}
+
 TEST_F(HostdVerb, IsWhatTheUnitCalls) {
   std::ifstream unit(std::string(FERRY_CONFIGS) + "/systemd/ferry-hostd.service");
-  std::stringstream text;
-  text << unit.rdbuf();
-  EXPECT_THAT(text.str(), HasSubstr("\nExecStart=/usr/bin/ferry hostd\n"));
+  const std::string key = "ExecStart=";
+  std::string line;
+  while (std::getline(unit, line) && !line.starts_with(key)) {
+  }
+  ASSERT_TRUE(line.starts_with(key));
+  std::istringstream call(line.substr(key.size()));
+  std::string word;
+  call >> word;
+  EXPECT_EQ(word, "/usr/bin/ferry");
+  std::vector<std::string> arguments = {"--host-root", kernel_.root().string()};
+  while (call >> word) arguments.push_back(word);
+  arguments.emplace_back("--dry-run");
+  want("all");
+  const auto result = run_ferry(arguments);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("to vfio:"));
 }
 
 }  // namespace

@@ -84,6 +84,17 @@ TEST_F(KataManagerProgram, IsNotReadyWithoutItsRuntimes) {
   EXPECT_FALSE(host.exists(kDropIn));
 }
 
+TEST_F(KataManagerProgram, ReadsPullSecretsWhereTheyAreMounted) {
+  scratch.file("config.yaml",
+               "artifactsDir: /opt/art\nruntimeClasses:\n"
+               "- {name: kata-nvidia-gpu, artifacts: {url: \"127.0.0.1:1/kata:1\", pullSecret: pull}}\n");
+  const std::string folder = (scratch.path() / "secrets").string();
+  const auto missing =
+      run_ferry_as("k8s-kata-manager", {"--runtime", "crio"}, environment({"PULL_SECRETS=" + folder}));
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.err, HasSubstr(folder + "/pull is not there"));
+}
+
 TEST_F(KataManagerProgram, TakesPathsForThoseOfTheHostSaveOnesInsideItsContainer) {
   scratch.remove("etc/crio");
   scratch.file("etc/containerd/config.toml", "version = 2\n");

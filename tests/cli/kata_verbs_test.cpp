@@ -168,6 +168,40 @@ TEST_F(KataVerbs, AConfidentialClassIsRefusedWhereThereAreNoSuchVmsAndTheOthersC
   EXPECT_THAT(text(kMain), AllOf(HasSubstr("runtimes.kata-a]"), Not(HasSubstr("kata-a-snp"))));
 }
 
+TEST_F(KataVerbs, AConfidentialClassIsRefusedWhereTheGpusAreInNoModeForIt) {
+  scratch.file("sys/module/kvm_amd/parameters/sev_snp", "Y\n");
+  scratch.file("srv/snp/configuration.toml",
+               "[hypervisor.qemu]\npath = \"/usr/bin/qemu\"\nkernel = \"/build/vmlinuz\"\n"
+               "image = \"/build/image\"\nmachine_type = \"q35\"\n");
+  for (const char* name : {"vmlinuz", "image"}) scratch.file(std::string("srv/snp/") + name, "x");
+  classes(
+      "- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\"}\n"
+      "- name: kata-a-snp\n  artifacts: {url: \"file:///srv/snp\"}\n");
+  const auto node = [&](const std::string& state) {
+    scratch.file("node.yaml", "kind: Node\nmetadata:\n  name: node-1\n  labels: {nvidia.com/cc.mode: \"on\"" +
+                                  (state.empty() ? "" : ", nvidia.com/cc.mode.state: \"" + state + "\"") +
+                                  "}\n");
+    return (scratch.path() / "node.yaml").string();
+  };
+  const auto off = on_1_7({"install", "--node-file", node("off")});
+  EXPECT_EQ(off.status, 4) << off.err;
+  EXPECT_THAT(off.out, AllOf(HasSubstr("kata-a-snp: refused: "), HasSubstr("is off; on is asked for")));
+  EXPECT_THAT(text(kMain), AllOf(HasSubstr("runtimes.kata-a]"), Not(HasSubstr("kata-a-snp"))));
+  EXPECT_FALSE(host.exists("opt/art/kata-a-snp"));
+  const auto unknown = on_1_7({"plan", "--node-file", node("")});
+  EXPECT_EQ(unknown.status, 0) << unknown.err;
+  EXPECT_THAT(unknown.out,
+              HasSubstr("kata-a-snp: the mode of the GPUs for confidential computing is unknown: "));
+  const auto on = on_1_7({"install", "--node-file", node("on")});
+  EXPECT_EQ(on.status, 0) << on.err;
+  EXPECT_THAT(text(kMain), HasSubstr("runtimes.kata-a-snp]"));
+  const auto status = on_1_7({"status", "--node-file", node("ppcie")}, false);
+  EXPECT_THAT(status.out, HasSubstr("confidential computing of the GPUs: ppcie; on is asked for\n"));
+  EXPECT_EQ(json::parse(on_1_7({"-o", "json", "status"}, false).out)["confidential_mode"]["state"],
+            "unknown");
+  EXPECT_EQ(on_1_7({"plan", "--node-file", "/there/is/none"}).status, 2);
+}
+
 TEST_F(KataVerbs, AFileThatWasCutOffTakesNothingAway) {
   ASSERT_EQ(on_1_7({"install"}).status, 0);
   const std::string installed = text(kMain);
@@ -181,15 +215,69 @@ TEST_F(KataVerbs, AFileThatWasCutOffTakesNothingAway) {
   EXPECT_EQ(text(kMain), installed);
 }
 
-TEST_F(KataVerbs, SaysThatAPullSecretIsNotReadWhereItIsMissed) {
-  classes("- name: kata-a\n  artifacts: {url: \"127.0.0.1:1/kata:1\", pullSecret: kata-pull}\n");
-  EXPECT_THAT(on_1_7({"install"}).err, AllOf(HasSubstr("Secret kata-pull"), HasSubstr("--docker-config")));
+// A port where nobody listens: what is said before it is asked, and of it.
+constexpr const char* kPulled =
+    "- name: kata-a\n  artifacts: {url: \"127.0.0.1:1/kata:1\", pullSecret: kata-pull}\n";
+// A password without a user, which is found out when the credentials are read, and not before.
+constexpr const char* kHalf = R"({"auths":{"127.0.0.1:1":{"auth":"aHVzaGh1c2g="}}})";
+
+TEST_F(KataVerbs, SaysWhereAPullSecretMayBeWhereItIsMissed) {
+  classes(kPulled);
+  EXPECT_THAT(on_1_7({"install"}).err, AllOf(HasSubstr("the Secret kata-pull"), HasSubstr("--pull-secrets"),
+                                             HasSubstr("--docker-config")));
+}
+
+TEST_F(KataVerbs, RefusesAPullSecretThatIsNotThereBeforeAnything) {
+  classes(kPulled);
+  scratch.directory("pull");
+  const std::string folder = (scratch.path() / "pull").string();
+  for (const char* verb : {"plan", "install"}) {
+    const auto missing = on_1_7({verb, "--pull-secrets", folder});
+    EXPECT_EQ(missing.status, 2) << verb;
+    EXPECT_THAT(missing.err, AllOf(HasSubstr("classes.yaml:5: kata-a: the Secret kata-pull: " + folder +
+                                             "/kata-pull is not there"),
+                                   HasSubstr(".dockerconfigjson")));
+  }
+  EXPECT_FALSE(host.exists("opt/art"));
+  EXPECT_FALSE(host.exists("var"));
+  // A folder of the host's own is not pulled.
+  classes("- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\", pullSecret: kata-pull}\n");
+  EXPECT_EQ(on_1_7({"install", "--pull-secrets", folder}).status, 0);
+}
+
+TEST_F(KataVerbs, AsksTheRegistryWithTheSecretThatTheClassNames) {
+  classes(kPulled);
+  scratch.file("pull/kata-pull/.dockerconfigjson", kHalf);
+  scratch.file("root/config.json", "{}");
+  const std::string folder = (scratch.path() / "pull").string();
+  const auto read = on_1_7({"install", "--docker-config", "/root/config.json", "--pull-secrets", folder});
+  EXPECT_EQ(read.status, 2);
+  EXPECT_THAT(read.err, AllOf(HasSubstr("auth is not USER:PASSWORD"), Not(HasSubstr("aHVzaGh1c2g")),
+                              Not(HasSubstr("hushhush"))));
+  EXPECT_THAT(read.out, IsEmpty());
+  // One that names none takes what counts for all.
+  scratch.file("root/config.json", kHalf);
+  classes("- name: kata-a\n  artifacts: {url: \"127.0.0.1:1/kata:1\"}\n");
+  EXPECT_THAT(on_1_7({"install", "--docker-config", "/root/config.json", "--pull-secrets", folder}).err,
+              HasSubstr("auth is not USER:PASSWORD"));
 }
 
 TEST_F(KataVerbs, SaysWhyEachFileIsWritten) {
   EXPECT_THAT(on_1_7({"plan", "--explain"}).out,
               AllOf(HasSubstr("/etc/containerd/config.toml  because: "),
                     HasSubstr("/" + std::string(kDropIn) + "  because: what GPUs need of Kata")));
+}
+
+TEST_F(KataVerbs, TheFileIsThatWhichTheUnitNames) {
+  scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n");
+  scratch.file("etc/systemd/system/containerd.service.d/own.conf",
+               "[Service]\nExecStart=\nExecStart=/usr/bin/containerd --config /srv/containerd.toml\n");
+  scratch.file("srv/containerd.toml", kMainText);
+  ASSERT_EQ(on_1_7({"install"}).status, 0);
+  EXPECT_THAT(text("srv/containerd.toml"), HasSubstr("runtimes.kata-nvidia-gpu]"));
+  EXPECT_EQ(text(kMain), kMainText) << "nobody reads it";
+  ASSERT_EQ(on_1_7({"uninstall"}, false).status, 0);
+  EXPECT_EQ(text("srv/containerd.toml"), kMainText);
 }
 
 TEST_F(KataVerbs, CrioGetsAFileOfItsOwn) {
@@ -200,6 +288,28 @@ TEST_F(KataVerbs, CrioGetsAFileOfItsOwn) {
               HasSubstr("runtime_config_path = \"/etc/ferry/kata/kata-a/configuration.toml\""));
   ASSERT_EQ(kata({"uninstall", "--runtime", "cri-o"}, false).status, 0);
   EXPECT_FALSE(host.exists("etc/crio/crio.conf.d/60-ferry-kata.conf"));
+}
+
+TEST_F(KataVerbs, K0sGetsADropInAndReadsItByItself) {
+  scratch.remove("etc/containerd");
+  scratch.file("etc/k0s/containerd.toml",
+               "# k0s_managed=true\nversion = 2\nimports = [\"/run/k0s/containerd-cri.toml\"]\n");
+  constexpr const char* kOurs = "etc/k0s/containerd.d/ferry-kata.toml";
+  const auto planned = on_1_7({"plan"});
+  EXPECT_EQ(planned.status, 0) << planned.err;
+  EXPECT_THAT(planned.out, AllOf(StartsWith("containerd 1.7.24 of k0s, /etc/k0s/containerd.d\n"),
+                                 HasSubstr("then: wait until k0s has had it read\n")));
+  EXPECT_FALSE(host.exists(kOurs));
+  ASSERT_EQ(on_1_7({"install"}).status, 0);
+  const std::string written = text(kOurs);
+  EXPECT_THAT(written, AllOf(HasSubstr("\nversion = 2\n"), HasSubstr("runtimes.kata-qemu-nvidia-gpu]\n")));
+  const auto second = on_1_7({"-o", "json", "install"});
+  EXPECT_FALSE(json::parse(second.out)["written"]) << second.err;
+  EXPECT_EQ(text(kOurs), written);
+  EXPECT_THAT(on_1_7({"verify"}).out, StartsWith("the container runtime cannot be asked"));
+  EXPECT_THAT(on_1_7({"status"}, false).out, HasSubstr("/" + std::string(kOurs)));
+  EXPECT_EQ(on_1_7({"uninstall"}, false).status, 0);
+  EXPECT_FALSE(host.exists(kOurs));
 }
 
 TEST_F(KataVerbs, RuntimeClassesAreWhatKubectlTakes) {

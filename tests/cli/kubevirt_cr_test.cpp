@@ -10,6 +10,7 @@ namespace ferry {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -83,6 +84,20 @@ TEST_F(KubevirtCr, NamesResourcesAsThePluginIsTold) {
   EXPECT_EQ(typed["mediatedDevices"][0]["resourceName"], "nvidia.com/v-NVIDIA_A40-8Q");
 }
 
+TEST_F(KubevirtCr, PermitsTheResourcesOfPlaces) {
+  add_gpu();
+  EXPECT_EQ(
+      permitted({"--companion-places"})["pciHostDevices"],
+      (json{entry("pciVendorSelector", "10DE:22BA", "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"),
+            entry("pciVendorSelector", "10DE:2684", "nvidia.com/AD102_GEFORCE_RTX_4090")}));
+  const auto checks = ferry({"-o", "json", "doctor", "--for", "kubevirt", "--companion-places"});
+  EXPECT_THAT(checks.out, HasSubstr("nvidia.com/AD102_GEFORCE_RTX_4090 (1), "
+                                    "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER (1)"));
+  const auto both = ferry({"kubevirt-cr", "--companion-places", "--companions"});
+  EXPECT_EQ(both.status, 2);
+  EXPECT_THAT(both.err, HasSubstr("--companions"));
+}
+
 TEST_F(KubevirtCr, RefusesAnAliasThatIsNoneInAllVerbsThatTakeIt) {
   for (const std::vector<std::string>& verb :
        {std::vector<std::string>{"kubevirt-cr"}, {"doctor", "--for", "kubevirt"}, {"plugin"}}) {
@@ -112,8 +127,28 @@ TEST_F(KubevirtCr, SaysThatItReplacesWhatOthersPermit) {
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.out, HasSubstr("pciVendorSelector: \"10DE:2684\""));
   EXPECT_THAT(result.out, Not(HasSubstr("mediatedDevices")));
-  EXPECT_THAT(result.err, HasSubstr("a merge patch"));
-  EXPECT_THAT(test::run_ferry({"kubevirt-cr", "--help"}).out, HasSubstr("replaces the lists"));
+  EXPECT_THAT(result.err, HasSubstr("take away what other nodes"));
+  EXPECT_THAT(test::run_ferry({"kubevirt-cr", "--help"}).out, HasSubstr("would replace the lists"));
+}
+
+TEST_F(KubevirtCr, AsksTheApiServerByTheProgramThatSpeaksToIt) {
+  add_gpu();
+  // Whose words these are shows that it is that program which speaks, and that what it was given can be read.
+  const std::string absent = (kernel_.root() / "kubeconfig").string();
+  for (const auto& wanted : {std::vector<std::string>{"--check"}, {"--apply"}, {"--apply", "--dry-run"}}) {
+    std::vector<std::string> arguments = {"kubevirt-cr", "--kubeconfig", absent, "--context", "c"};
+    arguments.insert(arguments.end(), wanted.begin(), wanted.end());
+    const auto result = ferry(arguments);
+    EXPECT_EQ(result.status, 2) << result.err;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("ferry kubevirt-cr: "), HasSubstr(absent)));
+  }
+}
+
+TEST_F(KubevirtCr, SaysWhatItCannotUse) {
+  EXPECT_THAT(ferry({"kubevirt-cr", "--dry-run"}).err, HasSubstr("add --apply"));
+  EXPECT_THAT(ferry({"kubevirt-cr", "--context", "c"}).err, HasSubstr("add one of them"));
+  EXPECT_THAT(ferry({"kubevirt-cr", "--check", "--apply"}).err, HasSubstr("--check excludes --apply"));
+  EXPECT_EQ(ferry({"kubevirt-cr", "--check", "--dry-run"}).status, 2);
 }
 
 }  // namespace

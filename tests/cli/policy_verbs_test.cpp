@@ -41,6 +41,17 @@ class PolicyVerbs : public testing::Test {
   test::FakeMdev mdev_{kernel_};
 };
 
+// What is taken away cannot be put back for the pod that was given it.
+TEST_F(PolicyVerbs, ApplyTakesNoVgpuAwayWhileTheKubeletIsSilent) {
+  kernel_.file("p.yaml", "version: v2\npolicies:\n  bare: [{devices: [0], mode: host}]\n");
+  const std::vector<std::string> dry = {"apply", "-f", path("p.yaml"), "-c", "bare", "--dry-run"};
+  EXPECT_EQ(ferry(dry).status, 0);
+  kernel_.file("var/lib/kubelet/pod-resources/kubelet.sock", "");  // nobody answers
+  const auto silent = ferry(dry);
+  EXPECT_EQ(silent.status, 4) << silent.err;
+  EXPECT_THAT(silent.out, HasSubstr("nobody can say whether its vGPUs are free"));
+}
+
 TEST_F(PolicyVerbs, AssertSaysWhatDiffers) {
   kernel_.file("p.yaml",
                "version: v2\npolicies:\n"
@@ -64,6 +75,38 @@ TEST_F(PolicyVerbs, AssertSaysWhatDiffers) {
   EXPECT_EQ(document.at("gpus").at(1).at("wanted"), "host");
   EXPECT_EQ(document.at("gpus").at(0).at("wanted_vgpus"), json({{"T4-4Q", 2}}));
   EXPECT_EQ(ferry({"assert", "-f", path("p.yaml")}).status, 2);
+}
+
+// One file is for many nodes: it agrees, and what it does not reach here is said.
+TEST_F(PolicyVerbs, WarnOfItemsThatMatchNoGpuHere) {
+  const std::string first =
+      "version: v2\npolicies:\n  a:\n  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n";
+  for (const char* item : {"devices: [9]", "devices: []", "vendor: 8086", "numa-node: 7", "model: '*H100*'",
+                           "address: '0000:99:00.0'", "device-filter: '0x233010DE'"}) {
+    kernel_.file("p.yaml", first + "  - {" + item + ", mode: host}\n");
+    const std::string idle = path("p.yaml") + ":5: matches no GPU of this node";
+    for (const std::vector<std::string>& verb :
+         {std::vector<std::string>{"assert"}, {"apply", "--dry-run"}}) {
+      std::vector<std::string> words = verb;
+      words.insert(words.end(), {"-f", path("p.yaml")});
+      const auto said = ferry(words);
+      EXPECT_EQ(said.status, 0) << said.out << said.err;
+      EXPECT_EQ(said.err, "warning: " + idle + "\n") << item;
+      words.insert(words.end(), {"-o", "json"});
+      EXPECT_EQ(json::parse(ferry(words).out).at("warnings"), json::array({idle})) << item;
+    }
+  }
+  std::string many = first;
+  for (int i = 0; i < 5; ++i) many += "  - {devices: [9], mode: host}\n";
+  kernel_.file("p.yaml", many);
+  EXPECT_EQ(ferry({"assert", "-f", path("p.yaml")}).err,
+            "warning: " + path("p.yaml") + ":5: matches no GPU of this node; nor do 4 more\n");
+  kernel_.file("v1.yaml",
+               "version: v1\nvgpu-configs:\n  a:\n  - {devices: all, vgpu-devices: {T4-4Q: 1}}\n"
+               "  - {devices: [9], vgpu-devices: {}}\n");
+  const auto v1 = ferry({"vgpu", "assert", "-f", path("v1.yaml"), "-o", "json"});
+  EXPECT_EQ(json::parse(v1.out).at("warnings").size(), 1U);
+  EXPECT_EQ(v1.err, "warning: " + path("v1.yaml") + ":5: matches no GPU of this node\n");
 }
 
 TEST_F(PolicyVerbs, ExportInEveryFormIsTakenBack) {

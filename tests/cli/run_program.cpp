@@ -33,9 +33,9 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 
 /// `words` are argv, from argv[0] on.
 ProgramResult run(std::vector<std::string> words, std::optional<std::vector<std::string>> environment,
-                  unsigned user, const std::filesystem::path& into = {}) {
+                  unsigned user, const std::string& program = FERRY_PROGRAM) {
   const ScratchDirectory scratch;
-  const auto out = into.empty() ? scratch.path() / "out" : into;
+  const auto out = scratch.path() / "out";
   const auto err = scratch.path() / "err";
   const auto argv = pointers(words);
   const auto envp = environment ? pointers(*environment) : std::vector<char*>();
@@ -48,14 +48,15 @@ ProgramResult run(std::vector<std::string> words, std::optional<std::vector<std:
     if (null < 0 || o < 0 || e < 0 || ::dup2(null, 0) < 0 || ::dup2(o, 1) < 0 || ::dup2(e, 2) < 0)
       ::_exit(126);
     if (user != 0 && ::setuid(user) != 0) ::_exit(126);
-    ::execve(FERRY_PROGRAM, argv.data(), environment ? envp.data() : environ);
+    ::setenv("LC_ALL", "C", 1);  // whoever runs the tests may have another
+    ::execve(program.c_str(), argv.data(), environment ? envp.data() : environ);
     ::_exit(127);
   }
   ProgramResult result;
   int status = 0;
   if (child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status))
     result.status = WEXITSTATUS(status);
-  if (into.empty()) result.out = content(out);
+  result.out = content(out);
   result.err = content(err);
   return result;
 }
@@ -75,8 +76,21 @@ ProgramResult run_ferry_as(const std::string& name, const std::vector<std::strin
   return run(std::move(words), environment, 0);
 }
 
+ProgramResult run_kubectl_ferry(const std::vector<std::string>& arguments,
+                                const std::vector<std::string>& environment) {
+  return run_beside_ferry("kubectl-ferry", arguments, environment);
+}
+
+ProgramResult run_beside_ferry(const std::string& name, const std::vector<std::string>& arguments,
+                               const std::vector<std::string>& environment) {
+  const auto program = (std::filesystem::path(FERRY_PROGRAM).parent_path() / name).string();
+  std::vector<std::string> words = {name};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return run(std::move(words), environment, 0, program);
+}
+
 RunningProgram::RunningProgram(const std::string& name, const std::vector<std::string>& arguments,
-                               std::vector<std::string> environment) {
+                               std::vector<std::string> environment, const std::filesystem::path& into) {
   std::vector<std::string> words = {name};
   words.insert(words.end(), arguments.begin(), arguments.end());
   const auto argv = pointers(words);
@@ -84,7 +98,8 @@ RunningProgram::RunningProgram(const std::string& name, const std::vector<std::s
   pid_ = ::fork();
   if (pid_ != 0) return;
   const int null = ::open("/dev/null", O_RDWR);
-  if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(null, 1) < 0 || ::dup2(null, 2) < 0) ::_exit(126);
+  const int out = into.empty() ? null : ::open(into.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (null < 0 || out < 0 || ::dup2(null, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(null, 2) < 0) ::_exit(126);
   ::execve(FERRY_PROGRAM, argv.data(), envp.data());
   ::_exit(127);
 }
@@ -114,10 +129,11 @@ int RunningProgram::end_by(int signal) {
   return reaped && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-ProgramResult run_ferry_into(const std::string& file, const std::vector<std::string>& arguments) {
-  std::vector<std::string> words = {FERRY_PROGRAM};
+ProgramResult run_ferry_redirected(const std::string& redirections,
+                                   const std::vector<std::string>& arguments) {
+  std::vector<std::string> words = {"/bin/sh", "-c", R"(exec "$0" "$@" )" + redirections, FERRY_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  return run(std::move(words), std::nullopt, 0, file);
+  return run(std::move(words), std::nullopt, 0, "/bin/sh");
 }
 
 }  // namespace ferry::test

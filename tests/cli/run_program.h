@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,11 +21,19 @@ ProgramResult run_ferry(const std::vector<std::string>& arguments, unsigned user
 ProgramResult run_ferry_as(const std::string& name, const std::vector<std::string>& arguments,
                            const std::vector<std::string>& environment = {});
 
-/// `ferry` under another name, until it is told to end.
+/// Runs kubectl's plugin, which the build links beside `ferry`, with `environment` alone.
+ProgramResult run_kubectl_ferry(const std::vector<std::string>& arguments,
+                                const std::vector<std::string>& environment = {});
+
+/// The same of another program that the build puts there.
+ProgramResult run_beside_ferry(const std::string& name, const std::vector<std::string>& arguments,
+                               const std::vector<std::string>& environment = {});
+
+/// `ferry` under another name, until it is told to end. What it prints goes to the file `into`, or nowhere.
 class RunningProgram {
  public:
   RunningProgram(const std::string& name, const std::vector<std::string>& arguments,
-                 std::vector<std::string> environment = {});
+                 std::vector<std::string> environment = {}, const std::filesystem::path& into = {});
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
   RunningProgram(RunningProgram&&) = delete;
@@ -41,7 +50,8 @@ class RunningProgram {
   int pid_ = -1;
 };
 
-/// Runs `ferry` with its standard output on a file that is there ("/dev/full").
-ProgramResult run_ferry_into(const std::string& file, const std::vector<std::string>& arguments);
+/// Runs `ferry` with its streams as a shell would have them: ">/dev/full", "2>&-".
+ProgramResult run_ferry_redirected(const std::string& redirections,
+                                   const std::vector<std::string>& arguments);
 
 }  // namespace ferry::test

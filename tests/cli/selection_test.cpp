@@ -57,7 +57,7 @@ class SelectionTest : public testing::Test {
     kernel_.file(gpu + "/mdev_supported_types/nvidia-230/create", "");
     kernel_.directory(gpu + "/mdev_supported_types/nvidia-230/devices");
   }
-  Result<Selection> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
+  Result<ChosenUnits> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
     const Inventory inventory = scan(kernel_).value();
     return select(options, inventory, test::gpu_rules(),
                   scan_vgpus(kernel_, inventory, test::gpu_rules()).value(), read_records(kernel_).value(),
@@ -110,8 +110,8 @@ TEST_F(SelectionTest, AVirtualFunctionThatCarriesAVgpuMustStay) {
   ASSERT_TRUE(selection) << selection.error().message;
   EXPECT_THAT(
       selection->request.untouchable,
-      Contains(Pair(at("0000:0a:00.4"), HasSubstr("carries 1 vGPU; `ferry vgpu delete --device 0000:0a:00.0` "
-                                                  "takes it away"))));
+      Contains(Pair(at("0000:0a:00.4"), HasSubstr("carries 1 vGPU; `ferry vgpu delete --device 0000:0a:00.0 "
+                                                  "--foreign` takes it away"))));
 }
 
 TEST_F(SelectionTest, ACompanionStandsForItsAcceleratorAndEachCountsOnce) {
@@ -275,7 +275,7 @@ class FilteredSelection : public SelectionTest {
         {.address = "0000:84:00.0", .ids = "1002:73bf", .class_code = 0x030001, .group = 84, .numa_node = 1});
     rules_.vendors.insert(0x1002);
   }
-  Result<Selection> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
+  Result<ChosenUnits> choose(const SelectionOptions& options, Direction direction = Direction::to_vfio) {
     const Inventory inventory = scan(kernel_).value();
     return select(options, inventory, rules_, scan_vgpus(kernel_, inventory, rules_).value(),
                   read_records(kernel_).value(), names_, direction);
@@ -398,7 +398,7 @@ TEST_F(FilteredSelection, NamingAnNvSwitchTakesItAndNothingElseDoes) {
 TEST_F(FilteredSelection, WhatWasTakenOnRequestGoesBackUnasked) {
   SelectionOptions options;
   options.filter.classes = {"nvswitch"};
-  Selection selection = choose(options).value();
+  ChosenUnits selection = choose(options).value();
   test::TableProbe probe;
   const MoveContext context{
       .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = selection.rules, .on_step = {}};

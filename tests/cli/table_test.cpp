@@ -17,5 +17,26 @@ TEST(Table, AlignsColumnsAndBreaksCellsIntoLines) {
             "-    z       end\n");
 }
 
+TEST(Table, BreaksTheWidestCellsWhereNamesHaveParts) {
+  Table table({"NODE", "RESOURCE"});
+  table.add({"gpu-worker-1.example", "nvidia.com/AD102GL_L40S"});
+  EXPECT_EQ(table.text(40),
+            "NODE                 RESOURCE\n"
+            "gpu-worker-1.        nvidia.com/AD102GL_\n"
+            "example              L40S\n");
+  EXPECT_EQ(table.width(), 45U);
+  EXPECT_EQ(table.text(45), table.text()) << "it fits";
+}
+
+TEST(Table, BreaksNoColumnBelowWhatCanBeRead) {
+  Table table({"A", "B"});
+  table.add({std::string(30, 'x'), "short one"});
+  EXPECT_EQ(table.text(10),
+            "A             B\n"
+            "xxxxxxxxxxxx  short one\n"
+            "xxxxxxxxxxxx\n"
+            "xxxxxx\n");
+}
+
 }  // namespace
 }  // namespace ferry

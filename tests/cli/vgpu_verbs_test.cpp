@@ -93,7 +93,7 @@ TEST_F(VgpuVerbs, ChooseNamesTheSmallestTypeAndHowManyAreLeft) {
             "GPU                   TYPE   NAME        MEMORY    CAN STILL BE MADE\n"
             "GPU 0 (0000:05:00.0)  T4-8Q  GRID T4-8Q  8192 MiB  1\n"
             "GPU 1 (0000:07:00.0)  -      -           -         -\n"
-            "GPU 1 (0000:07:00.0): its driver nouveau offers no vGPU types\n"
+            "GPU 1 (0000:07:00.0): its driver nouveau offers no vGPU types and is no vGPU host driver\n"
             "smallest: T4-8Q (8192 MiB), 1 can still be made\n");
   EXPECT_EQ(
       json::parse(
@@ -124,6 +124,22 @@ TEST_F(VgpuVerbs, ChooseWantsATypeOnEachGpuThatIsNamed) {
             1);
 }
 
+TEST_F(VgpuVerbs, ValidateWarnsOfNamesThatNoLabelCanSay) {
+  kernel_.file("p.yaml",
+               "version: v1\nvgpu-configs:\n  fine.1_a-b: [{devices: all, vgpu-devices: {}}]\n"
+               "  two words: [{devices: all, vgpu-devices: {}}]\n");
+  const auto valid = ferry({"vgpu", "validate", "-f", path("p.yaml"), "-o", "json"});
+  EXPECT_EQ(valid.status, 0);
+  const std::string warning =
+      path("p.yaml") +
+      ":4: 'two words' can be chosen by no node's label: at most 63 letters, digits, - _ "
+      "and ., the first and the last a letter or a digit";
+  EXPECT_EQ(valid.err, "warning: " + warning + "\n");
+  EXPECT_EQ(json::parse(valid.out).at("warnings"), json::array({warning}));
+  EXPECT_EQ(ferry({"convert", "-f", path("p.yaml")}).err, "warning: " + warning + "\n");
+  EXPECT_EQ(ferry({"convert", "-f", path("p.yaml"), "-c", "fine.1_a-b"}).err, "");
+}
+
 TEST_F(VgpuVerbs, ValidateHoldsAFileAgainstTheHost) {
   kernel_.file("p.yaml",
                "version: v1\nvgpu-configs:\n  fits:\n  - {devices: [0], vgpu-devices: {T4-4Q: 4}}\n"
@@ -144,7 +160,7 @@ TEST_F(VgpuVerbs, ValidateHoldsAFileAgainstTheHost) {
   const auto elsewhere = validate({"--host", "-c", "elsewhere"});
   EXPECT_EQ(elsewhere.status, 0);
   EXPECT_THAT(elsewhere.out, HasSubstr("profile elsewhere: is for no GPU of this host\n"));
-  EXPECT_EQ(validate({"--host", "-c", "too-many"}).status, 2);
+  EXPECT_EQ(validate({"--host", "-c", "too-many"}).status, 4);
   const auto bare = validate({"--host", "-c", "bare", "-o", "json"});
   EXPECT_EQ(bare.status, 4) << bare.out;
   const json host = json::parse(bare.out).at("host").at(0);
@@ -157,6 +173,58 @@ TEST_F(VgpuVerbs, ValidateHoldsAFileAgainstTheHost) {
                              HasSubstr("profile too-many: would not work: " + path("p.yaml") +
                                        ":6: GPU 0 (0000:05:00.0): no room for 5 x T4-4Q: 4 fit\n"),
                              HasSubstr("profile elsewhere: is for no GPU of this host\n")));
+  EXPECT_THAT(kernel_.writes(), IsEmpty());
+}
+
+TEST_F(VgpuVerbs, ExplainDoesNotCallAVgpuFreeThatNoVmCanBeGiven) {
+  mdev_.leave_driverless = true;
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  const auto story = ferry({"explain", kA});
+  EXPECT_THAT(story.out, AllOf(HasSubstr("state      broken: no VM can be given it\n"),
+                               testing::Not(HasSubstr("free\n"))));
+  mdev_.leave_driverless = false;
+  constexpr const char* kB = "11111111-3b1d-4f0e-9a57-2f6f5f1f7a10";
+  mdev_.add_device(kT4, "nvidia-232", kB);
+  EXPECT_THAT(ferry({"explain", kB}).out, HasSubstr("state      free\n"));
+}
+
+TEST_F(VgpuVerbs, OfAPolicyFileSayWhatChecksIt) {
+  kernel_.file("p.yaml", "version: v2\npolicies:\n  a: [{devices: all, mode: host}]\n");
+  for (const char* verb : {"validate", "plan", "apply", "assert"}) {
+    const auto result = ferry({"vgpu", verb, "-f", path("p.yaml")});
+    EXPECT_EQ(result.status, 2) << verb;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("only v1 is known here, found the string 'v2'"),
+                                  HasSubstr("`ferry convert -f FILE` checks a policy file (v2)")));
+  }
+  EXPECT_EQ(ferry({"convert", "-f", path("p.yaml")}).status, 0);
+}
+
+TEST_F(VgpuVerbs, ExplainSaysWhatTakesVgpusOfOthersAway) {
+  mdev_.add_device(kT4, "nvidia-232", kA);
+  for (const char* what : {kT4, kA})
+    EXPECT_THAT(ferry({"explain", what}).out, HasSubstr("vgpu delete --device 0000:05:00.0 --foreign`"));
+}
+
+// One word, one status: whatever the reason, and whatever another GPU gets.
+TEST_F(VgpuVerbs, ExitsFourWheneverAGpuIsRefused) {
+  kernel_.file("p.yaml",
+               "version: v1\nvgpu-configs:\n"
+               "  another-driver:\n  - {devices: [1], vgpu-devices: {T4-4Q: 1}}\n"
+               "  unknown-type:\n  - {devices: [0], vgpu-devices: {A40-8Q: 1}}\n"
+               "  no-room:\n  - {devices: [0], vgpu-devices: {T4-8Q: 3}}\n"
+               "  two-sizes:\n  - {devices: [0], vgpu-devices: {T4-8Q: 1, T4-4Q: 1}}\n");
+  for (const char* name : {"another-driver", "unknown-type", "no-room", "two-sizes"}) {
+    const std::vector<std::string> profile = {"-f", path("p.yaml"), "-c", name};
+    const auto run = [&](std::vector<std::string> verb) {
+      verb.insert(verb.end(), profile.begin(), profile.end());
+      return ferry(verb);
+    };
+    for (const auto& verb : {run({"vgpu", "plan"}), run({"vgpu", "apply"}), run({"apply", "--dry-run"})}) {
+      EXPECT_EQ(verb.status, 4) << name << "\n" << verb.out << verb.err;
+      EXPECT_THAT(verb.out, HasSubstr(": refused\n")) << name;
+    }
+    EXPECT_EQ(run({"vgpu", "validate", "--host"}).status, 4) << name;
+  }
   EXPECT_THAT(kernel_.writes(), IsEmpty());
 }
 

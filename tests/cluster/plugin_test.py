@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ferry plugin` on a node of a cluster: what the API server shows and what pods get."""
+"""`ferry plugin` on a node of a cluster: what the API server shows and what pods get; and `ferry kubevirt-cr` there."""
 
 import json
 import os
@@ -12,6 +12,7 @@ from typing import Any
 from cluster.gpus import NODE_OF_ALL, Host, number_of
 from cluster.kubernetes import Kubernetes
 from cluster.programs import Program, wait_until
+from kubevirt_cr import STATUS_DIFFERS, STATUS_DONE, STATUS_REFUSED, STATUS_USAGE, THEIRS, KubevirtObject
 
 CARD = "nvidia.com/AD102_GEFORCE_RTX_4090"
 AUDIO = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"
@@ -147,3 +148,77 @@ class PluginTest(unittest.TestCase):
         self.kubernetes.run_pod("too-many", {CARD: 1}, SHOW)
         wait_until("the scheduler has looked", lambda: self.status_of("too-many")[1], 60)
         self.assertEqual("Pending", self.status_of("too-many")[0])
+
+    # --- the KubeVirt object -----------------------------------------------------------------------------------------
+
+    def test_the_kubevirt_object_gets_what_it_lacks_and_keeps_the_rest(self) -> None:
+        kubevirt = KubevirtObject(self.kubernetes, self.host.root)
+        status, said = kubevirt.ferry("--check")
+        self.assertEqual(STATUS_USAGE, status, said)
+        self.assertIn("there is no KubeVirt object", said)
+        with self.subTest("added to"):
+            self.lacks_are_added(kubevirt)
+        with self.subTest("by several nodes at once"):
+            self.nodes_add_at_once(kubevirt)
+        kubevirt.remove()
+        with self.subTest("a list that is another's"):
+            self.applied_lists_are_left(kubevirt)
+
+    def lacks_are_added(self, kubevirt: KubevirtObject) -> None:
+        kubevirt.make({"developerConfiguration": {"featureGates": ["HostDevices"]},
+                       "permittedHostDevices": {"pciHostDevices": [THEIRS]}})
+        before = kubevirt.get()
+        for words in (["--check"], ["--apply", "--dry-run"]):
+            status, said = kubevirt.ferry(*words)
+            self.assertEqual(STATUS_DIFFERS if words == ["--check"] else STATUS_DONE, status, said)
+            self.assertIn(f"{CARD} (10DE:2684) is not permitted", said)
+            self.assertIn(f"{OTHER} (10DE:2330) is not permitted", said)
+        self.assertEqual(before, kubevirt.get(), "neither writes")
+
+        status, said = kubevirt.ferry("--apply")
+        self.assertEqual(STATUS_DONE, status, said)
+        after = kubevirt.get()
+        lists = after["spec"]["configuration"].pop("permittedHostDevices")
+        self.assertEqual(THEIRS, lists["pciHostDevices"][0])
+        self.assertEqual({("10DE:2684", CARD, True), ("10DE:2330", OTHER, True)}, {
+            (one["pciVendorSelector"], one["resourceName"], one["externalResourceProvider"])
+            for one in lists["pciHostDevices"][1:]})
+        self.assertEqual(["pciHostDevices"], list(lists))
+        before["spec"]["configuration"].pop("permittedHostDevices")
+        self.assertEqual(before["spec"], after["spec"], "what else others say stays")
+        self.assertEqual(STATUS_DONE, kubevirt.ferry("--check")[0])
+        self.assertEqual(STATUS_DONE, kubevirt.ferry("--apply")[0])
+        self.assertEqual(after["metadata"], kubevirt.get()["metadata"], "nothing is written twice")
+
+    def nodes_add_at_once(self, kubevirt: KubevirtObject) -> None:
+        """Each adds entries of its own, with other names. Each list is written whole: that which was slower has to read
+        the object again."""
+        names = set()
+
+        def conflicted() -> bool:
+            new = [f"{len(names) + number}" for number in range(4)]
+            started = [kubevirt.begin("--apply", "--name-template", f"node{number}_{{name}}") for number in new]
+            for program in started:
+                with program:
+                    said = program.communicate(timeout=60)
+                self.assertEqual(STATUS_DONE, program.returncode, said)
+            names.update(new)
+            return any(request.get("responseStatus", {}).get("code") == 409
+                       for request in self.kubernetes.requests())
+        wait_until("two have met", conflicted, 60)
+        found = [one["resourceName"] for one in
+                 kubevirt.get()["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"]]
+        self.assertEqual(len(found), len(set(found)))
+        self.assertEqual({THEIRS["resourceName"], CARD, OTHER} | {
+            resource.replace("/", f"/node{number}_") for number in names for resource in (CARD, OTHER)}, set(found))
+
+    def applied_lists_are_left(self, kubevirt: KubevirtObject) -> None:
+        self.kubernetes.kubectl("apply", "--server-side", "--field-manager=repository", "-f", "-",
+                                stdin=kubevirt.manifest({"permittedHostDevices": {"pciHostDevices": [THEIRS]}}))
+        before = kubevirt.get()
+        status, said = kubevirt.ferry("--apply")
+        self.assertEqual(STATUS_REFUSED, status, said)
+        self.assertIn(f"by hand: {CARD} (10DE:2684) is not permitted; the field manager repository applies pciHostDevices",
+                      said)
+        self.assertEqual(STATUS_DIFFERS, kubevirt.ferry("--check")[0])
+        self.assertEqual(before, kubevirt.get())

@@ -3,10 +3,14 @@
 #include "common/host_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <fcntl.h>
 #include <map>
 #include <optional>
+#include <sstream>
+#include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
@@ -15,8 +19,13 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "common/acts_under_way.h"
 #include "common/modprobe_directories.h"
 #include "common/node_lock.h"
+#include "common/pid_namespace.h"
+#include "common/spawn.h"
+#include "common/stuck_record.h"
+#include "common/stuck_writes.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -235,8 +244,28 @@ TEST_F(HostProgramTest, IsGivenItsWordsAndNothingOfOurs) {
   const auto done =
       run("{ env | grep -c SECRET; ls /proc/self/fd | wc -l; readlink /proc/self/fd/0; pwd; } > \"$1/out\"");
   ASSERT_TRUE(done) << done.error().message;
-  EXPECT_EQ(HostFs(tree_.path()).read_file("out").value(), "0\n4\n/dev/null\n/\n")
-      << "0, 1, 2 and the list itself";
+  EXPECT_EQ(HostFs(tree_.path()).read_file("out").value(), "0\n5\n/dev/null\n/\n")
+      << "0, 1, 2, the list itself, and what tells of it";
+}
+
+// A service that is stopped takes the host writer's process with it, and not what sleeps in the kernel.
+TEST_F(HostProgramTest, IsStillToldOfWhenWhoStartedItIsKilled) {
+  tree_.file("out", "");
+  ASSERT_EQ(::mkfifo((tree_.path() / "held").c_str(), 0600), 0);
+  const UniqueFd held(::open((tree_.path() / "held").c_str(), O_RDWR | O_CLOEXEC));
+  const auto done = run(R"(echo $$ $PPID > "$1/out"; kill -9 $PPID; exec cat "$1/held")");
+  ASSERT_FALSE(done);
+  int pid = 0;
+  int parent = 0;
+  std::istringstream(must(HostFs(tree_.path()).read_file("out"))) >> pid >> parent;
+  const std::string file =
+      "run/ferry/acts/" + file_name_of({.pid = parent, .pid_namespace = must(own_pid_namespace(host_))});
+  const UniqueFd told = must(host_.open(file, O_RDONLY));
+  EXPECT_NE(::flock(told.get(), LOCK_SH | LOCK_NB), 0) << "it lives, and holds the lock";
+  EXPECT_EQ(std::stoi(must(host_.read_file(file))), pid);
+  ASSERT_EQ(::kill(pid, SIGKILL), 0);
+  EXPECT_EQ(::flock(told.get(), LOCK_SH), 0);
+  (void)host_.remove_file(file);
 }
 
 TEST_F(HostProgramTest, TellsItsStatusAndThatThereIsNone) {
@@ -366,11 +395,62 @@ TEST_F(StuckChildTest, IsRecordedLongBeforeTheDeadlineAndForgottenWhenItReturns)
   const auto records = [&] { return host_.list("run/ferry/stuck").value_or(std::vector<std::string>{}); };
   const auto end = std::chrono::steady_clock::now() + 20s;
   while (records().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  EXPECT_THAT(records(), testing::SizeIs(1));
+  ASSERT_THAT(records(), testing::SizeIs(1));
+  const auto record = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck/" + records()[0])));
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  EXPECT_GT(record.at("late_at_ms").get<std::int64_t>(), std::int64_t{now.tv_sec} * 1000 + 30'000)
+      << "so far it is slow, and not late";
   const UniqueFd reader = must(host_.open("sys/unbind", O_RDONLY));
   waiting.join();
   EXPECT_TRUE(written);
   EXPECT_THAT(records(), testing::IsEmpty());
+}
+
+/// Its records of what hangs stay.
+class Keeping final : public HostFs {
+ public:
+  using HostFs::HostFs;
+  Result<> remove_file(const std::filesystem::path& relative) override {
+    return fail(error_from_errno(EROFS, "remove /" + relative.string()));
+  }
+};
+
+// A record holds for as long as its process lives, and hostd lives long.
+TEST_F(StuckChildTest, WhoseRecordStaysDoesNotOutliveItsAnswer) {
+  tree_.file("sys/other", "");
+  Keeping keeping(tree_.path());
+  SpawningWriter writer(keeping, "/proc/self/exe", 1ms);
+  const std::vector<AttributeWrite> writes = {{.path = "sys/unbind", .value = "0000:65:00.0"},
+                                              {.path = "sys/other", .value = "1"}};
+  Result<> written = fail(Errc::failed, "not yet");
+  std::thread waiting([&] { written = writer.write_in_order(writes, {}); });
+  const auto records = [&] { return host_.list("run/ferry/stuck").value_or(std::vector<std::string>{}); };
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (records().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  ASSERT_THAT(records(), testing::SizeIs(1));
+  const int pid =
+      nlohmann::json::parse(must(host_.read_file("run/ferry/stuck/" + records()[0]))).at("pid").get<int>();
+  const UniqueFd reader = must(host_.open("sys/unbind", O_RDONLY));
+  waiting.join();
+  EXPECT_TRUE(written);
+  EXPECT_EQ(host_.read_file("sys/other").value(), "1") << "what is behind it is still written";
+  EXPECT_FALSE(HostFs("/").exists("proc/" + std::to_string(pid)));
+  EXPECT_THAT(records(), testing::IsEmpty()) << "it takes the record away itself";
+}
+
+TEST_F(StuckChildTest, IsCollectedOnceItHasReturned) {
+  tree_.file("sys/other", "");
+  ASSERT_FALSE(hang());
+  {
+    const UniqueFd reader = must(host_.open("sys/unbind", O_RDONLY));
+    siginfo_t ended{};
+    ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOWAIT), 0);
+  }
+  returned_ = true;
+  ASSERT_TRUE(HostFs("/").exists(proc("stat"))) << "nobody has collected it yet";
+  EXPECT_TRUE(writer_.write("sys/other", "1", 10s));
+  EXPECT_FALSE(HostFs("/").exists(proc("stat")));
 }
 
 TEST_F(StuckChildTest, WritesNothingBehindTheOneThatHangs) {
@@ -431,14 +511,125 @@ TEST_F(StuckChildTest, HoldsNothingOfOurs) {
   const HostFs real("/");
   for (const std::string& fd : must(real.list(proc("fd")))) {
     const std::string target = must(real.link_target(proc("fd/") + fd));
-    const bool known =
-        target == "/dev/null" || (fd == "0" && target.starts_with("socket:")) || target == tree_.path();
+    const bool known = target == "/dev/null" || (fd == "0" && target.starts_with("socket:")) ||
+                       target == tree_.path() ||
+                       target == tree_.path() / "run/ferry/acts" / std::to_string(pid_);
     EXPECT_TRUE(known) << "descriptor " << fd << " is " << target;
   }
   EXPECT_EQ(real.read_file(proc("environ")).value(), "") << "environment";
 
   lock.reset();
   EXPECT_TRUE(NodeLock::take(host_, 0ms)) << "the stuck child keeps the node's lock";
+}
+
+/// Of a run that was killed as soon as its last write had begun: nobody has recorded that as slow.
+class ChildOfAKilledRun : public StuckChildTest {
+ protected:
+  void SetUp() override {
+    StuckChildTest::SetUp();
+    const pid_t run = ::fork();
+    if (run == 0) {
+      (void)writer_.write("sys/unbind", "0000:65:00.0", kWriteDeadline);
+      ::_exit(1);
+    }
+    const auto end = std::chrono::steady_clock::now() + 20s;
+    while (act().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    ::kill(run, SIGKILL);
+    ::waitpid(run, nullptr, 0);
+    EXPECT_THAT(act(), testing::EndsWith("\nwrite /sys/unbind\n0000:65:00.0"));
+    pid_ = std::stoi(act());
+  }
+  /// "": its child is in none.
+  std::string act() const {
+    for (const std::string& name : acts()) {
+      const std::string text = host_.read_file("run/ferry/acts/" + name).value_or("");
+      std::string told = text.substr(0, text.find('\0'));
+      if (!told.empty() && told.find('\n') != told.size() - 1) return told;
+    }
+    return {};
+  }
+  std::vector<std::string> acts() const {
+    return host_.list("run/ferry/acts").value_or(std::vector<std::string>{});
+  }
+};
+
+TEST_F(ChildOfAKilledRun, IsWaitedForByTheNextRun) {
+  std::optional<Result<NodeLock>> next;
+  std::jthread waiting([&] { next = NodeLock::take(host_, 20s); });
+  EXPECT_EQ(read_what_it_writes(), "0000:65:00.0");
+  waiting.join();
+  ASSERT_TRUE(next && *next);
+  EXPECT_EQ(act(), "");
+  EXPECT_THAT(must(stuck_writes(host_)), testing::IsEmpty());
+}
+
+TEST_F(ChildOfAKilledRun, IsRecordedByTheNextRunIfItsWriteHangs) {
+  const auto next = NodeLock::take(host_, 20s);
+  ASSERT_TRUE(next) << "the others are not kept waiting";
+  const std::string name = "run/ferry/stuck/" + std::to_string(pid_) + ".json";
+  const auto record = nlohmann::json::parse(must(host_.read_file(name)));
+  EXPECT_EQ(record.at("act"), "write /sys/unbind");
+  EXPECT_EQ(record.at("value"), "0000:65:00.0");
+  read_what_it_writes();
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!acts().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_THAT(acts(), testing::IsEmpty());
+  EXPECT_FALSE(host_.exists(name)) << "it takes the record away itself";
+}
+
+TEST_F(ChildOfAKilledRun, IsRecordedOnce) {
+  ASSERT_TRUE(NodeLock::take(host_, 20s));
+  const std::string name = "run/ferry/stuck/" + std::to_string(pid_) + ".json";
+  const std::string record = must(host_.read_file(name));
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(NodeLock::take(host_, 20s));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kSlowWrite) << "nobody waits for it again";
+  EXPECT_EQ(must(host_.read_file(name)), record) << "what is late stays so";
+  read_what_it_writes();
+}
+
+/// A host writer's child whose run is gone before it has begun what it was told to do.
+TEST_F(HostWriterTest, DoesNothingThatHadNotBegunWhenItsRunWasKilled) {
+  tree_.file("sys/other", "");
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
+  UniqueFd ours(ends[0]);
+  UniqueFd theirs(ends[1]);
+  const int pid = must(spawn("/proc/self/exe", {"ferry", std::string(kHostActVerb), tree_.path().string()},
+                             {.in = theirs.get()}));
+  theirs.reset();
+  ASSERT_EQ(::kill(pid, SIGSTOP), 0);
+  ASSERT_EQ(::waitpid(pid, nullptr, WUNTRACED), pid);
+  const std::string order("wsys/other\0001", 12);
+  ASSERT_EQ(::send(ours.get(), order.data(), order.size(), MSG_NOSIGNAL), 12);
+  ours.reset();
+  ASSERT_EQ(::kill(pid, SIGCONT), 0);
+  EXPECT_EQ(reap(pid), 0);
+  EXPECT_EQ(host_.read_file("sys/other").value(), "");
+}
+
+// What a child that was killed has left, and one that is idle.
+TEST_F(HostWriterTest, IsTakenForAtNothingWhereNoActIsUnderWay) {
+  tree_.file("run/ferry/acts/700", "700 \nwrite /x\ny");
+  tree_.file("sys/other", "");
+  ASSERT_TRUE(writer_.write("sys/other", "1", 10s));
+  ASSERT_THAT(must(host_.list("run/ferry/acts")), testing::SizeIs(2));
+  EXPECT_TRUE(NodeLock::take(host_, 0ms));
+  EXPECT_THAT(must(host_.list("run/ferry/acts")), testing::SizeIs(1));
+  EXPECT_FALSE(host_.exists("run/ferry/stuck"));
+}
+
+TEST_F(HostWriterTest, KeepsTheNextRunWhereItCannotBeReadWhatIsUnderWay) {
+  for (const char* text : {"{", "7", "\n\n\n", " \na\nv", "7\na\nv", "x \na\nv", "0 \na\nv", "-7 \na\nv",
+                           "7x \na\nv", "99999999999 \na\nv", "7 \na", "7 \n\nv", "7 pid:[../x]\na\nv",
+                           "7 pid:[]\na\nv", "7 [1]\na\nv", "7 pid:[40265318360]\na\nv"}) {
+    tree_.file("run/ferry/acts/700", text);
+    const UniqueFd held = must(host_.open("run/ferry/acts/700", O_RDONLY));
+    ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+    const auto done = wait_for_acts(host_, 0ms);
+    ASSERT_FALSE(done) << text;
+    EXPECT_EQ(done.error().code, Errc::stuck);
+  }
 }
 
 TEST_F(StuckChildTest, DoesNotInheritWhichSignalsWeWaitFor) {

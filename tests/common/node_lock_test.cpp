@@ -12,6 +12,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/open_files.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry {
@@ -46,6 +47,19 @@ TEST_F(NodeLockTest, IsHadByTheOneWhoWaitsOnceItIsLetGo) {
   waiting.join();
   EXPECT_TRUE(had);
   EXPECT_TRUE(NodeLock::take(host_, 0ms)) << "the waiting one has let go too";
+}
+
+TEST_F(NodeLockTest, IsNotHadByAFileThatSomebodyHasRemoved) {
+  const auto file = std::filesystem::canonical(tree_.path()) / "run/ferry/lock";
+  std::optional<NodeLock> held = NodeLock::take(host_, 0ms).value();
+  std::optional<Result<NodeLock>> had;
+  std::jthread waiting([&] { had = NodeLock::take(host_, kLong); });
+  ASSERT_TRUE(test::becomes_open(file, 2));
+  std::filesystem::remove_all(file.parent_path());
+  held.reset();
+  waiting.join();
+  ASSERT_TRUE(had && *had);
+  EXPECT_FALSE(NodeLock::take(host_, 0ms)) << "two at a time";
 }
 
 TEST_F(NodeLockTest, GoesWithItsHolderHoweverThatDies) {

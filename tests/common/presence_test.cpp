@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/few_descriptors.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -64,6 +65,18 @@ TEST_F(PresenceTest, LetsOneAlone) {
   EXPECT_EQ(second.error().code, Errc::refused);
   first.reset();
   EXPECT_TRUE(OnlyOne::claim(host_, kFile));
+}
+
+TEST_F(PresenceTest, TellsThatItsNameIsGoneFromThatItCannotBeAsked) {
+  const auto only = must(OnlyOne::claim(host_, kFile));
+  EXPECT_TRUE(must(only.is_at(host_, kFile)));
+  const auto unknown = [&] {
+    const test::FewDescriptors none(0);
+    return only.is_at(host_, kFile);
+  }();
+  EXPECT_FALSE(unknown);
+  std::filesystem::remove(tree_.path() / kFile);
+  EXPECT_FALSE(must(only.is_at(host_, kFile)));
 }
 
 }  // namespace

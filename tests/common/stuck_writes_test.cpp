@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/stuck_writes.h"
 
+#include <chrono>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -95,6 +98,34 @@ TEST_F(StuckWritesTest, IsOverAfterAReboot) {
   record(700);
   boot("22222222-0000-4000-8000-000000000000");
   EXPECT_THAT(pids(), IsEmpty());
+}
+
+TEST_F(StuckWritesTest, IsLateOnceItsDeadlineHasPassedWhoeverLives) {
+  process(700, 'D', "4242");
+  EXPECT_FALSE(must(record_stuck_write(host_, 700, kAct, "x", std::chrono::hours(1))).late);
+  EXPECT_FALSE(must(stuck_writes(host_)).at(0).late);
+  must(record_stuck_write(host_, 700, kAct, "x", std::chrono::milliseconds(1)));
+  while (!must(stuck_writes(host_)).at(0).late) std::this_thread::yield();
+  record(700);
+  EXPECT_TRUE(must(stuck_writes(host_)).at(0).late);
+}
+
+// What an earlier version has written tells of no deadline.
+TEST_F(StuckWritesTest, IsLateWhereNothingIsSaid) {
+  process(700, 'D', "4242");
+  must(record_stuck_write(host_, 700, kAct, "x", std::chrono::hours(1)));
+  auto record = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck/700.json")));
+  record.erase("late_at_ms");
+  tree_.file("run/ferry/stuck/700.json", record.dump());
+  EXPECT_TRUE(must(stuck_writes(host_)).at(0).late);
+}
+
+// As in a container without the host's /proc.
+TEST_F(StuckWritesTest, IsNotOverWhereNobodyKnowsTheBoot) {
+  process(700, 'D', "4242");
+  record(700);
+  tree_.remove("proc");
+  EXPECT_THAT(pids(), ElementsAre(700));
 }
 
 TEST_F(StuckWritesTest, OfAnotherPidNamespaceIsOverOnlyAfterAReboot) {

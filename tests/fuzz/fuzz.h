@@ -16,7 +16,7 @@ void one_input(std::string_view text);
 /// A property that does not hold is a crash to libFuzzer.
 inline void require(bool holds, const char* property) {
   if (holds) return;
-  std::fprintf(stderr, "PROPERTY BROKEN: %s\n", property);
+  static_cast<void>(std::fprintf(stderr, "PROPERTY BROKEN: %s\n", property));
   std::abort();
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/feature_labels.h"
 #include "agent/node_report.h"
 #include "agent/seen_host.h"
 #include "tests/fuzz/fuzz.h"
+#include "vgpu-dm/label_name.h"
 
 // What hostd writes into state.json, and what a cluster would be told of it.
 void ferry::fuzz::one_input(std::string_view text) {
@@ -9,6 +11,11 @@ void ferry::fuzz::one_input(std::string_view text) {
   if (!seen) {
     require(seen.error().code == Errc::malformed_host, "a refusal is of the host");
     return require(seen.error().message.starts_with("/run/ferry/state.json: "), "a refusal says where");
+  }
+  const auto labels = feature_labels(*seen).value_or(Labels());
+  for (const auto& [key, value] : labels) {
+    require(can_be_label(key.substr(key.find('/') + 1)), "a label's key");
+    require(can_be_label(value), "a label's value");
   }
   NodeWish wish;
   wish.kind = NodeWish::Kind::policy;

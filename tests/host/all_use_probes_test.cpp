@@ -35,7 +35,23 @@ Result<UseReport> combine(std::vector<Result<UseReport>> reports) {
   probes.reserve(reports.size());
   for (auto& report : reports) probes.push_back(std::make_unique<FixedProbe>(std::move(report)));
   const HostFs nowhere("/nonexistent");
-  return CombinedUseProbe(nowhere, std::move(probes)).look({});
+  return CombinedUseProbe(nowhere, read_by_another_process(nowhere), std::move(probes)).look({});
+}
+
+TEST(CombinedUseProbe, IsBlindToADeviceWhoseDriverDoesNotTellItsNodes) {
+  const test::ScratchDirectory tree;
+  tree.file("proc/driver/nvidia/gpus/0000:17:00.0/information", "Device Minor: 3\n");
+  tree.file("proc/driver/nvidia/gpus/0000:18:00.0/information", "Device Minor: 4\n");
+  const HostFs host(tree.path());
+  const ReadElsewhere one_late = [&](const std::filesystem::path& file) -> Result<std::string> {
+    if (file.string().find("0000:17:00.0") != std::string::npos) return fail(Errc::stuck, "late");
+    return host.read_attribute(file);
+  };
+  const std::vector<UseQuestion> questions = {{.device = "0000:17:00.0", .nodes = {}},
+                                              {.device = "0000:18:00.0", .nodes = {}}};
+  const UseReport report = must(CombinedUseProbe(host, one_late, {}).look(questions));
+  EXPECT_EQ(report.blind_to("0000:17:00.0"), "late");
+  EXPECT_EQ(report.blind_to("0000:18:00.0"), "");
 }
 
 TEST(CombinedUseProbe, TellsWhatAnyProbeFoundOrCouldNotAsk) {

@@ -37,6 +37,25 @@ int end_job(sd_bus* bus, const char* job, const char* result) {
   return sd_bus_emit_signal(bus, kPath, kManager, "JobRemoved", "uoss", 17U, job, "a.service", result);
 }
 
+// The units' properties: texts, and numbers of processes, which are kept.
+bool read_processes(sd_bus_message* message, std::string& into) {
+  if (sd_bus_message_enter_container(message, 'a', "(sv)") < 0) return false;
+  while (sd_bus_message_enter_container(message, 'r', "sv") > 0) {
+    const char* name = nullptr;
+    const char* text = nullptr;
+    std::uint32_t process = 0;
+    if (sd_bus_message_read(message, "s", &name) < 0) return false;
+    const bool numbers = std::string_view(name) == "PIDs";
+    if ((numbers ? sd_bus_message_read(message, "v", "au", 1, &process)
+                 : sd_bus_message_read(message, "v", "s", &text)) < 0)
+      return false;
+    if (numbers) into += std::string(" PIDs ") + std::to_string(process);
+    sd_bus_message_exit_container(message);
+  }
+  sd_bus_message_exit_container(message);
+  return sd_bus_message_skip(message, "a(sa(sv))") >= 0;
+}
+
 }  // namespace
 
 FakeSystemd::FakeSystemd(const std::filesystem::path& socket, Manner manner)
@@ -114,9 +133,11 @@ int FakeSystemd::answer(sd_bus_message* message) {
   const char* unit = nullptr;
   const char* mode = nullptr;
   if (sd_bus_message_read(message, "ss", &unit, &mode) < 0) return -EINVAL;
+  std::string more;
+  if (member == "StartTransientUnit" && !read_processes(message, more)) return -EINVAL;
   {
     const std::lock_guard lock(mutex_);
-    orders_.push_back(member + " " + unit + " " + mode);
+    orders_.push_back(member + " " + unit + " " + mode + more);
   }
   sd_bus* const bus = sd_bus_message_get_bus(message);
   const auto reply = [&] { return sd_bus_reply_method_return(message, "o", kJob); };

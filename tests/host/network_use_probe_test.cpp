@@ -40,6 +40,27 @@ TEST(NetworkUseProbe, LetsALinkThatIsDownGo) {
   EXPECT_THAT(links_up("0x1002\n"), IsEmpty());
 }
 
+// As `ip link set enp2s0 netns X` leaves it. Without a link a driver has no directory `net` at all.
+TEST(NetworkUseProbe, FindsALinkInAnotherNetworkNamespace) {
+  const test::ScratchDirectory tree;
+  tree.directory("sys/bus/pci/devices/0000:02:00.0/net");
+  tree.directory("sys/bus/pci/devices/0000:03:00.0/usb3/3-1/3-1:1.0/net");
+  tree.file("sys/bus/pci/devices/0000:04:00.0/class", "0x020000");
+  tree.directory("sys/bus/pci/devices/0000:04:00.0/virtio3");
+  const HostFs host(tree.path());
+  const std::vector<UseQuestion> questions = {{.device = "0000:02:00.0", .nodes = {}},
+                                              {.device = "0000:03:00.0", .nodes = {}},
+                                              {.device = "0000:04:00.0", .nodes = {}}};
+  const UseReport report = test::must(NetworkUseProbe(host).look(questions));
+  for (const char* held : {"0000:02:00.0", "0000:03:00.0"}) {
+    ASSERT_EQ(report.of(held).size(), 1U) << held;
+    EXPECT_EQ(report.of(held)[0].text(), "a network link of it is in another network namespace");
+    EXPECT_EQ(report.of(held)[0].remedy(),
+              "give the link back first: end the container or namespace that has it");
+  }
+  EXPECT_THAT(report.of("0000:04:00.0"), IsEmpty());
+}
+
 TEST(NetworkUseProbe, TakesWhatItCannotReadForUp) {
   for (const char* flags : {"", "up\n", "0x\n", "\xff\xfe"}) EXPECT_EQ(links_up(flags).size(), 1U) << flags;
 }

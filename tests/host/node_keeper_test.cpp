@@ -16,6 +16,9 @@
 #include "host/state_file.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/must.h"
+#include "vfio/fence.h"
+#include "vfio/lock_record.h"
+#include "vfio/release.h"
 
 namespace ferry {
 namespace {
@@ -27,6 +30,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::IsSupersetOf;
 using testing::SizeIs;
 using Clock = NodeKeeper::Clock;
 using News = NodeKeeper::News;
@@ -46,12 +50,52 @@ class Holders final : public UseProbe {
   }
 };
 
+/// As another one, but for what it cannot see.
+class Cautious final : public UseProbe {
+ public:
+  explicit Cautious(UseProbe& as) : as_(as) {}
+  std::string blind;
+  Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    auto report = as_.look(questions);
+    if (report) report->blind = blind;
+    return report;
+  }
+
+ private:
+  UseProbe& as_;
+};
+
+/// Keeps what it was told to start, and can do it but where a test says not.
+class Orders final : public Releaser {
+ public:
+  std::vector<std::string> started;
+  bool fails = false;
+  Result<> stop(const std::string& /*unit*/) override { return {}; }
+  Result<> start(const std::string& unit) override {
+    started.push_back(unit);
+    return fails ? Result<>(fail(Errc::failed, unit + " does not start")) : Result<>();
+  }
+};
+
+/// Of a driver that has none, but for those that were left.
+class Locks final : public DriverLock {
+ public:
+  std::vector<std::string> released;
+  bool fails = false;
+  bool has(const PciAddress& /*device*/) const override { return false; }
+  Result<> take(const PciAddress& /*device*/) override { return {}; }
+  Result<> release(const PciAddress& device) override {
+    released.push_back(device.text());
+    return fails ? Result<>(fail(Errc::failed, "the driver says no")) : Result<>();
+  }
+};
+
 Holder vm(int pid) {
   return {.kind = Holder::Kind::virtual_machine,
           .name = "tenant",
           .pid = pid,
           .what = "its group",
-          .pod_uid = {}};
+          .pod_uid = "uid-7"};
 }
 
 /// Three T4s, each in a group of its own, on the driver that divides them.
@@ -77,13 +121,23 @@ class NodeKeeperTest : public testing::Test {
     kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
   }
 
-  NodeHost host(UseProbe& uses) {
+  NodeHost host(const NodeProbes& uses) {
     const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::display_3d}};
-    return {.moves = {.host = &kernel_, .writer = &kernel_, .probe = &uses, .rules = rules, .on_step = {}},
-            .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses, .rules = rules, .node = "node-a"}};
+    return {
+        .moves = {.host = &kernel_,
+                  .writer = &kernel_,
+                  .probe = &uses.moves,
+                  .rules = rules,
+                  .on_step = {},
+                  .driver_lock = &locks_,
+                  .releaser = &services_},
+        .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
   }
   NodeKeeper make_keeper() {
-    return {kernel_, holders_, [this](UseProbe& uses) { return host(uses); }, settings_};
+    return {kernel_,
+            {.moves = holders_, .vgpus = vgpu_holders_},
+            [this](const NodeProbes& uses) { return host(uses); },
+            settings_};
   }
   /// `items`: of the policy's list.
   void want(const std::string& items, std::uint64_t generation = 1) {
@@ -96,7 +150,7 @@ class NodeKeeperTest : public testing::Test {
   }
   NodeKeeper::Round round(News news = News::anything) {
     now_ += 1s;
-    return keeper_.round(now_, news);
+    return keeper_.round(news);
   }
   /// As the loop does it: the plugin is told, answers, and that is news.
   NodeKeeper::Round rounds() {
@@ -133,8 +187,8 @@ class NodeKeeperTest : public testing::Test {
     plugin_follows();
   }
   void kill_plugin() { presence_.reset(); }
-  /// It has read state.json, and lists what is on vfio, and vGPUs, and is not withdrawn; what is allocated in
-  /// any case. Whether its file is another now.
+  /// It has read state.json, and lists what is on vfio, and vGPUs, and is not withdrawn; what it has listed
+  /// before also without a driver; what is allocated in any case. Whether its file is another now.
   bool plugin_follows() {
     if (!presence_ || silent_) return false;
     const auto text = kernel_.read_file("run/ferry/state.json");
@@ -144,13 +198,19 @@ class NodeKeeperTest : public testing::Test {
       const bool allocated = allocated_.contains(id);
       if (!allocated && std::ranges::any_of(withdrawals.devices, [&](const Withdrawal& one) {
             return one.id == id || (kata_ && iommu_group_of(kernel_, one.id) == group);
-          }))
+          })) {
+        listed_.erase(id);
         return;
+      }
+      listed_.insert(id);
       devices.push_back(
           {{"id", kata_ ? std::to_string(group) : id}, {"iommu_group", group}, {"allocated", allocated}});
     };
     for (const char* address : {kFirst, kSecond, kThird}) {
-      if (kernel_.driver_of(address) == "vfio-pci") add(address, *iommu_group_of(kernel_, address));
+      const std::string driver = kernel_.driver_of(address);
+      if (driver == "vfio-pci" || (driver.empty() && listed_.contains(address)))
+        add(address, *iommu_group_of(kernel_, address));
+      if (!driver.empty() && driver != "vfio-pci") listed_.erase(address);
       for (const std::string& vgpu : mdev_.devices_on(address)) add(vgpu.substr(vgpu.find(' ') + 1), 200);
     }
     const nlohmann::json file = {{"version", 1},
@@ -165,11 +225,17 @@ class NodeKeeperTest : public testing::Test {
   test::FakeKernel kernel_;
   test::FakeMdev mdev_{kernel_};
   Holders holders_;
-  KeeperSettings settings_{.lock_patience = 1ms, .ends_are_told = true};
+  Cautious vgpu_holders_{holders_};
+  Orders services_;
+  Locks locks_;
+  KeeperSettings settings_{.lock_patience = 1ms,
+                           .watch_ends = [](const std::set<int>& processes) { return processes.size() <= 2; },
+                           .now = [this] { return now_; }};
   NodeKeeper keeper_ = make_keeper();
   Clock::time_point now_ = Clock::time_point() + 1h;
   std::optional<Presence> presence_;
   std::set<std::string> allocated_;
+  std::set<std::string> listed_;
   bool silent_ = false;
   bool kata_ = false;
   std::uint64_t answer_ahead_ = 0;
@@ -208,6 +274,23 @@ TEST_F(NodeKeeperTest, MakesTheNodeAsWantedAndSaysSo) {
   EXPECT_EQ(gpu(kSecond).state, Standing::as_wanted);
 }
 
+// What is taken away cannot be put back for the pod that was given it. Groups come back.
+TEST_F(NodeKeeperTest, TakesNoVgpuAwayWhileItsUsersAreNotKnown) {
+  want("  - {devices: [0], mode: passthrough}\n" + std::string(kDivided));
+  EXPECT_EQ(rounds().phase, NodePhase::as_wanted);
+  vgpu_holders_.blind = "the kubelet does not answer";
+  want(kAllBack);
+  const auto refused = rounds();
+  EXPECT_EQ(refused.phase, NodePhase::refused);
+  EXPECT_THAT(gpu(kSecond).reason, HasSubstr("the kubelet does not answer"));
+  EXPECT_THAT(mdev_.devices_on(kSecond), SizeIs(2));
+  EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
+  vgpu_holders_.blind.clear();
+  now_ += 1h;
+  EXPECT_EQ(rounds().phase, NodePhase::as_wanted);
+  EXPECT_THAT(mdev_.devices_on(kSecond), IsEmpty());
+}
+
 TEST_F(NodeKeeperTest, WritesNothingWhenNothingHasChanged) {
   start_plugin();
   want(kAllAway);
@@ -225,6 +308,9 @@ TEST_F(NodeKeeperTest, TakesUpAnotherWish) {
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "nvidia", "vfio-pci"));
   EXPECT_THAT(gpu(kSecond).vgpus, SizeIs(2));
   EXPECT_EQ(gpu(kSecond).vgpus.at(0).type, "T4-4Q");
+  // Four of them fit; a GPU that carries vGPUs of one size takes none of another.
+  EXPECT_THAT(gpu(kSecond).more_vgpus, IsSupersetOf({std::pair("T4-4Q", 2U), {"T4-8Q", 0U}}));
+  EXPECT_THAT(gpu(kFirst).more_vgpus, IsEmpty()) << "nobody lists what could be made on a GPU on vfio";
   EXPECT_EQ(gpu(kFirst).state, Standing::left_alone);
 }
 
@@ -248,12 +334,30 @@ TEST_F(NodeKeeperTest, LeavesTheHostAsItIsWhenItCannotReadWhatIsWanted) {
 }
 
 TEST_F(NodeKeeperTest, FollowsTheFileThatIsNamed) {
-  kernel_.file("etc/ferry/policy.yaml", std::string("version: v2\npolicies:\n  a:\n") + kAllAway);
+  const auto write_policy = [this](const char* items) {
+    kernel_.file("etc/ferry/policy.yaml", std::string("version: v2\npolicies:\n  a:\n") + items);
+  };
+  const auto grow_old = [this] {
+    const auto file = kernel_.root() / "etc/ferry/policy.yaml";
+    std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) - 2s);
+  };
+  write_policy(kAllAway);
   kernel_.file(kWanted, R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
+  const auto early = round();
+  EXPECT_THAT(host_writes(), IsEmpty()) << "somebody may be writing still";
+  EXPECT_TRUE(early.unfinished);
+  EXPECT_EQ(early.again, now_ + 1s);
+  EXPECT_EQ(early.file.value_or(""), "/etc/ferry/policy.yaml");
+  grow_old();
   const auto done = round();
+  EXPECT_FALSE(done.unfinished);
   EXPECT_EQ(done.file.value_or(""), "/etc/ferry/policy.yaml");
   EXPECT_THAT(drivers(), Contains("vfio-pci"));
-  kernel_.file("etc/ferry/policy.yaml", std::string("version: v2\npolicies:\n  a:\n") + kAllBack);
+  write_policy(kAllAway);
+  EXPECT_FALSE(round().unfinished) << "the same again";
+  write_policy(kAllBack);
+  EXPECT_TRUE(round().unfinished);
+  grow_old();
   round();
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));
 }
@@ -314,10 +418,27 @@ TEST_F(NodeKeeperTest, WaitsForVgpusThatGo) {
   want("  - {devices: [1], mode: vgpu, vgpu-devices: {T4-8Q: 1}}\n");
   kernel_.forget_changes();
   EXPECT_EQ(round().phase, NodePhase::withdrawing);
-  EXPECT_THAT(withdrawn(), AllOf(SizeIs(2), Contains(id)));
+  EXPECT_THAT(withdrawn(), AllOf(SizeIs(3), Contains(id))) << "and the one that is made in their place";
   EXPECT_THAT(host_writes(), IsEmpty());
   EXPECT_EQ(rounds().phase, NodePhase::as_wanted);
   EXPECT_EQ(gpu(kSecond).vgpus.at(0).type, "T4-8Q");
+}
+
+// Somebody has unbound what the plugin had offered: it is listed, Unhealthy, until it is withdrawn.
+TEST_F(NodeKeeperTest, AsksForWhatIsListedThoughItHasLostItsDriver) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  plugin_follows();
+  must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kFirst));
+  plugin_follows();
+  ASSERT_TRUE(listed_.contains(kFirst));
+  EXPECT_EQ(round().phase, NodePhase::withdrawing);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  ASSERT_TRUE(plugin_follows());
+  EXPECT_EQ(rounds().phase, NodePhase::as_wanted);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+  EXPECT_THAT(withdrawn(), IsEmpty());
 }
 
 TEST_F(NodeKeeperTest, KnowsKatasNumbersByTheirGroups) {
@@ -368,9 +489,75 @@ TEST_F(NodeKeeperTest, RefusesWhenThePluginDoesNotAnswer) {
   EXPECT_EQ(refused.status, ExitStatus::refused);
   EXPECT_THAT(host_writes(), IsEmpty());
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("the device plugin"));
+  EXPECT_THAT(gpu(kFirst).hint, HasSubstr("`ferry plugin`")) << "there is no pod to delete";
   EXPECT_THAT(withdrawn(), IsEmpty()) << "the node is as it was";
   ASSERT_TRUE(refused.again) << "nobody tells when it wakes up";
   EXPECT_EQ(*refused.again, now_ + 10s);
+}
+
+TEST_F(NodeKeeperTest, LetsNothingBeOfferedThatIsStillBeingMade) {
+  start_plugin();
+  std::vector<std::string> withheld;
+  holders_.before_look = [&] {
+    if (kernel_.exists("run/ferry/state.json") && state().phase == NodePhase::changing)
+      withheld = withdrawn();
+  };
+  want(
+      "  - {devices: [0], mode: passthrough}\n"
+      "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
+  EXPECT_EQ(rounds().phase, NodePhase::as_wanted);
+  ASSERT_THAT(gpu(kSecond).vgpus, SizeIs(2));
+  EXPECT_THAT(withheld, testing::UnorderedElementsAre(kFirst, gpu(kSecond).vgpus.at(0).id,
+                                                      gpu(kSecond).vgpus.at(1).id));
+  EXPECT_THAT(withdrawn(), IsEmpty()) << "and then it is";
+}
+
+// It may take half a minute to get the node's lock.
+TEST_F(NodeKeeperTest, MindsAPluginThatHasStartedSinceThePlan) {
+  want(kAllAway);
+  round();
+  holders_.before_look = [this] {
+    if (presence_ || state().phase != NodePhase::changing) return;
+    // It has read an earlier file, and has offered the GPU.
+    kernel_.file("run/ferry/offered.json",
+                 R"({"version": 1, "resources": [{"name": "nvidia.com/T4", "devices": [
+                     {"id": "0000:05:00.0", "iommu_group": 5, "allocated": false}]}]})");
+    presence_.emplace(must(Presence::announce(kernel_, "run/ferry/plugin.lock")));
+  };
+  want(kFirstBack);
+  EXPECT_EQ(round().phase, NodePhase::refused);
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+}
+
+TEST_F(NodeKeeperTest, WaitsForThePluginNoLongerBecauseTheQuestionGrows) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  plugin_follows();
+  want(kFirstBack);
+  ASSERT_EQ(round().phase, NodePhase::withdrawing);
+  const auto asked = now_;
+  silent_ = true;
+  now_ += 20s;
+  // By now a pod has another one, which is waited for too.
+  want(kAllBack);
+  ASSERT_EQ(round().phase, NodePhase::withdrawing) << "another wish is another question";
+  const auto asked_again = now_;
+  EXPECT_GT(asked_again, asked);
+  now_ += 20s;
+  holders_.held = {{kSecond, vm(412)}};
+  ASSERT_EQ(round().phase, NodePhase::withdrawing);
+  ASSERT_THAT(withdrawn(), ElementsAre(kFirst, kThird));
+  now_ = asked_again + 30s;
+  EXPECT_EQ(round().phase, NodePhase::refused);
+}
+
+TEST_F(NodeKeeperTest, WritesItsFileAnewWhenItIsGone) {
+  want(kAllAway);
+  round();
+  kernel_.remove("run/ferry");
+  EXPECT_EQ(round().phase, NodePhase::as_wanted);
+  EXPECT_EQ(state().phase, NodePhase::as_wanted);
 }
 
 // -- what pods have --
@@ -389,6 +576,8 @@ TEST_F(NodeKeeperTest, LeavesWhatAPodHasAndTakesItWhenThePodEnds) {
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("pod (by the kubelet) holds nvidia.com/T4"));
   ASSERT_THAT(gpu(kFirst).holders, SizeIs(1));
   EXPECT_EQ(gpu(kFirst).holders.at(0).kind, "pod");
+  EXPECT_TRUE(gpu(kFirst).holders.at(0).by_the_plugin);
+  EXPECT_TRUE(gpu(kFirst).only_in_use);
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst)) << "no other pod shall get it when this one ends";
 
   kernel_.forget_changes();
@@ -414,11 +603,25 @@ TEST_F(NodeKeeperTest, WithdrawsWhatAPodsVmUses) {
   EXPECT_THAT(refused.processes, ElementsAre(412));
   EXPECT_THAT(gpu(kFirst).reason, HasSubstr("VM tenant (pid 412)"));
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
-  EXPECT_FALSE(refused.again) << "the plugin tells";
+  EXPECT_EQ(refused.again, now_ + 300s) << "the plugin tells, if it lives";
   holders_.held.clear();
   allocated_.clear();
   EXPECT_EQ(rounds().phase, NodePhase::as_wanted);
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
+}
+
+TEST_F(NodeKeeperTest, NamesOnlyThoseWhoHaveWhatShallGo) {
+  want("  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
+  rounds();
+  ASSERT_THAT(gpu(kSecond).vgpus, SizeIs(2));
+  const std::string stays = gpu(kSecond).vgpus.at(0).id;
+  const std::string goes = gpu(kSecond).vgpus.at(1).id;
+  holders_.held = {{stays, vm(412)}, {goes, vm(413)}};
+  want("  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n");
+  EXPECT_EQ(rounds().phase, NodePhase::refused);
+  EXPECT_TRUE(gpu(kSecond).only_in_use) << gpu(kSecond).reason;
+  ASSERT_THAT(gpu(kSecond).holders, SizeIs(1)) << gpu(kSecond).reason;
+  EXPECT_THAT(gpu(kSecond).reason, HasSubstr("pid " + std::to_string(*gpu(kSecond).holders.at(0).pid)));
 }
 
 TEST_F(NodeKeeperTest, WithdrawsTheVgpuThatAPodsVmUses) {
@@ -439,6 +642,36 @@ TEST_F(NodeKeeperTest, WithdrawsTheVgpuThatAPodsVmUses) {
   EXPECT_EQ(kernel_.driver_of(kSecond), "vfio-pci");
 }
 
+// A file that cannot be read says nothing about the GPU that a pod has, and the next pod shall not be given.
+TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsWanted) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  allocated_ = {kFirst};
+  plugin_follows();
+  want(kFirstBack);
+  rounds();
+  ASSERT_THAT(withdrawn(), ElementsAre(kFirst));
+  kernel_.file(kWanted, "{");
+  EXPECT_EQ(round().phase, NodePhase::failed);
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
+  NodeKeeper next = make_keeper();
+  next.round();
+  EXPECT_THAT(withdrawn(), ElementsAre(kFirst)) << "after a restart too";
+  kernel_.remove(kWanted);
+  EXPECT_EQ(next.round().phase, NodePhase::nothing_wanted);
+  EXPECT_THAT(withdrawn(), IsEmpty());
+}
+
+TEST_F(NodeKeeperTest, TellsOfTheAcceleratorsAsTheyWereWhereTheyCannotBeRead) {
+  want(kAllAway);
+  round();
+  kernel_.remove("sys/bus/pci/devices");
+  EXPECT_EQ(round().phase, NodePhase::failed);
+  EXPECT_THAT(state().accelerators, SizeIs(3));
+  EXPECT_EQ(gpu(kFirst).mode, Mode::passthrough);
+}
+
 // -- other holders --
 
 TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
@@ -450,9 +683,9 @@ TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
   const auto refused = rounds();
   EXPECT_EQ(refused.phase, NodePhase::refused);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "nvidia"));
-  EXPECT_EQ(gpu(kSecond).reason, "0000:06:00.0 is in use: VM tenant (pid 412) holds its group");
+  EXPECT_EQ(gpu(kSecond).reason, "0000:06:00.0 is in use: VM tenant (pid 412) in pod uid-7 holds its group");
   EXPECT_THAT(gpu(kSecond).holders, SizeIs(1));
-  EXPECT_FALSE(refused.again);
+  EXPECT_EQ(refused.again, now_ + 300s);
   EXPECT_THAT(withdrawn(), IsEmpty()) << "the kubelet is offered it as before";
 }
 
@@ -482,14 +715,30 @@ TEST_F(NodeKeeperTest, RefusesWhatAVmHasAndDoesItWhenTheVmEnds) {
   EXPECT_EQ(refused.status, ExitStatus::refused);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "nvidia"));
   EXPECT_THAT(refused.processes, ElementsAre(412));
-  EXPECT_FALSE(refused.again) << "the kernel tells of its end";
+  EXPECT_EQ(refused.again, now_ + 300s) << "the kernel tells of its end, and not that it lets go";
   ASSERT_THAT(gpu(kSecond).holders, SizeIs(1));
-  EXPECT_EQ(gpu(kSecond).holders.at(0), (StateHolder{"virtual_machine", "tenant", 412}));
+  EXPECT_EQ(gpu(kSecond).holders.at(0), (StateHolder{"virtual_machine", "tenant", 412, "uid-7"}));
+  EXPECT_TRUE(gpu(kSecond).only_in_use);
   EXPECT_THAT(gpu(kSecond).hint, HasSubstr("stop the VM"));
   EXPECT_THAT(withdrawn(), IsEmpty());
   holders_.held.clear();
   EXPECT_EQ(round(News::process_ended).phase, NodePhase::as_wanted);
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));
+}
+
+TEST_F(NodeKeeperTest, SaysWhereMoreThanAHolderStandsInTheWay) {
+  kernel_.add_driver({.name = "e1000e", .ids = {"class:0200"}});
+  kernel_.add_function({.address = "0000:09:00.0",
+                        .ids = "8086:10d3",
+                        .class_code = 0x020000,
+                        .group = 6,
+                        .driver = "e1000e"});
+  holders_.held = {{kFirst, vm(412)}, {kSecond, vm(413)}};
+  want(kAllAway);
+  EXPECT_EQ(round().phase, NodePhase::refused);
+  EXPECT_TRUE(gpu(kFirst).only_in_use);
+  EXPECT_EQ(gpu(kSecond).state, Standing::refused);
+  EXPECT_FALSE(gpu(kSecond).only_in_use) << gpu(kSecond).reason;
 }
 
 TEST_F(NodeKeeperTest, WritesNothingForWhatIsStillRefused) {
@@ -518,6 +767,122 @@ TEST_F(NodeKeeperTest, ComesBackToHoldersOfWhichNobodyTells) {
   EXPECT_EQ(*again.again, now_ + 20s);
 }
 
+TEST_F(NodeKeeperTest, ComesBackToThoseWhoseEndsAreNotAllTold) {
+  want(kAllAway);
+  round();
+  holders_.held = {{kFirst, vm(41)}, {kSecond, vm(42)}, {kThird, vm(43)}};
+  want(kAllBack);
+  const auto untold = round();
+  EXPECT_EQ(untold.phase, NodePhase::refused);
+  EXPECT_EQ(untold.again, now_ + 10s);
+  holders_.held.erase(kThird);
+  const auto told = round();
+  EXPECT_EQ(told.phase, NodePhase::refused);
+  EXPECT_EQ(told.again, now_ + 300s);
+}
+
+// -- what a run that was killed has left --
+
+constexpr const char* kStopped = "run/ferry/stopped-services.json";
+constexpr const char* kDcgmStopped =
+    R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})";
+
+TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftWhateverIsWanted) {
+  const std::map<std::string, NodePhase> wishes = {
+      {"", NodePhase::nothing_wanted},
+      {"{", NodePhase::failed},
+      {R"({"version": 1, "policy": "none"})", NodePhase::failed}};
+  for (const auto& [wish, phase] : wishes) {
+    SCOPED_TRACE(wish);
+    kernel_.file(kStopped, kDcgmStopped);
+    must(record_lock(kernel_, PciAddress::parse(kFirst).value()));
+    if (!wish.empty()) kernel_.file(kWanted, wish);
+    services_.started.clear();
+    locks_.released.clear();
+    EXPECT_EQ(round().phase, phase);
+    EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
+    EXPECT_THAT(locks_.released, ElementsAre(kFirst));
+    EXPECT_FALSE(kernel_.exists(kStopped));
+    EXPECT_THAT(must(recorded_locks(kernel_)), IsEmpty());
+    round();
+    EXPECT_THAT(services_.started, SizeIs(1)) << "once";
+  }
+}
+
+TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftThoughThePolicyCannotBe) {
+  kernel_.file(kStopped, kDcgmStopped);
+  kernel_.add_function({.address = "0000:05:00.1",
+                        .ids = "10de:1eb8",
+                        .class_code = 0x030200,
+                        .group = 5,
+                        .driver = "nvidia"});
+  want("  - {devices: all, mode: host}\n  - {devices: [0], mode: passthrough}\n");
+  EXPECT_EQ(round().phase, NodePhase::refused);
+  EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
+}
+
+TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftThoughPodsHaveAll) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  plugin_follows();
+  allocated_ = {kFirst, kSecond, kThird};
+  plugin_follows();
+  kernel_.file(kStopped, kDcgmStopped);
+  want(kAllBack);
+  EXPECT_EQ(rounds().phase, NodePhase::refused);
+  EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
+}
+
+TEST_F(NodeKeeperTest, SaysWhatOfItFailsAndTriesAgain) {
+  for (const bool broken_file : {false, true}) {
+    SCOPED_TRACE(broken_file);
+    if (broken_file) kernel_.file(kWanted, "{");
+    kernel_.file(kStopped, kDcgmStopped);
+    services_.fails = true;
+    const auto failed = round();
+    EXPECT_EQ(failed.phase, NodePhase::failed);
+    EXPECT_NE(failed.status, ExitStatus::done);
+    EXPECT_THAT(state().error.value_or(StateError()).message,
+                HasSubstr("nvidia-dcgm.service does not start"));
+    ASSERT_TRUE(failed.again);
+    services_.fails = false;
+    services_.started.clear();
+    EXPECT_EQ(round().again, failed.again);
+    EXPECT_THAT(services_.started, IsEmpty()) << "deaf until it is time";
+    now_ = *failed.again;
+    EXPECT_EQ(keeper_.round().phase, broken_file ? NodePhase::failed : NodePhase::nothing_wanted);
+    EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
+  }
+}
+
+TEST_F(NodeKeeperTest, SaysThatALockStaysTakenAndTriesAgain) {
+  must(record_lock(kernel_, PciAddress::parse(kFirst).value()));
+  locks_.fails = true;
+  const auto failed = round();
+  EXPECT_EQ(failed.phase, NodePhase::failed);
+  EXPECT_EQ(state().error.value_or(StateError()).message,
+            "the lock of 0000:05:00.0 against unbinding was left by an earlier run and stays taken");
+  locks_.fails = false;
+  ASSERT_TRUE(failed.again);
+  now_ = *failed.again;
+  EXPECT_EQ(keeper_.round().phase, NodePhase::nothing_wanted);
+}
+
+TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftOnceNobodyElseChangesTheHost) {
+  kernel_.file(kStopped, kDcgmStopped);
+  std::optional<NodeLock> other = must(NodeLock::take(kernel_, 0ms));
+  const auto failed = round();
+  EXPECT_EQ(failed.phase, NodePhase::failed);
+  EXPECT_THAT(state().error.value_or(StateError()).message, HasSubstr("another ferry is changing this host"));
+  EXPECT_THAT(services_.started, IsEmpty());
+  other.reset();
+  ASSERT_TRUE(failed.again);
+  now_ = *failed.again;
+  EXPECT_EQ(keeper_.round().phase, NodePhase::nothing_wanted);
+  EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
+}
+
 // -- failures --
 
 TEST_F(NodeKeeperTest, TriesAgainAfterAFailureWhenItIsTimeAndNotBefore) {
@@ -540,7 +905,7 @@ TEST_F(NodeKeeperTest, TriesAgainAfterAFailureWhenItIsTimeAndNotBefore) {
   for (const auto pause : {20s, 40s, 80s, 160s, 300s, 300s}) {
     ASSERT_TRUE(last.again);
     now_ = *last.again;
-    last = keeper_.round(now_);
+    last = keeper_.round();
     EXPECT_EQ(last.again, now_ + pause);
     EXPECT_THAT(host_writes(), testing::Not(IsEmpty()));
     kernel_.forget_changes();
@@ -548,6 +913,41 @@ TEST_F(NodeKeeperTest, TriesAgainAfterAFailureWhenItIsTimeAndNotBefore) {
   // Another wish is another matter.
   want(kAllBack);
   EXPECT_EQ(round().phase, NodePhase::as_wanted);
+}
+
+TEST_F(NodeKeeperTest, HearsThatAPodEndsWhileAnotherGpuFails) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  plugin_follows();
+  allocated_ = {kSecond};
+  plugin_follows();
+  want("  - {devices: [0, 1], mode: host}\n");
+  kernel_.remove("sys/bus/pci/drivers/vfio-pci/unbind");
+  const auto failed = rounds();
+  ASSERT_EQ(failed.phase, NodePhase::failed);
+  kernel_.file("sys/bus/pci/drivers/vfio-pci/unbind", "");
+  ASSERT_EQ(round().again, failed.again) << "deaf to all else";
+  EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+  allocated_.clear();
+  EXPECT_EQ(rounds().phase, NodePhase::as_wanted);
+  EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "vfio-pci"));
+}
+
+// Else the echo of a long failure would be heard, and tried again at once.
+TEST_F(NodeKeeperTest, PausesFromTheEndOfWhatItHasTried) {
+  want("  - {devices: [1], mode: passthrough}\n");
+  round();
+  kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
+  holders_.before_look = [this] { now_ += 60s; };
+  want("  - {devices: [0], mode: passthrough}\n");
+  const auto failed = round();
+  EXPECT_EQ(failed.phase, NodePhase::failed);
+  ASSERT_TRUE(failed.again);
+  EXPECT_EQ(*failed.again, now_ + 10s);
+  kernel_.forget_changes();
+  round();
+  EXPECT_THAT(host_writes(), IsEmpty());
 }
 
 TEST_F(NodeKeeperTest, DoesNothingWhileAnotherChangesTheHost) {
@@ -560,7 +960,7 @@ TEST_F(NodeKeeperTest, DoesNothingWhileAnotherChangesTheHost) {
   other.reset();
   ASSERT_TRUE(failed.again);
   now_ = *failed.again;
-  EXPECT_EQ(keeper_.round(now_).phase, NodePhase::as_wanted);
+  EXPECT_EQ(keeper_.round().phase, NodePhase::as_wanted);
 }
 
 TEST_F(NodeKeeperTest, GivesBackToTheKubeletWhatItNoLongerChanges) {
@@ -581,11 +981,47 @@ TEST_F(NodeKeeperTest, CountsOnAfterARestart) {
   round();
   const auto before = state().generation;
   NodeKeeper next = make_keeper();
-  next.round(now_);
+  next.round();
   EXPECT_EQ(state().generation, before + 1);
 }
 
 // From any point of a run that was killed the next one gets there, and asks the plugin first.
+// Its audio function went to vfio with it, and no policy speaks of that.
+TEST_F(NodeKeeperTest, GivesBackWhatAnUnpluggedGpuHasLeftBehind) {
+  constexpr const char* kAudio = "0000:05:00.1";
+  kernel_.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
+  kernel_.add_function(
+      {.address = kAudio, .ids = "10de:10f8", .class_code = 0x040300, .group = 5, .driver = "snd_hda_intel"});
+  want(kAllAway);
+  EXPECT_EQ(round().phase, NodePhase::as_wanted);
+  ASSERT_EQ(kernel_.driver_of(kAudio), "vfio-pci");
+  kernel_.remove("sys/class/mdev_bus/0000:05:00.0");
+  kernel_.remove_function(kFirst);
+  holders_.held[kAudio] = vm(412);
+  EXPECT_EQ(round().phase, NodePhase::refused);
+  EXPECT_EQ(kernel_.driver_of(kAudio), "vfio-pci");
+  EXPECT_EQ(gpu(kAudio).state, Standing::refused);
+  EXPECT_EQ(gpu(kAudio).wanted, Mode::host);
+  EXPECT_THAT(gpu(kAudio).reason, HasSubstr("VM tenant (pid 412)"));
+  holders_.held.clear();
+  EXPECT_EQ(round().phase, NodePhase::as_wanted);
+  EXPECT_EQ(kernel_.driver_of(kAudio), "snd_hda_intel");
+  EXPECT_THAT(state().accelerators, SizeIs(2)) << "a sound card is none";
+}
+
+// Between the plan and what is published of it.
+TEST_F(NodeKeeperTest, OutlivesAGpuThatIsUnpluggedWhileItIsRefused) {
+  holders_.held[kFirst] = vm(412);
+  int looks = 0;
+  holders_.before_look = [&] {
+    if (++looks == 2) kernel_.remove_function(kFirst);
+  };
+  want(kAllAway);
+  round();
+  round();
+  EXPECT_THAT(drivers(), ElementsAre("", "vfio-pci", "vfio-pci"));
+}
+
 TEST_F(NodeKeeperTest, GetsThereAfterDeathAtAnyChange) {
   constexpr const char* kMixed =
       "  - {devices: [0, 2], mode: passthrough}\n"
@@ -598,7 +1034,7 @@ TEST_F(NodeKeeperTest, GetsThereAfterDeathAtAnyChange) {
     want(items);
     NodeKeeper keeper = make_keeper();
     for (int i = 0; i < 6; ++i) {
-      if (keeper.round(now_).phase == NodePhase::as_wanted && !plugin_follows()) return true;
+      if (keeper.round().phase == NodePhase::as_wanted && !plugin_follows()) return true;
       plugin_follows();
     }
     return false;

@@ -2,21 +2,30 @@
 // The loop itself: real files, real processes, a fake host. Each test waits for what state.json says.
 #include "host/node_loop.h"
 
+#include <algorithm>
 #include <atomic>
-#include <csignal>
+#include <cstdio>
+#include <fcntl.h>
+#include <functional>
 #include <future>
+#include <latch>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
 
+#include "common/descriptor_limit.h"
 #include "common/directory_watch.h"
 #include "common/presence.h"
 #include "host/state_file.h"
 #include "tests/support/fake_kernel.h"
+#include "tests/support/few_descriptors.h"
+#include "tests/support/idle_process.h"
 #include "tests/support/must.h"
+#include "tests/support/open_files.h"
 
 namespace ferry {
 namespace {
@@ -27,48 +36,34 @@ using test::must;
 constexpr auto kPatience = 20s;
 constexpr const char* kGpu = "0000:05:00.0";
 constexpr const char* kStateFile = "run/ferry/state.json";
+constexpr const char* kLock = "run/ferry/hostd.lock";
+constexpr const char* kPresence = "run/ferry/hostd.presence";
 
-/// A process has the GPU while it lives.
-class OneProcess final : public UseProbe {
+/// Processes have the GPU while they live.
+class Processes final : public UseProbe {
  public:
   std::atomic<int> pid = 0;
+  std::vector<int> more;  // as they are when the loop starts
+
   Result<UseReport> look(std::span<const UseQuestion> questions) override {
     UseReport report;
-    const int holder = pid;
-    // A zombie holds nothing, as in /proc.
-    if (holder != 0 && ::waitid(P_PID, static_cast<id_t>(holder), &info_, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-        info_.si_pid == 0)
+    std::vector<int> holders = more;
+    if (const int one = pid; one != 0) holders.push_back(one);
+    std::erase_if(holders, [](int holder) { return !lives(holder); });
+    for (const int holder : holders)
       for (const UseQuestion& question : questions)
-        report.holders[question.device] = {
-            {.name = "worker", .pid = holder, .what = "/dev/nvidia0", .pod_uid = {}}};
+        report.holders[question.device].push_back(
+            {.name = "worker", .pid = holder, .what = "/dev/nvidia0", .pod_uid = {}});
     return report;
   }
 
  private:
-  siginfo_t info_{};
-};
-
-/// A process that does nothing until it is ended.
-class Worker {
- public:
-  Worker() : pid_(::fork()) {
-    if (pid_ != 0) return;
-    ::pause();
-    ::_exit(0);
+  // A zombie holds nothing, as in /proc.
+  static bool lives(int holder) {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(holder), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == 0;
   }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-  Worker(Worker&&) = delete;
-  Worker& operator=(Worker&&) = delete;
-  ~Worker() {
-    end();
-    ::waitpid(pid_, nullptr, 0);
-  }
-  void end() const { ::kill(pid_, SIGKILL); }
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_;
 };
 
 class NodeLoopTest : public testing::Test {
@@ -89,20 +84,28 @@ class NodeLoopTest : public testing::Test {
   NodeLoopTest(NodeLoopTest&&) = delete;
   NodeLoopTest& operator=(NodeLoopTest&&) = delete;
 
-  Result<NodeHost> host(UseProbe& uses) {
+  Result<NodeHost> host(const NodeProbes& uses) {
     const AcceleratorRules rules{.vendors = {0x10de}, .classes = {PciClass::display_3d}};
     return NodeHost{
-        .moves = {.host = &kernel_, .writer = &kernel_, .probe = &uses, .rules = rules, .on_step = {}},
-        .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses, .rules = rules, .node = "node-a"}};
+        .moves = {.host = &kernel_, .writer = &kernel_, .probe = &uses.moves, .rules = rules, .on_step = {}},
+        .vgpus = {.host = kernel_, .writer = kernel_, .uses = uses.vgpus, .rules = rules, .node = "node-a"}};
   }
   Result<ExitStatus> run(const NodeLoopOptions& options, const std::stop_token& token) {
     return run_node_loop(
-        kernel_, holder_, [this](UseProbe& uses) { return host(uses); }, options, token);
+        kernel_, {.moves = holder_, .vgpus = holder_}, [this](const NodeProbes& uses) { return host(uses); },
+        options, token);
   }
   Result<ExitStatus> once() { return run({.files = {}, .once = true}, {}); }
   void start() {
-    std::packaged_task<Result<ExitStatus>(std::stop_token)> task(
-        [this](const std::stop_token& token) { return run({.files = {}}, token); });
+    std::packaged_task<Result<ExitStatus>(std::stop_token)> task([this](const std::stop_token& token) {
+      return run({.files = {},
+                  .beside =
+                      [this](EventLoop& loop) {
+                        loop_ = &loop;
+                        return nullptr;
+                      }},
+                 token);
+    });
     result_ = task.get_future();
     thread_ = std::jthread(std::move(task));
   }
@@ -127,13 +130,32 @@ class NodeLoopTest : public testing::Test {
   }
   /// Waits for changes of state.json until it says so.
   bool becomes(NodePhase phase, Mode mode) {
+    return told([=](const NodeState& state) {
+      return state.phase == phase && !state.accelerators.empty() && state.accelerators[0].mode == mode;
+    });
+  }
+  /// Waits until the loop has seen to all that has happened: to this text, with a count of its own, too.
+  bool sees_to(const std::string& keys) {
+    const std::uint64_t generation = ++generation_;
+    must(kernel_.write_file("var/lib/ferry/wanted.json", R"({"version": 1, "policy": "a", "generation": )" +
+                                                             std::to_string(generation) + keys + "}"));
+    return told(
+        [=](const NodeState& state) { return state.wanted && state.wanted->generation == generation; });
+  }
+  /// Waits until the loop has done what is due by now.
+  bool does_what_is_due() {
+    const auto done = std::make_shared<std::promise<void>>();
+    EventLoop* loop = loop_;
+    loop->post([=] { loop->at(EventLoop::Clock::now(), [=] { done->set_value(); }); });
+    return done->get_future().wait_for(kPatience) == std::future_status::ready;
+  }
+  bool told(const std::function<bool(const NodeState&)>& wanted) {
     const auto watch = must(DirectoryWatch::open(kernel_.root() / "run/ferry"));
     const auto end = std::chrono::steady_clock::now() + kPatience;
     const auto is_so = [&] {
       const auto text = kernel_.read_file(kStateFile);
       const auto state = text ? read_state_file(*text) : Result<NodeState>(fail(Error(text.error())));
-      return state && state->phase == phase && !state->accelerators.empty() &&
-             state->accelerators[0].mode == mode;
+      return state && wanted(*state);
     };
     while (!is_so()) {
       const auto left =
@@ -146,7 +168,9 @@ class NodeLoopTest : public testing::Test {
   }
 
   test::FakeKernel kernel_;
-  OneProcess holder_;
+  Processes holder_;
+  std::uint64_t generation_ = 0;
+  std::atomic<EventLoop*> loop_ = nullptr;  // once it has begun
   std::future<Result<ExitStatus>> result_;
   std::jthread thread_;
 };
@@ -172,8 +196,38 @@ TEST_F(NodeLoopTest, FollowsTheFileThatIsNamed) {
   EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
 }
 
+TEST_F(NodeLoopTest, FollowsTheFileBehindALink) {
+  kernel_.file("opt/site/policy.yaml", policy_text("passthrough"));
+  kernel_.link("etc/ferry/policy.yaml", "/opt/site/policy.yaml");
+  kernel_.file("var/lib/ferry/wanted.json",
+               R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
+  start();
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  ASSERT_TRUE(sees_to(R"(, "file": "/etc/ferry/policy.yaml")"));
+  must(kernel_.write_file("opt/site/policy.yaml", policy_text("host")));
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+}
+
+TEST_F(NodeLoopTest, FollowsAConfigMapThatIsMounted) {
+  kernel_.file("etc/ferry/..1/policy.yaml", policy_text("passthrough"));
+  kernel_.link("etc/ferry/..data", "..1");
+  kernel_.link("etc/ferry/policy.yaml", "..data/policy.yaml");
+  kernel_.file("var/lib/ferry/wanted.json",
+               R"({"version": 1, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
+  start();
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  for (const char* next : {"2", "3"}) {
+    const bool back = std::string(next) == "2";
+    kernel_.file(std::string("etc/ferry/..") + next + "/policy.yaml",
+                 policy_text(back ? "host" : "passthrough"));
+    kernel_.link("etc/ferry/..data_tmp", std::string("..") + next);
+    std::filesystem::rename(kernel_.root() / "etc/ferry/..data_tmp", kernel_.root() / "etc/ferry/..data");
+    EXPECT_TRUE(becomes(NodePhase::as_wanted, back ? Mode::host : Mode::passthrough));
+  }
+}
+
 TEST_F(NodeLoopTest, LearnsThatAHolderHasEnded) {
-  const Worker worker;
+  const test::IdleProcess worker;
   holder_.pid = worker.pid();
   want("passthrough");
   start();
@@ -181,6 +235,74 @@ TEST_F(NodeLoopTest, LearnsThatAHolderHasEnded) {
   worker.end();
   EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough)) << "nobody has asked again";
   EXPECT_TRUE(stop()) << "before the process is forgotten";
+}
+
+// A job's processes end within the time of one round, and what they held cannot be moved.
+TEST_F(NodeLoopTest, TriesOnceWhatHoldersThatEndTogetherLetGo) {
+  const std::vector<test::IdleProcess> workers(20);
+  for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());
+  kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
+  want("passthrough");
+  start();
+  ASSERT_TRUE(becomes(NodePhase::refused, Mode::host));
+  std::latch busy(1);
+  std::latch all_ended(1);
+  loop_.load()->post([&] {
+    busy.count_down();
+    all_ended.wait();
+  });
+  busy.wait();
+  for (const test::IdleProcess& worker : workers) worker.end_now();
+  all_ended.count_down();
+  ASSERT_TRUE(told([](const NodeState& state) { return state.phase == NodePhase::failed; }));
+  EXPECT_TRUE(does_what_is_due());
+  EXPECT_TRUE(stop());
+  const auto is_a_try = [](const std::string& write) {
+    return write.find("drivers/nvidia/unbind") != std::string::npos;
+  };
+  EXPECT_EQ(std::ranges::count_if(kernel_.writes(), is_a_try), 1);
+}
+
+TEST_F(NodeLoopTest, LeavesASecondBetweenTheEndsOfHolders) {
+  const std::vector<test::IdleProcess> workers(2);
+  for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());
+  want("passthrough");
+  start();
+  const auto has_holders = [this](std::size_t number) {
+    return told([=](const NodeState& state) {
+      return state.phase == NodePhase::refused && !state.accelerators.empty() &&
+             state.accelerators[0].holders.size() == number;
+    });
+  };
+  ASSERT_TRUE(has_holders(2));
+  workers[0].end();
+  ASSERT_TRUE(has_holders(1));
+  const auto first = std::filesystem::last_write_time(kernel_.root() / kStateFile);
+  workers[1].end();
+  ASSERT_TRUE(told([](const NodeState& state) { return state.phase == NodePhase::as_wanted; }));
+  const auto second = std::filesystem::last_write_time(kernel_.root() / kStateFile);
+  EXPECT_GE(second - first, 900ms);
+}
+
+TEST_F(NodeLoopTest, OutlivesMoreHoldersThanItHasDescriptors) {
+  const std::vector<test::IdleProcess> workers(150);
+  for (const test::IdleProcess& worker : workers) holder_.more.push_back(worker.pid());
+  start();
+  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, Mode::host));
+  const test::FewDescriptors few(100);
+  want("passthrough");
+  ASSERT_TRUE(becomes(NodePhase::refused, Mode::host));
+  ASSERT_TRUE(sees_to(R"(, "config": "version: v2\npolicies:\n  a: [{devices: all, mode: passthrough}]\n")"));
+  for (const test::IdleProcess& worker : workers) worker.end_now();
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  EXPECT_TRUE(stop());
+}
+
+TEST_F(NodeLoopTest, HasAsManyDescriptorsAsItMay) {
+  const test::FewDescriptors few(100);
+  start();
+  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, Mode::host));
+  EXPECT_GT(descriptor_limit(), 100U);
 }
 
 TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
@@ -197,13 +319,32 @@ TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
   EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
 }
 
+// Killed, it writes nothing more: what its file says of a pod is nobody's.
+TEST_F(NodeLoopTest, LearnsThatThePluginHasDied) {
+  want("passthrough");
+  std::optional<Presence> plugin = must(Presence::announce(kernel_, "run/ferry/plugin.lock"));
+  start();
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  want("host");
+  ASSERT_TRUE(becomes(NodePhase::withdrawing, Mode::passthrough));
+  const auto generation = must(read_withdrawals(must(kernel_.read_file(kStateFile)))).generation;
+  must(kernel_.write_file("run/ferry/offered.json",
+                          R"({"version": 1, "resources": [{"name": "nvidia.com/GPU", "devices": [
+          {"id": "0000:05:00.0", "iommu_group": 5, "allocated": true}]}], "state_generation": )" +
+                              std::to_string(generation) + "}"));
+  ASSERT_TRUE(becomes(NodePhase::refused, Mode::passthrough));
+  ASSERT_TRUE(sees_to(R"(, "config": "version: v2\npolicies:\n  a: [{devices: all, mode: host}]\n")"));
+  plugin.reset();
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+}
+
 TEST_F(NodeLoopTest, EndsAsApplyDoesWhenItRunsOnce) {
   EXPECT_EQ(must(once()), ExitStatus::done);
   want("passthrough");
   EXPECT_EQ(must(once()), ExitStatus::done);
   EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
   {
-    const Worker worker;
+    const test::IdleProcess worker;
     holder_.pid = worker.pid();
     want("host");
     EXPECT_EQ(must(once()), ExitStatus::refused);
@@ -215,14 +356,95 @@ TEST_F(NodeLoopTest, EndsAsApplyDoesWhenItRunsOnce) {
 }
 
 TEST_F(NodeLoopTest, IsTheOnlyOne) {
-  std::optional<OnlyOne> other = must(OnlyOne::claim(kernel_, "run/ferry/hostd.lock"));
+  std::optional<OnlyOne> other = must(OnlyOne::claim(kernel_, kLock));
   const auto refused = once();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::refused);
+  EXPECT_EQ(refused.error().message, "/run/ferry/hostd.lock: another ferry hostd keeps this node");
+  EXPECT_NE(refused.error().hint, "");
   want("passthrough");
   start();
+  ASSERT_TRUE(test::becomes_open(kernel_.root() / kLock, 2)) << "it has tried";
+  EXPECT_FALSE(kernel_.exists(kStateFile));
   other.reset();
   EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough)) << "once the other has ended";
+}
+
+TEST_F(NodeLoopTest, IsSeenToRunWhileItKeepsTheNode) {
+  EXPECT_FALSE(must(is_present(kernel_, kPresence)));
+  EXPECT_EQ(must(once()), ExitStatus::done);
+  EXPECT_FALSE(kernel_.exists(kPresence)) << "what runs once keeps nothing";
+  std::optional<OnlyOne> other = must(OnlyOne::claim(kernel_, kLock));
+  want("passthrough");
+  start();
+  ASSERT_TRUE(test::becomes_open(kernel_.root() / kLock, 2)) << "it has tried";
+  EXPECT_FALSE(kernel_.exists(kPresence)) << "who waits keeps nothing";
+  other.reset();
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  EXPECT_TRUE(must(is_present(kernel_, kPresence)));
+  EXPECT_TRUE(stop());
+  EXPECT_FALSE(must(is_present(kernel_, kPresence)));
+}
+
+TEST_F(NodeLoopTest, TellsThatItRunsWhereItsFileIsThereAlready) {
+  kernel_.file(kPresence, "");
+  const auto folder = must(DirectoryWatch::open(kernel_, "run/ferry", DirectoryWatch::Contents::told));
+  start();
+  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, Mode::host));
+  const auto events = folder.read();
+  EXPECT_TRUE(std::ranges::any_of(events, [](const DirectoryEvent& event) {
+    return event.kind == DirectoryEvent::Kind::written && event.name == "hostd.presence";
+  }));
+}
+
+TEST_F(NodeLoopTest, GoesOnWhenItsFolderIsRemoved) {
+  want("passthrough");
+  start();
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  kernel_.remove("run/ferry");
+  kernel_.directory("run/ferry");  // for the test to watch it
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough)) << "it is told anew";
+  EXPECT_FALSE(OnlyOne::claim(kernel_, kLock)) << "nobody else begins";
+  EXPECT_TRUE(must(is_present(kernel_, kPresence)));
+  want("host");
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
+}
+
+TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
+  want("passthrough");
+  start();
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  // Beside the old one until the name leads there, so that nothing comes between.
+  const auto other = must(OnlyOne::claim(kernel_, "run/ferry/other"));
+  std::filesystem::rename(kernel_.root() / "run/ferry/other", kernel_.root() / kLock);
+  want("host");
+  ASSERT_EQ(result_.wait_for(kPatience), std::future_status::ready);
+  thread_.join();
+  const auto ended = result_.get();
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, Errc::refused);
+  EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
+}
+
+TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
+  want("passthrough");
+  const auto plugin = must(Presence::announce(kernel_, "run/ferry/plugin.lock"));
+  start();
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  want("host");
+  ASSERT_TRUE(becomes(NodePhase::withdrawing, Mode::passthrough));
+  // A directory that is no lock, where its lock was; at once, so that it cannot be had again between.
+  kernel_.directory("run/ferry/other");
+  ASSERT_EQ(::renameat2(AT_FDCWD, (kernel_.root() / "run/ferry/other").c_str(), AT_FDCWD,
+                        (kernel_.root() / kLock).c_str(), RENAME_EXCHANGE),
+            0);
+  want("host");
+  ASSERT_EQ(result_.wait_for(kPatience), std::future_status::ready);
+  thread_.join();
+  EXPECT_FALSE(result_.get());
+  const NodeState left = must(read_state_file(must(kernel_.read_file(kStateFile))));
+  EXPECT_EQ(left.phase, NodePhase::failed);
+  EXPECT_THAT(left.withdraw, testing::IsEmpty());
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/fake_kernel.h"
+#include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry {
@@ -21,7 +23,8 @@ class NvidiaNodes : public testing::Test {
  protected:
   std::vector<DeviceNode> nodes(const std::string& device) {
     UseQuestion question{.device = device, .nodes = {}};
-    add_nvidia_nodes(HostFs(tree_.path()), question);
+    const HostFs host(tree_.path());
+    test::must(add_nvidia_nodes(host, read_by_another_process(host), question));
     return question.nodes;
   }
   test::ScratchDirectory tree_;
@@ -36,6 +39,41 @@ TEST_F(NvidiaNodes, AreAGpusByItsMinor) {
   EXPECT_EQ(found[0].name, expected.name);
   EXPECT_EQ(found[0].number, expected.number);
   EXPECT_THAT(nodes("0000:18:00.0"), IsEmpty());
+}
+
+// A GPU that hangs keeps whoever reads it.
+TEST_F(NvidiaNodes, AreNotKnownWhereTheDriverDoesNotAnswer) {
+  tree_.file("proc/driver/nvidia/gpus/0000:17:00.0/information", "Device Minor: 3\n");
+  const HostFs host(tree_.path());
+  UseQuestion question{.device = "0000:17:00.0", .nodes = {}};
+  const ReadElsewhere late = [](const std::filesystem::path& file) -> Result<std::string> {
+    return fail(Errc::stuck, "read /" + file.string() + ": still in the kernel");
+  };
+  const auto asked = add_nvidia_nodes(host, late, question);
+  ASSERT_FALSE(asked);
+  EXPECT_EQ(asked.error().message,
+            "read /proc/driver/nvidia/gpus/0000:17:00.0/information: still in the kernel");
+
+  const ReadElsewhere gone = [](const std::filesystem::path& file) -> Result<std::string> {
+    return fail(error_from_errno(ENOENT, "read /" + file.string()));
+  };
+  EXPECT_TRUE(add_nvidia_nodes(host, gone, question)) << "unplugged meanwhile";
+}
+
+TEST_F(NvidiaNodes, AreNotAskedForWhereAnEarlierActHangs) {
+  test::FakeKernel kernel;
+  kernel.add_function({.address = "0000:17:00.0", .group = 5});
+  kernel.file("proc/driver/nvidia/gpus/0000:17:00.0/information", "Device Minor: 3\n");
+  kernel.hang_read("0000:17:00.0");
+  int reads = 0;
+  const ReadElsewhere read = [&](const std::filesystem::path& file) {
+    ++reads;
+    return kernel.read(file);
+  };
+  UseQuestion question{.device = "0000:17:00.0", .nodes = {}};
+  EXPECT_FALSE(add_nvidia_nodes(kernel, read, question));
+  EXPECT_FALSE(add_nvidia_nodes(kernel, read, question));
+  EXPECT_EQ(reads, 1);
 }
 
 TEST_F(NvidiaNodes, AreAllSwitchesOfASwitch) {

@@ -34,7 +34,8 @@ class NvidiaUnbindLockTest : public testing::Test {
 
 TEST_F(NvidiaUnbindLockTest, IsHeldOnceTheDriverSaysSo) {
   have_lock(false);
-  EXPECT_TRUE(lock_.take(gpu_).value());
+  EXPECT_TRUE(lock_.has(gpu_));
+  EXPECT_TRUE(lock_.take(gpu_));
   EXPECT_TRUE(lock_.release(gpu_));
   EXPECT_THAT(written_, ElementsAre("1", "0"));
 }
@@ -48,7 +49,7 @@ TEST_F(NvidiaUnbindLockTest, IsNotBelievedByItsWrite) {
 }
 
 TEST_F(NvidiaUnbindLockTest, IsNotThereForAnotherDriversDevice) {
-  EXPECT_FALSE(lock_.take(gpu_).value());
+  EXPECT_FALSE(lock_.has(gpu_));
   EXPECT_TRUE(lock_.release(gpu_)) << "it goes with the binding";
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }

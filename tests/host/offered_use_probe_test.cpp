@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/offered_use_probe.h"
 
+#include <ctime>
 #include <fcntl.h>
 #include <ostream>
 #include <sys/stat.h>
 
 #include <gmock/gmock.h>
 
+#include "common/presence.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
@@ -40,9 +42,10 @@ class OfferedUseProbeTest : public testing::Test {
     kernel_.add_function({.address = kOther, .group = 16});
   }
   void offer(const std::string& text) { kernel_.file(kOfferedFile, text); }
-  void grow_old() const {
-    const timespec long_ago{.tv_sec = 1'000'000, .tv_nsec = 0};
-    const timespec times[2] = {long_ago, long_ago};
+  void grow_old() const { be_written_at(1'000'000); }
+  void be_written_at(time_t seconds) const {
+    const timespec then{.tv_sec = seconds, .tv_nsec = 0};
+    const timespec times[2] = {then, then};
     ASSERT_EQ(::utimensat(AT_FDCWD, (kernel_.root() / kOfferedFile).c_str(), times, 0), 0);
   }
   static std::vector<UseQuestion> questions() {
@@ -81,6 +84,12 @@ TEST_F(OfferedUseProbeTest, KnowsKatasNumbersAndVgpus) {
   EXPECT_THAT(held(look(nobody())), ElementsAre(kOther, kUuid));
 }
 
+TEST_F(OfferedUseProbeTest, TakesNoPlaceForADevice) {
+  offer(R"({"version": 1, "state_generation": 5, "resources": [{"name": "nvidia.com/AUDIO", "devices": [],
+            "places": [{"id": "place-0000:01:00.1", "healthy": true, "reason": ""}]}]})");
+  EXPECT_THAT(held(look(nobody())), IsEmpty());
+}
+
 TEST_F(OfferedUseProbeTest, LeavesThoseToTheKubeletThatItLists) {
   offer(offered(device(kGpu, 15, true)));
   EXPECT_THAT(held(look(std::vector<PodDevice>{{.name_space = "a",
@@ -98,6 +107,14 @@ TEST_F(OfferedUseProbeTest, BelievesTheKubeletOnceItMustKnow) {
   EXPECT_THAT(held(look(nobody())), IsEmpty()) << "the plugin learns late of a release";
   EXPECT_THAT(held(look(fail(Errc::unreachable, "no kubelet"))), ElementsAre(kGpu, kAudio))
       << "and where the kubelet cannot be asked it is all there is";
+}
+
+TEST_F(OfferedUseProbeTest, BelievesTheKubeletThoughTheClockWasSetBack) {
+  offer(offered(device(kGpu, 15, true)));
+  be_written_at(::time(nullptr) + 10);
+  EXPECT_THAT(held(look(nobody())), ElementsAre(kGpu, kAudio)) << "by a little, as clocks are";
+  be_written_at(::time(nullptr) + 3600);
+  EXPECT_THAT(held(look(nobody())), IsEmpty());
 }
 
 TEST_F(OfferedUseProbeTest, SaysThatItCannotRead) {
@@ -120,9 +137,12 @@ class OneHolder final : public UseProbe {
 TEST_F(OfferedUseProbeTest, StillOfferedIsHeldBesideAllOthers) {
   offer(offered(device(kGpu, 15, false)));
   OneHolder inner;
-  StillOfferedProbe probe(kernel_, inner, kOfferedFile, {kUuid});
-  const auto report = must(probe.look(questions()));
-  EXPECT_THAT(held(report), ElementsAre(kGpu, kAudio, kOther, kUuid));
+  StillOfferedProbe probe(kernel_, inner, {}, {{kUuid}, 6});
+  EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kOther)) << "no plugin runs";
+  const auto plugin = must(Presence::announce(kernel_, kPluginPresence));
+  EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kGpu, kAudio, kOther, kUuid));
+  StillOfferedProbe answered(kernel_, inner, {}, {{kUuid}, 5});
+  EXPECT_THAT(held(must(answered.look(questions()))), ElementsAre(kGpu, kAudio, kOther));
   offer("{");
   EXPECT_FALSE(probe.look(questions())) << "nothing may be moved";
 }

@@ -105,6 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mapping{"NumbersOfWhichOneIsNoVfioGroup", "rdma.example.com/hca", {"15", "77"}, {}},
         Mapping{"AGroupThatVfioHasNotOfSomebodyElse", "rdma.example.com/hca", {"305"}, {}},
         Mapping{"VfioDeviceOfSomebodyElse", "rdma.example.com/hca", {"0"}, {}},
+        Mapping{"PlaceOfACompanion", "nvidia.com/X_AUDIO", {"place-0000:01:00.1"}, {}},
         Mapping{"NumberTooLarge", "nvidia.com/pgpu", {"4294967311"}, {}},
         Mapping{"ContainersGpu", "nvidia.com/gpu", {"GPU-8f6d2b1e-0d5c-4b8e-9a57-2f6f5f1f7a10"}, {}},
         Mapping{"Names", "devices.example.com/iommufd", {"iommufd15", "kvm0", "", "15 ", "-15"}, {}},

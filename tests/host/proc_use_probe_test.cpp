@@ -174,10 +174,12 @@ TEST_F(ProcUseProbeTest, LooksAtTheThreadsOfAProcessWhoseFirstHasEnded) {
   EXPECT_THAT(texts(report.of("full")), ElementsAre("process trainer (pid 12) holds /dev/f"));
 }
 
-TEST_F(ProcUseProbeTest, DoesNotLookAtThreadsWhereTheProcessShowsAll) {
+// In another PID namespace nobody says whether they have tables of their own.
+TEST_F(ProcUseProbeTest, LooksAtEachThreadWhereTheKernelIsNotAsked) {
   process(12, "a", {"/dev/zero"});
   tree_.link("proc/12/task/13/fd/0", "/dev/null");
-  EXPECT_THAT(look({ask("gpu", "/dev/n", kNull)}).of("gpu"), IsEmpty());
+  EXPECT_THAT(texts(look({ask("gpu", "/dev/n", kNull)}).of("gpu")),
+              ElementsAre("process a (pid 12) holds /dev/n"));
 }
 
 TEST_F(ProcUseProbeTest, TellsAVmByWhatItHasOpenWhateverItsName) {
@@ -292,6 +294,25 @@ TEST(ProcUseProbeForReal, FindsTheChildThatHoldsATerminalAndNobodyElse) {
     EXPECT_EQ(report.of("terminal")[0].what, "/dev/of-another-name");
   }
   EXPECT_THAT(must(probe.look(questions)).of("terminal"), IsEmpty());
+}
+
+// What a thread opens behind unshare(2) is in its own table alone.
+TEST(ProcUseProbeForReal, FindsTheThreadThatHasATableOfItsOwn) {
+  const Terminal terminal;
+  const Child child([&](int ready) {
+    std::thread([&terminal, ready] {
+      if (::unshare(CLONE_FILES) != 0) ::_exit(1);
+      // Under a number that the process has too.
+      const int fd = ::open(terminal.path.c_str(), O_RDWR | O_NOCTTY);
+      if (fd < 0 || ::dup2(fd, STDIN_FILENO) != STDIN_FILENO || ::close(fd) != 0) ::_exit(1);
+      if (::write(ready, "x", 1) != 1) ::_exit(1);
+      for (;;) ::pause();
+    }).join();
+  });
+  const HostFs host("/");
+  const UseReport report = must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
+  ASSERT_EQ(report.of("t").size(), 1U);
+  EXPECT_EQ(report.of("t")[0].pid, child.pid());
 }
 
 // As a C program does whose main() ends in pthread_exit().

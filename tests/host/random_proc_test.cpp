@@ -194,7 +194,8 @@ TEST(RandomProcs, HideNobodyWhoIsWholeAndMakeNobodyUp) {
     for (const char* address : {kOnVfio, kDisk, kFree, kGpu})
       addresses.push_back(must(PciAddress::parse(address)));
     const auto questions = use_questions(kernel, must(scan(kernel)), addresses);
-    const UseReport report = must(CombinedUseProbe(kernel, std::move(probes)).look(questions));
+    const UseReport report =
+        must(CombinedUseProbe(kernel, read_by_another_process(kernel), std::move(probes)).look(questions));
     EXPECT_THAT(texts(report, kOnVfio), testing::ElementsAre("process p900 (pid 900) holds /dev/vfio/7"));
     EXPECT_THAT(texts(report, kDisk),
                 testing::ElementsAre("the file system mounted at /data holds /dev/nvme0n1"));

@@ -64,6 +64,21 @@ TEST_F(ScreenUseProbeTest, SaysThatAddressesAreHidden) {
   EXPECT_THAT(look().unknown, ElementsAre(HasSubstr("/proc/iomem hides all addresses")));
 }
 
+TEST_F(ScreenUseProbeTest, SaysThatTheMemoryMapCannotBeRead) {
+  kernel_.add_function({.address = kGpu, .group = 1});
+  claim("");
+  kernel_.remove("proc/iomem");
+  EXPECT_THAT(look().unknown, ElementsAre(HasSubstr("/proc/iomem")));
+  kernel_.directory("proc/iomem");  // whatever the reason is
+  EXPECT_THAT(look().unknown, ElementsAre(HasSubstr("/proc/iomem")));
+}
+
+TEST_F(ScreenUseProbeTest, SaysThatBarsCannotBeRead) {
+  kernel_.add_function({.address = kGpu, .group = 1});
+  kernel_.directory(std::string("sys/devices/pci0000:00/") + kGpu + "/resource");
+  EXPECT_THAT(look().unknown, ElementsAre(HasSubstr("/resource")));
+}
+
 // Once it is on vfio nothing is shown there any more, so nothing keeps it from going back.
 TEST_F(ScreenUseProbeTest, FindsNothingOnAVfioDriver) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});

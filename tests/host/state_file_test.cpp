@@ -19,6 +19,8 @@ using testing::HasSubstr;
 NodeState some_state() {
   AcceleratorState gpu{.address = must(PciAddress::parse("0000:17:00.0")),
                        .id = "10de:2330",
+                       .subsystem = "10de:16c1",
+                       .pci_class = "0302",
                        .model = "GH100 [H100 SXM5 80GB]",
                        .iommu_group = 42,
                        .driver = "vfio-pci",
@@ -27,8 +29,12 @@ NodeState some_state() {
                        .state = Standing::refused,
                        .reason = "in use",
                        .hint = "stop the VM first",
-                       .holders = {{"virtual_machine", "tenant", 412}, {"pod", "a/b", {}}},
-                       .vgpus = {{"0000:17:00.4", "H100-4C"}}};
+                       .holders = {{"virtual_machine", "tenant", 412, "uid-1"},
+                                   {"pod", "a/b", {}},
+                                   {"pod", "(given)", {}, "", true}},
+                       .only_in_use = true,
+                       .vgpus = {{"0000:17:00.4", "H100-4C"}},
+                       .more_vgpus = {{"H100-4C", 19}, {"H100-8C", 0}}};
   return {.generation = 17,
           .pid = 4711,
           .boot_id = "b",
@@ -36,12 +42,18 @@ NodeState some_state() {
           .phase = NodePhase::refused,
           .accelerators = {gpu, {}},
           .withdraw = {{"0000:17:00.0", "it goes"}},
-          .error = StateError{"what", "hint"}};
+          .error = StateError{"what", "hint"},
+          .features = NodeFeatures{.iommu = "on",
+                                   .largest_group = 2,
+                                   .machine = "R 1",
+                                   .vgpu_types = {{"H100-4C", 40}, {"H100-8C", 20}}}};
 }
 
 TEST(StateFile, ReadsBackAsItself) {
   EXPECT_EQ(must(read_state_file(state_file_text(some_state()))), some_state());
-  const NodeState least;
+  NodeState least;
+  EXPECT_EQ(must(read_state_file(state_file_text(least))), least);
+  least.features = NodeFeatures{.iommu = "off"};
   EXPECT_EQ(must(read_state_file(state_file_text(least))), least);
   for (const auto phase : {NodePhase::nothing_wanted, NodePhase::as_wanted, NodePhase::withdrawing,
                            NodePhase::changing, NodePhase::refused, NodePhase::failed})
@@ -58,6 +70,7 @@ TEST(StateFile, SaysNullForWhatIsNotThere) {
   const auto file = json::parse(state_file_text({}));
   EXPECT_TRUE(file["wanted"].is_null());
   EXPECT_TRUE(file["error"].is_null());
+  EXPECT_TRUE(file["features"].is_null());
   const auto gpu = json::parse(state_file_text(some_state()))["accelerators"][1];
   EXPECT_TRUE(gpu["driver"].is_null());
   EXPECT_TRUE(gpu["wanted"].is_null());
@@ -68,6 +81,29 @@ TEST(StateFile, PassesOverKeysThatCameLater) {
   file["newer"] = 1;
   file["accelerators"][0]["newer"] = {1, 2};
   EXPECT_EQ(must(read_state_file(file.dump())), some_state());
+}
+
+TEST(StateFile, ReadsWhatWasWrittenBeforeThereWereSomeKeys) {
+  auto file = json::parse(state_file_text(some_state()));
+  auto& gpu = file["accelerators"][0];
+  EXPECT_EQ(gpu["holders"][0]["pod_uid"], "uid-1");
+  EXPECT_TRUE(gpu["holders"][1]["pod_uid"].is_null());
+  gpu.erase("only_in_use");
+  gpu.erase("subsystem");
+  gpu.erase("class");
+  file.erase("features");
+  gpu["holders"][0].erase("pod_uid");
+  EXPECT_EQ(gpu["holders"][1]["by_the_plugin"], false);
+  EXPECT_EQ(gpu["holders"][2]["by_the_plugin"], true);
+  gpu["holders"][2].erase("by_the_plugin");
+  auto expected = some_state();
+  expected.accelerators[0].only_in_use = false;
+  expected.accelerators[0].subsystem.clear();
+  expected.accelerators[0].pci_class.clear();
+  expected.features.reset();
+  expected.accelerators[0].holders[0].pod_uid.clear();
+  expected.accelerators[0].holders[2].by_the_plugin = false;
+  EXPECT_EQ(must(read_state_file(file.dump())), expected);
 }
 
 TEST(StateFile, KeepsItsFormWhateverAProcessIsCalled) {
@@ -118,10 +154,30 @@ INSTANTIATE_TEST_SUITE_P(
               "accelerators[0].state: '' is none of its words"},
         Fault{"holder", [](json& f) { f["accelerators"][0]["holders"][0] = "vm"; },
               "accelerators[0].holders[0].: expected an object"},
+        Fault{"pod", [](json& f) { f["accelerators"][0]["holders"][0]["pod_uid"] = 5; },
+              "accelerators[0].holders[0].pod_uid: expected a text"},
+        Fault{"given", [](json& f) { f["accelerators"][0]["holders"][0]["by_the_plugin"] = "yes"; },
+              "accelerators[0].holders[0].by_the_plugin: expected true or false"},
+        Fault{"only", [](json& f) { f["accelerators"][0]["only_in_use"] = "yes"; },
+              "accelerators[0].only_in_use: expected true or false"},
         Fault{"group", [](json& f) { f["accelerators"][0]["iommu_group"] = -1; },
               "accelerators[0].iommu_group: expected a number from 0 on"},
         Fault{"withdraw", [](json& f) { f["withdraw"][0].erase("id"); },
               "withdraw[0].id: the key is missing"},
+        Fault{"subsystem", [](json& f) { f["accelerators"][0]["subsystem"] = 5; },
+              "accelerators[0].subsystem: expected a text"},
+        Fault{"class", [](json& f) { f["accelerators"][0]["class"] = 0x302; },
+              "accelerators[0].class: expected a text"},
+        Fault{"features", [](json& f) { f["features"] = 5; }, "features.: expected an object"},
+        Fault{"iommu", [](json& f) { f["features"]["iommu"] = true; }, "features.iommu: expected a text"},
+        Fault{"largest", [](json& f) { f["features"]["largest_group"] = "2"; },
+              "features.largest_group: expected a number from 0 on"},
+        Fault{"machine", [](json& f) { f["features"].erase("machine"); },
+              "features.machine: the key is missing"},
+        Fault{"types", [](json& f) { f["features"]["vgpu_types"] = json::array(); },
+              "features.vgpu_types.: expected an object"},
+        Fault{"type", [](json& f) { f["features"]["vgpu_types"]["H100-4C"] = -1; },
+              "features.vgpu_types.H100-4C: expected a number from 0 on"},
         Fault{"error", [](json& f) { f["error"].erase("hint"); }, "error.hint: the key is missing"}));
 
 TEST(StateFile, IsNotWhatIsNoJson) {

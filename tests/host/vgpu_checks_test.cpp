@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/vgpu_checks.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 
+#include "mdev/vgpu_inventory.h"
 #include "tests/support/fake_mdev.h"
 
 namespace ferry {
@@ -110,6 +113,13 @@ TEST_F(VgpuChecks, TellVirtualFunctionsThatAreNotEnabled) {
   add_host_driver();
   EXPECT_EQ(answer("vgpu-virtual-functions"), "warn: none of its 16 virtual functions is enabled");
   EXPECT_THAT(answer("vgpu-types-offered"), HasSubstr("warn: "));
+  const auto fix = [&] {
+    const auto all = checks();
+    return std::ranges::find(all, "vgpu-virtual-functions", &Check::id)->fix;
+  };
+  EXPECT_THAT(fix(), HasSubstr("`ferry vgpu apply` has them enabled"));
+  kernel_.remove(host_driver_sign(PciAddress::parse(kGpu).value()));
+  EXPECT_EQ(fix(), "none can be, before a vGPU host driver has taken the GPU");
 }
 
 class VirtualFunctionChecks : public VgpuChecks {

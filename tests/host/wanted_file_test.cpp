@@ -64,8 +64,8 @@ TEST_P(BadWantedFile, IsRefusedWithPlaceKeyAndReason) {
 INSTANTIATE_TEST_SUITE_P(
     Files, BadWantedFile,
     testing::Values(
-        BadFile{"[]", "expected an object, found a list"}, BadFile{"", "expected an object"},
-        BadFile{"{\"version\": 1", "w.json:"},
+        BadFile{"[]", "expected an object, found a list"},
+        BadFile{"", "w.json:1: expected an object, found nothing"}, BadFile{"{\"version\": 1", "w.json:"},
         BadFile{R"({"policy": "a", "file": "/a"})", "w.json:1: version: the key is missing"},
         BadFile{R"({"version": "1", "policy": "a", "file": "/a"})",
                 "version: expected 1, found the string '1'"},

@@ -283,7 +283,7 @@ INSTANTIATE_TEST_SUITE_P(
                    "k.yaml:2: runtime: expected a map, found the string 'docker'"},
         BadClasses{"version: v2\nruntime: {name: crio}\n",
                    "k.yaml:2: runtime.name: there is no container runtime crio; did you mean 'cri-o'?",
-                   "one of containerd, cri-o, k3s, microk8s, rke2"},
+                   "one of containerd, cri-o, k0s, k3s, microk8s, rke2"},
         BadClasses{"version: v2\nruntime: {confg: /a}\n",
                    "k.yaml:2: runtime.confg: unknown key; did you mean 'config'?"},
         BadClasses{"version: v2\nruntime: {socket: a}\n",

@@ -85,7 +85,6 @@ TEST(Http, ResolvesWhereARedirectLeads) {
   EXPECT_EQ(must(HttpOrigin::of("HTTPS://A.Example/x")), must(HttpOrigin::of("https://a.example:443/y")));
   EXPECT_NE(must(HttpOrigin::of("https://a.example/")), must(HttpOrigin::of("http://a.example/")));
   EXPECT_NE(must(HttpOrigin::of("https://a.example/")), must(HttpOrigin::of("https://a.example:444/")));
-  EXPECT_EQ(url_escaped("a b/c:d~"), "a%20b%2Fc%3Ad~");
 }
 
 }  // namespace

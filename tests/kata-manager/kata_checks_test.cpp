@@ -209,6 +209,24 @@ TEST_F(KataChecks, LetNoConfidentialClassOntoAHostThatHasNone) {
             "unknown: /sys/module/kvm_amd/parameters/sev_snp: 'maybe' is neither Y nor N");
 }
 
+TEST_F(KataChecks, SayInWhichModeTheGpusAre) {
+  const auto answer_for = [&](const ClassFile& file, const std::map<std::string, std::string>& labels) {
+    const auto checks = kata_checks(host, file, ConfidentialMode::of_labels(labels));
+    for (const Check& check : checks)
+      if (check.id == "gpu-confidential-mode") return std::string(text(check.verdict)) + ": " + check.found;
+    return std::string("(none)");
+  };
+  constexpr const char* kState = "nvidia.com/cc.mode.state";
+  const ClassFile plain = file_of("kind: gpu");
+  const ClassFile snp = file_of("kind: snp");
+  EXPECT_EQ(answer_for(plain, {}), "(none)") << "nobody asks";
+  EXPECT_THAT(answer_for(snp, {}),
+              StartsWith("unknown: the mode of the GPUs for confidential computing is unknown"));
+  EXPECT_THAT(answer_for(snp, {{kState, "off"}}), StartsWith("fail: "));
+  EXPECT_THAT(answer_for(snp, {{kState, "on"}}), StartsWith("pass: "));
+  EXPECT_THAT(answer_for(plain, {{kState, "off"}}), StartsWith("pass: "));
+}
+
 TEST_F(KataChecks, MissAFolderOfArtifacts) {
   ClassFile file = file_of("kind: gpu");
   file.classes.at(0).artifacts.url = "file:///opt/gone";

@@ -2,6 +2,9 @@
 // Real daemons whose configuration is changed: planned, written, asked by `config dump`, restarted, asked
 // over their socket; and one that does not come back.
 #include <fstream>
+#include <memory>
+#include <set>
+#include <utility>
 
 #include <gmock/gmock.h>
 
@@ -9,8 +12,10 @@
 #include "kata-manager/containerd_plan.h"
 #include "kata-manager/containerd_program.h"
 #include "kata-manager/cri_client.h"
+#include "kata-manager/kata_keeper.h"
 #include "kata-manager/runtime_change.h"
 #include "tests/kata-manager/containerd_daemon.h"
+#include "tests/kata-manager/gpu_artifact.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -18,7 +23,6 @@ namespace ferry {
 namespace {
 
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 const std::filesystem::path kMain = "/etc/containerd/config.toml";
 
@@ -48,11 +52,11 @@ class Node {
         program_(writer_, binary.path) {
     scratch.file(kMain.relative_path(), main.empty() ? daemon.own_settings() : main);
   }
-  Result<ChangeOutcome> install(const std::vector<RuntimeHandler>& handlers) {
+  Result<RuntimeOutcome> install(const std::vector<RuntimeHandler>& handlers) {
     plan = test::must(plan_containerd(setup, ConfigFiles(host), handlers));
     return make_so(handlers);
   }
-  Result<ChangeOutcome> make_so(const std::vector<RuntimeHandler>& handlers) {
+  Result<RuntimeOutcome> make_so(const std::vector<RuntimeHandler>& handlers) {
     const auto before = test::must(program_.plugins(daemon.main()));
     return carry_out({.host = &host,
                       .runtime = &runtime,
@@ -149,6 +153,73 @@ TEST_F(RealChange, ThatIsOtherThanPredictedIsPutBackWithoutARestart) {
     EXPECT_THAT(outcome.error().message, HasSubstr("kata-nvidia-gpu"));
     EXPECT_EQ(node.main(), original);
     EXPECT_EQ(node.restart.acts, 0);
+  }
+}
+
+/// One that is started anew by whoever keeps the node.
+class RestartOf final : public RuntimeControl {
+ public:
+  explicit RestartOf(Restart& restart) : restart_(restart) {}
+  std::string text() const override { return restart_.text(); }
+  std::optional<std::string> harm() const override { return restart_.harm(); }
+  Result<> act() override { return restart_.act(); }
+
+ private:
+  Restart& restart_;
+};
+
+TEST_F(RealChange, IsWhatAFileWantsAndNothingThatHasALabelLeaves) {
+  for (const auto& binary : test::containerd_binaries()) {
+    SCOPED_TRACE(binary.release.text());
+    Node node(binary, "");
+    test::add_gpu_artifact(node.scratch, {"kata-a", "kata-b"});
+    ASSERT_TRUE(node.daemon.start()) << node.daemon.log();
+    const std::string original = node.main();
+    SpawningWriter writer(node.host);
+    KataKeeper keeper({.host = &node.host,
+                       .writer = &writer,
+                       .asked = &node.runtime,
+                       .runtime_for =
+                           [&](const ClassFile&) {
+                             KataRuntime out;
+                             out.at_hand.place = test::must(runtime_place("containerd"));
+                             out.at_hand.release = binary.release;
+                             out.asked = std::make_unique<CriClient>(node.host, out.at_hand.place.socket);
+                             out.control = std::make_unique<RestartOf>(node.restart);
+                             return Result<KataRuntime>(std::move(out));
+                           },
+                       .devices = [] { return Result<KataDevices>(KataDevices{.gpus = 1, .mode = {}}); }},
+                      {.proof = std::chrono::seconds(5)});
+    std::uint64_t generation = 0;
+    const auto after = [&](std::vector<std::string> classes, std::set<std::string> unlabelled) {
+      const WantedClasses wanted{
+          .generation = ++generation,
+          .config = {.file = {},
+                     .text = "version: v2\nartifactsDir: /opt/art\nloadModules: false\nruntimeClasses:\n"
+                             "- {name: kata-a, artifacts: {url: 'file:///srv/gpu'}}\n"
+                             "- {name: kata-b, artifacts: {url: 'file:///srv/gpu'}}\n"},
+          .classes = std::move(classes),
+          .permitted = true,
+          .unlabelled = std::move(unlabelled)};
+      node.scratch.file(kWantedClassesFile, wanted_classes_text(wanted));
+      for (int i = 0; i < 2; ++i) keeper.round(KataKeeper::Clock::now());
+      return test::must(read_handlers_file(node.host.read_file(kReadyHandlersFile).value_or("")));
+    };
+    EXPECT_EQ(after({"kata-a", "kata-b"}, {}),
+              (HandlersFile{.ready = {"kata-a", "kata-b"}, .generation = 1}));
+    EXPECT_EQ(node.restart.acts, 1);
+    EXPECT_EQ(after({"kata-b", "kata-a"}, {}).ready.size(), 2U);
+    const auto leaving = after({"kata-b"}, {});
+    EXPECT_THAT(leaving.ready, testing::ElementsAre("kata-b"));
+    ASSERT_EQ(leaving.others.size(), 1U);
+    EXPECT_EQ(leaving.others.front().state, HandlerState::leaving);
+    EXPECT_EQ(node.restart.acts, 1);
+    EXPECT_TRUE(test::must(node.runtime.state()).has("kata-a"));
+    EXPECT_EQ(after({"kata-b"}, {"kata-a"}), (HandlersFile{.ready = {"kata-b"}, .generation = 4}));
+    EXPECT_FALSE(test::must(node.runtime.state()).has("kata-a"));
+    EXPECT_EQ(after({}, {"kata-b"}), (HandlersFile{.ready = {}, .generation = 5}));
+    EXPECT_EQ(node.main(), original);
+    EXPECT_EQ(node.restart.acts, 3);
   }
 }
 

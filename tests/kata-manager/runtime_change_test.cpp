@@ -2,7 +2,6 @@
 #include "kata-manager/runtime_change.h"
 
 #include <cstdlib>
-#include <functional>
 #include <optional>
 #include <sstream>
 #include <sys/wait.h>
@@ -11,6 +10,7 @@
 #include <gmock/gmock.h>
 
 #include "kata-manager/runtime_record.h"
+#include "tests/kata-manager/faulty_host.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -81,33 +81,6 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
   std::vector<std::string> names_;
 };
 
-/// A host on which a write fails, or is the last thing that this process does.
-class FaultyHost final : public HostFs {
- public:
-  using HostFs::HostFs;
-  Result<> write_file(const std::filesystem::path& relative, std::string_view content, mode_t mode) override {
-    return at_a_write([&] { return HostFs::write_file(relative, content, mode); });
-  }
-  Result<> remove_file(const std::filesystem::path& relative) override {
-    return at_a_write([&] { return HostFs::remove_file(relative); });
-  }
-
-  int fails_at = -1;
-  int dies_before = -1;
-  int dies_after = -1;
-  int writes = 0;
-
- private:
-  Result<> at_a_write(const std::function<Result<>()>& write) {
-    const int now = writes++;
-    if (now == fails_at) return fail(error_from_errno(ENOSPC, "write"));
-    if (now == dies_before) ::_exit(EXIT_SUCCESS);
-    auto done = write();
-    if (now == dies_after) ::_exit(EXIT_SUCCESS);
-    return done;
-  }
-};
-
 class RuntimeChangeTest : public testing::Test {
  protected:
   RuntimeChangeTest() { scratch.file(kMain, "runc\n"); }
@@ -130,12 +103,12 @@ class RuntimeChangeTest : public testing::Test {
   }
   std::string main() const { return host.read_file(kMain).value_or("there is none"); }
   std::string drop_in() const { return host.read_file(kDropIn).value_or("there is none"); }
-  static std::string error_of(const Result<ChangeOutcome>& outcome) {
+  static std::string error_of(const Result<RuntimeOutcome>& outcome) {
     return outcome ? "it went well" : outcome.error().message;
   }
 
   test::ScratchDirectory scratch;
-  FaultyHost host{scratch.path()};
+  test::FaultyHost host{scratch.path()};
   FakeRuntime runtime{host};
   std::vector<RuntimeHandler> ours = {{.name = "ours", .shim = "/shim", .configuration = "/configuration"}};
 };
@@ -311,7 +284,7 @@ TEST_F(RuntimeChangeTest, FailingAtAnyWriteLeavesWhatWasThere) {
     SCOPED_TRACE(at);
     const test::ScratchDirectory folder;
     folder.file(kMain, "runc\n");
-    FaultyHost here(folder.path());
+    test::FaultyHost here(folder.path());
     FakeRuntime fake(here);
     here.fails_at = at;
     const auto outcome =
@@ -355,7 +328,7 @@ TEST_F(RuntimeChangeTest, DyingAtAnyWriteIsTakenUpByTheNextRun) {
         SCOPED_TRACE(word + (before ? " before " : " behind ") + std::to_string(at));
         const test::ScratchDirectory folder;
         folder.file(kMain, "runc\n");
-        FaultyHost here(folder.path());
+        test::FaultyHost here(folder.path());
         const pid_t pid = ::fork();
         if (pid == 0) {
           (before ? here.dies_before : here.dies_after) = at;

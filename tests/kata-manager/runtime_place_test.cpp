@@ -53,9 +53,52 @@ TEST_F(RuntimePlaceTest, TellsDistributionsOfOneSocketApart) {
   EXPECT_EQ(unit_of(host, place), "rke2-agent.service");
 }
 
-TEST_F(RuntimePlaceTest, LeavesK0sToItself) {
+TEST_F(RuntimePlaceTest, FindsK0sByItsOwnContainerd) {
+  scratch.file("etc/k0s/k0s.yaml", "");
+  EXPECT_THAT(name(), HasSubstr("no container runtime is here")) << "a controller that runs no pods";
   scratch.file("etc/k0s/containerd.toml", "");
-  EXPECT_THAT(name(), HasSubstr("k0s puts its containerd's configuration together"));
+  const auto place = test::must(found());
+  EXPECT_EQ(place.name, "k0s");
+  EXPECT_EQ(place.configuration, "/etc/k0s/containerd.d");
+  scratch.remove("etc/k0s");
+  scratch.file("run/k0s/containerd.sock", "");
+  EXPECT_EQ(name(), "k0s");
+}
+
+TEST_F(RuntimePlaceTest, HasTheFileThatItsUnitNames) {
+  scratch.file("usr/bin/containerd", "");
+  scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n");
+  EXPECT_EQ(test::must(found()).configuration, "/etc/containerd/config.toml");
+  scratch.file(
+      "etc/systemd/system/containerd.service.d/10-own.conf",
+      "[Service]\nExecStart=\nExecStart=/opt/bin/containerd \\\n# not this\n  --config /srv/c.toml \\\n"
+      "  --address /run/c.sock\n");
+  const auto place = test::must(found());
+  EXPECT_EQ(place.configuration, "/srv/c.toml");
+  EXPECT_EQ(place.socket, "/run/c.sock");
+  EXPECT_EQ(place.programs.front(), "/opt/bin/containerd");
+  EXPECT_THAT(place.notes, testing::IsEmpty());
+  const auto said = test::must(found({.configuration = "/etc/other.toml", .socket = "/run/other.sock"}));
+  EXPECT_EQ(said.configuration, "/etc/other.toml") << "what somebody says counts";
+  EXPECT_EQ(said.socket, "/run/other.sock");
+  // One that a class file names as the service.
+  scratch.file("etc/systemd/system/kata.service",
+               "[Service]\nExecStart=/usr/bin/containerd -c /etc/kata.toml\n");
+  EXPECT_EQ(test::must(found({.unit = "kata.service"})).configuration, "/etc/kata.toml");
+}
+
+TEST_F(RuntimePlaceTest, SaysWhereItsUnitDoesNotTell) {
+  scratch.file("usr/bin/containerd", "");
+  const auto with = [&](const std::string& line) {
+    scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=" + line + "\n");
+    return test::must(found());
+  };
+  const auto open = with("/usr/bin/containerd $OPTIONS");
+  EXPECT_EQ(open.configuration, "/etc/containerd/config.toml");
+  EXPECT_THAT(open.notes, testing::ElementsAre(HasSubstr("only systemd knows")));
+  EXPECT_THAT(with("/usr/local/bin/start").notes,
+              testing::ElementsAre(HasSubstr("starts /usr/local/bin/start")));
+  EXPECT_THAT(test::must(found({.configuration = "/etc/other.toml"})).notes, testing::IsEmpty());
 }
 
 TEST_F(RuntimePlaceTest, IsWhereSomebodySays) {
@@ -89,6 +132,10 @@ TEST(UnitFile, IsReadAsSystemdReadsIt) {
   EXPECT_EQ(value("KillMode"), "control-group");
   scratch.file("etc/systemd/system/c.service.d/30-c.conf", "");
   EXPECT_EQ(value("KillMode"), std::nullopt) << "a drop-in of that name in etc hides the other";
+  scratch.file("etc/systemd/system/c.service.d/40-d.conf",
+               "[Service]\nKillMode=\\\n# control-group\n  process\n# Type=a \\\nType=b\n");
+  EXPECT_EQ(value("KillMode"), "process") << "a line goes on behind a backslash, past comments";
+  EXPECT_EQ(value("Type"), "b") << "a comment does not";
   scratch.file("etc/systemd/system/c.service", "");
   EXPECT_FALSE(UnitFile::read(host, "c.service").has_value()) << "masked";
 }

@@ -63,6 +63,55 @@ class ApiClientTest : public testing::Test, public KubeFixture {
   }
 };
 
+TEST_F(ApiClientTest, WithPatienceTriesASilentServerForThatLong) {
+  server.script = [](const ApiRequest&) { return std::optional(ApiFault::lost_before()); };
+  ApiClient hurried(
+      server, clock, [] { return 0.5; }, 5s);
+  const auto began = clock.now();
+  EXPECT_FALSE(outcome<json>([&](auto done) { hurried.get(node_ref("n1"), std::move(done)); }));
+  EXPECT_LE(clock.now() - began, 5s + ApiRequest().deadline);
+  EXPECT_LT(server.count("GET"), ApiClient::kMostTries);
+}
+
+TEST_F(ApiClientTest, WithPatienceConnectsNoLongerThanIsLeftOfIt) {
+  std::vector<std::chrono::milliseconds> connects;
+  server.script = [&](const ApiRequest& request) {
+    connects.push_back(request.connect);
+    return std::optional(ApiFault::status_of(503, "ServiceUnavailable"));
+  };
+  ApiClient hurried(
+      server, clock, [] { return 0.9; }, 5s);
+  const auto began = clock.now();
+  EXPECT_FALSE(outcome<json>([&](auto done) { hurried.get(node_ref("n1"), std::move(done)); }));
+  EXPECT_LE(clock.now() - began, 5s);
+  ASSERT_GE(connects.size(), 2U) << "a moment is waited for";
+  EXPECT_LT(connects.size(), ApiClient::kMostTries);
+  EXPECT_EQ(connects.front(), 5s);
+  for (std::size_t i = 1; i < connects.size(); ++i) {
+    EXPECT_LT(connects[i], connects[i - 1]);
+    EXPECT_GE(connects[i], 1s);
+  }
+  connects.clear();
+  EXPECT_FALSE(get(node_ref("n1")));
+  EXPECT_THAT(connects, testing::Each(ApiRequest().connect)) << "an agent has time";
+  EXPECT_EQ(connects.size(), ApiClient::kMostTries);
+}
+
+// What answers need not be an API server.
+TEST_F(ApiClientTest, ChangesNothingThatIsNoObjectOfTheServers) {
+  for (const char* body :
+       {R"({"metadata":null})", R"({"metadata":[]})", R"({"metadata":{"resourceVersion":7}})",
+        R"({"metadata":{"resourceVersion":null}})", "{}"}) {
+    server.next = {ApiFault{.status = 200, .body = body}};
+    const auto changed = outcome<json>([&](auto done) {
+      client.change(
+          node_ref("n1"), [](const json&) { return labels("a", "2"); }, std::move(done));
+    });
+    EXPECT_EQ(message_of(changed), "get Node n1: the answer has no resourceVersion") << body;
+  }
+  EXPECT_EQ(label("a"), "1");
+}
+
 // --- What is asked -----------------------------------------------------------------------------------------
 
 TEST_F(ApiClientTest, GetsAnObject) {

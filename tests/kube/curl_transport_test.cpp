@@ -2,12 +2,37 @@
 #include "kube/curl_transport.h"
 
 #include <algorithm>
+#include <atomic>
+#include <curl/curl.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <sys/resource.h>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "kube/api_error.h"
 #include "tests/kube/transport_fixture.h"
+
+namespace {
+
+constexpr std::string_view kSilentName = "silent.example";
+std::atomic<int> asked_in_vain{0};
+std::atomic<bool> dns_is_silent{false};
+
+}  // namespace
+
+// In place of the C library's, for libcurl too: a name whose DNS server does not answer.
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** found) {
+  using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  static const auto real = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (node == nullptr || node != kSilentName) return real(node, service, hints, found);
+  ++asked_in_vain;
+  while (dns_is_silent) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  --asked_in_vain;
+  return EAI_AGAIN;
+}
 
 namespace ferry {
 namespace {
@@ -48,6 +73,28 @@ TEST_F(CurlTransportTest, AsksForJson) {
   EXPECT_EQ(seen.header("authorization"), "");
   EXPECT_EQ(seen.header("content-type"), "");
 }
+
+#if LIBCURL_VERSION_NUM >= 0x075700
+TEST_F(CurlTransportTest, DoesNotWaitForADnsServerThatIsSilent) {
+  ClusterAccess access = access_to(server_);
+  access.server.host = kSilentName;
+  open(std::move(access));
+  dns_is_silent = true;
+  const auto begin = std::chrono::steady_clock::now();
+  // Whoever waits for it is let go, and found out by the time.
+  std::jthread rescue([](const std::stop_token& stop) {
+    for (int i = 0; i < 1'000 && !stop.stop_requested(); ++i) std::this_thread::sleep_for(milliseconds(5));
+    dns_is_silent = false;
+  });
+  const Heard heard = ask({.path = "/echo", .deadline = milliseconds(200)});
+  EXPECT_EQ(heard.error(), Errc::unreachable) << heard.message();
+  EXPECT_EQ(asked_in_vain, 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  rescue.request_stop();
+  rescue.join();
+  while (asked_in_vain > 0) std::this_thread::yield();
+}
+#endif
 
 TEST_F(CurlTransportTest, SendsABodyWithItsType) {
   const std::string body = R"({"metadata":{"labels":{"a":"b"}}})";
@@ -170,7 +217,7 @@ TEST_F(CurlTransportTest, IsSentNoMoreThanAnAnswerMayBe) {
   EXPECT_EQ(get("/large?bytes=" + limit).body().size(), CurlTransport::kMostBody);
   for (const std::string& path : {"/large?bytes=1" + limit, "/packed?bytes=" + limit + "0"}) {
     const Heard heard = get(path);
-    EXPECT_EQ(heard.error(), Errc::failed) << path;
+    EXPECT_EQ(heard.error(), ApiErrc::too_large) << path;
     EXPECT_THAT(heard.message(), HasSubstr(limit + " bytes, the limit")) << path;
   }
 }

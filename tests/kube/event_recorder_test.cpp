@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -27,6 +28,13 @@ class EventRecorderTest : public testing::Test, public KubeFixture {
   std::vector<json> events() const {
     std::vector<json> out;
     for (const auto& [key, event] : server.objects({.kind = kEvents})) out.push_back(event);
+    return out;
+  }
+  /// The messages that are there then.
+  std::vector<std::string> written_after(std::chrono::seconds time) {
+    clock.run_for(time);
+    std::vector<std::string> out;
+    for (const json& event : events()) out.push_back(event["message"].get<std::string>());
     return out;
   }
   json only_event() const {
@@ -148,9 +156,39 @@ TEST_F(EventRecorderTest, CountsWhatItMayNotWrite) {
   EXPECT_EQ(only_event()["count"], 201);
 }
 
+// A node of eight GPUs tells of all of them, though somewhat later.
+TEST_F(EventRecorderTest, WritesABurstInItsOrderAsItMay) {
+  for (int i = 0; i < 16; ++i) recorder.record(kWarning, "HostRefused", fmt::format("gpu {:02}", i));
+  clock.run_for(5s);
+  EXPECT_THAT(events(), SizeIs(10));
+  clock.run_for(31s);
+  EXPECT_THAT(events(), SizeIs(11));
+  EXPECT_TRUE(std::ranges::any_of(events(), [](const json& event) { return event["message"] == "gpu 10"; }));
+  clock.run_for(3min);
+  EXPECT_THAT(events(), SizeIs(16));
+  EXPECT_EQ(clock.waiting(), 0U) << "then there is nothing to wait for";
+}
+
+TEST_F(EventRecorderTest, NoWarningWaitsForWhatIsNormal) {
+  for (int i = 0; i < 1'000; ++i) recorder.record(kNormal, "Bound", std::to_string(i));
+  for (int i = 0; i < 11; ++i) recorder.record(kWarning, "InUse", std::to_string(i));
+  clock.run_for(1s);
+  const auto warnings = [this] {
+    return std::ranges::count_if(events(), [](const json& event) { return event["type"] == "Warning"; });
+  };
+  EXPECT_EQ(warnings(), 10);
+  EXPECT_THAT(events(), SizeIs(20));
+  clock.run_for(31s);
+  EXPECT_EQ(warnings(), 11);
+  EXPECT_THAT(events(), SizeIs(22)) << "nor the other way round";
+}
+
 TEST_F(EventRecorderTest, RemembersNoMoreThanItMayEverWrite) {
-  for (int i = 0; i < 10'000; ++i) recorder.record(kNormal, "Bound", std::to_string(i));
-  clock.run_for(20min);
+  for (int i = 0; i < 10'000; ++i) recorder.record(kNormal, "Bound", fmt::format("{:04}", i));
+  EXPECT_THAT(written_after(9min),
+              testing::AllOf(testing::SizeIs(testing::Ge(25U)), testing::Each(testing::Lt("0100"))))
+      << "what comes later than it can remember is passed over";
+  clock.run_for(11min);
   recorder.record(kNormal, "Bound", "the last");
   clock.run_for(5s);
   const auto all = events();
@@ -185,6 +223,25 @@ TEST_F(EventRecorderTest, NothingIsSentWhenItIsNotPermitted) {
     clock.run_for(1s);
   }
   EXPECT_LE(server.seen().size(), 15U);
+}
+
+TEST_F(EventRecorderTest, TellsOnceThatNoneIsTaken) {
+  std::vector<std::string> hints;
+  EventRecorder telling(
+      client, clock, [this] { return server.draw(); }, [this] { return clock.wall(); }, "n1",
+      [&](const Error& error) { hints.push_back(error.hint); });
+  server.script = [](const ApiRequest&) { return ApiFault::status_of(403, "Forbidden"); };
+  for (int i = 0; i < 3; ++i) telling.record(kNormal, "Bound", std::to_string(i));
+  clock.run_for(5s);
+  ASSERT_THAT(hints, SizeIs(1));
+  EXPECT_THAT(hints.front(), testing::HasSubstr("lacks the verb create on events"));
+  server.script = {};
+  telling.record(kNormal, "Bound", "written");
+  clock.run_for(5s);
+  server.script = [](const ApiRequest&) { return ApiFault::status_of(403, "Forbidden"); };
+  telling.record(kNormal, "Bound", "again not");
+  clock.run_for(5s);
+  EXPECT_THAT(hints, SizeIs(2));
 }
 
 TEST_F(EventRecorderTest, AsksNothingWhileNothingHappens) {

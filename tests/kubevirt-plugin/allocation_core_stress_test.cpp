@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever happens to a core, at once with everything else: allocations, rescans, hot-unplug, a kubelet that
 // restarts and says anew who holds what, requests for a group that another pod has, VMs that outlive their
-// pods. Meant for ThreadSanitizer, and true without it. The test keeps its own account of who has which
-// group, as the hardware would.
+// pods; and with each allocation a place. Meant for ThreadSanitizer, and true without it. The test keeps its
+// own account of who has which group, as the hardware would.
 //
 // Two events meet when one begins while the other is on its way. Nothing makes them: two threads for each
 // event start at once, a thousand times, in an order and with pauses that chance makes from fixed seeds, and
@@ -73,29 +73,34 @@ class During {
 /// A host that is slow to answer, so that others come in between, and at times says no.
 class YieldingCheck final : public DeviceCheck {
  public:
-  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const override {
-    const auto count = calls_.fetch_add(1, std::memory_order_relaxed);
-    for (unsigned i = 0; i < count % 8; ++i) std::this_thread::yield();
-    if (count % 17 == 16) return fail(Errc::differs, "its driver changed");
-    return offered.nodes;
-  }
   std::vector<std::string> shared_nodes(std::span<const OfferedDevice> /*devices*/) const override {
     return {};
   }
   std::optional<std::uint32_t> group_of(std::string_view id) const override {
-    const auto dot = id.find('.');
-    return dot == std::string_view::npos ? std::nullopt : std::optional<std::uint32_t>(id.front() - '0');
+    const bool of_function = id.find('.') == 1;
+    return of_function ? std::optional<std::uint32_t>(id.front() - '0') : std::nullopt;
   }
-  std::function<bool()> ask_whether_open(std::uint32_t group) const override {
-    return [this, group] {
+  std::function<GroupAnswer()> ask_group(std::uint32_t group,
+                                         std::vector<OfferedDevice> devices) const override {
+    return [this, group, devices = std::move(devices)]() -> GroupAnswer {
       std::this_thread::yield();
-      return open.at(group).load();
+      if (open.at(group)) return {.state = GroupAnswer::State::open};
+      GroupAnswer answer;
+      for (const auto& device : devices) answer.nodes.push_back(nodes_now(device));
+      return answer;
     };
   }
 
   std::array<std::atomic<bool>, kGroups> open{};  // by a VM
 
  private:
+  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const {
+    const auto count = calls_.fetch_add(1, std::memory_order_relaxed);
+    for (unsigned i = 0; i < count % 8; ++i) std::this_thread::yield();
+    if (count % 17 == 16) return fail(Errc::differs, "its driver changed");
+    return offered.nodes;
+  }
+
   mutable std::atomic<unsigned> calls_ = 0;
 };
 
@@ -113,15 +118,25 @@ const char* resource_of(const std::string& id) {
   return id.ends_with(".0") ? "nvidia.com/CARD" : "nvidia.com/AUDIO";
 }
 
+Companion usb_of(const OfferedDevice& card) {
+  return {.address = card.id + "-usb",
+          .model = "m",
+          .driver = "vfio-pci",
+          .resource = "nvidia.com/USB",
+          .env_name = "USB"};
+}
+
 std::vector<Resource> machine(std::size_t without = kGroups) {
   Resource cards{.name = *ResourceName::parse("nvidia.com/CARD"), .devices = {}};
   Resource audio{.name = *ResourceName::parse("nvidia.com/AUDIO"), .devices = {}};
+  const Resource usb{.name = *ResourceName::parse("nvidia.com/USB"), .devices = {}, .places = true};
   for (std::size_t group = 0; group < kGroups; ++group) {
     if (group == without) continue;
-    cards.devices.push_back(member(group, 0));
+    auto& card = cards.devices.emplace_back(member(group, 0));
+    card.companions = {usb_of(card)};
     audio.devices.push_back(member(group, 1));
   }
-  return {cards, audio};
+  return {cards, audio, usb};
 }
 
 /// What the kubelet knows: which IDs are out.
@@ -140,6 +155,7 @@ class Kubelet {
     std::vector<Holding> held;
     held.reserve(out_.size());
     for (const auto& id : out_) held.push_back({resource_of(id), {id}});
+    held.push_back({"nvidia.com/USB", {usb_of(member(0, 0)).place()}});
     return held;
   }
 
@@ -154,12 +170,18 @@ class AllocationCoreStress : public testing::Test {
 
   /// A pod's life: it is given a device, uses it, and ends.
   void pod(std::mt19937& random, Event event, std::size_t group, int function) {
-    const std::string id = member(group, function).id;
+    const auto device = member(group, function);
+    const std::string& id = device.id;
     if (!kubelet.take(id)) return;
     bool given = false;
     {
       const During during(meetings, event);
-      given = core.allocate(resource_of(id), std::vector<std::vector<std::string>>{{id}}).has_value();
+      const auto answer = core.allocate(resource_of(id), std::vector<std::vector<std::string>>{{id}});
+      given = answer.has_value();
+      if (given && function == 0) {
+        EXPECT_EQ(answer->front().companions.at("USB"), usb_of(device).address);
+      }
+      ask_for_place(random() % kGroups);
     }
     if (given) {
       ++granted;
@@ -178,6 +200,15 @@ class AllocationCoreStress : public testing::Test {
       ++refused;
     }
     kubelet.give_back(id);
+  }
+
+  /// It is given unless it is unplugged, and with nothing.
+  void ask_for_place(std::size_t group) {
+    const auto answer = core.allocate(
+        "nvidia.com/USB", std::vector<std::vector<std::string>>{{usb_of(member(group, 0)).place()}});
+    if (!answer) return;
+    ++places;
+    EXPECT_TRUE(answer->front().nodes.empty() && answer->front().companions.empty());
   }
 
   void happen(Event event, std::mt19937& random) {
@@ -220,6 +251,7 @@ class AllocationCoreStress : public testing::Test {
   std::array<std::atomic<int>, kGroups> users{};
   std::atomic<int> granted = 0;
   std::atomic<int> refused = 0;
+  std::atomic<int> places = 0;
   std::atomic<int> lists = 0;
   std::atomic<int> wakes = 0;
 };
@@ -261,6 +293,7 @@ TEST_F(AllocationCoreStress, NeverGivesAGroupToTwoPodsWhateverElseHappens) {
   std::cout << table << "\n";
   EXPECT_GT(granted.load(), 0);
   EXPECT_GT(refused.load(), 0) << "no two pods ever wanted one group";
+  EXPECT_GT(places.load(), 0);
   EXPECT_GT(lists.load(), 0);
 
   // Nothing is left over.

@@ -1,67 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/allocation_core.h"
 
-#include <functional>
-#include <map>
-#include <set>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "tests/kubevirt-plugin/core_fixture.h"
+
 namespace ferry {
 namespace {
 
+using namespace core_test;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Ids = std::vector<std::string>;
-
-/// A host that says what the test wants of a device, by its ID; otherwise the scan's word.
-class TestCheck final : public DeviceCheck {
- public:
-  std::map<std::string, std::string> problems;
-  std::function<void(const std::string& id)> while_asked;
-
-  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const override {
-    if (while_asked) while_asked(offered.id);
-    if (const auto problem = problems.find(offered.id); problem != problems.end())
-      return fail(Errc::differs, problem->second);
-    return offered.nodes;
-  }
-  std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const override {
-    return devices.size() > 1 ? std::vector<std::string>{"/dev/shared"} : std::vector<std::string>();
-  }
-  std::map<std::string, std::uint32_t, std::less<>> groups;
-  std::optional<std::uint32_t> group_of(std::string_view id) const override {
-    const auto group = groups.find(id);
-    return group == groups.end() ? std::nullopt : std::optional(group->second);
-  }
-  std::set<std::uint32_t> open;
-  mutable std::vector<std::uint32_t> asked_whether_open;
-  std::function<bool()> ask_whether_open(std::uint32_t group) const override {
-    asked_whether_open.push_back(group);
-    return [this, group] { return open.contains(group); };
-  }
-};
-
-OfferedDevice device(const std::string& id, std::uint32_t group, std::optional<int> numa = {}) {
-  return {.id = id,
-          .model = "10de:2684",
-          .driver = "vfio-pci",
-          .iommu_group = group,
-          .numa_node = numa,
-          .nodes = {"/dev/vfio/vfio", "/dev/vfio/" + std::to_string(group)},
-          .problem = {}};
-}
-
-Resource resource(const std::string& part, std::vector<OfferedDevice> devices,
-                  EnvPrefix prefix = EnvPrefix::pci_resource) {
-  return {.name = *ResourceName::parse("nvidia.com/" + part),
-          .env_prefix = prefix,
-          .devices = std::move(devices)};
-}
-
 // Two cards, each with its audio in its group; a vGPU.
 class AllocationCoreTest : public testing::Test {
  protected:
@@ -267,6 +220,21 @@ TEST_F(AllocationCoreTest, GivesNothingOfAGroupThatIsStillOpenThoughTheKubeletDo
   EXPECT_TRUE(allocate("CARD", {"0000:01:00.0"}));
 }
 
+TEST_F(AllocationCoreTest, GivesNothingOfAGroupThatTheHostIsSilentAbout) {
+  check.silent = {15};
+  const auto refused = allocate("CARD", {"0000:01:00.0"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("0000:01:00.0: the host does not answer"));
+  EXPECT_FALSE(allocated("0000:01:00.0"));
+  EXPECT_NE(reason("0000:01:00.0"), "");
+  EXPECT_EQ(doubts, 0) << "a scan would hang as well";
+  EXPECT_TRUE(allocate("CARD", {"0000:02:00.0"}));
+  check.silent.clear();
+  reconcile({{"nvidia.com/CARD", {"0000:02:00.0"}}}, core.ticket());
+  EXPECT_EQ(reason("0000:01:00.0"), "") << "it answers again";
+}
+
 // It would give it to a pod that cannot have it.
 TEST_F(AllocationCoreTest, ListsUnhealthyWhatTheKubeletHasForgottenAndAVmHasNot) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
@@ -337,9 +305,9 @@ TEST_F(AllocationCoreTest, ReleasesNothingForAnotherPodWhileAPartOfItIsOpen) {
 
 TEST_F(AllocationCoreTest, OpensNothingForARequestThatIsRefusedAnyway) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
-  check.asked_whether_open.clear();
+  check.asked.clear();
   EXPECT_FALSE(allocate("AUDIO", {"0000:01:00.1"}));
-  EXPECT_THAT(check.asked_whether_open, IsEmpty());
+  EXPECT_THAT(check.asked, IsEmpty());
 }
 
 // To ask is to open it, and a VM that opens it at that moment does not start.
@@ -347,11 +315,11 @@ TEST_F(AllocationCoreTest, AsksNotWhetherWhatAVmIsAboutToOpenIsOpen) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
   const auto settled = core.ticket();
   ASSERT_TRUE(allocate("CARD", {"0000:02:00.0"}));
-  check.asked_whether_open.clear();
+  check.asked.clear();
   reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}}}, settled);
-  EXPECT_THAT(check.asked_whether_open, IsEmpty()) << "one is listed, the other too young";
+  EXPECT_THAT(check.asked, IsEmpty()) << "one is listed, the other too young";
   reconcile({}, settled);
-  EXPECT_THAT(check.asked_whether_open, ElementsAre(15));
+  EXPECT_THAT(check.asked, ElementsAre(15));
 }
 
 TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsNotOfferedForAsLongAsItIsOpen) {
@@ -379,6 +347,38 @@ TEST_F(AllocationCoreTest, ReleasesNothingForAListOfBeforeTheAnswer) {
   EXPECT_TRUE(allocated("0000:01:00.0"));
   reconcile({}, core.ticket());
   EXPECT_FALSE(allocated("0000:01:00.0"));
+}
+
+TEST_F(AllocationCoreTest, NamesThePodOfTheLastListThatKnowsTheAllocation) {
+  const auto pod = [&] {
+    for (const auto& resource : core.snapshot()->resources)
+      for (const auto& device : resource->devices)
+        if (device.id == "0000:01:00.0") return device.pod;
+    return std::string("not listed");
+  };
+  const std::vector<Holding> first = {{"nvidia.com/CARD", {"0000:01:00.0"}, "a/first"}};
+  EXPECT_FALSE(core.snapshot()->awaits_name);
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_TRUE(core.snapshot()->awaits_name);
+  EXPECT_EQ(pod(), "");
+  reconcile(first, 0);
+  EXPECT_EQ(pod(), "a/first");
+  EXPECT_FALSE(core.snapshot()->awaits_name);
+  core.replace(machine());
+  EXPECT_EQ(pod(), "a/first") << "another scan changes nothing of it";
+  // The kubelet gives it out again; a list that was asked for before says who had it.
+  const auto asked = core.ticket();
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  EXPECT_EQ(pod(), "");
+  core.reconcile(first, {.asked = asked, .settled = 0});
+  EXPECT_EQ(pod(), "");
+  EXPECT_TRUE(core.snapshot()->awaits_name);
+  reconcile(std::vector<Holding>{{"nvidia.com/CARD", {"0000:01:00.0"}, "a/second"}}, 0);
+  EXPECT_EQ(pod(), "a/second");
+  reconcile({}, core.ticket());
+  EXPECT_FALSE(allocated("0000:01:00.0"));
+  EXPECT_EQ(pod(), "");
+  EXPECT_FALSE(core.snapshot()->awaits_name);
 }
 
 TEST_F(AllocationCoreTest, AdoptsWhatWasHeldBeforeItsTime) {
@@ -442,10 +442,24 @@ TEST_F(AllocationCoreTest, HoldsWhatWasNotFitToBeOfferedWhenItsHolderWasNamed) {
   EXPECT_FALSE(late.snapshot()->resources.at(0)->devices.at(0).allocated);
 }
 
+TEST_F(AllocationCoreTest, NamesWhatAPodHasOfAResourceThatDoesNotListIt) {
+  check.groups = {{"0000:03:00.0", 17}, {"0000:04:00.0", 18}};
+  const std::vector<Holding> held = {{"nvidia.com/CARD", {"0000:03:00.0"}},
+                                     {"nvidia.com/CARD", {"on another host"}},
+                                     {"example.com/nic", {"0000:04:00.0"}}};
+  reconcile(held, 0);
+  EXPECT_THAT(core.snapshot()->unlisted, ElementsAre(UnlistedDevice{"nvidia.com/CARD", "0000:03:00.0", 17}));
+  EXPECT_TRUE(core.snapshot()->awaits_release);
+  reconcile({}, core.ticket());
+  EXPECT_THAT(core.snapshot()->unlisted, IsEmpty());
+  EXPECT_FALSE(core.snapshot()->awaits_release);
+}
+
 // What a bare number means depends on who gave it out: NVIDIA's plugin for containers numbers GPUs too.
 TEST_F(AllocationCoreTest, TakesANumberForOursUnderAResourceThatIsOrWasOursOnly) {
   check.groups = {{"15", 15}, {"16", 16}, {"70", 70}};
-  AllocationCore mixed(check, {}, VgpuPlacement::pack, {"nvidia.com/former"});
+  AllocationCore mixed(check);
+  mixed.came_before({"nvidia.com/former"});
   auto resources = machine();
   resources.push_back(resource("pgpu", {}, EnvPrefix::none));
   mixed.replace(resources);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "kubevirt-plugin/cdi_entries.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 
@@ -46,6 +47,43 @@ TEST(CdiSpec, SaysWhatKataLooksUp) {
       "    - path: /dev/vfio/9\n");
   EXPECT_THAT(cdi_spec(kata("pgpu", {{"8", {}}})), IsEmpty()) << "a file without devices is invalid";
   EXPECT_THAT(cdi_spec(kata("a.b", {{"8", {"/dev/vfio/8"}}})), testing::HasSubstr("cdiVersion: \"0.6.0\""));
+}
+
+Snapshot allocated(const std::string& id) {
+  ListedResource listed{.name = *ResourceName::parse("nvidia.com/pgpu"),
+                        .env_prefix = EnvPrefix::none,
+                        .devices = {{.id = id, .reason = {}, .numa_node = {}, .allocated = true}}};
+  Snapshot snapshot;
+  snapshot.resources.push_back(std::make_shared<const ListedResource>(std::move(listed)));
+  return snapshot;
+}
+
+TEST(CdiEntries, KeepWhatAPodHasWithItsNodes) {
+  const auto both = kata("pgpu", {{"8", {"/dev/vfio/8"}}, {"9", {"/dev/vfio/9"}}});
+  const auto eight = kata("pgpu", {{"8", {"/dev/vfio/8"}}});
+  const auto none = kata("pgpu", {});
+  CdiEntries entries;
+  entries.replace(std::vector{both}, std::vector{both});
+  EXPECT_FALSE(entries.drop_released(Snapshot()));
+  entries.replace(std::vector{none}, std::vector{none});
+  EXPECT_THAT(entries.resources(), testing::ElementsAre(both)) << "until it is known who has what";
+  EXPECT_TRUE(entries.drop_released(allocated("8")));
+  EXPECT_THAT(entries.resources(), testing::ElementsAre(eight));
+  EXPECT_FALSE(entries.drop_released(allocated("8")));
+  Snapshot withdrawn;
+  withdrawn.unlisted.push_back({.resource = "nvidia.com/pgpu", .id = "8"});
+  EXPECT_FALSE(entries.drop_released(withdrawn));
+  EXPECT_TRUE(entries.drop_released(Snapshot()));
+  EXPECT_THAT(entries.resources(), testing::ElementsAre(none));
+}
+
+TEST(CdiEntries, HaveWhatWasFoundAndIsWithdrawnFromTheStart) {
+  const auto eight = kata("pgpu", {{"8", {"/dev/vfio/8"}}});
+  auto kubevirt = kata("GPU", {{"0000:01:00.0", {"/dev/vfio/8"}}});
+  kubevirt.env_prefix = EnvPrefix::pci_resource;
+  CdiEntries entries;
+  entries.replace(std::vector{eight, kubevirt}, std::vector{kata("pgpu", {})});
+  EXPECT_THAT(entries.resources(), testing::ElementsAre(eight));
 }
 
 class CdiFilesTest : public testing::Test {

@@ -75,7 +75,9 @@ class Fixture : public testing::Test {
   /// A kubelet that lists its pods too.
   std::unique_ptr<standin::Kubelet> make_kubelet(standin::Options with = {}) const {
     with.pod_resources = (kernel.root() / options.holders.socket).parent_path();
-    return std::make_unique<standin::Kubelet>(directory(), std::move(with));
+    auto made = std::make_unique<standin::Kubelet>(directory(), std::move(with));
+    made->remember({.name = "ferry", .resource = {}, .ids = {}});
+    return made;
   }
   /// It calls `on_list` each time before it does.
   void serve_pods(std::function<void()> on_list) { kubelet = make_kubelet({.on_list = std::move(on_list)}); }
@@ -163,10 +165,11 @@ class Fixture : public testing::Test {
 
   test::FakeKernel kernel;
   // A socket's path has room for little more than the kubelet's own directory.
-  PluginOptions options = {.kubelet_directory = "kubelet",
-                           .rules = test::nvidia_rules(),
-                           .offered_file = "run/ferry/offered.json",
-                           .holders = {.socket = "pods/kubelet.sock", .settling = 0ms}};
+  PluginOptions options = {
+      .kubelet_directory = "kubelet",
+      .rules = test::nvidia_rules(),
+      .offered_file = "run/ferry/offered.json",
+      .holders = {.socket = "pods/kubelet.sock", .settling = 0ms, .own_pod = "default/ferry"}};
   std::unique_ptr<standin::Kubelet> kubelet = make_kubelet();
   std::future<Result<>> result;
   std::jthread plugin;

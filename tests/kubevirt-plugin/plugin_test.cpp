@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole plugin against a kubelet stand-in, over real unix sockets.
+#include <condition_variable>
+#include <mutex>
 #include <sys/stat.h>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tests/kubevirt-plugin/plugin_fixture.h"
@@ -17,7 +20,42 @@ using testing::IsEmpty;
 using testing::Pair;
 namespace fs = std::filesystem;
 
-class PluginTest : public plugin_test::Fixture {};
+class PluginTest : public plugin_test::Fixture {
+ protected:
+  /// How often a kubelet has been asked what its pods have.
+  class ListCount {
+   public:
+    void add() {
+      const std::scoped_lock lock(mutex_);
+      ++lists_;
+      added_.notify_all();
+    }
+    /// Waits for so many more that what follows from one is long published.
+    bool become_many() {
+      constexpr int kMany = 100;
+      std::unique_lock lock(mutex_);
+      return added_.wait_for(lock, kPatience, [this, wanted = lists_ + kMany] { return lists_ >= wanted; });
+    }
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable added_;
+    int lists_ = 0;
+  };
+
+  /// What an offered file says that is left behind.
+  void predecessor_gave(const std::string& gpu) {
+    kernel.file(options.offered_file, fmt::format(R"({{"resources": [{{"name": "{}", "env": "A", "devices": [
+                                                      {{"id": "{}", "allocated": true}}]}}]}})",
+                                                  kGpu, gpu));
+  }
+  /// One that has heard of no pod yet. `lists` must outlive it.
+  std::unique_ptr<standin::Kubelet> make_ignorant_kubelet(ListCount& lists) const {
+    return std::make_unique<standin::Kubelet>(
+        directory(), standin::Options{.pod_resources = (kernel.root() / options.holders.socket).parent_path(),
+                                      .on_list = [&lists] { lists.add(); }});
+  }
+};
 
 TEST_F(PluginTest, RegistersAndListsWhatTheHostOffers) {
   add_gpu("0000:01:00.0", 15, "10de:2684", 1);
@@ -117,7 +155,7 @@ TEST_F(PluginTest, PrefersDevicesOfOneNode) {
 }
 
 TEST_F(PluginTest, NeverGivesTwoPodsFunctionsOfOneGroup) {
-  options.rules.companions = true;
+  options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
   add_gpu("0000:02:00.0", 16);
@@ -129,6 +167,79 @@ TEST_F(PluginTest, NeverGivesTwoPodsFunctionsOfOneGroup) {
   EXPECT_EQ(second.status, 9) << "FAILED_PRECONDITION";
   EXPECT_THAT(second.error, HasSubstr("0000:01:00.0 of " + std::string(kGpu) + " is allocated"));
   EXPECT_TRUE(allocatable(kGpu, 2)) << "the allocated one stays Healthy, the other group's is free";
+}
+
+TEST_F(PluginTest, GivesAPodTheCompanionsOfItsOwnGpus) {
+  options.rules.companions = Companions::places;
+  for (const unsigned card : {1U, 2U, 3U}) {
+    add_gpu("0000:0" + std::to_string(card) + ":00.0", 14 + card);
+    add_audio("0000:0" + std::to_string(card) + ":00.1", 14 + card);
+  }
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 3) && allocatable(kAudio, 3));
+  const std::string audio = "PCI_RESOURCE_NVIDIA_COM_AD102_HIGH_DEFINITION_AUDIO_CONTROLLER";
+  // What the kubelet makes one container of, whichever it asks for first.
+  const auto places = kubelet->allocate(kAudio, 2);
+  ASSERT_TRUE(places.ok()) << places.error;
+  EXPECT_THAT(places.ids, ElementsAre("place-0000:01:00.1", "place-0000:02:00.1"));
+  EXPECT_THAT(places.envs, IsEmpty()) << "it would be taken for other cards' audio";
+  EXPECT_THAT(places.devices, IsEmpty());
+  const auto gpus = kubelet->allocate(kGpu, {"0000:03:00.0", "0000:02:00.0"});
+  ASSERT_TRUE(gpus.ok()) << gpus.error;
+  EXPECT_THAT(gpus.envs,
+              ElementsAre(Pair("PCI_RESOURCE_NVIDIA_COM_AD102_GEFORCE_RTX_4090", "0000:03:00.0,0000:02:00.0"),
+                          Pair(audio, "0000:03:00.1,0000:02:00.1")));
+  ASSERT_EQ(gpus.devices.size(), 3U);
+  EXPECT_EQ(gpus.devices[1].host_path, "/dev/vfio/17");
+  EXPECT_EQ(gpus.devices[2].host_path, "/dev/vfio/16");
+
+  // One pod's place is another's GPU.
+  const auto other = kubelet->allocate(kGpu, 1);
+  ASSERT_TRUE(other.ok()) << other.error;
+  EXPECT_EQ(other.envs.at(audio), "0000:01:00.1");
+  EXPECT_TRUE(kubelet->allocate(kAudio, 1).ok());
+  EXPECT_EQ(kubelet->allocate(kAudio, {"0000:01:00.1"}, true).status, 5) << "NOT_FOUND";
+}
+
+TEST_F(PluginTest, KnowsPlacesThatItsPredecessorGave) {
+  options.rules.companions = Companions::places;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  add_gpu("0000:02:00.0", 16);
+  add_audio("0000:02:00.1", 16);
+  serve_pods([] {});
+  kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
+  kubelet->remember({.name = "vm", .resource = kAudio, .ids = {"place-0000:02:00.1"}});
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 2));
+  ASSERT_TRUE(offered_becomes([](const auto& file) {
+    return file.is_object() && file.dump().find("\"allocated\":true") != std::string::npos;
+  }));
+  const auto file = offered();
+  for (const auto& resource : file["resources"]) {
+    if (resource["name"] != kAudio) continue;
+    EXPECT_EQ(resource["devices"].size(), 0U);
+    EXPECT_EQ(resource["places"].size(), 2U);
+  }
+  const auto gpu = kubelet->allocate(kGpu, 1);
+  ASSERT_TRUE(gpu.ok()) << gpu.error;
+  EXPECT_EQ(gpu.envs.at("PCI_RESOURCE_NVIDIA_COM_AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"), "0000:02:00.1");
+  EXPECT_TRUE(kubelet->allocate(kAudio, {"place-0000:01:00.1"}).ok());
+  EXPECT_EQ(kubelet->allocate(kGpu, {"0000:01:00.0"}).status, -1) << "the kubelet's own account";
+}
+
+TEST_F(PluginTest, GivesNoPlaceAndNoGpuThatGoesToKata) {
+  options.rules.companions = Companions::places;
+  options.rules.kata = true;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 1) && allocatable("nvidia.com/pgpu", 1));
+  const auto answer = kubelet->allocate("nvidia.com/pgpu", 1);
+  ASSERT_TRUE(answer.ok()) << answer.error;
+  EXPECT_THAT(answer.envs, IsEmpty());
+  EXPECT_TRUE(allocatable(kGpu, 0) && allocatable(kAudio, 0));
+  EXPECT_FALSE(kernel.exists("var/run/cdi/nvidia.com-AD102_HIGH_DEFINITION_AUDIO_CONTROLLER.yaml"));
 }
 
 TEST_F(PluginTest, GivesNoDeviceThatHasLeftVfioSinceItWasListed) {
@@ -241,7 +352,7 @@ TEST_F(PluginTest, LearnsOfAReleaseWhileAGroupIsHeldBackAndAsksNobodyOtherwise) 
   std::atomic<int> lists = 0;
   serve_pods([&] { lists.fetch_add(1); });
   options.holders.period = 1ms;
-  options.rules.companions = true;
+  options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
   add_gpu("0000:02:00.0", 16);
@@ -251,7 +362,7 @@ TEST_F(PluginTest, LearnsOfAReleaseWhileAGroupIsHeldBackAndAsksNobodyOtherwise) 
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}, true).ok());
   }
-  EXPECT_LE(lists.load(), 2) << "at the start, and when the kubelet came";
+  EXPECT_LE(lists.load(), 3) << "at the start, when the kubelet came, and once it had shown its pods";
   ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
   ASSERT_TRUE(allocatable(kAudio, 0));
   kubelet->release({"0000:01:00.0"});
@@ -264,7 +375,7 @@ TEST_F(PluginTest, GivesNothingOutBeforeItKnowsWhatItsPredecessorGave) {
   std::promise<void> leave;
   const std::shared_future<void> left = leave.get_future().share();
   serve_pods([left] { left.wait_for(kPatience); });
-  options.rules.companions = true;
+  options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
   kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
@@ -329,9 +440,43 @@ TEST_F(PluginTest, GivesNothingOutWhereAKubeletIsThatDoesNotSayWhatIsHeld) {
   EXPECT_THAT(answer.error, HasSubstr("there is no /pods/kubelet.sock, though a kubelet is there"));
 }
 
+TEST_F(PluginTest, SaysWhichPodHasADeviceWhereThatIsAskedFor) {
+  options.holders.period = 1ms;
+  options.holders.names = true;
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+  EXPECT_TRUE(offered_becomes([](const nlohmann::json& file) {
+    if (!file.is_object()) return false;  // not there yet
+    const nlohmann::json::json_pointer place("/resources/0/devices/0/pod");
+    const auto pod = file.value(place, nlohmann::json());
+    return pod.is_string() && pod.get<std::string>().find('/') != std::string::npos;
+  })) << offered();
+}
+
+TEST_F(PluginTest, SaysThatAPodHasGoneWherePodsAreNamed) {
+  options.holders.period = 1ms;
+  options.holders.between_looks = 1ms;
+  options.holders.names = true;
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+  const auto is_allocated = [](bool wanted) {
+    return [wanted](const nlohmann::json& file) {
+      return file.is_object() && file["resources"][0]["devices"][0]["allocated"] == wanted &&
+             file["resources"][0]["devices"][0]["pod"].is_string() == wanted;
+    };
+  };
+  EXPECT_TRUE(offered_becomes(is_allocated(true))) << offered();
+  kubelet->release({"0000:01:00.0"});
+  EXPECT_TRUE(offered_becomes(is_allocated(false))) << offered();
+}
+
 TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
   options.holders.period = 1ms;
-  options.rules.companions = true;
+  options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
   kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
@@ -347,7 +492,7 @@ TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
 // A kubelet lists pods as soon as it listens, before it knows them all and long before it reads our lists.
 TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatHasNotComeYet) {
   options.holders.period = 1ms;
-  options.rules.companions = true;
+  options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
   start_both();
@@ -368,6 +513,95 @@ TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatHasNotComeYet) {
   ASSERT_TRUE(young.start());
   ASSERT_EQ(many.get_future().wait_for(kPatience), std::future_status::ready);
   EXPECT_THAT(offered().dump(), testing::HasSubstr("held back: 0000:01:00.0 of its IOMMU group 15"));
+}
+
+// Without the API server a kubelet serves, and lists none of the pods whose devices its checkpoint has.
+TEST_F(PluginTest, TakesNothingForReleasedFromAKubeletThatDoesNotKnowItsPodsYet) {
+  options.holders.period = 1ms;
+  options.rules.companions = Companions::devices;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 1));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+  ASSERT_TRUE(allocatable(kAudio, 0));
+  kubelet->stop();
+
+  ListCount lists;
+  kubelet = make_ignorant_kubelet(lists);
+  ASSERT_TRUE(kubelet->start());
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  ASSERT_TRUE(lists.become_many());
+  EXPECT_TRUE(allocatable(kAudio, 0));
+  EXPECT_FALSE(kubelet->allocate(kAudio, {"0000:01:00.1"}, true).ok());
+
+  kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
+  kubelet->remember({.name = "ferry", .resource = {}, .ids = {}});
+  ASSERT_TRUE(lists.become_many());
+  EXPECT_TRUE(allocatable(kAudio, 0));
+  kubelet->release({"0000:01:00.0"});
+  EXPECT_TRUE(allocatable(kAudio, 1)) << "its pod is gone";
+}
+
+TEST_F(PluginTest, AsksAKubeletUntilItKnowsItsPodsThoughNothingIsAllocated) {
+  options.holders.period = 1ms;
+  options.rules.companions = Companions::devices;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  ListCount lists;
+  kubelet = make_ignorant_kubelet(lists);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 1));
+  ASSERT_TRUE(lists.become_many());
+  kubelet->remember({.name = "ferry", .resource = {}, .ids = {}});
+  kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
+  EXPECT_TRUE(allocatable(kAudio, 0));
+}
+
+TEST_F(PluginTest, BelievesInTheEndThatNothingIsHeldWhereItIsNoPod) {
+  options.holders.period = 1ms;
+  options.holders.own_pod = {};
+  options.holders.doubt = 50ms;
+  options.rules.companions = Companions::devices;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  predecessor_gave("0000:01:00.0");
+  start_both();
+  EXPECT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 1));
+}
+
+TEST_F(PluginTest, BelievesAKubeletThatGivesADeviceOutWhereItIsNoPod) {
+  options.holders.period = 1ms;
+  options.holders.own_pod = {};
+  options.rules.companions = Companions::devices;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  add_gpu("0000:02:00.0", 16);
+  predecessor_gave("0000:01:00.0");
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 0));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}).ok());
+  kubelet->release({"0000:02:00.0"});
+  EXPECT_TRUE(allocatable(kAudio, 1));
+}
+
+TEST_F(PluginTest, BelievesAKubeletThatNeverListsItsPodOnlyWhereItListsADevice) {
+  options.holders.period = 1ms;
+  options.holders.own_pod = "default/of-another-name";
+  options.holders.doubt = 1ms;
+  options.rules.companions = Companions::devices;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  predecessor_gave("0000:01:00.0");
+  ListCount lists;
+  kubelet = make_ignorant_kubelet(lists);
+  kubelet->remember({.name = "static", .resource = {}, .ids = {}});
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kAudio, 0));
+  ASSERT_TRUE(lists.become_many());
+  EXPECT_TRUE(allocatable(kAudio, 0));
+  kubelet->remember({.name = "other", .resource = "example.com/nic", .ids = {"eth1"}});
+  EXPECT_TRUE(allocatable(kAudio, 1));
 }
 
 TEST_F(PluginTest, EndsWhileAnAllocateWaitsToKnowTheHolders) {
@@ -409,6 +643,21 @@ TEST_F(PluginTest, RegistersAgainWithARestartedKubelet) {
     kubelet = make_kubelet();
     ASSERT_TRUE(kubelet->start());  // removes the sockets first, as the kubelet does
     ASSERT_TRUE(allocatable(kGpu, 1) && allocatable(kH100, 1)) << "restart " << i;
+  }
+}
+
+// A starting kubelet removes our socket, and makes its own: we may come to it before we hear that it has.
+TEST_F(PluginTest, RegistersOnceWithAKubeletWhoseSocketIsHeardOfLate) {
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  for (const unsigned round : {1U, 2U}) {  // in the first one our call may not be over
+    fs::rename(directory() / "kubelet.sock", directory() / "elsewhere.sock");
+    fs::rename(directory() / "elsewhere.sock", directory() / "kubelet.sock");
+    add_gpu(fmt::format("0000:0{}:00.0", 1 + round), 15 + round, "10de:2330");  // seen a moment later
+    kernel.file(fmt::format("dev/vfio/news{}", round), "");
+    ASSERT_TRUE(allocatable(kH100, round));
+    EXPECT_EQ(registrations(kGpu), 1U);
   }
 }
 
@@ -504,7 +753,21 @@ TEST_F(PluginTest, EndsItsStreamsAndLeavesNoSocket) {
   }));
   for (const auto& entry : fs::directory_iterator(directory()))
     EXPECT_EQ(entry.path().filename(), "kubelet.sock");
-  EXPECT_FALSE(kernel.exists(options.offered_file));
+}
+
+TEST_F(PluginTest, MakesNoPodNewByItsEnd) {
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+  ASSERT_TRUE(offered_becomes([](const auto& file) {
+    return file.is_object() && file["resources"][0]["devices"][0]["allocated"] == true;
+  }));
+  const auto path = kernel.root() / options.offered_file;
+  const auto long_ago = fs::last_write_time(path) - std::chrono::hours(1);
+  fs::last_write_time(path, long_ago);
+  EXPECT_TRUE(stop());
+  EXPECT_EQ(fs::last_write_time(path), long_ago);
 }
 
 TEST_F(PluginTest, YieldsItsSocketToASuccessorAndLeavesItThere) {
@@ -577,7 +840,7 @@ TEST_F(PluginTest, RunsWithNothingToOffer) {
 }
 
 TEST_F(PluginTest, PublishesWhatItOffersAndWhatIsAllocated) {
-  options.rules.companions = true;
+  options.rules.companions = Companions::devices;
   add_gpu("0000:01:00.0", 15, "10de:2684", 0);
   add_audio("0000:01:00.1", 15);
   kernel.add_function({.address = "0000:05:00.0", .ids = "10de:2684", .group = 18, .driver = "vfio-pci"});

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the plugin makes of hostd's state.json.
+#include <mutex>
+
 #include <gmock/gmock.h>
 
 #include "common/presence.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
+#include "tests/support/open_files.h"
 
 namespace ferry {
 namespace {
@@ -11,7 +14,10 @@ namespace {
 using namespace plugin_test;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using Json = nlohmann::json;
+
+constexpr const char* kPgpu = "nvidia.com/pgpu";
 
 class PluginWithdrawalTest : public plugin_test::Fixture {
  protected:
@@ -25,6 +31,28 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
   bool follows(unsigned generation) const {
     return offered_becomes(
         [&](const Json& file) { return file.is_object() && file["state_generation"] == generation; });
+  }
+  void offer_to_kata() {
+    options.rules.kubevirt = false;
+    options.rules.kata = true;
+    options.holders.period = 20ms;
+  }
+  /// Of kPgpu, as Kata finds it.
+  std::string specification() const {
+    return kernel.read_file(options.cdi_directory / "nvidia.com-pgpu.yaml").value_or("");
+  }
+  bool specification_becomes(const testing::Matcher<const std::string&>& wanted) const {
+    const auto watch = DirectoryWatch::open(kernel.root() / options.cdi_directory);
+    EXPECT_TRUE(watch);
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!testing::Value(specification(), wanted)) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      pollfd fd{.fd = watch->fd(), .events = POLLIN, .revents = 0};
+      if (left.count() <= 0 || ::poll(&fd, 1, static_cast<int>(left.count())) == 0) return false;
+      watch->read();
+    }
+    return true;
   }
   static std::vector<std::string> listed(const Json& file) {
     std::vector<std::string> ids;
@@ -66,7 +94,7 @@ TEST_F(PluginWithdrawalTest, OffersNothingAtItsStartThatIsWithdrawn) {
   ASSERT_TRUE(follows(7));
   EXPECT_TRUE(allocatable(kGpu, 1));
   for (const auto& call : kubelet->registrations()) EXPECT_EQ(call.error, "");
-  EXPECT_EQ(kubelet->resources().at(kGpu).devices.count("0000:01:00.0"), 0U);
+  EXPECT_FALSE(kubelet->resources().at(kGpu).ever_listed.contains("0000:01:00.0"));
 }
 
 TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
@@ -83,6 +111,66 @@ TEST_F(PluginWithdrawalTest, KeepsWhatAPodHasUntilThePodEnds) {
   EXPECT_THAT(std::string(device["reason"]), HasSubstr("withdrawn"));
   kubelet->release({"0000:01:00.0"});
   EXPECT_TRUE(offered_becomes([](const Json& file) { return listed(file).empty(); }));
+}
+
+// The kubelet lists a pod a second or two after its Allocate: until then the file is the only note of it.
+TEST_F(PluginWithdrawalTest, RemembersOverARestartWhatItHasJustGivenOut) {
+  kubelet = std::make_unique<standin::Kubelet>(directory(), standin::Options{});
+  kernel.directory("elsewhere");
+  standin::Kubelet forgetful(kernel.root() / "elsewhere",
+                             {.pod_resources = (kernel.root() / options.holders.socket).parent_path()});
+  ASSERT_TRUE(forgetful.start());
+  options.holders.settling = 30s;
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  ASSERT_TRUE(kubelet->allocate(kGpu, 1).ok());
+  EXPECT_TRUE(stop());
+  EXPECT_EQ(offered()["resources"][0]["devices"][0]["allocated"], true) << "though it ended at once";
+
+  start();
+  publish(7, {"0000:01:00.0"});
+  ASSERT_TRUE(follows(7));
+  EXPECT_EQ(offered()["resources"][0]["devices"][0]["allocated"], true);
+}
+
+TEST_F(PluginWithdrawalTest, ListsWhatAPodHasThoughItIsWithdrawnAtTheStart) {
+  options.holders.period = 20ms;
+  add_gpu("0000:01:00.0", 15);
+  publish(7, {"0000:01:00.0"});
+  kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
+  start_both();
+  ASSERT_TRUE(follows(7));
+  const auto device = offered()["resources"][0]["devices"][0];
+  EXPECT_EQ(device["id"], "0000:01:00.0");
+  EXPECT_EQ(device["iommu_group"], 15);
+  EXPECT_EQ(device["allocated"], true);
+  EXPECT_EQ(device["healthy"], false);
+  kubelet->release({"0000:01:00.0"});
+  EXPECT_TRUE(offered_becomes([](const Json& file) { return listed(file).empty(); })) << "and asks about it";
+}
+
+TEST_F(PluginWithdrawalTest, SaysNothingOfWithdrawalsBeforeItKnowsWhoHoldsWhat) {
+  std::promise<void> asked;
+  std::promise<void> leave;
+  std::once_flag first;
+  const std::shared_future<void> left = leave.get_future().share();
+  serve_pods([&, left] {
+    std::call_once(first, [&] { asked.set_value(); });
+    left.wait_for(kPatience);
+  });
+  add_gpu("0000:01:00.0", 15);
+  kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
+  publish(7, {"0000:01:00.0"});
+  start_both();
+  ASSERT_EQ(asked.get_future().wait_for(kPatience), std::future_status::ready);
+  ASSERT_TRUE(offered_becomes([](const Json& file) {
+    return file.is_object() && !file["resources"].empty() && file["resources"][0]["registered"] == true;
+  }));
+  EXPECT_EQ(offered()["state_generation"], 0);
+  leave.set_value();
+  EXPECT_TRUE(follows(7));
+  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:01:00.0"));
 }
 
 TEST_F(PluginWithdrawalTest, WithdrawsAVgpu) {
@@ -105,6 +193,46 @@ TEST_F(PluginWithdrawalTest, KnowsKatasDevicesByWhatSysfsCallsThem) {
   EXPECT_THAT(listed(offered()), IsEmpty());
 }
 
+TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpUntilThePodEnds) {
+  offer_to_kata();
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  start_both();
+  ASSERT_TRUE(allocatable(kPgpu, 2));
+  const std::string before = specification();
+  ASSERT_TRUE(kubelet->allocate(kPgpu, {"15"}).ok());
+  publish(7, {"0000:01:00.0", "0000:02:00.0"});
+  ASSERT_TRUE(specification_becomes(Not(HasSubstr("\"16\""))));
+  EXPECT_THAT(before, HasSubstr(specification().substr(specification().find("- name"))))
+      << "with the nodes that it had";
+  kubelet->release({"15"});
+  EXPECT_TRUE(specification_becomes(IsEmpty()));
+}
+
+TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpOverARestart) {
+  kubelet = std::make_unique<standin::Kubelet>(directory(), standin::Options{});
+  kernel.directory("elsewhere");
+  standin::Kubelet forgetful(kernel.root() / "elsewhere",
+                             {.pod_resources = (kernel.root() / options.holders.socket).parent_path()});
+  ASSERT_TRUE(forgetful.start());
+  offer_to_kata();
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  start_both();
+  ASSERT_TRUE(allocatable(kPgpu, 2));
+  ASSERT_TRUE(kubelet->allocate(kPgpu, {"15"}).ok());
+  publish(7, {"0000:01:00.0"});
+  ASSERT_TRUE(follows(7));
+  EXPECT_TRUE(stop());
+  start();
+  publish(8, {"0000:01:00.0", "0000:02:00.0"});
+  ASSERT_TRUE(follows(8));
+  ASSERT_TRUE(specification_becomes(Not(HasSubstr("\"16\""))));
+  EXPECT_THAT(specification(), HasSubstr("\"15\""));
+  forgetful.remember({.name = "ferry", .resource = {}, .ids = {}});
+  EXPECT_TRUE(specification_becomes(IsEmpty())) << "its pod is gone";
+}
+
 TEST_F(PluginWithdrawalTest, GoesOnByTheLastFileItCouldRead) {
   add_gpu("0000:01:00.0", 15);
   start_both();
@@ -112,9 +240,51 @@ TEST_F(PluginWithdrawalTest, GoesOnByTheLastFileItCouldRead) {
   ASSERT_TRUE(follows(7));
   write_state("{\"version\": 1,");
   add_gpu("0000:02:00.0", 16);
+  ASSERT_TRUE(offered_becomes([](const Json& file) { return !listed(file).empty(); }));
+  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:02:00.0"));
+  EXPECT_EQ(offered()["state_generation"], 7);
   publish(8, {"0000:02:00.0"});
   ASSERT_TRUE(follows(8));
   EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:01:00.0"));
+}
+
+// An answer says that the device is off the list, and not that a file was read.
+TEST_F(PluginWithdrawalTest, AnswersNothingAfterAScanThatFailed) {
+  add_gpu("0000:01:00.0", 15);
+  std::atomic<bool> fails = false;
+  std::promise<void> failed;
+  options.read_vgpus = [&](const HostFs& host, const Inventory& inventory,
+                           const AcceleratorRules& rules) -> Result<VgpuInventory> {
+    if (!fails.exchange(false)) return scan_vgpus(host, inventory, rules);
+    failed.set_value();
+    return fail(Errc::failed, "not now");
+  };
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  fails = true;
+  publish(7, {"0000:01:00.0"});
+  ASSERT_EQ(failed.get_future().wait_for(kPatience), std::future_status::ready);
+  publish(8, {"0000:01:00.0"});
+  ASSERT_TRUE(follows(8));
+  EXPECT_THAT(listed(offered()), IsEmpty());
+}
+
+// hostd says what it withdraws, and then makes it: whoever sees it finds it in the file.
+TEST_F(PluginWithdrawalTest, OffersNothingForAMomentThatIsBeingMade) {
+  add_gpu("0000:01:00.0", 15);
+  std::atomic<bool> makes = false;
+  options.read_vgpus = [&](const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules) {
+    if (inventory.find(*PciAddress::parse("0000:02:00.0")) != nullptr && makes.exchange(false))
+      publish(7, {"0000:02:00.0"});
+    return scan_vgpus(host, inventory, rules);
+  };
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  makes = true;
+  add_gpu("0000:02:00.0", 16);
+  ASSERT_TRUE(follows(7));
+  EXPECT_TRUE(allocatable(kGpu, 1));
+  EXPECT_FALSE(kubelet->resources().at(kGpu).ever_listed.contains("0000:02:00.0"));
 }
 
 TEST_F(PluginWithdrawalTest, SaysThatOnlyTheCountHasChanged) {
@@ -124,6 +294,68 @@ TEST_F(PluginWithdrawalTest, SaysThatOnlyTheCountHasChanged) {
   ASSERT_TRUE(follows(7));
   publish(9, {"0000:01:00.0"});
   EXPECT_TRUE(follows(9));
+}
+
+// A rolling update that starts the new one first: an answer of one must not pass for both.
+TEST_F(PluginWithdrawalTest, OneOfTwoOffersAndAnswersUntilItEnds) {
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  std::atomic<bool> at_work = false;
+  PluginOptions next = options;
+  next.read_vgpus = [&](const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules) {
+    at_work = true;
+    return scan_vgpus(host, inventory, rules);
+  };
+  const std::jthread successor(
+      [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, next, token)); });
+  ASSERT_TRUE(test::becomes_open(kernel.root() / "run/ferry/offered.lock", 2)) << "it has tried";
+  publish(7, {"0000:01:00.0"});
+  ASSERT_TRUE(follows(7));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}).ok());
+  EXPECT_FALSE(at_work);
+  EXPECT_EQ(registrations(kGpu), 1U);
+
+  EXPECT_TRUE(stop());
+  ASSERT_TRUE(eventually([&](const auto&) { return registrations(kGpu) == 2; }));
+  publish(8, {"0000:02:00.0"});
+  ASSERT_TRUE(follows(8));
+  EXPECT_TRUE(allocatable(kGpu, 1)) << "the other one is a pod's";
+  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:01:00.0", "0000:02:00.0"));
+}
+
+TEST_F(PluginWithdrawalTest, IsThereAgainWhenTheFolderIsRemoved) {
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  start_both();
+  publish(7, {"0000:01:00.0"});
+  ASSERT_TRUE(follows(7));
+  kernel.remove("run/ferry");
+  ASSERT_TRUE(follows(0)) << "nothing is withdrawn, and the file is there again";
+  publish(8, {"0000:02:00.0"});
+  ASSERT_TRUE(follows(8)) << "it hears hostd again";
+  EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:01:00.0"));
+  EXPECT_TRUE(is_present(kernel, options.presence_file).value_or(false));
+  EXPECT_FALSE(OnlyOne::claim(kernel, "run/ferry/offered.lock"));
+}
+
+TEST_F(PluginWithdrawalTest, WritesItsFileThoughThatFailedAtFirst) {
+  options.after_failure = 10ms;
+  kernel.directory(options.offered_file);
+  add_gpu("0000:01:00.0", 15);
+  const auto watch = DirectoryWatch::open(kernel.root() / "run/ferry");
+  ASSERT_TRUE(watch);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  // More often than there is news at a start.
+  for (int tries = 0; tries < 30;) {
+    pollfd fd{.fd = watch->fd(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&fd, 1, 20'000), 1) << "it does not try again";
+    for (const auto& event : watch->read()) tries += event.kind == DirectoryEvent::Kind::vanished ? 1 : 0;
+  }
+  std::filesystem::remove(kernel.root() / options.offered_file);
+  EXPECT_TRUE(follows(0));
 }
 
 TEST_F(PluginWithdrawalTest, ShowsThatItRuns) {

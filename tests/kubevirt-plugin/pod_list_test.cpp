@@ -55,7 +55,7 @@ TEST(PodList, BytesOfADevice) {
   devices.add_device_ids("0000:17:00.0");
   devices.mutable_topology()->add_nodes()->set_id(1);
   EXPECT_EQ(list.SerializeAsString(), bytes(kOneDevice));
-  EXPECT_THAT(must(read_pod_list(bytes(kOneDevice))),
+  EXPECT_THAT(must(read_pod_list(bytes(kOneDevice))).devices,
               ElementsAre(device("nvidia.com/X", {"0000:17:00.0"}, {1})));
 }
 
@@ -70,7 +70,7 @@ TEST(PodList, BytesOfAClaim) {
   claimed.set_pool_name("node");
   claimed.set_device_name("gpu-0");
   EXPECT_EQ(list.SerializeAsString(), bytes(kOneClaim));
-  EXPECT_THAT(must(read_pod_list(bytes(kOneClaim))),
+  EXPECT_THAT(must(read_pod_list(bytes(kOneClaim))).devices,
               ElementsAre(device("nvidia.com/pgpu", {"8"}), device("gpu.nvidia.com", {"gpu-0"})));
 }
 
@@ -79,9 +79,19 @@ TEST(PodList, RequestIsEmpty) {
 }
 
 TEST(PodList, NobodyHasAnything) {
-  EXPECT_THAT(must(read_pod_list("")), IsEmpty());
+  EXPECT_THAT(must(read_pod_list("")).devices, IsEmpty());
   // A pod without devices, and a resource without one.
-  EXPECT_THAT(must(read_pod_list(bytes("0a11 0a02 766d 1202 6e73 1a00 1a05 1203 0a01 72"))), IsEmpty());
+  EXPECT_THAT(must(read_pod_list(bytes("0a11 0a02 766d 1202 6e73 1a00 1a05 1203 0a01 72"))).devices,
+              IsEmpty());
+}
+
+TEST(PodList, NamesThePodsWithoutDevicesToo) {
+  v1::ListPodResourcesResponse list = v1::ListPodResourcesResponse();
+  list.ParseFromString(bytes(kOneDevice));
+  auto& other = *list.add_pod_resources();
+  other.set_name("ferry-x7k");
+  other.set_namespace_("ferry");
+  EXPECT_THAT(must(read_pod_list(list.SerializeAsString())).pods, ElementsAre("ns/vm", "ferry/ferry-x7k"));
 }
 
 TEST(PodList, GathersAResourceThatComesInParts) {
@@ -97,7 +107,7 @@ TEST(PodList, GathersAResourceThatComesInParts) {
   add("nvidia.com/Y", "c", 1);
   add("nvidia.com/X", "a", 0);
   add("nvidia.com/X", "a", 0);
-  EXPECT_THAT(must(read_pod_list(list.SerializeAsString())),
+  EXPECT_THAT(must(read_pod_list(list.SerializeAsString())).devices,
               ElementsAre(device("nvidia.com/X", {"b", "a"}, {0, 1}), device("nvidia.com/Y", {"c"}, {1})));
 }
 
@@ -110,7 +120,7 @@ TEST(PodList, KeepsContainersAndPodsApart) {
     devices.set_resource_name("r");
     devices.add_device_ids("i");
   }
-  const auto read = must(read_pod_list(list.SerializeAsString()));
+  const auto read = must(read_pod_list(list.SerializeAsString())).devices;
   ASSERT_EQ(read.size(), 2U);
   EXPECT_EQ(read[0].container, "one");
   EXPECT_EQ(read[1].container, "two");
@@ -120,12 +130,13 @@ TEST(PodList, PassesOverProcessorsMemoryAndWhatIsYetToCome) {
   // Of the container: cpu_ids 0 and 1, a ContainerMemory; of the pod: cpu_ids, field 100; of the answer:
   // field 9.
   EXPECT_THAT(must(read_pod_list(bytes("0a1e 0a02 766d 1202 6e73 2201 00 a206 01 00 1a0d 0a01 63 1a02 0001 "
-                                       "2204 0a02 6d31 4a01 00"))),
+                                       "2204 0a02 6d31 4a01 00")))
+                  .devices,
               IsEmpty());
   // Of the claimed device: share_id.
-  EXPECT_THAT(must(read_pod_list(bytes("0a14 0a02 766d 1202 6e73 1a0a 0a01 63 2a05 2203 2a01 73"))),
+  EXPECT_THAT(must(read_pod_list(bytes("0a14 0a02 766d 1202 6e73 1a0a 0a01 63 2a05 2203 2a01 73"))).devices,
               IsEmpty());
-  EXPECT_THAT(must(read_pod_list(bytes("0801"))), IsEmpty()) << "a known number of another type";
+  EXPECT_THAT(must(read_pod_list(bytes("0801"))).devices, IsEmpty()) << "a known number of another type";
 }
 
 TEST(PodList, SaysWhenAnAnswerIsCutOff) {

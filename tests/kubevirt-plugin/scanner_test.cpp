@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "common/stuck_writes.h"
 #include "kubevirt-plugin/sysfs_check.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_vendor_vfio.h"
@@ -64,8 +65,14 @@ class ScannerTest : public testing::Test {
     EXPECT_EQ(offer.resources.size(), 1U);
     return offer.resources.at(0).devices.at(0);
   }
+  Result<std::vector<std::string>> nodes_now(const OfferedDevice& device) const {
+    const SysfsCheck check(kernel, rules, std::chrono::seconds(20));
+    auto answer = check.ask_group(device.iommu_group, {device})();
+    EXPECT_EQ(answer.state, GroupAnswer::State::closed);
+    return std::move(answer.nodes.at(0));
+  }
   std::string refusal(const OfferedDevice& device) const {
-    const auto now = SysfsCheck(kernel, rules).nodes_now(device);
+    const auto now = nodes_now(device);
     return now ? std::string() : now.error().message;
   }
   static std::vector<std::string> resource_names(const Offer& offer) {
@@ -225,8 +232,8 @@ TEST_F(ScannerTest, FindsTheGroupOfAKubeletId) {
   kernel.link("sys/class/vfio-dev/vfio30", "../../devices/pci0000:00/0000:01:00.0/vfio-dev/vfio30");
   kernel.link("sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio30/device", "../../../0000:01:00.0");
   EXPECT_EQ(check.group_of("30"), 15U) << "Kata's, of one that has it";
-  for (const char* const foreign :
-       {"", "GPU-3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11", "kvm7", "../15", "7/", "99999999999999999999"})
+  for (const char* const foreign : {"", "place-0000:01:00.0", "GPU-3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11",
+                                    "kvm7", "../15", "7/", "99999999999999999999"})
     EXPECT_EQ(check.group_of(foreign), std::nullopt) << foreign;
 }
 
@@ -234,9 +241,107 @@ TEST_F(ScannerTest, OffersCompanionsOnlyWhenAsked) {
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);
   EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090"));
-  rules.companions = true;
+  rules.companions = Companions::devices;
   EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090",
                                                   "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"));
+}
+
+TEST_F(ScannerTest, OffersPlacesForTheCompanionsOfItsGpus) {
+  rules.companions = Companions::places;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  add_gpu("0000:02:00.0", 16);
+  add_audio("0000:02:00.1", 16, "");
+  add_audio("0000:03:00.1", 15);  // of the group, and not of the card
+  add_gpu("0000:04:00.0", 18, "nouveau");
+  add_audio("0000:04:00.1", 18);
+  add_gpu("0000:05:00.0", 19);
+  add_audio("0000:05:00.1", 20);  // of the card, and not of the group
+  const auto offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090",
+                                                 "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"));
+  EXPECT_TRUE(offer.resources[1].places);
+  EXPECT_EQ(offer.resources[1].env_prefix, EnvPrefix::pci_resource);
+  EXPECT_THAT(offer.resources[1].devices, IsEmpty());
+  const auto& gpus = offer.resources[0].devices;
+  const Companion expected = {.address = "0000:01:00.1",
+                              .model = "10de:22ba",
+                              .driver = "vfio-pci",
+                              .resource = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER",
+                              .env_name = "PCI_RESOURCE_NVIDIA_COM_AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"};
+  ASSERT_THAT(ids(offer.resources[0]), ElementsAre("0000:01:00.0", "0000:02:00.0", "0000:05:00.0"));
+  EXPECT_THAT(gpus[0].companions, ElementsAre(expected));
+  EXPECT_THAT(gpus[1].companions, IsEmpty()) << "it has no driver to go to a VM with";
+  EXPECT_THAT(gpus[2].companions, IsEmpty());
+  rules.companions = Companions::unasked;
+  EXPECT_THAT(scan().resources.at(0).devices.at(0).companions, IsEmpty());
+}
+
+TEST_F(ScannerTest, NamesPlacesAsFunctionsAndGivesDevicesTheName) {
+  rules.companions = Companions::places;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  rules.names.functions = "gpu-{device}";
+  EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/gpu-22ba", "nvidia.com/gpu-2684"));
+  rules.names.aliases = {{"10de:22ba", "gpu-2684"}};
+  auto offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/gpu-2684"));
+  EXPECT_THAT(offer.resources[0].devices.at(0).companions, IsEmpty());
+  EXPECT_THAT(offer.not_offered,
+              ElementsAre(NotOffered{"0000:01:00.1", "nvidia.com/gpu-2684 is the name of devices"}));
+  rules.names.aliases = {{"10de:22ba", "GPU-2684"}};
+  offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/gpu-2684"));
+  EXPECT_THAT(offer.not_offered,
+              ElementsAre(NotOffered{"0000:01:00.1",
+                                     "KubeVirt cannot tell nvidia.com/GPU-2684 from nvidia.com/gpu-2684"}));
+}
+
+TEST_F(ScannerTest, OffersNoPlaceForACompanionWithAFatalError) {
+  rules.companions = Companions::places;
+  const std::string counter = "sys/devices/pci0000:00/0000:01:00.1/aer_dev_fatal";
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  kernel.file(counter, "TOTAL_ERR_FATAL 2\n");
+  EXPECT_EQ(scan().resources.size(), 2U);
+  kernel.file(counter, "TOTAL_ERR_FATAL 3\n");
+  const auto offer = scan();
+  EXPECT_EQ(offer.resources.size(), 1U);
+  ASSERT_EQ(offer.not_offered.size(), 1U);
+  EXPECT_EQ(offer.not_offered[0].id, "0000:01:00.1");
+  EXPECT_THAT(offer.not_offered[0].reason, HasSubstr("1 fatal PCIe error"));
+}
+
+TEST_F(ScannerTest, OffersKataNoPlaces) {
+  rules.companions = Companions::places;
+  rules.kata = true;
+  rules.kubevirt = false;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/pgpu"));
+  rules.kubevirt = true;
+  const auto offer = scan();
+  EXPECT_EQ(offer.resources.size(), 3U);
+  for (const auto& resource : offer.resources) {
+    if (resource.env_prefix != EnvPrefix::none) continue;
+    EXPECT_THAT(resource.devices.at(0).companions, IsEmpty()) << resource.name.text();
+  }
+}
+
+TEST_F(ScannerTest, SeesThatTheCompanionOfAPlaceIsNoLongerWhatItWas) {
+  rules.companions = Companions::places;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  const auto gpu = scan().resources.at(0).devices.at(0);
+  ASSERT_EQ(gpu.companions.size(), 1U);
+  EXPECT_EQ(refusal(gpu), "");
+  auto other = gpu;
+  other.companions[0].model = "10de:22bb";
+  EXPECT_THAT(refusal(other), HasSubstr("its companion 0000:01:00.1: its model is 10de:22ba now"));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.1"));
+  EXPECT_EQ(refusal(gpu), "its companion 0000:01:00.1: its driver is none now and was vfio-pci");
+  kernel.remove_function("0000:01:00.1");
+  EXPECT_EQ(refusal(gpu), "its companion 0000:01:00.1: it is not of the GPU's IOMMU group any more");
 }
 
 TEST_F(ScannerTest, OffersOnlyTheRulesVendors) {
@@ -263,7 +368,7 @@ TEST_F(ScannerTest, HandsOutTheFunctionsOwnNodesWhereTheHostHasThem) {
   const std::vector<std::string> all = {"/dev/vfio/devices/vfio0", "/dev/vfio/devices/vfio1",
                                         "/dev/vfio/vfio", "/dev/vfio/15", "/dev/iommu"};
   EXPECT_EQ(only_device().nodes, all);
-  EXPECT_EQ(*SysfsCheck(kernel, rules).nodes_now(only_device()), all);
+  EXPECT_EQ(*nodes_now(only_device()), all);
   kernel.remove("dev/vfio/devices/vfio1");
   EXPECT_THAT(only_device().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
 }
@@ -337,7 +442,7 @@ TEST_F(ScannerTest, OffersAVgpuByItsType) {
                                   .gpu = "0000:81:00.0",
                                   .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
-  EXPECT_THAT(*SysfsCheck(kernel, rules).nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/211"));
+  EXPECT_THAT(*nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/211"));
 }
 
 TEST_F(ScannerTest, SaysWhoMayHaveTakenAMediatedDeviceAway) {
@@ -409,11 +514,75 @@ TEST_F(ScannerTest, OffersAVgpuThatIsAVirtualFunctionByItsType) {
                                   .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
   EXPECT_THAT(offer.not_offered, IsEmpty());
-  EXPECT_THAT(*SysfsCheck(kernel, rules).nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/100"));
+  EXPECT_THAT(*nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/100"));
 
   vendor.set("0000:17:00.4", "0");
   EXPECT_EQ(refusal(expected), "its vGPU type is 0 now and was 1153");
   EXPECT_THAT(scan().resources, IsEmpty());
+}
+
+/// Whoever reads of its driver what a driver serves while it is in a write hangs with it.
+class ScannerBesideAWrite : public ScannerTest {
+ protected:
+  static constexpr const char* kWriter = "proc/700/stat";
+
+  /// By the process 700, to one function.
+  void begin_write(const std::string& function, std::chrono::milliseconds left) {
+    kernel.file(kWriter,
+                "700 (ferry) D 1" + std::string(17, ' ') + " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0\n");
+    kernel.file("proc/sys/kernel/random/boot_id", "b\n");
+    ASSERT_TRUE(record_stuck_write(
+        kernel, 700, "write /sys/bus/pci/devices/" + function + "/nvidia/current_vgpu_type", "0", left));
+  }
+  void end_write() { ASSERT_TRUE(forget_stuck_write(kernel, 700)); }
+  static constexpr std::chrono::milliseconds kLong = std::chrono::hours(1);
+};
+
+TEST_F(ScannerBesideAWrite, KeepsWhatItKnewOfVirtualFunctions) {
+  kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 3});
+  kernel.enable_vfs("0000:17:00.0", 3);
+  for (const char* node : {"dev/vfio/100", "dev/vfio/101", "dev/vfio/102"}) kernel.file(node, "");
+  test::FakeVendorVfio vendor(kernel);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  vendor.set("0000:17:00.5", "1153");
+  const Offer before = scan();
+  ASSERT_THAT(ids(before.resources.at(0)), ElementsAre("0000:17:00.4", "0000:17:00.5"));
+  EXPECT_FALSE(before.unsettled);
+  const OfferedDevice stays = before.resources[0].devices[0];
+  const OfferedDevice goes = before.resources[0].devices[1];
+
+  begin_write("0000:17:00.5", kLong);
+  vendor.set("0000:17:00.4", "0");  // what a read would give
+  const Offer during = scan();
+  ASSERT_THAT(during.resources, testing::SizeIs(1));
+  EXPECT_THAT(during.resources[0].devices, ElementsAre(stays)) << "but for the one that is written to";
+  EXPECT_TRUE(during.unsettled);
+  EXPECT_EQ(refusal(stays), "");
+  EXPECT_THAT(refusal(goes), HasSubstr("has not returned from the kernel"));
+
+  end_write();
+  EXPECT_EQ(refusal(stays), "its vGPU type is 0 now and was 1153");
+  const Offer after = scan();
+  EXPECT_THAT(ids(after.resources.at(0)), ElementsAre("0000:17:00.5"));
+  EXPECT_FALSE(after.unsettled);
+
+  begin_write("0000:17:00.6", std::chrono::milliseconds(0));
+  const Offer late = scan();
+  EXPECT_THAT(late.resources, IsEmpty()) << "that may never return";
+  EXPECT_FALSE(late.unsettled);
+  EXPECT_THAT(refusal(goes), HasSubstr("has not returned from the kernel"));
+}
+
+TEST_F(ScannerBesideAWrite, KeepsTheNamesOfMediatedDevices) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4-1Q", 211);
+  const OfferedDevice before = only_device();
+  begin_write("0000:81:00.0", kLong);
+  EXPECT_EQ(only_device(), before);
+  EXPECT_EQ(refusal(before), "");
+  kernel.remove(std::string("sys/bus/mdev/devices/") + kUuid);
+  EXPECT_THAT(scan().resources, IsEmpty()) << "which the kernel tells";
 }
 
 TEST_F(ScannerTest, OffersNoVgpuWhoseTypeNobodyNames) {
@@ -449,7 +618,8 @@ TEST_F(ScannerTest, KeepsTheNameOfATypeThatItsGpuDoesNotListAnyMore) {
 TEST_F(ScannerTest, OffersNoVgpuThatNoDriverHasTaken) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4-1Q", 211);
-  kernel.remove(std::string("sys/devices/pci0000:00/0000:81:00.0/") + kUuid + "/iommu_group");
+  for (const char* const link : {"/driver", "/iommu_group"})
+    kernel.remove(std::string("sys/devices/pci0000:00/0000:81:00.0/") + kUuid + link);
   EXPECT_THAT(scan().not_offered,
               ElementsAre(NotOffered{kUuid, "no VFIO driver has taken it: no IOMMU group"}));
 }
@@ -517,7 +687,7 @@ TEST_F(ScannerTest, OffersToKataByGroupUnderOneName) {
   EXPECT_EQ(offer.resources[1].env_prefix, EnvPrefix::none);
   const auto& device = offer.resources[1].devices[0];
   EXPECT_THAT(device.nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
-  EXPECT_THAT(*SysfsCheck(kernel, rules).nodes_now(device), ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
+  EXPECT_THAT(*nodes_now(device), ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
   rules.kata_names.gpu_alias.clear();
   EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090",
                                                   "nvidia.com/GH100_H100_SXM5_80GB", "nvidia.com/nvswitch"));
@@ -532,7 +702,7 @@ TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
   const auto device = only_device();
   EXPECT_EQ(device.id, "0");
   EXPECT_THAT(device.nodes, ElementsAre("/dev/vfio/devices/vfio0")) << "never both kinds";
-  EXPECT_THAT(*SysfsCheck(kernel, rules).nodes_now(device), ElementsAre("/dev/vfio/devices/vfio0"));
+  EXPECT_THAT(*nodes_now(device), ElementsAre("/dev/vfio/devices/vfio0"));
   kernel.remove("dev/vfio/devices/vfio0");
   EXPECT_NE(only_device().problem, "");
   // Bound anew it has another number, and its own may be another function's by now.

@@ -170,6 +170,39 @@ TEST_F(MdevBusRead, LeavesOutADeviceThatVanishes) {
   EXPECT_FALSE(bus.parents.begin()->second.problem);
 }
 
+// It would pass for one that nobody can have.
+TEST_F(MdevBusRead, DoesNotTakeADeviceWithoutItsGroupForOneThatNoDriverHas) {
+  mdev.add_device("0000:05:00.0", "nvidia-232", kA);
+  kernel.remove(kDevice + "/iommu_group");
+  MdevBus bus = read();
+  EXPECT_THAT(bus.devices, IsEmpty());
+  ASSERT_TRUE(bus.parents.begin()->second.problem);
+  EXPECT_THAT(bus.parents.begin()->second.problem->message,
+              testing::HasSubstr("driver nvidia-vgpu-vfio has taken it, and it is in no IOMMU group"));
+  kernel.link(kDevice + "/iommu_group", "../somewhere/else");
+  bus = read();
+  ASSERT_TRUE(bus.parents.begin()->second.problem);
+  EXPECT_THAT(bus.parents.begin()->second.problem->message, testing::HasSubstr("no group is called else"));
+}
+
+// Nobody could say who has it open.
+TEST_F(MdevBusRead, MakesANodeWithoutANumberAProblemOfItsParent) {
+  for (const char* node : {"sys/class/vfio/100/dev", "vfio-dev/vfio100/dev"}) {
+    mdev.add_device("0000:05:00.0", "nvidia-232", kA);
+    const std::string path = std::string(node).starts_with("sys/") ? node : kDevice + "/" + node;
+    const std::string number = kernel.read_file(path).value();
+    kernel.file(path, "odd\n");
+    const MdevBus bus = read();
+    EXPECT_THAT(bus.devices, IsEmpty());
+    ASSERT_TRUE(bus.parents.begin()->second.problem) << path;
+    EXPECT_THAT(bus.parents.begin()->second.problem->message, testing::HasSubstr("'odd' is not MAJOR:MINOR"));
+    kernel.remove(path);
+    EXPECT_THAT(read().devices, testing::SizeIs(1)) << "one that is not there is nobody's";
+    kernel.file(path, number);
+    mdev.remove_device("0000:05:00.0", kA);
+  }
+}
+
 TEST_F(MdevBusRead, MakesADeviceThatCannotBeReadAProblemOfItsParent) {
   mdev.add_device("0000:05:00.0", "nvidia-232", kA);
   kernel.remove(kDevice + "/mdev_type");

@@ -118,6 +118,26 @@ TEST_F(NvmlTest, LeavesNoHalfOfAGpuInstance) {
   EXPECT_THAT(must(nvml_.read(gpu_)).instances, IsEmpty());
 }
 
+// Whoever divided it wants what is in it.
+TEST_F(NvmlTest, LeavesAGpuInstanceThatIsDivided) {
+  state("mig 1\npending 1\ninstance 3 14 2\ninstance 4 14 1\ninstance 5 14 0\n");
+  EXPECT_THAT(must(nvml_.read(gpu_)).instances,
+              ElementsAre(GpuInstance{.id = 3, .profile = 14, .start = 3, .divided = true},
+                          GpuInstance{.id = 4, .profile = 14, .start = 4},
+                          GpuInstance{.id = 5, .profile = 14, .start = 5}));
+  const auto refused = nvml_.remove_instance(gpu_, 3);
+  EXPECT_EQ(refused.error().code, Errc::refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("divided into compute instances"));
+  EXPECT_THAT(state(), HasSubstr("instance 3 14 2\n"));
+  must(nvml_.remove_instance(gpu_, 5));
+}
+
+TEST_F(NvmlTest, FillsAGpuInstanceAgainThatDidNotGo) {
+  state("mig 1\npending 1\nheld 1\ninstance 3 14 1\n");
+  EXPECT_EQ(nvml_.remove_instance(gpu_, 3).error().code, Errc::refused);
+  EXPECT_THAT(state(), HasSubstr("instance 3 14 1\n"));
+}
+
 TEST_F(NvmlTest, SaysWhatIsInUse) {
   state("mig 1\npending 1\nbusy 1\ninstance 3 14 1\n");
   const auto refused = nvml_.remove_instance(gpu_, 3);

@@ -137,6 +137,21 @@ TEST_F(VendorFunctionRead, IsAVgpuWhereATypeIsSet) {
   EXPECT_THAT(nodes, ElementsAre("/dev/vfio/100", "/dev/vfio/devices/vfio100"));
 }
 
+TEST_F(VendorFunctionRead, TellsWhoseNodeCannotBeRead) {
+  vendor.set(kFirst, "1153");
+  kernel.file("sys/class/vfio/100/dev", "odd\n");
+  const VendorFunction function = read(kFirst);
+  EXPECT_FALSE(function.device);
+  ASSERT_TRUE(function.parent.problem);
+  EXPECT_EQ(function.parent.problem->code, Errc::malformed_host);
+}
+
+TEST_F(VendorFunctionRead, TellsOfAFunctionThatCannotBeRead) {
+  vendor.set(kFirst, "1153");
+  kernel.remove(std::filesystem::path("sys/devices/pci0000:00") / kFirst / "config");
+  EXPECT_TRUE(read(kFirst).parent.problem);
+}
+
 TEST_F(VendorFunctionRead, HasNoVgpuWhereNothingIsSet) {
   for (const char* nothing : {"0\n", "0", "", "\n", "00\n"}) {
     says("current_vgpu_type", nothing);

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "mdev/vgpu_removal.h"
 #include "tests/support/fake_vendor_vfio.h"
 
 namespace ferry {
@@ -216,18 +217,25 @@ TEST_F(VgpuScan, SaysWhyAGpuCarriesNoVgpus) {
   kernel.add_function({.address = "0000:05:00.0", .driver = "nvidia"});
   kernel.remove("sys/devices/pci0000:00/0000:05:00.0/config");
   add_sriov_gpu(2, "0000:06:00.0");
+  kernel.add_function({.address = "0000:07:00.0", .driver = "nvidia", .totalvfs = 16});
+  kernel.add_function({.address = "0000:08:00.0", .driver = "nvidia"});
+  for (const char* divided : {"0000:07:00.0", "0000:08:00.0"})
+    kernel.file(host_driver_sign(PciAddress::parse(divided).value()), "0\n");
   std::vector<std::string> obstacles;
   for (const VgpuGpu& gpu : read().gpus) {
     EXPECT_EQ(gpu.framework, VgpuFramework::none);
+    EXPECT_EQ(gpu.may_get_virtual_functions(), gpu.address().text() == "0000:07:00.0") << gpu.label();
     obstacles.push_back(gpu.obstacle);
   }
   EXPECT_THAT(
       obstacles,
       ElementsAre("bound to vfio-pci: given away whole", "no driver is bound to it",
-                  "its driver nvidia offers no vGPU types",
-                  "its driver nvidia offers no vGPU types; none of its 16 virtual functions is enabled",
+                  "its driver nvidia offers no vGPU types and is no vGPU host driver",
+                  "its driver nvidia offers no vGPU types and is no vGPU host driver",
                   "cannot be read: open /sys/bus/pci/devices/0000:05:00.0/config: No such file or directory",
-                  "its driver nvidia offers no vGPU types on its 2 virtual functions"));
+                  "its driver nvidia offers no vGPU types on its 2 virtual functions",
+                  "its driver nvidia offers no vGPU types; none of its 16 virtual functions is enabled",
+                  "its driver nvidia offers no vGPU types"));
 }
 
 TEST_F(VgpuScan, SaysThatTypesCannotBeRead) {
@@ -257,6 +265,55 @@ TEST_F(VgpuScan, KeepsForVgpusWhatOffersHasOrCarriesThem) {
               ElementsAre(std::pair(at("0000:05:00.0"), "its driver offers vGPU types"),
                           std::pair(at("0000:06:00.0"), "it carries 1 vGPU"),
                           std::pair(at("0000:17:00.0"), "it has 1 virtual function")));
+}
+
+TEST_F(VgpuScan, CountsWhatCannotBeReadAmongTheCarriers) {
+  add_t4("0000:05:00.0");
+  mdev.add_device("0000:05:00.0", "nvidia-232", kA);
+  EXPECT_THAT(
+      carriers_of_vgpus(read(), [](const VgpuDevice& device) { return device.id.text == kA; }),
+      ElementsAre(std::pair(at("0000:05:00.0"),
+                            "carries 1 vGPU; `ferry vgpu delete --device 0000:05:00.0` takes it away")));
+  EXPECT_THAT(carriers_of_vgpus(read()),
+              ElementsAre(std::pair(
+                  at("0000:05:00.0"),
+                  "carries 1 vGPU; `ferry vgpu delete --device 0000:05:00.0 --foreign` takes it away")));
+  kernel.file("sys/class/vfio/100/dev", "odd\n");
+  EXPECT_THAT(carriers_of_vgpus(read()).at(at("0000:05:00.0")),
+              testing::StartsWith("may carry vGPUs that cannot be read: /sys/class/vfio/100/dev"));
+}
+
+// One that is not ours is enough: what is left of them keeps the GPU where it is.
+TEST_F(VgpuScan, NamesWhatTakesVgpusOfOthersAwayToo) {
+  add_t4("0000:05:00.0");
+  constexpr const char* kB = "11111111-3b1d-4f0e-9a57-2f6f5f1f7a10";
+  mdev.add_device("0000:05:00.0", "nvidia-232", kA);
+  mdev.add_device("0000:05:00.0", "nvidia-232", kB);
+  const VgpuGpu gpu = read().gpus.at(0);
+  const auto is_a = [](const VgpuDevice& device) { return device.id.text == kA; };
+  EXPECT_EQ(removal_command(gpu, is_a), "ferry vgpu delete --device 0000:05:00.0 --foreign");
+  EXPECT_EQ(removal_command(gpu, [](const VgpuDevice&) { return true; }),
+            "ferry vgpu delete --device 0000:05:00.0");
+}
+
+TEST_F(VgpuScan, ReadsOfAVgpuWhatShowsThatAWriteHeld) {
+  add_t4("0000:05:00.0");
+  mdev.add_device("0000:05:00.0", "nvidia-232", kA);
+  VgpuGpu gpu = read().gpus.at(0);
+  const VgpuDevice before = gpu.devices.at(0);
+  constexpr const char* kB = "11111111-3b1d-4f0e-9a57-2f6f5f1f7a10";
+  mdev.add_device("0000:05:00.0", "nvidia-232", kB);
+  const Inventory inventory = scan(kernel).value();
+  scan_devices_again(kernel, inventory, VgpuFacts::identity, gpu);
+  ASSERT_THAT(gpu.devices, testing::SizeIs(2));
+  EXPECT_EQ(gpu.devices[0].id.text, kB);
+  EXPECT_EQ(gpu.devices[0].type_id, "nvidia-232");
+  EXPECT_EQ(gpu.devices[0].iommu_group, 101U);
+  EXPECT_THAT(gpu.devices[0].nodes, testing::IsEmpty()) << "who could have it is not looked for";
+  EXPECT_EQ(gpu.devices[1].nodes.size(), before.nodes.size()) << "of the other one it is known";
+  EXPECT_EQ(gpu.devices[1].driver, before.driver);
+  scan_devices_again(kernel, inventory, VgpuFacts::all, gpu);
+  EXPECT_EQ(gpu.devices[0].nodes.size(), before.nodes.size());
 }
 
 TEST_F(VgpuScan, AsksAboutAVgpuByItsNodes) {

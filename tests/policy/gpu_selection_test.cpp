@@ -2,6 +2,7 @@
 // Which GPUs an item is for, and what it says of their vGPUs, from the file on.
 #include <gmock/gmock.h>
 
+#include "policy/model_glob.h"
 #include "policy/policy_yaml.h"
 
 namespace ferry {
@@ -50,9 +51,19 @@ TEST(GpuSelection, IsByModelAsPeopleSeeIt) {
   EXPECT_THAT(chosen("model: \"*L40S*\""), ElementsAre(0, 1));
   EXPECT_THAT(chosen("model: \"*l40s*\""), ElementsAre(0, 1));
   EXPECT_THAT(chosen("model: \"AD102GL [L40S]\""), ElementsAre(0, 1));  // brackets are a set to a glob
-  EXPECT_THAT(chosen("model: L40S"), IsEmpty());                        // a part is not the whole
+  EXPECT_THAT(chosen("model: L40S"), ElementsAre(0, 1));  // what stands in the brackets is a name too
+  EXPECT_THAT(chosen("model: 'l40?'"), ElementsAre(0, 1));
+  EXPECT_THAT(chosen("model: L40"), IsEmpty());  // a part is not the whole
   EXPECT_THAT(chosen("model: 10de:1eb8"), ElementsAre(2, 3));
   EXPECT_THAT(chosen("model: ['*L40S*', '10de:1*']"), ElementsAre(0, 1, 2, 3));
+}
+
+TEST(GpuSelection, KnowsWhatIsNoGlob) {
+  for (const char* pattern : {"*[L4", "[", "[!", "[]", "[]a", "a[!]", "[[:digit:]", "L4\\"})
+    EXPECT_NE(glob_fault(pattern), "") << pattern;
+  for (const char* pattern :
+       {"", "*", "AD102GL [L40S]", "[]]", "[!]a]", "[^]]", "[[:digit:]]", "L4]", "\\[L4"})
+    EXPECT_EQ(glob_fault(pattern), "") << pattern;
 }
 
 TEST(GpuSelection, OfModelsWithoutNamesIsByIds) {

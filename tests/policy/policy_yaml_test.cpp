@@ -94,6 +94,12 @@ TEST(Policy, InTermsOfAHostNamesEachGpu) {
   EXPECT_THAT(wanted.vgpus.item_for(inventory.gpus[1])->vgpus, IsEmpty());
   EXPECT_THAT(wanted.vgpus.item_for(inventory.gpus[2])->vgpus, IsEmpty());
   EXPECT_EQ(wanted.vgpus.item_for(inventory.gpus[3]), nullptr);
+  EXPECT_TRUE(wanted.vgpus.item_for(inventory.gpus[1])->whole) << "it is given away";
+  EXPECT_FALSE(wanted.vgpus.item_for(inventory.gpus[2])->whole);
+  // One before it has been unplugged by the time it is applied.
+  VgpuGpu second = inventory.gpus[1];
+  second.index = 0;
+  EXPECT_THAT(wanted.vgpus.item_for(second)->vgpus, IsEmpty());
 }
 
 TEST(Policy, IsChosenByName) {
@@ -199,6 +205,10 @@ INSTANTIATE_TEST_SUITE_P(
                   "p.yaml:4: policies.a[0].modle: unknown key; did you mean 'model'?"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {model: \"\", mode: host}\n",
                   "p.yaml:4: policies.a[0].model: expected a model, found the string ''"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: [0, -1], mode: host}\n",
+                  "p.yaml:4: policies.a[0].devices: no GPU has the number -1"},
+        BadPolicy{"version: v2\npolicies:\n  a:\n  - mode: host\n    model: '*[L4'\n",
+                  "p.yaml:5: policies.a[0].model: '*[L4' has a [ without its ]: it would match nothing"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {model: [], mode: host}\n",
                   "p.yaml:4: policies.a[0].model: expected one or a list of models, found an empty list"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {model: {a: b}, mode: host}\n",

@@ -17,7 +17,8 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::array<ApiKind, 6> kKinds = {kNodes, kConfigMaps, kPods, kEvents, kLeases, kDaemonSets};
+constexpr std::array<ApiKind, 9> kKinds = {kNodes,      kConfigMaps, kPods, kEvents,      kLeases,
+                                           kDaemonSets, kKubeVirts,  kVmis, kNodeFeatures};
 constexpr seconds kBookmarks{60};
 // For an answer to begin, where there is no deadline for the whole: as the transport has it.
 constexpr milliseconds kBegins{30'000};
@@ -327,10 +328,25 @@ ApiReply ApiServer::read(const Place& place) const {
       return refusal(404, "NotFound", fmt::format("{} \"{}\" not found", place.plural, place.name));
     return {.status = 200, .body = found->second.dump()};
   }
+  // "1017 /api/v1/nodes/n1": a list of that version, behind that object.
+  const auto limit = place.value("limit");
+  const auto token = place.value("continue");
+  const auto blank = std::min(token.find(' '), token.size());
+  const auto version = token.empty() ? std::to_string(version_) : token.substr(0, blank);
+  if (!token.empty() && std::stoull(version) < forgotten_)
+    return refusal(410, "Expired", "The provided continue parameter is too old");
+  const auto behind = token.substr(std::min(blank + 1, token.size()));
+  json metadata = {{"resourceVersion", version}};
   auto items = json::array();
+  std::string last;
   for (const auto& [path, object] : objects_) {
     const auto of = place_of(path);
-    if (!of || !place.holds(of->plural, object)) continue;
+    if (path <= behind || !of || !place.holds(of->plural, object)) continue;
+    if (!limit.empty() && items.size() == std::stoull(limit)) {
+      metadata["continue"] = version + " " + last;
+      break;
+    }
+    last = path;
     auto item = object;
     item.erase("kind");
     item.erase("apiVersion");
@@ -339,7 +355,7 @@ ApiReply ApiServer::read(const Place& place) const {
   return {.status = 200,
           .body = json{{"kind", fmt::format("{}List", kind_of(place.plural))},
                        {"apiVersion", "v1"},
-                       {"metadata", {{"resourceVersion", std::to_string(version_)}}},
+                       {"metadata", std::move(metadata)},
                        {"items", std::move(items)}}
                       .dump()};
 }
@@ -578,9 +594,15 @@ void ApiServer::open_stream(Call call, const Place& place) {
 // A stream's news come in their order, some time later.
 void ApiServer::pump_soon() {
   for (const auto& [call, stream] : streams_) {
+    if (stream->place.plural == held_back_) continue;
     if (std::exchange(stream->pumping, true)) continue;
     stream->next_pump = clock_.at(clock_.now() + latency(), [this, call = call] { pump(call); });
   }
+}
+
+void ApiServer::hold_back(std::string plural) {
+  held_back_ = std::move(plural);
+  pump_soon();
 }
 
 void ApiServer::pump(Call call) {
@@ -607,7 +629,8 @@ void ApiServer::pump(Call call) {
 void ApiServer::bookmark(Call call) {
   auto& stream = *streams_.at(call);
   stream.next_bookmark = clock_.at(clock_.now() + kBookmarks, [this, call] { bookmark(call); });
-  if (stream.pumping) return;  // it knows no more than what has been sent
+  if (stream.pumping || stream.place.plural == held_back_)
+    return;  // it knows no more than what has been sent
   const std::string kind(kind_of(stream.place.plural));
   give(call, line_of("BOOKMARK", {{"kind", kind},
                                   {"apiVersion", "v1"},

@@ -104,6 +104,8 @@ class ApiServer final : public ApiTransport {
   void cut_streams();
   /// All streams go on and carry nothing more: a dead connection.
   void silence_streams();
+  /// Nothing new of these objects ("nodes") comes by any stream until that is taken back with "".
+  void hold_back(std::string plural);
   /// The history is forgotten: watches of before now get 410.
   void compact() { forgotten_ = version_; }
   /// Sends a line to every open stream.
@@ -167,6 +169,7 @@ class ApiServer final : public ApiTransport {
   std::uint64_t last_uid_ = 0;
   std::vector<Change> history_;
   bool down_ = false;
+  std::string held_back_;
   Call last_call_ = 0;
   std::map<Call, std::unique_ptr<Waiting>> waiting_;  ///< without an answer yet
   std::map<Call, std::unique_ptr<Stream>> streams_;

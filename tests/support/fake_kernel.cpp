@@ -10,8 +10,10 @@
 #include <sys/utsname.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "common/stuck_writes.h"
 
@@ -38,6 +40,10 @@ std::string routing_id_after(const std::string& address, unsigned distance) {
   const unsigned id = (hex(bus_at, 2) << 8U) + (hex(bus_at + 3, 2) << 3U) + hex(bus_at + 6, 1) + distance;
   return fmt::format("{}{:02x}:{:02x}.{:x}", address.substr(0, bus_at), id >> 8U, (id >> 3U) & 0x1fU,
                      id & 7U);
+}
+
+fs::path unbind_lock_of(const std::string& address) {
+  return fs::path("proc/driver/nvidia/gpus") / address / "unbindLock";
 }
 
 std::string module_of(const FakeDriver& driver) {
@@ -239,6 +245,13 @@ unsigned FakeKernel::free_group() const {
 
 void FakeKernel::put_driver(const FakeDriver& driver) {
   drivers_[driver.name] = driver;
+  // Whoever uses the GPU, the write succeeds; here nobody does, and the lock is given.
+  if (driver.unbind_lock) {
+    on_write("proc/driver/nvidia/gpus/*/unbindLock", [this](const auto& names, const auto& value) {
+      file(unbind_lock_of(names[0]), value + "\n");
+      return 0;
+    });
+  }
   file(driver_path(driver.name) / "bind", "");
   file(driver_path(driver.name) / "unbind", "");
   const std::string module = module_of(driver);
@@ -308,15 +321,17 @@ std::string FakeKernel::override_of(const std::string& address) const {
   return text == "(null)" ? "" : text;
 }
 
+void FakeKernel::set_fault(std::size_t n, Fault fault) {
+  std::erase_if(faults_, [&](const auto& other) { return other.second.kind == fault.kind; });
+  faults_[counted_ + n] = fault;
+}
+
 void FakeKernel::fail_change(std::size_t n, int error) {
-  fault_ = Fault::fail;
-  fault_at_ = counted_ + n;
-  fault_errno_ = error;
+  set_fault(n, {.kind = Fault::Kind::fail, .error = error});
 }
 
 void FakeKernel::hang_change(std::size_t n) {
-  fault_ = Fault::hang;
-  fault_at_ = counted_ + n;
+  set_fault(n, {.kind = Fault::Kind::hang});
 }
 
 void FakeKernel::hang_write(const HostChange& change) {
@@ -324,14 +339,54 @@ void FakeKernel::hang_write(const HostChange& change) {
 }
 
 void FakeKernel::die_at_change(std::size_t n) {
-  fault_ = Fault::die;
-  fault_at_ = counted_ + n;
+  set_fault(n, {.kind = Fault::Kind::die});
 }
 
-void FakeKernel::release_stuck() {
+void FakeKernel::show_driver(const std::string& driver, const std::string& address) {
+  link(device_path(address) / "driver", fs::path("../../../bus/pci/drivers") / driver);
+  link(driver_path(driver) / address, fs::path("../../../../devices/pci0000:00") / address);
+}
+
+void FakeKernel::hide_driver(const std::string& driver, const std::string& address) {
+  remove(device_path(address) / "driver");
+  remove(driver_path(driver) / address);
+}
+
+void FakeKernel::begin_to_hang(const HostChange& change) {
+  if (hung_.empty()) hung_since_ = changes_.size();
+  hung_.push_back(change);
+  const std::string driver = driver_of(change.value);
+  const auto unbound = match("sys/bus/pci/drivers/*/unbind", change.path);
+  if (unbound && driver == unbound->front()) {
+    hide_driver(driver, change.value);
+    hidden_.emplace(change.value, driver);
+  }
+  const auto bound = match("sys/bus/pci/drivers/*/bind", change.path);
+  if (bound && driver.empty() && functions_.contains(change.value) && matches(bound->front(), change.value)) {
+    show_driver(bound->front(), change.value);
+    shown_.emplace(change.value, bound->front());
+  }
+}
+
+void FakeKernel::release_stuck(Ending ending) {
   stuck_.clear();
   hanging_reads_.clear();
   remove("run/ferry/stuck");
+  for (const auto& [address, driver] : std::exchange(hidden_, {})) show_driver(driver, address);
+  for (const auto& [address, driver] : std::exchange(shown_, {})) hide_driver(driver, address);
+  for (const auto& [path, value] : std::exchange(hung_, {})) {
+    if (ending == Ending::without_effect) continue;
+    if (path == "module") {
+      bring_module(value);
+    } else {
+      (void)react(path, value);
+    }
+  }
+}
+
+std::vector<HostChange> FakeKernel::changes_since_hang() const {
+  if (hung_.empty()) return {};
+  return {changes_.begin() + static_cast<std::ptrdiff_t>(hung_since_), changes_.end()};
 }
 
 bool FakeKernel::stuck_device(const std::string& path, const std::string& value) const {
@@ -344,21 +399,25 @@ int FakeKernel::next_change(const std::string& path, const std::string& value, b
   ++counted_;
   if (hanging_ == HostChange{.path = path, .value = value}) {
     hanging_.reset();
-    fault_ = Fault::hang;
-    fault_at_ = counted_;
+    faults_[counted_] = {.kind = Fault::Kind::hang};
   }
-  if (fault_ != Fault::none && counted_ == fault_at_) {
-    const Fault fault = std::exchange(fault_, Fault::none);
-    if (fault == Fault::die) ::_exit(EXIT_SUCCESS);
-    if (fault == Fault::fail) return fault_errno_;
-    if (fault == Fault::hang) {
-      for (const auto& [address, function] : functions_) {
-        if (value == address || path.find("/" + address + "/") != std::string::npos) stuck_.insert(address);
-      }
-      if (path == "module" || path == "unload") stuck_.insert(value);
-      stuck = true;
-      return 0;
+  if (const auto fault = faults_.extract(counted_)) {
+    switch (fault.mapped().kind) {
+      case Fault::Kind::die:
+        ::_exit(EXIT_SUCCESS);
+      case Fault::Kind::fail:
+        return fault.mapped().error;
+      case Fault::Kind::hang:
+        for (const auto& [address, function] : functions_) {
+          if (value == address || path.find("/" + address + "/") != std::string::npos) stuck_.insert(address);
+        }
+        if (path == "module" || path == "unload") stuck_.insert(value);
+        stuck = true;
+        return 0;
     }
+  }
+  for (const auto& [change, error] : lasting_) {
+    if (path == change.path && (value == change.value || path.starts_with("run/"))) return error;
   }
   stuck = stuck_device(path, value);
   if (!stuck) changes_.push_back({.path = path, .value = value});
@@ -369,9 +428,11 @@ void FakeKernel::record_stuck(const std::string& what, std::string_view value) {
   const int pid = next_pid_++;
   file(fs::path("proc") / std::to_string(pid) / "stat",
        fmt::format("{} (ferry) D 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0\n", pid));
-  file(fs::path("run/ferry/stuck") / (std::to_string(pid) + ".json"),
-       fmt::format(R"({{"version":1,"pid":{},"start_time":"4242","boot_id":"{}","act":"{}","value":"{}"}})",
-                   pid, read_attribute("proc/sys/kernel/random/boot_id").value_or(""), what, value));
+  const nlohmann::json record = {
+      {"version", 1},         {"pid", pid},
+      {"start_time", "4242"}, {"boot_id", read_attribute("proc/sys/kernel/random/boot_id").value_or("")},
+      {"act", what},          {"value", value}};
+  file(fs::path("run/ferry/stuck") / (std::to_string(pid) + ".json"), record.dump());
 }
 
 Result<> FakeKernel::write(const fs::path& relative, std::string_view value,
@@ -388,6 +449,7 @@ Result<> FakeKernel::write(const fs::path& relative, std::string_view value,
     return fail(error_from_errno(error, what));
   }
   if (stuck) {
+    begin_to_hang({.path = relative.string(), .value = std::string(value)});
     record_stuck(what, value);
     return fail(Errc::stuck, what + ": still in the kernel");
   }
@@ -438,17 +500,23 @@ Result<> FakeKernel::load_module(std::string_view name, std::chrono::millisecond
     return fail(error_from_errno(error, what));
   }
   if (stuck) {
+    begin_to_hang({.path = "module", .value = std::string(name)});
     record_stuck(what, name);
     return fail(Errc::stuck, what + ": still in the kernel");
   }
-  if (const auto plain = plain_modules_.find(std::string(name)); plain != plain_modules_.end()) {
-    add_plain_module(plain->first, std::map(plain->second));
-    return {};
-  }
-  const auto found = modules_.find(std::string(name));
-  if (found == modules_.end()) return fail(error_from_errno(ENOENT, what));
-  put_driver(found->second);
+  if (!bring_module(std::string(name))) return fail(error_from_errno(ENOENT, what));
   return {};
+}
+
+bool FakeKernel::bring_module(const std::string& name) {
+  if (const auto plain = plain_modules_.find(name); plain != plain_modules_.end()) {
+    add_plain_module(plain->first, std::map(plain->second));
+    return true;
+  }
+  const auto found = modules_.find(name);
+  if (found == modules_.end()) return false;
+  put_driver(found->second);
+  return true;
 }
 
 Result<> FakeKernel::unload_module(std::string_view name, std::chrono::milliseconds /*deadline*/) {
@@ -577,8 +645,8 @@ int FakeKernel::attach(const std::string& driver, const std::string& address) {
   } else if (group && owned_groups_.contains(*group)) {
     return EBUSY;
   }
-  link(device_path(address) / "driver", fs::path("../../../bus/pci/drivers") / driver);
-  link(driver_path(driver) / address, fs::path("../../../../devices/pci0000:00") / address);
+  if (known->unbind_lock) file(unbind_lock_of(address), "0\n");
+  show_driver(driver, address);
   return 0;
 }
 
@@ -586,8 +654,8 @@ void FakeKernel::detach(const std::string& address) {
   const std::string driver = driver_of(address);
   const FakeDriver* known = loaded_driver(driver);
   const bool vfio = known != nullptr && known->vfio;
-  remove(device_path(address) / "driver");
-  remove(driver_path(driver) / address);
+  hide_driver(driver, address);
+  if (known != nullptr && known->unbind_lock) remove(unbind_lock_of(address));
   if (!vfio) return;
   vfio_numbers_.erase(address);
   remove(device_path(address) / "vfio-dev");

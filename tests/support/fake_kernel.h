@@ -44,7 +44,8 @@ struct FakeDriver {
   std::string module = {};         ///< empty: the name with '-' as '_'
   std::set<std::string> ids = {};  ///< "10de:2684", or "class:0403"; vfio drivers match by override only
   bool vfio = false;
-  bool sriov = false;  ///< takes writes to sriov_numvfs; virtual functions go with its binding
+  bool sriov = false;        ///< takes writes to sriov_numvfs; virtual functions go with its binding
+  bool unbind_lock = false;  ///< as driver nvidia: /proc/driver/nvidia/gpus/ADDRESS/unbindLock
 };
 
 /// One recorded change of the host.
@@ -135,10 +136,15 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::vector<std::string> vfs_of(const std::string& address) const;  ///< by their numbers
   std::string override_of(const std::string& address) const;
 
-  // -- faults at the n-th change from now, counted from 1 --
+  // -- faults at the n-th change from now, counted from 1; one of each kind, the last that was set --
   void fail_change(std::size_t n, int error);
+  /// Whatever does the same again fails too: the same value to the same path, or any content of this file of
+  /// ours.
+  void fail_for_good(const HostChange& change, int error) { lasting_.emplace_back(change, error); }
+  void mend() { lasting_.clear(); }
   /// The change never returns: Errc::stuck. So do all later ones that name the same device, until
-  /// release_stuck().
+  /// release_stuck(). As in the kernel, a function whose unbind hangs shows no driver any more, and one whose
+  /// bind hangs shows it already (drivers/base/dd.c).
   void hang_change(std::size_t n);
   void hang_write(const HostChange& change);  ///< the same, by what is written where
   /// A driver outside our books hangs: what the kernel serves under the device's lock cannot be had.
@@ -147,13 +153,28 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   void hang_read(const std::string& address) { hanging_reads_.insert(address); }
   /// The process ends right before the change, as by SIGKILL. For use in a forked child.
   void die_at_change(std::size_t n);
-  void release_stuck();
+  enum class Ending { without_effect, with_effect };
+  /// What hangs returns; without effect, all is as it was before.
+  void release_stuck(Ending ending = Ending::without_effect);
+  /// Whether a fault that was set has not been met yet.
+  bool fault_waits() const { return !faults_.empty(); }
+  /// Those made after the first that hangs; what hangs is none itself.
+  std::vector<HostChange> changes_since_hang() const;
 
  private:
-  enum class Fault { none, fail, hang, die };
+  struct Fault {
+    enum class Kind { fail, hang, die };
+    Kind kind = Kind::fail;
+    int error = 0;  ///< of fail
+  };
+  void set_fault(std::size_t n, Fault fault);
   /// Counts a change and applies the fault that waits for it; 0 to go on.
   void record_stuck(const std::string& what, std::string_view value);
   int next_change(const std::string& path, const std::string& value, bool& stuck);
+  void begin_to_hang(const HostChange& change);
+  void show_driver(const std::string& driver, const std::string& address);
+  void hide_driver(const std::string& driver, const std::string& address);
+  bool bring_module(const std::string& name);
   Result<> react(const std::filesystem::path& relative, std::string_view value);
   void register_pci_effects();
   int set_numvfs(const std::string& address, const std::string& value);
@@ -186,12 +207,15 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::set<unsigned> owned_groups_;
   std::vector<HostChange> changes_;
   std::set<std::string> stuck_;
+  std::vector<HostChange> hung_;               // what hangs, in order
+  std::size_t hung_since_ = 0;                 // the number of changes before
+  std::map<std::string, std::string> shown_;   // by address, the drivers of those whose bind hangs
+  std::map<std::string, std::string> hidden_;  // and of those whose unbind does
   std::set<std::string> hanging_reads_;
-  Fault fault_ = Fault::none;
-  std::size_t fault_at_ = 0;
+  std::map<std::size_t, Fault> faults_;  // by counted_
+  std::vector<std::pair<HostChange, int>> lasting_;
   std::optional<HostChange> hanging_;
   std::size_t counted_ = 0;
-  int fault_errno_ = 0;
   VfioNodes vfio_nodes_;
   std::map<std::string, int> vfio_numbers_;  // of the functions on a vfio driver, the N of vfioN
   int next_pid_ = 70001;

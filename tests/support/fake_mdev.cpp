@@ -91,6 +91,7 @@ std::vector<std::string> FakeMdev::parents_of(const std::string& owner) const {
 
 void FakeMdev::add_vf_parents(const std::string& address, const std::vector<FakeVgpuType>& types) {
   of_vfs_[address] = types;
+  kernel_.file("proc/driver/nvidia/gpus/" + address + "/unbindLock", "0\n");
   for (const std::string& function : kernel_.vfs_of(address)) add_parent(function, types);
 }
 

@@ -22,7 +22,6 @@ struct Profile {
   std::uint32_t slices;         // of seven
   std::uint32_t places;         // one behind the other
 };
-constexpr std::uint32_t kMemorySlices = 8;
 constexpr std::array<Profile, 7> kProfiles = {{{0, "7g.141gb", 1, 8, 7, 1},
                                                {5, "4g.71gb", 1, 4, 4, 1},
                                                {9, "3g.71gb", 2, 4, 3, 2},
@@ -38,7 +37,7 @@ const Profile& profile_of(std::uint32_t id) {
 // Of the types below.
 std::optional<std::uint32_t> needed_profile(const FakeVgpuType& type) {
   static const std::map<std::string, std::uint32_t> kNeeded = {
-      {"nvidia-1414", 19}, {"nvidia-1416", 14}, {"nvidia-1417", 9}, {"nvidia-1413", 20}};
+      {"nvidia-1414", 19}, {"nvidia-1416", 14}, {"nvidia-1417", 9}, {"nvidia-1418", 5}, {"nvidia-1413", 20}};
   const auto found = kNeeded.find(type.id);
   return found == kNeeded.end() ? std::nullopt : std::optional(found->second);
 }
@@ -54,6 +53,7 @@ std::vector<FakeVgpuType> h200_types() {
           {.id = "nvidia-1414", .name = "NVIDIA H200X-1-18C", .framebuffer_mib = 18432, .max_instances = 7},
           {.id = "nvidia-1416", .name = "NVIDIA H200X-2-35C", .framebuffer_mib = 35840, .max_instances = 3},
           {.id = "nvidia-1417", .name = "NVIDIA H200X-3-71C", .framebuffer_mib = 72704, .max_instances = 2},
+          {.id = "nvidia-1418", .name = "NVIDIA H200X-4-71C", .framebuffer_mib = 72704, .max_instances = 1},
           {.id = "nvidia-1500", .name = "NVIDIA H200X-35C", .framebuffer_mib = 35840, .max_instances = 4},
           {.id = "nvidia-1501", .name = "NVIDIA H200X-70C", .framebuffer_mib = 71680, .max_instances = 2}};
 }
@@ -73,6 +73,21 @@ FakeMig::FakeMig(FakeKernel& kernel, FakeVendorVfio& vendor) : kernel_(kernel), 
   kernel_.on_vfs(wipe, wipe);
 }
 
+std::vector<std::uint32_t> FakeMig::free_starts(const State& state, std::uint32_t profile) {
+  const Profile& wanted = profile_of(profile);
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t place = 0; place < wanted.places; ++place) {
+    const std::uint32_t start = place * wanted.memory_slices;
+    const bool taken = std::ranges::any_of(state.instances, [&](const auto& entry) {
+      const State::Instance& other = entry.second;
+      return start < other.start + profile_of(other.profile).memory_slices &&
+             other.start < start + wanted.memory_slices;
+    });
+    if (!taken) out.push_back(start);
+  }
+  return out;
+}
+
 FakeMig::State FakeMig::load(const std::string& gpu) const {
   const auto text = kernel_.read_file(state_path(gpu));
   State state;
@@ -82,13 +97,14 @@ FakeMig::State FakeMig::load(const std::string& gpu) const {
   state.pending = kept["pending"];
   state.mixed = kept["mixed"];
   state.next = kept["next"];
-  for (const json& one : kept["instances"]) state.instances[one[0]] = one[1];
+  for (const json& one : kept["instances"]) state.instances[one[0]] = {.profile = one[1], .start = one[2]};
   return state;
 }
 
 void FakeMig::store(const std::string& gpu, const State& state) {
   json instances = json::array();
-  for (const auto& [id, profile] : state.instances) instances.push_back({id, profile});
+  for (const auto& [id, instance] : state.instances)
+    instances.push_back({id, instance.profile, instance.start});
   const json kept = {{"mig", state.mig},
                      {"pending", state.pending},
                      {"mixed", state.mixed},
@@ -98,14 +114,14 @@ void FakeMig::store(const std::string& gpu, const State& state) {
 }
 
 // In MIG mode: of its own kind of instance some have room left, each for one vGPU here. With mixed sizes: the
-// memory suffices.
+// memory suffices, and of one type half as many fit.
 std::optional<bool> FakeMig::fits(const std::string& gpu, const FakeVgpuType& type,
                                   const std::vector<FakeVgpuType>& carried) const {
   const State state = load(gpu);
   const auto needed = needed_profile(type);
   if (needed.has_value() != state.mig) return false;
   if (needed) {
-    const auto of_kind = [&](const auto& instance) { return instance.second == *needed; };
+    const auto of_kind = [&](const auto& instance) { return instance.second.profile == *needed; };
     const auto on_kind = [&](const FakeVgpuType& other) { return needed_profile(other) == needed; };
     return std::ranges::count_if(state.instances, of_kind) > std::ranges::count_if(carried, on_kind);
   }
@@ -114,7 +130,8 @@ std::optional<bool> FakeMig::fits(const std::string& gpu, const FakeVgpuType& ty
   const unsigned used =
       std::accumulate(carried.begin(), carried.end(), 0U,
                       [](unsigned sum, const FakeVgpuType& other) { return sum + other.framebuffer_mib; });
-  return used + type.framebuffer_mib <= kMemory;
+  const auto same = std::ranges::count(carried, type.id, &FakeVgpuType::id);
+  return used + type.framebuffer_mib <= kMemory && 2 * same < type.max_instances;
 }
 
 Result<ManagedGpu> FakeMig::read(const PciAddress& gpu) {
@@ -127,16 +144,22 @@ Result<ManagedGpu> FakeMig::read(const PciAddress& gpu) {
                  .profiles = {},
                  .instances = {},
                  .types = {}};
-  std::uint32_t used = 0;
+  for (const FakeVgpuType& type : h200_types()) {
+    const std::uint32_t most = state.mixed ? (type.max_instances + 1) / 2 : type.max_instances;
+    out.types.push_back({.id = static_cast<std::uint32_t>(std::stoul(type.id.substr(type.id.find('-') + 1))),
+                         .name = type.name,
+                         .framebuffer = std::uint64_t{type.framebuffer_mib} << 20U,
+                         .instance_profile = needed_profile(type),
+                         .most_per_gpu = most});
+  }
   std::map<std::uint32_t, std::uint32_t> count;
-  for (const auto& [id, profile] : state.instances) {
-    out.instances.push_back({.id = id, .profile = profile});
-    used += profile_of(profile).memory_slices;
-    ++count[profile];
+  for (const auto& [id, instance] : state.instances) {
+    out.instances.push_back({.id = id, .profile = instance.profile, .start = instance.start});
+    ++count[instance.profile];
   }
   for (const Profile& profile : kProfiles) {
-    const std::uint32_t left =
-        std::min(profile.most - count[profile.id], (kMemorySlices - used) / profile.memory_slices);
+    const auto places = static_cast<std::uint32_t>(free_starts(state, profile.id).size());
+    const std::uint32_t left = std::min(profile.most - count[profile.id], places);
     out.profiles.push_back({.id = profile.id,
                             .name = profile.name,
                             .most = profile.most,
@@ -156,7 +179,8 @@ Result<> FakeMig::make_instance(const PciAddress& gpu, std::uint32_t profile) {
   if (!state.mig || kind == now.profiles.end() || kind->left == 0)
     return fail(Errc::failed, "NVML says Insufficient Resources (23)");
   if (swallow) return {};
-  state.instances[state.next++] = profile;
+  const std::uint32_t start = free_starts(state, profile).back();
+  state.instances[state.next++] = {.profile = profile, .start = start};
   store(gpu.text(), state);
   vendor_.refresh(gpu.text());
   return {};
@@ -165,12 +189,12 @@ Result<> FakeMig::make_instance(const PciAddress& gpu, std::uint32_t profile) {
 Result<> FakeMig::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
   State state = load(gpu.text());
   if (!state.instances.contains(instance)) return fail(Errc::not_found, "NVML says Not Found (6)");
-  const std::uint32_t profile = state.instances[instance];
+  const std::uint32_t profile = state.instances[instance].profile;
   const auto carried = vendor_.types_on(gpu.text());
   const auto needed = std::ranges::count_if(
       carried, [&](const FakeVgpuType& type) { return needed_profile(type) == profile; });
-  const auto there =
-      std::ranges::count_if(state.instances, [&](const auto& entry) { return entry.second == profile; });
+  const auto there = std::ranges::count_if(
+      state.instances, [&](const auto& entry) { return entry.second.profile == profile; });
   if (there <= needed) return fail(Errc::refused, "NVML says In use by another client (19)");
   if (swallow) return {};
   state.instances.erase(instance);
@@ -203,7 +227,7 @@ Result<> FakeMig::set_mig(const PciAddress& gpu, bool on) {
 
 std::vector<std::string> FakeMig::instances(const std::string& gpu) const {
   std::vector<std::string> out;
-  for (const auto& [id, profile] : load(gpu).instances) out.emplace_back(profile_of(profile).name);
+  for (const auto& [id, instance] : load(gpu).instances) out.emplace_back(profile_of(instance.profile).name);
   std::ranges::sort(out);
   return out;
 }

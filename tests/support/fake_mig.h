@@ -15,6 +15,7 @@ namespace ferry::test {
 /// Time-sliced and MIG-backed types of an H200.
 std::vector<FakeVgpuType> h200_types();
 
+/// An instance gets the last place that is free for its profile, and keeps it.
 /// Keeps what changes in the kernel's tree. Switching virtual functions on or off takes all GPU instances,
 /// and mixed sizes, as it does on the real thing.
 class FakeMig final : public GpuManagement {
@@ -45,8 +46,14 @@ class FakeMig final : public GpuManagement {
     bool pending = false;
     bool mixed = false;
     std::uint32_t next = 1;
-    std::map<std::uint32_t, std::uint32_t> instances;  ///< profile by id
+    struct Instance {
+      std::uint32_t profile = 0;
+      std::uint32_t start = 0;  ///< its first memory slice
+    };
+    std::map<std::uint32_t, Instance> instances;  ///< by id
   };
+  /// Where one more of a profile could begin.
+  static std::vector<std::uint32_t> free_starts(const State& state, std::uint32_t profile);
   State load(const std::string& gpu) const;
   void store(const std::string& gpu, const State& state);
   std::optional<bool> fits(const std::string& gpu, const FakeVgpuType& type,

@@ -80,6 +80,7 @@ void FakeVendorVfio::add_function(const std::string& function) {
 
 void FakeVendorVfio::add_gpu(const std::string& address, const std::vector<FakeVgpuType>& types) {
   gpus_[address] = types;
+  kernel_.file("proc/driver/nvidia/gpus/" + address + "/unbindLock", "0\n");
   for (const std::string& function : kernel_.vfs_of(address)) add_function(function);
 }
 

@@ -21,7 +21,7 @@ struct DeviceHandle {};
 struct GpuInstanceHandle {
   unsigned id;
   unsigned profile;
-  unsigned compute;  // compute instances in it
+  unsigned compute;  // compute instances in it: one that fills it, or several of one slice
 };
 struct ComputeInstanceHandle {};
 }  // namespace ferry::nvml
@@ -68,6 +68,7 @@ struct State {
   unsigned needs_reset = 0;
   unsigned mixed = 0;
   unsigned busy = 0;        // a vGPU is there
+  unsigned held = 0;        // GPU instances do not go
   unsigned no_compute = 0;  // compute instances cannot be made
   unsigned no_driver = 0;
   unsigned open = 0;
@@ -112,9 +113,17 @@ struct State {
 
  private:
   std::vector<std::pair<std::string_view, unsigned*>> fields() {
-    return {{"host", &host},   {"mig", &mig},   {"pending", &pending},       {"needs_reset", &needs_reset},
-            {"mixed", &mixed}, {"busy", &busy}, {"no_compute", &no_compute}, {"no_driver", &no_driver},
-            {"open", &open},   {"next", &next}};
+    return {{"host", &host},
+            {"mig", &mig},
+            {"pending", &pending},
+            {"needs_reset", &needs_reset},
+            {"mixed", &mixed},
+            {"busy", &busy},
+            {"no_compute", &no_compute},
+            {"no_driver", &no_driver},
+            {"held", &held},
+            {"open", &open},
+            {"next", &next}};
   }
 };
 
@@ -260,7 +269,7 @@ Status nvmlGpuInstanceDestroy(nvml::Instance instance) {
   State state = State::read();
   const auto* found = find(state, instance->id);
   if (found == nullptr) return nvml::kNotFound;
-  if (state.busy != 0 || found->compute != 0) return nvml::kInUse;
+  if (state.busy != 0 || state.held != 0 || found->compute != 0) return nvml::kInUse;
   std::erase_if(state.instances, [&](const nvml::GpuInstanceHandle& one) { return one.id == instance->id; });
   state.write();
   return nvml::kSuccess;
@@ -281,11 +290,11 @@ Status nvmlGpuInstanceGetComputeInstances(nvml::Instance instance, unsigned prof
   const auto* found = find(state, instance->id);
   const auto* known = std::find_if(kProfiles.begin(), kProfiles.end(),
                                    [&](const Profile& one) { return one.id == instance->profile; });
-  *count = found != nullptr && found->compute != 0 && profile + 1 == known->slices ? 1 : 0;
-  if (*count != 0) {
-    handed_out.at(0) = *found;  // whose compute instance it is
-    *out = &the_compute_instance;
-  }
+  const unsigned there = found == nullptr ? 0 : found->compute;
+  const unsigned of_profile = there > 1 ? 0 : known->slices - 1;
+  *count = profile == of_profile ? there : 0;
+  if (*count != 0) handed_out.at(0) = *found;  // whose compute instances they are
+  std::fill_n(out, *count, &the_compute_instance);
   return nvml::kSuccess;
 }
 Status nvmlGpuInstanceCreateComputeInstance(nvml::Instance instance, unsigned profile,

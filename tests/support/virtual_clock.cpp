@@ -23,6 +23,14 @@ void VirtualClock::run_first() {
 
 void VirtualClock::run_for(Clock::duration time) {
   const auto end = now_ + time;
+  while (outside && now_ < end) {
+    run_to(std::min<Clock::time_point>(now_ + kOutside, end));
+    outside();
+  }
+  run_to(end);
+}
+
+void VirtualClock::run_to(Clock::time_point end) {
   while (!waiting_.empty() && waiting_.begin()->first.first <= end) run_first();
   now_ = end;
 }

@@ -21,6 +21,10 @@ class VirtualClock final : public Timers {
   /// Until `done`, looked at after each job; false: it was not within that time.
   bool run_until(const std::function<bool()>& done, Clock::duration most);
 
+  /// Called every so often while time passes: for what goes by no clock of ours, sockets.
+  std::function<void()> outside;
+  static constexpr std::chrono::milliseconds kOutside{50};
+
   std::size_t waiting() const { return waiting_.size(); }
   /// What a clock on the wall shows: the epoch at the beginning, and `skew` beside.
   std::chrono::system_clock::time_point wall() const;
@@ -28,6 +32,7 @@ class VirtualClock final : public Timers {
 
  private:
   void run_first();
+  void run_to(Clock::time_point end);
 
   Clock::time_point now_{std::chrono::hours(1)};
   std::map<Timer, EventLoop::Job> waiting_;

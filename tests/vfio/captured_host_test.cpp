@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real hosts, as their kernels showed themselves: tests/fixtures/hosts.
-#include <fstream>
+#include "tests/support/captured_host.h"
+
 #include <map>
-#include <memory>
-#include <stdexcept>
 #include <string>
 
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
-#include "tests/support/scratch_directory.h"
 #include "tests/vfio/machines.h"
 #include "vfio/device_facts.h"
 #include "vfio/inventory.h"
@@ -19,52 +17,10 @@ namespace ferry {
 namespace {
 
 using test::at;
+using test::CapturedHost;
 using test::must;
 using testing::ElementsAre;
 using testing::Optional;
-
-std::string unescaped(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\') {
-      out += text[i];
-      continue;
-    }
-    ++i;
-    if (text.at(i) == 'x') {
-      out += static_cast<char>(std::stoi(std::string(text.substr(i + 1, 2)), nullptr, 16));
-      i += 2;
-    } else {
-      out += text.at(i) == 'n' ? '\n' : '\t';
-    }
-  }
-  return out;
-}
-
-/// One of them, on disk. The format is in the first lines of each file.
-class CapturedHost : public HostFs {
- public:
-  explicit CapturedHost(const std::string& name) : CapturedHost(std::make_unique<test::ScratchDirectory>()) {
-    std::ifstream file(std::string(FERRY_HOSTS) + "/" + name);
-    if (!file) throw std::runtime_error("no such host: " + name);
-    for (std::string line; std::getline(file, line);) {
-      if (line.starts_with('#')) continue;
-      if (const auto arrow = line.find(" -> "); arrow != std::string::npos) {
-        directory_->link(line.substr(0, arrow), line.substr(arrow + 4));
-      } else if (const auto equals = line.find(" = "); equals != std::string::npos) {
-        directory_->file(line.substr(0, equals), unescaped(std::string_view(line).substr(equals + 3)));
-      } else {
-        directory_->directory(line);
-      }
-    }
-  }
-
- private:
-  explicit CapturedHost(std::unique_ptr<test::ScratchDirectory> directory)
-      : HostFs(directory->path()), directory_(std::move(directory)) {}
-
-  std::unique_ptr<test::ScratchDirectory> directory_;
-};
 
 TEST(CapturedHostTest, AVirtualMachineWithOneGpuOfItsOwn) {
   const CapturedHost host("h200-in-a-vm");

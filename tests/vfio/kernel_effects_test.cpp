@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernel answers to the writes that moving functions is made of.
 // On the real kernel {gpu} is a GPU on {gpu_driver} with {audio} on {audio_driver} in its group {group}, and
-// {other} is a driver loaded there that matches neither.
+// {other} is a driver loaded there that matches neither. {vgpu} is a GPU on a driver nvidia that can make
+// vGPUs.
 #include "tests/support/kernel_effects.h"
 
 #include <cerrno>
@@ -27,6 +28,8 @@ const EffectWrite kUnbindHost = {kHostDriver + "/unbind", "{gpu}"};
 const EffectWrite kBindHost = {kHostDriver + "/bind", "{gpu}"};
 const EffectWrite kUnbindVfio = {kVfio + "/unbind", "{gpu}"};
 const EffectWrite kBindVfio = {kVfio + "/bind", "{gpu}"};
+const std::string kLock = "proc/driver/nvidia/gpus/{vgpu}/unbindLock";
+const EffectWrite kLockIt = {kLock, "1"};
 const EffectWrite kProbe = {"sys/bus/pci/drivers_probe", "{gpu}"};
 
 std::vector<KernelEffect> effects() {
@@ -117,6 +120,23 @@ std::vector<KernelEffect> effects() {
        .write = kProbe,
        .after = {{Kind::link_to, kGpu + "/driver", "{gpu_driver}"}},
        .restore = {kClear}},
+      {.name = "TheUnbindLockReadsBackAndMovesNothing",
+       .write = kLockIt,
+       .after = {{Kind::reads, kLock, "1"}, {Kind::link_to, "sys/bus/pci/devices/{vgpu}/driver", "nvidia"}},
+       .restore = {{kLock, "0"}}},
+      {.name = "TheUnbindLockIsGivenBack",
+       .before = {kLockIt},
+       .write = {kLock, "0"},
+       .after = {{Kind::reads, kLock, "0"}}},
+      {.name = "TheUnbindLockGoesWithTheBinding",
+       .before = {kLockIt},
+       .write = {"sys/bus/pci/drivers/nvidia/unbind", "{vgpu}"},
+       .after = {{Kind::absent, kLock}},
+       .restore = {{"sys/bus/pci/drivers/nvidia/bind", "{vgpu}"}}},
+      {.name = "TheUnbindLockIsNotHeldAfterTheNextBind",
+       .before = {kLockIt, {"sys/bus/pci/drivers/nvidia/unbind", "{vgpu}"}},
+       .write = {"sys/bus/pci/drivers/nvidia/bind", "{vgpu}"},
+       .after = {{Kind::reads, kLock, "0"}}},
       {.name = "ProbeOfNoDeviceIsENODEV",
        .write = {"sys/bus/pci/drivers_probe", "ffff:ff:1f.7"},
        .error = ENODEV},
@@ -134,7 +154,13 @@ std::unique_ptr<FakeKernel> fake_machine(std::map<std::string, std::string>& nam
                         .class_code = 0x040300,
                         .group = 11,
                         .driver = "snd_hda_intel"});
-  names = {{"gpu", "0000:01:00.0"}, {"gpu_driver", "bochs-drm"}, {"group", "11"}};
+  kernel->add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .unbind_lock = true});
+  kernel->add_function({.address = "0000:06:00.0",
+                        .ids = "10de:1eb8",
+                        .class_code = 0x030200,
+                        .group = 15,
+                        .driver = "nvidia"});
+  names = {{"gpu", "0000:01:00.0"}, {"gpu_driver", "bochs-drm"}, {"group", "11"}, {"vgpu", "0000:06:00.0"}};
   return kernel;
 }
 

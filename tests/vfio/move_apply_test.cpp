@@ -313,6 +313,17 @@ TEST_F(MoveApplyTest, GivesAnAdoptedFunctionItsNaturalDriver) {
   EXPECT_EQ(kernel_.override_of("0000:01:00.0"), "");
 }
 
+TEST_F(MoveApplyTest, KeepsNoRecordOfAnAdoptedFunctionThatStaysAsItWas) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function(
+      {.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci", .driver_override = "vfio-pci"});
+  kernel_.fail_for_good({.path = "sys/bus/pci/drivers_probe", .value = "0000:01:00.0"}, EIO);
+  ASSERT_EQ(apply(Direction::back, {"0000:01:00.0"})->results.at(0).status, Status::failed);
+  EXPECT_EQ(kernel_.driver_of("0000:01:00.0"), "vfio-pci");
+  EXPECT_EQ(kernel_.override_of("0000:01:00.0"), "vfio-pci");
+  EXPECT_FALSE(kernel_.exists("run/ferry/moves/5.json")) << "`restore` takes back what Ferry has moved";
+}
+
 TEST_F(MoveApplyTest, LeavesWhatSomebodyElseMovedMeanwhile) {
   apply(Direction::to_vfio).value();
   kernel_.add_driver({.name = "pci-stub"});
@@ -356,8 +367,13 @@ TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
   EXPECT_THAT(test::error_of(outcome->results[0]).message,
               HasSubstr("0000:65:00.1 is in use meanwhile: VM vm (pid 5)"));
-  EXPECT_EQ(kernel_.driver_of("0000:65:00.1"), "vfio-pci");
+  EXPECT_THAT(drivers(), ElementsAre("nouveau", "vfio-pci", "vfio-pci", "vfio-pci", "pcieport"))
+      << "what has no driver is taken from nobody";
+  EXPECT_EQ(kernel_.override_of("0000:65:00.0"), "");
+  EXPECT_EQ(kernel_.override_of("0000:65:00.1"), "vfio-pci");
   EXPECT_TRUE(kernel_.exists("run/ferry/moves/41.json"));
+  ASSERT_EQ(apply(Direction::back)->results.at(0).status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
 
 TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
@@ -375,6 +391,28 @@ TEST_F(MoveApplyTest, WritesNothingWhileAHolderMayGoUnseen) {
                                    Direction::to_vfio);
   EXPECT_EQ(outcome->results.at(0).status, Status::refused);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+TEST_F(MoveApplyTest, RefusesOnlyTheGroupOfADeviceWhoseHoldersMayGoUnseen) {
+  class BlindToOne final : public UseProbe {
+   public:
+    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
+      UseReport report;
+      report.unseen["0000:65:00.0"] = "its driver does not answer";
+      return report;
+    }
+  } blind_to_one;
+  kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
+  auto ctx = context();
+  ctx.probe = &blind_to_one;
+  MoveRequest request;
+  request.accelerators = {at("0000:01:00.0"), at("0000:65:00.0")};
+  const auto outcome = must(apply_moves(ctx, request, Direction::to_vfio));
+  ASSERT_EQ(outcome.results.size(), 2U);
+  EXPECT_EQ(outcome.results[0].status, Status::refused);
+  EXPECT_THAT(outcome.results[0].refusal.reasons,
+              ElementsAre("nobody can say whether 0000:65:00.0 is free: its driver does not answer"));
+  EXPECT_EQ(outcome.results[1].status, Status::done);
 }
 
 TEST_F(MoveApplyTest, MovesAVirtualFunctionAndBringsItBackBesideItsPhysicalFunction) {
@@ -468,6 +506,20 @@ TEST_F(UnloadedDriver, IsLoadedByItsOwnNameWhereNothingElseIsKnown) {
   EXPECT_THAT(back(), ElementsAre("bochs_drm", "bochs-drm"));
 }
 
+TEST_F(UnloadedDriver, WhoseLoadHangsIsLoadedByNobodyElse) {
+  unload_after_bind();
+  kernel_.hang_change(1);
+  for (int run = 0; run < 2; ++run) {
+    const auto outcome = must(apply(Direction::back, {"0000:01:00.0"}));
+    ASSERT_EQ(outcome.results.at(0).status, Status::failed);
+    EXPECT_EQ(test::error_of(outcome.results[0]).code, Errc::stuck);
+    EXPECT_THAT(must(kernel_.list("run/ferry/stuck")), testing::SizeIs(1)) << "one load, not two";
+    EXPECT_THAT(kernel_.changes(), IsEmpty());
+  }
+  kernel_.release_stuck();
+  EXPECT_THAT(back(), ElementsAre("bochs", "bochs-drm"));
+}
+
 TEST_F(MoveApplyTest, RestoresOnlyWhatItMoved) {
   must(kernel_.load_module("vfio_pci"));
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "vfio-pci"));
@@ -486,9 +538,7 @@ TEST_F(MoveApplyTest, GivesTheOthersBackWhenOneDoesNotGo) {
   kernel_.forget_changes();
   kernel_.fail_change(4 + 4 + 1, EIO);  // the first bind, after four overrides and four unbinds
   ASSERT_EQ(apply(Direction::back)->results.at(0).status, Status::failed);
-  int with_driver = 0;
-  for (const std::string& driver : drivers()) with_driver += driver.empty() ? 0 : 1;
-  EXPECT_EQ(with_driver, 3) << "the port and two of the three that had one";
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
   ASSERT_EQ(apply(Direction::back)->results.at(0).status, Status::done);
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
@@ -526,6 +576,24 @@ TEST_F(MoveApplyTest, LooksBehindTheFenceForWhatMustStay) {
   ASSERT_EQ(blind.results.at(0).status, Status::failed);
   EXPECT_EQ(test::error_of(blind.results[0]).message, "look again for vGPUs: mdev bus");
   EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+// Nobody has asked who holds the groups of those.
+TEST_F(MoveApplyTest, MovesNothingThatIsCutIntoMediatedDevices) {
+  kernel_.add_driver({.name = "i915", .ids = {"8086:3e98"}});
+  kernel_.add_function({.address = "0000:66:00.0", .ids = "8086:3e98", .group = 41, .driver = "i915"});
+  const std::string mediated = "sys/devices/pci0000:00/0000:66:00.0/83b8f4f2-509f-382f-3c1e-e6bfe0fa1001";
+  kernel_.link(mediated + "/mdev_type", "../mdev_supported_types/i915-GVTg_V5_4");
+  MoveRequest request;
+  request.accelerators = {at("0000:65:00.0")};
+  request.with = {at("0000:66:00.0")};
+  const auto outcome = must(apply_moves(context(), request, Direction::to_vfio));
+  ASSERT_EQ(outcome.results.at(0).status, Status::refused);
+  EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre("0000:66:00.0 carries 1 mediated device"));
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+
+  kernel_.remove(mediated);
+  EXPECT_EQ(must(apply_moves(context(), request, Direction::to_vfio)).results.at(0).status, Status::done);
 }
 
 // As on a kernel without CONFIG_VFIO_GROUP.

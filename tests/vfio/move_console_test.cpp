@@ -2,20 +2,19 @@
 // Moves of GPUs that nvidia_drm holds for a console of its own: refused unless the module may be unloaded and
 // no GPU that stays needs it; loaded again for whatever GPU has not moved.
 #include <cerrno>
-#include <cstdlib>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
+#include "tests/vfio/moves.h"
 
 namespace ferry {
 namespace {
 
 using test::at;
 using test::FakeKernel;
+using test::statuses;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -82,13 +81,6 @@ struct Host {
   MoveRequest request{.accelerators = {}, .with = {}, .untouchable = {}, .release = {"nvidia_drm"}};
 };
 
-std::vector<Status> statuses(const MoveOutcome& outcome) {
-  std::vector<Status> out;
-  out.reserve(outcome.results.size());
-  for (const MoveResult& result : outcome.results) out.push_back(result.status);
-  return out;
-}
-
 std::vector<std::string> module_changes(const FakeKernel& kernel) {
   std::vector<std::string> out;
   for (const auto& change : kernel.changes()) {
@@ -143,6 +135,20 @@ TEST(MoveConsole, IsRefusedWhileAnotherGpuNeedsIt) {
               ElementsAre("nvidia_drm is not unloaded: it also serves 0000:02:00.0, which does not move with "
                           "this"));
   EXPECT_FALSE(outcome.results[0].refusal.hint.empty());
+  EXPECT_THAT(host.kernel.changes(), IsEmpty());
+}
+
+constexpr const char* kTenantHasIt = "VM tenant (pid 9) holds it";
+
+// Who uses it would else let go for nothing.
+TEST(MoveConsole, IsToldOfBesideWhoUsesTheGpu) {
+  Host host;
+  host.probe.others[kFirst] = {
+      .kind = Holder::Kind::virtual_machine, .name = "tenant", .pid = 9, .what = "it", .pod_uid = {}};
+  const auto reasons = [&] { return host.apply().results.at(0).refusal.reasons; };
+  EXPECT_THAT(reasons(), ElementsAre(HasSubstr(kTenantHasIt))) << "with both it could go";
+  host.request.accelerators.pop_back();
+  EXPECT_THAT(reasons(), ElementsAre(HasSubstr(kTenantHasIt), HasSubstr("it also serves 0000:02:00.0")));
   EXPECT_THAT(host.kernel.changes(), IsEmpty());
 }
 
@@ -231,19 +237,13 @@ TEST(MoveConsole, LeavesAModuleAloneThatDoesNotReturn) {
 
 TEST(MoveConsole, ComesBackForAGpuThatCouldNotMove) {
   Host host;
-  host.kernel.hang_write({.path = "sys/bus/pci/drivers/nvidia/unbind", .value = kSecond});
+  host.kernel.fail_for_good({.path = "sys/bus/pci/drivers/nvidia/unbind", .value = kSecond}, EIO);
   EXPECT_EQ(statuses(host.apply()), (std::vector<Status>{Status::done, Status::failed}));
   EXPECT_THAT(module_changes(host.kernel), ElementsAre("unload", "module"));
 }
 
-std::size_t changes_of_an_undisturbed_run() {
-  Host host;
-  host.apply();
-  return host.kernel.changes().size();
-}
-
 TEST(MoveConsole, EveryChangeThatFailsLeavesTheModuleLoadedOrRecorded) {
-  const std::size_t count = changes_of_an_undisturbed_run();
+  const std::size_t count = test::changes_of_an_undisturbed_run<Host>();
   ASSERT_GT(count, 8U);
   for (std::size_t n = 1; n <= count; ++n) {
     SCOPED_TRACE(n);
@@ -258,25 +258,7 @@ TEST(MoveConsole, EveryChangeThatFailsLeavesTheModuleLoadedOrRecorded) {
 }
 
 TEST(MoveConsole, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunLoadsTheModule) {
-  const std::size_t count = changes_of_an_undisturbed_run();
-  for (const Direction next : {Direction::to_vfio, Direction::back}) {
-    for (std::size_t n = 1; n <= count; ++n) {
-      SCOPED_TRACE(n);
-      Host host;
-      const pid_t child = ::fork();
-      ASSERT_GE(child, 0);
-      if (child == 0) {
-        host.kernel.die_at_change(n);
-        (void)host.apply();
-        ::_exit(EXIT_FAILURE);  // it should have died
-      }
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-      EXPECT_THAT(host.apply(next).errors, IsEmpty());
-      host.expect_settled();
-    }
-  }
+  test::die_at_every_change<Host>([](const Host& host, Direction) { host.expect_settled(); });
 }
 
 }  // namespace

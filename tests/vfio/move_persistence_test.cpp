@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves that need nvidia-persistenced to let go of single GPUs, while it serves others.
 #include <cerrno>
-#include <cstdlib>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
 #include "tests/vfio/machines.h"
+#include "tests/vfio/moves.h"
 
 namespace ferry {
 namespace {
 
 using test::at;
 using test::FakeKernel;
+using test::statuses;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -121,13 +120,6 @@ struct Host {
   MoveRequest request{
       .accelerators = {at(kFirst), at(kSecond)}, .with = {}, .untouchable = {}, .release = default_release()};
 };
-
-std::vector<Status> statuses(const MoveOutcome& outcome) {
-  std::vector<Status> out;
-  out.reserve(outcome.results.size());
-  for (const MoveResult& result : outcome.results) out.push_back(result.status);
-  return out;
-}
 
 TEST(MovePersistence, IsSwitchedForTheGpusThatMoveAndTheServiceRunsOn) {
   Host host;
@@ -237,14 +229,8 @@ TEST(MovePersistence, IsSwitchedOnAgainForAGpuThatCouldNotMove) {
   host.expect_settled();
 }
 
-std::size_t changes_of_an_undisturbed_run() {
-  Host host;
-  host.apply();
-  return host.kernel.changes().size();
-}
-
 TEST(MovePersistence, EveryChangeThatFailsIsMadeGoodOrRecorded) {
-  const std::size_t count = changes_of_an_undisturbed_run();
+  const std::size_t count = test::changes_of_an_undisturbed_run<Host>();
   ASSERT_GT(count, 8U);
   for (std::size_t n = 1; n <= count; ++n) {
     SCOPED_TRACE(n);
@@ -259,25 +245,7 @@ TEST(MovePersistence, EveryChangeThatFailsIsMadeGoodOrRecorded) {
 }
 
 TEST(MovePersistence, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunMakesItGood) {
-  const std::size_t count = changes_of_an_undisturbed_run();
-  for (const Direction next : {Direction::to_vfio, Direction::back}) {
-    for (std::size_t n = 1; n <= count; ++n) {
-      SCOPED_TRACE(n);
-      Host host;
-      const pid_t child = ::fork();
-      ASSERT_GE(child, 0);
-      if (child == 0) {
-        host.kernel.die_at_change(n);
-        (void)host.apply();
-        ::_exit(EXIT_FAILURE);  // it should have died
-      }
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-      EXPECT_THAT(host.apply(next).errors, IsEmpty());
-      host.expect_settled();
-    }
-  }
+  test::die_at_every_change<Host>([](const Host& host, Direction) { host.expect_settled(); });
 }
 
 }  // namespace

@@ -130,7 +130,9 @@ INSTANTIATE_TEST_SUITE_P(
                     R"({"version":1,"boot_id":7,"devices":{}})", R"({"version":1,"boot_id":"x","devices":7})",
                     R"({"version":1,"boot_id":"x","devices":{"nonsense":{"id":"10de:1","driver":null}}})",
                     R"({"version":1,"boot_id":"x","devices":{"0000:01:00.0":{}}})",
-                    R"({"version":1,"boot_id":"x","devices":{"0000:01:00.0":{"id":"10de:1","driver":7}}})"));
+                    R"({"version":1,"boot_id":"x","devices":{"0000:01:00.0":{"id":"10de:1","driver":7}}})",
+                    R"({"version":1,"boot_id":"x",
+                        "devices":{"0000:01:00.0":{"id":"10de:1","kernels_choice":"yes"}}})"));
 
 }  // namespace
 }  // namespace ferry

@@ -3,21 +3,20 @@
 // us.
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <functional>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tests/vfio/machines.h"
+#include "tests/vfio/moves.h"
 
 namespace ferry {
 namespace {
 
 using test::at;
 using test::FakeKernel;
+using test::statuses;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -129,13 +128,6 @@ struct Host {
       .accelerators = {}, .with = {}, .untouchable = {}, .release = {"nvidia-persistenced.service"}};
   std::vector<std::string> told;
 };
-
-std::vector<Status> statuses(const MoveOutcome& outcome) {
-  std::vector<Status> out;
-  out.reserve(outcome.results.size());
-  for (const MoveResult& result : outcome.results) out.push_back(result.status);
-  return out;
-}
 
 std::vector<std::string> texts(const std::vector<Step>& steps) {
   std::vector<std::string> out;
@@ -370,14 +362,8 @@ TEST(MoveRelease, StopsAndStartsNothingOnTheWayBack) {
   EXPECT_THAT(host.services.orders, IsEmpty());
 }
 
-std::size_t changes_of_an_undisturbed_run() {
-  Host host(2);
-  host.apply();
-  return host.kernel.changes().size();
-}
-
 TEST(MoveRelease, EveryChangeThatFailsLeavesTheServiceRunningOrRecorded) {
-  const std::size_t count = changes_of_an_undisturbed_run();
+  const std::size_t count = test::changes_of_an_undisturbed_run<Host>(2);
   ASSERT_GT(count, 8U);
   for (std::size_t n = 1; n <= count; ++n) {
     SCOPED_TRACE(n);
@@ -398,29 +384,14 @@ TEST(MoveRelease, EveryChangeThatFailsLeavesTheServiceRunningOrRecorded) {
 }
 
 TEST(MoveRelease, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunStartsTheService) {
-  const std::size_t count = changes_of_an_undisturbed_run();
-  for (const Direction next : {Direction::to_vfio, Direction::back}) {
-    for (std::size_t n = 1; n <= count; ++n) {
-      SCOPED_TRACE(n);
-      Host host(2);
-      const pid_t child = ::fork();
-      ASSERT_GE(child, 0);
-      if (child == 0) {
-        host.kernel.die_at_change(n);
-        (void)host.apply();
-        ::_exit(EXIT_FAILURE);  // it should have died
-      }
-      int status = 0;
-      ASSERT_EQ(::waitpid(child, &status, 0), child);
-      ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS);
-      const auto outcome = host.apply(next);
-      EXPECT_THAT(outcome.errors, IsEmpty());
-      EXPECT_TRUE(host.services.runs(kDaemon));
-      EXPECT_FALSE(host.kernel.exists(kRecord));
-      for (const char* gpu : {"0000:01:00.0", "0000:02:00.0"})
-        EXPECT_EQ(host.kernel.driver_of(gpu), next == Direction::to_vfio ? "vfio-pci" : "nouveau");
-    }
-  }
+  test::die_at_every_change<Host>(
+      [](const Host& host, Direction next) {
+        EXPECT_TRUE(host.services.runs(kDaemon));
+        EXPECT_FALSE(host.kernel.exists(kRecord));
+        for (const char* gpu : {"0000:01:00.0", "0000:02:00.0"})
+          EXPECT_EQ(host.kernel.driver_of(gpu), next == Direction::to_vfio ? "vfio-pci" : "nouveau");
+      },
+      2);
 }
 
 TEST(MoveRelease, StartsWhatAKilledRunLeftThoughNothingIsAskedFor) {

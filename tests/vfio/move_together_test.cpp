@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "tests/support/must.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry {
@@ -44,11 +45,12 @@ class BookedLock final : public DriverLock {
   explicit BookedLock(const FakeKernel& kernel) : kernel_(kernel) {}
   std::set<PciAddress> refuses;
   std::vector<std::string> events;
-  Result<bool> take(const PciAddress& device) override {
+  bool has(const PciAddress& /*device*/) const override { return true; }
+  Result<> take(const PciAddress& device) override {
     events.push_back(fmt::format("take {} after {} writes", device.text(), kernel_.writes().size()));
     if (refuses.contains(device))
       return fail(Errc::refused, device.text() + " is in use: its driver says so");
-    return true;
+    return {};
   }
   Result<> release(const PciAddress& device) override {
     events.push_back(fmt::format("release {} after {} writes", device.text(), kernel_.writes().size()));
@@ -163,12 +165,13 @@ TEST_F(MovingTogether, LetsTheDriversLockGoWhenTheMoveIsCalledOff) {
   };
   ASSERT_EQ(statuses(apply()), std::vector<Status>{Status::refused});
   EXPECT_THAT(lock_.events, Contains("release 0000:01:00.0 after 0 writes"));
-  EXPECT_THAT(kernel_.changes(), IsEmpty());
+  EXPECT_THAT(kernel_.writes(), IsEmpty());
+  EXPECT_THAT(test::must(kernel_.list("run/ferry/unbind-locks")), IsEmpty());
 }
 
 TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {
   add_gpus(1);
-  kernel_.fail_change(4, EIO);  // record, override, unbind, bind
+  kernel_.fail_change(5, EIO);  // of the lock and the move a record, override, unbind, bind
   // A kernel that takes every bind to the earlier driver and does nothing.
   class Liar final : public HostWriter {
    public:

@@ -126,12 +126,53 @@ TEST_F(WayBack, LeavesAFunctionOnVfioWhoseOverrideStays) {
   EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
 }
 
+TEST_F(WayBack, LeavesOnVfioWhatTheHostsDriverDoesNotTake) {
+  kernel_.fail_for_good({.path = "sys/bus/pci/drivers/nova/bind", .value = kGpu}, EIO);
+  for (int run = 0; run < 2; ++run) {
+    const MoveResult result = back();
+    ASSERT_EQ(result.status, Status::failed);
+    EXPECT_THAT(error_of(result).message, HasSubstr("; 0000:65:00.0 stays on vfio-pci"));
+    EXPECT_THAT(error_of(result).hint, HasSubstr("run the same command again: the record is kept"));
+    EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "snd_hda_intel", "xhci_hcd"));
+    EXPECT_EQ(kernel_.override_of(kGpu), "vfio-pci") << "else a driver that is loaded later takes it";
+  }
+  kernel_.mend();
+  EXPECT_EQ(back().status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
+}
+
+TEST_F(WayBack, PutsTheOverrideBackOnWhatVfioDoesNotLetGo) {
+  kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/unbind", .value = kGpu}, EIO);
+  EXPECT_THAT(error_of(back()).message, HasSubstr("; 0000:65:00.0 stays on vfio-pci"));
+  EXPECT_EQ(kernel_.override_of(kGpu), "vfio-pci");
+}
+
 TEST_F(WayBack, SaysWhatIsLeftWithoutADriver) {
-  kernel_.fail_change(4 + 4 + 1, EIO);  // the first bind, after four overrides and four unbinds
+  kernel_.fail_for_good({.path = "sys/bus/pci/drivers/nova/bind", .value = kGpu}, EIO);
+  kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = kGpu}, EBUSY);
   const MoveResult result = back();
   ASSERT_EQ(result.status, Status::failed);
   EXPECT_THAT(error_of(result).message, HasSubstr("; 0000:65:00.0 has no driver now"));
-  EXPECT_THAT(error_of(result).hint, HasSubstr("run the same command again: the record is kept"));
+  kernel_.mend();
+  EXPECT_EQ(back().status, Status::done);
+}
+
+TEST_F(WayBack, WritesNoMoreOnceStayingHangs) {
+  kernel_.fail_for_good({.path = "sys/bus/pci/drivers/nova/bind", .value = kGpu}, EIO);
+  kernel_.hang_write({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = kGpu});
+  EXPECT_EQ(error_of(back()).code, Errc::stuck);
+  kernel_.forget_changes();
+  EXPECT_EQ(back().status, Status::refused);
+  EXPECT_THAT(kernel_.writes(), IsEmpty());
+}
+
+// Nobody knows what it had; the kernel's own choice has failed.
+TEST_F(WayBack, LeavesOnVfioWhatTheKernelFindsNoDriverFor) {
+  must(forget(kernel_, {at(kOther)}));
+  kernel_.fail_for_good({.path = "sys/bus/pci/drivers_probe", .value = kOther}, EINVAL);
+  EXPECT_EQ(back(kOther).status, Status::failed);
+  EXPECT_EQ(kernel_.driver_of(kOther), "vfio-pci");
+  EXPECT_EQ(kernel_.override_of(kOther), "vfio-pci");
 }
 
 TEST_F(WayBack, KeepsOnlyTheGroupWhoseRecordCannotBeRead) {
@@ -179,6 +220,47 @@ TEST_F(WayBack, IsNotGoneBecauseAnOverrideCannotBeMended) {
   EXPECT_EQ(must(apply(Direction::to_vfio, {kGpu})).results.at(0).status, Status::failed);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci"));
+}
+
+/// What somebody else has put on vfio, its way back broken off by a kill: all overrides are gone, and the
+/// GPU's driver.
+class BrokenOffForOthers : public WayBack {
+ protected:
+  BrokenOffForOthers() {
+    std::map<PciAddress, PriorState> members;
+    const Inventory inventory = must(scan(kernel_));
+    std::vector<PciAddress> all;
+    for (const char* function : {"0000:65:00.0", "0000:65:00.1", "0000:65:00.2"}) {
+      all.push_back(at(function));
+      members[at(function)] = {.ids = inventory.find(at(function))->ids(),
+                               .driver = {},
+                               .driver_override = "vfio-pci",
+                               .role = "companion",
+                               .kernels_choice = true};
+      must(kernel_.write_attribute(sysfs_path(at(function)) / "driver_override", "\n"));
+    }
+    must(forget(kernel_, all));
+    must(write_record(kernel_, 41, members));
+    must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
+    kernel_.forget_changes();
+  }
+};
+
+TEST_F(BrokenOffForOthers, IsMendedByABind) {
+  EXPECT_EQ(must(apply(Direction::to_vfio, {kGpu})).results.at(0).status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci"));
+}
+
+// They are on somebody else's vfio, and in use there perhaps.
+TEST_F(BrokenOffForOthers, KeepsTheirsOnVfioWhenTheBindIsUndone) {
+  kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = kGpu}, EBUSY);
+  const MoveResult result = must(apply(Direction::to_vfio, {kGpu})).results.at(0);
+  ASSERT_EQ(result.status, Status::failed);
+  EXPECT_THAT(error_of(result).message, HasSubstr("everything written to this group was taken back"));
+  EXPECT_THAT(drivers(), ElementsAre(testing::AnyOf("nova", "nouveau"), "vfio-pci", "vfio-pci"));
+  for (const char* function : {"0000:65:00.1", "0000:65:00.2"})
+    EXPECT_EQ(kernel_.override_of(function), "vfio-pci") << "as it was found";
+  EXPECT_THAT(must(read_records(kernel_)).members, testing::Not(testing::Contains(testing::Key(at(kGpu)))));
 }
 
 // By another tool, by its IDs perhaps: a node that runs is taken over without a write.

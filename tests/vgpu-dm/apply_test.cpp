@@ -109,7 +109,7 @@ TEST_F(Apply, WritesNothingWhenNobodyCanSayWhoUsesWhat) {
 TEST_F(Apply, SaysThatAConfigurationAsksTheImpossible) {
   const VgpuOutcome outcome = node.apply(on("[0, 1]", "{T4-8Q: 3}"));
   EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::refused, Kind::left_alone));
-  EXPECT_EQ(outcome.status(), ExitStatus::usage);
+  EXPECT_EQ(outcome.status(), ExitStatus::refused);
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
@@ -120,8 +120,8 @@ TEST_F(Apply, SaysRefusedWhereOneGpuCannotHaveItAndAnotherGotIt) {
   EXPECT_THAT(kinds(outcome), ElementsAre(Kind::refused, Kind::changed, Kind::left_alone));
   EXPECT_EQ(test::code_of(outcome.gpus[0].error), Errc::invalid_config);
   EXPECT_EQ(outcome.status(), ExitStatus::refused);
-  // The second time nothing is written, and the file is all that is wrong.
-  EXPECT_EQ(node.apply(on("[0]", "{T4-8Q: 3}")).status(), ExitStatus::usage);
+  // The second time nothing is written, and it is refused all the same.
+  EXPECT_EQ(node.apply(on("[0]", "{T4-8Q: 3}")).status(), ExitStatus::refused);
 }
 
 TEST_F(Apply, GoesBackWhenTheDriverHasLessRoomThanItSaid) {
@@ -164,7 +164,7 @@ TEST_F(Apply, KnowsFromTheTableWhatCannotFitBeforeAnythingGoes) {
   EXPECT_EQ(outcome.gpus[0].kind, Kind::refused);
   EXPECT_EQ(test::message_of(outcome.gpus[0].error),
             "p.yaml:5: GPU 0 (0000:05:00.0): no room for 3 x T4-8Q: 2 fit");
-  EXPECT_EQ(outcome.status(), ExitStatus::usage);
+  EXPECT_EQ(outcome.status(), ExitStatus::refused);
   EXPECT_THAT(node.kernel.writes(), IsEmpty());
 }
 

@@ -58,7 +58,7 @@ TEST_F(Choose, AnswersForEachGpuAndForAllTogether) {
   EXPECT_EQ(text(choice.gpus[1].fit), "T4-8Q (8192 MiB), 2 left");
   EXPECT_EQ(text(choice.gpus[2].fit), "none");
   EXPECT_EQ(message_of(choice.gpus[2].reason),
-            "GPU 2 (0000:07:00.0): its driver nouveau offers no vGPU types");
+            "GPU 2 (0000:07:00.0): its driver nouveau offers no vGPU types and is no vGPU host driver");
   EXPECT_EQ(text(choice.smallest), "T4-8Q (8192 MiB), 3 left");
   EXPECT_FALSE(choice.reason);
 }

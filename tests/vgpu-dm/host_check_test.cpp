@@ -49,11 +49,11 @@ TEST_F(HostCheckTest, SaysWhatWorks) {
 TEST_F(HostCheckTest, NamesWhatCannotFit) {
   const HostCheck result = check(on("[0, 1]", "{T4-4Q: 5}"));
   EXPECT_FALSE(result.works());
-  EXPECT_EQ(result.status(), ExitStatus::usage);
+  EXPECT_EQ(result.status(), ExitStatus::refused);
   EXPECT_EQ(message_of(result.gpus[0].fault), "p.yaml:5: GPU 0 (0000:05:00.0): no room for 5 x T4-4Q: 4 fit");
 }
 
-TEST_F(HostCheckTest, TellsWhatIsInTheWayFromWhatCannotBe) {
+TEST_F(HostCheckTest, IsRefusedWhateverIsInTheWay) {
   node.mdev.add_device(GpuNode::kFirst, "nvidia-233", kA);
   node.probe.hold(kA);
   EXPECT_EQ(check(on("[0]", "{T4-4Q: 4}")).status(), ExitStatus::refused);
@@ -71,7 +71,7 @@ TEST_F(HostCheckTest, KnowsByTheTableWhatNeverFitsOnAGpuThatOffersNothingNow) {
   const HostCheck never = check(on("[3]", "{L40S-12Q: 5}"));
   EXPECT_EQ(message_of(never.gpus[3].fault),
             "p.yaml:5: GPU 3 (0000:08:00.0): no room for 5 x L40S-12Q: 4 fit on an empty one");
-  EXPECT_EQ(never.status(), ExitStatus::usage);
+  EXPECT_EQ(never.status(), ExitStatus::refused);
 }
 
 TEST_F(HostCheckTest, DoesNotTakeAHoleInTheTableForAFault) {

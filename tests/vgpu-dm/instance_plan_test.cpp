@@ -224,6 +224,23 @@ TEST_F(KindsTogether, FitBesideWhatStaysWhereItIs) {
   EXPECT_FALSE(fit());
   busy_ = {};
   EXPECT_TRUE(fit()) << "what carries nothing is no obstacle";
+  EXPECT_THAT(steps(), ElementsAre("remove GPU instance 3 (1g.18gb)", "make a GPU instance 4g.71gb",
+                                   "make a GPU instance 1g.18gb"));
+}
+
+// Only those that are where it has to be: 3g begins at 0 or 4.
+TEST_F(KindsTogether, AsFewAsPossibleGiveWay) {
+  want_only({{"H200X-3-71C", 1}, {"H200X-1-18C", 3}});
+  gpu_.instances = {{.id = 3, .profile = 19, .start = 2},
+                    {.id = 4, .profile = 19, .start = 3},
+                    {.id = 5, .profile = 19, .start = 5}};
+  left(9, 0);
+  EXPECT_THAT(steps(), ElementsAre("remove GPU instance 5 (1g.18gb)", "make a GPU instance 3g.71gb",
+                                   "make a GPU instance 1g.18gb"));
+  busy_ = {5};
+  EXPECT_THAT(steps(), ElementsAre("remove GPU instance 3 (1g.18gb)", "remove GPU instance 4 (1g.18gb)",
+                                   "make a GPU instance 3g.71gb", "make a GPU instance 1g.18gb",
+                                   "make a GPU instance 1g.18gb"));
 }
 
 TEST_F(KindsTogether, AreLeftToADriverThatDoesNotTellTheirPlaces) {

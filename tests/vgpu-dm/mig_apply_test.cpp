@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/vgpu-dm/mig_node.h"
+#include "vgpu-dm/type_names.h"
 
 namespace ferry {
 namespace {
@@ -121,6 +122,17 @@ TEST(MigApply, InstancesInTheWayGoBehindTheirVgpus) {
   EXPECT_THAT(node.state(), "MIG 8 3g.71gb 3g.71gb: H200X-3-71C 0000:17:00.4 H200X-3-71C 0000:17:00.5");
 }
 
+// A 4g begins at 0 alone, and an idle 1g that is needed lies there.
+TEST(MigApply, AnInstanceThatIsNeededGivesWayToALargerOne) {
+  MigNode node;
+  node.make("{H200X-1-18C: 5}");
+  ASSERT_EQ(node.apply(on("[0]", "{}")).kind, Kind::changed);
+  for (std::uint32_t id = 1; id <= 4; ++id) must(node.mig.remove_instance(test::at(MigNode::kGpu), id));
+  const GpuOutcome made = node.apply(on("[0]", "{H200X-4-71C: 1, H200X-1-18C: 1}"));
+  EXPECT_EQ(made.kind, Kind::changed) << message_of(made.error);
+  EXPECT_THAT(node.state(), testing::StartsWith("MIG 8 1g.18gb 4g.71gb:"));
+}
+
 TEST(MigApply, AndBackToTimeSlicedOnes) {
   MigNode node;
   node.make(kTwoKinds);
@@ -143,6 +155,125 @@ TEST(MigApply, AVmKeepsTheModeItNeeds) {
   EXPECT_THAT(message_of(refused.error), HasSubstr("VM render"));
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
   EXPECT_EQ(node.state(), before);
+}
+
+// One that carries nothing may be in use all the same: taken by its address, through a driver of its own.
+TEST(MigApply, AFunctionInUseKeepsTheMode) {
+  for (const char* vgpus : {"{H200X-35C: 1}", "{}"}) {
+    MigNode node;
+    node.make("{H200X-35C: 1}");
+    node.make(vgpus);
+    node.probe.hold("0000:17:00.7");
+    const std::string before = node.state();
+    const GpuOutcome refused = node.apply(on("[0]", "{H200X-1-18C: 1}"));
+    EXPECT_EQ(refused.kind, Kind::refused);
+    EXPECT_EQ(message_of(refused.error),
+              "GPU 0 (0000:17:00.0): its virtual functions would have to go, and 0000:17:00.7 is in use: VM "
+              "render (pid 412) holds /dev/vfio/100");
+    EXPECT_THAT(node.kernel.changes(), IsEmpty());
+    EXPECT_EQ(node.state(), before);
+  }
+}
+
+// While the GPU waited for its turn.
+TEST(MigApply, AFunctionTakenAtTheLastMomentKeepsTheMode) {
+  MigNode node;
+  node.make("{H200X-35C: 1}");
+  node.make("{}");
+  node.probe.looks = 0;
+  node.probe.before_look = [&](int look) {
+    if (look == 3) node.probe.hold("0000:17:00.7");  // behind the plan's and the one before the first write
+  };
+  const std::string before = node.state();
+  const GpuOutcome refused = node.apply(on("[0]", "{H200X-1-18C: 1}"));
+  EXPECT_EQ(refused.kind, Kind::refused);
+  EXPECT_THAT(message_of(refused.error), HasSubstr("0000:17:00.7 is in use"));
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+  EXPECT_EQ(node.state(), before);
+}
+
+TEST(MigApply, AFunctionThatCannotBeReadKeepsTheMode) {
+  MigNode node;
+  node.make("{H200X-35C: 1}");
+  node.make("{}");
+  node.probe.looks = 0;
+  node.probe.before_look = [&](int look) {
+    if (look == 2)  // behind the last scan before the first write
+      node.kernel.file("sys/devices/pci0000:00/0000:17:00.7/nvidia/current_vgpu_type", "?\n");
+  };
+  const GpuOutcome refused = node.apply(on("[0]", "{H200X-1-18C: 1}"));
+  EXPECT_EQ(refused.kind, Kind::refused);
+  EXPECT_THAT(message_of(refused.error), HasSubstr("it may carry vGPUs that cannot be read"));
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+  EXPECT_EQ(node.kernel.vfs_of(MigNode::kGpu).size(), MigNode::kVfs);
+}
+
+TEST(MigApply, TheWayBackLeavesFunctionsThatSomebodyHasTaken) {
+  MigNode node;
+  node.make("{H200X-35C: 1}");
+  node.make("{}");
+  node.kernel.fail_change(4, EIO);  // the GPU instance, behind functions off, the mode, functions on
+  const int before_undo = node.probe.looks + 3;
+  node.probe.before_look = [&](int look) {
+    if (look > before_undo) node.probe.hold("0000:17:00.7");
+  };
+  const GpuOutcome failed = node.apply(on("[0]", "{H200X-1-18C: 1}"));
+  EXPECT_EQ(failed.kind, Kind::failed);
+  EXPECT_EQ(node.state(), "MIG 8:") << "the functions with what is on them";
+  ASSERT_THAT(failed.undo_errors, testing::SizeIs(1));
+  EXPECT_THAT(failed.undo_errors.front().message, HasSubstr("its MIG mode is another one"));
+}
+
+TEST(MigApply, TheWayBackIsNotBelievedFromALibraryThatAnswersNoMore) {
+  for (const std::size_t answers_again : {0U, 3U}) {
+    MigNode node;
+    const std::string before = node.state();
+    bool dead = false;
+    std::size_t asked = 0;
+    node.kernel.on_call([&](const LibraryCall& call) {
+      dead = dead || call.request.find("make_instance") != std::string::npos;
+      if (dead && answers_again == 0)
+        return std::string(R"({"error": {"code": 7, "message": "m", "hint": ""}})");
+      if (dead && ++asked <= answers_again) return std::string();
+      return answer_gpu_call(node.mig, call.request);
+    });
+    const GpuOutcome failed = node.apply(on("[0]", kTwoKinds));
+    EXPECT_EQ(failed.kind, Kind::failed);
+    if (answers_again > 0) {
+      EXPECT_THAT(failed.undo_errors, IsEmpty()) << "asked until it answers";
+      EXPECT_EQ(node.state(), before);
+      continue;
+    }
+    ASSERT_THAT(failed.undo_errors, testing::SizeIs(1));
+    EXPECT_THAT(failed.undo_errors.front().message,
+                HasSubstr("nobody says whether MIG mode, GPU instances and mixed sizes are as before"));
+  }
+}
+
+// Somebody else switches them on while this run waits for its turn, and may be about to use them.
+TEST(MigApply, TheWayBackLeavesFunctionsThatSomebodyElseSwitchedOn) {
+  for (const bool changes_mode : {false, true}) {
+    SCOPED_TRACE(changes_mode);
+    MigNode node;
+    if (!changes_mode) must(node.mig.set_mig(test::at(MigNode::kGpu), true));
+    const std::string moment = changes_mode ? "set_mig" : "read";
+    node.kernel.on_call([&](const LibraryCall& call) {
+      const std::string answer = answer_gpu_call(node.mig, call.request);
+      if (call.request.find(moment) != std::string::npos && node.kernel.vfs_of(MigNode::kGpu).empty())
+        node.kernel.enable_vfs(MigNode::kGpu, MigNode::kVfs);
+      return answer;
+    });
+    node.kernel.fail_change(changes_mode ? 2 : 1, EIO);  // the GPU instance
+    const GpuOutcome failed = node.apply(on("[0]", "{H200X-1-18C: 1}"));
+    EXPECT_EQ(failed.kind, Kind::failed);
+    EXPECT_EQ(node.state(), "MIG 8:");
+    if (!changes_mode) {
+      EXPECT_THAT(failed.undo_errors, IsEmpty());
+      continue;
+    }
+    ASSERT_THAT(failed.undo_errors, testing::SizeIs(1));
+    EXPECT_THAT(failed.undo_errors.front().message, HasSubstr("its MIG mode is another one"));
+  }
 }
 
 TEST(MigApply, IsRefusedWhereNobodyCanSeeToIt) {
@@ -209,6 +340,36 @@ TEST(MixedSizes, AreSwitchedOnBeforeTheFirstVgpu) {
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
+TEST(MixedSizes, StayOnUnderVgpusThatStay) {
+  MigNode node;
+  node.make("{H200X-70C: 1, H200X-35C: 2}", true);
+  GpuOutcome outcome = node.apply(on("[0]", "{H200X-70C: 2}"));
+  EXPECT_EQ(outcome.kind, Kind::refused);
+  EXPECT_EQ(
+      message_of(outcome.error),
+      "p.yaml:4: GPU 0 (0000:17:00.0): no room for 2 x H200X-70C while mixed sizes are on, and they can "
+      "be switched off only while the GPU carries nothing");
+  EXPECT_THAT(hint_of(outcome.error), HasSubstr("ferry vgpu delete"));
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+  ASSERT_EQ(node.apply(on("[0]", "{H200X-35C: 1}")).kind, Kind::changed);
+  outcome = node.apply(on("[0]", "{H200X-35C: 2}"));
+  EXPECT_EQ(outcome.kind, Kind::changed) << message_of(outcome.error);
+  EXPECT_EQ(node.state(), "mixed 8: H200X-35C 0000:17:00.4 H200X-35C 0000:17:00.5");
+}
+
+// Half as many fit in that mode.
+TEST(MixedSizes, AreSwitchedOffOnceNothingIsThere) {
+  MigNode node;
+  node.make("{H200X-35C: 1}");
+  ASSERT_EQ(node.apply(on("[0]", "{}")).kind, Kind::changed);
+  must(node.mig.set_mixed_sizes(test::at(MigNode::kGpu), true));
+  const GpuOutcome made = node.apply(on("[0]", "{H200X-35C: 4}"));
+  EXPECT_EQ(made.kind, Kind::changed) << message_of(made.error);
+  EXPECT_EQ(node.steps.at(0), "switch mixed sizes off on 0000:17:00.0");
+  EXPECT_EQ(made.done.at(0).why, "p.yaml:4 asks for one size, of which more fit without");
+  EXPECT_THAT(node.state(), testing::StartsWith("equal 8: H200X-35C"));
+}
+
 TEST(MixedSizes, AreNoMoreThanThereAreFunctions) {
   MigNode node;
   node.make("{}");
@@ -248,6 +409,88 @@ TEST(MigApply, TheWayBackFromTimeSlicedOnesKnowsTheMode) {
     if (failed.kind == Kind::changed) continue;  // the list of names
     EXPECT_EQ(node.state(), before) << (failed.undo_errors.empty() ? "" : failed.undo_errors[0].message);
   }
+}
+
+// Somebody's processes are on it, and what is in it could not be made again.
+TEST(MigPlan, TakesNoInstanceAwayThatIsDivided) {
+  MigNode node;
+  node.make("{H200X-1-18C: 7}");
+  const auto refusal_of = [&](const char* vgpus, bool divided) {
+    const Profile profile = on("[0]", vgpus);
+    VgpuView view = must(look(node.host(), {&profile, 1}));
+    ManagedGpu& gpu = *view.managed.at(test::at(MigNode::kGpu));
+    gpu.instances.back().divided = divided;
+    std::uint32_t instance = 0;
+    for (VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = ++instance;
+    return plan_profile(profile, view).gpus.at(0).refusal;
+  };
+  for (const char* vgpus : {"{H200X-3-71C: 2}", "{H200X-35C: 1}"}) {  // by itself, and with the mode
+    EXPECT_FALSE(refusal_of(vgpus, false));
+    const auto refusal = refusal_of(vgpus, true);
+    EXPECT_EQ(code_of(refusal), Errc::refused);
+    EXPECT_EQ(
+        message_of(refusal),
+        "p.yaml:4: GPU 0 (0000:17:00.0): GPU instance 7 would have to go, and it is divided into compute "
+        "instances");
+    EXPECT_THAT(hint_of(refusal), HasSubstr("-dci -gi 7"));
+  }
+  EXPECT_FALSE(refusal_of("{H200X-1-18C: 6}", true)) << "nothing has to go";
+}
+
+// Who uses its vGPUs would else go for nothing.
+TEST(MigPlan, TellsBesideTheUsersWhatLasts) {
+  MigNode node;
+  node.make("{H200X-1-18C: 2}");
+  Profile whole = on("[0]", "{}");
+  whole.items[0].whole = true;
+  VgpuView view = must(look(node.host(), {&whole, 1}));
+  view.managed.at(test::at(MigNode::kGpu))->instances.back().divided = true;
+  const std::string used = view.inventory.gpus.at(0).devices.at(0).id.text;
+  view.use.holders[used] = {
+      {.kind = Holder::Kind::virtual_machine, .name = "tenant", .pid = 412, .what = "it", .pod_uid = {}}};
+  const GpuPlan plan = plan_profile(whole, view).gpus.at(0);
+  EXPECT_THAT(plan.reasons, ElementsAre(HasSubstr("divided into compute instances"),
+                                        HasSubstr("(H200X-1-18C) would have to go: VM tenant (pid 412)")));
+  for (const std::string& reason : plan.reasons) EXPECT_THAT(message_of(plan.refusal), HasSubstr(reason));
+  EXPECT_THAT(hint_of(plan.refusal), HasSubstr("-dci"));
+  EXPECT_THAT(plan.steps, IsEmpty());
+}
+
+// Made by somebody else, or before the file of names was there: a full GPU lists none.
+TEST(TypeNames, AreAskedOfTheLibrary) {
+  const auto fill = [](MigNode& node) {
+    node.make("{H200X-70C: 2}");
+    node.kernel.remove("run/ferry/vgpu-type-names.json");
+  };
+  MigNode without;
+  fill(without);
+  without.with_library = false;
+  EXPECT_THAT(message_of(without.apply(on("[0]", "{H200X-70C: 2}")).error), HasSubstr("cannot tell whether"));
+
+  MigNode node;
+  fill(node);
+  EXPECT_EQ(node.apply(on("[0]", "{H200X-70C: 2}")).kind, Kind::already_so);
+  node.with_library = false;
+  EXPECT_EQ(node.apply(on("[0]", "{H200X-70C: 2}")).kind, Kind::already_so) << "its answer is kept";
+  EXPECT_EQ(node.apply(on("[0]", "{H200X-70C: 1}")).kind, Kind::changed);
+}
+
+// Releases of the driver call number 1414 differently.
+TEST(TypeNames, OfTheLibraryGoBeforeTheTables) {
+  MigNode node;
+  node.make("{H200X-1-18C: 7}");
+  VgpuGpu gpu = must(look(node.host())).inventory.gpus.at(0);
+  for (VgpuParent& parent : gpu.parents) parent.types.clear();
+  ManagedGpu said;
+  said.types = {{.id = 1414, .name = "NVIDIA H200X-1-17C", .framebuffer = 0}};
+  EXPECT_FALSE(driver_told_no_name(node.kernel, gpu));
+  name_by_library(node.kernel, said, gpu);
+  EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-18C") << "the driver's own word is kept";
+  node.kernel.remove("run/ferry/vgpu-type-names.json");
+  EXPECT_TRUE(driver_told_no_name(node.kernel, gpu));
+  name_by_library(node.kernel, said, gpu);
+  EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-17C");
+  EXPECT_EQ(gpu.devices.at(0).type_name, "NVIDIA H200X-1-17C");
 }
 
 TEST(MixedSizes, AreNotSwitchedOnUnderVgpusThatStay) {

@@ -48,8 +48,10 @@ class MigNode {
                               }))
         .gpus.at(0);
   }
-  void make(const char* vgpus) {
-    const GpuOutcome made = apply(on("[0]", vgpus));
+  void make(const char* vgpus, bool mixed = false) {
+    Profile profile = on("[0]", vgpus);
+    profile.items.front().mixed_sizes = mixed;
+    const GpuOutcome made = apply(profile);
     if (made.error) throw std::logic_error(made.error->message);
     kernel.forget_changes();
   }

@@ -125,6 +125,14 @@ TEST_P(PlacementApply, RefusesWhileAVmHasWhatWouldMove) {
   EXPECT_THAT(node.writes(), IsEmpty());
 }
 
+TEST_P(PlacementApply, SaysWhatLastsAndNotWhoUsesIt) {
+  node.make(placed("{T4-4Q: 1, T4-4C: 1}", {{0}, {1}}));
+  node.probe.hold(vgpu(0).id.text);
+  const GpuOutcome outcome = apply(placed("{T4-4Q: 1, T4-4C: 1}", {{1}, {0}}));
+  EXPECT_THAT(message_of(outcome.error), HasSubstr("would have to change places with another one"));
+  EXPECT_THAT(node.writes(), IsEmpty());
+}
+
 TEST_P(PlacementApply, IsUndoneWhereTheDriverHasNoSuchPlace) {
   node.make(placed("{T4-4Q: 2}", {{1, 0}}));
   const GpuOutcome outcome = apply(placed("{T4-4Q: 2}", {{2, 4}}));  // a T4 has room for four
@@ -133,6 +141,18 @@ TEST_P(PlacementApply, IsUndoneWhereTheDriverHasNoSuchPlace) {
   EXPECT_THAT(test::hint_of(outcome.error), HasSubstr("without placement the driver chooses"));
   EXPECT_THAT(outcome.undo_errors, IsEmpty());
   EXPECT_THAT(places(), ElementsAre("T4-4Q 1", "T4-4Q 0"));
+}
+
+// EPERM is a VM's: whoever fills new vGPUs at once may have started one.
+TEST_P(PlacementApply, IsUndoneWhereTheNewOneCannotBePutInItsPlace) {
+  node.kernel.fail_change(GetParam() == VgpuFramework::vendor_vfio ? 3 : 2, EPERM);
+  const GpuOutcome outcome = apply(placed("{T4-4Q: 1}", {{2}}));
+  EXPECT_EQ(outcome.kind, Kind::failed) << "something was written";
+  EXPECT_EQ(test::code_of(outcome.error), Errc::refused);
+  EXPECT_THAT(message_of(outcome.error), HasSubstr("a VM holds it"));
+  EXPECT_THAT(outcome.done, SizeIs(1));
+  EXPECT_THAT(outcome.undo_errors, IsEmpty());
+  EXPECT_THAT(node.devices(), IsEmpty());
 }
 
 TEST_P(PlacementApply, PutsWhatHasGoneBackAtItsPlace) {

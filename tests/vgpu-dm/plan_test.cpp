@@ -92,7 +92,21 @@ TEST_F(ProfilePlan, RemovesFirstWhatTheProfileDoesNotAskFor) {
   EXPECT_THAT(steps(plan), ElementsAre(std::string("remove T4-8Q ") + kA + " from 0000:05:00.0",
                                        std::string("remove T4-8Q ") + kB + " from 0000:05:00.0",
                                        "create T4-4Q " + ours("T4-4Q", 0) + " on 0000:05:00.0"));
-  EXPECT_EQ(first_reason(plan), "p.yaml:4 does not ask for it");
+  EXPECT_EQ(first_reason(plan), "p.yaml:4 does not ask for it; it was not made by Ferry");
+}
+
+// It goes all the same; whoever made it may miss it.
+TEST_F(ProfilePlan, NamesWhatGoesAndIsNotOurs) {
+  carry("nvidia-233", kA);
+  carry("nvidia-233", ours("T4-8Q", 0).c_str());
+  const GpuPlan plan = first(on("[0]", "{}"));
+  EXPECT_THAT(plan.steps, testing::SizeIs(2));
+  const std::string note = std::string("GPU 0 (0000:05:00.0): vGPU ") + kA +
+                           " (T4-8Q) was not made by Ferry, and goes: p.yaml:4 does not ask for it";
+  EXPECT_THAT(plan.notes, ElementsAre(note));
+  const GpuOutcome outcome = node.apply(on("[0]", "{}")).gpus.at(0);
+  EXPECT_EQ(outcome.kind, GpuOutcome::Kind::changed);
+  EXPECT_THAT(outcome.notes, ElementsAre(note));
 }
 
 TEST_F(ProfilePlan, RemovesAllForAnEmptyMap) {
@@ -195,8 +209,8 @@ TEST_F(ProfilePlan, SaysWhatOnlyTheDriverCanTell) {
   const GpuPlan plan = first(on("[0]", "{T4-8Q: 3}"));
   EXPECT_FALSE(plan.refusal);
   EXPECT_EQ(plan.steps.size(), 4U);
-  EXPECT_THAT(plan.notes,
-              ElementsAre("GPU 0 (0000:05:00.0): whether 3 x T4-8Q fit shows once the others are gone"));
+  EXPECT_THAT(plan.notes, testing::Contains(
+                              "GPU 0 (0000:05:00.0): whether 3 x T4-8Q fit shows once the others are gone"));
 }
 
 TEST_F(ProfilePlan, OrdersCreationsSoThatEachStillFits) {
@@ -222,7 +236,7 @@ TEST_F(ProfilePlan, RefusesAGpuThatOffersNoVgpus) {
   const GpuPlan plan = plan_profile(on("[2]", "{T4-4Q: 1}"), node.view()).gpus.at(2);
   EXPECT_EQ(refusal(plan, Errc::unsupported),
             "p.yaml:5: GPU 2 (0000:07:00.0): no parent devices found for GPU at index 2: its driver nouveau "
-            "offers no vGPU types");
+            "offers no vGPU types and is no vGPU host driver");
 }
 
 TEST_F(ProfilePlan, AsksNothingOfAGpuThatShallHaveNone) {

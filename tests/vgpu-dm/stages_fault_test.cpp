@@ -26,6 +26,7 @@ struct Way {
   const char* from;  ///< vGPUs; nullptr: as after a boot, without virtual functions
   const char* to;
   bool mixed = false;
+  bool from_mixed = false;
   bool tool = false;  ///< the driver's own, else the kernel's attribute
 };
 void PrintTo(const Way& way, std::ostream* out) {
@@ -46,6 +47,7 @@ constexpr std::array kWays = {
         .to = "{H200X-35C: 2}",
         .tool = true},
     Way{.name = "FromMigToMixedSizes", .from = "{H200X-2-35C: 2}", .to = kTwoSizes, .mixed = true},
+    Way{.name = "FromMixedSizesToOne", .from = "{H200X-70C: 1}", .to = "{H200X-35C: 4}", .from_mixed = true},
     Way{.name = "FromTimeSlicedToMig", .from = "{H200X-35C: 2}", .to = kTwoKinds},
 };
 
@@ -59,7 +61,7 @@ class Journey {
         return 0;
       });
     }
-    if (way.from != nullptr) node.make(way.from);
+    if (way.from != nullptr) node.make(way.from, way.from_mixed);
   }
   GpuOutcome run() {
     Profile profile = test::on("[0]", way_.to);

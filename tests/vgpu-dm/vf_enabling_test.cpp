@@ -97,6 +97,24 @@ TEST_P(EnablingFunctions, IsNotBegunForWhatTheTableKnowsToBeImpossible) {
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }
 
+// Its board could have virtual functions, and NVML is not there to be asked.
+TEST_P(EnablingFunctions, IsNotTriedUnderAnOrdinaryDriver) {
+  node.kernel.remove(host_driver_sign(test::at(KindNode::kGpu)));
+  add_tool("", [this](bool on) { return switch_functions(on); });
+  for (const char* vgpus : {"{T4-4Q: 3}", "{H200X-1-18C: 1}"}) {
+    const GpuOutcome outcome = apply(vgpus);
+    EXPECT_EQ(outcome.kind, Kind::refused);
+    EXPECT_EQ(test::code_of(outcome.error), Errc::unsupported);
+    EXPECT_EQ(test::message_of(outcome.error),
+              "p.yaml:5: GPU 0 (0000:05:00.0): no parent devices found for GPU at index 0: its driver nvidia "
+              "offers no vGPU types and is no vGPU host driver");
+    EXPECT_THAT(test::hint_of(outcome.error), testing::HasSubstr("ferry doctor --for vgpu"));
+  }
+  EXPECT_THAT(ran, IsEmpty());
+  EXPECT_THAT(node.kernel.changes(), IsEmpty());
+  EXPECT_EQ(apply("{}").kind, Kind::already_so);
+}
+
 TEST_P(EnablingFunctions, IsLeftToTheDriversOwnTool) {
   add_tool("", [this](bool on) { return switch_functions(on); });
   EXPECT_EQ(apply("{T4-4Q: 1}").kind, Kind::changed);
@@ -177,6 +195,33 @@ TEST_P(EnablingFunctions, DoesNotBelieveAToolThatMadeNone) {
             "enable 8 virtual functions of 0000:05:00.0: none of its 8 virtual functions came");
 }
 
+// It unbinds the GPU, and fails before it binds it again.
+TEST_P(EnablingFunctions, BindsTheGpuAgainThatTheToolLeftWithoutADriver) {
+  for (const bool comes_back : {true, false}) {
+    SCOPED_TRACE(comes_back);
+    add_tool("", [this](bool) {
+      if (!node.kernel.driver_of(KindNode::kGpu).empty()) {
+        EXPECT_TRUE(node.kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", KindNode::kGpu));
+      }
+      return 1;
+    });
+    if (!comes_back)
+      node.kernel.fail_for_good({.path = "sys/bus/pci/drivers/nvidia/bind", .value = KindNode::kGpu}, EIO);
+    const GpuOutcome outcome = apply("{T4-4Q: 1}");
+    EXPECT_EQ(outcome.kind, Kind::failed);
+    EXPECT_EQ(node.kernel.driver_of(KindNode::kGpu), comes_back ? "nvidia" : "");
+    if (comes_back) {
+      EXPECT_THAT(outcome.undo_errors, IsEmpty());
+      continue;
+    }
+    EXPECT_THAT(test::message_of(outcome.error),
+                testing::HasSubstr("it was left without its driver: write "));
+    ASSERT_THAT(outcome.undo_errors, SizeIs(1));
+    EXPECT_THAT(outcome.undo_errors.front().message,
+                testing::HasSubstr("it is on no driver instead of on nvidia"));
+  }
+}
+
 TEST_P(EnablingFunctions, TakesAwayWhatOnlyInPartCame) {
   add_tool("", [this](bool on) {
     node.kernel.enable_vfs(KindNode::kGpu, on ? 3 : 0);
@@ -210,6 +255,47 @@ TEST_P(EnablingFunctions, IsNotUndoneUnderAVm) {
   EXPECT_EQ(functions(), KindNode::kVfs);
   EXPECT_THAT(node.devices(), SizeIs(1));
   EXPECT_THAT(outcome.undo_errors, SizeIs(1));
+}
+
+// What cannot be read may carry a vGPU.
+TEST_P(EnablingFunctions, AreNotTakenAwayUnreadOnTheWayBack) {
+  node.kernel.fail_change(first_vgpu() + 1, EIO);
+  node.probe.before_look = [this](int) {
+    if (functions() == 0) return;
+    const std::string function = "sys/devices/pci0000:00/" + node.vf(7);
+    const bool vendor = GetParam() == VgpuFramework::vendor_vfio;
+    node.kernel.file(function + (vendor ? "/nvidia/current_vgpu_type"
+                                        : "/mdev_supported_types/nvidia-232/available_instances"),
+                     "?\n");
+  };
+  const GpuOutcome outcome = apply("{T4-4Q: 2}");
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_EQ(functions(), KindNode::kVfs);
+  ASSERT_THAT(outcome.undo_errors, SizeIs(1));
+}
+
+TEST_P(EnablingFunctions, ArePlannedBackOnlyWhereAllIsRead) {
+  node.kernel.enable_vfs(KindNode::kGpu, KindNode::kVfs);
+  VgpuGpu now = node.view().inventory.gpus.at(0);
+  VgpuGpu before = now;
+  before.function.sriov_numvfs = 0;
+  EXPECT_THAT(plan_undo(before, now, {}), SizeIs(1));
+  now.parents.back().problem = Error{.code = Errc::malformed_host, .message = "odd", .hint = {}};
+  EXPECT_THAT(plan_undo(before, now, {}), IsEmpty());
+}
+
+// A VM has one of them as it is, without a vGPU.
+TEST_P(EnablingFunctions, AreNotTakenFromAVmOnTheWayBack) {
+  node.kernel.fail_change(first_vgpu(), EIO);
+  node.probe.before_look = [this](int) {
+    if (functions() > 0) node.probe.hold(node.vf(5));
+  };
+  const GpuOutcome outcome = apply("{T4-4Q: 1}");
+  EXPECT_EQ(outcome.kind, Kind::failed);
+  EXPECT_EQ(functions(), KindNode::kVfs);
+  ASSERT_THAT(outcome.undo_errors, SizeIs(1));
+  EXPECT_EQ(outcome.undo_errors.front().message,
+            "undo: still to do: disable 8 virtual functions of 0000:05:00.0");
 }
 
 // A VM that nobody saw has taken the first vGPU, and its removal is refused: what it is on stays.
@@ -299,6 +385,29 @@ TEST_P(SideBySide, GpusWaitForTheirDriversTogether) {
   for (unsigned i = 0; i < kGpus; ++i) {
     EXPECT_EQ(outcome->gpus.at(i).index, i);
     EXPECT_THAT(node.devices(KindNode::gpu(i)), SizeIs(2));
+  }
+}
+
+// More than go at a time: a VM may start while the last ones wait for their turn.
+TEST_P(SideBySide, WhoWaitsIsLookedAtAgain) {
+  constexpr unsigned kGpus = 18;
+  KindNode node(GetParam(), kGpus);
+  node.make(on("all", "{T4-16Q: 1}"));
+  node.probe.before_look = [&](int look) {
+    if (look != 3) return;  // behind the first one, and the one right before the first write
+    for (unsigned i = 0; i < kGpus; ++i) {
+      for (const std::string& device : node.devices(KindNode::gpu(i)))
+        node.probe.hold(device.substr(device.find(' ') + 1));
+    }
+  };
+  node.probe.looks = 0;
+  const VgpuOutcome outcome = node.apply(on("all", "{}"));
+  EXPECT_GE(node.probe.looks, 4);
+  const auto refused = std::ranges::count(outcome.gpus, Kind::refused, &GpuOutcome::kind);
+  EXPECT_GE(refused, 1);
+  for (unsigned i = 0; i < kGpus; ++i) {
+    const bool stayed = outcome.gpus.at(i).kind == Kind::refused;
+    EXPECT_THAT(node.devices(KindNode::gpu(i)), SizeIs(stayed ? 1 : 0));
   }
 }
 

@@ -106,10 +106,16 @@ TEST_P(MalformedDomainXml, IsRefusedWithItsPlace) {
   EXPECT_THAT(domain.error().message, HasSubstr(GetParam().why));
 }
 
+TEST(DomainXmlReader, IsNotBlamedForAnEarlierText) {
+  ASSERT_FALSE(read_domain_xml("domain: a"));
+  EXPECT_THAT(read_domain_xml("").error().message, HasSubstr("line 0: "));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Rows, MalformedDomainXml,
     testing::Values(
-        Malformed{"Empty", "", "line 0: "}, Malformed{"NoXml", "domain: a", "line 1: Start tag expected"},
+        Malformed{"Empty", "", "line 0: no XML, but nothing"},
+        Malformed{"NoXml", "domain: a", "line 1: Start tag expected"},
         Malformed{"CutOff", "<domain>\n<name>a</name>\n<devices>", "line 3: "},
         Malformed{"AnotherDocument", "<network><name>a</name></network>", "no <domain> with a <name>"},
         Malformed{"NoName", "<domain><uuid>x</uuid></domain>", "no <domain> with a <name>"},

@@ -42,6 +42,15 @@ expect_equal "driver of gpu-b" vfio-pci "$(driver gpu-b)"
 expect_equal "driver of gpu-d" vfio-pci "$(driver gpu-d)"
 expect_equal "vGPUs" 0 "$(vgpu_count)"
 
+step "what went along with a GPU that is gone comes back"
+echo 1 > "/sys/bus/pci/devices/$(dev gpu-b)/remove"
+expect_equal "driver of gpu-b-audio before" vfio-pci "$(driver gpu-b-audio)"
+expect_status "apply without it" 0 ferry apply -f /run/policy.yaml -c swapped
+expect_equal "driver of gpu-b-audio" snd_hda_intel "$(driver gpu-b-audio)"
+expect_equal "its override" "(null)" "$(attribute gpu-b-audio driver_override)"
+echo 1 > /sys/bus/pci/rescan
+expect "gpu-b is back" wait_for "[[ -e /sys/bus/pci/devices/$(dev gpu-b) ]]" 30
+
 step "everything to the host"
 expect_status "apply host" 0 ferry apply -f /run/policy.yaml -c host
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-d; do

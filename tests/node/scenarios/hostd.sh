@@ -74,10 +74,14 @@ settles as_wanted home
 expect_equal "driver of gpu-a" bochs-drm "$(driver gpu-a)"
 
 step "killed in the middle and started again"
+exec {lock}>> /run/ferry/lock # so that it is not over before it can be killed
+flock "$lock"
 want away
-wait_for "[[ \$(state .phase) == changing ]]" 30 || true # it may be over already
+expect "it is in the middle" wait_for "[[ \$(state .phase) == changing ]]" 20
 kill -9 $hostd
 wait $hostd || true
+exec {lock}>&-
+expect "what it was making stays withdrawn" jq -e ".withdraw[] | select(.id == \"$(dev gpu-a)\")" /run/ferry/state.json
 start_hostd
 settles as_wanted away
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done

@@ -46,12 +46,17 @@ on_vfio left right
 moved vfio unbind --device "$(dev left)" --device "$(dev right)"
 expect_equal "all as before" "$(< /run/start)" "$(snapshot)"
 
-step "a mounted file system keeps its group"
+step "swap and a mounted file system keep their group"
 gpu=$(dev guest-gpu)
 with=(--with "$(dev disk)" --with "$(dev shared-disk)" --with "$(dev nic)")
 modprobe virtio_net
 refused "strangers in the group" "$(dev disk) .*driver nvme.* shares the group" vfio bind --device "$gpu"
 mkdir -p "/run/the data"
+disk=$(disk_of disk)
+mkswap "$disk"
+swapon "$disk"
+refused "swap on it" "$(dev disk) is in use: $disk is swap of the host" vfio bind --device "$gpu" "${with[@]}"
+swapoff "$disk"
 for name in disk shared-disk; do
   disk=$(disk_of $name)
   mkfs.minix "$disk"
@@ -62,6 +67,17 @@ for name in disk shared-disk; do
     vfio bind --device "$gpu" "${with[@]}"
   umount "/run/the data"
 done
+
+step "a container's mount, which the host does not see, keeps its group"
+# shellcheck disable=SC2016 # for the inner shell
+unshare --mount --propagation private bash -c 'mount "$1" "/run/the data" && exec sleep infinity' mount "$(disk_of disk)" &
+container=$!
+expect "it is mounted" wait_for "grep -q 'the.040data' /proc/$container/mountinfo" 30
+expect_status "the host does not see it" 32 mountpoint -q "/run/the data"
+refused "a mount of another namespace" "$(dev disk) is in use: the file system mounted at /run/the data.*$container" \
+  vfio bind --device "$gpu" "${with[@]}"
+kill $container
+wait $container || :
 
 step "a network link that is up keeps its group"
 expect "the link comes" wait_for "[[ -e /sys/class/net/eth0 ]]" 60
@@ -107,11 +123,17 @@ on_vfio sriov
 moved vfio unbind --device "$(dev sriov)"
 expect_equal "driver and the administrator's override" "$(< /run/with-stub)" "$(snapshot)"
 
-step "the boot display goes only by force"
+step "the boot display, with the console on its driver's framebuffer, goes only by force"
 expect_equal "boot_vga" 1 "$(attribute screen boot_vga)"
+console=$(dirname "$(grep -l 'frame buffer' /sys/class/vtconsole/*/name)")
+expect_match "the framebuffer" "bochs" "$(< /proc/fb)"
+expect_equal "the console is on it" 1 "$(< "$console/bind")"
 refused "the firmware's screen" "$(dev screen) is in use: the host's boot display" vfio bind --device "$(dev screen)"
 moved vfio bind --force --device "$(dev screen)"
 on_vfio screen screen-audio
+expect_equal "framebuffers that are left" "" "$(< /proc/fb)"
 moved vfio unbind --device "$(dev screen)"
+expect_match "the framebuffer again" "bochs" "$(< /proc/fb)"
+expect_equal "the console is back on it" 1 "$(< "$console/bind")"
 expect_equal "all as before" "$(< /run/with-stub)" "$(snapshot)"
 ok

@@ -48,6 +48,8 @@ constexpr const char* kUsage = R"(kubelet-standin: the kubelet's device manager 
        "mounts": [], "annotations": {}, "cdi_devices": []}, or {"resource", "error", "status"}
   kubelet-standin force --dir DIR RESOURCE ID...
       as allocate, without asking whether a kubelet would
+  kubelet-standin remember --dir DIR RESOURCE POD ID...
+      POD has had them since before this kubelet started: from its checkpoint
   kubelet-standin release --dir DIR ID...
       the containers that had them are gone
   kubelet-standin restart --dir DIR
@@ -170,6 +172,10 @@ class Service {
       const auto answer = kubelet_.allocate(words[0], {words.begin() + 1, words.end()}, true);
       return {{"ok", answer.ok()}, {"out", to_json(words[0], answer)}};
     }
+    if (command == "remember") {
+      kubelet_.remember({.name = words.at(1), .resource = words[0], .ids = {words.begin() + 2, words.end()}});
+      return done(to_json(kubelet_.resources()));
+    }
     if (command == "release") {
       kubelet_.release(words);
       return done(to_json(kubelet_.resources()));
@@ -291,6 +297,7 @@ bool fits(const std::string& command, const std::vector<std::string>& words) {
     return words.size() >= 2 && is_number(words[1]) &&
            (words.size() == 2 || words.size() - 2 == std::stoul(words[1]));
   if (command == "force") return words.size() >= 2;
+  if (command == "remember") return words.size() >= 3;
   if (command == "release") return !words.empty();
   return command == "serve" && words.empty();
 }

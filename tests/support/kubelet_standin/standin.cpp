@@ -282,7 +282,7 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
 
   void remember(Pod pod) {
     const std::scoped_lock lock(mutex_);
-    resources_[pod.resource].allocated.insert(pod.ids.begin(), pod.ids.end());
+    if (!pod.resource.empty()) resources_[pod.resource].allocated.insert(pod.ids.begin(), pod.ids.end());
     pods_.push_back(std::move(pod));
     changed_.notify_all();
   }
@@ -409,6 +409,7 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
                       .numa_nodes = {}};
         for (const auto& node : sent.topology().nodes()) device.numa_nodes.push_back(node.id());
         resource.devices.insert_or_assign(sent.id(), std::move(device));
+        resource.ever_listed.insert(sent.id());
       }
       changed_.notify_all();
     }

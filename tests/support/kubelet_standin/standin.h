@@ -35,6 +35,7 @@ struct Resource {
   std::map<std::string, Device> devices;
   std::set<std::string> allocated;
   int lists = 0;  ///< messages read since it registered
+  std::set<std::string> ever_listed;
 
   std::size_t capacity() const { return devices.size(); }
   std::size_t allocatable() const;
@@ -71,7 +72,7 @@ struct Answer {
   bool ok() const { return status == 0; }
 };
 
-/// A container as List tells it.
+/// A container as List tells it; without a resource one that has no devices.
 struct Pod {
   std::string name;
   std::string resource;

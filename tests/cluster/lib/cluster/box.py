@@ -9,23 +9,26 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 import time
+from typing import BinaryIO
 
 CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 # In each namespace its own: two clusters at once do not meet.
 NODE_ADDRESS = "10.200.0.1"
 
 
-def run_inside(script: pathlib.Path, arguments: list[str]) -> int:
+def run_inside(script: pathlib.Path, arguments: list[str], said: BinaryIO | None = None) -> int:
     """Runs the script as the first process of a new box, with --inside and the name of its control group before its
-    arguments; returns its exit status."""
-    group = f"ferry-cluster-{os.getpid()}"
+    arguments; returns its exit status. `said`: where its output goes, in place of ours."""
+    group = f"ferry-cluster-{os.getpid()}-{threading.get_native_id()}"
     # setpriv: the box goes when we do, even when we are killed.
     command = ["setpriv", "--pdeathsig", "SIGKILL", "--", "unshare", "--mount", "--propagation", "private", "--net",
                "--ipc", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, str(script),
                "--inside", group]
     try:
-        return subprocess.run([*command, *arguments], check=False).returncode
+        return subprocess.run([*command, *arguments], check=False, stdout=said,
+                              stderr=subprocess.STDOUT if said else None).returncode
     finally:
         _remove_control_groups(group)
 
@@ -61,6 +64,9 @@ def _furnish_dev() -> None:
     for name in ("null", "zero", "full", "random", "urandom", "tty", "kmsg"):
         (new / name).touch()
         _mount("--bind", f"/dev/{name}", str(new / name))
+    if pathlib.Path("/dev/fuse").exists():
+        (new / "fuse").touch()
+        _mount("--bind", "/dev/fuse", str(new / "fuse"))
     for name in ("pts", "shm"):
         (new / name).mkdir()
     _mount("-t", "devpts", "-o", "newinstance,ptmxmode=666", "devpts", str(new / "pts"))

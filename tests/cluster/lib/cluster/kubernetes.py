@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of a Kubernetes of one node, inside a box (box.py): etcd, API server, scheduler; containerd, kubelet.
+"""The programs of a Kubernetes of one node, inside a box (box.py): etcd, API server, controllers, scheduler;
+containerd, kubelet.
 
-There is no controller manager, so nothing makes service accounts or judges nodes, and the API server asks for neither.
-Nobody but the box's own processes can reach it, so it lets everybody do everything. Pods use the node's network.
+Everybody is who its token says, and may do what the Node authorizer and RBAC let it. What service accounts of the
+namespace AUDITED ask of the API server is written down by it. Pods use the node's network.
 """
 
+import datetime
 import json
 import os
 import pathlib
@@ -21,6 +23,14 @@ API_SERVER = "https://127.0.0.1:6443"
 CONTAINERD = "/run/containerd/containerd.sock"
 IMAGE = "localhost/busybox:1"
 NODE = "node"
+AUDITED = "ferry"
+# user: (name, group)
+USERS = {"admin": ("admin", "system:masters"), "nobody": ("nobody", ""),
+         "kubelet": (f"system:node:{NODE}", "system:nodes"), "scheduler": ("system:kube-scheduler", ""),
+         "controllers": ("system:kube-controller-manager", "")}
+# What moves and rights need; of the others some would only take time.
+CONTROLLERS = ("serviceaccount", "serviceaccount-token", "root-ca-cert-publisher", "namespace", "daemonset",
+               "garbagecollector", "nodelifecycle", "podgc", "disruption")
 CAP_SYS_RESOURCE = 24
 
 
@@ -39,6 +49,11 @@ def _fetch(url: str) -> str | None:
         return None
 
 
+def moment() -> str:
+    """Now, as an API server has it."""
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 class Kubernetes:
     def __init__(self, programs: pathlib.Path, folder: pathlib.Path, control_group: str) -> None:
         """`programs`: as scripts/lib/kubernetes makes them. `folder`: for certificates, data and logs."""
@@ -47,12 +62,11 @@ class Kubernetes:
         os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
         self.logs = folder / "logs"
         self.logs.mkdir()
-        self._kubeconfig = folder / "kubeconfig"
-        self._kubeconfig.write_text(json.dumps({
-            "apiVersion": "v1", "kind": "Config", "current-context": "box",
-            "clusters": [{"name": "box", "cluster": {"server": API_SERVER, "insecure-skip-tls-verify": True}}],
-            "users": [{"name": "box", "user": {"token": "box"}}],
-            "contexts": [{"name": "box", "context": {"cluster": "box", "user": "box"}}]}))
+        # Made by the API server, of which they hold the authority too.
+        self.authority = folder / "certificates/apiserver.crt"
+        self.last_output = self.last_error = ""
+        for user in USERS:
+            self.add_user(user, f"{user}-token")
         kubelet = folder / "kubelet.yaml"
         kubelet.write_text(json.dumps({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -63,48 +77,103 @@ class Kubernetes:
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
             "imageGCHighThresholdPercent": 100}))
         self.kubelet = self._program(
-            "kubelet", f"--config={kubelet}", f"--kubeconfig={self._kubeconfig}", "--container-runtime=remote",
+            "kubelet", f"--config={kubelet}", f"--kubeconfig={self.kubeconfig('kubelet')}", "--container-runtime=remote",
             f"--container-runtime-endpoint=unix://{CONTAINERD}", f"--hostname-override={NODE}",
             f"--node-ip={NODE_ADDRESS}")
+
+    def kubeconfig(self, user: str) -> pathlib.Path:
+        return self._folder / f"{user}.kubeconfig"
+
+    def add_user(self, user: str, token: str) -> None:
+        """Whom kubectl then may be run as."""
+        self.kubeconfig(user).write_text(json.dumps({
+            "apiVersion": "v1", "kind": "Config", "current-context": "box",
+            "clusters": [{"name": "box",
+                          "cluster": {"server": API_SERVER, "certificate-authority": str(self.authority)}}],
+            "users": [{"name": "box", "user": {"token": token}}],
+            "contexts": [{"name": "box", "context": {"cluster": "box", "user": "box"}}]}))
 
     def _program(self, name: str, *arguments: str) -> Program:
         return Program(self.logs, str(self._programs / name), *arguments)
 
     def start(self) -> None:
-        self._start_control_plane()
-        self._start_containerd()
-        self.kubelet.start()
-        self.kubelet.wait_until("the node is known", lambda: self.try_kubectl("get", "node", NODE), 120)
-
-    def _start_control_plane(self) -> None:
         etcd = self._program("etcd", f"--data-dir={self._folder}/etcd", "--unsafe-no-fsync")
         etcd.start()
+        containerd = self._start_containerd()
         etcd.wait_until("etcd is healthy", lambda: _fetch("http://127.0.0.1:2379/health"), 60)
+        self._prepare_api_server()
+        self.api_server.start()
+        self._import_image(containerd)  # meanwhile
+        self._wait_for_api_server()
+        controllers = self._start_rest_of_control_plane()
+        self.kubelet.start()
+        self.kubelet.wait_until("the node is ready", lambda: self.try_kubectl(
+            "wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=1s"), 120)
+        controllers.wait_until("the node may be given pods", lambda: not self.get("node", NODE)["spec"].get("taints"), 60)
+        controllers.wait_until("pods may have an account", lambda: self.try_kubectl("get", "serviceaccount", "default"), 60)
+
+    def _prepare_api_server(self) -> None:
         key = self._folder / "service-accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
         tokens = self._folder / "tokens.csv"
-        tokens.write_text("box,box,box,system:masters\n")
-        server = self._program(
+        tokens.write_text("".join(f"{user}-token,{name},{user},{group}\n" for user, (name, group) in USERS.items()))
+        policy = self._folder / "audit.yaml"
+        policy.write_text(json.dumps({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata", "userGroups": [f"system:serviceaccounts:{AUDITED}"]}, {"level": "None"}]}))
+        self._audit = self._folder / "audit.log"
+        self.api_server = self._program(
             "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--secure-port=6443",
-            f"--advertise-address={NODE_ADDRESS}", f"--cert-dir={self._folder}/certificates",
+            f"--advertise-address={NODE_ADDRESS}", f"--cert-dir={self.authority.parent}",
             "--service-cluster-ip-range=10.96.0.0/24", "--kubelet-preferred-address-types=InternalIP",
-            f"--token-auth-file={tokens}", "--authorization-mode=AlwaysAllow",
-            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition", "--service-account-issuer=https://box",
-            f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}")
-        server.start()
-        server.wait_until("the API server is ready", lambda: self.try_kubectl("get", "--raw", "/readyz"), 180)
-        self._program("kube-scheduler", f"--kubeconfig={self._kubeconfig}", "--leader-elect=false", "--port=0").start()
+            f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction", "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
+            f"--audit-policy-file={policy}", f"--audit-log-path={self._audit}")
+        self._key = key
 
-    def _start_containerd(self) -> None:
+    def _wait_for_api_server(self) -> None:
+        self.api_server.wait_until("the API server is ready", lambda: self.try_kubectl("get", "--raw", "/readyz"), 180)
+
+    def _start_rest_of_control_plane(self) -> Program:
+        self._program("kube-scheduler", f"--kubeconfig={self.kubeconfig('scheduler')}", "--leader-elect=false",
+                      "--port=0").start()
+        controllers = self._program(
+            "kube-controller-manager", f"--kubeconfig={self.kubeconfig('controllers')}", "--leader-elect=false", "--port=0",
+            f"--service-account-private-key-file={self._key}", f"--root-ca-file={self.authority}",
+            "--use-service-account-credentials=true", "--node-monitor-period=1s",
+            "--controllers=" + ",".join(CONTROLLERS))
+        controllers.start()
+        return controllers
+
+    def stop_api_server(self) -> None:
+        self.api_server.stop(signal.SIGKILL)
+
+    def start_api_server(self) -> None:
+        """Returns when it answers."""
+        self.api_server.start()
+        self._wait_for_api_server()
+
+    def _start_containerd(self) -> Program:
+        # No pod has a network of its own, so the plugin that this names is never started; without it the node is not
+        # ready.
+        networks = self._folder / "networks"
+        networks.mkdir()
+        (networks / "none.conflist").write_text('{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}')
         configuration = self._folder / "containerd.toml"
         configuration.write_text(f"""version = 2
 root = "/run/containerd-root"
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = {str(not _may_lower_oom_scores()).lower()}
   sandbox_image = "{IMAGE}"
+[plugins."io.containerd.grpc.v1.cri".cni]
+  conf_dir = "{networks}"
 """)
         containerd = self._program("containerd", "--config", str(configuration))
         containerd.start()
+        return containerd
+
+    def _import_image(self, containerd: Program) -> None:
         ctr = [str(self._programs / "ctr"), "--address", CONTAINERD]
         containerd.wait_until("containerd answers", lambda: subprocess.run(
             [*ctr, "version"], capture_output=True, check=False).returncode == 0, 60)
@@ -113,18 +182,40 @@ root = "/run/containerd-root"
 
     # --- asking and telling it ---------------------------------------------------------------------------------------
 
-    def try_kubectl(self, *arguments: str, stdin: str = "") -> str | None:
+    def kubectl_command(self, user: str = "admin") -> list[str]:
+        return [str(self._programs / "kubectl"), f"--kubeconfig={self.kubeconfig(user)}"]
+
+    def try_kubectl(self, *arguments: str, stdin: str = "", user: str = "admin") -> str | None:
         """Its output, or None where it fails."""
-        done = subprocess.run([str(self._programs / "kubectl"), f"--kubeconfig={self._kubeconfig}", *arguments],
-                              input=stdin, capture_output=True, text=True, check=False)
-        self._last_error = done.stderr
+        done = subprocess.run([*self.kubectl_command(user), *arguments], input=stdin, capture_output=True, text=True,
+                              check=False)
+        self.last_output, self.last_error = done.stdout, done.stderr
         return done.stdout if done.returncode == 0 else None
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         output = self.try_kubectl(*arguments, stdin=stdin)
         if output is None:
-            raise Failure(f"kubectl {' '.join(arguments)}: {self._last_error}")
+            raise Failure(f"kubectl {' '.join(arguments)}: {self.last_error}")
         return output
+
+    def apply(self, *objects: Any) -> None:
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+    def token_of(self, space: str, account: str) -> str:
+        """Of a service account, as a pod of it would have one."""
+        path = f"/api/v1/namespaces/{space}/serviceaccounts/{account}/token"
+        answer = json.loads(self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 7200}})))
+        return str(answer["status"]["token"])
+
+    def requests(self, begin: str = "", end: str = "Z") -> list[dict[str, Any]]:
+        """What Ferry has asked for between two moments, once each. Those that still last (watches) are not in it."""
+        found = {}
+        for line in self._audit.read_text().splitlines() if self._audit.exists() else []:
+            request = json.loads(line)
+            if request["userAgent"].startswith("ferry/") and begin <= request["requestReceivedTimestamp"] < end:
+                found.setdefault(request["auditID"], request)
+        return list(found.values())
 
     def get(self, *what: str) -> Any:
         return json.loads(self.kubectl("get", *what, "-o", "json"))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that a test starts, ends and starts again, each with a log."""
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -26,21 +27,44 @@ def wait_until(what: str, condition: Callable[[], Any], seconds: float) -> Any:
 class Program:
     """One program, at most once at a time. Its log grows over its starts."""
 
-    def __init__(self, logs: pathlib.Path, *command: str) -> None:
-        self.name = pathlib.Path(command[0]).name
+    def __init__(self, logs: pathlib.Path, *command: str, name: str = "",
+                 environment: dict[str, str] | None = None) -> None:
+        """`name`: where it is not that of its file. `environment`: beside our own."""
+        self.name = name or pathlib.Path(command[0]).name
         self.log = logs / f"{self.name}.log"
         self._command = command
+        self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
+        self.last_status: int | None = None  # with which it ended, when it was last stopped
 
     def start(self) -> None:
         assert self._process is None
         with open(self.log, "ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                             env=os.environ | self._environment)
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    def resident_mib(self) -> float:
+        """What it has in memory now, its libraries too."""
+        status = pathlib.Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in status if line.startswith("VmRSS:")) / 1024
+
+    def tell(self, what: signal.Signals) -> None:
+        assert self._process
+        self._process.send_signal(what)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         assert self._process
         self._process.send_signal(how)
-        self._process.wait(60)
+        self.last_status = self._process.wait(60)
         self._process = None
 
     def wait_until(self, what: str, condition: Callable[[], Any], seconds: float) -> Any:

@@ -66,6 +66,7 @@ class Scenario:
     title: str
     memory_mib: int
     kubernetes: bool  # whether it has the folder of $FERRY_KUBERNETES
+    alone: bool  # whether it measures time, so that no other may run beside it
     modules: tuple[str, ...]  # kernel modules loaded before the job besides those that the devices' drivers need
     devices: dict[str, Device]
     boots: tuple[Boot, ...]
@@ -250,6 +251,7 @@ def load(file: pathlib.Path) -> Scenario:
     if not 512 <= memory_mib <= 65536:
         raise table.error("memory_mib", f"must be 512 to 65536, not {memory_mib}")
     kubernetes = table.take("kubernetes", bool, False)
+    alone = table.take("alone", bool, False)
     boots = [_boot(row, number, file.parent, devices) for number, row in enumerate(table.take_tables("boots"), 1)]
     if not boots:
         raise table.error("boots", "a scenario needs at least one [[boots]]")
@@ -258,4 +260,4 @@ def load(file: pathlib.Path) -> Scenario:
         if names.count(name) > 1:
             raise table.error("boots", f'two boots are named "{name}"')
     table.done()
-    return Scenario(file.stem, title, memory_mib, kubernetes, tuple(dict.fromkeys(modules)), devices, tuple(boots))
+    return Scenario(file.stem, title, memory_mib, kubernetes, alone, tuple(dict.fromkeys(modules)), devices, tuple(boots))

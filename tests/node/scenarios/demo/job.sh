@@ -142,7 +142,7 @@ printf 'user = "root"\ngroup = "root"\nsecurity_driver = "none"\nnamespaces = []
 start_virt_launcher gpu /run/demo/gpu.json
 start_virt_launcher vgpu /run/demo/vgpu.json
 for vm in gpu vgpu; do
-  guest_wait $vm 150
+  guest_wait $vm 400
   echo "the guest $vm prints:"
   guest_devices $vm
   keep "console of guest $vm" "$(guest_devices $vm)"

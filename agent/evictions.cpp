@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/evictions.h"
+
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "kube/api_error.h"
+#include "kube/api_path.h"
+
+namespace ferry {
+namespace {
+
+// An API server that has just started forbids all, and a namespace that ends forbids for a while.
+constexpr std::chrono::seconds kForbiddenPatience{60};
+
+}  // namespace
+
+Evictions::Evictions(ApiClient& client, Timers& timers, Random random, std::function<void()> changed)
+    : client_(client), timers_(timers), random_(std::move(random)), changed_(std::move(changed)) {}
+
+Evictions::~Evictions() {
+  for (auto& [uid, asked] : asked_) forget(asked);
+  timers_.cancel(timer_);
+}
+
+void Evictions::forget(Asked& asked) {
+  if (asked.call) client_.cancel(*asked.call);
+  asked.call.reset();
+}
+
+void Evictions::leave_out_others(const std::vector<NodePod>& pods) {
+  std::set<std::string> named;
+  for (const NodePod& pod : pods) named.insert(pod.uid);
+  for (auto& [uid, asked] : asked_)
+    if (!named.contains(uid)) forget(asked);
+  std::erase_if(asked_, [&](const auto& one) { return !named.contains(one.first); });
+}
+
+void Evictions::act(const std::vector<NodePod>& pods) {
+  if (pods.empty()) {
+    refused_.clear();
+    forbidden_since_.reset();
+  }
+  leave_out_others(pods);
+  for (const NodePod& pod : pods) {
+    // One without a UID could be another of its name by then.
+    if (pod.uid.empty()) continue;
+    Asked& asked = asked_[pod.uid];
+    if (!asked.call && timers_.now() >= asked.again) ask(pod, asked);
+  }
+  wait();
+}
+
+void Evictions::ask(const NodePod& pod, Asked& asked) {
+  asked.call = client_.evict(pod_ref(pod.space, pod.name), pod.uid, [this, pod](Result<Eviction> eviction) {
+    const auto found = asked_.find(pod.uid);
+    if (found == asked_.end()) return;
+    answered(pod, found->second, std::move(eviction));
+    changed_();
+  });
+}
+
+void Evictions::answered(const NodePod& pod, Asked& asked, Result<Eviction> eviction) {
+  asked.call.reset();
+  std::string why;
+  std::optional<std::chrono::seconds> retry_after;
+  if (!eviction) {
+    const Error& error = eviction.error();
+    why = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
+    if (error.code == ApiErrc::forbidden) {
+      if (!forbidden_since_) forbidden_since_ = timers_.now();
+      if (timers_.now() - *forbidden_since_ >= kForbiddenPatience) refused_ = why;
+    } else if (error.code == ApiErrc::invalid) {
+      refused_ = why;
+    }
+  } else if (forbidden_since_.reset(); eviction->outcome == Eviction::Outcome::not_now) {
+    why = eviction->why;
+    retry_after = eviction->retry_after;
+  } else if (eviction->outcome == Eviction::Outcome::begun) {
+    spdlog::info("pod {} is evicted", pod.text());
+  }
+  // The watch tells of its end; where it does not, it is asked again.
+  asked.again = timers_.now() + asked.backoff.next(random_, retry_after);
+  if (!why.empty() && why != asked.why) spdlog::warn("{}", why);
+  asked.why = std::move(why);
+}
+
+void Evictions::wait() {
+  timers_.cancel(timer_);
+  std::optional<Moment> first;
+  for (const auto& one : asked_) {
+    const Asked& asked = one.second;
+    if (asked.call.has_value()) continue;
+    if (!first.has_value() || asked.again < *first) first = asked.again;
+  }
+  if (first) timer_ = timers_.at(*first, changed_);
+}
+
+}  // namespace ferry

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/host_watch.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "agent/seen_host.h"
+#include "agent/wish_file.h"
+
+namespace ferry {
+
+HostWatch::HostWatch(EventLoop& loop, HostFs& host, EventLoop::Job changed)
+    : host_(host), folders_(loop, std::move(changed)) {}
+
+Result<> HostWatch::begin() {
+  for (const char* file : {kWishFile, kStateFile}) {
+    const auto folder = std::filesystem::path(file).parent_path();
+    if (auto added = folders_.add(host_.root() / folder, FolderWatch::Missing::made); !added) return added;
+  }
+  return {};
+}
+
+}  // namespace ferry

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/kata_step.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/cluster_words.h"
+#include "agent/kata_labels.h"
+#include "agent/node_turn.h"
+
+namespace ferry {
+namespace {
+
+bool has_state(const HandlersFile& said, HandlerState state) {
+  return std::ranges::find(said.others, state, &OtherHandler::state) != said.others.end();
+}
+
+bool has_label(const Labels& labels, const std::string& handler) {
+  return labels.contains(kKataPrefix + handler);
+}
+
+/// Null: the file has no class with that handler.
+const KataClass* class_of(const std::optional<ClassFile>& file, const std::string& handler) {
+  if (!file) return nullptr;
+  for (const KataClass& kata : file->classes) {
+    const auto handlers = kata.handlers();
+    if (std::ranges::find(handlers, handler) != handlers.end()) return &kata;
+  }
+  return nullptr;
+}
+
+bool rests(const KataView& view, const std::string& name) {
+  const auto found = view.pulls.find(name);
+  return found != view.pulls.end() && found->second.rests;
+}
+
+/// Whether pods can be started with what a class had until now: what is pulled for it is in use at once, so
+/// that it waits for the turn.
+bool is_in_use(const HostSide& host, const KataClass& kata) {
+  return std::ranges::any_of(kata.handlers(),
+                             [&](const std::string& name) { return host.kata.ready.contains(name); });
+}
+
+/// Whether something is to be pulled in the turn, and can be tried.
+bool pulls_in_turn(const HostSide& host, const KataView& view, const std::optional<ClassFile>& file) {
+  return std::ranges::any_of(host.kata.others, [&](const OtherHandler& other) {
+    const KataClass* const kata = class_of(file, other.name);
+    return other.state == HandlerState::missing_artifact && kata != nullptr && is_in_use(host, *kata) &&
+           !rests(view, kata->name);
+  });
+}
+
+/// What has come of a permission, by hostd's answer to it.
+ChangeOutcome outcome_of(const HostSide& host, const KataView& view, const std::optional<ClassFile>& file) {
+  const HandlersFile& said = host.kata;
+  if (has_state(said, HandlerState::failed)) return ChangeOutcome::failed;
+  const bool goes_on = has_state(said, HandlerState::waiting) || has_state(said, HandlerState::installing) ||
+                       pulls_in_turn(host, view, file);
+  if (goes_on && said.error.empty()) return ChangeOutcome::open;
+  // What was refused, and what is still missing, proves nothing.
+  return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::refused;
+}
+
+std::string why_failed(const HostSide& host) {
+  constexpr std::size_t kMost = 256;
+  for (const OtherHandler& other : host.kata.others)
+    if (other.state == HandlerState::failed) return told(other.name + ": " + other.why, kMost);
+  return "ferry hostd says nothing";
+}
+
+WantedClasses next_file(const HostSide& host, const KataWish& wish) {
+  const bool same = host.kata_written && host.kata_written->config.text == wish.config.text &&
+                    host.kata_written->classes == wish.classes;
+  if (same) return *host.kata_written;
+  WantedClasses out;
+  const std::uint64_t written = host.kata_written ? host.kata_written->generation : 0;
+  // Also above what hostd has read of a file that was lost.
+  out.generation = std::max(written, host.kata.generation.value_or(0)) + 1;
+  out.config = wish.config;
+  out.classes = wish.classes;
+  return out;
+}
+
+/// Those that are on their way out, or were, and have no label.
+std::set<std::string> unlabelled(const Labels& labels, const HostSide& host) {
+  std::set<std::string> out;
+  for (const OtherHandler& other : host.kata.others) {
+    const bool was = host.kata_written && host.kata_written->unlabelled.contains(other.name);
+    const bool goes = other.state == HandlerState::leaving || was;
+    if (goes && !host.kata.ready.contains(other.name) && !has_label(labels, other.name))
+      out.insert(other.name);
+  }
+  return out;
+}
+
+bool says_the_same(const WantedClasses& a, const WantedClasses& b) {
+  return a.generation == b.generation && a.config.text == b.config.text && a.classes == b.classes &&
+         a.permitted == b.permitted && a.unlabelled == b.unlabelled && a.asked_by == b.asked_by;
+}
+
+// ---- what people are told
+
+struct Line {
+  const char* reason;
+  std::string text;
+};
+
+void add_handlers(std::vector<Line>& out, const HandlersFile& said) {
+  for (const OtherHandler& other : said.others) {
+    const bool refused = other.state == HandlerState::refused;
+    if (!refused && other.state != HandlerState::failed) continue;
+    out.push_back(
+        {refused ? "KataRefused" : "KataFailed",
+         fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why)});
+  }
+}
+
+std::vector<Line> lines_of(const HostSide& host, const KataView& view, const KataPlan& plan,
+                           const BudgetStep& turn) {
+  std::vector<Line> out;
+  if (!plan.wish.trouble.empty()) out.push_back({"KataClassesInvalid", plan.wish.trouble});
+  if (!view.unwritable.empty()) out.push_back({"KataFailed", view.unwritable});
+  if (!plan.next) return out;
+  if (!plan.answered && !host.kata.changing && host.kata_silent > kAnswerPatience) {
+    out.push_back(
+        {"HostSilent", fmt::format("ferry hostd has not taken up /{} for more than {} seconds; does "
+                                   "it run on this node, with --kata?",
+                                   kWantedClassesFile, kAnswerPatience.count())});
+  }
+  if (!host.kata.error.empty()) out.push_back({"KataFailed", host.kata.error});
+  add_handlers(out, host.kata);
+  if (plan.file) {
+    for (const KataClass& kata : plan.file->classes) {
+      const auto pull = view.pulls.find(kata.name);
+      if (pull != view.pulls.end() && !pull->second.error.empty())
+        out.push_back({"KataPullFailed", pull->second.error});
+    }
+  }
+  if (!turn.held.empty())
+    out.push_back({"ChangeHeld",
+                   fmt::format("Kata's runtimes ({}) are held back: {}", plan.next->asked_by, turn.held)});
+  return out;
+}
+
+void tell(const NodeObject& node, const HostSide& host, const std::vector<Line>& lines, KataStep& step) {
+  std::string all;
+  for (const Line& line : lines) all += (all.empty() ? "" : "; ") + line.text;
+  step.trouble = told(all);
+  const auto shown = node.annotations.find(kKataErrorAnnotation);
+  if (!step.trouble.empty() && (shown == node.annotations.end() || shown->second != step.trouble)) {
+    constexpr std::size_t kMostEvents = 8;
+    for (std::size_t i = 0; i < std::min(lines.size(), kMostEvents); ++i)
+      step.events.push_back({.warning = true, .reason = lines[i].reason, .message = told(lines[i].text)});
+  }
+  for (const std::string& handler : labelled_handlers(host)) {
+    if (!kata_labels({}, {handler}).empty() && !has_label(node.labels, handler))
+      step.events.push_back(
+          {.warning = false, .reason = "KataReady", .message = told("pods can be started with " + handler)});
+  }
+}
+
+}  // namespace
+
+KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView& view,
+                   const ChangeBudget* budget) {
+  KataPlan out;
+  out.wish = kata_wish(view.source, node.labels);
+  if (out.wish.counts) {
+    out.next = next_file(host, out.wish);
+    out.next->asked_by = out.wish.asked_by;
+  } else if (host.kata_written) {
+    out.next = host.kata_written;
+  }
+  if (!out.next) return out;
+  out.next->unlabelled = unlabelled(node.labels, host);
+  if (auto file = wanted_class_file(*out.next)) out.file = std::move(*file);
+  const auto& written = host.kata_written;
+  const bool is_written = written && written->generation == out.next->generation;
+  const bool heard = host.kata.generation == out.next->generation;
+  out.answered = is_written && heard;
+
+  NodeChange& change = out.change;
+  change.node = node.name;
+  change.written = written ? kata_configuration_id(written->config) : std::string();
+  const bool has_turn = budget != nullptr && std::ranges::any_of(budget->slots, [&](const ChangeSlot& slot) {
+                          return slot.holder == node.name && is_kata_configuration(slot.configuration);
+                        });
+  const bool asked = written && written->permitted;
+  if (host.kata.changing) {
+    change.outcome = ChangeOutcome::open;
+  } else if (!out.answered) {
+    change.outcome = asked || has_turn ? ChangeOutcome::open : ChangeOutcome::none;
+  } else if (asked) {
+    change.outcome = outcome_of(host, view, out.file);
+  } else if (has_state(host.kata, HandlerState::failed)) {
+    change.outcome = ChangeOutcome::failed;
+  } else {
+    change.outcome = host.kata.others.empty() ? ChangeOutcome::done : ChangeOutcome::none;
+  }
+  if (change.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
+    change.outcome = ChangeOutcome::failed;
+  if (change.outcome == ChangeOutcome::failed) change.why = why_failed(host);
+  // What has failed hostd lets rest, and it is waiting then. One that was killed in the middle waits too.
+  if (out.answered && !asked && host.kata.error.empty() &&
+      (has_state(host.kata, HandlerState::waiting) || pulls_in_turn(host, view, out.file)))
+    change.begin = kata_configuration_id(out.next->config);
+  return out;
+}
+
+KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView& view, const KataPlan& plan,
+                   const BudgetStep& turn) {
+  KataStep out;
+  if (plan.next) {
+    WantedClasses next = *plan.next;
+    const auto& written = host.kata_written;
+    if (next.permitted) {
+      next.permitted = plan.change.outcome == ChangeOutcome::open;
+    } else if (!plan.change.begin.empty() && turn.may_begin) {
+      next.permitted = true;
+      // Only the answer to this one says what has come of it.
+      ++next.generation;
+    }
+    const bool has_turn = next.permitted;
+    if (!written || !says_the_same(next, *written)) out.file = std::move(next);
+    std::set<std::string> named;
+    for (const OtherHandler& other : host.kata.others) {
+      const KataClass* const kata = class_of(plan.file, other.name);
+      if (other.state != HandlerState::missing_artifact || kata == nullptr) continue;
+      if ((is_in_use(host, *kata) && !has_turn) || !named.insert(kata->name).second) continue;
+      out.pulls.push_back(
+          {.file = *plan.file, .kata = *kata, .configuration = kata_configuration_id(plan.next->config)});
+    }
+  }
+  if (plan.next && !plan.answered) out.awaited = kAnswerPatience;
+  if (plan.change.outcome == ChangeOutcome::open) out.awaited = kChangePatience;
+  tell(node, host, lines_of(host, view, plan, turn), out);
+  return out;
+}
+
+std::set<std::string> labelled_handlers(const HostSide& host) {
+  std::set<std::string> out = host.kata.ready;
+  if (host.kata_written)
+    for (const std::string& name : host.kata_written->unlabelled) out.erase(name);
+  return out;
+}
+
+}  // namespace ferry

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// One agent on a host: two would write wanted.json in turns, each a generation above the other's.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include "common/event_loop.h"
+#include "common/host_fs.h"
+#include "common/presence.h"
+#include "common/result.h"
+
+namespace ferry {
+
+/// Whose lock says that there is one. Relative to the host's root.
+inline constexpr const char* kAgentLock = "var/lib/ferry/agent.lock";
+
+/// Begins what an agent does once no other one does it on this host, and waits for that: in a rolling update
+/// the former may still be ending.
+class OnlyAgent {
+ public:
+  /// The loop and the host must outlive this.
+  OnlyAgent(EventLoop& loop, HostFs& host, std::function<Result<>()> begin)
+      : loop_(loop), host_(host), begin_(std::move(begin)) {}
+
+  /// Runs the loop until `stop`. Errors: those of `begin`; the lock cannot be asked for.
+  Result<> run(const std::stop_token& stop);
+
+ private:
+  void try_now();
+
+  EventLoop& loop_;
+  HostFs& host_;
+  const std::function<Result<>()> begin_;
+  std::optional<OnlyOne> only_;
+  Result<> begun_;
+  bool told_ = false;
+};
+
+}  // namespace ferry

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ferry plugin` says in /run/ferry/offered.json (kubevirt-plugin/offered_file.h), as far as it is shown
+// as metrics.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/result.h"
+
+namespace ferry {
+
+/// Relative to the host's root.
+inline constexpr const char* kOfferFile = "run/ferry/offered.json";
+
+struct SeenDevice {
+  std::string id;  ///< an address, a UUID, or for Kata a number
+  std::uint32_t iommu_group = 0;
+  bool healthy = false;
+  bool allocated = false;
+  std::string pod = {};  ///< "namespace/name", who has it; empty: nobody, or it is not known
+};
+
+struct SeenResource {
+  std::string name;
+  bool registered = false;  ///< the kubelet reads its list
+  std::vector<SeenDevice> devices = {};
+};
+
+struct SeenOffer {
+  std::vector<SeenResource> resources;
+  std::vector<std::string> not_offered;  ///< IDs
+};
+
+/// Keys that are not known are passed over: they are only ever added. Errc::malformed_host says where.
+Result<SeenOffer> read_seen_offer(std::string_view text);
+
+}  // namespace ferry

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// ferry-agent: what speaks to an API server. A program of its own, since it links libcurl (docs/adr/0015);
+// `ferry agent` becomes it, and `ferry kubevirt-cr --check` or `--apply`; linked as kubectl-ferry it is
+// `kubectl ferry`, and as kubectl_complete-ferry what kubectl completes that by. Like ferry's own, this file
+// is above all rooms.
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "agent/agent_options.h"
+#include "agent/fetch_runner.h"
+#include "agent/host_watch.h"
+#include "agent/kubevirt_cr_program.h"
+#include "agent/metrics_listener.h"
+#include "agent/node_agent.h"
+#include "agent/node_metrics.h"
+#include "agent/only_agent.h"
+#include "cli/kubectl_completion.h"
+#include "cli/kubectl_program.h"
+#include "common/event_loop.h"
+#include "common/exit_status.h"
+#include "common/folder_watch.h"
+#include "common/log.h"
+#include "common/standard_streams.h"
+#include "common/stop_on_signal.h"
+#include "common/version.h"
+#include "kube/cluster_access.h"
+#include "kube/counted_transport.h"
+#include "kube/curl_transport.h"
+#include "vfio/release.h"
+
+namespace ferry {
+namespace {
+
+struct AgentCommand {
+  AgentProgramOptions options;
+  std::filesystem::path host_root = "/";
+  std::string log_level = "info";
+  std::string log_format = "text";
+};
+
+void describe(CLI::App& app, AgentCommand& command) {
+  app.set_version_flag("--version", std::string("ferry ") + kVersion);
+  const AgentOptionList list(app, command.options);
+  app.get_option("--node-name")->envname("NODE_NAME")->required();
+  app.get_option("--namespace")->envname("POD_NAMESPACE");
+  app.add_option("--host-root", command.host_root, "where the host's / is mounted")->capture_default_str();
+  app.add_option("--log-level", command.log_level, "trace, debug, info, warn, error, off")
+      ->capture_default_str();
+  app.add_option("--log-format", command.log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+Result<std::chrono::seconds> duration_of(const char* option, const std::string& text) {
+  constexpr std::array<std::pair<char, unsigned>, 3> kUnits = {{{'s', 1}, {'m', 60}, {'h', 3'600}}};
+  constexpr std::chrono::hours kLongest{24};
+  unsigned number = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool one_more = fault == std::errc() && end + 1 == text.data() + text.size();
+  for (const auto& [unit, seconds] : kUnits) {
+    if (!one_more || *end != unit || number == 0 || number > kLongest / std::chrono::seconds(seconds))
+      continue;
+    return std::chrono::seconds(number * seconds);
+  }
+  return fail(Errc::usage, fmt::format("{} {}: that is no duration", option, text),
+              "a number and its unit, up to a day: 90s, 10m or 1h");
+}
+
+int complain(const Error& error) {
+  print_to_stderr("ferry-agent: {}\n", error.message);
+  if (!error.hint.empty()) print_to_stderr("hint: {}\n", error.hint);
+  return static_cast<int>(exit_status_of(error));
+}
+
+/// Its namespace, which is `space` where none is named, and its name.
+std::pair<std::string, std::string> config_map_of(const std::string& named, const std::string& space) {
+  const auto slash = named.find('/');
+  if (slash == std::string::npos) return {space, named};
+  return {named.substr(0, slash), named.substr(slash + 1)};
+}
+
+/// Absent: no metrics are shown.
+Result<std::optional<MetricsListener::Settings>> metrics_settings(const AgentProgramOptions& command) {
+  if (command.metrics_address.empty()) return std::optional<MetricsListener::Settings>();
+  auto address = ListenAddress::parse(command.metrics_address);
+  if (!address) return fail(std::move(address).error().during("--metrics-address"));
+  return std::optional(MetricsListener::Settings{.address = std::move(*address),
+                                                 .certificate = command.metrics_certificate,
+                                                 .key = command.metrics_key,
+                                                 .token = command.metrics_token});
+}
+
+Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop_token& stop) {
+  const auto drain_timeout = duration_of("--drain-timeout", command.drain_timeout);
+  if (!drain_timeout) return fail(drain_timeout.error());
+  auto shown = metrics_settings(command);
+  if (!shown) return fail(std::move(shown).error());
+  auto access =
+      cluster_access({.kubeconfig = command.kubeconfig, .context = command.context}, process_environment());
+  if (!access) return fail(std::move(access).error());
+  auto release = release_list(command.release);
+  if (!release) return fail(std::move(release).error());
+  const std::string space = command.space.empty() ? access->default_namespace : command.space;
+  if (space.empty()) {
+    return fail(Errc::usage, "nobody says in which namespace the configurations are",
+                "name it: --namespace, or POD_NAMESPACE");
+  }
+  auto loop = EventLoop::create();
+  if (!loop) return fail(std::move(loop).error());
+  LoopTimers timers(**loop);
+  CurlTransport curl(**loop, std::move(*access));
+  CountedTransport transport(curl);
+  std::mt19937_64 generator(std::random_device{}());
+  const Random random = [&generator] { return std::uniform_real_distribution<double>(0, 1)(generator); };
+  const auto [kata_space, kata_classes] = config_map_of(command.kata_classes, space);
+  FetchRunner fetcher(**loop, host);
+  NodeAgent agent(
+      host, transport, timers, random, [] { return std::chrono::system_clock::now(); },
+      {.node = command.node,
+       .space = space,
+       .config_maps = command.config_files.empty() || command.has_config_map ? command.config_maps
+                                                                             : std::vector<std::string>(),
+       .config_files = command.config_files,
+       .among_others = command.among_others,
+       .operator_space = command.without_operator ? "" : command.operator_space,
+       .defaults = {.workload = parse_workload(command.default_workload),
+                    .policy = command.default_policy,
+                    .vgpu_config = command.default_vgpu_config,
+                    .release = std::move(*release)},
+       // The role that NVIDIA's program has knows no Leases.
+       .most_changing = command.among_others ? 0 : command.max_unavailable,
+       .drain_timeout = command.drain ? std::optional(*drain_timeout) : std::nullopt,
+       .features = parse_feature_way(command.feature_labels).value_or(FeatureWay::none),
+       .feature_owner = command.feature_owner,
+       .kata_classes = kata_classes,
+       .kata_space = kata_space,
+       .pull = {.secrets = command.pull_secrets.empty() ? std::nullopt : std::optional(command.pull_secrets)},
+       .fetcher = kata_classes.empty() ? nullptr : &fetcher});
+  FolderWatch of_configs(**loop, [&agent] { agent.configurations_changed(); });
+  std::optional<NodeMetrics> metrics;
+  std::unique_ptr<MetricsListener> listener;
+  HostWatch files(**loop, host, [&agent, &metrics] {
+    agent.host_changed();
+    if (metrics) metrics->host_changed();
+  });
+  OnlyAgent only(**loop, host, [&]() -> Result<> {
+    for (const auto& file : command.config_files) {
+      const auto folder = file.has_parent_path() ? file.parent_path() : ".";
+      if (auto watched = of_configs.add(folder, FolderWatch::Missing::awaited); !watched) return watched;
+    }
+    if (auto begun = files.begin(); !begun) return begun;
+    if (*shown) {
+      metrics.emplace(
+          **loop, host, [&transport] { return transport.counts(); }, [&agent] { return agent.vmis(); },
+          [&agent] { return agent.pulls(); });
+      auto opened = MetricsListener::open(**loop, std::move(**shown), [&metrics] { return metrics->text(); });
+      if (!opened) return fail(std::move(opened).error());
+      listener = std::move(*opened);
+      metrics->begin();
+      spdlog::info("metrics are shown on {}", command.metrics_address);
+    }
+    return agent.begin();
+  });
+  return only.run(stop);
+}
+
+}  // namespace
+}  // namespace ferry
+
+int main(int argc, char** argv) {
+  ferry::guard_standard_streams();
+  if (argc > 0 && ferry::is_kubectl_plugin(argv[0])) return ferry::kubectl_program(argc, argv);
+  if (argc > 0 && ferry::is_kubectl_completion(argv[0])) return ferry::kubectl_completion_program(argc, argv);
+  if (argc > 1 && std::string_view(argv[1]) == "kubevirt-cr")
+    return ferry::kubevirt_cr_program(argc - 1, argv + 1);
+  CLI::App app("Has this node's GPUs be what its labels say, and tells the cluster what has come of it.",
+               "ferry agent");
+  ferry::AgentCommand command;
+  ferry::describe(app, command);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help_or_version) {
+    return app.exit(help_or_version);
+  } catch (const CLI::ParseError& error) {
+    ferry::print_to_stderr("ferry agent: {}\nhint: `ferry agent --help` lists what there is\n", error.what());
+    return static_cast<int>(ferry::ExitStatus::usage);
+  }
+  const auto format = command.log_format == "json" ? ferry::LogFormat::json : ferry::LogFormat::text;
+  if (auto log = ferry::set_up_log(command.log_level, format); !log) return ferry::complain(log.error());
+  const ferry::StopOnSignal stop;
+  ferry::HostFs host(command.host_root);
+  if (auto served = ferry::serve(command.options, host, stop.token()); !served)
+    return ferry::complain(served.error());
+  return 0;
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/agent_pod.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "cli/object_fields.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, 5> kPrograms = {"ferry", "ferry-agent", "ferry-fetch", "ferry-virt",
+                                                       "kubectl-ferry"};
+
+/// What a container tells ferry-agent, or `ferry agent`; absent: it runs something else.
+std::optional<std::vector<std::string>> agent_words(const json& container) {
+  const auto program = ferry_program_in(container);
+  std::vector<std::string> words;
+  for (const char* const part : {"command", "args"})
+    for (const json& word : items_field(container, part))
+      if (word.is_string()) words.push_back(word.get<std::string>());
+  const bool as_verb = program == "ferry" && words.size() > 1 && words[1] == "agent";
+  if (program != "ferry-agent" && !as_verb) return std::nullopt;
+  words.erase(words.begin(), words.begin() + (as_verb ? 2 : 1));
+  return words;
+}
+
+}  // namespace
+
+std::string_view ferry_program_in(const json& container) {
+  const auto& command = items_field(container, "command");
+  if (command.empty() || !command.front().is_string()) return {};
+  const auto name = std::filesystem::path(command.front().get<std::string>()).filename();
+  const auto* const found = std::ranges::find(kPrograms, name.string());
+  return found == kPrograms.end() ? std::string_view() : *found;
+}
+
+std::optional<AgentProgramOptions> agent_options_in(const json& pod) {
+  for (const json& container : items_field(field(pod, "spec"), "containers")) {
+    auto given = agent_words(container);
+    if (!given) continue;
+    std::vector<std::string>& words = *given;
+    AgentProgramOptions options;
+    CLI::App app;
+    const AgentOptionList list(app, options);
+    app.allow_extras();  // how it logs, and where the host is
+    std::ranges::reverse(words);
+    try {
+      app.parse(words);
+    } catch (const CLI::Error&) {
+      return std::nullopt;  // it does not run either
+    }
+    if (options.space.empty()) options.space = text_field(field(pod, "metadata"), "namespace");
+    return options;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ferry

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/cluster_checks.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include "agent/cluster_objects.h"
+#include "agent/two_owners.h"
+#include "cli/agent_pod.h"
+#include "cli/object_fields.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+Check node_ready(const ClusterNode& node) {
+  Check check{
+      .id = "node-ready", .subject = node.name, .why = "no pod is started on a node that is not ready"};
+  if (!node.ready)
+    return std::move(check).failed("the kubelet does not say that it is ready",
+                                   "kubectl describe node " + node.name);
+  if (node.cordoned) return std::move(check).warned("it is cordoned", "kubectl uncordon " + node.name);
+  return std::move(check).passed("it is");
+}
+
+// What keeps a pod of the agent from its work; empty: nothing does.
+std::string idle_because(const json& pod) {
+  const auto& statuses = items_field(field(pod, "status"), "containerStatuses");
+  if (statuses.empty()) return text_field(field(pod, "status"), "phase");
+  std::vector<std::string> waiting;
+  for (const json& status : statuses)
+    if (!flag_field(status, "ready")) waiting.push_back(text_field(status, "name"));
+  return fmt::format("{}", fmt::join(waiting, ", "));
+}
+
+// While one pod takes the place of another, one that runs is enough.
+Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
+  Check check{.id = "ferry-agent", .subject = node.name, .why = "without it labels are only words"};
+  std::optional<std::string> fault;
+  for (const json& pod : pods) {
+    if (!agent_options_in(pod)) continue;
+    const json& metadata = field(pod, "metadata");
+    const std::string name = text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
+    const std::string why = idle_because(pod);
+    if (why.empty()) return std::move(check).passed("pod " + name);
+    if (!fault) fault = fmt::format("pod {} does not run: {}", name, why);
+  }
+  if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
+  // It may be a service of the host's.
+  if (!node.state.empty()) return std::move(check).passed("no pod, and it has spoken of the node");
+  return std::move(check).failed("no pod of this node runs it",
+                                 "docs/install.md; or is gpu-ferry.io/deploy=false on the node?");
+}
+
+Check node_state(const ClusterNode& node) {
+  Check check{.id = "node-state", .subject = node.name, .why = "GPUs are only offered as they are wanted"};
+  if (node.state.empty()) return std::move(check).unknown("there is no label gpu-ferry.io/state");
+  const std::string found = node.last_error.empty() ? node.state : node.state + ": " + node.last_error;
+  if (node.state == "as_wanted" || node.state == "nothing_wanted") return std::move(check).passed(found);
+  if (node.state == "failed")
+    return std::move(check).failed(
+        found, "`kubectl describe node` has the events; `ferry status` on the node all of it");
+  return std::move(check).warned(
+      found, "`kubectl describe node` has the events; `ferry status` on the node all of it");
+}
+
+Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
+  Check check{.id = "one-owner",
+              .subject = node.name,
+              .why = "where NVIDIA's programs serve the node Ferry stands back"};
+  std::map<std::string, json> by_name;
+  for (const json& pod : pods) {
+    const json& metadata = field(pod, "metadata");
+    by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
+  }
+  const auto owners = other_owners(node.labels, {.pods = pods_of(by_name), .daemon_sets = {}});
+  if (owners.empty()) return std::move(check).passed("none of them is here");
+  std::vector<std::string> why;
+  for (const OtherOwner& owner : owners) why.push_back(fmt::format("{}: {}", owner.name, owner.why));
+  const std::string line = hand_over_text(owners);
+  return std::move(check).warned(fmt::format("{}", fmt::join(why, "; ")),
+                                 line.empty() ? "remove it" : "in ClusterPolicy: " + line);
+}
+
+Check gpus_offered(const ClusterNode& node) {
+  Check check{
+      .id = "gpus-offered", .subject = node.name, .why = "what is not allocatable is given to nobody"};
+  if (node.resources.empty())
+    return std::move(check).warned("the node offers no GPUs",
+                                   "`ferry status` on the node says in which mode they are");
+  std::vector<std::string> lacks;
+  for (const auto& [name, resource] : node.resources)
+    if (resource.allocatable < resource.capacity)
+      lacks.push_back(
+          fmt::format("{} of {} {}", resource.capacity - resource.allocatable, resource.capacity, name));
+  if (lacks.empty())
+    return std::move(check).passed(fmt::format("{} resources, all allocatable", node.resources.size()));
+  return std::move(check).warned("not allocatable: " + fmt::format("{}", fmt::join(lacks, ", ")),
+                                 "is `ferry plugin` running? `ferry explain RESOURCE` on the node says why");
+}
+
+/// Resource -> whether others than KubeVirt offer it; absent: everything is permitted.
+std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
+  const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
+  if (!permitted.is_object()) return std::nullopt;
+  std::map<std::string, bool> out;
+  for (const char* const list : {"pciHostDevices", "mediatedDevices"})
+    for (const json& entry : items_field(permitted, list)) {
+      bool& by_others = out[text_field(entry, "resourceName")];
+      by_others = by_others || flag_field(entry, "externalResourceProvider");
+    }
+  return out;
+}
+
+Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {
+  Check check{.id = "kubevirt-permits",
+              .subject = node.name,
+              .why =
+                  "KubeVirt starts no VM with a device that its object does not list, and offers one itself "
+                  "that is not marked as another's; pods in VMs of Kata need neither"};
+  constexpr const char* kCure = "`ferry kubevirt-cr --apply` on the node";
+  if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
+  if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
+  const auto permitted = permitted_by(kubevirts->front());
+  if (!permitted) return std::move(check).passed("it permits everything");
+  std::vector<std::string> lacks;
+  for (const auto& [name, resource] : node.resources) {
+    // A container's GPU, and a resource of nobody's any more, need none.
+    if (resource.capacity == 0 || mode_by_name(name) == Mode::host) continue;
+    const auto found = permitted->find(name);
+    if (found == permitted->end())
+      lacks.push_back(name + " is not listed");
+    else if (!found->second)
+      lacks.push_back(name + " is not marked as offered by others");
+  }
+  if (lacks.empty()) return std::move(check).passed("all that the node offers is listed");
+  return std::move(check).warned(fmt::format("{}", fmt::join(lacks, "; ")), kCure);
+}
+
+}  // namespace
+
+std::vector<Check> cluster_checks(const ClusterObjects& objects,
+                                  const std::optional<std::vector<json>>& kubevirts) {
+  const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
+  std::vector<Check> out;
+  for (const ClusterNode& node : cluster.nodes) {
+    out.push_back(node_ready(node));
+    out.push_back(agent_runs(node, objects.pods));
+    out.push_back(node_state(node));
+    out.push_back(other_programs(node, objects.pods));
+    out.push_back(gpus_offered(node));
+    out.push_back(kubevirt_permits(node, kubevirts));
+  }
+  return out;
+}
+
+}  // namespace ferry

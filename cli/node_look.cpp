@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/node_look.h"
+
+#include "cli/policy_inputs.h"
+#include "common/presence.h"
+#include "host/state_file.h"
+#include "host/wanted_file.h"
+#include "vfio/driver_override.h"
+#include "vgpu-dm/stable_uuid.h"
+
+namespace ferry {
+namespace {
+
+constexpr const char* kStateFile = "run/ferry/state.json";
+constexpr const char* kWantedFile = "var/lib/ferry/wanted.json";
+constexpr const char* kHostd = "run/ferry/hostd.presence";
+
+/// The value, or a note of why there is none.
+template <typename T>
+T or_note(Result<T> result, NodeSight& sight) {
+  if (result) return std::move(*result);
+  sight.notes.push_back(result.error().message);
+  return {};
+}
+
+std::optional<NodeState> read_state(const HostFs& host, NodeSight& sight) {
+  const auto text = host.read_file(kStateFile);
+  if (!text && is_gone(text.error())) return std::nullopt;
+  auto state = text ? read_state_file(*text) : Result<NodeState>(fail(Error(text.error())));
+  if (state) return std::move(*state);
+  sight.notes.push_back(state.error().message);
+  return std::nullopt;
+}
+
+void add_use(const Session& session, NodeSight& sight, const std::vector<PciAddress>& members) {
+  auto questions = use_questions(*session.host, sight.inventory, members);
+  for (const VgpuGpu& gpu : sight.vgpus.gpus) {
+    for (const VgpuDevice& device : gpu.devices) questions.push_back(use_question(device));
+  }
+  auto use = session.probe->look(questions);
+  if (use) {
+    sight.use = std::move(*use);
+  } else {
+    sight.use.unknown.push_back(use.error().message);  // a captured machine has no processes
+  }
+}
+
+}  // namespace
+
+Result<NodeSight> look_at_node(const Session& session, Depth depth) {
+  NodeSight sight;
+  auto inventory = scan(*session.host);
+  if (!inventory) return fail(std::move(inventory).error());
+  sight.inventory = std::move(*inventory);
+  auto vgpus = scan_vgpus(*session.host, sight.inventory, session.rules);
+  if (!vgpus) return fail(std::move(vgpus).error());
+  sight.vgpus = std::move(*vgpus);
+  sight.drivers = VfioDriverTable::read(*session.host);
+
+  const auto members = asked_of(sight.inventory, session.rules);
+  if (depth == Depth::all) {
+    read_overrides(*session.host, *session.writer, members, sight.inventory);
+    for (const auto& [address, function] : sight.inventory.functions) {
+      if (session.rules.match(function))
+        sight.facts.emplace(address, read_device_facts(*session.host, address));
+    }
+  }
+  add_use(session, sight, members);
+  sight.record = or_note(read_records(*session.host), sight);
+  sight.notes.insert(sight.notes.end(), sight.record.notes.begin(), sight.record.notes.end());
+  sight.stuck = or_note(stuck_writes(*session.host), sight);
+  sight.offered = or_note(read_offered_devices(*session.host), sight);
+  sight.state = read_state(*session.host, sight);
+  return sight;
+}
+
+NodePicture view_of(const Session& session, const NodeSight& sight) {
+  return view_of(sight, session.rules, model_names(session));
+}
+
+Result<StoryInputs> look_for_stories(const Session& session) {
+  auto sight = look_at_node(session, Depth::all);
+  if (!sight) return fail(std::move(sight).error());
+  StoryInputs inputs{.sight = std::move(*sight), .view = {}, .places = {}};
+  inputs.view = view_of(session, inputs.sight);
+  inputs.node = node_identity(*session.host).value_or("");
+  for (const auto& [address, function] : inputs.sight.inventory.functions)
+    inputs.places.emplace(address, read_place(*session.host, address));
+  if (const auto wanted = read_wanted(*session.host, kWantedFile); !wanted) {
+    inputs.view.notes.push_back(wanted.error().message);
+  } else if (*wanted) {
+    inputs.asked_for = (*wanted)->file.policy;
+  }
+  inputs.hostd_runs = is_present(*session.host, kHostd).value_or(false);
+  return inputs;
+}
+
+}  // namespace ferry

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/watch.h"
+
+#include <chrono>
+#include <csignal>
+#include <map>
+#include <optional>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "cli/canvas.h"
+#include "cli/document.h"
+#include "cli/shown.h"
+#include "common/directory_watch.h"
+#include "common/event_loop.h"
+#include "common/stop_on_signal.h"
+#include "vfio/uevents.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = EventLoop::Clock;
+
+// A move of one group makes a handful of events.
+constexpr auto kSettle = std::chrono::milliseconds(100);
+// A process that opens or closes a device tells nobody.
+constexpr auto kRescan = std::chrono::seconds(10);
+
+/// Of what is redrawn where it is: what fits, in place of what was there.
+std::string in_place(const std::string& text, std::size_t rows, bool first) {
+  std::string out = first ? "\033[H\033[2J" : "\033[H";
+  std::size_t line = 1;
+  std::size_t start = 0;
+  while (start < text.size()) {
+    const auto end = std::min(text.find('\n', start), text.size());
+    if (line + 1 >= rows && end + 1 < text.size()) {
+      out += "(a higher terminal shows the rest)\033[K\n";
+      break;
+    }
+    out.append(text, start, end - start).append("\033[K\n");
+    start = end + 1;
+    ++line;
+  }
+  return out + "\033[J";
+}
+
+class Watching {
+ public:
+  Watching(const Session& session, const std::function<Result<Shown>()>& look, EventLoop& loop)
+      : session_(session), look_(look), loop_(loop) {}
+
+  ExitStatus run(const std::stop_token& stop) {
+    watch_folders();  // before the first look, so that nothing comes between
+    if (auto uevents = Uevents::open()) {
+      uevents_.emplace(std::move(*uevents));
+      loop_.watch(uevents_->fd(), [this] {
+        if (uevents_->take().ours) draw_soon();
+      });
+    } else {
+      spdlog::warn("{}", uevents.error().message);
+    }
+    if (terminal()) watch_size();
+    loop_.post([this] { draw(); });
+    loop_.run(stop);
+    return status_;
+  }
+
+ private:
+  bool terminal() const { return ::isatty(::fileno(session_.out)) == 1; }
+
+  /// Another width draws another table. The signal is blocked by watch(), for every thread.
+  void watch_size() {
+    sigset_t resized;
+    sigemptyset(&resized);
+    sigaddset(&resized, SIGWINCH);
+    resized_ = UniqueFd(::signalfd(-1, &resized, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!resized_.valid()) return;
+    loop_.watch(resized_.get(), [this] {
+      signalfd_siginfo info{};
+      while (::read(resized_.get(), &info, sizeof(info)) == sizeof(info)) {
+      }
+      drawn_.clear();
+      draw_soon();
+    });
+  }
+
+  /// Ferry's own folder, and where it is to appear. Whether one of them is new.
+  bool watch_folders() {
+    bool anew = false;
+    for (const char* folder : {"run/ferry", "run/ferry/moves", "run/ferry/stuck", "run"}) {
+      if (folders_.contains(folder) || (std::string_view(folder) == "run" && folders_.contains("run/ferry")))
+        continue;
+      auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::told);
+      if (!watch) continue;  // not there yet: its parent tells when it is
+      const int fd = watch->fd();
+      folders_.emplace(folder, std::move(*watch));
+      loop_.watch(fd, [this, at = fs::path(folder)] { told(at); });
+      anew = true;
+    }
+    return anew;
+  }
+
+  void told(const fs::path& folder) {
+    const auto found = folders_.find(folder);
+    if (found == folders_.end()) return;
+    bool news = folder != "run";
+    for (const DirectoryEvent& event : found->second.read()) {
+      // Much comes and goes in /run that is not ours.
+      news = news || event.name == "ferry";
+      if (event.kind != DirectoryEvent::Kind::gone) continue;
+      loop_.forget(found->second.fd());
+      folders_.erase(found);
+      news = true;
+      break;
+    }
+    if (news) draw_soon();
+  }
+
+  void draw_soon() {
+    if (std::exchange(soon_, true)) return;
+    loop_.at(Clock::now() + kSettle, [this] { draw(); });
+  }
+
+  void draw() {
+    soon_ = false;
+    loop_.cancel(again_);
+    // What is written between the look and a new watch would go unseen.
+    if (watch_folders()) draw_soon();
+    again_ = loop_.at(Clock::now() + kRescan, [this] { draw(); });
+    const auto shown = look_();
+    if (!shown) {
+      if (complaint_ != shown.error().message) complain(shown.error());
+      complaint_ = shown.error().message;
+      return;
+    }
+    complaint_.clear();
+    show(printed(session_, *shown));
+  }
+
+  void show(const std::string& text) {
+    const bool first = !std::exchange(begun_, true);
+    if (text == drawn_) return;
+    drawn_ = text;
+    std::string out;
+    if (terminal()) {
+      constexpr std::size_t kUsual = 24;
+      out = in_place(text, canvas_of(session_.out).rows.value_or(kUsual), first);
+    } else {
+      out = first ? text : (session_.output == OutputFormat::yaml ? "---\n" : "\n") + text;
+    }
+    const bool written = std::fwrite(out.data(), 1, out.size(), session_.out) == out.size();
+    if (std::fflush(session_.out) == 0 && written) return;
+    status_ = ExitStatus::failed;
+    loop_.finish();
+  }
+
+  const Session& session_;
+  const std::function<Result<Shown>()>& look_;
+  EventLoop& loop_;
+  std::map<fs::path, DirectoryWatch> folders_;
+  std::optional<Uevents> uevents_;
+  UniqueFd resized_;
+  std::string drawn_;      // the last block
+  std::string complaint_;  // of the last look
+  bool begun_ = false;
+  bool soon_ = false;
+  EventLoop::Timer again_;
+  ExitStatus status_ = ExitStatus::done;
+};
+
+}  // namespace
+
+ExitStatus watch(const Session& session, const std::function<Result<Shown>()>& look) {
+  sigset_t resized;
+  sigemptyset(&resized);
+  sigaddset(&resized, SIGWINCH);
+  ::pthread_sigmask(SIG_BLOCK, &resized, nullptr);  // before there is a thread that would take it
+  const StopOnSignal stop;
+  auto loop = EventLoop::create();
+  if (!loop) return complain(loop.error());
+  return Watching(session, look, **loop).run(stop.token());
+}
+
+}  // namespace ferry

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/folder_watch.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+namespace ferry {
+
+namespace fs = std::filesystem;
+
+FolderWatch::FolderWatch(EventLoop& loop, EventLoop::Job changed, std::chrono::milliseconds try_again)
+    : loop_(loop), changed_(std::move(changed)), try_again_(try_again) {}
+
+FolderWatch::~FolderWatch() {
+  for (const auto& [folder, timer] : again_) loop_.cancel(timer);
+  for (const auto& [folder, watch] : watches_) loop_.forget(watch.fd());
+}
+
+Result<> FolderWatch::add(const fs::path& folder, Missing missing) {
+  if (watches_.contains(folder)) return {};  // two files in one
+  if (missing == Missing::made) {
+    std::error_code failure;
+    fs::create_directories(folder, failure);
+    if (failure) return fail(error_from_errno(failure.value(), "make directory " + folder.string()));
+  }
+  // A person may well write into a file instead of replacing it.
+  auto opened = DirectoryWatch::open(folder, DirectoryWatch::Contents::told);
+  if (!opened) return fail(std::move(opened).error());
+  const int fd = opened->fd();
+  watches_.insert_or_assign(folder, std::move(*opened));
+  loop_.watch(fd, [this, folder, missing] { told(folder, missing); });
+  return {};
+}
+
+void FolderWatch::told(const fs::path& folder, Missing missing) {
+  const auto watch = watches_.find(folder);
+  if (watch == watches_.end()) return;
+  const auto events = watch->second.read();
+  const bool gone = std::ranges::any_of(
+      events, [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; });
+  if (gone) {
+    loop_.forget(watch->second.fd());
+    watches_.erase(watch);
+    add_again(folder, missing);
+  }
+  changed_();
+}
+
+void FolderWatch::add_again(const fs::path& folder, Missing missing) {
+  auto added = add(folder, missing);
+  if (added) return;
+  spdlog::warn("{}", added.error().message);
+  again_[folder] = loop_.at(EventLoop::Clock::now() + try_again_, [this, folder, missing] {
+    add_again(folder, missing);
+    changed_();  // what was written meanwhile
+  });
+}
+
+}  // namespace ferry

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/node_view.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/counted.h"
+#include "mdev/vgpu_inventory.h"
+#include "policy/policy_verdict.h"
+
+namespace ferry {
+namespace {
+
+std::string driver_of(const PciFunction& function) {
+  return function.driver ? "driver " + *function.driver : "no driver";
+}
+
+std::vector<Holder> holders_of(const NodeSight& sight, const PciFunction& function) {
+  std::vector<Holder> out;
+  const auto add = [&](const std::string& device) {
+    for (const Holder& holder : sight.use.of(device)) {
+      if (std::ranges::find(out, holder) == out.end()) out.push_back(holder);
+    }
+  };
+  for (const PciAddress& member : sight.inventory.group_of(function)) add(member.text());
+  if (const VgpuGpu* gpu = sight.vgpus.find(function.address)) {
+    for (const VgpuDevice& device : gpu->devices) add(device.id.text);
+  }
+  return out;
+}
+
+std::vector<MemberView> members_of(const NodeSight& sight, const AcceleratorRules& rules,
+                                   const PciFunction& function) {
+  std::vector<MemberView> out;
+  for (const PciAddress& address : sight.inventory.group_of(function)) {
+    const PciFunction* other = sight.inventory.find(address);
+    if (address == function.address || other == nullptr) continue;
+    out.push_back({.function = *other,
+                   .what = kind_of(*other),
+                   .accelerator = rules.match(*other),
+                   .blocks = blocks_viability(*other)});
+  }
+  return out;
+}
+
+std::vector<VgpuPicture> vgpus_of(const NodeSight& sight, const VgpuGpu* gpu) {
+  std::vector<VgpuPicture> out;
+  if (gpu == nullptr) return out;
+  for (const VgpuDevice& device : gpu->devices) {
+    const auto holders = sight.use.of(device.id.text);
+    out.push_back({.device = device,
+                   .holders = {holders.begin(), holders.end()},
+                   .offers = offers_of(sight, device.id.text, device.iommu_group)});
+  }
+  return out;
+}
+
+void add_outlook(const NodeSight& sight, const AcceleratorRules& rules, AcceleratorView& view) {
+  const PciFunction& function = view.function;
+  if (function.iommu_group) view.group_blockers = viability_blockers(sight.inventory, *function.iommu_group);
+  view.group_viable = sight.inventory.has_iommu() && function.iommu_group && view.group_blockers.empty();
+  if (const auto iommu = require_iommu(sight.inventory); !iommu) {
+    view.movable_reasons = {iommu.error().message};
+    view.movable_hint = iommu.error().hint;
+    return;
+  }
+  MoveRequest request;
+  request.accelerators = {function.address};
+  request.untouchable = carriers_of_vgpus(sight.vgpus);
+  const MovePlan plan = plan_bind(sight.inventory, rules, request, UseReport{}, sight.drivers, {}, {});
+  view.movable = plan.refusals.empty();
+  if (view.movable) return;
+  view.movable_reasons = plan.refusals.front().reasons;
+  view.movable_hint = plan.refusals.front().hint;
+}
+
+std::string blocked_reason(const NodeSight& sight, const AcceleratorView& view) {
+  std::vector<std::string> who;
+  for (const PciAddress& address : view.group_blockers) {
+    const PciFunction* function = sight.inventory.find(address);
+    if (function != nullptr)
+      who.push_back(fmt::format("{} ({}, {})", address.text(), kind_of(*function), driver_of(*function)));
+  }
+  return fmt::format("{} {} the kernel from giving the group to a VM", fmt::join(who, ", "),
+                     who.size() == 1 ? "keeps" : "keep");
+}
+
+const StuckWrite* stuck_on(const NodeSight& sight, const AcceleratorView& view) {
+  const auto found = std::ranges::find_if(sight.stuck, [&](const StuckWrite& act) {
+    return concerns(act, view.address().text()) ||
+           std::ranges::any_of(view.members, [&](const MemberView& member) {
+             return concerns(act, member.function.address.text());
+           });
+  });
+  return found == sight.stuck.end() ? nullptr : &*found;
+}
+
+// What hostd says of it stands above what is merely seen: it knows what is wanted.
+std::optional<Condition> of_wish(const AcceleratorState& wish) {
+  switch (wish.state) {
+    case Standing::failed:
+      return Condition{.word = "failed", .health = Health::bad, .reason = wish.reason, .hint = wish.hint};
+    case Standing::refused:
+      return Condition{.word = "refused", .health = Health::bad, .reason = wish.reason, .hint = wish.hint};
+    case Standing::waiting:
+      return Condition{
+          .word = "changing", .health = Health::attention, .reason = wish.reason, .hint = wish.hint};
+    case Standing::as_wanted:
+    case Standing::left_alone:
+      break;
+  }
+  return std::nullopt;
+}
+
+Condition of_passthrough(const NodeSight& sight, const AcceleratorView& view) {
+  if (!sight.inventory.has_iommu() || !view.function.iommu_group)
+    return {.word = "no group",
+            .health = Health::bad,
+            .reason = "on a vfio driver without an IOMMU group: no VM can be given it"};
+  if (!view.group_viable)
+    return {.word = "blocked", .health = Health::bad, .reason = blocked_reason(sight, view)};
+  const auto sick = std::ranges::find_if(view.offers, [](const OfferedAs& offer) { return !offer.healthy; });
+  if (sick != view.offers.end()) return {.word = "unhealthy", .health = Health::bad, .reason = sick->reason};
+  return {.word = view.holders.empty() ? "free" : "in use"};
+}
+
+Condition of_vgpu(const AcceleratorView& view) {
+  const auto used =
+      std::ranges::count_if(view.vgpus, [](const VgpuPicture& vgpu) { return !vgpu.holders.empty(); });
+  const auto lost = std::ranges::find_if(
+      view.vgpus, [](const VgpuPicture& vgpu) { return !vgpu.device.iommu_group || !vgpu.device.driver; });
+  if (lost != view.vgpus.end())
+    return {.word = "unusable",
+            .health = Health::bad,
+            .reason = fmt::format("vGPU {} has no {}: no VM can be given it", lost->device.id.text,
+                                  lost->device.driver ? "IOMMU group" : "driver")};
+  return {.word = used == 0 ? "free" : fmt::format("{} in use", used)};
+}
+
+Condition condition_of(const NodeSight& sight, const AcceleratorView& view) {
+  if (view.function.problem)
+    return {.word = "unreadable",
+            .health = Health::bad,
+            .reason = view.function.problem->message,
+            .hint = view.function.problem->hint};
+  if (const StuckWrite* act = stuck_on(sight, view))
+    return {.word = "stuck",
+            .health = Health::bad,
+            .reason = fmt::format("an earlier act has not returned from the kernel: {} (pid {})", act->act,
+                                  act->pid),
+            .hint = "it is left alone until then; if that never comes, only a reboot helps"};
+  // What hostd has said outlives it: of what is another now it says nothing.
+  if (view.wish && view.wish->mode == view.mode && view.wish->driver == view.function.driver) {
+    if (auto condition = of_wish(*view.wish)) return *condition;
+  }
+  switch (view.mode) {
+    case Mode::passthrough:
+      return of_passthrough(sight, view);
+    case Mode::vgpu:
+      return of_vgpu(view);
+    case Mode::host:
+      break;
+  }
+  if (!view.function.driver)
+    return {.word = "no driver",
+            .health = Health::attention,
+            .reason = "no driver has taken it: neither the host nor a VM can use it now"};
+  return {.word = view.holders.empty() ? "free" : "in use"};
+}
+
+Mode mode_of(const NodeSight& sight, const PciFunction& function) {
+  if (const VgpuGpu* gpu = sight.vgpus.find(function.address)) return ferry::mode_of(*gpu);
+  return on_vfio_driver(function) ? Mode::passthrough : Mode::host;
+}
+
+AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rules, const ModelNames& models,
+                            const PciFunction& function) {
+  const VgpuGpu* gpu = sight.vgpus.find(function.address);
+  AcceleratorView view;
+  view.function = function;
+  view.model = models ? models(function) : function.ids();
+  view.mode = mode_of(sight, function);
+  view.members = members_of(sight, rules, function);
+  view.holders = holders_of(sight, function);
+  view.vgpus = vgpus_of(sight, gpu);
+  view.framework = gpu == nullptr ? VgpuFramework::none : gpu->framework;
+  view.obstacle = gpu == nullptr ? "" : gpu->obstacle;
+  // What Kata's plugin offers has a number, and is known by its group; a whole group is one GPU's then.
+  view.offers = offers_of(sight, function.address.text(),
+                          view.mode == Mode::passthrough ? function.iommu_group : std::nullopt);
+  if (sight.offered) {
+    const auto left_out = sight.offered->not_offered.find(function.address.text());
+    if (left_out != sight.offered->not_offered.end()) view.not_offered = left_out->second;
+  }
+  if (sight.state) {
+    const auto wish =
+        std::ranges::find(sight.state->accelerators, function.address, &AcceleratorState::address);
+    if (wish != sight.state->accelerators.end()) view.wish = *wish;
+  }
+  if (const auto prior = sight.record.members.find(function.address); prior != sight.record.members.end())
+    view.prior = prior->second;
+  if (const auto facts = sight.facts.find(function.address); facts != sight.facts.end())
+    view.facts = facts->second;
+  add_outlook(sight, rules, view);
+  view.condition = condition_of(sight, view);
+  return view;
+}
+
+}  // namespace
+
+std::string_view text(Health health) {
+  switch (health) {
+    case Health::good:
+      return "good";
+    case Health::attention:
+      return "attention";
+    case Health::bad:
+      return "bad";
+  }
+  return {};
+}
+
+std::string kind_of(const PciFunction& function) {
+  if (function.is_bridge()) return "bridge";
+  if (function.is_virtual_function()) return "virtual function";
+  switch (function.pci_class()) {
+    case PciClass::non_volatile_memory:
+      return "NVMe disk";
+    case PciClass::ethernet:
+      return "network";
+    case PciClass::vga:
+    case PciClass::display_3d:
+      return "GPU";
+    case PciClass::audio:
+      return "audio";
+    case PciClass::host_bridge:
+    case PciClass::pci_bridge:
+      return "bridge";
+    case PciClass::bridge_other:
+      return "switch";
+    case PciClass::usb:
+      return "USB";
+    case PciClass::serial_bus_other:
+      return "USB-C";
+    case PciClass::processing_accelerator:
+      return "accelerator";
+  }
+  constexpr std::uint32_t kBase = 0x03;
+  if (function.class_code >> 16U == kBase) return "display";
+  return fmt::format("class {:04x}", function.class_code >> 8U);
+}
+
+std::vector<PciAddress> asked_of(const Inventory& inventory, const AcceleratorRules& rules) {
+  std::vector<PciAddress> accelerators;
+  for (const auto& [address, function] : inventory.functions) {
+    if (rules.match(function)) accelerators.push_back(address);
+  }
+  return concerned(inventory, accelerators);
+}
+
+std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& device,
+                                 std::optional<std::uint32_t> group) {
+  std::vector<OfferedAs> out;
+  if (!sight.offered) return out;
+  // A number is Kata's; an address or a UUID of another device in the group is that device's own.
+  const auto is_number = [](const std::string& id) {
+    return id.find_first_not_of("0123456789") == std::string::npos;
+  };
+  for (const OfferedToKubelet& offered : sight.offered->devices) {
+    if (offered.id != device && !(is_number(offered.id) && group == offered.iommu_group)) continue;
+    out.push_back({.resource = offered.resource,
+                   .id = offered.id,
+                   .healthy = offered.healthy,
+                   .allocated = offered.allocated,
+                   .reason = offered.reason});
+  }
+  return out;
+}
+
+const AcceleratorView* NodePicture::find(const PciAddress& address) const {
+  const auto found = std::ranges::find(accelerators, address, &AcceleratorView::address);
+  return found == accelerators.end() ? nullptr : &*found;
+}
+
+NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const ModelNames& models) {
+  NodePicture view;
+  for (const auto& [address, function] : sight.inventory.functions) {
+    if (rules.match(function)) view.accelerators.push_back(accelerator(sight, rules, models, function));
+  }
+  if (const auto iommu = require_iommu(sight.inventory); !iommu) view.no_iommu = iommu.error();
+  view.iommu = sight.inventory.has_iommu();
+  if (sight.state) {
+    view.wanted = sight.state->wanted;
+    view.phase = sight.state->phase;
+    view.error = sight.state->error;
+  }
+  view.unknown = sight.use.unknown;
+  view.notes = sight.vgpus.notes;
+  view.notes.insert(view.notes.end(), sight.notes.begin(), sight.notes.end());
+  return view;
+}
+
+}  // namespace ferry

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The classes of a file as the runtimes of a host, planned and carried out: what `ferry kata` and `ferry
+// hostd` have in common. Nothing is fetched here.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "common/host_fs.h"
+#include "common/host_writer.h"
+#include "common/result.h"
+#include "kata-manager/container_runtime.h"
+#include "kata-manager/kata_setup.h"
+#include "kata-manager/runtime_at_hand.h"
+#include "kata-manager/runtime_change.h"
+
+namespace ferry {
+
+/// The container runtime of a host, the way it is asked, and what makes it read its files.
+struct KataRuntime {
+  RuntimeAtHand at_hand;
+  std::unique_ptr<ContainerRuntime> asked;
+  std::unique_ptr<RuntimeControl> control;  ///< nullptr: nobody makes it, as it is wished
+  /// Why there is no control although one is wished: it has no unit here. It matters only if it runs.
+  std::optional<Error> no_control;
+};
+
+/// What is planned, and what came of it.
+struct KataChange {
+  RuntimeAtHand runtime;
+  KataSetup setup;
+  RuntimePlan plan;
+  std::string control = {};                    ///< "restart containerd.service"; empty: nobody does
+  std::optional<RuntimeOutcome> outcome = {};  ///< absent: not carried out
+};
+
+using ArtifactOf = std::function<Result<std::optional<Artifact>>(const KataClass&)>;
+
+/// The classes of a file shall be here, and no others of ours. Errors: as set_up() and plan_runtime().
+Result<KataChange> plan_kata(const HostFs& host, const ClassFile& file, const KataDevices& devices,
+                             const RuntimeAtHand& runtime, const ArtifactOf& artifact_of);
+
+/// None of ours shall be here. Errors: as plan_runtime() and removal_of().
+Result<KataChange> plan_no_kata(const HostFs& host, const RuntimeAtHand& runtime);
+
+/// The part of it that is the container runtime's own. `change` must outlive it.
+RuntimeChange change_of(const KataChange& change);
+
+/// That a runtime cannot be made to read its files matters where it runs, and something is to be read.
+Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan);
+
+/// vhost_vsock and vhost_net, which the VMs of Kata need; `hint` is for an error that has none.
+Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
+
+/// Writes Kata's configuration of what comes, has the container runtime take the change over
+/// (runtime_change.h), then removes the configuration of what has left, and its artifacts below
+/// `artifacts_dir`; absent: they stay. A handler that is known always has its configuration. What has left
+/// the runtime's files and may still be asked for, since the runtime runs and nobody made it read them, is
+/// left to the next time.
+///
+/// The host's lock is the caller's, and `change` was planned under it. Its outcome and notes are added to it.
+/// True: all is done, false: something is left so. Errors: as carry_out(); those of writing.
+Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
+                            const std::optional<std::filesystem::path>& artifacts_dir);
+
+}  // namespace ferry

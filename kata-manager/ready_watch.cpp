@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/ready_watch.h"
+
+#include <algorithm>
+
+namespace ferry {
+namespace {
+
+std::optional<std::filesystem::path> folder_of_wanted(const HostFs& host, bool wanted) {
+  if (!wanted) return std::nullopt;
+  return host.root() / std::filesystem::path(kWantedClassesFile).parent_path();
+}
+
+}  // namespace
+
+ReadyWatch::ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper,
+                       const std::filesystem::path& socket, bool wanted, Pauses pauses)
+    : loop_(loop),
+      keeper_(keeper),
+      socket_folder_(host.root() / socket.relative_path().parent_path()),
+      wanted_folder_(folder_of_wanted(host, wanted)),
+      pauses_(pauses),
+      pause_(pauses.first),
+      files_(
+          loop, [this] { look_in(pauses_.settling); }, pauses.first) {
+  look_in(std::chrono::milliseconds(0));
+}
+
+ReadyWatch::~ReadyWatch() {
+  loop_.cancel(next_);
+}
+
+void ReadyWatch::look_in(std::chrono::milliseconds pause) {
+  loop_.cancel(next_);
+  next_ = loop_.at(EventLoop::Clock::now() + pause, [this] { look(); });
+}
+
+// What is to be watched may not be there yet.
+Result<> ReadyWatch::watch() {
+  auto watched = files_.add(socket_folder_, FolderWatch::Missing::awaited);
+  if (!wanted_folder_) return watched;
+  auto wanted = files_.add(*wanted_folder_, FolderWatch::Missing::made);
+  return watched ? wanted : watched;
+}
+
+void ReadyWatch::look() {
+  // Before the look, so that no news comes between.
+  const auto watched = watch();
+  const auto round = keeper_.round(EventLoop::Clock::now());
+  std::chrono::milliseconds pause = pauses_.longest;
+  if (round.answered && watched) {
+    pause_ = pauses_.first;
+  } else {
+    pause = pause_;
+    pause_ = std::min(2 * pause_, pauses_.longest);
+  }
+  if (const auto again = round.again) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*again - EventLoop::Clock::now());
+    pause = std::clamp(left, std::chrono::milliseconds(0), pause);
+  }
+  look_in(pause);
+}
+
+}  // namespace ferry

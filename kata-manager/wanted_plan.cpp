@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/wanted_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kata-manager/known_artifacts.h"
+#include "kata-manager/runtime_record.h"
+
+namespace ferry {
+namespace {
+
+std::string class_of(const std::filesystem::path& configuration) {
+  return configuration.parent_path().filename();
+}
+
+/// The class whose folder a file below /etc/ferry/kata is in.
+std::string class_of_file(const std::filesystem::path& path) {
+  const auto inside = path.lexically_relative(kata_configuration_folder("x").parent_path());
+  return inside.empty() ? "" : inside.begin()->string();
+}
+
+std::string words_of(const Error& error) {
+  return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
+}
+
+/// As known_artifact(), but a folder of the host's counts once the link to it is there.
+Result<std::optional<Artifact>> artifact_here(const HostFs& host, const ClassFile& file,
+                                              const KataClass& kata) {
+  if (const auto folder = kata.artifacts.folder()) {
+    const auto place = file.artifacts_dir / kata.name;
+    const auto link = host.link_target(place.relative_path());
+    if (place != *folder && (!link || *link != *folder)) return std::optional<Artifact>();
+  }
+  return known_artifact(host, file, kata);
+}
+
+bool is_placed_so(const PlacedRuntime& placed, const RuntimeHandler& handler) {
+  return placed.name == handler.name && placed.shim == handler.shim &&
+         placed.configuration == handler.configuration &&
+         placed.snapshotter == handler.snapshotter.value_or("");
+}
+
+RuntimeHandler as_it_is(const PlacedRuntime& placed) {
+  RuntimeHandler out{.name = placed.name, .shim = placed.shim, .configuration = placed.configuration};
+  if (!placed.snapshotter.empty()) out.snapshotter = placed.snapshotter;
+  return out;
+}
+
+class Planner {
+ public:
+  Planner(const HostFs& host, const WantedClasses& wanted, const ClassFile& file, const WantedSight& sight)
+      : host_(host), wanted_(wanted), file_(file), sight_(sight), possible_(file) {
+    possible_.classes.clear();
+  }
+
+  Result<WantedPlan> plan() {
+    auto placed = placed_runtimes(host_, *sight_.runtime);
+    if (!placed) return fail(std::move(placed).error());
+    placed_ = std::move(*placed);
+    for (const KataClass& kata : file_.classes) sort_out(kata);
+    auto setup = set_up(host_, possible_, sight_.devices, [&](const KataClass& kata) {
+      return Result<std::optional<Artifact>>(artifacts_.at(kata.name));
+    });
+    if (!setup) return fail(std::move(setup).error());
+    out_.change.runtime = *sight_.runtime;
+    out_.change.setup = std::move(*setup);
+    own_ = out_.change.setup.handlers.size();
+    look_at_what_leaves();
+    leave_alone();
+    auto plan = plan_runtime(host_, *sight_.runtime, out_.change.setup.handlers);
+    if (!plan) return fail(std::move(plan).error());
+    out_.change.plan = std::move(*plan);
+    // In another order they are the same runtimes, and nothing to be restarted for.
+    if (handlers().size() > own_ && is_placed_already()) out_.change.plan.changes.clear();
+    find_what_changes();
+    for (auto& [name, other] : others_) out_.others.push_back(std::move(other));
+    return std::move(out_);
+  }
+
+ private:
+  const std::vector<RuntimeHandler>& handlers() const { return out_.change.setup.handlers; }
+
+  void say(const std::string& name, HandlerState state, std::string why) {
+    others_.insert_or_assign(name, OtherHandler{.name = name, .state = state, .why = std::move(why)});
+  }
+  void set_aside(const KataClass& kata, HandlerState state, const std::string& why) {
+    for (const std::string& name : kata.handlers()) say(name, state, why);
+    kept_.insert(kata.name);
+  }
+
+  // What is wrong with one class is known before they are set up together.
+  void sort_out(const KataClass& kata) {
+    auto artifact = artifact_here(host_, file_, kata);
+    if (!artifact) {
+      const bool chosen = artifact.error().code == make_error_code(Errc::refused);
+      return set_aside(kata, chosen ? HandlerState::refused : HandlerState::missing_artifact,
+                       words_of(artifact.error()));
+    }
+    ClassFile alone = file_;
+    alone.classes = {kata};
+    const auto setup = set_up(host_, alone, sight_.devices, [&](const KataClass&) { return artifact; });
+    if (!setup) return set_aside(kata, HandlerState::refused, words_of(setup.error()));
+    for (const RefusedClass& refused : setup->refused) {
+      for (const std::string& name : kata.handlers()) say(name, HandlerState::refused, words_of(refused.why));
+    }
+    if (setup->refused.empty() && !*artifact)
+      return set_aside(kata, HandlerState::missing_artifact, kata.artifacts.url + " is to be fetched");
+    artifacts_.emplace(kata.name, std::move(*artifact));
+    possible_.classes.push_back(kata);
+  }
+
+  void look_at_what_leaves() {
+    std::optional<Result<std::vector<RunningPod>>> pods;
+    for (const PlacedRuntime& placed : placed_) {
+      if (std::ranges::find(handlers(), placed.name, &RuntimeHandler::name) != handlers().end()) continue;
+      const auto set_aside = [&](const KataClass& kata) {
+        const auto names = kata.handlers();
+        return kept_.contains(kata.name) && std::ranges::find(names, placed.name) != names.end();
+      };
+      if (kept_.contains(class_of(placed.configuration)) || std::ranges::any_of(file_.classes, set_aside)) {
+        out_.change.setup.handlers.push_back(as_it_is(placed));
+        continue;
+      }
+      out_.leaving.insert(placed.name);
+      if (!wanted_.unlabelled.contains(placed.name)) {
+        const auto refused = others_.find(placed.name);
+        keep(placed, HandlerState::leaving,
+             refused == others_.end() ? "no class that is wanted has it" : refused->second.why);
+        continue;
+      }
+      if (!pods) pods = sight_.asked->pods();
+      if (const auto why = in_use(placed.name, *pods)) {
+        keep(placed, HandlerState::refused, *why);
+      } else {
+        out_.changed.insert(placed.name);
+      }
+    }
+  }
+
+  static std::optional<std::string> in_use(const std::string& handler,
+                                           const Result<std::vector<RunningPod>>& pods) {
+    if (!pods) return "which pods run with it is not known: " + pods.error().message;
+    const auto pod = std::ranges::find(*pods, handler, &RunningPod::handler);
+    if (pod == pods->end()) return std::nullopt;
+    return "it is not wanted any more, and goes when no pod runs with it: " + text(*pod);
+  }
+
+  void keep(const PlacedRuntime& placed, HandlerState state, std::string why) {
+    say(placed.name, state, std::move(why));
+    out_.change.setup.handlers.push_back(as_it_is(placed));
+    kept_.insert(class_of(placed.configuration));
+  }
+
+  // The folders of what is kept are those of classes that are no more to who sets the others up.
+  void leave_alone() {
+    KataSetup& setup = out_.change.setup;
+    std::erase_if(setup.gone, [&](const std::string& name) { return kept_.contains(name); });
+    std::erase_if(setup.files, [&](const FileChange& change) {
+      return !change.after && kept_.contains(class_of_file(change.path));
+    });
+  }
+
+  bool is_placed_already() const {
+    return placed_.size() == handlers().size() && std::ranges::all_of(handlers(), [&](const auto& handler) {
+             return std::ranges::any_of(placed_,
+                                        [&](const auto& placed) { return is_placed_so(placed, handler); });
+           });
+  }
+
+  bool is_known(const RuntimeHandler& handler) const {
+    return !sight_.state.tells() || sight_.state.knows(handler);
+  }
+
+  void find_what_changes() {
+    const KataSetup& setup = out_.change.setup;
+    bool all_known = true;
+    for (std::size_t i = 0; i < own_; ++i) {
+      const RuntimeHandler& handler = setup.handlers[i];
+      const bool placed =
+          std::ranges::any_of(placed_, [&](const auto& p) { return is_placed_so(p, handler); });
+      const bool same_files = std::ranges::none_of(setup.files, [&](const FileChange& change) {
+        return class_of_file(change.path) == class_of(handler.configuration);
+      });
+      all_known = all_known && is_known(handler);
+      if (!placed || !same_files || !is_known(handler)) out_.changed.insert(handler.name);
+    }
+    // Of one that was killed a folder may be left that no handler leads to any more.
+    for (const FileChange& change : setup.files) {
+      if (change.after) continue;
+      out_.changed.insert(class_of_file(change.path));
+      out_.leaving.insert(class_of_file(change.path));
+    }
+    out_.needed = !out_.change.plan.changes.empty() || !setup.files.empty() || !all_known ||
+                  host_.exists(kRuntimeRecord);
+    if (!out_.needed || !out_.changed.empty()) return;
+    for (std::size_t i = 0; i < own_; ++i) out_.changed.insert(setup.handlers[i].name);
+  }
+
+  const HostFs& host_;
+  const WantedClasses& wanted_;
+  const ClassFile& file_;
+  const WantedSight& sight_;
+  ClassFile possible_;  // without the classes that are set aside
+  std::map<std::string, std::optional<Artifact>> artifacts_;
+  std::vector<PlacedRuntime> placed_;
+  std::set<std::string> kept_;  // classes whose folder and artifact stay as they are
+  std::map<std::string, OtherHandler> others_;
+  std::size_t own_ = 0;  // of the handlers those that are set up; behind them those that are kept
+  WantedPlan out_;
+};
+
+}  // namespace
+
+Result<WantedPlan> plan_wanted(const HostFs& host, const WantedClasses& wanted, const ClassFile& file,
+                               const WantedSight& sight) {
+  return Planner(host, wanted, file, sight).plan();
+}
+
+}  // namespace ferry

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/api_calls.h"
+
+#include <chrono>
+#include <optional>
+#include <random>
+#include <stop_token>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "common/event_loop.h"
+#include "kube/cluster_access.h"
+#include "kube/curl_transport.h"
+
+namespace ferry {
+namespace {
+
+// Somebody sits before it. A server that is starting anew or a balancer that changes over is back by then.
+constexpr std::chrono::milliseconds kPatience{5'000};
+
+}  // namespace
+
+struct ApiCalls::Parts {
+  Parts(std::unique_ptr<EventLoop> its_loop, ClusterAccess access)
+      : space(access.default_namespace),
+        how(fmt::format("{}, by {}{}", access.server.text(), access.said_by,
+                        access.proxy.empty() ? "" : ", through a proxy")),
+        loop(std::move(its_loop)),
+        timers(*loop),
+        transport(*loop, std::move(access)),
+        client(
+            transport, timers,
+            [generator = std::mt19937_64(std::random_device{}())]() mutable {
+              return std::uniform_real_distribution<double>(0, 1)(generator);
+            },
+            kPatience) {}
+
+  const std::string space;
+  const std::string how;  ///< it is reached
+  const std::unique_ptr<EventLoop> loop;
+  LoopTimers timers;
+  CurlTransport transport;
+  ApiClient client;
+};
+
+ApiCalls::ApiCalls(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+ApiCalls::~ApiCalls() = default;
+
+Result<std::unique_ptr<ApiCalls>> ApiCalls::reach(const std::filesystem::path& kubeconfig,
+                                                  const std::string& context) {
+  auto access = cluster_access({.kubeconfig = kubeconfig, .context = context}, process_environment());
+  if (!access) return fail(std::move(access).error());
+  auto loop = EventLoop::create();
+  if (!loop) return fail(std::move(loop).error());
+  return std::unique_ptr<ApiCalls>(
+      new ApiCalls(std::make_unique<Parts>(std::move(*loop), std::move(*access))));
+}
+
+Result<nlohmann::json> ApiCalls::wait(const std::function<void(ApiClient::Done)>& begin) {
+  std::optional<Result<nlohmann::json>> answer;
+  std::stop_source stop;
+  begin([&](Result<nlohmann::json> result) {
+    answer = std::move(result);
+    stop.request_stop();
+  });
+  parts_->loop->run(stop.get_token());
+  if (!answer) return fail(Errc::failed, "the loop has ended without an answer");
+  if (*answer || answer->error().code != Errc::unreachable || !answer->error().hint.empty())
+    return std::move(*answer);
+  Error error = std::move(*answer).error();
+  error.hint =
+      fmt::format("{}: is that the cluster that you mean, and does its API server run?", parts_->how);
+  return fail(std::move(error));
+}
+
+Result<nlohmann::json> ApiCalls::list(const Selection& selection, const ListRange& range) {
+  return wait([&](ApiClient::Done done) { parts_->client.list(selection, range, std::move(done)); });
+}
+
+Result<nlohmann::json> ApiCalls::change(const ObjectRef& object, const ApiClient::MakePatch& make,
+                                        const nlohmann::json& known) {
+  return wait([&](ApiClient::Done done) { parts_->client.change(object, make, std::move(done), &known); });
+}
+
+const std::string& ApiCalls::default_namespace() const {
+  return parts_->space;
+}
+
+}  // namespace ferry

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "common/result.h"
+#include "kube/api_client.h"
+#include "kube/api_path.h"
+
+namespace ferry {
+
+/// Calls of an API server, one after the other, each waited for: for programs that ask for a moment.
+class ApiCalls {
+ public:
+  /// By cluster_access(): `kubeconfig` and `context` may be empty. Its errors; nothing is sent yet.
+  static Result<std::unique_ptr<ApiCalls>> reach(const std::filesystem::path& kubeconfig,
+                                                 const std::string& context);
+  ApiCalls(const ApiCalls&) = delete;
+  ApiCalls& operator=(const ApiCalls&) = delete;
+  ApiCalls(ApiCalls&&) = delete;
+  ApiCalls& operator=(ApiCalls&&) = delete;
+  ~ApiCalls();
+
+  // As those of ApiClient.
+  Result<nlohmann::json> list(const Selection& selection, const ListRange& range = {});
+  Result<nlohmann::json> change(const ObjectRef& object, const ApiClient::MakePatch& make,
+                                const nlohmann::json& known);
+
+  /// That of the context or the pod; empty: not said.
+  const std::string& default_namespace() const;
+
+ private:
+  struct Parts;
+  explicit ApiCalls(std::unique_ptr<Parts> parts);
+  Result<nlohmann::json> wait(const std::function<void(ApiClient::Done)>& begin);
+
+  const std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace ferry

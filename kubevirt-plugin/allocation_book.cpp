@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/allocation_book.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+/// What a scan says of devices that it does not have.
+class Losses {
+ public:
+  struct Loss {
+    std::string_view reason;
+    bool listed = false;  // even when nobody has it
+  };
+
+  /// Both must outlive this.
+  Losses(std::span<const NotOffered> lost, std::span<const NotOffered> reassigned) {
+    for (const auto& device : lost)
+      by_name_.emplace(device.id, Loss{.reason = device.reason, .listed = true});
+    for (const auto& device : reassigned) by_name_.emplace(device.id, Loss{.reason = device.reason});
+  }
+
+  /// nullptr: nothing.
+  const Loss* of(const OfferedDevice& device) const {
+    auto loss = by_name_.find(device.id);
+    // Kata's IDs are not what the host calls a device.
+    if (loss == by_name_.end()) loss = by_name_.find(device.host_name());
+    return loss == by_name_.end() ? nullptr : &loss->second;
+  }
+
+ private:
+  std::unordered_map<std::string_view, Loss> by_name_;
+};
+
+template <typename Shelf>
+auto* find_slot(Shelf& shelf, std::string_view id) {
+  const auto slot = std::find_if(shelf.slots.begin(), shelf.slots.end(),
+                                 [&](const auto& one) { return one.device.id == id; });
+  return slot == shelf.slots.end() ? nullptr : &*slot;
+}
+
+}  // namespace
+
+std::string still_open(std::uint32_t group) {
+  return fmt::format("/dev/vfio/{} is open: who had it before has not let go yet", group);
+}
+
+Result<std::size_t> AllocationBook::find_shelf(std::string_view resource) const {
+  const auto shelf = std::find_if(shelves_.begin(), shelves_.end(),
+                                  [&](const Shelf& one) { return one.name.text() == resource; });
+  if (shelf == shelves_.end())
+    return fail(Errc::not_found, fmt::format("no resource {} is offered", resource));
+  return static_cast<std::size_t>(shelf - shelves_.begin());
+}
+
+std::set<std::string> AllocationBook::numbered() const {
+  std::set<std::string> numbered = former_;
+  for (const auto& shelf : shelves_)
+    if (shelf.env_prefix == EnvPrefix::none) numbered.insert(shelf.name.text());
+  return numbered;
+}
+
+/// Claims become allocations where the list has their devices by now.
+void AllocationBook::take_up_claims(const Groups& groups) {
+  std::erase_if(claims_, [&](Claim& claim) {
+    if (const auto now = groups.find({claim.resource, claim.id}); now != groups.end())
+      claim.group = now->second;
+    const auto shelf = find_shelf(claim.resource);
+    auto* const slot = shelf ? find_slot(shelves_[*shelf], claim.id) : nullptr;
+    if (slot == nullptr) return false;
+    if (slot->holder == 0) slot->holder = claim.ticket;
+    return true;
+  });
+}
+
+const AllocationBook::Claim* AllocationBook::claim_on(std::uint32_t group) const {
+  const auto claim = std::ranges::find_if(claims_, [&](const Claim& one) { return one.group == group; });
+  return claim == claims_.end() ? nullptr : &*claim;
+}
+
+/// A scan's resource, its devices with the holders that they had before.
+void AllocationBook::put(const Resource& resource, Kept& kept) {
+  auto at = find_shelf(resource.name.text());
+  if (!at) {
+    shelves_.push_back(
+        {.name = resource.name, .env_prefix = resource.env_prefix, .slots = {}, .places = resource.places});
+    at = shelves_.size() - 1;
+  }
+  auto& shelf = shelves_[*at];
+  shelf.env_prefix = resource.env_prefix;
+  for (const auto& device : resource.devices) {
+    Slot slot{.device = device, .fault = {}};
+    if (const auto before = kept.extract(device.id)) {
+      slot.holder = before.mapped().holder;
+      slot.before = before.mapped().before;
+      slot.pod = before.mapped().pod;
+      slot.named = before.mapped().named;
+    }
+    shelf.slots.push_back(std::move(slot));
+  }
+}
+
+void AllocationBook::replace(std::span<const Resource> scanned, std::span<const NotOffered> lost,
+                             std::span<const NotOffered> reassigned, const Groups& groups) {
+  const Losses losses(lost, reassigned);
+  Kept kept;
+  for (const auto& shelf : shelves_) {
+    for (const auto& slot : shelf.slots) {
+      const auto* const loss = losses.of(slot.device);
+      if (slot.holder != 0 || (loss != nullptr && loss->listed)) kept.emplace(slot.device.id, slot);
+    }
+  }
+  std::vector<Shelf> before = std::exchange(shelves_, {});
+  for (const auto& shelf : before)
+    shelves_.push_back(
+        {.name = shelf.name, .env_prefix = shelf.env_prefix, .slots = {}, .places = shelf.places});
+  for (const auto& resource : scanned) put(resource, kept);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    for (auto& slot : before[i].slots) {
+      if (!kept.contains(slot.device.id)) continue;
+      const auto* const loss = losses.of(slot.device);
+      slot.gone = loss == nullptr || !loss->listed;
+      slot.device.problem = loss == nullptr ? "not to be had on the host any more, and still allocated"
+                                            : std::string(loss->reason);
+      slot.fault.clear();
+      shelves_[i].slots.push_back(std::move(slot));
+    }
+  }
+  for (auto& shelf : shelves_)
+    std::ranges::sort(shelf.slots, {}, [](const Slot& slot) -> const std::string& { return slot.device.id; });
+  take_up_claims(groups);
+}
+
+std::map<std::uint32_t, std::string> AllocationBook::to_be_closed(const Request& request) const {
+  std::map<std::uint32_t, std::string> groups;
+  for (const auto& slots : request.containers)
+    for (const auto* const slot : slots) groups.emplace(slot->device.iommu_group, slot->device.id);
+  // What was given together is released together.
+  for (const auto& shelf : shelves_)
+    for (const auto& slot : shelf.slots)
+      if (request.superseded.contains(slot.holder)) groups.emplace(slot.device.iommu_group, slot.device.id);
+  for (const auto& claim : claims_)
+    if (claim.group && request.superseded.contains(claim.ticket)) groups.emplace(*claim.group, claim.id);
+  return groups;
+}
+
+Result<AllocationBook::Request> AllocationBook::examine(
+    std::string_view resource, std::span<const std::vector<std::string>> containers) {
+  const auto at = find_shelf(resource);
+  if (!at) return fail(at.error());
+  auto& shelf = shelves_[*at];
+
+  Request request{.shelf = *at, .containers = {}, .superseded = {}};
+  std::vector<Slot*> slots;
+  for (const auto& ids : containers) {
+    auto& asked = request.containers.emplace_back();
+    if (ids.empty()) return fail(Errc::usage, "a container asks for no device");
+    for (const auto& id : ids) {
+      auto* const slot = find_slot(shelf, id);
+      if (slot == nullptr) return fail(Errc::not_found, fmt::format("{}: no such device is offered", id));
+      if (std::find(slots.begin(), slots.end(), slot) != slots.end())
+        return fail(Errc::usage, fmt::format("{}: asked for twice", id));
+      if (!slot->device.problem.empty() || !slot->fault.empty()) {
+        return fail(Errc::refused,
+                    fmt::format("{}: Unhealthy: {}", id,
+                                slot->device.problem.empty() ? slot->fault : slot->device.problem));
+      }
+      if (pending_.contains(slot->holder))
+        return fail(Errc::refused, fmt::format("{}: another request for it is not answered yet", id));
+      if (slot->holder != 0) request.superseded.insert(slot->holder);
+      slots.push_back(slot);
+      asked.push_back(slot);
+    }
+  }
+  if (slots.empty()) return fail(Errc::usage, "the request is for no container");
+
+  for (const auto* const slot : slots) {
+    if (const auto* const claim = claim_on(slot->device.iommu_group); claim != nullptr) {
+      return fail(Errc::refused,
+                  fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
+                              slot->device.iommu_group, claim->id, claim->resource));
+    }
+    for (const auto& other : shelves_) {
+      for (const auto& member : other.slots) {
+        if (member.holder == 0 || member.device.iommu_group != slot->device.iommu_group ||
+            request.superseded.contains(member.holder))
+          continue;
+        return fail(Errc::refused,
+                    fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
+                                slot->device.iommu_group, member.device.id, other.name.text()));
+      }
+    }
+  }
+
+  return request;
+}
+
+Result<AllocationBook::Grant> AllocationBook::reserve(std::string_view resource,
+                                                      std::span<const std::vector<std::string>> containers) {
+  auto request = examine(resource, containers);
+  if (!request) return fail(std::move(request).error());
+  const auto& shelf = shelves_[request->shelf];
+  Grant grant{.ticket = ++last_ticket_,
+              .env_name = env_name(shelf.env_prefix, shelf.name),
+              .containers = {},
+              .superseded = {},
+              .groups = to_be_closed(*request)};
+  grant.superseded = std::move(request->superseded);
+  for (const auto& slots : request->containers) {
+    auto& devices = grant.containers.emplace_back();
+    for (auto* const slot : slots) {
+      slot->before = std::exchange(slot->holder, grant.ticket);
+      devices.push_back(slot->device);
+    }
+  }
+  pending_.insert(grant.ticket);
+  return grant;
+}
+
+void AllocationBook::commit(const Grant& grant) {
+  pending_.erase(grant.ticket);
+  for (auto& shelf : shelves_) {
+    for (auto& slot : shelf.slots) {
+      if (slot.holder == grant.ticket) {
+        const bool was_free = std::exchange(slot.before, 0) == 0;
+        if (was_free || slot.named != 0) mark_stale(slot.device.iommu_group);
+      } else if (grant.superseded.contains(slot.holder)) {
+        voided_[slot.device.id] = grant.ticket;
+      }
+    }
+  }
+  for (const Ticket ticket : grant.superseded) release(ticket);
+  for (const auto& [group, id] : grant.groups) forget_open(group);
+  renew(grant.ticket);
+}
+
+void AllocationBook::give_up(const Grant& grant, const Doubts& found) {
+  pending_.erase(grant.ticket);
+  for (auto& shelf : shelves_) {
+    for (auto& slot : shelf.slots) {
+      if (slot.device.id == found.faulty) {
+        slot.fault = found.fault;
+        shelf.stale = true;
+      }
+      if (slot.holder != grant.ticket) continue;
+      slot.holder = std::exchange(slot.before, 0);
+      mark_stale(slot.device.iommu_group);  // it may have been listed as allocated
+    }
+  }
+  for (const auto group : found.open) {
+    left_open_.insert(group);
+    mark_stale(group);
+  }
+}
+
+/// What a request that is not answered yet has, or would lose.
+std::set<AllocationBook::Ticket> AllocationBook::being_decided() const {
+  std::set<Ticket> tickets = pending_;
+  for (const auto& shelf : shelves_)
+    for (const auto& slot : shelf.slots)
+      if (slot.before != 0) tickets.insert(slot.before);
+  return tickets;
+}
+
+std::set<std::uint32_t> AllocationBook::may_be_released(std::span<const Holding> held, Ticket settled) const {
+  const auto listed = [&](std::string_view resource, const std::string& id) {
+    return std::ranges::any_of(held, [&](const Holding& holding) {
+      return holding.resource == resource && std::ranges::find(holding.ids, id) != holding.ids.end();
+    });
+  };
+  std::set<std::uint32_t> groups = left_open_;
+  const auto undecided = being_decided();
+  std::set<std::uint32_t> not_ours;
+  for (const auto& shelf : shelves_) {
+    for (const auto& slot : shelf.slots) {
+      if (slot.holder == 0) continue;
+      // A younger one's pod may be starting: the node is its VM's to open.
+      const bool over = slot.holder <= settled && !undecided.contains(slot.holder) &&
+                        !listed(shelf.name.text(), slot.device.id);
+      (over ? groups : not_ours).insert(slot.device.iommu_group);
+    }
+  }
+  for (const auto& claim : claims_) {
+    if (!claim.group) continue;
+    const bool over = claim.ticket <= settled && !listed(claim.resource, claim.id);
+    (over ? groups : not_ours).insert(*claim.group);
+  }
+  for (const auto group : not_ours) groups.erase(group);
+  return groups;
+}
+
+/// Whether a container had devices before they came to whom they have come to since `asked`.
+bool AllocationBook::is_older(const Holding& holding, Ticket asked) const {
+  const auto shelf = find_shelf(holding.resource);
+  return std::ranges::any_of(holding.ids, [&](const std::string& id) {
+    const auto voided = voided_.find(id);
+    const auto* const slot = shelf ? find_slot(shelves_[*shelf], id) : nullptr;
+    return (voided != voided_.end() && voided->second > asked) || (slot != nullptr && slot->holder > asked);
+  });
+}
+
+/// Allocates what is held and nobody has, and says whose is held.
+std::set<AllocationBook::Ticket> AllocationBook::adopt(std::span<const Holding> held, const Groups& groups,
+                                                       Ticket asked) {
+  std::set<Ticket> kept;
+  for (const auto& holding : held) {
+    if (is_older(holding, asked)) continue;
+    const auto shelf = find_shelf(holding.resource);
+    const Ticket ticket = last_ticket_ + 1;  // for all of a container
+    for (const auto& id : holding.ids) {
+      if (auto* const slot = shelf ? find_slot(shelves_[*shelf], id) : nullptr; slot != nullptr) {
+        if (slot->holder == 0) {
+          slot->holder = ticket;
+          mark_stale(slot->device.iommu_group);
+        }
+        if (!holding.pod.empty() && (slot->named != slot->holder || slot->pod != holding.pod)) {
+          slot->named = slot->holder;
+          slot->pod = holding.pod;
+          shelves_[*shelf].stale = true;
+        }
+        kept.insert(slot->holder);
+        continue;
+      }
+      const auto known = std::ranges::find_if(
+          claims_, [&](const Claim& one) { return one.resource == holding.resource && one.id == id; });
+      if (known != claims_.end()) {
+        kept.insert(known->ticket);
+        continue;
+      }
+      Claim claim{.resource = holding.resource, .id = id, .ticket = ticket, .group = {}};
+      if (const auto group = groups.find({holding.resource, id}); group != groups.end()) {
+        claim.group = group->second;
+        mark_stale(group->second);
+      }
+      claims_.push_back(std::move(claim));
+      kept.insert(ticket);
+    }
+    if (kept.contains(ticket)) last_ticket_ = ticket;
+  }
+  return kept;
+}
+
+void AllocationBook::reconcile(std::span<const Holding> held, const Groups& groups,
+                               const std::map<std::uint32_t, bool>& asked_open, const ListTime& time) {
+  const auto was_found = [&](std::uint32_t group, bool open) {
+    const auto answer = asked_open.find(group);
+    return answer != asked_open.end() && answer->second == open;
+  };
+  const auto named = adopt(held, groups, time.asked);
+  const auto undecided = being_decided();
+  const auto is_lost = [&](Ticket ticket) {
+    return ticket != 0 && ticket <= time.settled && !named.contains(ticket) && !undecided.contains(ticket);
+  };
+  for (const auto& [group, open] : asked_open)
+    if (!open) forget_open(group);
+  std::map<Ticket, bool> lost;  // whether all groups of it were found closed
+  for (const auto& shelf : shelves_) {
+    for (const auto& slot : shelf.slots) {
+      const auto group = slot.device.iommu_group;
+      if (named.contains(slot.holder)) forget_open(group);
+      if (!is_lost(slot.holder)) continue;
+      auto& closed = lost.emplace(slot.holder, true).first->second;
+      closed = closed && was_found(group, false);
+      if (was_found(group, true) && left_open_.insert(group).second) mark_stale(group);
+    }
+  }
+  for (const auto& claim : claims_) {
+    if (!is_lost(claim.ticket)) continue;
+    auto& closed = lost.emplace(claim.ticket, true).first->second;
+    closed = closed && (!claim.group || was_found(*claim.group, false));
+  }
+  for (const auto& [ticket, closed] : lost)
+    if (closed) release(ticket);
+  std::erase_if(voided_, [&](const auto& one) { return one.second <= time.asked; });
+}
+
+/// A list that was asked for before the answer does not know of the allocation.
+void AllocationBook::renew(Ticket ticket) {
+  ++last_ticket_;
+  for (auto& shelf : shelves_)
+    for (auto& slot : shelf.slots)
+      if (slot.holder == ticket) slot.holder = last_ticket_;
+}
+
+void AllocationBook::release(Ticket ticket) {
+  for (auto& shelf : shelves_) {
+    for (auto& slot : shelf.slots) {
+      if (slot.holder != ticket) continue;
+      slot.holder = 0;
+      mark_stale(slot.device.iommu_group);
+    }
+  }
+  std::erase_if(claims_, [&](const Claim& claim) {
+    if (claim.ticket != ticket) return false;
+    if (claim.group) mark_stale(*claim.group);
+    return true;
+  });
+}
+
+void AllocationBook::forget_open(std::uint32_t group) {
+  if (left_open_.erase(group) != 0) mark_stale(group);
+}
+
+void AllocationBook::mark_stale(std::uint32_t group) {
+  for (auto& shelf : shelves_) {
+    shelf.stale = shelf.stale || std::ranges::any_of(shelf.slots, [&](const Slot& slot) {
+                    return slot.device.iommu_group == group;
+                  });
+  }
+}
+
+std::vector<UnlistedDevice> AllocationBook::unlisted() const {
+  std::vector<UnlistedDevice> devices;
+  for (const auto& claim : claims_)
+    if (claim.group && find_shelf(claim.resource))
+      devices.push_back({.resource = claim.resource, .id = claim.id, .iommu_group = *claim.group});
+  return devices;
+}
+
+std::vector<bool> AllocationBook::take_stale() {
+  std::vector<bool> stale;
+  stale.reserve(shelves_.size());
+  for (auto& shelf : shelves_) {
+    stale.push_back(std::exchange(shelf.stale, false));
+    if (stale.back())
+      std::erase_if(shelf.slots, [](const Slot& slot) { return slot.gone && slot.holder == 0; });
+  }
+  return stale;
+}
+
+}  // namespace ferry

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/device_lists.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ferry {
+namespace {
+
+/// Whether the kubelet could tell the two apart.
+bool looks_the_same(const ListedResource& one, const ListedResource& other) {
+  return std::equal(one.devices.begin(), one.devices.end(), other.devices.begin(), other.devices.end(),
+                    [](const ListedDevice& a, const ListedDevice& b) {
+                      return a.id == b.id && a.healthy() == b.healthy() && a.numa_node == b.numa_node;
+                    });
+}
+
+using HeldGroups = std::unordered_map<std::uint32_t, std::string>;
+
+/// Why nobody else may have a device of an IOMMU group, for each that is held.
+HeldGroups held_groups(const AllocationBook& book) {
+  HeldGroups held;
+  for (const auto& shelf : book.shelves())
+    for (const auto& slot : shelf.slots)
+      if (slot.holder != 0) {
+        held.emplace(slot.device.iommu_group, fmt::format("held back: {} of its IOMMU group {} is allocated",
+                                                          slot.device.id, slot.device.iommu_group));
+      }
+  for (const auto& claim : book.claims())
+    if (claim.group)
+      held.emplace(*claim.group, fmt::format("held back: {} of its IOMMU group {} is allocated as {}",
+                                             claim.id, *claim.group, claim.resource));
+  return held;
+}
+
+ListedResource list(const AllocationBook::Shelf& shelf, const HeldGroups& held,
+                    const std::set<std::uint32_t>& left_open) {
+  const bool all_nodes_known = std::all_of(shelf.slots.begin(), shelf.slots.end(), [](const auto& slot) {
+    return slot.device.numa_node.has_value();
+  });
+  ListedResource listed{.name = shelf.name, .env_prefix = shelf.env_prefix, .devices = {}, .places = false};
+  listed.devices.reserve(shelf.slots.size());
+  for (const auto& slot : shelf.slots) {
+    ListedDevice device{.id = slot.device.id,
+                        .reason = slot.device.problem.empty() ? slot.fault : slot.device.problem,
+                        .numa_node = all_nodes_known ? slot.device.numa_node : std::nullopt,
+                        .iommu_group = slot.device.iommu_group,
+                        .allocated = slot.holder != 0,
+                        .awaits_release = false};
+    // By no list that is older than its allocation.
+    if (device.allocated && slot.named == slot.holder) device.pod = slot.pod;
+    const bool is_open = left_open.contains(device.iommu_group);
+    device.awaits_release = slot.gone || is_open || (device.allocated && !device.reason.empty());
+    const auto holder = held.find(device.iommu_group);
+    // An allocated device stays Healthy: the kubelet itself takes it out of what it gives.
+    if (device.reason.empty() && !device.allocated && holder != held.end()) {
+      device.awaits_release = true;
+      device.reason = holder->second;
+    }
+    // Unless it has forgotten that, and would give it to a pod that cannot have it.
+    if (device.reason.empty() && is_open) device.reason = still_open(device.iommu_group);
+    listed.devices.push_back(std::move(device));
+  }
+  return listed;
+}
+
+/// The places of one resource. `listed`: the lists of `shelves`' devices, in their order. A place has no NUMA
+/// node: the GPU that its pod gets may be on any.
+ListedResource list_places(const ResourceName& name, EnvPrefix env_prefix,
+                           const std::vector<AllocationBook::Shelf>& shelves,
+                           std::span<const std::shared_ptr<const ListedResource>> listed) {
+  ListedResource places{.name = name, .env_prefix = env_prefix, .devices = {}, .places = true};
+  for (std::size_t i = 0; i < shelves.size(); ++i) {
+    if (shelves[i].places) continue;
+    for (std::size_t j = 0; j < shelves[i].slots.size(); ++j) {
+      const auto& gpu = listed[i]->devices.at(j);
+      for (const auto& companion : shelves[i].slots[j].device.companions) {
+        if (companion.resource != name.text()) continue;
+        places.devices.push_back(
+            {.id = companion.place(),
+             .reason = gpu.healthy() ? std::string() : fmt::format("{}: {}", gpu.id, gpu.reason),
+             .numa_node = {}});
+      }
+    }
+  }
+  std::ranges::sort(places.devices, {}, &ListedDevice::id);
+  return places;
+}
+
+template <typename Predicate>
+bool any_device(const Snapshot& snapshot, Predicate holds) {
+  return std::ranges::any_of(snapshot.resources, [&](const auto& resource) {
+    return std::ranges::any_of(resource->devices, holds);
+  });
+}
+
+}  // namespace
+
+std::optional<NextLists> next_lists(const AllocationBook& book, const std::vector<bool>& stale,
+                                    const Snapshot& before) {
+  const auto& shelves = book.shelves();
+  auto unlisted = book.unlisted();
+  bool same = before.resources.size() == shelves.size() && before.unlisted == unlisted;
+  if (same && std::ranges::find(stale, true) == stale.end()) return std::nullopt;
+
+  const auto held = held_groups(book);
+  auto next = std::make_shared<Snapshot>();
+  next->generation = before.generation + 1;
+  next->unlisted = std::move(unlisted);
+  next->resources.resize(shelves.size());
+  std::vector<bool> to_send(shelves.size());
+  const auto former = [&](std::size_t i) {
+    return i < before.resources.size() ? before.resources[i] : nullptr;
+  };
+  const auto put = [&](std::size_t i, ListedResource listed) {
+    const auto old = former(i);
+    to_send[i] = old == nullptr || !looks_the_same(*old, listed);
+    const bool unchanged = old != nullptr && *old == listed;
+    same = same && unchanged;
+    next->resources[i] = unchanged ? old : std::make_shared<const ListedResource>(std::move(listed));
+  };
+  for (std::size_t i = 0; i < shelves.size(); ++i) {
+    if (shelves[i].places) continue;
+    if (former(i) != nullptr && !stale[i]) {
+      next->resources[i] = former(i);
+    } else {
+      put(i, list(shelves[i], held, book.left_open()));
+    }
+  }
+  for (std::size_t i = 0; i < shelves.size(); ++i)  // by what the devices have become
+    if (shelves[i].places)
+      put(i, list_places(shelves[i].name, shelves[i].env_prefix, shelves, next->resources));
+  if (same) return std::nullopt;
+  next->awaits_release = !next->unlisted.empty() || any_device(*next, &ListedDevice::awaits_release);
+  next->is_allocated = any_device(*next, &ListedDevice::allocated);
+  next->awaits_name =
+      any_device(*next, [](const ListedDevice& device) { return device.allocated && device.pod.empty(); });
+  return NextLists{.snapshot = std::move(next), .to_send = std::move(to_send)};
+}
+
+}  // namespace ferry

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/drain.h"
+
+#include <ostream>
+
+#include <gmock/gmock.h>
+
+#include "agent/drain_mark.h"
+#include "agent/node_step.h"
+#include "tests/agent/views.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::seconds;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Field;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::Pair;
+using testing::SizeIs;
+
+constexpr std::uint64_t kGeneration = 7;  // of test::answer()
+constexpr seconds kTimeout{600};
+constexpr const char* kOurs = "true";
+
+std::chrono::system_clock::time_point at(int second) {
+  return std::chrono::sys_days(std::chrono::year(2026) / 11 / 21) + seconds(second);
+}
+std::string running(int since = 0, std::uint64_t generation = kGeneration) {
+  return drain_mark_text(
+      {.generation = generation, .since = std::chrono::floor<seconds>(at(since)), .failed = {}});
+}
+std::string has_failed(const std::string& why) {
+  return drain_mark_text({.generation = kGeneration, .since = {}, .failed = why});
+}
+
+NodePod pod(const char* name, const char* kept = "", bool ends = false) {
+  return {.space = "a", .name = name, .uid = std::string("uid-") + name, .kept = kept, .ends = ends};
+}
+SeenHolder of_kubelet(const char* name) {
+  return {.text = std::string("pod a/") + name, .kind = "pod", .name = std::string("a/") + name};
+}
+SeenHolder vm_in(const char* name) {
+  return {.text = "virtual machine guest (pid 7)",
+          .kind = "virtual_machine",
+          .name = "guest",
+          .pod_uid = std::string("uid-") + name};
+}
+const SeenHolder kByThePlugin = {
+    .text = "pod (given)", .kind = "pod", .name = "(given)", .by_the_plugin = true};
+const SeenHolder kAnyPod = {
+    .text = "pod (any that asks for it)", .kind = "pod", .name = "(any that asks for it)"};
+const SeenHolder kProcess = {.text = "process python3 (pid 9)", .kind = "process", .name = "python3"};
+
+SeenAccelerator held_by(std::vector<SeenHolder> holders, bool only = true) {
+  SeenAccelerator out = test::gpu(Mode::host, Mode::passthrough, "refused");
+  out.reason = "in use";
+  out.holders = std::move(holders);
+  out.only_in_use = only;
+  return out;
+}
+
+/// A node that has been refused what its label asks for.
+NodeView refused(std::vector<SeenAccelerator> gpus, std::vector<NodePod> pods) {
+  NodeView view;
+  view.node = test::node_with({{kWorkloadLabel, "vm-passthrough"}});
+  view.configs = test::usual_configs();
+  view.host =
+      test::answer(node_wish(view.node, view.configs, view.defaults), SeenPhase::refused, std::move(gpus));
+  DrainView drain;
+  drain.timeout = kTimeout;
+  drain.pods = std::move(pods);
+  drain.now = at(0);
+  view.drain = std::move(drain);
+  return view;
+}
+/// And shows that its pods are being evicted.
+NodeView begun(std::vector<SeenAccelerator> gpus, std::vector<NodePod> pods) {
+  NodeView view = refused(std::move(gpus), std::move(pods));
+  view.node.labels[kStateLabel] = "draining";
+  view.node.annotations = {{kDrainAnnotation, running()}, {kCordonedAnnotation, kOurs}};
+  if (view.drain) view.drain->cordoned = true;
+  return view;
+}
+DrainView& drain_of(NodeView& view) {
+  if (!view.drain) view.drain = DrainView();
+  return *view.drain;
+}
+std::string state_of(const NodeView& view) {
+  return with_changes(view.node.labels, node_step(view).labels).at(kStateLabel);
+}
+auto undoes_all() {
+  return testing::AllOf(
+      Field(&NodeStep::unschedulable, std::optional(false)), Field(&NodeStep::evict, IsEmpty()),
+      Field(&NodeStep::annotations, testing::AllOf(Contains(Pair(kDrainAnnotation, std::nullopt)),
+                                                   Contains(Pair(kCordonedAnnotation, std::nullopt)))));
+}
+auto leaves_it() {
+  return testing::AllOf(Field(&NodeStep::unschedulable, std::nullopt), Field(&NodeStep::evict, IsEmpty()),
+                        Field(&NodeStep::annotations, Not(Contains(testing::Key(kDrainAnnotation)))),
+                        Field(&NodeStep::annotations, Not(Contains(testing::Key(kCordonedAnnotation)))));
+}
+
+// --- Its beginning -----------------------------------------------------------------------------------------
+
+TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {
+  NodeView view =
+      refused({held_by({vm_in("vm"), of_kubelet("vm"), kByThePlugin})}, {pod("vm"), pod("other")});
+  NodeStep step = node_step(view);
+  EXPECT_EQ(step.unschedulable, true);
+  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, running())));
+  EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, kOurs)));
+  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "draining")));
+  EXPECT_THAT(step.evict, IsEmpty());
+  EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "NodeDraining")));
+  EXPECT_THAT(step.events, Contains(Field(&NodeEvent::message, HasSubstr("a/vm"))));
+
+  view.node.labels = with_changes(view.node.labels, step.labels);
+  view.node.annotations = with_changes(view.node.annotations, step.annotations);
+  drain_of(view).cordoned = true;
+  step = node_step(view);
+  EXPECT_EQ(step.unschedulable, std::nullopt);
+  EXPECT_THAT(step.annotations, IsEmpty());
+  EXPECT_THAT(step.labels, IsEmpty());
+  EXPECT_THAT(step.events, IsEmpty());
+  EXPECT_THAT(step.evict, ElementsAre(pod("vm"))) << "the holder, once, and nobody else";
+  EXPECT_EQ(step.drain_left, kTimeout);
+}
+
+TEST(Drain, WhatSomebodyElseHasCordonedIsNotOurs) {
+  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(view).cordoned = true;
+  const NodeStep step = node_step(view);
+  EXPECT_EQ(step.unschedulable, std::nullopt);
+  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, running())));
+  EXPECT_THAT(step.annotations, Not(Contains(testing::Key(kCordonedAnnotation))));
+
+  view.node.annotations = {{kDrainAnnotation, running()}};
+  EXPECT_THAT(node_step(view).evict, ElementsAre(pod("p")));
+  view.host.seen->phase = SeenPhase::as_wanted;
+  EXPECT_EQ(node_step(view).unschedulable, std::nullopt) << "nor is it given back";
+  EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
+}
+
+struct NoDrain {
+  const char* name;
+  NodeView view;
+  const char* said;  ///< part of what the annotation says; empty: nothing of it
+};
+void PrintTo(const NoDrain& row, std::ostream* out) {
+  *out << row.name;
+}
+
+class NobodyIsEvicted : public testing::TestWithParam<NoDrain> {};
+
+TEST_P(NobodyIsEvicted, AndTheNodeIsLeftAlone) {
+  const NodeStep step = node_step(GetParam().view);
+  EXPECT_THAT(step, leaves_it());
+  EXPECT_THAT(step.report.trouble, HasSubstr(GetParam().said));
+  EXPECT_EQ(step.report.trouble.find("evicted") != std::string::npos, *GetParam().said != '\0')
+      << step.report.trouble;
+  EXPECT_EQ(state_of(GetParam().view), "refused");
+}
+
+NodeView with(NodeView view, const std::function<void(NodeView&)>& change) {
+  change(view);
+  return view;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, NobodyIsEvicted,
+    testing::Values(
+        NoDrain{"switched off",
+                with(refused({held_by({of_kubelet("p")})}, {pod("p")}),
+                     [](NodeView& view) { drain_of(view).timeout.reset(); }),
+                ""},
+        NoDrain{"a process of the host's", refused({held_by({of_kubelet("p"), kProcess})}, {pod("p")}),
+                "process python3 (pid 9) would stay"},
+        NoDrain{"on another GPU", refused({held_by({of_kubelet("p")}), held_by({kProcess})}, {pod("p")}),
+                "process python3 (pid 9) would stay"},
+        NoDrain{"a DaemonSet's pod",
+                refused({held_by({of_kubelet("p")})}, {pod("p", "it is of DaemonSet d")}),
+                "pod a/p (it is of DaemonSet d) would stay"},
+        NoDrain{"not for its holders alone", refused({held_by({of_kubelet("p")}, false)}, {pod("p")}),
+                "0000:02:00.0, which is refused for more"},
+        NoDrain{"a file that does not say so", refused({held_by({}, false)}, {}), "would stay"},
+        NoDrain{"a pod that is not seen", refused({held_by({of_kubelet("p")})}, {pod("q")}),
+                "no such pod is seen here: pod a/p"},
+        NoDrain{"a pod of another UID", refused({held_by({vm_in("former")})}, {pod("p")}),
+                "no such pod is seen here: virtual machine"},
+        NoDrain{"a pod that nobody names", refused({held_by({kByThePlugin})}, {pod("p")}),
+                "no such pod is seen here"},
+        NoDrain{"one that may still be given out", refused({held_by({of_kubelet("p"), kAnyPod})}, {pod("p")}),
+                "no such pod is seen here: pod (any"},
+        NoDrain{"pods that cannot be seen",
+                with(refused({held_by({of_kubelet("p")})}, {}),
+                     [](NodeView& view) { drain_of(view).pods.reset(); }),
+                "cannot be seen"},
+        NoDrain{"evictions that are refused",
+                with(refused({held_by({of_kubelet("p")})}, {pod("p")}),
+                     [](NodeView& view) { drain_of(view).eviction_refused = "the right is missing"; }),
+                "the right is missing"},
+        NoDrain{"all are going", refused({held_by({of_kubelet("p")})}, {pod("p", "", true)}), ""},
+        NoDrain{"it is not their turn",
+                with(refused({held_by({of_kubelet("p")})}, {pod("p")}),
+                     [](NodeView& view) { view.budget = ChangeBudget(); }),
+                ""}));
+
+TEST(Drain, OfAnotherUidUnderTheSameNameIsAnotherPod) {
+  SeenHolder holder = of_kubelet("p");
+  holder.pod_uid = "uid-former";
+  EXPECT_THAT(node_step(refused({held_by({holder})}, {pod("p")})), leaves_it());
+  EXPECT_THAT(node_step(begun({held_by({holder})}, {pod("p")})).evict, IsEmpty());
+}
+
+TEST(Drain, BeginsOnlyForARefusalOfWhatIsAskedForNow) {
+  for (const SeenPhase phase : {SeenPhase::as_wanted, SeenPhase::withdrawing, SeenPhase::changing,
+                                SeenPhase::failed, SeenPhase::nothing_wanted}) {
+    NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+    view.host.seen->phase = phase;
+    EXPECT_THAT(node_step(view), leaves_it());
+  }
+  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  view.host.seen->wanted = kGeneration - 1;
+  EXPECT_THAT(node_step(view), leaves_it()) << "an answer to something else";
+  view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  view.node.labels[kWorkloadLabel] = "container";
+  EXPECT_THAT(node_step(view), leaves_it());
+  view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  view.host.hostd_down = kGonePatience + seconds(1);
+  EXPECT_THAT(node_step(view), leaves_it()) << "the word of a hostd that is gone";
+  view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  view.host.hostd_speaks = false;
+  EXPECT_THAT(node_step(view), leaves_it()) << "or of one that has just gone";
+}
+
+// --- Its turn ----------------------------------------------------------------------------------------------
+
+ChangeBudget budget_of(const NodeView& view, bool renewed) {
+  ChangeBudget budget;
+  budget.known = budget.searched = true;
+  budget.slots = {{.index = 0,
+                   .holder = view.node.name,
+                   .configuration = configuration_id(node_wish(view.node, view.configs, {}).wished.policy)}};
+  budget.renewed = renewed;
+  return budget;
+}
+
+TEST(Drain, NeedsATurnOfItsOwn) {
+  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  ChangeBudget nobody_changes;
+  nobody_changes.known = nobody_changes.searched = true;
+  view.budget = nobody_changes;
+  NodeStep step = node_step(view);
+  EXPECT_THAT(step, leaves_it());
+  EXPECT_EQ(step.budget.kind, BudgetStep::Kind::take);
+  view.budget = budget_of(view, true);
+  step = node_step(view);
+  EXPECT_EQ(step.budget.kind, BudgetStep::Kind::nothing) << "it keeps the one of the change";
+  EXPECT_EQ(step.unschedulable, true);
+
+  view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  view.budget = budget_of(view, true);
+  EXPECT_THAT(node_step(view).evict, SizeIs(1));
+  view.budget = budget_of(view, false);
+  step = node_step(view);
+  EXPECT_THAT(step, leaves_it()) << "somebody else may have taken it";
+  EXPECT_EQ(step.budget.kind, BudgetStep::Kind::take);
+  EXPECT_EQ(state_of(view), "draining");
+}
+
+TEST(Drain, IsUndoneWhereItsPolicyIsHeldBack) {
+  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  ChangeBudget budget = budget_of(view, true);
+  budget.verdicts.failed[budget.slots.front().configuration] = "n9: no";
+  view.budget = budget;
+  EXPECT_THAT(node_step(view), leaves_it());
+  EXPECT_EQ(node_step(view).budget.kind, BudgetStep::Kind::give_back);
+  budget.slots.front().holder.clear();
+  view.budget = budget;
+  EXPECT_THAT(node_step(view), undoes_all());
+  EXPECT_THAT(node_step(view).report.trouble, HasSubstr("pods are not evicted: it has failed on n9: no"));
+}
+
+TEST(Drain, GivesItsTurnBackWhenItHasFailed) {
+  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  view.budget = budget_of(view, true);
+  drain_of(view).now = at(600);
+  EXPECT_EQ(node_step(view).budget.kind, BudgetStep::Kind::give_back);
+  EXPECT_EQ(node_step(view).budget.verdict, std::nullopt) << "it says nothing of the policy";
+}
+
+// --- Its course --------------------------------------------------------------------------------------------
+
+TEST(Drain, AsksOnlyThoseThatAreNotGoing) {
+  EXPECT_THAT(node_step(begun({held_by({of_kubelet("p"), of_kubelet("q"), of_kubelet("gone")})},
+                              {pod("p"), pod("q", "", true)}))
+                  .evict,
+              ElementsAre(pod("p")));
+}
+
+TEST(Drain, WaitsWhileSomebodyElseHoldsItToo) {
+  const NodeView view = begun({held_by({of_kubelet("p"), kProcess})}, {pod("p")});
+  EXPECT_THAT(node_step(view), leaves_it());
+  EXPECT_EQ(state_of(view), "draining");
+}
+
+TEST(Drain, StaysWhileHostdIsAtIt) {
+  for (const SeenPhase phase : {SeenPhase::withdrawing, SeenPhase::changing}) {
+    NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+    view.host.seen->phase = phase;
+    drain_of(view).now = at(5'000);
+    EXPECT_THAT(node_step(view), leaves_it()) << "it has worked, however long ago it began";
+    view.host.silent = kChangePatience + seconds(1);
+    EXPECT_THAT(node_step(view), undoes_all()) << "nobody stays cordoned for a host that says nothing more";
+  }
+  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  view.host.seen.reset();
+  EXPECT_THAT(node_step(view), leaves_it()) << "hostd may be starting";
+  view.host.silent = kAnswerPatience + seconds(1);
+  EXPECT_THAT(node_step(view), undoes_all());
+}
+
+// --- Its end -----------------------------------------------------------------------------------------------
+
+TEST(Drain, WaitsForAHostdThatDoesNotRunAsLongAsItMayTakeAndHasNotFailedThen) {
+  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  view.host.hostd_speaks = false;
+  NodeStep step = node_step(view);
+  EXPECT_THAT(step, leaves_it());
+  EXPECT_EQ(step.drain_left, kTimeout);
+  EXPECT_THAT(step.labels, IsEmpty()) << "it is draining";
+  drain_of(view).now = at(static_cast<int>(kTimeout.count()));
+  EXPECT_THAT(node_step(view), undoes_all());
+}
+
+TEST(Drain, IsUndoneWhenThereIsNoReasonForItAnyMore) {
+  const NodeView before = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  NodeView view = before;
+  view.host.seen->phase = SeenPhase::as_wanted;
+  EXPECT_THAT(node_step(view), undoes_all());
+  view.host.seen->phase = SeenPhase::failed;
+  EXPECT_THAT(node_step(view), undoes_all());
+  view = before;
+  view.host.hostd_down = kGonePatience + seconds(1);
+  EXPECT_THAT(node_step(view), undoes_all()) << "nobody would do what they make room for";
+  view = before;
+  view.node.labels.erase(kWorkloadLabel);
+  EXPECT_THAT(node_step(view), undoes_all());
+  view = before;
+  view.node.labels[kWorkloadLabel] = "container";
+  EXPECT_THAT(node_step(view), undoes_all());
+  view = before;
+  view.node.labels[kOperandsLabel] = "false";
+  EXPECT_THAT(node_step(view), undoes_all());
+  view = before;
+  view.host.written->generation = view.host.seen->wanted.emplace(8);
+  EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, running(0, 8))))
+      << "of another wish it is another one";
+  view = before;
+  drain_of(view).timeout.reset();
+  EXPECT_THAT(node_step(view), undoes_all()) << "an agent that is started without it";
+  view = before;
+  view.drain.reset();
+  EXPECT_THAT(node_step(view), leaves_it()) << "whoever has nothing to do with it";
+  view = before;
+  view.node.annotations.erase(kDrainAnnotation);
+  view.host.seen->phase = SeenPhase::as_wanted;
+  const NodeStep step = node_step(view);
+  EXPECT_EQ(step.unschedulable, false) << "half a mark is one";
+  EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
+}
+
+TEST(Drain, FailsWhenItsTimeIsUpAndIsNotTriedAgain) {
+  NodeView view = begun({held_by({vm_in("vm"), kProcess})}, {pod("vm")});
+  drain_of(view).now = at(599);
+  EXPECT_EQ(node_step(view).drain_left, seconds(1));
+  drain_of(view).now = at(600);
+  NodeStep step = node_step(view);
+  const std::string why = "after 600 seconds the GPUs are still held by pod a/vm, process python3 (pid 9)";
+  EXPECT_EQ(step.unschedulable, false);
+  EXPECT_THAT(step.evict, IsEmpty());
+  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, has_failed(why))));
+  EXPECT_THAT(step.annotations, Contains(Pair(kCordonedAnnotation, std::nullopt)));
+  EXPECT_THAT(step.report.trouble, testing::StartsWith("pods are no longer evicted: " + why));
+  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "refused"))) << "it is done when they have let go";
+  EXPECT_THAT(step.events, Contains(Field(&NodeEvent::reason, "DrainFailed")));
+
+  view.node.labels = with_changes(view.node.labels, step.labels);
+  view.node.annotations = with_changes(view.node.annotations, step.annotations);
+  drain_of(view).cordoned = false;
+  view.host.seen->accelerators = {held_by({of_kubelet("vm")})};
+  for (const int later : {601, 100'000}) {
+    drain_of(view).now = at(later);
+    step = node_step(view);
+    EXPECT_THAT(step, leaves_it());
+    EXPECT_THAT(step.events, Not(Contains(Field(&NodeEvent::reason, "DrainFailed")))) << "told once";
+  }
+  view.host.seen->phase = SeenPhase::changing;
+  EXPECT_THAT(node_step(view), leaves_it());
+  view.host.seen->phase = SeenPhase::failed;
+  EXPECT_THAT(node_step(view), leaves_it());
+  view.host.seen->phase = SeenPhase::refused;
+  view.host.written->generation = view.host.seen->wanted.emplace(8);
+  EXPECT_EQ(node_step(view).unschedulable, true) << "another wish";
+  view.host.seen->phase = SeenPhase::as_wanted;
+  EXPECT_THAT(node_step(view).annotations, Contains(Pair(kDrainAnnotation, std::nullopt)));
+}
+
+TEST(Drain, AClockThatWasSetBackEndsItTooSomeTime) {
+  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(view).now = at(-100'000);
+  EXPECT_EQ(node_step(view).unschedulable, false);
+}
+
+TEST(Drain, WhoeverUncordonsEndsIt) {
+  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(view).cordoned = false;
+  const NodeStep step = node_step(view);
+  EXPECT_EQ(step.unschedulable, std::nullopt);
+  EXPECT_THAT(step.evict, IsEmpty());
+  EXPECT_THAT(step.report.trouble, HasSubstr("somebody has uncordoned the node"));
+}
+
+TEST(Drain, AMissingRightEndsIt) {
+  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(view).eviction_refused = "create on pods/eviction";
+  const NodeStep step = node_step(view);
+  EXPECT_EQ(step.unschedulable, false);
+  EXPECT_THAT(step.annotations, Contains(Pair(kDrainAnnotation, has_failed("create on pods/eviction"))));
+}
+
+TEST(Drain, WhereCordoningIsRefusedTheRestIsSaid) {
+  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  drain_of(view).cordon_refused = "a policy is against it";
+  const NodeStep step = node_step(view);
+  EXPECT_THAT(step, leaves_it());
+  EXPECT_THAT(step.labels, Contains(Pair(kStateLabel, "refused")));
+  EXPECT_THAT(step.report.trouble, HasSubstr("a policy is against it"));
+  view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  view.host.seen->phase = SeenPhase::as_wanted;
+  drain_of(view).cordon_refused = "a policy is against it";
+  EXPECT_THAT(node_step(view), leaves_it());
+}
+
+TEST(Drain, TellsPeersThatItIsOnItsWay) {
+  NodeView view = refused({held_by({of_kubelet("p")})}, {pod("p")});
+  view.node.labels = {{kVgpuConfigLabel, "render-mix"}};
+  view.host.written = test::written(node_wish(view.node, view.configs, view.defaults));
+  EXPECT_THAT(node_step(view).labels, Contains(Pair(kVgpuStateLabel, "pending")));
+}
+
+// --- What is remembered ------------------------------------------------------------------------------------
+
+TEST(DrainMark, ReadsBackAsItself) {
+  for (const std::string& text :
+       {running(), running(86'399, 0), has_failed(""), has_failed("a \"b\" \xff")}) {
+    const auto mark = read_drain_mark(text);
+    ASSERT_EQ(mark.has_value(), true) << text;
+    EXPECT_EQ(drain_mark_text(*mark), text);
+  }
+  EXPECT_EQ(running(), R"({"generation":7,"since":"2026-11-21T00:00:00Z"})");
+}
+
+TEST(DrainMark, OfAnotherFormIsNotOurs) {
+  for (const char* bad : {"",
+                          "null",
+                          "7",
+                          "[]",
+                          "{",
+                          "true",
+                          R"({"generation":7})",
+                          R"({"since":"2026-11-21T00:00:00Z"})",
+                          R"({"generation":-7,"since":"2026-11-21T00:00:00Z"})",
+                          R"({"generation":7,"since":7})",
+                          R"({"generation":"7","since":"2026-11-21T00:00:00Z"})",
+                          R"({"generation":7,"failed":true})",
+                          R"({"generation":7,"since":"2026-11-21T00:00:00"})",
+                          R"({"generation":7,"since":"2026-11-21 00:00:00Z"})",
+                          R"({"generation":7,"since":"2262-01-01T00:00:00Z"})",
+                          R"({"generation":7,"since":"2026-02-30T00:00:00Z"})",
+                          R"({"generation":7,"since":"2026-11-21T24:00:00Z"})",
+                          R"({"generation":7,"since":"2026-11-21T00:60:00Z"})",
+                          R"({"generation":7,"since":"2026-11-2xT00:00:00Z"})",
+                          R"({"generation":7,"since":"+026-11-21T00:00:00Z"})",
+                          R"({"generation":7,"sinec":"2026-11-21T00:00:00Z"})",
+                          R"({"generation":7,"since":"2026-11-21T00:00:00Z","failed":"x"})"})
+    EXPECT_EQ(read_drain_mark(bad).has_value(), false) << bad;
+}
+
+TEST(DrainMark, ThatCannotBeReadIsTakenOff) {
+  NodeView view = begun({held_by({of_kubelet("p")})}, {pod("p")});
+  view.node.annotations[kDrainAnnotation] = "by hand";
+  view.host.seen->phase = SeenPhase::as_wanted;
+  EXPECT_THAT(node_step(view), undoes_all());
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/feature_labels.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "vgpu-dm/label_name.h"
+
+namespace ferry {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Key;
+using testing::Not;
+using testing::Pair;
+
+SeenAccelerator gpu(std::string id, std::string model, std::string pci_class = "0302") {
+  SeenAccelerator out;
+  out.id = std::move(id);
+  out.model = std::move(model);
+  out.pci_class = std::move(pci_class);
+  out.driver = "nvidia";
+  return out;
+}
+
+SeenHost host_of(std::vector<SeenAccelerator> gpus) {
+  SeenHost out;
+  out.accelerators = std::move(gpus);
+  out.features = SeenFeatures{.iommu = "on"};
+  return out;
+}
+
+Labels labels_of(const SeenHost& host) {
+  return feature_labels(host).value_or(Labels{{"unknown", ""}});
+}
+
+const SeenAccelerator& l40() {
+  static const SeenAccelerator one = gpu("10de:26b5", "AD102GL [L40]");
+  return one;
+}
+const SeenAccelerator& h100() {
+  static const SeenAccelerator one = gpu("10de:2330", "GH100 [H100 SXM5 80GB]");
+  return one;
+}
+
+TEST(FeatureLabels, SayWhatAllGpusAre) {
+  SeenHost host = host_of({h100(), h100()});
+  host.accelerators[0].mode = Mode::passthrough;
+  host.accelerators[0].driver = "vfio-pci";
+  host.features = SeenFeatures{.iommu = "on",
+                               .largest_group = 3,
+                               .machine = "Rack Server (2U) / B.",
+                               .vgpu_types = {{"H100XM-8C", 20}, {"H100XM-80C", 2}}};
+  EXPECT_THAT(
+      labels_of(host),
+      ElementsAre(Pair("gpu-ferry.io/gpu.driver.nvidia.count", "1"),
+                  Pair("gpu-ferry.io/gpu.driver.vfio-pci.count", "1"),
+                  Pair("gpu-ferry.io/gpu.host.count", "1"), Pair("gpu-ferry.io/gpu.passthrough.count", "1"),
+                  Pair("gpu-ferry.io/gpu.vgpu.count", "0"), Pair("gpu-ferry.io/iommu.largest-group", "3"),
+                  Pair("gpu-ferry.io/iommu.mode", "on"), Pair("gpu-ferry.io/vgpu.H100XM-80C.count", "2"),
+                  Pair("gpu-ferry.io/vgpu.H100XM-8C.count", "20"), Pair("nvidia.com/gpu.count", "2"),
+                  Pair("nvidia.com/gpu.family", "hopper"), Pair("nvidia.com/gpu.machine", "Rack-Server-2U-B"),
+                  Pair("nvidia.com/gpu.memory", "81920"), Pair("nvidia.com/gpu.mode", "compute"),
+                  Pair("nvidia.com/gpu.product", "H100-SXM5-80GB")));
+}
+
+TEST(FeatureLabels, CallNoNodeByOneOfItsModels) {
+  const Labels labels = labels_of(host_of({l40(), l40(), gpu("10de:1eb8", "TU104GL [Tesla T4]", "0300")}));
+  EXPECT_THAT(labels, Contains(Pair("nvidia.com/gpu.count", "3")));
+  EXPECT_THAT(labels, Contains(Pair("nvidia.com/gpu.L40.count", "2")));
+  EXPECT_THAT(labels, Contains(Pair("nvidia.com/gpu.Tesla-T4.count", "1")));
+  for (const char* of_one : {"product", "memory", "family", "mode"})
+    EXPECT_THAT(labels, Not(Contains(Key(std::string("nvidia.com/gpu.") + of_one)))) << of_one;
+}
+
+TEST(FeatureLabels, OfModelsThatHaveItInCommonSayIt) {
+  const Labels labels = labels_of(host_of({h100(), gpu("10de:2331", "GH100 [H100 PCIe]")}));
+  EXPECT_THAT(labels, Contains(Pair("nvidia.com/gpu.memory", "81920")));
+  EXPECT_THAT(labels, Contains(Pair("nvidia.com/gpu.family", "hopper")));
+  EXPECT_THAT(labels, Not(Contains(Key("nvidia.com/gpu.product"))));
+}
+
+TEST(FeatureLabels, SayNothingThatIsNotKnown) {
+  const Labels one = labels_of(host_of({gpu("10de:ffff", "")}));
+  EXPECT_THAT(one, Contains(Pair("nvidia.com/gpu.count", "1")));
+  for (const char* of_one : {"product", "memory", "family", "machine"})
+    EXPECT_THAT(one, Not(Contains(Key(std::string("nvidia.com/gpu.") + of_one)))) << of_one;
+  EXPECT_THAT(one, Not(Contains(Key("gpu-ferry.io/iommu.largest-group"))));
+  // What one GPU is says nothing of one that nobody knows.
+  const Labels two = labels_of(host_of({h100(), gpu("10de:ffff", "GH100")}));
+  EXPECT_THAT(two, Contains(Pair("nvidia.com/gpu.H100-SXM5-80GB.count", "1")));
+  for (const char* of_one : {"product", "memory", "family", "GH100.count"})
+    EXPECT_THAT(two, Not(Contains(Key(std::string("nvidia.com/gpu.") + of_one)))) << of_one;
+}
+
+TEST(FeatureLabels, OfANodeWithoutGpusAreNone) {
+  EXPECT_EQ(labels_of(host_of({})), Labels());
+  EXPECT_EQ(labels_of(host_of({gpu("10de:22a3", "GH100 [H100 NVSwitch]", "0680")})), Labels());
+}
+
+TEST(FeatureLabels, AreUnknownBeforeHostdHasSaidWhatTheyAreMadeFrom) {
+  SeenHost host = host_of({l40()});
+  host.features.reset();
+  EXPECT_FALSE(feature_labels(host).has_value());
+}
+
+TEST(FeatureLabels, CountWhatNoDriverHas) {
+  SeenHost host = host_of({l40()});
+  host.accelerators[0].driver.clear();
+  EXPECT_THAT(labels_of(host), Contains(Pair("gpu-ferry.io/gpu.driver.none.count", "1")));
+}
+
+struct Name {
+  const char* what;
+  std::string id;
+  std::string subsystem;
+  std::string model;
+  std::string product;  ///< empty: none is said
+};
+class FeatureLabelsOf : public testing::TestWithParam<Name> {};
+void PrintTo(const Name& name, std::ostream* out) {
+  *out << name.what;
+}
+
+TEST_P(FeatureLabelsOf, AName) {
+  SeenAccelerator one = gpu(GetParam().id, GetParam().model);
+  one.subsystem = GetParam().subsystem;
+  const Labels labels = labels_of(host_of({one, one}));
+  const auto product = labels.find("nvidia.com/gpu.product");
+  EXPECT_EQ(product == labels.end() ? "" : product->second, GetParam().product);
+  for (const auto& [key, value] : labels) {
+    EXPECT_TRUE(can_be_label(key.substr(key.find('/') + 1))) << key;
+    EXPECT_TRUE(can_be_label(value)) << value;
+  }
+}
+
+const std::string kLongest(63, 'a');
+INSTANTIATE_TEST_SUITE_P(
+    Names, FeatureLabelsOf,
+    testing::Values(Name{"of two boards", "10de:25b6", "10de:ffff", "GA107GL [A2 / A16]", "A2-A16"},
+                    Name{"of one of two boards", "10de:25b6", "10de:14a9", "GA107GL [A2 / A16]", "A16"},
+                    Name{"of the other", "10de:25b6", "10de:157e", "GA107GL [A2 / A16]", "A2"},
+                    Name{"with a slash", "10de:1e78", "", "TU102GL [Quadro RTX 6000/8000]",
+                         "Quadro-RTX-6000-8000"},
+                    Name{"that ends badly", "10de:ffff", "", "X [-_.T 4 (rev. 2).]", "T-4-rev.-2"},
+                    Name{"with other letters", "10de:ffff", "",
+                         "X [\xc3\x9c"
+                         "ber GPU\t\n,=]",
+                         "ber-GPU"},
+                    Name{"of nothing legal", "10de:ffff", "", "X [ /()_-.]", ""},
+                    Name{"of a chip", "10de:ffff", "", "GH100", ""},
+                    Name{"of two in brackets", "10de:ffff", "", "X [A] [B]", "B"},
+                    Name{"with brackets that match badly", "10de:ffff", "", "X ]A[", ""},
+                    Name{"without an end", "10de:ffff", "", "X [A", ""},
+                    Name{"empty in brackets", "10de:ffff", "", "X []", ""},
+                    Name{"as long as can be", "10de:ffff", "", "X [" + kLongest + "]", kLongest},
+                    Name{"too long", "10de:ffff", "", "X [" + kLongest + "b]", ""}));
+
+TEST(FeatureLabels, LeaveOutWhatMakesNoKey) {
+  // "gpu." before it and ".count" behind.
+  const std::string most(53, 'm');
+  SeenHost host = host_of({gpu("10de:ffff", "X [" + most + "]"), gpu("10de:ffff", "X [" + most + "m]")});
+  host.accelerators[0].driver = "odd driver";
+  host.features = SeenFeatures{.iommu = "on or off", .vgpu_types = {{"A B", 1}, {"", 1}, {"A-1Q", 1}}};
+  const Labels labels = labels_of(host);
+  EXPECT_THAT(labels, Contains(Pair("nvidia.com/gpu." + most + ".count", "1")));
+  EXPECT_THAT(labels, Contains(Key("gpu-ferry.io/vgpu.A-1Q.count")));
+  for (const auto& [key, value] : labels) {
+    EXPECT_TRUE(can_be_label(key.substr(key.find('/') + 1))) << key;
+    EXPECT_TRUE(can_be_label(value)) << value;
+  }
+}
+
+TEST(FeatureLabels, ComeByOneOfThreeWays) {
+  EXPECT_EQ(parse_feature_way("none"), FeatureWay::none);
+  EXPECT_EQ(parse_feature_way("node"), FeatureWay::node);
+  EXPECT_EQ(parse_feature_way("file"), FeatureWay::file);
+  EXPECT_EQ(parse_feature_way(""), std::nullopt);
+}
+
+TEST(FeatureLabels, AreOursByNameUnlessNfdHasSetThem) {
+  const Labels ours = {{"gpu-ferry.io/gpu.passthrough.count", "1"},
+                       {"gpu-ferry.io/gpu.driver.vfio-pci.count", "1"},
+                       {"gpu-ferry.io/vgpu.L40S-12Q.count", "4"},
+                       {"gpu-ferry.io/iommu.mode", "on"},
+                       {"gpu-ferry.io/iommu.largest-group", "1"}};
+  Labels node = ours;
+  for (const char* other :
+       {"gpu-ferry.io/policy", "gpu-ferry.io/state", "gpu-ferry.io/kata.kata-qemu", "gpu-ferry.io/deploy",
+        "gpu-ferry.io/gpu.passthrough", "gpu-ferry.io/iommu.mode.x", "gpu-ferry.iox/iommu.mode",
+        "nvidia.com/gpu.count", "my/gpu-ferry.io/iommu.mode"})
+    node[other] = "x";
+  EXPECT_EQ(own_features(node, ""), ours);
+  EXPECT_EQ(
+      own_features(node, "cpu-model.id,gpu-ferry.io/iommu.mode,gpu-ferry.io/vgpu.L40S-12Q.count").size(), 3U);
+}
+
+// Whoever adds a label has to know it again.
+TEST(FeatureLabels, OfOurDomainAreAllKnownByName) {
+  SeenHost host = host_of({l40(), h100()});
+  host.features->largest_group = 2;
+  host.features->machine = "A machine";
+  host.features->vgpu_types = {{"L40-12Q", 4}};
+  const Labels all = labels_of(host);
+  Labels ours;
+  for (const auto& label : all)
+    if (label.first.starts_with("gpu-ferry.io/")) ours.insert(label);
+  EXPECT_GE(ours.size(), 7U);
+  EXPECT_EQ(own_features(all, ""), ours);
+  for (const auto& [key, value] : all) EXPECT_TRUE(is_feature_label(key)) << key;
+}
+
+TEST(FeatureLabels, AreToldFromOthersByTheirKeys) {
+  for (const char* key : {"nvidia.com/gpu.NVIDIA-L40S.count", "gpu-ferry.io/gpu.of-another-release",
+                          "gpu-ferry.io/vgpu.L40S-12Q.count", "gpu-ferry.io/iommu.mode"})
+    EXPECT_TRUE(is_feature_label(key)) << key;
+  for (const char* key :
+       {"", "gpu.count", "nvidia.com/", "nvidia.com/gpu.", "nvidia.com/gpu..count", "nvidia.com/gpu.present",
+        "nvidia.com/gpu.workload.config", "nvidia.com/gpu.deploy.sandbox-validator",
+        "nvidia.com/vgpu.config.state", "nvidia.com/mig.config", "gpu-ferry.io/gpu.", "gpu-ferry.io/policy",
+        "gpu-ferry.io/state", "gpu-ferry.io/kata.kata-qemu", "kubernetes.io/hostname",
+        "node-role.kubernetes.io/control-plane", "gpu-ferry.io/gpu.a/b", "x/gpu-ferry.io/gpu.a"})
+    EXPECT_FALSE(is_feature_label(key)) << key;
+}
+
+}  // namespace
+}  // namespace ferry

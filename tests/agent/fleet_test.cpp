@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agents of several nodes that take turns: whatever happens, never more of them change than may, nobody keeps
+// a turn, and all become what they shall be.
+#include "tests/agent/fleet.h"
+
+#include <array>
+#include <cstdlib>
+#include <random>
+
+#include "tests/agent/overlaps.h"
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+using test::Fleet;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Key;
+using testing::Not;
+using testing::Pair;
+
+/// All are `divided` in its first edition, and nobody has a turn.
+void settle_first(Fleet& fleet) {
+  fleet.start();
+  fleet.label_all("divided");
+  fleet.pass(5min);
+  ASSERT_EQ(fleet.in_state("as_wanted"), fleet.machines.size());
+  ASSERT_THAT(fleet.holders(), IsEmpty());
+  fleet.most_seen = 0;
+}
+
+TEST(Fleet, ChangesOneNodeAtATime) {
+  Fleet fleet(4, 1);
+  fleet.start();
+  fleet.label_all("divided");
+  fleet.pass(15s);
+  EXPECT_EQ(fleet.holders().size(), 1U);
+  fleet.pass(2min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 4U);
+  EXPECT_EQ(fleet.most_seen, 1U);
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_EQ(fleet.verdicts().proven.size(), 1U);
+}
+
+TEST(Fleet, LetsOneGoAheadAndThenSoManyAsMay) {
+  Fleet fleet(6, 3);
+  settle_first(fleet);
+  fleet.configure(2);
+  fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 10s);
+  std::size_t most_before = 0;
+  while (fleet.verdicts().proven.size() < 2) {
+    most_before = fleet.most_seen;
+    fleet.pass(1s);
+  }
+  EXPECT_EQ(most_before, 1U);
+  fleet.pass(2min);
+  EXPECT_EQ(fleet.most_seen, 3U);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 6U);
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+}
+
+TEST(Fleet, StopsWhenOneHasFailedUntilAPersonSaysOtherwise) {
+  Fleet fleet(4, 2);
+  settle_first(fleet);
+  for (const auto& machine : fleet.machines) machine->hostd.fails = true;
+  fleet.configure(2);
+  fleet.pass(10min);
+  EXPECT_EQ(fleet.in_state("failed"), 1U);
+  EXPECT_EQ(fleet.in_state("pending"), 3U);
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+  const auto failed = fleet.verdicts().failed;
+  ASSERT_EQ(failed.size(), 1U);
+  const std::string node = failed.begin()->second.substr(0, 2);
+  for (const auto& machine : fleet.machines) {
+    if (machine->name == node) continue;
+    EXPECT_THAT(fleet.error(machine->name), HasSubstr("it has failed on " + node));
+    EXPECT_THAT(fleet.reasons(machine->name), Contains("ChangeHeld"));
+    machine->hostd.fails = false;
+  }
+  // As the message says it.
+  fleet.server.edit(fleet.lease_path(0),
+                    {{"metadata", {{"annotations", {{kFailedPrefix + failed.begin()->first, nullptr}}}}}});
+  fleet.pass(5min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 3U);
+  EXPECT_EQ(fleet.in_state("failed"), 1U);
+  EXPECT_EQ(fleet.error("n0").empty(), node != "n0");
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+}
+
+TEST(Fleet, GoesOnWhenTheOneThatFailedIsMended) {
+  Fleet fleet(3, 1);
+  settle_first(fleet);
+  for (const auto& machine : fleet.machines) machine->hostd.fails = true;
+  fleet.configure(2);
+  fleet.pass(1min);
+  ASSERT_EQ(fleet.in_state("failed"), 1U);
+  for (const auto& machine : fleet.machines) {
+    machine->hostd.fails = false;
+    machine->hostd.wanted_changed();
+  }
+  fleet.pass(3min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 3U);
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+}
+
+TEST(Fleet, AnotherConfigurationIsNotHeld) {
+  Fleet fleet(3, 1);
+  settle_first(fleet);
+  for (const auto& machine : fleet.machines) machine->hostd.fails = true;
+  fleet.configure(2);
+  fleet.pass(1min);
+  for (const auto& machine : fleet.machines) machine->hostd.fails = false;
+  fleet.configure(3);
+  fleet.pass(3min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 3U);
+  EXPECT_EQ(fleet.verdicts().failed.size(), 1U) << "what has failed stays known";
+}
+
+TEST(Fleet, ARefusalIsNoReasonToStop) {
+  Fleet fleet(3, 1);
+  settle_first(fleet);
+  for (const auto& machine : fleet.machines) machine->hostd.holder = true;
+  fleet.configure(2);
+  fleet.pass(3min);
+  EXPECT_EQ(fleet.in_state("refused"), 3U);
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+}
+
+TEST(Fleet, AKilledAgentGoesOnInItsTurn) {
+  Fleet fleet(2, 1);
+  fleet.start();
+  fleet.label_all("divided");
+  fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 20s);
+  const std::string first = fleet.holders().at(0);
+  Fleet::Machine& machine = *fleet.machines.at(first == "n0" ? 0 : 1);
+  machine.agent.reset();
+  fleet.pass(1min);
+  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first)));
+  fleet.start(machine);
+  fleet.pass(1min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+}
+
+TEST(Fleet, ADeadNodesTurnIsTakenWhenItHasBeenSilentForLong) {
+  Fleet fleet(3, 1);
+  settle_first(fleet);
+  fleet.configure(2);
+  fleet.pass(1min);
+  ASSERT_EQ(fleet.in_state("as_wanted"), 3U);
+  fleet.configure(3);
+  // The second of them: what it changes to has proven itself.
+  for (int i = 0; i < 60 && (fleet.verdicts().proven.size() < 3 || fleet.holders().empty()); ++i)
+    fleet.pass(1s);
+  const std::string dead = fleet.holders().begin()->second;
+  Fleet::Machine& machine = *fleet.machines.at(static_cast<std::size_t>(dead.at(1) - '0'));
+  machine.agent.reset();
+  machine.hostd.stop();
+  fleet.pass(kSlotLife - 30s);
+  EXPECT_EQ(fleet.holders().begin()->second, dead);
+  fleet.pass(2min);
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+  for (const auto& other : fleet.machines) {
+    EXPECT_TRUE(other->name == dead || fleet.state(other->name) == "as_wanted");
+  }
+}
+
+TEST(Fleet, ACanaryThatGoesSilentHoldsTheOthers) {
+  Fleet fleet(2, 1);
+  settle_first(fleet);
+  fleet.configure(2);
+  ASSERT_TRUE(fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 1min));
+  const std::string dead = fleet.holders().begin()->second;
+  const std::string other = dead == "n0" ? "n1" : "n0";
+  fleet.machines.at(dead == "n0" ? 0 : 1)->agent.reset();
+  fleet.pass(kSlotLife + 1min);
+  EXPECT_EQ(fleet.state(other), "pending");
+  EXPECT_THAT(fleet.error(other), HasSubstr(dead + ": the node has gone silent"));
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+  fleet.start(*fleet.machines.at(dead == "n0" ? 0 : 1));
+  fleet.pass(1min);
+  EXPECT_EQ(fleet.state(dead), "pending") << "it had not begun";
+  fleet.configure(3);
+  fleet.pass(2min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+}
+
+TEST(Fleet, ALongChangeKeepsItsTurn) {
+  Fleet fleet(2, 1);
+  for (const auto& machine : fleet.machines) machine->hostd.takes = 25min;
+  fleet.start();
+  fleet.label_all("divided");
+  fleet.pass(14min);
+  EXPECT_EQ(fleet.holders().size(), 1U);
+  EXPECT_EQ(fleet.in_state("pending"), 1U);
+  EXPECT_EQ(fleet.most_seen, 1U);
+}
+
+TEST(Fleet, AnOutageEndsNoChangeAndTheTurnIsGivenBackAfterIt) {
+  Fleet fleet(2, 1);
+  fleet.start();
+  fleet.label_all("divided");
+  ASSERT_TRUE(fleet.clock.run_until([&] { return fleet.under_way() > 0 || !fleet.holders().empty(); }, 20s));
+  fleet.pass(4s);
+  const std::string first = fleet.holders().at(0);
+  fleet.server.set_down(true);
+  fleet.pass(30min);
+  EXPECT_EQ(fleet.machines.at(first == "n0" ? 0 : 1)->hostd.is, "divided");
+  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first)));
+  fleet.server.set_down(false);
+  fleet.pass(5min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.most_seen, 1U);
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+}
+
+TEST(Fleet, ARoleThatLacksLeasesHoldsTheChangeAndSaysSo) {
+  Fleet fleet(1, 1);
+  fleet.server.script = [](const ApiRequest& request) -> std::optional<test::ApiFault> {
+    if (request.path.find("/leases") == std::string::npos) return std::nullopt;
+    return test::ApiFault::status_of(403, "Forbidden", "no");
+  };
+  fleet.start();
+  fleet.label("n0", "divided");
+  fleet.pass(1min);
+  EXPECT_EQ(fleet.state("n0"), "pending");
+  EXPECT_THAT(fleet.error("n0"), HasSubstr("list Lease"));
+  EXPECT_EQ(fleet.machines[0]->hostd.is, "kept");
+  fleet.server.script = nullptr;
+  fleet.pass(5min);
+  EXPECT_EQ(fleet.state("n0"), "as_wanted");
+  EXPECT_EQ(fleet.error("n0"), "");
+}
+
+TEST(Fleet, WhatBeganBeforeABootNeedsNoTurn) {
+  Fleet fleet(2, 1);
+  settle_first(fleet);
+  for (const auto& machine : fleet.machines) {
+    machine->agent.reset();
+    machine->hostd.stop();
+    machine->hostd.is = "kept";  // as vGPUs are gone after a boot
+  }
+  const auto before = fleet.server.count("PATCH", "/leases");
+  fleet.start();
+  for (const auto& machine : fleet.machines) machine->hostd.start();
+  fleet.pass(20s);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.server.count("PATCH", "/leases"), before);
+  fleet.pass(1min);
+  EXPECT_EQ(fleet.server.open_streams(), 4U * 2U) << "at rest nobody watches the Leases";
+}
+
+int schedules() {
+  const char* const wish = std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
+  return (wish == nullptr ? 1'000 : std::atoi(wish)) / 10;  // NOLINT(cert-err34-c): 0 runs none
+}
+
+class FleetSchedules : public testing::TestWithParam<int> {
+ protected:
+  enum Event {
+    node_labelled,
+    configuration_edited,
+    agent_killed,
+    hostd_restarted,
+    holder,
+    failing,
+    streams_cut,
+    compacted,
+    outage
+  };
+  static constexpr std::array<const char*, 9> kEventNames = {
+      "node labelled",   "configuration edited", "agent killed",
+      "hostd restarted", "holder came or went",  "failing or mended",
+      "streams cut",     "history compacted",    "API server down or up"};
+  using Overlaps = test::Overlaps<kEventNames.size()>;
+
+  void run(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    draw_ = [&random](int most) { return std::uniform_int_distribution<int>(0, most - 1)(random); };
+    const auto most = static_cast<std::size_t>(1 + draw_(3));
+    Fleet fleet(4, most, seed);
+    fleet.start();
+    fleet.label_all("divided");
+    fleet.pass(std::chrono::seconds(draw_(60)));
+    auto& chances = fleet.server.chances;
+    if (draw_(2) == 0) {
+      chances.lost_before = chances.lost_after = chances.server_fault = chances.other_writer = 0.1;
+      chances.late = chances.cut = chances.ended = chances.again = chances.compacted = 0.1;
+      chances.too_many_requests = chances.unauthorized = 0.05;
+    }
+    for (int event = 0; event < 16; ++event) {
+      happen(fleet, static_cast<Event>(draw_(static_cast<int>(kEventNames.size()))));
+      fleet.pass(std::chrono::seconds(draw_(3) == 0 ? draw_(40) : draw_(4)));
+      ASSERT_LE(fleet.most_seen, most) << "more nodes than may were changing";
+    }
+    settle(fleet, most);
+  }
+
+  void happen(Fleet& fleet, Event event) {
+    overlaps().count(recent_, event, fleet.clock.now());
+    Fleet::Machine& machine = *fleet.machines.at(static_cast<std::size_t>(draw_(4)));
+    static constexpr std::array kPolicies = {"given", "kept", "divided", "divided", "typo"};
+    switch (event) {
+      case node_labelled:
+        return fleet.label(machine.name, kPolicies.at(static_cast<std::size_t>(draw_(5))));
+      case configuration_edited:
+        return fleet.configure(1 + draw_(4));
+      case agent_killed:
+        machine.agent.reset();
+        return fleet.start(machine);
+      case hostd_restarted:
+        machine.hostd.stop();
+        return machine.hostd.start();
+      case holder:
+        machine.hostd.holder = !machine.hostd.holder;
+        return machine.hostd.wanted_changed();
+      case failing:
+        machine.hostd.fails = !machine.hostd.fails;
+        return machine.hostd.wanted_changed();
+      case streams_cut:
+        return fleet.server.cut_streams();
+      case compacted:
+        return fleet.server.compact();
+      case outage:
+        down_ = !down_;
+        return fleet.server.set_down(down_);
+    }
+  }
+
+  /// All goes well again, and everybody becomes as it shall be.
+  void settle(Fleet& fleet, std::size_t most) const {
+    fleet.server.chances = {};
+    fleet.server.set_down(false);
+    for (const auto& machine : fleet.machines) {
+      machine->hostd.holder = machine->hostd.fails = false;
+      machine->hostd.wanted_changed();
+    }
+    fleet.label_all("divided");
+    fleet.configure(9);
+    fleet.pass(15min);
+    for (const auto& machine : fleet.machines) {
+      EXPECT_EQ(fleet.state(machine->name), "as_wanted") << machine->name;
+      EXPECT_EQ(fleet.error(machine->name), "") << machine->name;
+      EXPECT_EQ(machine->hostd.is, "divided") << machine->name;
+    }
+    EXPECT_LE(fleet.most_seen, most);
+    EXPECT_THAT(fleet.holders(), IsEmpty()) << "a turn was kept";
+    EXPECT_EQ(fleet.server.open_streams(), 4U * 4U) << "at rest nobody watches the Leases";
+  }
+
+  static Overlaps& overlaps() {
+    static Overlaps all;
+    return all;
+  }
+  static void TearDownTestSuite() { overlaps().show(kEventNames, schedules() >= 100); }
+
+ private:
+  std::function<int(int)> draw_;
+  bool down_ = false;
+  Overlaps::Recent recent_;
+};
+
+TEST_P(FleetSchedules, EndAsWantedAndNeverTooManyAtOnce) {
+  run(static_cast<std::uint64_t>(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FleetSchedules, testing::Range(0, schedules()));
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/host_watch.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <stop_token>
+
+#include <gtest/gtest.h>
+
+#include "agent/seen_host.h"
+#include "agent/wish_file.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::seconds;
+
+class HostWatchTest : public testing::Test {
+ protected:
+  HostWatchTest() { EXPECT_TRUE(watch_.begin()); }
+
+  /// Whether it is told within some time that a file may be another.
+  bool is_told(std::chrono::milliseconds most = seconds(10)) {
+    stop_ = {};
+    const auto late = loop_->at(EventLoop::Clock::now() + most, [this] { stop_.request_stop(); });
+    const int before = told_;
+    loop_->run(stop_.get_token());
+    loop_->cancel(late);
+    return told_ > before;
+  }
+  /// Until what was told is told.
+  void be_still() {
+    while (is_told(std::chrono::milliseconds(50)))
+      ;
+  }
+  fs::path folder() const { return (scratch_.path() / kStateFile).parent_path(); }
+
+  std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
+  test::ScratchDirectory scratch_;
+  HostFs host_{scratch_.path()};
+  std::stop_source stop_;
+  int told_ = 0;
+  HostWatch watch_{*loop_, host_, [this] {
+                     ++told_;
+                     stop_.request_stop();
+                   }};
+};
+
+TEST_F(HostWatchTest, HearsOfBothFiles) {
+  for (const char* file : {kWishFile, kStateFile}) {
+    ASSERT_TRUE(host_.write_file(file, "{}"));
+    EXPECT_TRUE(is_told()) << file;
+    be_still();
+  }
+}
+
+TEST_F(HostWatchTest, HearsOfAFileThatAPersonWritesInto) {
+  ASSERT_TRUE(host_.write_file(kStateFile, "{}"));
+  be_still();
+  std::ofstream(scratch_.path() / kStateFile, std::ios::app) << " ";
+  EXPECT_TRUE(is_told());
+}
+
+TEST_F(HostWatchTest, HearsOnInAFolderThatHasTakenTheFormersPlace) {
+  fs::rename(folder(), scratch_.path() / "former");
+  EXPECT_TRUE(is_told());
+  be_still();
+  ASSERT_TRUE(host_.write_file(kStateFile, "{}"));
+  EXPECT_TRUE(is_told());
+  fs::remove_all(folder());
+  EXPECT_TRUE(is_told());
+  be_still();
+  ASSERT_TRUE(host_.write_file(kStateFile, "{}"));
+  EXPECT_TRUE(is_told());
+}
+
+}  // namespace
+}  // namespace ferry

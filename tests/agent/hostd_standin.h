@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `ferry hostd` does, as far as its files show it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/seen_host.h"
+#include "agent/wish_file.h"
+#include "common/host_fs.h"
+#include "common/presence.h"
+#include "tests/support/virtual_clock.h"
+
+namespace ferry::test {
+
+/// Takes up what is wanted, and needs its time.
+class HostdStandin {
+ public:
+  HostdStandin(VirtualClock& clock, HostFs& host, std::function<void()> wrote)
+      : clock_(clock), host_(host), wrote_(std::move(wrote)) {
+    show();
+  }
+
+  void wanted_changed() {
+    using namespace std::chrono_literals;
+    if (!runs) return;
+    clock_.cancel(next_);
+    const auto wanted = read_wish_file(host_.read_file(kWishFile).value_or(""));
+    if (!wanted) return end(std::nullopt, "nothing_wanted");
+    const auto generation = wanted->generation;
+    if (holder) return end(generation, "refused");
+    if (fails) return end(generation, "failed");
+    if (wanted->policy == is && (!by_text || config_.empty() || config_ == wanted->config)) {
+      config_ = wanted->config;
+      return end(generation, "as_wanted");
+    }
+    if (!held_by().empty()) return end(generation, "refused");
+    // What was refused or has failed is tried again without being asked.
+    under_way = ended_ != generation;
+    say(generation, "withdrawing");
+    next_ = clock_.at(clock_.now() + 2s, [this, generation, wish = *wanted] {
+      say(generation, "changing");
+      next_ = clock_.at(clock_.now() + takes, [this, generation, wish] {
+        is = wish.policy;
+        config_ = wish.config;
+        end(generation, "as_wanted");
+      });
+    });
+  }
+  void stop() {
+    if (runs) stopped = clock_.now();
+    runs = false;
+    clock_.cancel(next_);
+    if (!presence_) return;
+    wrote_();  // that its file is closed is told before its lock is let go
+    presence_.reset();
+  }
+  /// It runs, and has not said anything yet.
+  void come() {
+    runs = true;
+    show();
+    wrote_();
+  }
+  void start() {
+    come();
+    wanted_changed();
+  }
+
+  bool runs = true;
+  Timers::Clock::time_point stopped;        ///< when it last ceased to run
+  bool by_text = false;                     ///< a policy of the same name with another text is another one
+  bool holder = false;                      ///< a VM has the GPU
+  std::function<nlohmann::json()> holders;  ///< others, as state.json has them; empty: none
+  bool fails = false;
+  bool under_way = false;  ///< a change that wanted.json has begun is on its way
+  std::chrono::seconds takes{5};
+  std::string is = "kept";
+
+ private:
+  nlohmann::json held_by() const { return holders ? holders() : nlohmann::json::array(); }
+  std::string mode() const {
+    return is == "given" || is == "same" ? "passthrough" : is == "divided" ? "vgpu" : "host";
+  }
+  void show() {
+    auto shown = Presence::announce(host_, kHostdPresence);
+    if (!shown) std::abort();
+    presence_.emplace(std::move(*shown));
+  }
+  void end(std::optional<std::uint64_t> generation, const std::string& phase) {
+    under_way = false;
+    ended_ = phase == "as_wanted" ? std::nullopt : generation;
+    say(generation, phase);
+  }
+  void say(std::optional<std::uint64_t> generation, const std::string& phase) {
+    using nlohmann::json;
+    json gpu = {
+        {"address", "0000:02:00.0"}, {"id", "10de:26b9"},  {"class", "0302"}, {"model", "AD102GL [L40S]"},
+        {"iommu_group", 12},         {"driver", "nvidia"}, {"mode", mode()},  {"wanted", nullptr},
+        {"state", "as_wanted"},      {"reason", ""},       {"hint", ""},      {"holders", json::array()},
+        {"vgpus", json::array()}};
+    if (phase == "refused") {
+      gpu["state"] = "refused";
+      gpu["reason"] = "0000:02:00.0 is in use: VM guest-7 (pid 4711) holds /dev/vfio/12";
+      gpu["holders"] = {{{"kind", "vm"}, {"name", "guest-7"}, {"pid", 4711}}};
+      if (const json held = held_by(); !held.empty()) gpu["holders"] = held;
+      gpu["only_in_use"] = true;
+    }
+    if (phase == "failed") gpu["state"] = "failed";
+    json state = {{"version", 1},
+                  {"generation", ++said_},
+                  {"pid", 7},
+                  {"boot_id", "b"},
+                  {"wanted", generation ? json{{"generation", *generation}} : json()},
+                  {"phase", phase},
+                  {"accelerators", {gpu}},
+                  {"withdraw", json::array()},
+                  {"error", nullptr},
+                  {"features", {{"iommu", "on"}, {"largest_group", 1}, {"vgpu_types", {{"L40S-12Q", 4}}}}}};
+    if (!host_.write_file(kStateFile, state.dump())) std::abort();
+    wrote_();
+  }
+
+  VirtualClock& clock_;
+  HostFs& host_;
+  std::function<void()> wrote_;
+  std::optional<Presence> presence_;
+  std::uint64_t said_ = 0;
+  std::string config_;                  ///< of `is`, once it has been told
+  std::optional<std::uint64_t> ended_;  ///< the generation that was refused or has failed
+  Timers::Timer next_;
+};
+
+}  // namespace ferry::test

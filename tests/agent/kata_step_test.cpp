@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/kata_step.h"
+
+#include <gmock/gmock.h>
+
+#include "agent/cluster_words.h"
+#include "agent/kata_wish.h"
+#include "agent/node_turn.h"
+#include "tests/agent/views.h"
+
+namespace ferry {
+namespace {
+
+using test::config;
+using test::node_with;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr const char* kTwo =
+    "version: v2\nruntimeClasses:\n"
+    "- {name: kata-a, artifacts: {url: \"registry.example/a:1\"}, aliases: [kata-b]}\n"
+    "- {name: kata-c, artifacts: {url: \"registry.example/c:1\"}, nodeSelector: {example.com/gpu: "
+    "\"true\"}}\n";
+
+KataSource source(const std::string& text) {
+  return {.name = "ConfigMap gpus/kata", .texts = {config("ConfigMap gpus/kata, config.yaml", text)}};
+}
+
+TEST(KataWish, IsOfTheClassesWhoseSelectorFits) {
+  EXPECT_THAT(kata_wish(source(kTwo), {}).classes, ElementsAre("kata-a"));
+  EXPECT_THAT(kata_wish(source(kTwo), {{"example.com/gpu", "false"}}).classes, ElementsAre("kata-a"));
+  EXPECT_THAT(kata_wish(source(kTwo), {{"example.com/gpu", "true"}}).classes,
+              ElementsAre("kata-a", "kata-c"));
+}
+
+TEST(KataWish, EverythingGoesOnlyByAFileThatSaysSo) {
+  const KataWish none = kata_wish(source("version: v2\nruntimeClasses: []\n"), {});
+  EXPECT_TRUE(none.counts);
+  EXPECT_THAT(none.classes, IsEmpty());
+  struct {
+    KataSource source;
+    const char* trouble;
+  } const kFaults[] = {
+      {source(""), "no runtime classes in it"},
+      {source("version: v2\n"), "no runtime classes in it"},
+      {source("version: v2\nruntimeClasses:\n"), ""},
+      {source("version: v2\nruntimeClasses: [{name: a}]\n"), "config.yaml:2"},
+      {source("version: v2\nruntimeClass: []\n"), "runtimeClasses"},
+      {{.name = "ConfigMap gpus/kata"}, "ConfigMap gpus/kata is not there"},
+      {{.name = "x", .texts = {config("a", kTwo), config("b", kTwo)}}, "several keys"},
+      {{.name = "x", .trouble = "it is forbidden"}, "it is forbidden"},
+  };
+  for (const auto& fault : kFaults) {
+    const KataWish wish = kata_wish(fault.source, {});
+    EXPECT_FALSE(wish.counts) << fault.trouble;
+    EXPECT_THAT(wish.trouble, HasSubstr(fault.trouble));
+    EXPECT_NE(wish.trouble, "");
+  }
+  EXPECT_EQ(kata_wish({.name = "x", .is_known = false}, {}).trouble, "");
+}
+
+/// A node on its way, with hostd's answer.
+struct Scene {
+  NodeObject node = node_with({});
+  HostSide host;
+  KataView view{.source = source(kTwo), .pulls = {}};
+  bool may_begin = true;
+
+  Scene() {
+    host.kata_written = step().file;
+    host.kata.generation = 1;
+  }
+  KataStep step() {
+    const KataPlan plan = kata_plan(node, host, view, nullptr);
+    begin = plan.change.begin;
+    outcome = plan.change.outcome;
+    BudgetStep turn;
+    turn.may_begin = may_begin;
+    return kata_step(node, host, view, plan, turn);
+  }
+  void write() {
+    if (const auto file = step().file) host.kata_written = file;
+    host.kata.generation = host.kata_written->generation;
+  }
+  std::string begin;
+  ChangeOutcome outcome = ChangeOutcome::none;
+};
+
+TEST(KataStep, WritesDownOnceWhatIsWanted) {
+  Scene scene;
+  ASSERT_TRUE(scene.host.kata_written);
+  EXPECT_EQ(scene.host.kata_written->generation, 1U);
+  EXPECT_EQ(scene.host.kata_written->config.text, kTwo);
+  EXPECT_FALSE(scene.step().file);
+  scene.host.kata_written.reset();
+  scene.host.kata.generation = 41;
+  EXPECT_EQ(scene.step().file->generation, 42U) << "an answer to one that was lost is none to this";
+}
+
+TEST(KataStep, PermitsInItsTurnAloneAndForOneGeneration) {
+  Scene scene;
+  scene.host.kata.others = {{"kata-a", HandlerState::waiting}, {"kata-b", HandlerState::waiting}};
+  scene.may_begin = false;
+  EXPECT_FALSE(scene.step().file);
+  EXPECT_TRUE(is_kata_configuration(scene.begin));
+  scene.may_begin = true;
+  const auto permitted = scene.step().file;
+  ASSERT_TRUE(permitted && permitted->permitted);
+  EXPECT_EQ(permitted->generation, 2U);
+  scene.host.kata_written = permitted;
+  EXPECT_FALSE(scene.step().file) << "hostd has not answered this one yet";
+  EXPECT_EQ(scene.outcome, ChangeOutcome::open);
+  scene.host.kata = {.ready = {}, .generation = 2, .changing = true};
+  EXPECT_FALSE(scene.step().file);
+  EXPECT_EQ(scene.outcome, ChangeOutcome::open);
+  scene.host.kata = {.ready = {"kata-a", "kata-b"}, .generation = 2};
+  const auto over = scene.step().file;
+  ASSERT_TRUE(over);
+  EXPECT_FALSE(over->permitted);
+  EXPECT_EQ(scene.outcome, ChangeOutcome::done);
+}
+
+TEST(KataStep, AFailureIsOneAndARefusalIsNone) {
+  for (const auto& [state, outcome] : {std::pair{HandlerState::failed, ChangeOutcome::failed},
+                                       {HandlerState::refused, ChangeOutcome::refused},
+                                       {HandlerState::installing, ChangeOutcome::open},
+                                       {HandlerState::leaving, ChangeOutcome::refused}}) {
+    Scene scene;
+    scene.host.kata_written->permitted = true;
+    scene.host.kata.others = {{"kata-a", state, "why not"}};
+    const KataStep step = scene.step();
+    EXPECT_EQ(scene.outcome, outcome) << text(state);
+    EXPECT_EQ(step.file.has_value(), outcome != ChangeOutcome::open) << text(state);
+  }
+}
+
+TEST(KataStep, GoesOnWithWhatAKilledHostdHasBegun) {
+  Scene scene;
+  scene.host.kata.changing = true;
+  scene.host.kata.others = {{"kata-a", HandlerState::waiting}};
+  EXPECT_TRUE(scene.step().file->permitted);
+  scene.host.kata.others = {{"kata-a", HandlerState::installing}};
+  EXPECT_FALSE(scene.step().file) << "it is at work already";
+}
+
+TEST(KataStep, SaysThatALabelIsGoneAndTakesThatBackFirst) {
+  Scene scene;
+  scene.host.kata.others = {{"kata-old", HandlerState::leaving}};
+  scene.node.labels = {{"gpu-ferry.io/kata.kata-old", "ready"}};
+  EXPECT_FALSE(scene.step().file);
+  scene.node.labels.clear();
+  scene.write();
+  EXPECT_THAT(scene.host.kata_written->unlabelled, ElementsAre("kata-old"));
+  EXPECT_EQ(scene.host.kata_written->generation, 1U);
+  scene.host.kata.others = {{"kata-old", HandlerState::waiting}};
+  scene.may_begin = false;
+  EXPECT_FALSE(scene.step().file) << "it stays so until it is gone";
+  scene.host.kata.others.clear();
+  scene.host.kata.ready = {"kata-old"};
+  EXPECT_THAT(labelled_handlers(scene.host), IsEmpty());
+  scene.write();
+  EXPECT_THAT(scene.host.kata_written->unlabelled, IsEmpty());
+  EXPECT_THAT(labelled_handlers(scene.host), ElementsAre("kata-old"));
+}
+
+TEST(KataStep, PullsWhatIsMissingAndInItsTurnWhatIsInUse) {
+  Scene scene;
+  scene.host.kata.others = {{"kata-a", HandlerState::missing_artifact},
+                            {"kata-b", HandlerState::missing_artifact},
+                            {"unknown", HandlerState::missing_artifact}};
+  ASSERT_THAT(scene.step().pulls, SizeIs(1));
+  EXPECT_EQ(scene.step().pulls.front().kata.name, "kata-a");
+  EXPECT_EQ(scene.begin, "") << "no turn is needed for it";
+  scene.host.kata.ready = {"kata-a"};
+  scene.host.kata.others.erase(scene.host.kata.others.begin() + 1);
+  scene.may_begin = false;
+  EXPECT_THAT(scene.step().pulls, IsEmpty());
+  EXPECT_NE(scene.begin, "");
+  scene.may_begin = true;
+  EXPECT_THAT(scene.step().pulls, SizeIs(1));
+  scene.write();
+  scene.view.pulls["kata-a"] = {.error = "nobody answers", .rests = true};
+  EXPECT_FALSE(scene.step().file->permitted) << "the turn is not kept for a registry that is away";
+}
+
+TEST(KataStep, TellsOnceWhatIsWrong) {
+  Scene scene;
+  scene.host.kata.others = {{"kata-a", HandlerState::refused, "a pod runs with it"}};
+  KataStep step = scene.step();
+  EXPECT_EQ(step.trouble, "kata-a: refused: a pod runs with it");
+  ASSERT_THAT(step.events, SizeIs(1));
+  EXPECT_EQ(step.events.front().reason, "KataRefused");
+  scene.node.annotations[kKataErrorAnnotation] = step.trouble;
+  EXPECT_THAT(scene.step().events, IsEmpty());
+  scene.host.kata.generation = 0;
+  scene.host.kata_silent = kAnswerPatience + std::chrono::seconds(1);
+  EXPECT_THAT(scene.step().trouble, HasSubstr("has not taken up /var/lib/ferry/kata-classes.json"));
+}
+
+NodeChange change(const std::string& begin) {
+  NodeChange out;
+  out.node = "n1";
+  out.begin = begin;
+  return out;
+}
+
+TEST(NodeTurn, IsOfOneOfTheTwo) {
+  const std::string id = kata_configuration_id(config("f", "x"));
+  ChangeBudget budget;
+  budget.known = budget.searched = budget.renewed = true;
+  NodeTurn turn = node_turn(budget, change("8f3a"), change(id));
+  EXPECT_EQ(turn.lease.configuration, "8f3a");
+  EXPECT_FALSE(turn.kata.may_begin);
+  EXPECT_EQ(node_turn(budget, change(""), change(id)).lease.configuration, id);
+
+  budget.slots = {{.index = 0, .holder = "n1", .configuration = id}};
+  turn = node_turn(budget, change("8f3a"), change(id));
+  EXPECT_FALSE(turn.gpus.may_begin);
+  EXPECT_TRUE(turn.kata.may_begin);
+  EXPECT_EQ(turn.lease.kind, BudgetStep::Kind::nothing);
+  EXPECT_TRUE(node_turn(budget, change(""), change(id)).gpus.may_begin);
+
+  // Held until a person does something: nobody waits for that.
+  budget.slots = {{.index = 0, .holder = "", .configuration = ""}};
+  budget.verdicts.failed["8f3a"] = "n7: why";
+  EXPECT_EQ(node_turn(budget, change("8f3a"), change(id)).lease.configuration, id);
+}
+
+}  // namespace
+}  // namespace ferry

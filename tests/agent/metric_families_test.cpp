@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/metric_families.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/spawn.h"
+#include "tests/agent/views.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using test::must;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+std::vector<std::string> lines(const MetricsView& view) {
+  std::istringstream text(metrics_text(metric_families(view)));
+  std::vector<std::string> out;
+  for (std::string line; std::getline(text, line);) out.push_back(line);
+  return out;
+}
+
+/// How many there are (docs/metrics.md).
+constexpr std::size_t kFamilies = 31;
+
+/// The samples of one family.
+std::vector<std::string> samples(const MetricsView& view, const std::string& family) {
+  std::vector<std::string> out;
+  for (const std::string& line : lines(view))
+    if (line.starts_with(family + "{") || line.starts_with(family + " ")) out.push_back(line);
+  return out;
+}
+
+SeenAccelerator whole_gpu() {
+  SeenAccelerator gpu = test::gpu(Mode::passthrough, Mode::passthrough);
+  gpu.address = "0000:3b:00.0";
+  gpu.id = "10de:26b9";
+  gpu.iommu_group = 42;
+  gpu.driver = "vfio-pci";
+  return gpu;
+}
+
+SeenAccelerator divided_gpu() {
+  SeenAccelerator gpu = test::gpu(Mode::vgpu, Mode::vgpu);
+  gpu.vgpus = {{.id = "0000:02:00.4", .type = "L40S-12Q"},
+               {.id = "0000:02:00.5", .type = "L40S-12Q"},
+               {.id = "0000:02:00.6", .type = "L40S-24Q"}};
+  gpu.more_vgpus = {{"L40S-12Q", 1}, {"L40S-24Q", 0}};
+  return gpu;
+}
+
+MetricsView two_gpus() {
+  MetricsView view;
+  view.runs = {{"hostd", true}, {"plugin", false}};
+  view.host.content = SeenHost{.wanted = 3,
+                               .phase = SeenPhase::as_wanted,
+                               .accelerators = {divided_gpu(), whole_gpu()},
+                               .withdraw = {},
+                               .error = {},
+                               .hint = {}};
+  view.offer.content =
+      SeenOffer{.resources = {{.name = "nvidia.com/L40S",
+                               .registered = true,
+                               .devices = {{.id = "0000:3b:00.0",
+                                            .iommu_group = 42,
+                                            .healthy = true,
+                                            .allocated = true,
+                                            .pod = "studio/virt-launcher-render-x7x2k"}}},
+                              {.name = "nvidia.com/NVIDIA_L40S-12Q",
+                               .registered = false,
+                               .devices = {{.id = "0000:02:00.4", .iommu_group = 50, .healthy = true},
+                                           {.id = "0000:02:00.5", .iommu_group = 51, .allocated = true},
+                                           {.id = "0000:02:00.6", .iommu_group = 52}}}},
+                .not_offered = {"0000:65:00.0"}};
+  return view;
+}
+
+// ---- what is shown
+
+TEST(MetricFamilies, OfTheInventory) {
+  MetricsView view = two_gpus();
+  view.facts = {{.address = must(PciAddress::parse("0000:3b:00.0")), .numa_node = 1}};
+  EXPECT_THAT(
+      samples(view, "ferry_gpu_info"),
+      Contains("ferry_gpu_info{pci_bus_id=\"0000:3b:00.0\",product=\"NVIDIA L40S\",device_id=\"10de:26b9\","
+               "iommu_group=\"42\",numa_node=\"1\",driver=\"vfio-pci\",mode=\"passthrough\","
+               "wanted=\"passthrough\"} 1"));
+  EXPECT_THAT(samples(view, "ferry_gpus"),
+              ElementsAre("ferry_gpus{mode=\"host\"} 0", "ferry_gpus{mode=\"passthrough\"} 1",
+                          "ferry_gpus{mode=\"vgpu\"} 1"));
+  EXPECT_THAT(samples(view, "ferry_gpu_state"),
+              Contains("ferry_gpu_state{pci_bus_id=\"0000:3b:00.0\",state=\"as_wanted\"} 1"));
+  EXPECT_THAT(samples(view, "ferry_node_phase"), Contains("ferry_node_phase{phase=\"as_wanted\"} 1"));
+  EXPECT_THAT(samples(view, "ferry_process_up"),
+              ElementsAre("ferry_process_up{process=\"hostd\"} 1", "ferry_process_up{process=\"plugin\"} 0"));
+}
+
+TEST(MetricFamilies, OfAllocations) {
+  MetricsView view = two_gpus();
+  view.vmis = {{"studio/virt-launcher-render-x7x2k", "render"}};
+  EXPECT_THAT(
+      samples(view, "ferry_device_allocated"),
+      ElementsAre(
+          "ferry_device_allocated{pci_bus_id=\"0000:3b:00.0\",device=\"0000:3b:00.0\",resource=\"nvidia.com/"
+          "L40S\","
+          "namespace=\"studio\",pod=\"virt-launcher-render-x7x2k\",vmi=\"render\"} 1",
+          "ferry_device_allocated{pci_bus_id=\"0000:02:00.0\",device=\"0000:02:00.4\",resource=\"nvidia.com/"
+          "NVIDIA_L40S-12Q\",namespace=\"\",pod=\"\",vmi=\"\"} 0",
+          "ferry_device_allocated{pci_bus_id=\"0000:02:00.0\",device=\"0000:02:00.5\",resource=\"nvidia.com/"
+          "NVIDIA_L40S-12Q\",namespace=\"\",pod=\"\",vmi=\"\"} 1",
+          "ferry_device_allocated{pci_bus_id=\"0000:02:00.0\",device=\"0000:02:00.6\",resource=\"nvidia.com/"
+          "NVIDIA_L40S-12Q\",namespace=\"\",pod=\"\",vmi=\"\"} 0"));
+  EXPECT_THAT(
+      samples(view, "ferry_resource_devices"),
+      Contains("ferry_resource_devices{resource=\"nvidia.com/NVIDIA_L40S-12Q\",state=\"unhealthy\"} 1"));
+  EXPECT_THAT(samples(view, "ferry_resource_registered"),
+              Contains("ferry_resource_registered{resource=\"nvidia.com/NVIDIA_L40S-12Q\"} 0"));
+  EXPECT_THAT(samples(view, "ferry_devices_not_offered"), ElementsAre("ferry_devices_not_offered 1"));
+}
+
+// For Kata a device has a number of its own.
+TEST(MetricFamilies, ADeviceOfKataIsKnownByItsGroup) {
+  MetricsView view = two_gpus();
+  view.offer.content->resources[0].devices[0].id = "3";
+  EXPECT_THAT(samples(view, "ferry_device_allocated"),
+              Contains(StartsWith("ferry_device_allocated{pci_bus_id=\"0000:3b:00.0\",device=\"3\"")));
+  view.offer.content->resources[0].devices[0].iommu_group = 99;
+  EXPECT_THAT(samples(view, "ferry_device_allocated"),
+              Contains(StartsWith("ferry_device_allocated{pci_bus_id=\"\",device=\"3\"")));
+}
+
+TEST(MetricFamilies, APodThatNoLongerHasItIsNotNamed) {
+  MetricsView view = two_gpus();
+  view.offer.content->resources[0].devices[0].allocated = false;
+  EXPECT_THAT(samples(view, "ferry_device_allocated"), Not(Contains(HasSubstr("studio"))));
+}
+
+TEST(MetricFamilies, OfVgpus) {
+  EXPECT_THAT(
+      samples(two_gpus(), "ferry_vgpu_instances"),
+      ElementsAre("ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"free\"} 1",
+                  "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"used\"} 1",
+                  "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"free\"} 1",
+                  "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"used\"} 0"));
+  MetricsView unknown = two_gpus();
+  unknown.offer.content.reset();
+  EXPECT_THAT(samples(unknown, "ferry_vgpu_instances"), IsEmpty());  // nobody says who has them
+}
+
+TEST(MetricFamilies, OfRoomForMoreVgpus) {
+  MetricsView view = two_gpus();
+  view.offer.content.reset();
+  EXPECT_THAT(samples(view, "ferry_vgpu_creatable_instances"),
+              ElementsAre("ferry_vgpu_creatable_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\"} 1",
+                          "ferry_vgpu_creatable_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\"} 0"))
+      << "hostd alone says it, a full GPU has zero, and one that cannot be divided has none";
+}
+
+TEST(MetricFamilies, OfRefusals) {
+  MetricsView view = two_gpus();
+  SeenAccelerator& gpu = view.host.content->accelerators[1];
+  gpu.state = "refused";
+  gpu.only_in_use = true;
+  gpu.holders = {
+      {.text = "a", .kind = "process"}, {.text = "b", .kind = "process"}, {.text = "c", .kind = "ghost"}};
+  EXPECT_THAT(samples(view, "ferry_gpu_refused"),
+              ElementsAre("ferry_gpu_refused{pci_bus_id=\"0000:3b:00.0\",reason=\"in_use\"} 1"));
+  EXPECT_THAT(samples(view, "ferry_gpu_holders"),
+              ElementsAre("ferry_gpu_holders{pci_bus_id=\"0000:3b:00.0\",kind=\"other\"} 1",
+                          "ferry_gpu_holders{pci_bus_id=\"0000:3b:00.0\",kind=\"process\"} 2"));
+}
+
+TEST(MetricFamilies, OfSysfs) {
+  MetricsView view;
+  view.looked_at = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'250));
+  view.facts = {{.address = must(PciAddress::parse("0000:3b:00.0")),
+                 .power_state = "D0",
+                 .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
+                 .errors = {{.end = LinkEnd::upstream,
+                             .severity = Severity::correctable,
+                             .counts = {.total = 7, .counts = {{"BadTLP", 3}, {"RxErr", 0}}}},
+                            {.severity = Severity::fatal, .counts = {.total = std::nullopt, .counts = {}}}},
+                 .group_viable = false},
+                {.address = must(PciAddress::parse("0000:3c:00.0")), .held = true}};
+  EXPECT_THAT(
+      lines(view),
+      AllOf(Contains("ferry_pcie_link_transfers_per_second{pci_bus_id=\"0000:3b:00.0\"} 2500000000"),
+            Contains("ferry_pcie_link_max_transfers_per_second{pci_bus_id=\"0000:3b:00.0\"} 16000000000"),
+            Contains("ferry_pcie_link_lanes{pci_bus_id=\"0000:3b:00.0\"} 8"),
+            Contains("ferry_pcie_link_max_lanes{pci_bus_id=\"0000:3b:00.0\"} 16"),
+            Contains("ferry_gpu_power_state{pci_bus_id=\"0000:3b:00.0\",state=\"D0\"} 1"),
+            Contains("ferry_gpu_power_state{pci_bus_id=\"0000:3b:00.0\",state=\"D3cold\"} 0"),
+            Contains("ferry_gpu_group_viable{pci_bus_id=\"0000:3b:00.0\"} 0"),
+            Contains("ferry_gpu_held{pci_bus_id=\"0000:3b:00.0\"} 0"),
+            Contains("ferry_gpu_held{pci_bus_id=\"0000:3c:00.0\"} 1"),
+            Contains("ferry_sysfs_look_timestamp_seconds 1700000000.25")));
+  EXPECT_THAT(
+      samples(view, "ferry_pcie_aer_errors_total"),
+      ElementsAre("ferry_pcie_aer_errors_total{pci_bus_id=\"0000:3b:00.0\",port=\"upstream\",severity="
+                  "\"correctable\"} 7"));
+  EXPECT_THAT(samples(view, "ferry_pcie_aer_errors_by_kind_total"),
+              ElementsAre("ferry_pcie_aer_errors_by_kind_total{pci_bus_id=\"0000:3b:00.0\",port=\"upstream\","
+                          "severity=\"correctable\",error=\"BadTLP\"} 3"));
+  EXPECT_THAT(samples(view, "ferry_pcie_link_lanes"), testing::SizeIs(1));  // nothing of the held one
+}
+
+TEST(MetricFamilies, OfWhatHasHappened) {
+  MetricsView view;
+  view.changes.ended = {{SeenPhase::failed, 2}};
+  view.changes.by_duration.at(0) = 1;
+  view.changes.by_duration.back() = 1;
+  view.changes.seconds = 400.5;
+  view.requests = {{{.verb = "watch", .code = "200"}, 3}, {{.verb = "get", .code = "none"}, 1}};
+  EXPECT_THAT(samples(view, "ferry_reconciles_total"),
+              ElementsAre("ferry_reconciles_total{result=\"as_wanted\"} 0",
+                          "ferry_reconciles_total{result=\"failed\"} 2",
+                          "ferry_reconciles_total{result=\"nothing_wanted\"} 0",
+                          "ferry_reconciles_total{result=\"refused\"} 0"));
+  EXPECT_THAT(lines(view), AllOf(Contains("ferry_reconcile_duration_seconds_bucket{le=\"300\"} 1"),
+                                 Contains("ferry_reconcile_duration_seconds_bucket{le=\"+Inf\"} 2"),
+                                 Contains("ferry_reconcile_duration_seconds_sum 400.5"),
+                                 Contains("ferry_reconcile_duration_seconds_count 2")));
+  EXPECT_THAT(samples(view, "ferry_api_requests_total"),
+              ElementsAre("ferry_api_requests_total{verb=\"get\",code=\"none\"} 1",
+                          "ferry_api_requests_total{verb=\"watch\",code=\"200\"} 3"));
+  EXPECT_THAT(samples(view, "ferry_artifact_pulls_total"), testing::IsEmpty());
+  view.pulls =
+      PullCounts{.done = 2, .failed = 1, .under_way = "kata-a", .progress = {.done = 30, .total = 100}};
+  EXPECT_THAT(samples(view, "ferry_artifact_pulls_total"),
+              ElementsAre("ferry_artifact_pulls_total{result=\"done\"} 2",
+                          "ferry_artifact_pulls_total{result=\"failed\"} 1"));
+  EXPECT_THAT(samples(view, "ferry_artifact_pull_bytes"),
+              ElementsAre("ferry_artifact_pull_bytes{class=\"kata-a\",state=\"here\"} 30",
+                          "ferry_artifact_pull_bytes{class=\"kata-a\",state=\"missing\"} 70"));
+  view.pulls->under_way.clear();
+  EXPECT_THAT(samples(view, "ferry_artifact_pull_bytes"), testing::IsEmpty());
+  EXPECT_THAT(samples(view, "ferry_refusals_total"), ElementsAre("ferry_refusals_total{reason=\"in_use\"} 0",
+                                                                 "ferry_refusals_total{reason=\"other\"} 0"));
+}
+
+// ---- what is not
+
+TEST(MetricFamilies, WhatIsNotKnownHasNoSample) {
+  MetricsView view;
+  view.host.broken = true;
+  for (const std::string& line : lines(view)) {
+    EXPECT_THAT(line, Not(HasSubstr("ferry_gpu"))) << line;
+    EXPECT_THAT(line, Not(HasSubstr("pci_bus_id"))) << line;
+    EXPECT_THAT(line, Not(HasSubstr("ferry_sysfs"))) << line;
+  }
+  EXPECT_THAT(samples(view, "ferry_file_unreadable"),
+              ElementsAre("ferry_file_unreadable{file=\"state.json\"} 1",
+                          "ferry_file_unreadable{file=\"offered.json\"} 0"));
+}
+
+TEST(MetricFamilies, WordsThatNobodyKnowsDoNotMultiply) {
+  MetricsView view = two_gpus();
+  view.host.content->accelerators[1].state = "on holiday";
+  view.facts = {{.address = must(PciAddress::parse("0000:3b:00.0")), .power_state = "D9"}};
+  EXPECT_THAT(samples(view, "ferry_gpu_state"), Not(Contains(HasSubstr("0000:3b:00.0"))));
+  EXPECT_THAT(samples(view, "ferry_gpu_power_state"), IsEmpty());
+}
+
+// Prometheus takes nothing of a scrape in which a sample stands twice.
+TEST(MetricFamilies, NoSampleStandsTwice) {
+  MetricsView view = two_gpus();
+  view.host.content->accelerators.push_back(whole_gpu());
+  auto& resources = view.offer.content->resources;
+  resources.push_back(resources[0]);
+  resources[1].devices.push_back(resources[1].devices[0]);
+  std::set<std::string> seen;
+  for (const std::string& line : lines(view)) {
+    if (line.starts_with('#')) continue;
+    EXPECT_TRUE(seen.insert(line.substr(0, line.rfind(' '))).second) << line;
+  }
+}
+
+TEST(MetricFamilies, TextFromOutsideStaysOneLine) {
+  MetricsView view = two_gpus();
+  view.host.content->accelerators[1].model = "a\"b\\c\nd";
+  EXPECT_THAT(samples(view, "ferry_gpu_info"), Contains(HasSubstr(R"(product="a\"b\\c\nd",)")));
+}
+
+// What Prometheus' own linter says of names, types and help.
+TEST(MetricFamilies, KeepPrometheusConventions) {
+  const char* const promtool = std::getenv("FERRY_PROMTOOL");
+  if (promtool == nullptr) GTEST_SKIP() << "FERRY_PROMTOOL names no promtool";
+  MetricsView view = two_gpus();
+  view.pulls = PullCounts{.done = 1, .failed = 0, .under_way = "kata-a", .progress = {.done = 1, .total = 2}};
+  view.looked_at = std::chrono::system_clock::now();
+  view.host.content->accelerators[1].state = "refused";
+  view.host.content->accelerators[1].holders = {{.text = "a", .kind = "process"}};
+  view.requests = {{{.verb = "get", .code = "200"}, 1}};
+  view.facts = {{.address = must(PciAddress::parse("0000:3b:00.0")),
+                 .power_state = "D0",
+                 .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
+                 .errors = {{.counts = {.total = 7, .counts = {{"BadTLP", 3}}}}},
+                 .group_viable = true}};
+  const test::ScratchDirectory scratch;
+  const auto families = metric_families(view);
+  EXPECT_EQ(families.size(), kFamilies);
+  scratch.file("metrics", metrics_text(families));
+  const std::string line =
+      fmt::format("'{}' check metrics < '{}/metrics'", promtool, scratch.path().string());
+  EXPECT_EQ(reap(must(spawn("sh", {"sh", "-c", line}, {}))), 0);
+}
+
+// ---- how much there is
+
+SeenAccelerator board(unsigned number) {
+  constexpr unsigned kFunctions = 32;
+  SeenAccelerator gpu = whole_gpu();
+  gpu.mode = Mode::vgpu;
+  gpu.wanted = Mode::vgpu;
+  gpu.model = "AD102GL [L40S]";
+  gpu.address = fmt::format("0000:{:02x}:00.0", number);
+  gpu.iommu_group = number;
+  for (unsigned function = 0; function < kFunctions; ++function)
+    gpu.vgpus.push_back({.id = fmt::format("0000:{:02x}:{:02x}.{}", number, 1 + function / 8, function % 8),
+                         .type = "NVIDIA L40S-1Q"});
+  constexpr unsigned kTypes = 24;  // as many as a board of this kind lists
+  for (unsigned type = 1; type <= kTypes; ++type) gpu.more_vgpus[fmt::format("L40S-{}Q", type)] = 0;
+  return gpu;
+}
+
+GpuFacts facts_of(const SeenAccelerator& gpu) {
+  GpuFacts out{.address = must(PciAddress::parse(gpu.address)),
+               .numa_node = 1,
+               .power_state = "D0",
+               .link = {.current_speed = 16e9, .max_speed = 16e9, .current_lanes = 16, .max_lanes = 16},
+               .group_viable = true};
+  for (const LinkEnd end : {LinkEnd::device, LinkEnd::upstream})
+    for (const Severity severity : {Severity::correctable, Severity::nonfatal, Severity::fatal})
+      out.errors.push_back(
+          {.end = end, .severity = severity, .counts = {.total = 3, .counts = {{"BadTLP", 3}}}});
+  return out;
+}
+
+/// 16 GPUs with 32 virtual functions each, all of which pods have.
+MetricsView sixteen_boards() {
+  constexpr unsigned kGpus = 16;
+  MetricsView view;
+  view.host.content.emplace();
+  view.runs = {{"hostd", true}, {"plugin", true}};
+  SeenResource resource{.name = "nvidia.com/NVIDIA_L40S-1Q", .registered = true, .devices = {}};
+  for (unsigned i = 1; i <= kGpus; ++i) {
+    const SeenAccelerator gpu = board(i);
+    view.host.content->accelerators.push_back(gpu);
+    view.facts.push_back(facts_of(gpu));
+    for (const SeenVgpu& vgpu : gpu.vgpus) {
+      const std::string pod =
+          fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, resource.devices.size());
+      resource.devices.push_back(
+          {.id = vgpu.id, .iommu_group = 100 + i, .healthy = true, .allocated = true, .pod = pod});
+      view.vmis[pod] = fmt::format("desktop-{}", resource.devices.size());
+    }
+  }
+  view.offer.content = SeenOffer{.resources = {resource}, .not_offered = {}};
+  return view;
+}
+
+TEST(MetricFamilies, OfSixteenBoardsFitTwoHundredKibibytes) {
+  const std::string text = metrics_text(metric_families(sixteen_boards()));
+  EXPECT_EQ(std::ranges::count(text, '\n') > 1'000, true);
+  EXPECT_LT(text.size(), 200U * 1'024);
+  RecordProperty("bytes", static_cast<int>(text.size()));
+}
+
+// Ten milliseconds are the bound of a scrape of the release build; a test machine has others' work to do.
+TEST(MetricFamilies, OfSixteenBoardsAreQuick) {
+  using Clock = std::chrono::steady_clock;
+  const MetricsView view = sixteen_boards();
+  auto best = Clock::duration::max();
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = Clock::now();
+    const std::string text = metrics_text(metric_families(view));
+    best = std::min(best, Clock::now() - begin);
+    ASSERT_FALSE(text.empty());
+  }
+#if defined(__SANITIZE_ADDRESS__) || !defined(NDEBUG)
+  constexpr auto kBound = std::chrono::milliseconds(300);
+#else
+  constexpr auto kBound = std::chrono::milliseconds(10);
+#endif
+  EXPECT_LT(best, kBound);
+  RecordProperty("microseconds",
+                 static_cast<int>(std::chrono::duration_cast<std::chrono::microseconds>(best).count()));
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/node_metrics.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <fcntl.h>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <sys/stat.h>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/presence.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+using test::must;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string state(const std::string& phase) {
+  return R"({"version": 1, "wanted": {"generation": 1}, "phase": ")" + phase +
+         R"(", "accelerators": [{"address": "0000:3b:00.0", "id": "10de:26b9", "model": "NVIDIA L40S",
+           "iommu_group": 42, "driver": "vfio-pci", "mode": "passthrough", "wanted": null,
+           "state": "left_alone", "holders": [], "vgpus": []}], "withdraw": []})";
+}
+
+class NodeMetricsTest : public testing::Test {
+ protected:
+  static constexpr const char* kGpu = "sys/bus/pci/devices/0000:3b:00.0/";
+
+  /// Runs the loop until the metrics say something.
+  ::testing::AssertionResult comes_to_say(const std::string& text) {
+    for (const auto end = EventLoop::Clock::now() + 20s; EventLoop::Clock::now() < end;) {
+      if (metrics_->text().find(text) != std::string::npos) return ::testing::AssertionSuccess();
+      run_for(5ms);
+    }
+    return ::testing::AssertionFailure() << metrics_->text();
+  }
+  void run_for(std::chrono::milliseconds time) {
+    std::stop_source stop;
+    loop_->at(EventLoop::Clock::now() + time, [&stop] { stop.request_stop(); });
+    loop_->run(stop.get_token());
+  }
+
+  std::unique_ptr<EventLoop> loop_ = must(EventLoop::create());
+  const test::ScratchDirectory scratch_;
+  HostFs host_{scratch_.path()};
+  RequestCounts requests_;
+  std::unique_ptr<NodeMetrics> metrics_ = std::make_unique<NodeMetrics>(
+      *loop_, host_, [this] { return requests_; },
+      [] {
+        return std::map<std::string, std::string>{{"a/b", "vm"}};
+      },
+      [] {
+        PullCounts out;
+        out.done = 1;
+        return std::optional(out);
+      },
+      5ms);
+};
+
+TEST_F(NodeMetricsTest, FollowTheFiles) {
+  metrics_->begin();
+  EXPECT_THAT(metrics_->text(), Not(HasSubstr("ferry_gpu_info")));
+  scratch_.file(kStateFile, state("as_wanted"));
+  scratch_.file(kOfferFile, R"({"version": 1, "resources": [{"name": "r", "registered": true, "devices": [
+    {"id": "0000:3b:00.0", "healthy": true, "iommu_group": 42, "allocated": true, "pod": "a/b"}]}],
+    "not_offered": []})");
+  metrics_->host_changed();
+  requests_[{.verb = "get", .code = "200"}] = 1;
+  EXPECT_THAT(metrics_->text(), AllOf(HasSubstr("ferry_gpu_info{pci_bus_id=\"0000:3b:00.0\""),
+                                      HasSubstr("namespace=\"a\",pod=\"b\",vmi=\"vm\"} 1"),
+                                      HasSubstr("ferry_api_requests_total{verb=\"get\",code=\"200\"} 1"),
+                                      HasSubstr("ferry_process_up{process=\"plugin\"} 0")));
+  scratch_.file(kStateFile, "half a fi");
+  metrics_->host_changed();
+  EXPECT_THAT(metrics_->text(), AllOf(HasSubstr("ferry_file_unreadable{file=\"state.json\"} 1"),
+                                      Not(HasSubstr("ferry_gpu_info"))));
+  scratch_.remove(kStateFile);
+  metrics_->host_changed();
+  EXPECT_THAT(metrics_->text(), HasSubstr("ferry_file_unreadable{file=\"state.json\"} 0"));
+}
+
+TEST_F(NodeMetricsTest, CountWhatHostdDoes) {
+  scratch_.file(kStateFile, state("as_wanted"));
+  metrics_->begin();
+  for (const char* phase : {"changing", "failed"}) {
+    scratch_.file(kStateFile, state(phase));
+    metrics_->host_changed();
+  }
+  EXPECT_THAT(metrics_->text(), AllOf(HasSubstr("ferry_reconciles_total{result=\"failed\"} 1"),
+                                      HasSubstr("ferry_reconcile_duration_seconds_count 1")));
+}
+
+TEST_F(NodeMetricsTest, SeeWhoRuns) {
+  metrics_->begin();
+  for (const auto& [process, file] :
+       {std::pair("plugin", "run/ferry/plugin.lock"), {"hostd", "run/ferry/hostd.presence"}}) {
+    const std::string sample = std::string("ferry_process_up{process=\"") + process + "\"} ";
+    EXPECT_THAT(metrics_->text(), HasSubstr(sample + "0"));
+    const auto presence = must(Presence::announce(host_, file));
+    EXPECT_THAT(metrics_->text(), HasSubstr(sample + "1"));
+  }
+}
+
+TEST_F(NodeMetricsTest, FollowSysfs) {
+  scratch_.file(kStateFile, state("as_wanted"));
+  scratch_.file(std::string(kGpu) + "power_state", "D0\n");
+  metrics_->begin();
+  EXPECT_TRUE(comes_to_say("ferry_gpu_power_state{pci_bus_id=\"0000:3b:00.0\",state=\"D0\"} 1"));
+  EXPECT_THAT(metrics_->text(), HasSubstr("ferry_sysfs_look_timestamp_seconds"));
+  scratch_.file(std::string(kGpu) + "power_state", "D3hot\n");
+  EXPECT_TRUE(comes_to_say("ferry_gpu_power_state{pci_bus_id=\"0000:3b:00.0\",state=\"D3hot\"} 1"));
+}
+
+// A named pipe that nobody writes to: who opens it hangs as in a driver.
+TEST_F(NodeMetricsTest, AReadThatHangsHoldsUpNobody) {
+  scratch_.file(kStateFile, state("as_wanted"));
+  const auto pipe = scratch_.path() / kGpu / "power_state";
+  scratch_.directory(kGpu);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  metrics_->begin();
+  run_for(50ms);
+  EXPECT_THAT(metrics_->text(), AllOf(HasSubstr("ferry_gpu_info"), Not(HasSubstr("ferry_sysfs_look"))));
+  metrics_.reset();
+  // So that the thread that was left behind ends before the folder does.
+  const UniqueFd end(::open(pipe.c_str(), O_WRONLY | O_CLOEXEC));
+  EXPECT_TRUE(end.valid());
+}
+
+}  // namespace
+}  // namespace ferry

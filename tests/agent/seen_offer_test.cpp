@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/seen_offer.h"
+
+#include <string>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/must.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr const char* kOffer = R"({
+  "version": 1, "generation": 7, "pid": 4711, "state_generation": 17,
+  "resources": [
+    {"name": "nvidia.com/L40S", "env": "PCI_RESOURCE_NVIDIA_COM_L40S", "registered": true, "devices": [
+      {"id": "0000:17:00.0", "healthy": true, "reason": "", "numa_node": 0, "iommu_group": 42,
+       "allocated": true, "pod": "studio/render"},
+      {"id": "0000:18:00.0", "healthy": false, "reason": "gone", "numa_node": null, "iommu_group": 43,
+       "allocated": false}]},
+    {"name": "nvidia.com/audio", "env": "X", "registered": false, "devices": [],
+     "places": [{"id": "place-0000:17:00.1", "healthy": true, "reason": ""}]}],
+  "not_offered": [{"id": "0000:65:00.0", "reason": "no driver"}], "added_later": 1
+})";
+
+TEST(SeenOffer, GivesWhatIsShown) {
+  const SeenOffer offer = test::must(read_seen_offer(kOffer));
+  ASSERT_EQ(offer.resources.size(), 2U);
+  const SeenResource& gpus = offer.resources[0];
+  EXPECT_EQ(gpus.name, "nvidia.com/L40S");
+  EXPECT_TRUE(gpus.registered);
+  ASSERT_EQ(gpus.devices.size(), 2U);
+  EXPECT_EQ(gpus.devices[0].id, "0000:17:00.0");
+  EXPECT_EQ(gpus.devices[0].iommu_group, 42U);
+  EXPECT_TRUE(gpus.devices[0].healthy);
+  EXPECT_TRUE(gpus.devices[0].allocated);
+  EXPECT_EQ(gpus.devices[0].pod, "studio/render");
+  EXPECT_FALSE(gpus.devices[1].healthy);
+  EXPECT_EQ(gpus.devices[1].pod, "");
+  EXPECT_FALSE(offer.resources[1].registered);
+  EXPECT_THAT(offer.not_offered, ElementsAre("0000:65:00.0"));
+}
+
+TEST(SeenOffer, OfAnotherFormIsAnErrorThatNamesTheFile) {
+  for (const auto& [from, to] :
+       {std::pair{R"("version": 1)", R"("version": 2)"},
+        {R"("resources": [)", R"("resources": 7, "r": [)"},
+        {R"("name": "nvidia.com/L40S")", R"("name": 7)"},
+        {R"("registered": true)", R"("registered": "true")"},
+        {R"("devices": [])", R"("devices": {})"},
+        {R"("id": "0000:17:00.0")", R"("id": null)"},
+        {R"("iommu_group": 42)", R"("iommu_group": -42)"},
+        {R"("iommu_group": 42)", R"("iommu_group": 4294967296)"},
+        {R"("healthy": true, "reason": "", "numa_node")", R"("healthy": 1, "reason": "", "numa_node")"},
+        {R"("allocated": true)", R"("alocated": true)"},
+        {R"("pod": "studio/render")", R"("pod": 1)"},
+        {R"("not_offered": [)", R"("not_offered": [7, )"}}) {
+    std::string bad = kOffer;
+    bad.replace(bad.find(from), std::string_view(from).size(), to);
+    const auto offer = read_seen_offer(bad);
+    EXPECT_EQ(offer.has_value(), false) << bad;
+    if (offer) continue;
+    EXPECT_EQ(offer.error().code, Errc::malformed_host);
+    EXPECT_THAT(offer.error().message, testing::StartsWith("/run/ferry/offered.json: "));
+  }
+  for (const char* bad : {"", "null", "[]", "{", "{}", "7", "\xff"})
+    EXPECT_EQ(read_seen_offer(bad).has_value(), false) << bad;
+}
+
+}  // namespace
+}  // namespace ferry

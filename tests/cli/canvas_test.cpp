@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/canvas.h"
+
+#include <map>
+#include <memory>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::Eq;
+using testing::Optional;
+
+struct Close {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, Close>;
+
+/// A terminal of 100 columns and 30 rows.
+class OnATerminal : public testing::Test {
+ protected:
+  OnATerminal() {
+    const winsize size{.ws_row = 30, .ws_col = 100, .ws_xpixel = 0, .ws_ypixel = 0};
+    int slave = -1;
+    if (::openpty(&master_, &slave, nullptr, nullptr, &size) == 0) out_.reset(::fdopen(slave, "w"));
+  }
+  ~OnATerminal() override { ::close(master_); }
+  int master_ = -1;
+  File out_;
+};
+
+TEST_F(OnATerminal, IsAsWideAsThatAndHasColours) {
+  ASSERT_NE(out_, nullptr);
+  const Canvas canvas = canvas_of(out_.get(), Environment());
+  EXPECT_THAT(canvas.columns, Optional(100U));
+  EXPECT_THAT(canvas.rows, Optional(30U));
+  EXPECT_TRUE(canvas.colour);
+}
+
+TEST_F(OnATerminal, TakesTheUsersWordBeforeIt) {
+  ASSERT_NE(out_, nullptr);
+  EXPECT_THAT(canvas_of(out_.get(), Environment({{"COLUMNS", "64"}})).columns, Optional(64U));
+  for (const char* nonsense : {"", "0", "wide", "80x", "-1"})
+    EXPECT_THAT(canvas_of(out_.get(), Environment({{"COLUMNS", nonsense}})).columns, Optional(100U))
+        << nonsense;
+  EXPECT_FALSE(canvas_of(out_.get(), Environment({{"NO_COLOR", "1"}})).colour);
+  EXPECT_TRUE(canvas_of(out_.get(), Environment({{"NO_COLOR", ""}})).colour) << "empty is as unset";
+  EXPECT_FALSE(canvas_of(out_.get(), Environment({{"TERM", "dumb"}})).colour);
+}
+
+TEST(IntoAFile, IsAsWideAsItTakesAndHasNoColours) {
+  const File out(std::fopen("/dev/null", "w"));
+  ASSERT_NE(out, nullptr);
+  const Canvas canvas = canvas_of(out.get(), Environment());
+  EXPECT_THAT(canvas.columns, Eq(std::nullopt));
+  EXPECT_FALSE(canvas.colour);
+  EXPECT_THAT(canvas_of(out.get(), Environment({{"COLUMNS", "72"}})).columns, Optional(72U));
+}
+
+TEST(Text, IsCutWhereCharactersEnd) {
+  const Canvas ascii;
+  const Canvas unicode{.unicode = true};
+  EXPECT_EQ(cut_to(ascii, "GeForce RTX 4090", 16), "GeForce RTX 4090");
+  EXPECT_EQ(cut_to(ascii, "GeForce RTX 4090", 11), "GeForce...");
+  EXPECT_EQ(cut_to(unicode, "GeForce RTX 4090", 11), "GeForce RT…");
+  EXPECT_EQ(cut_to(unicode, "äöüß", 3), "äö…");
+  EXPECT_EQ(width_of("├─ äöü"), 6U);
+}
+
+TEST(Text, IsBrokenAtBlanks) {
+  EXPECT_THAT(wrapped("stop the VM first", 8), ElementsAre("stop the", "VM first"));
+  EXPECT_THAT(wrapped("0000:5e:00.0 is in use", 5), ElementsAre("0000:5e:00.0", "is in", "use"));
+  EXPECT_THAT(wrapped("", 5), ElementsAre(""));
+}
+
+}  // namespace
+}  // namespace ferry

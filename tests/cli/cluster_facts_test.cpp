@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/cluster_facts.h"
+
+#include <functional>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/cluster_checks.h"
+#include "cli/cluster_document.h"
+#include "cli/cluster_gather.h"
+#include "cli/cluster_text.h"
+#include "tests/cli/composed_clusters.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using test::gpu_node;
+using test::gpu_pod;
+using test::kEighthA40;
+using test::kWholeL40s;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Pair;
+using testing::SizeIs;
+
+ClusterObjects one_node(const test::Quantities& capacity, std::vector<json> pods) {
+  ClusterObjects out;
+  out.nodes = {gpu_node("n", json::object(), capacity)};
+  out.pods = std::move(pods);
+  return out;
+}
+
+json container(const test::Quantities& asked) {
+  return {{"resources", {{"limits", test::quantities(asked)}}}};
+}
+
+TEST(ClusterFacts, CountsAsTheSchedulerDoes) {
+  auto pod = gpu_pod("a", "p", "n", {{kWholeL40s, 1}});
+  pod["spec"]["containers"].push_back(container({{kWholeL40s, 1}}));
+  // Runs before the others, and what it had is used again.
+  pod["spec"]["initContainers"] = {container({{kWholeL40s, 2}})};
+  EXPECT_EQ(cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used, 2U);
+  pod["spec"]["initContainers"].push_back(container({{kWholeL40s, 3}}));
+  EXPECT_EQ(cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used, 3U);
+  // One that stays counts beside all that come after it.
+  auto stays = container({{kWholeL40s, 1}});
+  stays["restartPolicy"] = "Always";
+  pod["spec"]["initContainers"] = {stays, container({{kWholeL40s, 3}})};
+  EXPECT_EQ(cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used, 4U);
+}
+
+TEST(ClusterFacts, CountsNobodyWhoHasEndedOrIsElsewhere) {
+  auto ended = gpu_pod("a", "ended", "n", {{kWholeL40s, 1}});
+  ended["status"]["phase"] = "Succeeded";
+  auto pending = gpu_pod("a", "pending", "", {{kWholeL40s, 1}});
+  pending["spec"].erase("nodeName");
+  const auto cluster = cluster_gpus(
+      one_node({{kWholeL40s, 4}}, {ended, pending, gpu_pod("a", "elsewhere", "m", {{kWholeL40s, 1}})}));
+  EXPECT_EQ(cluster.nodes.at(0).resources.at(kWholeL40s).used, 0U);
+  EXPECT_THAT(cluster.users_of("n", kWholeL40s), IsEmpty());
+  EXPECT_THAT(cluster.users, SizeIs(2)) << "who waits for one is shown";
+}
+
+TEST(ClusterFacts, ShowsNodesThatHaveToDoWithGpus) {
+  ClusterObjects objects;
+  objects.nodes = {gpu_node("asked", {{"gpu-ferry.io/policy", "x"}}, {}),
+                   gpu_node("has-some", json::object(), {{kWholeL40s, 1}}),
+                   gpu_node("not", {{"nvidia.com/gpu.present", "false"}}, {}),
+                   gpu_node("plain", json::object(), {})};
+  const auto names = [](const ClusterGpus& cluster) {
+    std::vector<std::string> out;
+    for (const auto& node : cluster.nodes) out.push_back(node.name);
+    return out;
+  };
+  EXPECT_THAT(names(cluster_gpus(objects)), ElementsAre("asked", "has-some"));
+  EXPECT_THAT(names(cluster_gpus(objects, NodesShown::all)), SizeIs(4));
+}
+
+TEST(ClusterFacts, KnowsAVmByItsPodsOwner) {
+  const auto cluster =
+      cluster_gpus(one_node({{kWholeL40s, 4}}, {test::launcher("s", "render", "n", {{kWholeL40s, 2}})}));
+  ASSERT_THAT(cluster.users, SizeIs(1));
+  EXPECT_EQ(cluster.users[0].kind, GpuUser::Kind::vm);
+  EXPECT_EQ(cluster.users[0].text(), "VM s/render");
+  EXPECT_THAT(cluster.users[0].resources, ElementsAre(Pair(kWholeL40s, 2U)));
+}
+
+TEST(ClusterFacts, KnowsKatasPodsByTheirRuntimeClass) {
+  const auto kind = [](const json& labels, const std::string& runtime_class) {
+    ClusterObjects objects;
+    objects.nodes = {gpu_node("n", labels, {{kWholeL40s, 1}})};
+    objects.pods = {test::kata_pod("a", "p", "n", {{kWholeL40s, 1}}, runtime_class)};
+    return cluster_gpus(objects).users.at(0).kind;
+  };
+  EXPECT_EQ(kind(json::object(), "kata-qemu-nvidia-gpu"), GpuUser::Kind::kata);
+  EXPECT_EQ(kind(json::object(), "secure"), GpuUser::Kind::pod);
+  EXPECT_EQ(kind({{"gpu-ferry.io/kata.secure", "ready"}}, "secure"), GpuUser::Kind::kata);
+  EXPECT_EQ(kind(json::object(), "nvidia"), GpuUser::Kind::pod);
+}
+
+TEST(ClusterFacts, CountsAVmOnce) {
+  ClusterObjects objects;
+  objects.pods = {test::launcher("s", "running", "n", {{kWholeL40s, 1}})};
+  objects.vmis = {test::vmi("s", "running", "n", {kWholeL40s}),
+                  test::vmi("s", "waits", "", {kWholeL40s}, "Pending"),
+                  test::vmi("s", "ended", "n", {kWholeL40s}, "Succeeded"),
+                  test::vmi("other", "running", "", {kWholeL40s}, "Pending")};
+  const auto cluster = cluster_gpus(objects);
+  std::vector<std::string> names;
+  for (const auto& user : cluster.users) names.push_back(user.text() + " " + user.phase + " " + user.pod);
+  EXPECT_THAT(names, ElementsAre("VM other/running Pending ",
+                                 "VM s/running Running virt-launcher-running-x7k2p", "VM s/waits Pending "));
+}
+
+TEST(ClusterFacts, HasTheClaimsOfAVmsGpus) {
+  auto vmi = test::vmi("s", "v", "", {});
+  vmi["spec"]["domain"]["devices"]["gpus"] = {{{"name", "g"}, {"claimName", "c"}, {"requestName", "r"}}};
+  vmi["spec"]["domain"]["devices"]["hostDevices"] = {
+      {{"name", "nic"}, {"claimName", "n"}, {"requestName", "r"}},
+      {{"name", "g"}, {"deviceName", kWholeL40s}},
+      {{"name", "disk"}, {"deviceName", "example.com/disk"}}};
+  ClusterObjects objects;
+  objects.vmis = {vmi};
+  const auto user = cluster_gpus(objects).users.at(0);
+  EXPECT_THAT(user.claims, ElementsAre("c/r"));
+  EXPECT_THAT(user.resources, ElementsAre(Pair(kWholeL40s, 1U)));
+}
+
+TEST(ClusterFacts, ReadsQuantitiesAsTheApiServerWritesThem) {
+  const auto capacity = [](const json& quantity) {
+    ClusterObjects objects;
+    objects.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {})};
+    objects.nodes[0]["status"]["capacity"][kEighthA40] = quantity;
+    const auto cluster = cluster_gpus(objects);
+    const auto& resources = cluster.nodes.at(0).resources;
+    return resources.contains(kEighthA40) ? resources.at(kEighthA40).capacity : 0U;
+  };
+  EXPECT_EQ(capacity("16"), 16U);
+  EXPECT_EQ(capacity("2k"), 2'000U);
+  EXPECT_EQ(capacity(7U), 7U);
+  for (const json& odd : {json("2Ki"), json("-1"), json(""), json("k"), json("99999999999999999999"),
+                          json("18446744073709551615k"), json(-3), json(1.5), json::array(), json()})
+    EXPECT_EQ(capacity(odd), 0U) << odd;
+}
+
+TEST(ClusterFacts, TellsAModeByANameThatIsMadeUnasked) {
+  const auto mode = [](const std::string& name) { return mode_by_name("nvidia.com/" + name); };
+  for (const char* const name : {"AD102GL_L40S", "GH100_H100_SXM5_80GB", "GH100", "26b5", "pgpu", "nvswitch",
+                                 "TU104BM_GEFORCE_RTX_2080_MAX-Q", "AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"})
+    EXPECT_EQ(mode(name), Mode::passthrough) << name;
+  for (const char* const name :
+       {"NVIDIA_A40-8Q", "GRID_T4-1Q", "NVIDIA_RTX6000-Ada-24Q", "NVIDIA_H100-1-10CME", "GRID_V100D-8C"})
+    EXPECT_EQ(mode(name), Mode::vgpu) << name;
+  for (const char* const name : {"gpu", "gpu.shared", "mig-1g.10gb", "mig-1g.10gb.shared"})
+    EXPECT_EQ(mode(name), Mode::host) << name;
+  for (const char* const name : {"render", "gaming-small", "", "hostdev"})
+    EXPECT_EQ(mode(name), std::nullopt) << name;
+  EXPECT_EQ(mode_by_name("example.com/AD102GL_L40S"), std::nullopt);
+}
+
+TEST(ClusterFacts, SaysWhatLabelsAskForInTheAgentsOrder) {
+  const auto asked = [](const json& labels) {
+    ClusterObjects objects;
+    objects.nodes = {gpu_node("n", labels, {{kWholeL40s, 1}})};
+    return cluster_gpus(objects).nodes.at(0).asked_for;
+  };
+  json labels = {{"nvidia.com/vgpu.config", "v"}};
+  EXPECT_EQ(asked(labels), "vGPU configuration v");
+  labels["nvidia.com/gpu.workload.config"] = "vm-vgpu";
+  EXPECT_EQ(asked(labels), "vm-vgpu, vGPU configuration v");
+  labels["nvidia.com/gpu.workload.config"] = "container";
+  EXPECT_EQ(asked(labels), "container");
+  labels["gpu-ferry.io/policy"] = "mixed";
+  EXPECT_EQ(asked(labels), "policy mixed");
+  labels["nvidia.com/gpu.deploy.operands"] = "false";
+  EXPECT_EQ(asked(labels), "to be left as it is");
+  EXPECT_EQ(asked(json::object()), "");
+}
+
+TEST(ClusterFacts, PutsNothingIntoATerminalThatMovesItsCursor) {
+  auto node = gpu_node("n", {{"gpu-ferry.io/state", "failed"}}, {});
+  node["metadata"]["annotations"]["gpu-ferry.io/last-error"] = "a\033[2Jb\nc";
+  ClusterObjects objects;
+  objects.nodes = {node};
+  EXPECT_EQ(cluster_gpus(objects).nodes.at(0).last_error, "a [2Jb c");
+}
+
+// --- What is not as the API server makes it
+// ------------------------------------------------------------------
+
+/// Each part of a good object in turn replaced by each kind of value.
+void with_each_part_replaced(const json& good, const std::function<void(const json&)>& use) {
+  const json flat = good.flatten();
+  std::set<std::string> places;
+  for (const auto& [place, value] : flat.items()) {
+    for (std::string at = place; !at.empty(); at.erase(at.find_last_of('/'))) places.insert(at);
+  }
+  for (const std::string& place : places) {
+    for (const json& odd : {json(), json(true), json(-1), json(1e300), json("x"),
+                            json::array({1, json::object()}), json{{"x", json::array()}}}) {
+      json object = good;
+      object[json::json_pointer(place)] = odd;
+      use(object);
+    }
+  }
+}
+
+ClusterObjects counted(const ClusterObjects& objects) {
+  ClusterObjects out;
+  out.notes = objects.notes;
+  const auto take = [](const std::vector<json>& from, json (*taken)(const json&), std::vector<json>& to) {
+    for (const json& object : from)
+      if (json part = taken(object); !part.is_null()) to.push_back(std::move(part));
+  };
+  take(objects.nodes, counted_node, out.nodes);
+  take(objects.pods, counted_pod, out.pods);
+  take(objects.vmis, counted_vmi, out.vmis);
+  return out;
+}
+
+/// What is not counted of an object may not matter.
+void expect_the_same_of_what_is_counted(const ClusterObjects& objects) {
+  const ClusterGpus whole = cluster_gpus(objects, NodesShown::all);
+  const ClusterGpus parts = cluster_gpus(counted(objects), NodesShown::all);
+  EXPECT_EQ(list_document(parts).dump(), list_document(whole).dump());
+  EXPECT_EQ(vms_document(parts).dump(), vms_document(whole).dump());
+  EXPECT_EQ(parts.nodes.size(), whole.nodes.size());
+  for (std::size_t i = 0; i < std::min(parts.nodes.size(), whole.nodes.size()); ++i)
+    EXPECT_EQ(parts.nodes[i].labels, whole.nodes[i].labels);
+}
+
+TEST(CountedObjects, SayTheSameOfACluster) {
+  for (const auto& cluster : test::composed_clusters()) expect_the_same_of_what_is_counted(cluster.objects);
+}
+
+TEST(CountedObjects, AreSmallHoweverMuchThereIs) {
+  const std::string much(100'000, 'x');
+  for (const auto& object : {counted_node, counted_pod, counted_vmi}) {
+    const auto& good = test::composed_cluster("passthrough").objects;
+    json whole = object == counted_node ? good.nodes[0] : object == counted_pod ? good.pods[0] : good.vmis[0];
+    whole["metadata"]["managedFields"] = {much};
+    whole["metadata"]["annotations"]["of-others"] = whole["metadata"]["labels"]["of-others"] = much;
+    whole["spec"]["volumes"] = whole["status"]["images"] = {much};
+    whole["status"]["capacity"]["of-others"] = much;
+    if (object == counted_pod) whole["spec"]["containers"][0]["env"] = {much};
+    EXPECT_LT(object(whole).dump().size(), 2'000U);
+  }
+  EXPECT_TRUE(counted_pod({{"kind", "Pod"}}).is_null());
+  EXPECT_TRUE(counted_vmi({{"kind", "VirtualMachineInstance"}}).is_null());
+}
+
+void show_all(const ClusterObjects& objects) {
+  expect_the_same_of_what_is_counted(objects);
+  const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
+  EXPECT_FALSE(list_text(cluster, 80).empty());
+  EXPECT_FALSE(vms_text(cluster, 80).empty());
+  EXPECT_TRUE(list_document(cluster).is_object());
+  EXPECT_TRUE(vms_document(cluster).is_object());
+  for (const ClusterNode& node : cluster.nodes) {
+    EXPECT_FALSE(node_text(cluster, node, 80).empty());
+    EXPECT_TRUE(node_document(cluster, node).is_object());
+  }
+  EXPECT_EQ(cluster_checks(objects, std::nullopt).size(), 6 * cluster.nodes.size());
+}
+
+TEST(MalformedObjects, AreNoReasonToFail) {
+  const auto& good = test::composed_cluster("passthrough").objects;
+  with_each_part_replaced(good.nodes[0], [&](const json& node) {
+    auto objects = good;
+    objects.nodes = {node};
+    show_all(objects);
+    gathered_node(node);
+  });
+  with_each_part_replaced(good.pods[0], [&](const json& pod) {
+    auto objects = good;
+    objects.pods = {pod};
+    show_all(objects);
+    gathered_pod(pod);
+  });
+  with_each_part_replaced(good.vmis[0], [&](const json& vmi) {
+    auto objects = good;
+    objects.vmis = {vmi};
+    show_all(objects);
+    gathered_vmi(vmi);
+  });
+}
+
+}  // namespace
+}  // namespace ferry

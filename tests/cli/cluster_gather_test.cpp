@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/cluster_gather.h"
+
+#include <gmock/gmock.h>
+
+#include "cli/cluster_checks.h"
+#include "tests/cli/composed_clusters.h"
+#include "tests/kube/kube_fixture.h"
+#include "tests/support/must.h"
+
+namespace {
+
+using namespace ferry;
+using namespace ferry::test;
+using nlohmann::json;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+constexpr const char* kSecret = "hunter2";
+
+/// A value in each place where objects hold what is nobody's business.
+json with_secrets(json object) {
+  object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = kSecret;
+  object["metadata"]["managedFields"] = {kSecret};
+  object["metadata"]["uid"] = kSecret;
+  object["spec"]["volumes"] = {kSecret};
+  object["spec"]["providerID"] = kSecret;
+  object["status"]["addresses"] = {kSecret};
+  object["status"]["podIP"] = kSecret;
+  object["status"]["nodeInfo"] = {{"machineID", kSecret}, {"systemUUID", kSecret}, {"kernelVersion", "6.1"}};
+  if (object["spec"].contains("containers")) {
+    auto& container = object["spec"]["containers"][0];
+    object["status"]["containerStatuses"][0]["lastState"] = {
+        {"terminated", {{"message", kSecret}, {"exitCode", 3}}}};
+    container["env"] = {{{"name", "TOKEN"}, {"value", kSecret}}};
+    if (!container.contains("command")) {
+      container["command"] = {"/bin/program"};
+      container["args"] = {std::string("--password=") + kSecret};
+    }
+  }
+  if (object["kind"] == "VirtualMachineInstance")
+    object["spec"]["volumes"] = {{{"cloudInitNoCloud", {{"userData", kSecret}}}}};
+  return object;
+}
+
+class ClusterGather : public testing::Test, public KubeFixture {
+ protected:
+  json gathered() { return gathered_all().document; }
+  Gathered gathered_all() {
+    return must(gather_cluster(
+        [this](const Selection& selection, const ListRange& range) {
+          return outcome<json>([&](auto done) { client.list(selection, range, std::move(done)); });
+        },
+        {.space = "gpu-system"}));
+  }
+};
+
+TEST_F(ClusterGather, HasWhatSupportNeedsAndNoSecret) {
+  const auto& objects = composed_cluster("passthrough").objects;
+  for (const auto* list : {&objects.nodes, &objects.pods, &objects.vmis})
+    for (const json& object : *list) server.put(with_secrets(object));
+  server.put(with_secrets(agent_pod("gpu-1", {"--config-map=policies"})));
+  server.put(
+      config_map("gpu-system", "policies", "version: v2\npolicies: {a: [{devices: all, mode: host}]}\n"));
+  server.put(
+      config_map("gpu-system", "other", std::string("policies: are kept elsewhere\npassword: ") + kSecret));
+  server.put(config_map("gpu-system", "unrelated", std::string("password: ") + kSecret));
+  const json document = gathered();
+  EXPECT_THAT(document.dump(), Not(HasSubstr(kSecret)));
+  EXPECT_THAT(document["nodes"], SizeIs(2));
+  EXPECT_EQ(document["nodes"][0]["status"]["nodeInfo"]["kernelVersion"], "6.1");
+  EXPECT_THAT(document["pods"], SizeIs(3)) << "VMs' and Ferry's; none that has nothing to do with GPUs";
+  EXPECT_THAT(document["vmis"], SizeIs(4));
+  std::string args;
+  for (const json& pod : document["pods"])
+    for (const json& container : pod["spec"]["containers"]) args += container.value("args", json()).dump();
+  EXPECT_THAT(args, HasSubstr("--config-map=policies"));
+  EXPECT_EQ(document["pods"][0]["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 3);
+  EXPECT_THAT(document["config_maps"], SizeIs(2));
+  EXPECT_THAT(document["config_maps"][1]["data"]["config.yaml"].dump(), HasSubstr("mode: host"));
+  EXPECT_TRUE(document["config_maps"][0]["data"]["config.yaml"].contains("not_read"));
+}
+
+TEST_F(ClusterGather, TakesNoProgramForOursThatIsOnlyCalledAlike) {
+  const std::string password = std::string("--password=") + kSecret;
+  const auto with = [](const std::string& name, const json& container) {
+    json pod = gpu_pod("shop", name, "gpu-1", {{"nvidia.com/pgpu", 1}});
+    pod["spec"]["containers"][0].erase("command");
+    pod["spec"]["containers"][0].update(container);
+    return pod;
+  };
+  server.put(with("booking", {{"command", {"/usr/bin/ferry-booking"}}, {"args", {password}}}));
+  server.put(
+      with("of-the-image", {{"args", {std::string("--url=https://shop:") + kSecret + "@host/ferry"}}}));
+  const json document = gathered();
+  EXPECT_THAT(document["pods"], SizeIs(2));
+  EXPECT_THAT(document.dump(), Not(HasSubstr(kSecret)));
+}
+
+TEST_F(ClusterGather, GoesOnWithoutWhatItIsNotShown) {
+  server.put(gpu_node("n", json::object(), {}));
+  server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+    if (request.path.find("/pods?") != std::string::npos) return ApiFault::status_of(403, "Forbidden");
+    if (request.path.find("/kubevirts?") != std::string::npos) return ApiFault::status_of(404, "NotFound");
+    return std::nullopt;
+  };
+  const json document = gathered();
+  EXPECT_THAT(document["nodes"], SizeIs(1));
+  EXPECT_FALSE(document.contains("pods"));
+  EXPECT_THAT(document["notes"].get<std::vector<std::string>>(),
+              ElementsAre(HasSubstr("pods: list Pod"), "kubevirts: the cluster does not know them"));
+}
+
+TEST_F(ClusterGather, SaysWhetherItHasAllThatCanBeHad) {
+  server.put(gpu_node("n", json::object(), {}));
+  EXPECT_TRUE(gathered_all().whole);
+  int status = 403;
+  server.script = [&](const ApiRequest& request) -> std::optional<ApiFault> {
+    if (request.path.find("/pods?") == std::string::npos) return std::nullopt;
+    return ApiFault::status_of(status, "Invalid");
+  };
+  EXPECT_TRUE(gathered_all().whole) << "what the role does not show";
+  status = 422;
+  const Gathered parts = gathered_all();
+  EXPECT_FALSE(parts.whole);
+  EXPECT_THAT(parts.notes, ElementsAre(HasSubstr("pods: list Pod")));
+  EXPECT_EQ(parts.document["notes"].size(), 1U);
+}
+
+TEST_F(ClusterGather, SaysWhereFerryIsIfNotWhereItLooked) {
+  server.put(gpu_node("gpu-1", json::object(), {}));
+  server.put(agent_pod("gpu-1", {}));
+  EXPECT_THAT(gathered_all().notes, IsEmpty());
+  auto pod = agent_pod("gpu-1", {});
+  server.erase("/api/v1/namespaces/gpu-system/pods/ferry-gpu-1");
+  pod["metadata"]["namespace"] = "ferry";
+  server.put(pod);
+  EXPECT_THAT(gathered_all().notes,
+              ElementsAre(HasSubstr("of namespace gpu-system; Ferry runs in ferry: say -n ferry")));
+}
+
+TEST_F(ClusterGather, TakesEventsOfNodesAndTurns) {
+  server.put(gpu_node("n", json::object(), {}));
+  server.put({{"apiVersion", "v1"},
+              {"kind", "Event"},
+              {"metadata", {{"name", "e"}, {"namespace", "default"}}},
+              {"involvedObject", {{"kind", "Node"}, {"name", "n"}}},
+              {"reason", "HostRefused"}});
+  server.put({{"apiVersion", "coordination.k8s.io/v1"},
+              {"kind", "Lease"},
+              {"metadata",
+               {{"name", "ferry-change-0"},
+                {"namespace", "gpu-system"},
+                {"labels", {{"gpu-ferry.io/change-slot", "0"}}},
+                {"annotations", {{"failed.gpu-ferry.io/abc", "n: why"}}}}},
+              {"spec", {{"holderIdentity", "n"}}}});
+  const json document = gathered();
+  EXPECT_EQ(document["events"][0]["reason"], "HostRefused");
+  EXPECT_EQ(document["events"][0]["node"], "n");
+  EXPECT_EQ(document["leases"][0]["spec"]["holderIdentity"], "n");
+  EXPECT_THAT(document["leases"][0]["metadata"].dump(), HasSubstr("failed.gpu-ferry.io/abc"));
+}
+
+// --- The doctor
+// ------------------------------------------------------------------------------------------------
+
+/// "node-ready: pass"
+std::vector<std::string> verdicts(const ClusterObjects& objects,
+                                  const std::optional<std::vector<json>>& kubevirts = std::vector<json>()) {
+  std::vector<std::string> out;
+  for (const Check& check : cluster_checks(objects, kubevirts))
+    out.push_back(check.id + ": " + std::string(text(check.verdict)));
+  return out;
+}
+
+ClusterObjects healthy() {
+  ClusterObjects out;
+  out.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {{kWholeL40s, 1}})};
+  out.pods = {agent_pod("n", {})};
+  return out;
+}
+
+TEST(ClusterChecks, PassWhereAllIsWell) {
+  EXPECT_THAT(verdicts(healthy()),
+              ElementsAre("node-ready: pass", "ferry-agent: pass", "node-state: pass", "one-owner: pass",
+                          "gpus-offered: pass", "kubevirt-permits: pass"));
+}
+
+TEST(ClusterChecks, FindWhatIsNot) {
+  auto objects = healthy();
+  objects.nodes[0]["status"]["conditions"][0]["status"] = "False";
+  EXPECT_THAT(verdicts(objects), Contains("node-ready: fail"));
+  objects = healthy();
+  objects.nodes[0]["spec"]["unschedulable"] = true;
+  EXPECT_THAT(verdicts(objects), Contains("node-ready: warn"));
+  objects = healthy();
+  objects.pods[0]["status"]["containerStatuses"][0]["ready"] = false;
+  EXPECT_THAT(verdicts(objects), Contains("ferry-agent: fail"));
+  objects.pods.push_back(healthy().pods[0]);
+  EXPECT_THAT(verdicts(objects), Contains("ferry-agent: pass")) << "one takes the place of another";
+  objects = healthy();
+  objects.pods.clear();
+  EXPECT_THAT(verdicts(objects), Contains("ferry-agent: pass")) << "it has spoken: a service of the host's";
+  objects.nodes[0]["metadata"]["labels"].clear();
+  EXPECT_THAT(verdicts(objects), Contains("ferry-agent: fail"));
+  EXPECT_THAT(verdicts(objects), Contains("node-state: unknown"));
+  objects = healthy();
+  objects.nodes[0]["metadata"]["labels"]["gpu-ferry.io/state"] = "failed";
+  EXPECT_THAT(verdicts(objects), Contains("node-state: fail"));
+  objects.nodes[0]["metadata"]["labels"]["gpu-ferry.io/state"] = "refused";
+  EXPECT_THAT(verdicts(objects), Contains("node-state: warn"));
+  objects.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.deploy.vfio-manager"] = "true";
+  EXPECT_THAT(verdicts(objects), Contains("one-owner: warn"));
+  objects = healthy();
+  objects.nodes[0]["status"]["allocatable"][kWholeL40s] = "0";
+  EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn"));
+}
+
+TEST(ClusterChecks, KnowWhatKubevirtPermits) {
+  EXPECT_THAT(verdicts(healthy(), std::nullopt), Contains("kubevirt-permits: unknown"));
+  json kubevirt = {{"spec", {{"configuration", json::object()}}}};
+  EXPECT_THAT(verdicts(healthy(), std::vector<json>{kubevirt}), Contains("kubevirt-permits: pass"))
+      << "without a list everything is permitted";
+  auto& permitted = kubevirt["spec"]["configuration"]["permittedHostDevices"];
+  permitted["pciHostDevices"] = json::array();
+  EXPECT_THAT(verdicts(healthy(), std::vector<json>{kubevirt}), Contains("kubevirt-permits: warn"));
+  permitted["pciHostDevices"] = json::array({{{"resourceName", kWholeL40s}}});
+  EXPECT_THAT(verdicts(healthy(), std::vector<json>{kubevirt}), Contains("kubevirt-permits: warn"))
+      << "KubeVirt would offer it, too";
+  permitted["pciHostDevices"][0]["externalResourceProvider"] = true;
+  EXPECT_THAT(verdicts(healthy(), std::vector<json>{kubevirt}), Contains("kubevirt-permits: pass"));
+  auto of_containers = healthy();
+  of_containers.nodes[0]["status"]["capacity"]["nvidia.com/gpu"] = "1";
+  of_containers.nodes[0]["status"]["allocatable"]["nvidia.com/gpu"] = "1";
+  EXPECT_THAT(verdicts(of_containers, std::vector<json>{kubevirt}), Contains("kubevirt-permits: pass"));
+}
+
+}  // namespace

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What people read of whole clusters, character by character: tests/fixtures/clusters.
+#include <filesystem>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/cluster_document.h"
+#include "cli/cluster_text.h"
+#include "tests/cli/composed_clusters.h"
+#include "tests/support/golden.h"
+
+namespace ferry {
+namespace {
+
+using test::ComposedCluster;
+using testing::Le;
+
+std::filesystem::path fixture(const std::string& name) {
+  return std::filesystem::path(FERRY_FIXTURES) / "clusters" / name;
+}
+
+std::vector<std::string> cluster_names() {
+  std::vector<std::string> out;
+  for (const ComposedCluster& cluster : test::composed_clusters()) out.push_back(cluster.name);
+  return out;
+}
+
+class ClusterGolden : public testing::TestWithParam<std::string> {
+ protected:
+  const ComposedCluster& composed() const { return test::composed_cluster(GetParam()); }
+  ClusterGpus cluster() const { return cluster_gpus(composed().objects); }
+};
+
+TEST_P(ClusterGolden, IsTextForPeople) {
+  std::string out = fmt::format("Composed: {}.\n", composed().what);
+  for (const std::optional<std::size_t> columns :
+       {std::optional<std::size_t>(80), std::optional<std::size_t>(160)}) {
+    out += fmt::format("\n== list, {} columns ==\n{}", *columns, list_text(cluster(), columns));
+    out += fmt::format("\n== vms, {} columns ==\n{}", *columns, vms_text(cluster(), columns));
+    const ClusterGpus gpus = cluster();
+    for (const ClusterNode& node : gpus.nodes)
+      out +=
+          fmt::format("\n== node {}, {} columns ==\n{}", node.name, *columns, node_text(gpus, node, columns));
+  }
+  test::expect_golden(fixture(GetParam() + ".txt"), out);
+}
+
+TEST_P(ClusterGolden, IsADocumentForMachines) {
+  const ClusterGpus gpus = cluster();
+  nlohmann::json out = {{"list", list_document(gpus)}, {"vms", vms_document(gpus)}};
+  for (const ClusterNode& node : gpus.nodes) out["node"][node.name] = node_document(gpus, node);
+  test::expect_golden(fixture(GetParam() + ".json"), out.dump(1) + "\n");
+}
+
+// A column is never narrower than what can be read: seven of them are 96 columns wide.
+TEST_P(ClusterGolden, FitsItsColumns) {
+  for (const std::size_t columns : {100U, 160U}) {
+    const ClusterGpus gpus = cluster();
+    std::string all = list_text(gpus, columns) + vms_text(gpus, columns);
+    for (const ClusterNode& node : gpus.nodes) all += node_text(gpus, node, columns);
+    std::istringstream lines(all);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find(' ') != std::string::npos) {
+        EXPECT_THAT(line.size(), Le(columns)) << line;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ClusterGolden, testing::ValuesIn(cluster_names()), [](const auto& name) {
+  std::string out = name.param;
+  std::erase(out, '-');
+  return out;
+});
+
+}  // namespace
+}  // namespace ferry

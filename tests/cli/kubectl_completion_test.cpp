@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/kubectl_completion.h"
+
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include "cli/kubectl_program.h"
+#include "tests/cli/run_program.h"
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsSupersetOf;
+using testing::StartsWith;
+
+/// What is offered, without what stands behind the tabs; last the directive.
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) out.push_back(line.substr(0, line.find('\t')));
+  return out;
+}
+std::vector<std::string> offered(const std::vector<std::string>& words) {
+  return words_of(kubectl_completion(kubectl_commands(), words));
+}
+
+TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
+  struct Row {
+    std::vector<std::string> words;
+    std::vector<std::string> offered;
+  };
+  const std::vector<std::string> verbs = {"list", "node", "vms", "plan", "doctor", "gather", ":4"};
+  for (const Row& row : {Row{{""}, verbs},
+                         Row{{}, verbs},
+                         Row{{"no"}, {"node", ":4"}},
+                         Row{{"x"}, {":4"}},
+                         Row{{"-o", ""}, {"json", "table", "yaml", ":4"}},
+                         Row{{"-o", "j"}, {"json", ":4"}},
+                         Row{{"--output=j"}, {"json", ":4"}},
+                         Row{{"--output", "list", ""}, verbs},
+                         Row{{"--output=json", "g"}, {"gather", ":4"}},
+                         Row{{"list", "--outp"}, {"--output", ":4"}},
+                         Row{{"list", "--kubeconfig", ""}, {":0"}},
+                         Row{{"list", "--kubeconfig="}, {":0"}},
+                         Row{{"--kubeconfig", "file", "list", "-o", "y"}, {"yaml", ":4"}},
+                         Row{{"node", "n"}, {":4"}},
+                         Row{{"node", "--", "-"}, {":4"}},
+                         Row{{"plan", "n1", "a=b", ""}, {":4"}},
+                         Row{{"plan", "n1", "--config-m"}, {"--config-map", ":4"}},
+                         Row{{"list", "--config-m"}, {":4"}},
+                         Row{{"--nothing", "no"}, {"node", ":4"}},
+                         Row{{"--nothing=x", ""}, verbs}}) {
+    EXPECT_EQ(offered(row.words), row.offered) << fmt::format("{}", row.words);
+  }
+}
+
+TEST(KubectlCompletion, SaysWhatAWordIs) {
+  EXPECT_THAT(kubectl_completion(kubectl_commands(), {"gath"}),
+              StartsWith("gather\twhat support needs, as one JSON document"));
+}
+
+// Of the tree that parses: each verb, and behind it each of its options and those of all.
+TEST(KubectlCompletion, OffersAllThatIsParsed) {
+  const CommandModel root = kubectl_commands();
+  EXPECT_EQ(root.commands.size(), 6U);
+  for (const CommandModel* command : all_commands(root)) {
+    std::vector<std::string> words = command->path;
+    words.emplace_back("-");
+    std::vector<std::string> names;
+    for (const auto* some : {&command->options, &command->inherited})
+      for (const OptionModel& option : *some)
+        names.insert(names.end(), option.names.begin(), option.names.end());
+    EXPECT_THAT(offered(words), IsSupersetOf(names)) << command->words();
+    EXPECT_THAT(names, IsSupersetOf({"--output", "--kubeconfig", "--context", "--help"})) << command->words();
+  }
+}
+
+TEST(KubectlCompletion, FoldersAreTheShells) {
+  const CommandModel root{.options = {{.names = {"--into"}, .value = "DIR"}},
+                          .positionals = {{.value = "WORD", .words = {"one", "two"}, .repeats = true}}};
+  EXPECT_THAT(words_of(kubectl_completion(root, {"--into", ""})), ElementsAre(":16"));
+  EXPECT_THAT(words_of(kubectl_completion(root, {"one", "--into=x", "t"})), ElementsAre("two", ":4"));
+}
+
+TEST(KubectlCompletion, IsAProgramBesideThePlugin) {
+  const auto result = test::run_beside_ferry("kubectl_complete-ferry", {"doc"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(words_of(result.out), ElementsAre("doctor", ":4"));
+  EXPECT_TRUE(is_kubectl_completion("/usr/bin/kubectl_complete-ferry"));
+  EXPECT_FALSE(is_kubectl_completion("/usr/bin/kubectl-ferry"));
+}
+
+}  // namespace
+}  // namespace ferry

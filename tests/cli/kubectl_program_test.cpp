@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// `kubectl ferry` as a user meets it: the program that kubectl finds, and an HTTP server for the cluster.
+#include <atomic>
+#include <chrono>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "common/version.h"
+#include "tests/cli/composed_clusters.h"
+#include "tests/cli/run_program.h"
+#include "tests/support/http_standin.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using test::HttpAnswer;
+using test::HttpSeen;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+class KubectlFerry : public testing::Test {
+ protected:
+  KubectlFerry() {
+    folder_.file("config", fmt::format("current-context: main\n"
+                                       "contexts: [{{name: main, context: {{cluster: c, user: u}}}}, "
+                                       "{{name: other, context: {{cluster: gone, user: u}}}}]\n"
+                                       "clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}, "
+                                       "{{name: gone, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n"
+                                       "users: [{{name: u, user: {{token: secret-token}}}}]\n",
+                                       server_.address()));
+  }
+  test::ProgramResult run(const std::vector<std::string>& arguments,
+                          const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> environment = {"KUBECONFIG=" + (folder_.path() / "config").string()};
+    environment.insert(environment.end(), more.begin(), more.end());
+    return test::run_kubectl_ferry(arguments, environment);
+  }
+  HttpAnswer answer(const HttpSeen& seen) const {
+    const auto list = [](const std::vector<json>& items) {
+      return HttpAnswer{
+          .headers = {"Content-Type: application/json"},
+          .body = json{{"kind", "List"}, {"metadata", json::object()}, {"items", items}}.dump()};
+    };
+    const auto& objects = test::composed_cluster("passthrough").objects;
+    if (refuse_) return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
+    if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&")) return list(objects.nodes);
+    if (seen.path.starts_with("/api/v1/nodes?fieldSelector=metadata.name%3Dgpu-1&"))
+      return list({objects.nodes.front()});
+    if (seen.path.starts_with("/api/v1/nodes?")) return list({});
+    if (seen.path.starts_with("/api/v1/pods?")) return list(objects.pods);
+    if (seen.path.starts_with("/apis/kubevirt.io/v1/virtualmachineinstances?")) return list(objects.vmis);
+    return {.status = 404, .body = "404 page not found\n"};
+  }
+
+  std::atomic<bool> refuse_ = false;
+  test::ScratchDirectory folder_;
+  test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
+};
+
+TEST_F(KubectlFerry, ShowsTheCluster) {
+  const auto list = run({"list"});
+  EXPECT_EQ(list.status, 0) << list.err;
+  EXPECT_THAT(list.out, AllOf(StartsWith("NODE   STATE"), HasSubstr("VM studio/render-b")));
+  EXPECT_THAT(list.err, IsEmpty());
+  const auto vms = run({"vms"});
+  EXPECT_EQ(vms.status, 0) << vms.err;
+  EXPECT_THAT(vms.out, HasSubstr("Scheduling"));
+  const auto node = run({"node", "gpu-1"});
+  EXPECT_EQ(node.status, 0) << node.err;
+  EXPECT_THAT(node.out, HasSubstr("asked for: vm-passthrough"));
+  for (const HttpSeen& seen : server_.seen()) {
+    EXPECT_EQ(seen.method, "GET");
+    EXPECT_EQ(seen.header("authorization"), "Bearer secret-token");
+  }
+}
+
+TEST_F(KubectlFerry, ShowsMachinesTheSame) {
+  const json as_json = json::parse(run({"list", "-o", "json"}).out, nullptr, false);
+  EXPECT_EQ(as_json["nodes"][0]["resources"][0]["used"], 3);
+  EXPECT_THAT(run({"-o", "yaml", "list"}).out, HasSubstr("used: 3\n"));
+}
+
+TEST_F(KubectlFerry, FitsTheTerminal) {
+  EXPECT_THAT(run({"list"}, {"COLUMNS=60"}).out, HasSubstr("\n"));
+  EXPECT_NE(run({"list"}, {"COLUMNS=60"}).out, run({"list"}).out);
+}
+
+TEST_F(KubectlFerry, PlansAndGathersAndChecks) {
+  const auto plan = run({"plan", "gpu-1", "nvidia.com/gpu.workload.config=container"});
+  EXPECT_EQ(plan.status, 1) << "ConfigMaps are not known to this server";
+  EXPECT_THAT(plan.err, HasSubstr("ConfigMap in default"));
+  const auto gathered = json::parse(run({"gather", "-n", "gpu-system"}).out, nullptr, false);
+  EXPECT_EQ(gathered["nodes"].size(), 2U);
+  const auto doctor = run({"doctor", "gpu-1"});
+  EXPECT_EQ(doctor.status, 0) << doctor.err;
+  EXPECT_THAT(doctor.out, HasSubstr("pass     node-ready"));
+}
+
+TEST_F(KubectlFerry, SaysWhatIsWrong) {
+  const auto no_node = run({"node", "gpu-11"});
+  EXPECT_EQ(no_node.status, 2);
+  EXPECT_THAT(no_node.err, HasSubstr("there is no node 'gpu-11'; did you mean 'gpu-1'?"));
+  const auto no_server = run({"list", "--context", "nowhere"});
+  EXPECT_EQ(no_server.status, 2);
+  EXPECT_THAT(no_server.err, AllOf(StartsWith("kubectl ferry: "), HasSubstr("nowhere")));
+  refuse_ = true;
+  const auto refused = run({"list"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err,
+              AllOf(HasSubstr("hint: "), HasSubstr("list on nodes"), Not(HasSubstr("secret-token"))));
+  EXPECT_THAT(refused.out, IsEmpty());
+}
+
+TEST_F(KubectlFerry, SaysSoonWhoNamedAServerThatDoesNotAnswer) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto result = run({"list", "--context", "other"});
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8))
+      << "5, and the machine is shared";
+  EXPECT_EQ(result.status, 1);
+  const std::string hint = "hint: https://127.0.0.1:1, by context 'other' of ";
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("https://127.0.0.1:1: GET /api/v1/nodes"),
+                    HasSubstr(hint + (folder_.path() / "config").string()), Not(HasSubstr("secret-token"))));
+}
+
+TEST_F(KubectlFerry, IsToldHowByItsHelp) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{}, {"lst"}, {"list", "--contxt", "x"}, {"node"}, {"list", "-o", "xml"}}) {
+    const auto result = run(words);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, AllOf(StartsWith("kubectl ferry: "), HasSubstr("--help")));
+  }
+  EXPECT_THAT(run({"lst"}).err, HasSubstr("did you mean 'list'?"));
+  EXPECT_THAT(run({"list", "--contxt", "x"}).err, HasSubstr("did you mean '--context'?"));
+  const auto help = run({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const char* const verb : {"list", "node", "vms", "plan", "doctor", "gather"})
+    EXPECT_THAT(help.out, HasSubstr(std::string("\n  ") + verb));
+  EXPECT_EQ(run({"--version"}).out, std::string("ferry ") + kVersion + "\n");
+}
+
+}  // namespace
+}  // namespace ferry

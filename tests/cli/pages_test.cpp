@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages for people, held against the program: the commands that they show, the messages that they explain.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "cli/command_line.h"
+#include "tests/cli/written_commands.h"
+
+namespace ferry {
+namespace {
+
+using test::commands_in;
+using test::lines_of;
+using test::problem_with;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::filesystem::path kSource = FERRY_SOURCE;
+const std::filesystem::path kTroubleshooting = kSource / "docs/troubleshooting.md";
+
+TEST(WrittenCommands, AreFoundInALineOfAShell) {
+  EXPECT_THAT(commands_in("  $ sudo ferry status -o json | jq . # ferry nothing"),
+              ElementsAre(ElementsAre("status", "-o", "json")));
+  EXPECT_THAT(commands_in("ferry a 'b c'; x | ferry d > e & ferry f"),
+              ElementsAre(ElementsAre("a", "b c"), ElementsAre("d"), ElementsAre("f")));
+  EXPECT_THAT(commands_in("the ferry leaves"), IsEmpty());
+}
+
+TEST(WrittenCommands, AreHeldAgainstTheTree) {
+  const CommandModel root = ferry_commands();
+  EXPECT_THAT(problem_with(root, {"--host-root", "/", "vfio", "bind", "--device=x", "-o", "json"}),
+              IsEmpty());
+  EXPECT_THAT(problem_with(root, {"vfio", "--help"}), IsEmpty());
+  EXPECT_THAT(problem_with(root, {"explain", "x"}), IsEmpty());
+  EXPECT_THAT(problem_with(root, {"vfio"}), HasSubstr("needs a command"));
+  EXPECT_THAT(problem_with(root, {"vfio", "bnid"}), HasSubstr("takes no 'bnid'"));
+  EXPECT_THAT(problem_with(root, {"status", "--device", "x"}), HasSubstr("no option --device"));
+  EXPECT_THAT(problem_with(root, {"vfio", "bind", "--device"}), HasSubstr("has no value"));
+  EXPECT_THAT(problem_with(root, {"vfio", "bind", "--all=1"}), HasSubstr("takes no value"));
+}
+
+bool is_three_backticks(const std::string& line) {
+  return line.starts_with("```");
+}
+
+TEST(Pages, ShowCommandsThatAreUnderstood) {
+  const CommandModel root = ferry_commands();
+  std::vector<std::filesystem::path> pages = {kSource / "README.md", kSource / "SECURITY.md",
+                                              kSource / "images/README.md"};
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kSource / "docs"))
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  std::size_t seen = 0;
+  for (const auto& page : pages) {
+    bool fenced = false;
+    for (const std::string& line : lines_of(page)) {
+      if (is_three_backticks(line)) fenced = !fenced;
+      if (!fenced && !line.starts_with("    ")) continue;
+      for (const auto& words : commands_in(line)) {
+        ++seen;
+        EXPECT_THAT(problem_with(root, words), IsEmpty()) << page << ": " << line;
+      }
+    }
+  }
+  EXPECT_GT(seen, 10U);
+}
+
+/// What stands between backticks.
+std::vector<std::string> code_in(std::string_view line) {
+  std::vector<std::string> out;
+  for (;;) {
+    const auto start = line.find('`');
+    if (start == std::string_view::npos) return out;
+    const auto end = line.find('`', start + 1);
+    if (end == std::string_view::npos) return out;
+    out.emplace_back(line.substr(start + 1, end - start - 1));
+    line.remove_prefix(end + 1);
+  }
+}
+
+TEST(Troubleshooting, NamesCommandsThatAreUnderstood) {
+  const CommandModel root = ferry_commands();
+  std::size_t seen = 0;
+  for (const std::string& line : lines_of(kTroubleshooting)) {
+    for (const std::string& code : code_in(line)) {
+      for (const auto& words : commands_in(code)) {
+        ++seen;
+        EXPECT_THAT(problem_with(root, words), IsEmpty()) << code;
+      }
+    }
+  }
+  EXPECT_GT(seen, 20U);
+}
+
+/// The text of every string literal of the program, those that the compiler puts together put together.
+std::string messages() {
+  std::string out;
+  for (const char* room : {"common", "vfio", "mdev", "vgpu-dm", "policy", "host", "kubevirt-plugin",
+                           "kata-manager", "kube", "agent", "virt", "cli"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(kSource / room)) {
+      if (entry.path().extension() != ".cpp" && entry.path().extension() != ".h") continue;
+      std::ifstream in(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(in), {}};
+      bool inside = false;
+      for (std::size_t at = 0; at < text.size(); ++at) {
+        const char c = text[at];
+        if (c == '\n') inside = false;  // a quote in a comment that nothing ends
+        if (inside && c == '\\') {
+          ++at;
+        } else if (c == '"' && (at == 0 || text[at - 1] != '\'')) {
+          inside = !inside;
+        } else if (inside) {
+          out += c;
+        } else if (std::string_view(" \n").find(c) == std::string_view::npos && !out.ends_with('\n')) {
+          out += '\n';  // something other than blanks: the next literal is another one
+        }
+      }
+    }
+  }
+  return out;
+}
+
+/// What stands around what is filled in ("a … b"), and around a colon: what follows one may be another's
+/// message.
+std::vector<std::string> fixed_parts(const std::string& message) {
+  constexpr std::string_view kBlanks = " :,";
+  std::string lines = message;
+  for (const char* separator : {"…", ": "}) {
+    for (auto at = lines.find(separator); at != std::string::npos; at = lines.find(separator, at))
+      lines.replace(at, std::string_view(separator).size(), "\n");
+  }
+  std::vector<std::string> out;
+  std::istringstream parts(lines);
+  for (std::string part; std::getline(parts, part);) {
+    const auto first = part.find_first_not_of(kBlanks);
+    if (first != std::string::npos)
+      out.push_back(part.substr(first, part.find_last_not_of(kBlanks) + 1 - first));
+  }
+  return out;
+}
+
+void expect_said(const std::vector<std::string>& explained, const std::string& all) {
+  for (const std::string& message : explained) {
+    for (const std::string& part : fixed_parts(message))
+      EXPECT_NE(all.find(part), std::string::npos) << message << ": '" << part << "'";
+  }
+}
+
+// "| `message` or `another` | what to do |"
+std::vector<std::string> first_cell(const std::string& line) {
+  return line.starts_with("| `") ? code_in(line.substr(0, line.find(" | "))) : std::vector<std::string>();
+}
+
+// Headings say what is explained, and so does the first cell of a row of a table.
+TEST(Troubleshooting, ExplainsWhatTheProgramSays) {
+  const std::string all = messages();
+  std::size_t seen = 0;
+  for (const std::string& line : lines_of(kTroubleshooting)) {
+    std::vector<std::string> explained = first_cell(line);
+    if (line.starts_with("### ")) {
+      explained = code_in(line);
+      EXPECT_THAT(explained, testing::SizeIs(1)) << line;
+    }
+    seen += explained.size();
+    expect_said(explained, all);
+  }
+  EXPECT_GT(seen, 50U);
+}
+
+TEST(Readme, ExplainsWhatTheProgramSays) {
+  const std::string all = messages();
+  std::size_t seen = 0;
+  bool inside = false;
+  for (const std::string& line : lines_of(kSource / "README.md")) {
+    if (line.starts_with("## ")) inside = line == "## When something is refused";
+    if (!inside) continue;
+    seen += first_cell(line).size();
+    expect_said(first_cell(line), all);
+  }
+  EXPECT_GT(seen, 5U);
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// What people read of whole machines, character by character: tests/fixtures/status and
+// tests/fixtures/explain.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/node_look.h"
+#include "cli/status_document.h"
+#include "cli/status_text.h"
+#include "tests/support/captured_host.h"
+#include "tests/support/golden.h"
+#include "tests/support/machines.h"
+#include "tests/support/must.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using test::must;
+using test::visible;
+using testing::HasSubstr;
+using testing::Le;
+
+/// The host at `root`, with `holders` for its processes.
+Session session_at(const std::filesystem::path& root,
+                   const std::map<std::string, std::vector<Holder>>& holders) {
+  Session session = open_session(root);
+  auto probe = std::make_unique<test::TableProbe>();
+  probe->holders = holders;
+  session.probe = std::move(probe);
+  return session;
+}
+
+struct Drawn {
+  const char* how;
+  Canvas canvas;
+};
+const std::vector<Drawn>& canvases() {
+  static const std::vector<Drawn> all = {
+      {"80 columns", {.columns = 80}},
+      {"80 columns, colours", {.columns = 80, .colour = true}},
+      {"160 columns, UTF-8", {.columns = 160, .unicode = true}},
+      {"160 columns, UTF-8, colours", {.columns = 160, .colour = true, .unicode = true}},
+  };
+  return all;
+}
+
+std::filesystem::path fixture(const std::string& verb, const std::string& machine) {
+  return std::filesystem::path(FERRY_FIXTURES) / verb / (machine + ".txt");
+}
+
+/// The text on every canvas; nothing but single words may be wider than one.
+template <typename Draw>
+std::string on_all_canvases(const std::string& head, const Draw& draw) {
+  std::string out = head;
+  for (const Drawn& drawn : canvases()) {
+    const std::string text = draw(drawn.canvas);
+    out += fmt::format("\n== {} ==\n{}", drawn.how, visible(text));
+  }
+  return out;
+}
+
+std::string status_of(const Session& session, const std::string& head) {
+  const NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
+  return on_all_canvases(head, [&](const Canvas& canvas) { return status_text(view, canvas); });
+}
+
+class StatusGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(StatusGolden, OfAComposedMachine) {
+  const test::ComposedMachine& composed = test::composed_machine(GetParam());
+  test::Machine machine;
+  composed.build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  test::expect_golden(fixture("status", composed.name),
+                      status_of(session, fmt::format("Composed: {}.\n", composed.what)));
+}
+
+// What a program reads is what a person does.
+TEST_P(StatusGolden, IsAsTheDocumentSays) {
+  test::Machine machine;
+  test::composed_machine(GetParam()).build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  const NodePicture view = view_of(session, must(look_at_node(session, Depth::all)));
+  const std::string text = status_text(view, {});
+  const json document = to_json(view);
+  for (const json& gpu : document.at("accelerators")) {
+    const auto line_at = text.find(gpu.at("address").get<std::string>());
+    ASSERT_NE(line_at, std::string::npos);
+    const std::string line = text.substr(line_at, text.find('\n', line_at) - line_at);
+    EXPECT_THAT(line, HasSubstr(gpu.at("mode").get<std::string>()));
+    EXPECT_THAT(line, HasSubstr(gpu.at("condition").at("word").get<std::string>()));
+    const json& condition = gpu.at("condition");
+    EXPECT_EQ(condition.at("health") == "good", condition.at("reason") == "")
+        << "a reason beside every word that is not good";
+    EXPECT_THAT(text, HasSubstr(condition.at("reason").get<std::string>()));
+  }
+}
+
+TEST_P(StatusGolden, FitsIntoEightyColumns) {
+  test::Machine machine;
+  test::composed_machine(GetParam()).build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  const NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
+  std::istringstream lines(status_text(view, {.columns = 80}));
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_THAT(width_of(line), Le(80U)) << line;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Machines, StatusGolden, testing::ValuesIn(test::machine_names()),
+                         test::row_of_machine);
+
+class CapturedGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(CapturedGolden, OfACapturedHost) {
+  const test::CapturedHost host(GetParam());
+  const Session session = session_at(host.root(), {});
+  test::expect_golden(fixture("status", GetParam()), status_of(session, "Captured: tests/fixtures/hosts.\n"));
+}
+INSTANTIATE_TEST_SUITE_P(Hosts, CapturedGolden, testing::ValuesIn(test::captured_hosts()),
+                         test::row_of_machine);
+
+struct Explained {
+  std::string machine;
+  std::vector<std::string> words;
+};
+void PrintTo(const Explained& row, std::ostream* out) {
+  *out << row.machine;
+}
+
+std::string explained_name(const testing::TestParamInfo<Explained>& info) {
+  return test::row_of_machine(testing::TestParamInfo<std::string>(info.param.machine, info.index));
+}
+
+class ExplainGolden : public testing::TestWithParam<Explained> {};
+
+TEST_P(ExplainGolden, OfAComposedMachine) {
+  const test::ComposedMachine& composed = test::composed_machine(GetParam().machine);
+  test::Machine machine;
+  composed.build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  const StoryInputs inputs = must(look_for_stories(session));
+  std::string out = fmt::format("Composed: {}.\n", composed.what);
+  for (const std::string& word : GetParam().words) {
+    const auto subject = find_subject(inputs, word);
+    ASSERT_TRUE(subject) << subject.error().message;
+    const Story story = story_of(inputs, *subject);
+    out += on_all_canvases(fmt::format("\n# ferry explain {}\n", word),
+                           [&](const Canvas& canvas) { return story_text(story, canvas); });
+    const json document = to_json(inputs, *subject);
+    for (const StoryPart& part : story.parts)
+      EXPECT_EQ(document.at("story").at(part.label).size(), part.lines.size()) << word << ' ' << part.label;
+  }
+  test::expect_golden(fixture("explain", composed.name), out);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Machines, ExplainGolden,
+    testing::Values(
+        Explained{"laptop", {"0000:01:00.0", "0000:01:00.1", "0000:00:02.0"}},
+        Explained{"nvswitch-board", {"0000:18:00.0", "0000:05:00.0"}},
+        Explained{"t4-server",
+                  {"0000:3b:00.0", "0000:5e:00.0", "0000:af:00.0", "566b0cda-8c18-5fd3-92cb-496c5a60815f",
+                   "nvidia.com/TU104GL_TESLA_T4"}},
+        Explained{"sriov-host", {"0000:17:00.0", "0000:17:00.4", "0000:ca:00.5"}},
+        Explained{"grace", {"0009:01:00.0", "0019:01:00.0"}}, Explained{"without-iommu", {"0000:01:00.0"}},
+        Explained{"mixed-vendors", {"0000:05:01.0", "0000:05:02.0"}}, Explained{"large", {"0000:10:00.0"}},
+        Explained{"broken", {"0000:21:00.0", "0000:22:00.0", "0000:23:00.0", "0000:24:00.0", "0000:25:00.0"}},
+        Explained{"one-group", {"0000:42:00.0", "0000:45:00.0"}},
+        Explained{"policy-node", {"0000:18:00.0", "0000:2a:00.0"}},
+        Explained{"workstation", {"0000:01:00.0"}}, Explained{"empty", {"0000:00:1f.6"}}),
+    explained_name);
+
+TEST(ExplainUnknown, NamesWhatWasProbablyMeant) {
+  test::Machine machine;
+  test::composed_machine("t4-server").build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  const StoryInputs inputs = must(look_for_stories(session));
+  struct Row {
+    std::string word;
+    std::string message;
+    std::string hint;
+  };
+  for (const Row& row : {Row{"0000:5f:00.0", "did you mean '0000:5e:00.0'?",
+                             "`ferry status` lists addresses, with -o json UUIDs and names too"},
+                         Row{"nvidia.com/TU104GL_TESLA_T5", "did you mean 'nvidia.com/TU104GL_TESLA_T4'?",
+                             "a resource's name"},
+                         Row{"566b0cda-8c18-5fd3-92cb-496c5a60815e",
+                             "did you mean '566b0cda-8c18-5fd3-92cb-496c5a60815f'?", "a vGPU's UUID"},
+                         Row{"T4", "nothing on this node is called 'T4'",
+                             "`ferry status` lists addresses, with -o json UUIDs and names too"}}) {
+    const auto subject = find_subject(inputs, row.word);
+    ASSERT_FALSE(subject) << row.word;
+    EXPECT_EQ(subject.error().code, Errc::usage);
+    EXPECT_THAT(subject.error().message, HasSubstr(row.message));
+    EXPECT_THAT(subject.error().hint, HasSubstr(row.hint));
+  }
+  EXPECT_TRUE(find_subject(inputs, "0000:5E:00.0")) << "letter case aside";
+  EXPECT_TRUE(find_subject(inputs, "566B0CDA-8c18-5fd3-92cb-496c5a60815f"));
+}
+
+}  // namespace
+}  // namespace ferry

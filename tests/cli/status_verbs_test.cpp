@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ferry status --watch`, `--capture` and `ferry explain` as a user meets them.
+#include <array>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/capture.h"
+#include "common/unique_fd.h"
+#include "tests/cli/run_program.h"
+#include "tests/support/machines.h"
+#include "tests/vfio/machines.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::run_ferry;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+std::string content(const fs::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class StatusVerbs : public testing::Test {
+ protected:
+  void build(const std::string& name) {
+    test::composed_machine(name).build(machine_);
+    machine_.kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+  }
+  std::string root() const { return machine_.kernel.root().string(); }
+  test::ProgramResult on(const fs::path& root, std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {"--host-root", root.string()});
+    return run_ferry(arguments);
+  }
+  test::Machine machine_;
+  test::ScratchDirectory scratch_;
+};
+
+TEST_F(StatusVerbs, ExplainKnowsAddressesUuidsAndResources) {
+  build("t4-server");
+  for (const char* word :
+       {"0000:3b:00.0", "566b0cda-8c18-5fd3-92cb-496c5a60815f", "nvidia.com/TU104GL_TESLA_T4"}) {
+    const auto result = on(root(), {"explain", word});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, StartsWith(word));
+  }
+  const auto document = json::parse(on(root(), {"explain", "0000:5e:00.0", "-o", "json"}).out);
+  EXPECT_EQ(document.at("place").at("slot"), "4");
+  EXPECT_EQ(document.at("function").at("before").at("driver"), "nvidia");
+  EXPECT_EQ(document.at("ways").back().at("command"), "ferry vfio unbind --device 0000:5e:00.0");
+}
+
+TEST_F(StatusVerbs, ExplainSuggestsWhatWasMeant) {
+  build("t4-server");
+  const auto result = on(root(), {"explain", "0000:3c:00.0"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("nothing on this node is called '0000:3c:00.0'"),
+                                HasSubstr("did you mean '0000:3b:00.0'?"), HasSubstr("hint: ")));
+  EXPECT_THAT(result.out, IsEmpty());
+  EXPECT_THAT(on(root(), {"explain", "3b:00.0"}).err, HasSubstr("0000:3b:00.0"));
+}
+
+TEST_F(StatusVerbs, WatchSaysEachChangeOnceAndEndsByCtrlC) {
+  build("policy-node");
+  const fs::path out = scratch_.path() / "out";
+  test::RunningProgram program("ferry", {"--host-root", root(), "status", "--watch"}, {}, out);
+  const auto says = [&](const std::string& what) {
+    return program.until([&] { return content(out).find(what) != std::string::npos; });
+  };
+  ASSERT_TRUE(says("policy mixed"));
+  // A file of Ferry's that is replaced, and one that is new.
+  const std::string state = content(machine_.kernel.root() / "run/ferry/state.json");
+  std::string other = state;
+  other.replace(other.find("mixed"), 5, "other");
+  ASSERT_TRUE(machine_.kernel.write_file("run/ferry/state.json", other));
+  ASSERT_TRUE(says("policy other")) << content(out);
+  // One that says nothing new draws nothing: it is read, and only then does something change again.
+  const UniqueFd heard(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  ASSERT_TRUE(machine_.kernel.write_file("run/ferry/state.json", other));
+  ASSERT_GE(::inotify_add_watch(heard.get(), (machine_.kernel.root() / "run/ferry/state.json").c_str(),
+                                IN_CLOSE_NOWRITE),
+            0);
+  std::array<char, 4096> events{};
+  ASSERT_TRUE(program.until([&] { return ::read(heard.get(), events.data(), events.size()) > 0; }));
+  ASSERT_TRUE(machine_.kernel.write_file("run/ferry/state.json", state));
+  ASSERT_TRUE(program.until([&] {
+    const std::string text = content(out);
+    return text.rfind("policy mixed") > text.find("policy other");
+  }));
+  EXPECT_EQ(program.end_by(SIGINT), 0);
+  const std::string text = content(out);
+  std::size_t blocks = 0;
+  for (auto at = text.find("ACCELERATOR"); at != std::string::npos; at = text.find("ACCELERATOR", at + 1))
+    ++blocks;
+  EXPECT_EQ(blocks, 3U) << text;
+  EXPECT_THAT(text, AllOf(StartsWith("ACCELERATOR"), HasSubstr("\n\nACCELERATOR"), Not(HasSubstr("\033["))));
+}
+
+TEST_F(StatusVerbs, WatchSeesFerrysFolderAppear) {
+  build("laptop");
+  machine_.kernel.directory("run");
+  const fs::path out = scratch_.path() / "out";
+  test::RunningProgram program("ferry", {"--host-root", root(), "status", "--watch", "-o", "json"}, {}, out);
+  ASSERT_TRUE(program.until([&] { return content(out).find("0000:01:00.0") != std::string::npos; }));
+  ASSERT_TRUE(machine_.kernel.write_file(
+      "run/ferry/state.json",
+      R"({"version":1,"generation":1,"pid":1,"boot_id":"b","wanted":null,"phase":"nothing_wanted",)"
+      R"("accelerators":[],"withdraw":[],"error":null})"));
+  EXPECT_TRUE(program.until([&] { return content(out).find("nothing_wanted") != std::string::npos; }));
+  EXPECT_EQ(program.end_by(SIGTERM), 0);
+}
+
+TEST_F(StatusVerbs, ACapturedHostSaysTheSame) {
+  for (const test::ComposedMachine& composed : test::composed_machines()) {
+    if (std::string(composed.name) == "large") continue;  // the same as sriov-host, and slow
+    test::Machine machine;
+    composed.build(machine);
+    machine.kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
+    machine.kernel.directory("proc/sys/kernel");  // no process: nobody can be asked who uses what
+    const fs::path to = scratch_.path() / composed.name;
+    const auto captured = on(machine.kernel.root(), {"status", "--capture", to.string(), "-o", "json"});
+    ASSERT_EQ(captured.status, 0) << composed.name << captured.err;
+    EXPECT_THAT(json::parse(captured.out).at("left_out"), IsEmpty()) << composed.name;
+    for (const std::vector<std::string>& verb : {std::vector<std::string>{"status", "-o", "json"},
+                                                 {"doctor", "--for", "passthrough,vgpu", "-o", "json"},
+                                                 {"vgpu", "types", "-o", "json"},
+                                                 {"vgpu", "export"},
+                                                 {"export"},
+                                                 {"vfio", "plan", "--all", "-o", "json"},
+                                                 {"vfio", "restore", "--dry-run"}}) {
+      const auto there = on(machine.kernel.root(), verb);
+      const auto here = on(to, verb);
+      EXPECT_EQ(here.out, there.out) << composed.name << ": ferry " << verb[0] << ' ' << verb.back();
+      EXPECT_EQ(here.status, there.status) << composed.name << here.err;
+    }
+  }
+}
+
+TEST_F(StatusVerbs, ACapturedHostHasNothingSecret) {
+  build("t4-server");
+  auto& kernel = machine_.kernel;
+  kernel.file(
+      "proc/cmdline",
+      "BOOT_IMAGE=/vmlinuz root=UUID=1234 intel_iommu=on ip=10.0.0.1 token=sesame vfio-pci.ids=10de:1eb8\n");
+  kernel.file("proc/1234/cmdline", "mysqld --password=sesame");
+  kernel.file("proc/driver/nvidia/gpus/0000:3b:00.0/information",
+              "Model: Tesla T4\nGPU UUID: GPU-sesame\nDevice Minor: 0\n");
+  const std::string gpu = "sys/devices/pci0000:00/0000:3b:00.0/";
+  kernel.file(gpu + "serial_number", "sesame\n");
+  for (const char* unread : {"vpd", "rom", "resource0", "reset"}) kernel.file(gpu + unread, "sesame");
+  const fs::path to = scratch_.path() / "captured";
+  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
+  for (const auto& entry : fs::recursive_directory_iterator(to)) {
+    if (entry.is_regular_file() && !entry.is_symlink()) {
+      EXPECT_THAT(content(entry.path()), Not(HasSubstr("sesame"))) << entry.path();
+    }
+  }
+  EXPECT_FALSE(fs::exists(to / "proc/1234"));
+  EXPECT_EQ(content(to / "proc/cmdline"), "intel_iommu=on vfio-pci.ids=10de:1eb8\n");
+  EXPECT_EQ(content(to / "etc/machine-id"), std::string(32, '0') + "\n");
+  EXPECT_TRUE(fs::exists(to / gpu / "rom")) << "that it is there is no secret";
+}
+
+TEST_F(StatusVerbs, ACaptureReadsNothingThatADriverWouldHangOn) {
+  build("t4-server");
+  auto& kernel = machine_.kernel;
+  kernel.hang_change(1);
+  ASSERT_FALSE(kernel.write("sys/bus/pci/drivers/nvidia/unbind", "0000:af:00.0"));
+  const fs::path to = scratch_.path() / "captured";
+  const auto captured = on(root(), {"status", "--capture", to.string(), "-o", "json"});
+  ASSERT_EQ(captured.status, 0) << captured.err;
+  EXPECT_THAT(json::parse(captured.out).at("left_out").dump(),
+              HasSubstr("0000:af:00.0/mdev_supported_types: an earlier write to its GPU has not returned"));
+  EXPECT_FALSE(fs::exists(to / "sys/devices/pci0000:00/0000:af:00.0/mdev_supported_types"));
+  EXPECT_TRUE(fs::exists(to / "sys/devices/pci0000:00/0000:d8:00.0/mdev_supported_types"));
+}
+
+TEST_F(StatusVerbs, ACaptureOverwritesNothing) {
+  build("laptop");
+  scratch_.file("full/mine", "x");
+  const auto result = on(root(), {"status", "--capture", (scratch_.path() / "full").string()});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("something is in it already"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(scratch_.path() / "full"), {}), 1);
+}
+
+TEST(PrivateWords, AreNotCaptured) {
+  EXPECT_EQ(without_private_words("a=b iommu=pt  quiet pci=noaer\n"), "iommu=pt pci=noaer\n");
+  EXPECT_EQ(without_private_words(""), "\n");
+  EXPECT_EQ(without_private_words("quiet"), "\n");
+}
+
+TEST(PciIds, AreCutToTheDevicesThatThereAre) {
+  EXPECT_EQ(
+      only_these_ids(
+          "# head\n10de  NVIDIA\n\t1eb8  T4\n\t\t10de 12a2  board\n\t2684  4090\n1002  AMD\n\t1eb8  x\n",
+          {"10de:1eb8", "8086:1111"}),
+      "10de  NVIDIA\n\t1eb8  T4\n");
+  EXPECT_EQ(only_these_ids("", {"10de:1eb8"}), "");
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cli/written_commands.h"
+
+#include <algorithm>
+#include <fstream>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace ferry::test {
+namespace {
+
+// The words of a line; what separates commands is a word of its own.
+CommandWords shell_words(const std::string& line) {
+  CommandWords out;
+  std::string word;
+  bool begun = false;
+  char quote = 0;
+  const auto end = [&] {
+    if (begun) out.push_back(std::exchange(word, {}));
+    begun = false;
+  };
+  for (const char c : line) {
+    if (quote != 0) {
+      if (c == quote)
+        quote = 0;
+      else
+        word += c;
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+      begun = true;
+    } else if (c == ' ') {
+      end();
+    } else if (std::string_view("|;&>").find(c) != std::string_view::npos) {
+      end();
+      out.emplace_back(1, c);
+    } else if (c == '#' && !begun) {
+      break;
+    } else {
+      word += c;
+      begun = true;
+    }
+  }
+  end();
+  return out;
+}
+
+const OptionModel* option_of(const CommandModel& command, const std::string& name) {
+  for (const auto* some : {&command.options, &command.inherited}) {
+    for (const OptionModel& option : *some)
+      if (std::ranges::find(option.names, name) != option.names.end()) return &option;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<CommandWords> commands_in(const std::string& line, const std::string& program) {
+  std::vector<CommandWords> out;
+  const CommandWords words = shell_words(line);
+  bool starts = true;  // a command starts here
+  bool ours = false;
+  for (const std::string& word : words) {
+    if (word.size() == 1 && std::string_view("|;&>").find(word[0]) != std::string_view::npos) {
+      starts = word != ">";
+      ours = false;
+    } else if (starts && (word == "sudo" || word == "$")) {
+      continue;
+    } else if (starts) {
+      starts = false;
+      ours = word == program;
+      if (ours) out.emplace_back();
+    } else if (ours) {
+      out.back().push_back(word);
+    }
+  }
+  return out;
+}
+
+std::string problem_with(const CommandModel& root, const CommandWords& words) {
+  const CommandModel* at = &root;
+  bool asks_for_help = false;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word.starts_with('-') && word != "-") {
+      const std::string name = word.substr(0, word.find('='));
+      const OptionModel* const option = option_of(*at, name);
+      if (option == nullptr) return fmt::format("'{}' has no option {}", at->words(), name);
+      asks_for_help = asks_for_help || name == "--help" || name == "--version";
+      const bool apart = option->takes_value() && name == word;
+      if (apart && ++i == words.size()) return fmt::format("{} has no value", name);
+      if (!option->takes_value() && name != word) return fmt::format("{} takes no value", name);
+      continue;
+    }
+    const auto below = std::ranges::find_if(
+        at->commands, [&](const CommandModel& command) { return command.path.back() == word; });
+    if (below != at->commands.end())
+      at = &*below;
+    else if (at->positionals.empty())
+      return fmt::format("'{}' takes no '{}'", at->words(), word);
+  }
+  if (!at->commands.empty() && !asks_for_help) return fmt::format("'{}' needs a command", at->words());
+  return {};
+}
+
+std::vector<std::string> lines_of(const std::filesystem::path& file) {
+  std::vector<std::string> out;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) out.push_back(line);
+  return out;
+}
+
+}  // namespace ferry::test

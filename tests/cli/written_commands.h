@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Command lines that pages for people have in them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/command_model.h"
+
+namespace ferry::test {
+
+using CommandWords = std::vector<std::string>;
+
+/// The calls of `program` in a line of a shell, pipes and lists among them, each without the program's name.
+/// Quotes are taken away; what expands stays as it is written.
+std::vector<CommandWords> commands_in(const std::string& line, const std::string& program = "ferry");
+
+/// Why `root` would not understand these words; empty: it would.
+std::string problem_with(const CommandModel& root, const CommandWords& words);
+
+std::vector<std::string> lines_of(const std::filesystem::path& file);
+
+}  // namespace ferry::test

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the node comes to when programs die, the API server goes or connections are cut in the midst of a change."""
+
+import itertools
+import signal
+import time
+import unittest
+from collections.abc import Callable
+
+from cluster.cutting_proxy import CuttingProxy
+from cluster.ferry_node import STATE, WORKLOAD, FerryNode
+from cluster.kubernetes import API_SERVER
+from cluster.programs import wait_until
+
+OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
+# Only what the kubelet has is withdrawn: each change takes the GPUs back.
+PHASES = ("pending", "withdrawing", "changing", "as_wanted")
+
+
+class AgentOutageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.node = FerryNode()
+        cls.node.start()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.node.stop()
+
+    def give_away(self) -> None:
+        self.node.label(WORKLOAD, "vm-passthrough")
+        self.node.wait_until_is(*GIVEN)
+        wait_until("the kubelet has them", lambda: sum(self.node.kubernetes.devices().values()) == 2, 60)
+
+    def take_back(self) -> None:
+        self.node.label(WORKLOAD, "container")
+
+    def change_with(self, phase: str, trouble: Callable[[], None]) -> float:
+        """A change with trouble in that phase of it; how long it took from there to be as wanted all the same."""
+        self.give_away()
+        with self.node.held_in(phase, self.take_back):
+            trouble()
+        begin = time.monotonic()
+        self.node.wait_until_is(*OWN)
+        return time.monotonic() - begin
+
+    def test_each_program_may_be_killed_in_each_phase(self) -> None:
+        node = self.node
+        for program, phase in itertools.product((node.agent, node.hostd, node.plugin), PHASES):
+            def kill() -> None:
+                program.stop(signal.SIGKILL)
+                program.start()
+            with self.subTest(f"{program.name}, {phase}"):
+                print(f"{program.name} killed in {phase}: as wanted {self.change_with(phase, kill):.1f} s later")
+
+    def test_the_api_server_may_be_killed_in_each_phase(self) -> None:
+        server = self.node.kubernetes
+
+        for phase in PHASES:
+            def kill() -> None:
+                server.stop_api_server()
+                server.start_api_server()
+            with self.subTest(phase):
+                print(f"API server killed in {phase}: as wanted {self.change_with(phase, kill):.1f} s later")
+
+    def test_the_host_changes_while_there_is_no_api_server(self) -> None:
+        self.give_away()
+        with self.node.held_in("pending", self.take_back):
+            # Until then the agent waits for a pod of the operator's to go, which the API server tells.
+            wait_until("it is written down", lambda: self.node.wanted()["policy"] == "container", 60)
+            self.node.kubernetes.stop_api_server()
+        try:
+            self.node.host.wait_for_drivers(*OWN)
+        finally:
+            self.node.kubernetes.start_api_server()
+        self.node.wait_until_is(*OWN)
+
+    def test_the_connections_may_be_cut_every_second(self) -> None:
+        self.node.agent.stop()
+        with CuttingProxy(API_SERVER, 1) as proxy:
+            agent = self.node.agent_at(proxy.address)
+            agent.start()
+            try:
+                for _ in range(3):
+                    self.give_away()
+                    self.take_back()
+                    self.node.wait_until_is(*OWN)
+            finally:
+                agent.stop()
+        print(f"{proxy.cut} connections were cut")
+        self.assertGreater(proxy.cut, 5)
+        self.node.agent.start()
+
+    def test_labels_that_change_all_the_time_end_in_the_last(self) -> None:
+        for number in range(20):
+            self.node.label(WORKLOAD, ("container", "vm-passthrough")[number % 2])
+        self.node.wait_until_is(*GIVEN)
+        self.take_back()
+        self.node.wait_until_is(*OWN)
+
+    def test_a_node_obeys_when_it_has_been_without_an_agent(self) -> None:
+        self.node.agent.stop()
+        self.node.label(WORKLOAD, "vm-passthrough")
+        self.assertEqual("as_wanted", self.node.labels()[STATE], "the last word there was")
+        self.node.agent.start()
+        self.node.wait_until_is(*GIVEN)
+        self.take_back()
+        self.node.wait_until_is(*OWN)

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent, hostd and the plugin on a node of a cluster: labels and configurations asked, and what kubectl then sees."""
+
+import itertools
+import json
+import time
+import unittest
+from collections import Counter
+from typing import Any
+
+from cluster.ferry_node import (ACCOUNT, CONFIGURATIONS, OPERAND, OPERATOR, PAUSED, POLICY, STATE, VGPU_CONFIG,
+                                VGPU_STATE, VALIDATOR, WORKLOAD, FerryNode, Witness, daemon_set, watched)
+from cluster.kubernetes import API_SERVER, AUDITED, NODE, moment
+from cluster.programs import Program, wait_until
+
+CARD, TESLA = "nvidia.com/AD102_GEFORCE_RTX_4090", "nvidia.com/TU104GL_TESLA_T4"
+VGPU = "nvidia.com/GRID_T4-4Q"
+DEVICE_PLUGIN = "nvidia.com/gpu.deploy.sandbox-device-plugin"
+OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
+HOLD = "sleep 1"
+MOST_MIB = 25  # of the agent's memory
+IDLE_SECONDS = 30
+
+
+class AgentTest(unittest.TestCase):
+    """By default every GPU is the host's."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.node = FerryNode()
+        cls.node.start()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.node.stop()
+
+    def setUp(self) -> None:
+        # One that starts may tell ten events at once; after those, and many changes, some go untold.
+        self.restart_agent()
+        self.addCleanup(self.node.wait_until_is, *OWN)
+        for key in (WORKLOAD, VGPU_CONFIG, POLICY):
+            self.addCleanup(self.node.label, key)
+        self.addCleanup(self.node.kubernetes.remove_pods)
+
+    def restart_agent(self) -> None:
+        self.node.agent.stop()
+        self.node.agent.start()
+
+    def offered(self) -> dict[str, int]:
+        return {name: count for name, count in self.node.kubernetes.devices().items() if count}
+
+    # --- what labels ask for -----------------------------------------------------------------------------------------
+
+    def test_a_label_gives_the_gpus_away_and_its_removal_takes_them_back(self) -> None:
+        before = self.node.events()
+        self.assertEqual({}, self.node.host.status_files())
+        with watched(self.node.kubernetes) as witness:
+            self.node.label(WORKLOAD, "vm-passthrough")
+            self.node.wait_until_is(*GIVEN)
+            self.assertEqual({"workload-type": "vm-passthrough\n", "vfio-pci-ready": "gpu-ferry"},
+                             {name: text.replace("gpu-ferry\n", "gpu-ferry")
+                              for name, text in self.node.host.status_files().items()})
+            wait_until("the kubelet has them", lambda: self.offered() == {CARD: 1, TESLA: 1}, 60)
+            with self.node.held_in("withdrawing", lambda: self.node.label(WORKLOAD)):
+                self.assertEqual(GIVEN, self.node.host.drivers(), "they are still the kubelet's")
+            self.node.wait_until_is(*OWN)
+        self.assertEqual({}, self.node.host.status_files())
+        wait_until("the kubelet has none", lambda: not self.offered(), 60)
+        self.expect_states(witness, ["as_wanted", "as_wanted", "withdrawing", "as_wanted"])
+        self.assertEqual(["true", PAUSED, "true", PAUSED, "true"], witness.values(OPERAND))
+        self.node.wait_until_told("HostAsWanted", after=before, times=2)
+
+    def expect_states(self, witness: Witness, least: list[str]) -> None:
+        """Those, among others that may be too short to be seen, in that order."""
+        seen = iter(witness.values(STATE))
+        self.assertTrue(all(state in seen for state in least), witness.values(STATE))
+
+    def test_a_pod_gets_a_gpu_and_what_would_take_it_waits_for_the_pods_end(self) -> None:
+        self.node.label(WORKLOAD, "vm-passthrough")
+        wait_until("the kubelet has them", lambda: self.offered() == {CARD: 1, TESLA: 1}, 60)
+        self.node.kubernetes.run_pod("guest", {CARD: 1}, "env | grep ^PCI_RESOURCE_")
+        self.node.kubernetes.wait_for_pod("guest")
+        self.assertIn("0000:01:00.0", wait_until("it says what it has", lambda: self.node.kubernetes.kubectl(
+            "logs", "guest"), 30))
+        before = self.node.events()
+        self.node.label(WORKLOAD, "container")
+        self.node.wait_for(STATE, "refused")
+        self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.node.host.drivers(), "the other one is free")
+        self.assertRegex(self.node.annotation(), "0000:01:00.0 .*held by pod default/guest")
+        self.node.wait_until_told("HostRefused", "0000:01:00.0", "default/guest", after=before)
+        self.assertEqual("true", self.node.labels()[OPERAND], "nobody is kept away for a refusal")
+        wait_until("the kubelet offers none", lambda: not self.offered(), 60)
+        self.node.kubernetes.remove_pods()
+        self.node.wait_until_is(*OWN)
+
+    def test_a_label_chooses_the_vgpus(self) -> None:
+        """vgpu.config alone counts where there is no default workload; here the workload says that there are some."""
+        before = self.node.events()
+        with watched(self.node.kubernetes) as witness:
+            self.node.label(WORKLOAD, "vm-vgpu")
+            self.node.wait_until_is(*OWN)
+            self.node.wait_for(VGPU_STATE, "success")
+            self.assertEqual(2, len(self.node.host.vgpus()), "the default has two")
+            self.node.label(VGPU_CONFIG, "render-mix")
+            wait_until("they are others", lambda: len(self.node.host.vgpus()) == 3, 60)
+            self.node.wait_for(VGPU_STATE, "success")
+            self.node.wait_until_is(*OWN)
+        self.assertEqual({"workload-type", "vgpu-devices-ready"}, set(self.node.host.status_files()))
+        self.assertEqual(["", "pending", "success", "pending", "success"], witness.values(VGPU_STATE))
+        self.assertEqual(["true", PAUSED, "true", PAUSED, "true"], witness.values(OPERAND))
+        wait_until("the kubelet has them", lambda: self.offered() == {VGPU: 3}, 60)
+        made = self.node.host.vgpus()
+        with watched(self.node.kubernetes) as witness:
+            self.node.label(VGPU_CONFIG, "render-mx")
+            self.node.wait_for(STATE, "failed")
+            self.node.wait_for(VGPU_STATE, "failed")
+        self.assertEqual(["success", "failed"], witness.values(VGPU_STATE))
+        self.assertEqual(["true"], witness.values(OPERAND))
+        self.assertEqual(made, self.node.host.vgpus())
+        self.assertIn("render-mix", self.node.annotation(), "it says what was meant")
+        self.node.wait_until_told("WishInvalid", "render-mix", after=before)
+        self.node.kubernetes.run_pod("guest", {VGPU: 1}, HOLD)
+        self.node.kubernetes.wait_for_pod("guest")
+        self.node.label(VGPU_CONFIG)
+        self.node.wait_for(STATE, "refused")
+        self.assertEqual("failed", self.node.labels()[VGPU_STATE])
+        self.node.kubernetes.remove_pods()
+        wait_until("they are the default's", lambda: len(self.node.host.vgpus()) == 2, 60)
+        self.node.wait_for(VGPU_STATE, "success")
+        self.node.label(WORKLOAD)
+        wait_until("there are none", lambda: not self.node.host.vgpus(), 60)
+        self.node.wait_until_is(*OWN)
+        self.assertNotIn(VGPU_STATE, self.node.labels())
+
+    def test_a_configuration_that_is_edited_counts(self) -> None:
+        self.addCleanup(self.node.configure)
+        self.node.label(POLICY, "mixed")
+        self.node.wait_until_is("nvidia", "snd_hda_intel", "vfio-pci")
+        policies = CONFIGURATIONS["ferry-policies"]
+        self.node.configure({"ferry-policies": policies.replace("*T4*", "*4090*")})
+        self.node.wait_until_is("vfio-pci", "vfio-pci", "nvidia")
+        self.node.configure({"ferry-policies": policies.replace("mode: host", "mode: hots")})
+        self.node.wait_for(STATE, "failed")
+        self.assertIn("ferry-policies, config.yaml:4", self.node.annotation())
+        self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.node.host.drivers(), "a mistake changes nothing")
+
+    # --- beside others -----------------------------------------------------------------------------------------------
+
+    def test_operands_are_gone_before_anything_changes(self) -> None:
+        """NVIDIA's validator, by the DaemonSet controller."""
+        with self.node.held_in("changing", lambda: self.node.label(WORKLOAD, "vm-passthrough")):
+            self.assertEqual(PAUSED, self.node.labels()[OPERAND])
+            self.assertFalse(self.node.kubernetes.get("pods", "-n", OPERATOR)["items"])
+        self.node.wait_until_is(*GIVEN)
+
+    def test_ferry_stands_back_while_nvidias_program_serves_the_node(self) -> None:
+        name, key = "nvidia-vfio-manager", "nvidia.com/gpu.deploy.vfio-manager"
+        self.addCleanup(self.node.label, key)
+        self.addCleanup(self.node.kubernetes.try_kubectl, "delete", "daemonset", "-n", OPERATOR, name)
+        before = self.node.events()
+        self.node.kubernetes.apply(daemon_set(name, {key: "true"}))
+        self.node.label(key, "true")
+        self.node.wait_for(STATE, "stood_back")
+        self.node.label(WORKLOAD, "vm-passthrough")
+        self.node.wait_until_told("StoodBack", "vfioManager: {enabled: false}", after=before)
+        wait_until("its pod runs", lambda: "Running" in self.node.kubernetes.kubectl(
+            "get", "pods", "-n", OPERATOR, "-l", f"app={name}"), 60)
+        self.assertEqual(OWN, self.node.host.drivers())
+        self.node.kubernetes.kubectl("delete", "daemonset", "-n", OPERATOR, name)
+        self.node.wait_until_is(*GIVEN)
+
+    def test_in_the_place_of_nvidias_vgpu_device_manager(self) -> None:
+        """`nvidia-k8s-vgpu-dm`, told as the operator tells it, with the rights of its role and `patch` of nodes."""
+        for program in (self.node.agent, self.node.hostd):
+            program.stop()
+            self.addCleanup(program.start)  # the agent last of all that is to be undone
+        self.put_device_plugin_on_the_node()
+        manager = self.node.vgpu_device_manager()
+        manager.start()
+        self.addCleanup(lambda: manager.runs and manager.stop())
+        manager.wait_until("the default is there", lambda: len(self.node.host.vgpus()) == 2, 60)
+        self.node.wait_for(VGPU_STATE, "success")
+        with watched(self.node.kubernetes) as witness:
+            self.node.label(VGPU_CONFIG, "render-mix")
+            wait_until("they are others", lambda: len(self.node.host.vgpus()) == 3, 60)
+            self.node.wait_for(VGPU_STATE, "success")
+            for operand in (DEVICE_PLUGIN, OPERAND):
+                self.node.wait_for(operand, "true")
+        self.assertEqual(["success", "pending", "success"], witness.values(VGPU_STATE))
+        for operand in (DEVICE_PLUGIN, OPERAND):
+            self.assertEqual(["true", PAUSED, "true"], witness.values(operand))
+        made = self.node.host.vgpus()
+        with watched(self.node.kubernetes) as witness:
+            self.node.label(VGPU_CONFIG, "typo")
+            self.node.wait_for(VGPU_STATE, "failed")
+            self.node.label(WORKLOAD, "vm-passthrough")
+            self.node.label(VGPU_CONFIG, "render-mix")
+            self.node.wait_for(VGPU_STATE, "success")
+        self.assertEqual(["success", "failed", "success"], witness.values(VGPU_STATE), "no other label counts")
+        for operand in (DEVICE_PLUGIN, OPERAND):
+            self.assertEqual(["true"], witness.values(operand))
+        self.assertEqual(made, self.node.host.vgpus())
+        self.assertEqual(OWN, self.node.host.drivers())
+        self.node.label(WORKLOAD)
+        manager.stop()
+        self.assertEqual(0, manager.last_status)
+
+    def put_device_plugin_on_the_node(self) -> None:
+        """The operator's, for this test."""
+        name = "nvidia-sandbox-device-plugin-daemonset"
+        self.addCleanup(self.node.kubernetes.kubectl, "delete", "daemonset", "-n", OPERATOR, name)
+        self.addCleanup(self.node.label, DEVICE_PLUGIN)  # its pod goes sooner so than by the collection of garbage
+        self.node.kubernetes.apply(daemon_set(name, {DEVICE_PLUGIN: "true"}))
+        self.node.label(DEVICE_PLUGIN, "true")
+        wait_until("its pod runs", lambda: "Running" in self.node.kubernetes.kubectl(
+            "get", "pods", "-n", OPERATOR, "-l", f"app={name}"), 60)
+
+    def test_with_drain_a_pod_that_keeps_its_gpu_is_evicted(self) -> None:
+        kubectl = self.node.kubernetes.kubectl
+        kubectl("create", "clusterrole", "ferry-evictions", "--verb=create", "--resource=pods/eviction")
+        self.addCleanup(kubectl, "delete", "clusterrole", "ferry-evictions")
+        kubectl("create", "clusterrolebinding", "ferry-evictions", "--clusterrole=ferry-evictions",
+                f"--serviceaccount={AUDITED}:{ACCOUNT}")
+        self.addCleanup(kubectl, "delete", "clusterrolebinding", "ferry-evictions")
+        self.replace_agent(self.node.agent_at(API_SERVER, "--drain", "--drain-timeout=2m"))
+        self.node.label(WORKLOAD, "vm-passthrough")
+        wait_until("the kubelet has them", lambda: self.offered() == {CARD: 1, TESLA: 1}, 60)
+        self.node.kubernetes.run_pod("guest", {CARD: 1}, HOLD)
+        self.node.kubernetes.wait_for_pod("guest")
+        before = self.node.events()
+        with watched(self.node.kubernetes) as witness:
+            self.node.label(WORKLOAD, "container")
+            self.node.wait_until_is(*OWN)
+        wait_until("the pod is gone", lambda: self.node.kubernetes.try_kubectl("get", "pod", "guest") is None, 120)
+        self.expect_states(witness, ["as_wanted", "draining", "as_wanted"])
+        self.assertEqual(["", "true", ""], witness.values("gpu-ferry.io/cordoned"))
+        self.assertNotIn("unschedulable", self.node.kubernetes.get("node", NODE)["spec"])
+        self.node.wait_until_told("NodeDraining", "default/guest", after=before)
+        # With all that it can do at work, and after changes: an operator's pods, two configurations, turns, a drain.
+        resident = self.node.agent.resident_mib()
+        print(f"the agent has {resident:.1f} MiB in memory")
+        self.assertTrue(0 < resident < MOST_MIB, resident)
+
+    def replace_agent(self, agent: Program) -> None:
+        """For this test."""
+        former = self.node.agent
+
+        def back() -> None:
+            self.node.agent.stop()
+            self.node.agent = former
+            former.start()
+        former.stop()
+        self.node.agent = agent
+        agent.start()
+        self.addCleanup(back)
+
+    # --- what it asks of the API server ------------------------------------------------------------------------------
+
+    def test_the_account_has_the_rights_that_it_uses_and_no_others(self) -> None:
+        self.change_against_others()
+        self.restart_agent()  # so that its watches have ended
+        asked = {right for request in self.node.kubernetes.requests() for right in [right_of(request)]}
+        # A Lease is read anew only where the agent of another node was faster, and there is none.
+        self.assertEqual(self.granted() - asked, {("get", "coordination.k8s.io", "leases", AUDITED, "")} - asked)
+        self.assertEqual(asked - self.granted(), set())
+        self.assertEqual([], [request for request in self.node.kubernetes.requests()
+                              if request.get("responseStatus", {}).get("code") in (401, 403)])
+
+    def change_against_others(self) -> None:
+        """A change, while somebody else writes to the Node all the time: the agent has to read it anew."""
+        number = 0
+
+        def annotate() -> None:
+            nonlocal number
+            number += 1
+            self.node.kubernetes.kubectl("annotate", "node", NODE, "--overwrite", f"example.com/number={number}")
+
+        def has_conflicted() -> bool:
+            self.node.label(WORKLOAD, "vm-passthrough" if number % 2 else "container")
+            for _ in range(5):
+                annotate()
+            return any(right_of(request) == ("get", "", "nodes", "", "") for request in self.node.kubernetes.requests())
+        wait_until("the agent reads the Node", has_conflicted, 90)
+
+    def granted(self) -> set[tuple[str, ...]]:
+        """(verb, API group, resource, namespace, name) that the cluster's bindings give the account."""
+        ask = self.node.kubernetes.get
+        found = set()
+        bindings = [*ask("clusterrolebindings")["items"], *ask("rolebindings", "--all-namespaces")["items"]]
+        for binding in bindings:
+            if ACCOUNT not in [one["name"] for one in binding.get("subjects", []) if one.get("namespace") == AUDITED]:
+                continue
+            space = binding["metadata"].get("namespace", "")
+            role = ask(binding["roleRef"]["kind"], binding["roleRef"]["name"], *(["-n", space] if space else []))
+            found |= {(verb, group, resource, space, name) for rule in role["rules"] for verb in rule["verbs"]
+                      for group in rule["apiGroups"] for resource in rule["resources"]
+                      for name in rule.get("resourceNames", [""])}
+        return found
+
+    def test_what_the_account_may_not_do_is_forbidden(self) -> None:
+        account = f"system:serviceaccount:{AUDITED}:{ACCOUNT}"
+        for verb, what, space in FORBIDDEN:
+            with self.subTest(f"{verb} {what} {space}"):
+                kind, _, subresource = what.partition(":")
+                self.node.kubernetes.try_kubectl("auth", "can-i", verb, kind, f"--subresource={subresource}",
+                                                 f"--as={account}", *(["-n", space] if space else []))
+                self.assertEqual("no", self.node.kubernetes.last_output.split()[0])
+        # Tried with its own token, not only asked.
+        self.node.kubernetes.add_user("agent", self.node.kubernetes.token_of(AUDITED, ACCOUNT))
+        for command in TRIED:
+            with self.subTest(" ".join(command)):
+                self.assertIsNone(self.node.kubernetes.try_kubectl(*command, user="agent"))
+                self.assertRegex(self.node.kubernetes.last_error, "(?i)forbidden")
+
+    def test_what_it_costs_the_api_server(self) -> None:
+        started = moment()
+        self.restart_agent()
+        wait_until("it has listed what it watches", lambda: 5 == len([
+            request for request in self.node.kubernetes.requests(started)
+            if request["verb"] == "list" and request["objectRef"]["resource"] != "leases"]), 60)
+        self.node.wait_until_is(*OWN)
+        moments = [moment()]
+        time.sleep(IDLE_SECONDS)
+        moments.append(moment())
+        for value, drivers in (("vm-passthrough", GIVEN), ("container", OWN)):
+            self.node.label(WORKLOAD, value)
+            self.node.wait_until_is(*drivers)
+            moments.append(moment())
+        self.restart_agent()  # so that its watches have ended
+        idle, given, taken = (
+            Counter((request["verb"], request["objectRef"]["resource"]) for request in self.node.kubernetes.requests(*times))
+            for times in itertools.pairwise(moments))
+        print(f"requests in {IDLE_SECONDS} s of nothing: {idle}; to give away: {given}; to take back: {taken}")
+        self.assertEqual(set(), {verb for verb, _ in idle} - {"watch"})
+        self.assertLessEqual(idle.total(), 5, "each watch lasts for five minutes at least")
+        for made in (given, taken):
+            self.assertLessEqual(made[("patch", "nodes")] + made[("get", "nodes")], 8)
+            self.assertLessEqual(made[("create", "events")] + made[("patch", "events")], 5)
+            self.assertLessEqual(sum(count for (_, what), count in made.items() if what == "leases"), 8)
+            self.assertEqual(set(), {verb for verb, what in made if what != "leases"} -
+                             {"create", "patch", "get", "watch"})
+
+
+def right_of(request: dict[str, Any]) -> tuple[str, ...]:
+    """What a request needs, as granted() has it. A list or watch of one name counts as of that name."""
+    what = request["objectRef"]
+    # A Role for a name may be used for all verbs; that for a kind shows no names.
+    name = what.get("name", "") if what["resource"] == "configmaps" else ""
+    resource = what["resource"] + (f"/{what['subresource']}" if "subresource" in what else "")
+    space = what.get("namespace", "") if what["resource"] != "nodes" else ""
+    return request["verb"], what.get("apiGroup", ""), resource, space, name
+
+
+# Verb, kind/name or kind:subresource, namespace.
+FORBIDDEN = [
+    ("get", "secrets", AUDITED), ("list", "secrets", ""), ("get", "configmaps", "kube-system"),
+    ("list", "configmaps", AUDITED), ("get", "configmaps/other", AUDITED), ("update", "configmaps", AUDITED),
+    ("patch", "configmaps/ferry-policies", AUDITED), ("delete", "nodes", ""), ("create", "nodes", ""), ("update", "nodes", ""),
+    ("patch", "nodes:status", ""), ("create", "pods", AUDITED), ("create", "pods", OPERATOR),
+    ("create", "pods:exec", OPERATOR), ("delete", "pods", OPERATOR), ("get", "pods", "default"),
+    ("delete", "leases", AUDITED), ("list", "leases", "kube-system"),
+    ("delete", "daemonsets", OPERATOR), ("patch", "daemonsets", OPERATOR), ("create", "events", AUDITED),
+    ("delete", "events", "default"), ("create", "clusterrolebindings", ""), ("escalate", "clusterroles", ""),
+    ("bind", "clusterroles", ""), ("impersonate", "users", ""), ("create", "serviceaccounts:token", AUDITED),
+    ("get", "nodes:proxy", ""), ("create", "tokenreviews", ""), ("list", "namespaces", ""),
+]
+POD = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"},
+                  "spec": {"containers": [{"name": "c", "image": "x"}]}})
+TRIED = [
+    ["get", "secrets", "-n", AUDITED], ["get", "configmaps", "-n", "kube-system"],
+    ["get", "configmap", "kube-root-ca.crt", "-n", AUDITED], ["delete", "node", NODE],
+    ["create", "--raw", f"/api/v1/namespaces/{OPERATOR}/pods", "-f", "-"],
+    ["get", "--raw", f"/api/v1/nodes/{NODE}/proxy/pods"], ["get", "pod", "x", "-n", "default"],
+    ["delete", "daemonset", VALIDATOR, "-n", OPERATOR],
+    ["create", "clusterrolebinding", "x", "--clusterrole=cluster-admin", f"--serviceaccount={AUDITED}:{ACCOUNT}"],
+]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host whose GPUs can be moved and divided: the fake kernel of the unit tests, served as a file system
+(kernel_standin/main.cpp), with this box's processes, nodes and kubelet.
+
+It has a 4090 and its audio in group 11, a T4 in group 12. The nodes of groups are stand-ins.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import platform
+import stat
+import subprocess
+from collections.abc import Iterator
+
+from .gpus import NODE_OF_ALL
+from .programs import Program, wait_until
+
+CARD, AUDIO, TESLA = "0000:01:00.0", "0000:01:00.1", "0000:02:00.0"
+FUNCTIONS = (CARD, AUDIO, TESLA)
+
+
+class LivingHost:
+    """Made inside a box (box.py), once."""
+
+    def __init__(self, root: pathlib.Path, logs: pathlib.Path, standin: str) -> None:
+        self.root = root
+        nodes = pathlib.Path("/dev/vfio")
+        nodes.mkdir()
+        os.mknod(nodes / "vfio", 0o666 | stat.S_IFCHR, NODE_OF_ALL)
+        modules = root / "lib/modules" / platform.release()
+        for folder in (root / "sys", root / "run", root / "etc", modules):
+            folder.mkdir(parents=True)
+        (root / "etc/machine-id").write_text("0123456789abcdef0123456789abcdef\n")
+        (modules / "modules.alias").write_text("alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci\n")
+        for folder in ("dev", "proc", "var/lib/kubelet"):
+            (root / folder).mkdir(parents=True)
+            subprocess.run(["mount", "--rbind", f"/{folder}", str(root / folder)], check=True)
+        # The box's processes are all that this host has; /proc shall not say that it shows those of a container alone.
+        names = root / "proc/1/ns"
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(names)], check=True)
+        (names / "pid").symlink_to("pid:[4026531836]")
+        self._gate = root / "gate"
+        self._gate.touch()
+        self.kernel = Program(logs, standin, str(root / "sys"), str(nodes), str(self._gate))
+
+    def start(self) -> None:
+        self.kernel.start()
+        self.kernel.wait_until("sysfs is there", lambda: (self.root / "sys/bus/pci/devices").exists(), 30)
+
+    @contextlib.contextmanager
+    def slow_driver(self) -> Iterator[None]:
+        """What is written to sysfs meanwhile returns only at the end of it."""
+        with open(self._gate, "rb") as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            yield
+
+    def driver_of(self, function: str) -> str:
+        try:
+            return (self.root / "sys/bus/pci/devices" / function / "driver").readlink().name
+        except FileNotFoundError:
+            return ""
+
+    def drivers(self) -> tuple[str, ...]:
+        return tuple(map(self.driver_of, FUNCTIONS))
+
+    def vgpus(self) -> list[str]:
+        """Their UUIDs."""
+        try:
+            return sorted(os.listdir(self.root / "sys/bus/mdev/devices"))
+        except FileNotFoundError:
+            return []
+
+    def status_files(self) -> dict[str, str]:
+        folder = self.root / "run/nvidia/validations"
+        return {file.name: file.read_text() for file in folder.iterdir()} if folder.is_dir() else {}
+
+    def wait_for_drivers(self, *wanted: str) -> None:
+        wait_until(f"the drivers are {wanted}", lambda: self.drivers() == wanted, 60)

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/folder_watch.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <stop_token>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+using Missing = FolderWatch::Missing;
+
+class FolderWatchTest : public testing::Test {
+ protected:
+  /// Whether it is told within some time that a file may be another.
+  bool is_told(std::chrono::milliseconds most = std::chrono::seconds(10)) {
+    stop_ = {};
+    const auto late = loop_->at(EventLoop::Clock::now() + most, [this] { stop_.request_stop(); });
+    const int before = told_;
+    loop_->run(stop_.get_token());
+    loop_->cancel(late);
+    return told_ > before;
+  }
+  void write(const fs::path& file) { std::ofstream(scratch_.path() / file) << "a"; }
+  /// Whether a file that is written by and by is heard of; what waits to be told before that does not count.
+  bool hears_of(const fs::path& file) {
+    while (is_told(std::chrono::milliseconds(50)))
+      ;
+    write(file);
+    return is_told();
+  }
+
+  std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
+  test::ScratchDirectory scratch_;
+  std::stop_source stop_;
+  int told_ = 0;
+  FolderWatch watch_{*loop_,
+                     [this] {
+                       ++told_;
+                       stop_.request_stop();
+                     },
+                     std::chrono::milliseconds(1)};
+};
+
+TEST_F(FolderWatchTest, HearsOfSeveralFolders) {
+  scratch_.directory("a");
+  ASSERT_TRUE(watch_.add(scratch_.path() / "a", Missing::awaited));
+  ASSERT_TRUE(watch_.add(scratch_.path() / "a", Missing::awaited)) << "two files in one";
+  ASSERT_TRUE(watch_.add(scratch_.path() / "b", Missing::made));
+  EXPECT_TRUE(hears_of("a/file"));
+  EXPECT_TRUE(hears_of("b/file"));
+}
+
+TEST_F(FolderWatchTest, HearsOnInAFolderThatSomebodyMakesAnew) {
+  scratch_.directory("a");
+  ASSERT_TRUE(watch_.add(scratch_.path() / "a", Missing::awaited));
+  fs::rename(scratch_.path() / "a", scratch_.path() / "former");
+  ASSERT_TRUE(is_told());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(is_told()) << "it is looked for";
+  EXPECT_FALSE(fs::exists(scratch_.path() / "a"));
+  scratch_.directory("a");
+  EXPECT_TRUE(hears_of("a/file"));
+  EXPECT_TRUE(hears_of("a/other")) << "and is looked for no longer";
+}
+
+TEST_F(FolderWatchTest, SaysThatThereIsNone) {
+  const auto added = watch_.add(scratch_.path() / "a", Missing::awaited);
+  ASSERT_FALSE(added);
+  EXPECT_NE(added.error().message.find((scratch_.path() / "a").string()), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ferry

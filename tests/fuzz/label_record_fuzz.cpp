@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/label_record.h"
+#include "tests/fuzz/fuzz.h"
+
+// Any annotation that a Node has under that name: what the agent takes for its own is read back as itself,
+// and no label that is another's by it is touched.
+void ferry::fuzz::one_input(std::string_view text) {
+  const Labels record = read_label_record(text);
+  require(read_label_record(label_record_text(record)) == record, "reads back as itself");
+  Labels node = record;
+  node["theirs"] = "theirs";
+  if (record.contains("theirs") && record.at("theirs") == "theirs") return;
+  const OwnLabels own = own_labels(node, record, {{"ours", "1"}});
+  require(!own.changes.contains("theirs"), "another's stays");
+  for (const auto& [key, value] : record)
+    require(key == "theirs" || key == "ours" || own.changes.contains(key), "no other of ours stays");
+}

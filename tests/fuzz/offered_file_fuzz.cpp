@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/offered_file.h"
+#include "tests/fuzz/fuzz.h"
+
+void ferry::fuzz::one_input(std::string_view text) {
+  for (const Holding& one : allocated_by(text)) require(one.ids.size() == 1, "each device stands alone");
+  kata_resources_of(text);
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/scratch_directory.h"
+
+namespace ferry::test {
+
+/// On a host: Kata's shim, the files of an artifact in /srv/gpu, and below /opt/art the links of these
+/// classes to it, as a fetch from there leaves them.
+inline void add_gpu_artifact(const ScratchDirectory& host, const std::vector<std::string>& classes) {
+  host.file("opt/kata/bin/containerd-shim-kata-v2", "shim");
+  host.file("srv/gpu/configuration.toml",
+            "[hypervisor.qemu]\npath = \"/usr/bin/qemu\"\nkernel = \"/build/vmlinuz\"\n"
+            "image = \"/build/image\"\nmachine_type = \"q35\"\ndefault_memory = 2048\n");
+  for (const char* file : {"srv/gpu/vmlinuz", "srv/gpu/image", "usr/bin/qemu"}) host.file(file, "x");
+  for (const std::string& name : classes) host.link("opt/art/" + name, "/srv/gpu");
+}
+
+}  // namespace ferry::test

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/kata_collect.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+/// One whose pods are what the test says.
+class Pods final : public ContainerRuntime {
+ public:
+  Result<RuntimeState> state() override { return RuntimeState(); }
+  Result<std::vector<RunningPod>> pods() override { return answer; }
+
+  Result<std::vector<RunningPod>> answer = std::vector<RunningPod>();
+};
+
+class KataCollect : public testing::Test {
+ protected:
+  KataCollect() {
+    kata.name = "kata-a";
+    kata.aliases = {"kata-b"};
+    for (const std::string& folder : {old, now, std::string("replaced-1")})
+      scratch.file("opt/art/.ferry/kata-a/" + folder + "/vmlinuz", "k");
+    scratch.link("opt/art/kata-a", ".ferry/kata-a/" + now);
+  }
+  std::vector<std::filesystem::path> collected() {
+    return test::must(collect_unused(host, runtime, "/opt/art", kata));
+  }
+  std::vector<std::string> left() const { return test::must(host.list("opt/art/.ferry/kata-a")); }
+
+  std::string old = "sha256-" + std::string(64, 'a');
+  std::string now = "sha256-" + std::string(64, 'b');
+  test::ScratchDirectory scratch;
+  HostFs host{scratch.path()};
+  Pods runtime;
+  KataClass kata;
+};
+
+TEST_F(KataCollect, TakesWhatNobodyCanUse) {
+  runtime.answer =
+      std::vector<RunningPod>{{.name_space = "n", .name = "p", .handler = "runc", .sandbox = "s"}};
+  EXPECT_THAT(collected(),
+              UnorderedElementsAre("/opt/art/.ferry/kata-a/" + old, "/opt/art/.ferry/kata-a/replaced-1"));
+  EXPECT_THAT(left(), UnorderedElementsAre(now));
+  EXPECT_THAT(collected(), IsEmpty());
+}
+
+TEST_F(KataCollect, TakesNothingWhileAPodRunsWithTheClass) {
+  for (const char* handler : {"kata-a", "kata-b"}) {
+    runtime.answer =
+        std::vector<RunningPod>{{.name_space = "n", .name = "p", .handler = handler, .sandbox = "s"}};
+    EXPECT_THAT(collected(), IsEmpty()) << handler;
+  }
+  EXPECT_EQ(left().size(), 3U);
+}
+
+TEST_F(KataCollect, TakesNothingWhereNobodyTellsWhichPodsRun) {
+  runtime.answer = fail(Errc::not_found, "it does not run");
+  EXPECT_THAT(collected(), IsEmpty());
+  EXPECT_EQ(left().size(), 3U);
+}
+
+}  // namespace
+}  // namespace ferry

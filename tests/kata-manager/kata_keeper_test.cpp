@@ -1,0 +1,574 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/kata_keeper.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "common/node_lock.h"
+#include "kata-manager/config_files.h"
+#include "kata-manager/containerd_config.h"
+#include "kata-manager/runtime_record.h"
+#include "tests/kata-manager/faulty_host.h"
+#include "tests/kata-manager/gpu_artifact.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using test::must;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr const char* kMain = "etc/containerd/config.toml";
+constexpr const char* kMainText = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  x = 1\n";
+const ContainerdRelease kRelease = must(ContainerdRelease::parse("1.7.24"));
+
+/// containerd, as it is predicted to be after each of its starts.
+class Daemon final : public ContainerRuntime, public RuntimeControl {
+ public:
+  explicit Daemon(const HostFs& host) : host_(host) { static_cast<void>(act()); }
+  Result<RuntimeState> state() override {
+    if (!runs) return fail(Errc::not_found, "nobody listens");
+    return RuntimeState{.name = "containerd", .version = "1.7.24", .handlers = {}, .runtimes = known_};
+  }
+  Result<std::vector<RunningPod>> pods() override {
+    if (!runs) return fail(Errc::not_found, "nobody listens");
+    return running;
+  }
+  std::string text() const override { return "restart containerd.service"; }
+  std::optional<std::string> harm() const override { return harms; }
+  Result<> act() override {
+    ++acts;
+    const auto outcome = predict_containerd(kRelease, ConfigFiles(host_), std::string("/") + kMain);
+    runs = !outcome.no_start && !outcome.no_cri;
+    known_.clear();
+    for (const auto& [name, entry] : outcome.runtimes()) {
+      const auto text = [&, table = entry.table()](std::initializer_list<std::string_view> keys) {
+        const TomlValue* value = table == nullptr ? nullptr : find(*table, keys);
+        return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
+      };
+      if (name == forgets) continue;
+      known_.push_back({.name = name,
+                        .type = text({"runtime_type"}),
+                        .shim = text({"runtime_path"}),
+                        .configuration = text({"options", "ConfigPath"})});
+    }
+    return {};
+  }
+
+  bool runs = false;
+  int acts = -1;  // the first is its own start
+  std::string forgets;
+  std::vector<RunningPod> running;
+  std::optional<std::string> harms;
+
+ private:
+  const HostFs& host_;
+  std::vector<KnownRuntime> known_;
+};
+
+class Asked final : public ContainerRuntime {
+ public:
+  explicit Asked(Daemon& daemon) : daemon_(daemon) {}
+  Result<RuntimeState> state() override { return daemon_.state(); }
+  Result<std::vector<RunningPod>> pods() override { return daemon_.pods(); }
+
+ private:
+  Daemon& daemon_;
+};
+
+class Restart final : public RuntimeControl {
+ public:
+  explicit Restart(Daemon& daemon) : daemon_(daemon) {}
+  std::string text() const override { return daemon_.text(); }
+  std::optional<std::string> harm() const override { return daemon_.harm(); }
+  Result<> act() override { return daemon_.act(); }
+
+ private:
+  Daemon& daemon_;
+};
+
+/// Loads modules, and runs no program.
+class Writer final : public HostWriter {
+ public:
+  Result<> write(const std::filesystem::path& /*relative*/, std::string_view /*value*/,
+                 milliseconds /*deadline*/) override {
+    return no();
+  }
+  Result<> load_module(std::string_view name, milliseconds /*deadline*/) override {
+    loaded.emplace_back(name);
+    return {};
+  }
+  Result<> unload_module(std::string_view /*name*/, milliseconds /*deadline*/) override { return no(); }
+  Result<> run(const HostCommand& /*command*/, milliseconds /*deadline*/) override { return no(); }
+  Result<std::string> read(const std::filesystem::path& /*relative*/, milliseconds /*deadline*/) override {
+    return no();
+  }
+
+  std::vector<std::string> loaded;
+
+ private:
+  static tl::unexpected<Error> no() { return fail(Errc::unsupported, "not here"); }
+};
+
+constexpr const char* kOneClass = "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}}\n";
+constexpr const char* kTwoClasses =
+    "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}}\n"
+    "- {name: kata-b, artifacts: {url: \"file:///srv/gpu\"}}\n";
+
+/// A host, its daemon, and who keeps it.
+struct Node {
+  Node() {
+    test::add_gpu_artifact(scratch, {"kata-a", "kata-b"});
+    scratch.file(kMain, kMainText);
+    begin();
+  }
+  void begin() {
+    daemon = std::make_unique<Daemon>(host);
+    keeper = std::make_unique<KataKeeper>(
+        KataKeeper::Uses{.host = &host,
+                         .writer = &writer,
+                         .asked = daemon.get(),
+                         .runtime_for = [this](const ClassFile& file) { return runtime_for(file); },
+                         .devices = [] { return Result<KataDevices>(KataDevices{.gpus = 1, .mode = {}}); }},
+        KataKeeper::Pauses{
+            .first = seconds(10), .longest = seconds(40), .lock = milliseconds(0), .proof = milliseconds(0)});
+  }
+  Result<KataRuntime> runtime_for(const ClassFile& file) const {
+    KataRuntime out;
+    out.at_hand.place = must(runtime_place("containerd"));
+    out.at_hand.release = kRelease;
+    out.asked = std::make_unique<Asked>(*daemon);
+    if (file.restart.how != RuntimeRestart::How::none) out.control = std::make_unique<Restart>(*daemon);
+    return out;
+  }
+  void fetch(const std::string& name) const { scratch.link("opt/art/" + name, "/srv/gpu"); }
+
+  void want(const std::string& list, std::vector<std::string> classes, std::set<std::string> unlabelled = {},
+            const std::string& more = "loadModules: false\n") {
+    wanted = {.generation = wanted.generation + 1,
+              .config = {.file = {},
+                         .text = "version: v2\nartifactsDir: /opt/art\n" + more + "runtimeClasses:\n" + list},
+              .classes = std::move(classes),
+              .permitted = true,
+              .unlabelled = std::move(unlabelled)};
+    write_wanted();
+  }
+  void write_wanted() const { scratch.file(kWantedClassesFile, wanted_classes_text(wanted)); }
+  KataKeeper::Round round() const { return keeper->round(now); }
+  /// Rounds as they are run, until none asks to come again at once.
+  HandlersFile settle() {
+    for (int i = 0; i < 5; ++i) {
+      const auto again = round().again;
+      if (!again || *again > now) break;
+    }
+    return said();
+  }
+  HandlersFile said() const { return must(read_handlers_file(text(kReadyHandlersFile))); }
+  std::optional<OtherHandler> said_of(const std::string& name) const {
+    const auto file = said();
+    const auto other = std::ranges::find(file.others, name, &OtherHandler::name);
+    return other == file.others.end() ? std::nullopt : std::optional(*other);
+  }
+  std::string why_of(const std::string& name) const {
+    const auto other = said_of(name);
+    return other ? other->why : "(nothing is said of it)";
+  }
+  bool says(const std::string& name, HandlerState state) const {
+    const auto other = said_of(name);
+    return other && other->state == state;
+  }
+  std::string text(const std::filesystem::path& relative) const {
+    return host.read_file(relative).value_or("there is none");
+  }
+  /// All that is on the host but what is said.
+  std::string everything() const {
+    std::string out;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch.path())) {
+      const auto inside = entry.path().lexically_relative(scratch.path());
+      if (inside.string().starts_with("run")) continue;
+      out += inside.string() + (entry.is_regular_file() ? ": " + text(inside) : "") + "\n";
+    }
+    return out;
+  }
+
+  test::ScratchDirectory scratch;
+  test::FaultyHost host{scratch.path()};
+  Writer writer;
+  WantedClasses wanted;
+  KataKeeper::Clock::time_point now{seconds(1000)};
+  std::unique_ptr<Daemon> daemon;
+  std::unique_ptr<KataKeeper> keeper;
+};
+
+class KataKeeperTest : public testing::Test, protected Node {};
+
+TEST_F(KataKeeperTest, InstallsWhatIsWantedOnce) {
+  want(kTwoClasses, {"kata-a"});
+  const auto said = settle();
+  EXPECT_EQ(said, (HandlersFile{.ready = {"kata-a"}, .generation = 1}));
+  EXPECT_THAT(text(kMain), AllOf(HasSubstr("runtimes.kata-a]"), Not(HasSubstr("kata-b"))));
+  EXPECT_TRUE(host.exists("etc/ferry/kata/kata-a/config.d/60-ferry.toml"));
+  EXPECT_EQ(daemon->acts, 1);
+  const int writes = host.writes;
+  const std::string before = everything();
+  write_wanted();
+  EXPECT_EQ(settle(), said);
+  EXPECT_EQ(host.writes, writes);
+  EXPECT_EQ(everything(), before);
+  EXPECT_EQ(daemon->acts, 1);
+  EXPECT_THAT(writer.loaded, IsEmpty());
+}
+
+TEST_F(KataKeeperTest, TouchesNothingWithoutAFile) {
+  want(kOneClass, {"kata-a"});
+  settle();
+  scratch.remove(kWantedClassesFile);
+  const std::string before = everything();
+  EXPECT_EQ(settle(), (HandlersFile{.ready = {"kata-a"}}));
+  EXPECT_EQ(everything(), before);
+}
+
+TEST_F(KataKeeperTest, WritesNothingBeforeItIsPermitted) {
+  want(kOneClass, {"kata-a"});
+  wanted.permitted = false;
+  write_wanted();
+  const std::string before = everything();
+  EXPECT_EQ(settle(), (HandlersFile{.ready = {},
+                                    .generation = 1,
+                                    .others = {{.name = "kata-a", .state = HandlerState::waiting}}}));
+  EXPECT_EQ(everything(), before);
+  EXPECT_EQ(daemon->acts, 0);
+  EXPECT_FALSE(host.exists("run/ferry/lock"));
+  wanted.permitted = true;
+  write_wanted();
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
+}
+
+TEST_F(KataKeeperTest, LoadsTheModulesThatVmsNeed) {
+  want(kOneClass, {"kata-a"}, {}, "");
+  settle();
+  EXPECT_THAT(writer.loaded, ElementsAre("vhost_vsock", "vhost_net"));
+}
+
+TEST_F(KataKeeperTest, GoesOnWithoutAnArtifactThatIsNotHere) {
+  scratch.remove("opt/art/kata-b");
+  want(kTwoClasses, {"kata-a", "kata-b"});
+  const auto said = settle();
+  EXPECT_THAT(said.ready, ElementsAre("kata-a"));
+  EXPECT_TRUE(says("kata-b", HandlerState::missing_artifact));
+  EXPECT_THAT(why_of("kata-b"), HasSubstr("file:///srv/gpu is to be fetched"));
+  fetch("kata-b");
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a", "kata-b"));
+}
+
+TEST_F(KataKeeperTest, LeavesAClassAsItIsWhileItsNewArtifactIsFetched) {
+  want(kOneClass, {"kata-a"});
+  settle();
+  const std::string before = text(kMain);
+  want("- {name: kata-a, artifacts: {url: \"registry.example/a:2\"}}\n", {"kata-a"});
+  const auto said = settle();
+  EXPECT_THAT(said.ready, ElementsAre("kata-a")) << "as it was";
+  EXPECT_TRUE(says("kata-a", HandlerState::missing_artifact));
+  EXPECT_EQ(text(kMain), before);
+  EXPECT_TRUE(host.exists("etc/ferry/kata/kata-a/configuration.toml"));
+  EXPECT_EQ(daemon->acts, 1);
+}
+
+TEST_F(KataKeeperTest, OneClassThatCannotBeHereKeepsNoOtherFromIt) {
+  want(
+      "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}}\n"
+      "- {name: kata-b, shim: /opt/none, artifacts: {url: \"file:///srv/gpu\"}}\n"
+      "- {name: kata-snp, artifacts: {url: \"file:///srv/gpu\"}}\n",
+      {"kata-a", "kata-b", "kata-snp"});
+  const auto said = settle();
+  EXPECT_THAT(said.ready, ElementsAre("kata-a"));
+  EXPECT_TRUE(says("kata-b", HandlerState::refused));
+  EXPECT_THAT(why_of("kata-b"), HasSubstr("/opt/none"));
+  EXPECT_TRUE(says("kata-snp", HandlerState::refused) || says("kata-snp", HandlerState::missing_artifact));
+}
+
+TEST_F(KataKeeperTest, WhatLeavesLosesItsLabelFirst) {
+  want(kTwoClasses, {"kata-a", "kata-b"});
+  settle();
+  const std::string before = text(kMain);
+  want(kTwoClasses, {"kata-b"});
+  const auto said = settle();
+  EXPECT_THAT(said.ready, ElementsAre("kata-b")) << "so the label goes";
+  EXPECT_TRUE(says("kata-a", HandlerState::leaving));
+  EXPECT_EQ(text(kMain), before) << "in another order they would be the same";
+  EXPECT_TRUE(host.exists("etc/ferry/kata/kata-a/configuration.toml"));
+  EXPECT_EQ(daemon->acts, 1);
+  want(kTwoClasses, {"kata-b"}, {"kata-a"});
+  EXPECT_EQ(settle(), (HandlersFile{.ready = {"kata-b"}, .generation = 3}));
+  EXPECT_THAT(text(kMain), AllOf(Not(HasSubstr("kata-a")), HasSubstr("kata-b")));
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a"));
+  EXPECT_FALSE(host.exists("opt/art/kata-a"));
+  EXPECT_TRUE(host.exists("opt/art/kata-b"));
+  EXPECT_EQ(daemon->acts, 2);
+}
+
+TEST_F(KataKeeperTest, WhatComesDoesNotWaitForWhatLeaves) {
+  want(kTwoClasses, {"kata-a"});
+  settle();
+  want(kTwoClasses, {"kata-b"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-b"));
+  EXPECT_TRUE(says("kata-a", HandlerState::leaving));
+  EXPECT_THAT(text(kMain), AllOf(HasSubstr("runtimes.kata-a]"), HasSubstr("runtimes.kata-b]")));
+}
+
+TEST_F(KataKeeperTest, WhatIsWantedAgainIsReadyAgain) {
+  want(kOneClass, {"kata-a"});
+  settle();
+  want(kOneClass, {});
+  EXPECT_THAT(settle().ready, IsEmpty());
+  want(kOneClass, {"kata-a"});
+  EXPECT_EQ(settle(), (HandlersFile{.ready = {"kata-a"}, .generation = 3}));
+  EXPECT_EQ(daemon->acts, 1);
+}
+
+TEST_F(KataKeeperTest, WhatLeavesStaysWhileAPodRunsWithIt) {
+  want(kOneClass, {"kata-a"});
+  settle();
+  daemon->running = {{.name_space = "ns", .name = "web", .handler = "kata-a", .sandbox = "1"},
+                     {.name_space = "ns", .name = "other", .handler = "", .sandbox = "2"}};
+  want(kOneClass, {}, {"kata-a"});
+  const std::string before = everything();
+  std::vector<seconds> pauses;
+  for (int i = 0; i < 4; ++i) {
+    const auto again = round().again;
+    ASSERT_TRUE(again);
+    pauses.push_back(std::chrono::duration_cast<seconds>(*again - now));
+    now = *again;
+  }
+  EXPECT_THAT(pauses, ElementsAre(seconds(10), seconds(20), seconds(40), seconds(40)));
+  EXPECT_TRUE(says("kata-a", HandlerState::refused));
+  EXPECT_THAT(why_of("kata-a"), HasSubstr("ns/web"));
+  EXPECT_THAT(said().ready, IsEmpty());
+  EXPECT_EQ(everything(), before);
+  daemon->running.clear();
+  EXPECT_EQ(settle(), (HandlersFile{.ready = {}, .generation = 2}));
+  EXPECT_EQ(text(kMain), kMainText);
+  EXPECT_FALSE(host.exists("opt/art/kata-a"));
+}
+
+TEST_F(KataKeeperTest, TakesAllOfOursAwayWhenNoClassIsWanted) {
+  want(kTwoClasses, {"kata-a", "kata-b"});
+  settle();
+  want(kTwoClasses, {}, {"kata-a", "kata-b"});
+  EXPECT_EQ(settle(), (HandlersFile{.ready = {}, .generation = 2}));
+  EXPECT_EQ(text(kMain), kMainText);
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a"));
+  EXPECT_FALSE(host.exists("var/lib/ferry/kata/installed.json"));
+}
+
+TEST_F(KataKeeperTest, RemovesWhatOneThatWasKilledHasLeft) {
+  want(kTwoClasses, {"kata-a"});
+  settle();
+  scratch.file("etc/ferry/kata/kata-b/configuration.toml", "x");
+  wanted.permitted = false;
+  write_wanted();
+  settle();
+  EXPECT_TRUE(says("kata-b", HandlerState::waiting));
+  EXPECT_THAT(said().ready, ElementsAre("kata-a"));
+  wanted.permitted = true;
+  write_wanted();
+  EXPECT_EQ(settle(), (HandlersFile{.ready = {"kata-a"}, .generation = 1}));
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-b"));
+  EXPECT_EQ(daemon->acts, 1);
+}
+
+TEST_F(KataKeeperTest, SaysWhatItCannotReadAndPromisesNothingThatLeaves) {
+  want(kTwoClasses, {"kata-a", "kata-b"});
+  settle();
+  want(kTwoClasses, {"kata-b"});
+  settle();
+  const std::string before = text(kMain);
+  scratch.file(kWantedClassesFile, "{");
+  auto said = settle();
+  EXPECT_THAT(said.error, HasSubstr("/var/lib/ferry/kata-classes.json"));
+  EXPECT_THAT(said.ready, ElementsAre("kata-b"));
+  want(kTwoClasses, {"kata-c"});
+  said = settle();
+  EXPECT_THAT(said.error, HasSubstr("kata-c"));
+  EXPECT_EQ(said.generation, 3U);
+  EXPECT_THAT(said.ready, ElementsAre("kata-b"));
+  EXPECT_EQ(text(kMain), before);
+  EXPECT_EQ(daemon->acts, 1);
+}
+
+TEST_F(KataKeeperTest, BeginsNothingWhileTheRuntimeDoesNotAnswer) {
+  want(kOneClass, {"kata-a"});
+  settle();
+  daemon->runs = false;
+  want(kTwoClasses, {"kata-b"}, {"kata-a"});
+  const std::string before = everything();
+  EXPECT_FALSE(round().answered);
+  EXPECT_THAT(said().ready, ElementsAre("kata-a")) << "no pod is started meanwhile either";
+  EXPECT_THAT(said().error, HasSubstr("does not answer"));
+  EXPECT_EQ(everything(), before);
+}
+
+TEST_F(KataKeeperTest, PutsBackWhatFailsAndTriesAgainWithGrowingPauses) {
+  daemon->forgets = "kata-a";
+  want(kOneClass, {"kata-a"});
+  std::vector<seconds> pauses;
+  for (int i = 0; i < 4; ++i) {
+    const int acts = daemon->acts;
+    const auto again = round().again;
+    ASSERT_TRUE(again);
+    EXPECT_EQ(daemon->acts, acts + 2) << "with it, and with what was there before";
+    EXPECT_EQ(text(kMain), kMainText);
+    EXPECT_TRUE(says("kata-a", HandlerState::failed));
+    EXPECT_FALSE(said().changing);
+    ++wanted.generation;  // as with another permission
+    write_wanted();
+    pauses.push_back(std::chrono::duration_cast<seconds>(*again - now));
+    now += seconds(1);
+    round();
+    EXPECT_EQ(daemon->acts, acts + 2) << "not at once";
+    EXPECT_TRUE(says("kata-a", HandlerState::failed));
+    now = *again;
+  }
+  EXPECT_THAT(pauses, ElementsAre(seconds(10), seconds(20), seconds(40), seconds(40)));
+  daemon->forgets.clear();
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
+}
+
+TEST_F(KataKeeperTest, TriesAnotherWishAtOnce) {
+  daemon->forgets = "kata-a";
+  want(kTwoClasses, {"kata-a"});
+  settle();
+  ASSERT_TRUE(says("kata-a", HandlerState::failed));
+  want(kTwoClasses, {"kata-b"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-b"));
+}
+
+TEST_F(KataKeeperTest, RefusesARestartThatWouldEndPods) {
+  daemon->harms = "containerd.service has KillMode=control-group";
+  daemon->running = {{.name_space = "ns", .name = "web", .handler = "", .sandbox = "1"}};
+  want(kOneClass, {"kata-a"});
+  const std::string before = everything();
+  settle();
+  EXPECT_TRUE(says("kata-a", HandlerState::refused));
+  EXPECT_THAT(why_of("kata-a"), HasSubstr("KillMode"));
+  EXPECT_EQ(everything(), before);
+  EXPECT_EQ(daemon->acts, 0);
+}
+
+TEST_F(KataKeeperTest, LeavesTheRestartToWhoWantsIt) {
+  want(kOneClass, {"kata-a"}, {}, "loadModules: false\nrestart: none\n");
+  settle();
+  EXPECT_TRUE(says("kata-a", HandlerState::refused));
+  EXPECT_THAT(why_of("kata-a"), HasSubstr("left to somebody else"));
+  EXPECT_THAT(text(kMain), HasSubstr("kata-a"));
+  EXPECT_THAT(said().ready, IsEmpty());
+  must(daemon->act());
+  EXPECT_EQ(settle(), (HandlersFile{.ready = {"kata-a"}, .generation = 1}));
+}
+
+TEST_F(KataKeeperTest, RunsNoProgramThatTheClusterNames) {
+  const std::string before = text(kMain);
+  want(kOneClass, {"kata-a"}, {}, "loadModules: false\nrestart: {command: [/usr/bin/true]}\n");
+  EXPECT_THAT(settle().error, HasSubstr("command"));
+  EXPECT_EQ(text(kMain), before);
+  EXPECT_EQ(daemon->acts, 0);
+}
+
+TEST_F(KataKeeperTest, WaitsForAnotherChangeOfTheHost) {
+  want(kOneClass, {"kata-a"});
+  {
+    const auto other = must(NodeLock::take(host, milliseconds(0)));
+    settle();
+    EXPECT_TRUE(says("kata-a", HandlerState::waiting));
+    EXPECT_EQ(text(kMain), kMainText);
+  }
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
+}
+
+TEST_F(KataKeeperTest, SaysOnlyWhatIsReadyWhereNoFileIsObeyed) {
+  want(kOneClass, {"kata-a"});
+  KataKeeper only({.host = &host, .writer = &writer, .asked = daemon.get()}, {});
+  EXPECT_TRUE(only.round(now).answered);
+  EXPECT_EQ(text(kReadyHandlersFile), ready_handlers_text({}));
+  EXPECT_EQ(text(kMain), kMainText);
+}
+
+/// From two classes to one that stays and one that comes, at once.
+struct Moving : Node {
+  Moving() {
+    scratch.link("opt/art/kata-c", "/srv/gpu");
+    want(kTwoClasses, {"kata-a", "kata-b"});
+    settle();
+    want(std::string(kTwoClasses) + "- {name: kata-c, artifacts: {url: \"file:///srv/gpu\"}}\n",
+         {"kata-b", "kata-c"}, {"kata-a"});
+    before = text(kMain);
+    host.writes = 0;
+  }
+  void expect_done() {
+    for (int i = 0; i < 3; ++i) {
+      settle();
+      now += seconds(100);
+    }
+    EXPECT_EQ(said(), (HandlersFile{.ready = {"kata-b", "kata-c"}, .generation = 2}));
+    EXPECT_THAT(text(kMain), AllOf(Not(HasSubstr("kata-a]")), HasSubstr("kata-b]"), HasSubstr("kata-c]")));
+    EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a/configuration.toml"));
+    EXPECT_FALSE(host.exists(kRuntimeRecord));
+  }
+  std::string before;
+};
+
+TEST(KataKeeperAtEachWrite, ThatFailsTheNextTriesGoOn) {
+  int failures = 0;
+  for (int at = 0; at < 30; ++at) {
+    Moving node;
+    node.host.fails_at = at;
+    node.settle();
+    if (node.host.writes <= at) break;
+    ++failures;
+    EXPECT_TRUE(node.daemon->runs);
+    node.host.fails_at = -1;
+    node.expect_done();
+  }
+  EXPECT_GE(failures, 8);
+}
+
+TEST(KataKeeperAtEachWrite, ThatIsItsLastTheNextOneGoesOn) {
+  int deaths = 0;
+  for (const bool before : {true, false}) {
+    for (int at = 0; at < 30; ++at) {
+      Moving node;
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        (before ? node.host.dies_before : node.host.dies_after) = at;
+        node.settle();
+        ::_exit(EXIT_FAILURE);  // it went through
+      }
+      int status = 0;
+      ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+      if (WEXITSTATUS(status) != EXIT_SUCCESS) break;
+      ++deaths;
+      const auto said = node.said();
+      EXPECT_TRUE(!node.host.exists(kRuntimeRecord) || said.changing) << "its Lease is kept";
+      node.begin();
+      EXPECT_TRUE(node.daemon->runs);
+      node.expect_done();
+    }
+  }
+  EXPECT_GE(deaths, 16);
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/offered_file.h"
+
+#include <ostream>
+
+#include <gmock/gmock.h>
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(OfferedFile, IsReadBackByASuccessor) {
+  Snapshot snapshot;
+  snapshot.generation = 3;
+  const auto name = *ResourceName::parse("nvidia.com/CARD");
+  const auto listed = [](const std::string& id, bool allocated) {
+    return ListedDevice{.id = id, .reason = {}, .numa_node = {}, .iommu_group = 15, .allocated = allocated};
+  };
+  snapshot.resources.push_back(std::make_shared<const ListedResource>(
+      ListedResource{.name = name,
+                     .env_prefix = EnvPrefix::none,
+                     .devices = {listed("15", true), listed("16", false), listed("17", true)}}));
+  snapshot.unlisted.push_back({.resource = name.text(), .id = "18", .iommu_group = 18});
+  const std::string text = offered_json(snapshot, {}, {}, 7);
+  std::vector<std::string> ids;
+  for (const Holding& one : allocated_by(text)) {
+    EXPECT_EQ(one.resource, "nvidia.com/CARD");
+    ASSERT_EQ(one.ids.size(), 1U) << "each is released on its own";
+    ids.push_back(one.ids.front());
+  }
+  EXPECT_THAT(ids, ElementsAre("15", "17", "18"));
+  EXPECT_THAT(kata_resources_of(text), ElementsAre("nvidia.com/CARD"));
+}
+
+class BadOfferedText : public testing::TestWithParam<const char*> {};
+
+TEST_P(BadOfferedText, HasNothingAllocated) {
+  EXPECT_THAT(allocated_by(GetParam()), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Texts, BadOfferedText,
+    testing::Values("", "{", "[]", "5", "{}", R"({"resources": 5})", R"({"resources": ["a"]})",
+                    R"({"resources": {"name": "a", "devices": [{"id": "b", "allocated": true}]}})",
+                    R"({"resources": [{"devices": [{"id": "b", "allocated": true}]}]})",
+                    R"({"resources": [{"name": 5, "devices": [{"id": "b", "allocated": true}]}]})",
+                    R"({"resources": [{"name": "a", "devices": "b"}]})",
+                    R"({"resources": [{"name": "a", "devices": [{"id": 5, "allocated": true}]}]})",
+                    R"({"resources": [{"name": "a", "devices": [{"id": "b", "allocated": 1}]}]})",
+                    R"({"resources": [{"name": "a", "devices": [{"id": "b"}]}]})"));
+
+}  // namespace
+}  // namespace ferry

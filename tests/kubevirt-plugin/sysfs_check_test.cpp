@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/sysfs_check.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <optional>
+#include <sched.h>
+#include <string>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/kubevirt-plugin/nvidia_rules.h"
+#include "tests/support/fake_kernel.h"
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr auto kPatience = 20s;
+
+using State = GroupAnswer::State;
+
+class SysfsCheckTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    kernel.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel.file("dev/vfio/vfio", "");
+    kernel.add_function({.address = "0000:01:00.0", .ids = "10de:2684", .group = 15, .driver = "vfio-pci"});
+  }
+  static OfferedDevice gpu() {
+    return {.id = "0000:01:00.0",
+            .model = "10de:2684",
+            .driver = "vfio-pci",
+            .iommu_group = 15,
+            .numa_node = {},
+            .nodes = {},
+            .problem = {}};
+  }
+  std::unique_ptr<SysfsCheck> check_that_opens(int error) const {
+    return std::make_unique<SysfsCheck>(
+        kernel, rules, kPatience, [error](const HostFs& /*host*/, std::uint32_t /*group*/) { return error; });
+  }
+  State state(int error) const { return check_that_opens(error)->ask_group(15, {})().state; }
+
+  test::FakeKernel kernel;
+  const OfferRules rules = test::nvidia_rules();
+};
+
+TEST_F(SysfsCheckTest, TellsOnlyABusyNodeFromOthers) {
+  EXPECT_EQ(state(EBUSY), State::open);
+  EXPECT_EQ(state(0), State::closed);
+  EXPECT_EQ(state(ENODEV), State::closed);
+  EXPECT_EQ(state(ENOENT), State::closed);
+  EXPECT_EQ(state(EPERM), State::closed) << "which it cannot learn";
+}
+
+TEST_F(SysfsCheckTest, AsksAboutTheDevicesOfAClosedGroup) {
+  const SysfsCheck check(kernel, rules, kPatience);
+  const auto answer = check.ask_group(15, {gpu()})();
+  EXPECT_EQ(answer.state, State::closed);
+  ASSERT_THAT(answer.nodes, SizeIs(1));
+  EXPECT_THAT(*answer.nodes[0], ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
+  EXPECT_THAT(check_that_opens(EBUSY)->ask_group(15, {gpu()})().nodes, IsEmpty());
+}
+
+// The kernel answers once it has reset what a VM has let go of.
+TEST_F(SysfsCheckTest, TakesANodeThatDoesNotOpenForOpen) {
+  struct Hang {
+    std::promise<void> let_go;
+    std::shared_future<void> released = let_go.get_future().share();
+  };
+  const auto hang = std::make_shared<Hang>();
+  const SysfsCheck check(kernel, rules, 1s, [hang](const HostFs& /*host*/, std::uint32_t /*group*/) {
+    hang->released.wait();
+    return 0;
+  });
+  EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::open);
+  EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::silent) << "nobody has asked";
+  hang->let_go.set_value();
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  State now = State::open;
+  while (now != State::closed && std::chrono::steady_clock::now() < give_up)
+    now = check.ask_group(15, {gpu()})().state;
+  EXPECT_EQ(now, State::closed);
+}
+
+// A driver that does not answer is played by a file that nobody writes to.
+TEST_F(SysfsCheckTest, WaitsForNoDriverThatHangs) {
+  const auto config = kernel.root() / "sys/bus/pci/devices/0000:01:00.0/config";
+  std::filesystem::remove(config);
+  ASSERT_EQ(::mkfifo(config.c_str(), 0600), 0);
+  kernel.add_function({.address = "0000:02:00.0", .ids = "10de:2684", .group = 16, .driver = "vfio-pci"});
+  auto other = gpu();
+  other.id = "0000:02:00.0";
+  other.iommu_group = 16;
+  const SysfsCheck check(kernel, rules, 300ms);
+  EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::silent);
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::silent) << "nor is it asked once more";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 250ms);
+  const SysfsCheck patient(kernel, rules, kPatience);
+  EXPECT_EQ(patient.ask_group(16, {other})().state, State::closed) << "others are asked as ever";
+
+  // The reader is let go, and finds nothing to read.
+  const UniqueFd writer(::open(config.c_str(), O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(writer.valid());
+}
+
+// The kernel's own EBUSY, by the way that a probe takes: a terminal that is somebody's alone stands for a
+// group that is. In a user namespace, since it is nobody's alone for the administrator.
+enum class Proof { right, wrong, not_to_be_had };
+
+Proof prove_with_a_terminal(const std::filesystem::path& root) {
+  const std::string terminals = (root / "dev/vfio").string();
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
+      ::mount("devpts", terminals.c_str(), "devpts", 0, "newinstance,ptmxmode=0666") != 0)
+    return Proof::not_to_be_had;
+  const UniqueFd master(::open((terminals + "/ptmx").c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  int unlocked = 0;
+  if (!master.valid() || ::ioctl(master.get(), TIOCSPTLCK, &unlocked) != 0) return Proof::not_to_be_had;
+  const UniqueFd owner(::open((terminals + "/0").c_str(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!owner.valid()) return Proof::not_to_be_had;
+
+  const HostFs host(root);  // as it is since the mount
+  const SysfsCheck check(host, test::nvidia_rules(), kPatience);
+  const auto is_open = [&] { return check.ask_group(0, {})().state == State::open; };
+  if (is_open()) return Proof::wrong;  // open, and not alone
+  if (::ioctl(owner.get(), TIOCEXCL) != 0 || !is_open()) return Proof::wrong;
+  return ::ioctl(owner.get(), TIOCNXCL) == 0 && !is_open() ? Proof::right : Proof::wrong;
+}
+
+// Absent: the child ended otherwise.
+std::optional<Proof> prove_in_a_child(const std::filesystem::path& root) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(static_cast<int>(prove_with_a_terminal(root)));
+  int status = 0;
+  if (::waitpid(child, &status, 0) != child || !WIFEXITED(status)) return std::nullopt;
+  const auto proof = static_cast<Proof>(WEXITSTATUS(status));
+  return proof <= Proof::not_to_be_had ? std::optional(proof) : std::nullopt;
+}
+
+TEST_F(SysfsCheckTest, IsToldByTheKernelThatANodeIsBusy) {
+  // While a thread that an earlier probe has left behind still ends, the thread sanitizer ends the child.
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  auto proof = prove_in_a_child(kernel.root());
+  while (!proof && std::chrono::steady_clock::now() < give_up) proof = prove_in_a_child(kernel.root());
+  if (proof == Proof::not_to_be_had) GTEST_SKIP() << "no terminals of one's own in a user namespace here";
+  EXPECT_EQ(proof, Proof::right);
+}
+
+}  // namespace
+}  // namespace ferry

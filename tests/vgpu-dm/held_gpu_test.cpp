@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU whose driver has not returned from a write may keep a lock that its attributes take: whoever reads
+// one hangs too. Here what such a read would give is there, and must not be seen.
+#include <gmock/gmock.h>
+
+#include "tests/vgpu-dm/kind_node.h"
+
+namespace ferry {
+namespace {
+
+using test::KindNode;
+using test::on;
+using testing::IsEmpty;
+
+class HeldGpu : public testing::TestWithParam<VgpuFramework> {
+ protected:
+  HeldGpu() {
+    carrier_ = GetParam() == VgpuFramework::mdev_on_pf ? KindNode::gpu(0) : node.vf(7);
+    node.carry(carrier_, "nvidia-232");
+    node.kernel.hang_change(GetParam() == VgpuFramework::vendor_vfio ? 2 : 1);  // behind the file of names
+    EXPECT_EQ(test::code_of(apply("{T4-4Q: 2}").error), Errc::stuck);
+    node.kernel.forget_changes();
+  }
+  GpuOutcome apply(const char* vgpus) { return node.apply(on("[0]", vgpus)).gpus.at(0); }
+  KindNode node{GetParam(), 2};
+  std::string carrier_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, HeldGpu,
+                         testing::Values(VgpuFramework::mdev_on_pf, VgpuFramework::mdev_on_vf,
+                                         VgpuFramework::vendor_vfio),
+                         [](const auto& row) {
+                           return "Kind" + std::to_string(static_cast<int>(row.param));
+                         });
+
+TEST_P(HeldGpu, IsToldOfWithoutItsDriver) {
+  const VgpuInventory now = node.view().inventory;
+  const VgpuGpu& held = now.gpus.at(0);
+  EXPECT_EQ(held.framework, GetParam());
+  ASSERT_FALSE(held.parents.empty());
+  for (const VgpuParent& parent : held.parents) {
+    EXPECT_THAT(parent.types, IsEmpty());
+    EXPECT_EQ(test::code_of(parent.problem), Errc::stuck) << "also of those that the write was not to";
+  }
+  for (const VgpuDevice& device : held.devices) {
+    EXPECT_FALSE(device.params);
+    EXPECT_FALSE(device.placement);
+    EXPECT_FALSE(device.nodes.empty()) << "which the kernel serves";
+  }
+  EXPECT_EQ(held.devices.size(), GetParam() == VgpuFramework::vendor_vfio ? 0U : 1U);
+  EXPECT_TRUE(carriers_of_vgpus(now).contains(held.address()));
+  for (const VgpuParent& parent : now.gpus.at(1).parents) EXPECT_FALSE(parent.problem);
+  EXPECT_FALSE(now.gpus.at(1).parents.front().types.empty());
+}
+
+TEST_P(HeldGpu, IsReadAgainWithoutItsDriver) {
+  const Inventory inventory = scan(node.kernel).value();
+  VgpuGpu again = scan_gpu_again(node.kernel, inventory, node.view().inventory.gpus.at(0)).value();
+  scan_devices_again(node.kernel, inventory, VgpuFacts::all, again);
+  for (const VgpuParent& parent : again.parents) EXPECT_EQ(test::code_of(parent.problem), Errc::stuck);
+  for (const VgpuDevice& device : again.devices) EXPECT_FALSE(device.placement || device.params);
+}
+
+TEST_P(HeldGpu, IsLeftAlone) {
+  for (const char* vgpus : {"{T4-4Q: 1}", "{T4-4Q: 2}", "{}"})
+    EXPECT_EQ(test::code_of(apply(vgpus).error), Errc::stuck) << vgpus;
+  const auto removed = remove_vgpus(node.host(), {.gpus = {}, .foreign = true});
+  ASSERT_TRUE(removed);
+  EXPECT_EQ(test::code_of(removed->gpus.at(0).error), Errc::stuck);
+  EXPECT_THAT(node.kernel.writes(), IsEmpty());
+  node.kernel.release_stuck();
+  EXPECT_EQ(apply("{T4-4Q: 2}").kind, GpuOutcome::Kind::changed);
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "vgpu-dm/write_turns.h"
+
+#include <atomic>
+#include <future>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+TEST(WriteTurns, AreNotMoreThanProcessors) {
+  WriteTurns turns(2, 1h);
+  std::optional<WriteTurns::Turn> first(std::in_place, turns);
+  const WriteTurns::Turn second(turns);
+  std::atomic<bool> waited = true;
+  std::promise<void> begun;
+  auto third = std::async(std::launch::async, [&] {
+    begun.set_value();
+    const WriteTurns::Turn turn(turns);
+    EXPECT_FALSE(waited) << "before one of the others was over";
+  });
+  begun.get_future().wait();
+  EXPECT_EQ(third.wait_for(20ms), std::future_status::timeout);
+  waited = false;
+  first.reset();
+  third.get();
+}
+
+TEST(WriteTurns, DoNotWaitForEverForOneThatHangs) {
+  WriteTurns turns(1, 20ms);
+  const WriteTurns::Turn hangs(turns);
+  const auto begin = Clock::now();
+  { const WriteTurns::Turn second(turns); }
+  { const WriteTurns::Turn third(turns); }  // the second had none that it could give back
+  EXPECT_GE(Clock::now() - begin, 40ms);
+}
+
+}  // namespace
+}  // namespace ferry
