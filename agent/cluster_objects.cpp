@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cluster_objects.h"
 
+#include <set>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -62,6 +63,15 @@ std::string kept_because(const json& pod) {
   return {};
 }
 
+std::set<std::string> runtime_handlers_of(const json& node) {
+  std::set<std::string> out;
+  const json& list = at(at(node, "status"), "runtimeHandlers");
+  if (!list.is_array()) return out;
+  for (const json& handler : list)
+    if (const json& name = at(handler, "name"); name.is_string()) out.insert(name.get<std::string>());
+  return out;
+}
+
 json changes_of(const LabelChanges& changes) {
   json out = json::object();
   for (const auto& [name, value] : changes) out[name] = value ? json(*value) : json();
@@ -76,7 +86,8 @@ NodeObject node_object_of(const json& node) {
   return {.file = "Node " + name,
           .name = name,
           .labels = texts_at(metadata, "labels"),
-          .annotations = texts_at(metadata, "annotations")};
+          .annotations = texts_at(metadata, "annotations"),
+          .runtime_handlers = runtime_handlers_of(node)};
 }
 
 std::vector<ConfigText> configurations_of(const json& config_map) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -104,7 +105,7 @@ bool says_the_same(const WantedClasses& a, const WantedClasses& b) {
 // ---- what people are told
 
 struct Line {
-  const char* reason;
+  const char* reason;  // of its event; null: it has none
   std::string text;
 };
 
@@ -118,8 +119,8 @@ void add_handlers(std::vector<Line>& out, const HandlersFile& said) {
   }
 }
 
-std::vector<Line> lines_of(const HostSide& host, const KataView& view, const KataPlan& plan,
-                           const BudgetStep& turn) {
+std::vector<Line> lines_of(const NodeObject& node, const HostSide& host, const KataView& view,
+                           const KataPlan& plan, const BudgetStep& turn) {
   std::vector<Line> out;
   if (!plan.wish.trouble.empty()) out.push_back({"KataClassesInvalid", plan.wish.trouble});
   if (!view.unwritable.empty()) out.push_back({"KataFailed", view.unwritable});
@@ -132,6 +133,12 @@ std::vector<Line> lines_of(const HostSide& host, const KataView& view, const Kat
   }
   if (!host.kata.error.empty()) out.push_back({"KataFailed", host.kata.error});
   add_handlers(out, host.kata);
+  // As it should be for some seconds, so no event.
+  const auto known = known_to_kubelet(node, host.kata.ready);
+  for (const std::string& handler : host.kata.ready) {
+    if (!known.contains(handler))
+      out.push_back({nullptr, handler + ": the kubelet does not list it yet (status.runtimeHandlers)"});
+  }
   if (plan.file) {
     for (const KataClass& kata : plan.file->classes) {
       const auto pull = view.pulls.find(kata.name);
@@ -152,10 +159,12 @@ void tell(const NodeObject& node, const HostSide& host, const std::vector<Line>&
   const auto shown = node.annotations.find(kKataErrorAnnotation);
   if (!step.trouble.empty() && (shown == node.annotations.end() || shown->second != step.trouble)) {
     constexpr std::size_t kMostEvents = 8;
-    for (std::size_t i = 0; i < std::min(lines.size(), kMostEvents); ++i)
-      step.events.push_back({.warning = true, .reason = lines[i].reason, .message = told(lines[i].text)});
+    for (const Line& line : lines) {
+      if (line.reason != nullptr && step.events.size() < kMostEvents)
+        step.events.push_back({.warning = true, .reason = line.reason, .message = told(line.text)});
+    }
   }
-  for (const std::string& handler : labelled_handlers(host)) {
+  for (const std::string& handler : labelled_handlers(node, host)) {
     if (!kata_labels({}, {handler}).empty() && !has_label(node.labels, handler))
       step.events.push_back(
           {.warning = false, .reason = "KataReady", .message = told("pods can be started with " + handler)});
@@ -236,12 +245,19 @@ KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView&
   }
   if (plan.next && !plan.answered) out.awaited = kAnswerPatience;
   if (plan.change.outcome == ChangeOutcome::open) out.awaited = kChangePatience;
-  tell(node, host, lines_of(host, view, plan, turn), out);
+  tell(node, host, lines_of(node, host, view, plan, turn), out);
   return out;
 }
 
-std::set<std::string> labelled_handlers(const HostSide& host) {
-  std::set<std::string> out = host.kata.ready;
+std::set<std::string> known_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers) {
+  if (node.runtime_handlers.empty()) return handlers;
+  std::set<std::string> out;
+  std::ranges::set_intersection(handlers, node.runtime_handlers, std::inserter(out, out.end()));
+  return out;
+}
+
+std::set<std::string> labelled_handlers(const NodeObject& node, const HostSide& host) {
+  std::set<std::string> out = known_to_kubelet(node, host.kata.ready);
   if (host.kata_written)
     for (const std::string& name : host.kata_written->unlabelled) out.erase(name);
   return out;

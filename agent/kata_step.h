@@ -68,8 +68,12 @@ KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView&
 KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView& view, const KataPlan& plan,
                    const BudgetStep& turn);
 
+/// Those of `handlers` that the kubelet lists too; all of them where it lists none. One that it lacks is of
+/// another container runtime than its own, or too new: it asks its own every few seconds.
+std::set<std::string> known_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers);
+
 /// The handlers that the node shall have a label for. One that hostd was told to have none is first taken off
 /// what it was told.
-std::set<std::string> labelled_handlers(const HostSide& host);
+std::set<std::string> labelled_handlers(const NodeObject& node, const HostSide& host);
 
 }  // namespace ferry

@@ -222,7 +222,8 @@ NodeStep node_step(const NodeView& view) {
   LabelChanges wanted = step.report.labels;
   wanted.merge(pause ? LabelChanges(pausing) : keep ? LabelChanges() : resume_operands(labels));
   if (view.labels_refused.empty())
-    wanted.merge(kata_labels(labels, view.kata ? labelled_handlers(view.host) : view.host.kata.ready));
+    wanted.merge(kata_labels(labels, view.kata ? labelled_handlers(view.node, view.host)
+                                               : known_to_kubelet(view.node, view.host.kata.ready)));
   drain.annotations.merge(LabelChanges(step.report.annotations));
   drain.annotations[kKataErrorAnnotation] =
       step.kata.trouble.empty() ? std::nullopt : std::optional<std::string>(step.kata.trouble);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "common/config_tree.h"
@@ -25,6 +26,9 @@ struct NodeObject {
   std::string name;
   std::map<std::string, std::string> labels;
   std::map<std::string, std::string> annotations = {};
+  /// By name, as status.runtimeHandlers has them: a kubelet's from 1.30 on, where its container runtime tells
+  /// them (containerd from 2.0 on). Empty: nobody lists them.
+  std::set<std::string> runtime_handlers = {};
 };
 
 /// Reads a Node object, YAML or JSON. Errc::invalid_config with "file:line".

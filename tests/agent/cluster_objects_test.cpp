@@ -18,6 +18,20 @@ TEST(ClusterObjects, ANodesWords) {
   EXPECT_EQ(node.name, "n1");
   EXPECT_THAT(node.labels, ElementsAre(Pair("a", "1")));
   EXPECT_THAT(node.annotations, ElementsAre(Pair("b", "2")));
+  EXPECT_THAT(node.runtime_handlers, IsEmpty());
+}
+
+TEST(ClusterObjects, ANodesRuntimeHandlers) {
+  const auto handlers = [](const char* status) {
+    return node_object_of(json{{"metadata", {{"name", "n1"}}}, {"status", json::parse(status)}})
+        .runtime_handlers;
+  };
+  EXPECT_THAT(
+      handlers(R"({"runtimeHandlers":[{"name":""},{"name":"runc","features":{"recursiveReadOnlyMounts":true}},
+                           {"features":{}},{"name":7},null,"kata"]})"),
+      ElementsAre("", "runc"));
+  for (const char* none : {"null", "[]", "{}", R"({"runtimeHandlers":{}})", R"({"runtimeHandlers":[]})"})
+    EXPECT_THAT(handlers(none), IsEmpty()) << none;
 }
 
 TEST(ClusterObjects, WhatIsNoObjectSaysNothing) {

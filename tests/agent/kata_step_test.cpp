@@ -159,10 +159,25 @@ TEST(KataStep, SaysThatALabelIsGoneAndTakesThatBackFirst) {
   EXPECT_FALSE(scene.step().file) << "it stays so until it is gone";
   scene.host.kata.others.clear();
   scene.host.kata.ready = {"kata-old"};
-  EXPECT_THAT(labelled_handlers(scene.host), IsEmpty());
+  EXPECT_THAT(labelled_handlers(scene.node, scene.host), IsEmpty());
   scene.write();
   EXPECT_THAT(scene.host.kata_written->unlabelled, IsEmpty());
-  EXPECT_THAT(labelled_handlers(scene.host), ElementsAre("kata-old"));
+  EXPECT_THAT(labelled_handlers(scene.node, scene.host), ElementsAre("kata-old"));
+}
+
+TEST(KataStep, LabelsWhatTheKubeletListsToo) {
+  Scene scene;
+  scene.host.kata.ready = {"kata-a", "kata-b"};
+  EXPECT_EQ(scene.step().trouble, "") << "this kubelet lists nothing";
+  scene.node.runtime_handlers = {"runc", "kata-b"};
+  EXPECT_THAT(labelled_handlers(scene.node, scene.host), ElementsAre("kata-b"));
+  const KataStep step = scene.step();
+  EXPECT_EQ(step.trouble, "kata-a: the kubelet does not list it yet (status.runtimeHandlers)");
+  ASSERT_THAT(step.events, SizeIs(1)) << "it is as it should be for some seconds";
+  EXPECT_EQ(step.events.front().reason, "KataReady");
+  scene.node.runtime_handlers.insert("kata-a");
+  EXPECT_THAT(labelled_handlers(scene.node, scene.host), ElementsAre("kata-a", "kata-b"));
+  EXPECT_EQ(scene.step().trouble, "");
 }
 
 TEST(KataStep, PullsWhatIsMissingAndInItsTurnWhatIsInUse) {

@@ -72,6 +72,20 @@ TEST_F(NodeFile, GivesNameLabelsAndAnnotations) {
   EXPECT_EQ(profile_name(*node, "default").value(), "render-mix");
 }
 
+TEST_F(NodeFile, GivesTheRuntimeHandlersThatItsKubeletLists) {
+  const auto handlers = [&](const std::string& status) {
+    return read_node_object(write("node.yaml", "kind: Node\nmetadata: {name: a}\n" + status))
+        .value()
+        .runtime_handlers;
+  };
+  EXPECT_THAT(handlers("status:\n  runtimeHandlers:\n  - {features: {}, name: ''}\n  - {features: {}}\n"
+                       "  - name: kata-a\n"),
+              ElementsAre("", "kata-a"));
+  for (const char* none :
+       {"", "status:\n", "status: {}\n", "status: {runtimeHandlers: null}\n", "status: [a]\n"})
+    EXPECT_THAT(handlers(none), testing::IsEmpty()) << none;
+}
+
 TEST_F(NodeFile, MayBeJson) {
   const auto node = read_node_object(write("node.json", R"({
     "kind": "Node", "apiVersion": "v1",
@@ -125,6 +139,12 @@ TEST_F(NodeFile, IsRefusedWhenItIsSomethingElse) {
             "node.yaml:5: nvidia.com/vgpu.config: expected a string, found 010 | put it in quotes: \"010\"");
   EXPECT_EQ(node_refusal("kind: Node\nmetadata:\n  name: a\n  annotations: b\n"),
             "node.yaml:4: metadata.annotations: expected a map, found the string 'b'");
+  EXPECT_EQ(node_refusal("kind: Node\nmetadata: {name: a}\nstatus: {runtimeHandlers: {}}\n"),
+            "node.yaml:3: status.runtimeHandlers: expected a list, found a map");
+  EXPECT_EQ(node_refusal("kind: Node\nmetadata: {name: a}\nstatus:\n  runtimeHandlers:\n  - kata\n"),
+            "node.yaml:5: status.runtimeHandlers: expected a map, found the string 'kata'");
+  EXPECT_EQ(node_refusal("kind: Node\nmetadata: {name: a}\nstatus: {runtimeHandlers: [{name: 7}]}\n"),
+            "node.yaml:3: name: expected a string, found 7 | put it in quotes: \"7\"");
   EXPECT_EQ(node_refusal("kind: Node\nkind: Node\n"),
             "node.yaml:2: kind: the key stands twice, first at node.yaml:1");
   EXPECT_EQ(refusal(read_node_object(scratch.path() / "missing.yaml")),
