@@ -6,12 +6,12 @@
 #include <fstream>
 #include <optional>
 #include <set>
-#include <sys/utsname.h>
 #include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/kernel_release.h"
 #include "common/modprobe_directories.h"
 #include "common/stuck_writes.h"
 #include "vfio/pci_function.h"
@@ -321,9 +321,7 @@ class Capture {
 
   /// Lines of the vfio drivers, and of drivers for the vendors that there are.
   void tables_of_modules() {
-    utsname system{};
-    if (::uname(&system) != 0) return;
-    const fs::path folder = fs::path("lib/modules") / system.release;
+    const fs::path folder = fs::path("lib/modules") / kernel_release(host_);
     const auto matters = [this](std::string_view line) {
       return line.find("vfio") != std::string_view::npos ||
              std::ranges::any_of(devices_, [&](const std::string& device) {

@@ -20,13 +20,15 @@ std::vector<PciAddress> accelerators(const Inventory& inventory, const Accelerat
   return out;
 }
 
-Result<PciAddress> existing(const std::string& text, const Inventory& inventory) {
+/// `sensible`: what somebody who mistypes an address may have meant.
+Result<PciAddress> existing(const std::string& text, const Inventory& inventory,
+                            const std::vector<PciAddress>& sensible) {
   auto address = PciAddress::parse(text);
   if (!address) return address;
   if (inventory.find(*address) != nullptr) return address;
   std::vector<std::string> known;
-  known.reserve(inventory.functions.size());
-  for (const auto& [other, function] : inventory.functions) known.push_back(other.text());
+  known.reserve(sensible.size());
+  for (const PciAddress& other : sensible) known.push_back(other.text());
   return fail(Errc::not_found,
               fmt::format("there is no PCI function {} on this host{}", address->text(),
                           did_you_mean(address->text(), known)),
@@ -117,7 +119,7 @@ Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inv
     }
   }
   for (const std::string& text : options.devices) {
-    auto address = existing(text, inventory);
+    auto address = existing(text, inventory, accelerators(inventory, out.rules));
     if (!address) return fail(std::move(address).error());
     auto accelerator = accelerator_of(*address, inventory, out.rules);
     if (!accelerator && direction == Direction::back && record.members.contains(*address))
@@ -155,7 +157,7 @@ Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inv
   if (!release) return fail(std::move(release).error().during("--release"));
   out.request.release = std::move(*release);
   for (const std::string& text : options.with) {
-    auto address = existing(text, inventory);
+    auto address = existing(text, inventory, concerned(inventory, out.request.accelerators));
     if (!address) return fail(std::move(address).error().during("--with"));
     out.request.with.insert(*address);
   }

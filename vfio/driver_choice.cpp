@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/driver_choice.h"
 
-#include <sys/utsname.h>
-
 #include <fmt/format.h>
 
 #include "common/check_reading.h"
+#include "common/kernel_release.h"
 
 namespace ferry {
 
@@ -59,9 +58,7 @@ void VfioDriverTable::add_builtin(std::string_view modinfo) {
 }
 
 VfioDriverTable VfioDriverTable::read(const HostFs& host) {
-  utsname system{};
-  if (::uname(&system) != 0) return {};
-  const auto modules = std::filesystem::path("lib/modules") / system.release;
+  const auto modules = std::filesystem::path("lib/modules") / kernel_release(host);
   const auto text = host.read_file(modules / "modules.alias");
   VfioDriverTable table = text ? parse(*text) : VfioDriverTable{};
   if (!text) {

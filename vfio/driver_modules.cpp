@@ -3,17 +3,16 @@
 
 #include <algorithm>
 #include <fnmatch.h>
-#include <sys/utsname.h>
 
 #include "common/check_reading.h"
+#include "common/kernel_release.h"
 
 namespace ferry {
 namespace {
 
 std::string modules_alias_of(const HostFs& host) {
-  utsname system{};
-  if (::uname(&system) != 0) return {};
-  return host.read_file(std::filesystem::path("lib/modules") / system.release / "modules.alias").value_or("");
+  return host.read_file(std::filesystem::path("lib/modules") / kernel_release(host) / "modules.alias")
+      .value_or("");
 }
 
 // The one of `candidates` that could bring `driver`; empty when that is not clear.

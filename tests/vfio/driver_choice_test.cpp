@@ -84,6 +84,15 @@ TEST(VfioDriverTable, KnowsDriversThatAreBuiltIn) {
             (VfioDriver{"vfio_pci", "vfio-pci"}));
 }
 
+TEST(VfioDriverTable, IsOfTheKernelThatACapturedHostRan) {
+  const test::FakeKernel kernel;
+  kernel.file("proc/sys/kernel/osrelease", "1.2.3-captured\n");
+  kernel.file("lib/modules/1.2.3-captured/modules.alias",
+              "alias vfio_pci:v000010DEd00007777sv*sd*bc*sc*i* nv_captured_vfio_pci\n");
+  EXPECT_EQ(VfioDriverTable::read(kernel).choose(kGpu).module, "nv_captured_vfio_pci");
+  EXPECT_EQ(VfioDriverTable::read(kernel).warning(), "");
+}
+
 class MalformedModinfo : public testing::TestWithParam<std::string_view> {};
 
 TEST_P(MalformedModinfo, IsPassedOver) {
