@@ -18,7 +18,7 @@ GpuPlan plan_gpu_removal(const Removal& removal, const VgpuGpu& gpu, const VgpuV
     } else {
       plan.kept.push_back(device.id);
       plan.notes.push_back(fmt::format(
-          "{}: vGPU {} ({}) {}: left", gpu.label(), device.id.text, device.short_name,
+          "{}: vGPU {} ({}) {}: left; --foreign takes it too", gpu.label(), device.id.text, device.short_name,
           gpu.framework == VgpuFramework::vendor_vfio ? "has no UUID that would tell whether Ferry made it"
                                                       : "was not made by Ferry"));
     }

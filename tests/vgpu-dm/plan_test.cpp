@@ -330,7 +330,7 @@ TEST_F(RemovalPlan, TakesOursAndLeavesTheOthers) {
   EXPECT_THAT(steps(plan), ElementsAre("remove T4-4Q " + ours("T4-4Q", 0) + " from 0000:05:00.0"));
   EXPECT_THAT(kept(plan), ElementsAre(kA));
   EXPECT_THAT(plan.notes, ElementsAre(std::string("GPU 0 (0000:05:00.0): vGPU ") + kA +
-                                      " (T4-4Q) was not made by Ferry: left"));
+                                      " (T4-4Q) was not made by Ferry: left; --foreign takes it too"));
 }
 
 TEST_F(RemovalPlan, TakesForeignOnesWhenAsked) {

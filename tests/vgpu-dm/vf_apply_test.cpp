@@ -262,7 +262,7 @@ TEST_P(OnFunctions, AreRemovedWhereTheyAreOurs) {
     EXPECT_EQ(outcome->gpus[0].kind, Kind::already_so);
     EXPECT_THAT(outcome->gpus[0].notes,
                 testing::Contains("GPU 0 (0000:05:00.0): vGPU 0000:05:00.4 (T4-4Q) has no UUID that would "
-                                  "tell whether Ferry made it: left"));
+                                  "tell whether Ferry made it: left; --foreign takes it too"));
     ASSERT_TRUE(remove_vgpus(node.host(), {.gpus = {}, .foreign = true}));
   }
   EXPECT_THAT(node.devices(), IsEmpty());
