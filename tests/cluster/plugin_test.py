@@ -138,7 +138,8 @@ class PluginTest(unittest.TestCase):
                 self.assertLess(time.monotonic() - begin, 60, f"after restart {number}: {now}")
             seconds.append(time.monotonic() - begin)
             self.assertEqual({resource: 1 for resource in ALL}, self.kubernetes.registrations(), f"restart {number}")
-            self.assertEqual(healthy, self.noted_by_kubelet())
+            # It reports what it has heard before it has written it down.
+            wait_until(f"the kubelet has noted {healthy}", lambda: self.noted_by_kubelet() == healthy, 10)
             self.assertEqual(ALL, self.kubernetes.devices("capacity"))
         print(f"all are back {max(seconds):.1f} s, at most, after the kubelet's first report")
 
