@@ -121,8 +121,8 @@ TEST_F(KubectlFerry, SaysWhatIsWrong) {
 TEST_F(KubectlFerry, SaysSoonWhoNamedAServerThatDoesNotAnswer) {
   const auto began = std::chrono::steady_clock::now();
   const auto result = run({"list", "--context", "other"});
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8))
-      << "5, and the machine is shared";
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20))
+      << "5, and not the 30 of a request";
   EXPECT_EQ(result.status, 1);
   const std::string hint = "hint: https://127.0.0.1:1, by context 'other' of ";
   EXPECT_THAT(result.err,

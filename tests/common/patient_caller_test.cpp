@@ -30,7 +30,7 @@ TEST(PatientCaller, LeavesALateJobBehindAndTakesTheNext) {
   auto let_go = std::make_shared<std::promise<void>>();
   auto ended = std::make_shared<std::promise<void>>();
   {
-    PatientCaller caller(1s);
+    PatientCaller caller(3s);
     const auto late = caller.call<int>([let_go, ended] {
       let_go->get_future().wait();
       ended->set_value();

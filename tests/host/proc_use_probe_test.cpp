@@ -74,7 +74,7 @@ TEST_F(ProcUseProbeTest, IsBlindForAProcessThatKeepsItWaitingAndSeesTheOthers) {
   tree_.remove("proc/30/maps");
   ASSERT_EQ(::mkfifo((tree_.path() / "proc/30/maps").c_str(), 0600), 0);
   const auto report =
-      must(ProcUseProbe(host_, std::chrono::seconds(1)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
+      must(ProcUseProbe(host_, std::chrono::seconds(3)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
   EXPECT_EQ(report.blind, "process 30 does not let itself be looked into: the kernel keeps who asks waiting");
   EXPECT_THAT(texts(report.of("gpu")), ElementsAre(HasSubstr("20"), HasSubstr("40")));
   const UniqueFd writer = must(host_.open("proc/30/maps", O_RDWR | O_NONBLOCK));
@@ -89,7 +89,7 @@ TEST_F(ProcUseProbeTest, AsksNobodyBehindSomeThatDoNotAnswer) {
     ASSERT_EQ(::mkfifo((tree_.path() / maps).c_str(), 0600), 0);
   }
   const auto report =
-      must(ProcUseProbe(host_, std::chrono::seconds(1)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
+      must(ProcUseProbe(host_, std::chrono::seconds(3)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
   EXPECT_THAT(report.blind, HasSubstr("process 20, 30, 40 does not"));
   for (const int pid : kHanging) {
     const UniqueFd writer = must(host_.open("proc/" + std::to_string(pid) + "/maps", O_RDWR | O_NONBLOCK));

@@ -23,7 +23,7 @@ class Fetching : public testing::Test {
     request.name = "kata-gpu";
     request.artifacts_dir = "/opt/artifacts";
     request.url = registry.reference();
-    request.patience.slow = std::chrono::seconds(1);
+    request.patience.slow = std::chrono::seconds(20);
     world.pause = [this](std::chrono::milliseconds time) { pauses.push_back(time.count()); };
   }
 

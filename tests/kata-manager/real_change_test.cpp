@@ -64,11 +64,12 @@ class Node {
                       .contradiction = [&]() -> Result<std::optional<std::string>> {
                         return unplanned(before, test::must(program_.plugins(daemon.main())), plan, handlers);
                       },
-                      .patience = std::chrono::seconds(2)},
+                      .patience = patience},
                      {.files = plan.changes, .handlers = handlers, .leaving = plan.leaving});
   }
   std::string main() const { return host.read_file(kMain.relative_path()).value_or(""); }
 
+  std::chrono::milliseconds patience = std::chrono::seconds(20);
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
   ContainerdSetup setup;
@@ -121,6 +122,7 @@ TEST_F(RealChange, ThatADaemonDoesNotComeBackWithIsPutBackAndItRuns) {
   for (const auto& binary : test::containerd_binaries()) {
     SCOPED_TRACE(binary.release.text());
     Node node(binary, "");
+    node.patience = std::chrono::seconds(4);  // which it takes
     ASSERT_TRUE(node.daemon.start()) << node.daemon.log();
     const std::string original = node.main();
     // What no plan would ever be: a socket where there is no folder, which only the daemon itself finds out.
@@ -189,7 +191,7 @@ TEST_F(RealChange, IsWhatAFileWantsAndNothingThatHasALabelLeaves) {
                              return Result<KataRuntime>(std::move(out));
                            },
                        .devices = [] { return Result<KataDevices>(KataDevices{.gpus = 1, .mode = {}}); }},
-                      {.proof = std::chrono::seconds(5)});
+                      {.proof = std::chrono::seconds(20)});
     std::uint64_t generation = 0;
     const auto after = [&](std::vector<std::string> classes, std::set<std::string> unlabelled) {
       const WantedClasses wanted{

@@ -173,6 +173,7 @@ TEST_F(Registry, EndsABlobBeforeItsSizeWithoutSaying) {
 }
 
 TEST_F(Registry, IsGivenUpWhereItSendsNothing) {
+  request.patience.slow = std::chrono::seconds(1);
   request.patience.tries = 2;
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;

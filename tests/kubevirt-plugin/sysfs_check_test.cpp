@@ -106,11 +106,11 @@ TEST_F(SysfsCheckTest, WaitsForNoDriverThatHangs) {
   auto other = gpu();
   other.id = "0000:02:00.0";
   other.iommu_group = 16;
-  const SysfsCheck check(kernel, rules, 300ms);
+  const SysfsCheck check(kernel, rules, 2s);
   EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::silent);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::silent) << "nor is it asked once more";
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 250ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1500ms);
   const SysfsCheck patient(kernel, rules, kPatience);
   EXPECT_EQ(patient.ask_group(16, {other})().state, State::closed) << "others are asked as ever";
 

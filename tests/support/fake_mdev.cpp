@@ -143,8 +143,9 @@ std::vector<std::string> FakeMdev::devices_on(const std::string& address) const 
   std::vector<std::string> out;
   for (const std::string& parent : parents_of(address)) {
     for (const std::string& uuid : uuids_on(parent)) {
-      const std::string type = kernel_.link_name(parent_path(parent) / uuid / "mdev_type").value();
-      const std::string name = kernel_.read_attribute(type_path(parent, type) / "name").value();
+      const auto type = kernel_.link_name(parent_path(parent) / uuid / "mdev_type");
+      if (!type) continue;  // removed meanwhile, by another thread
+      const std::string name = kernel_.read_attribute(type_path(parent, *type) / "name").value();
       out.push_back(name.substr(name.find_last_of(' ') + 1) + " " + uuid);
     }
   }

@@ -45,7 +45,10 @@ void ScratchDirectory::link(const fs::path& relative, const fs::path& target) co
 }
 
 void ScratchDirectory::remove(const fs::path& relative) const {
-  fs::remove_all(path_ / relative);
+  std::error_code error;
+  do fs::remove_all(path_ / relative, error);
+  while (error == std::errc::directory_not_empty);  // somebody fills it meanwhile
+  if (error) throw fs::filesystem_error("remove", path_ / relative, error);
 }
 
 }  // namespace ferry::test

@@ -99,10 +99,16 @@ std::vector<Status> statuses(const MoveOutcome& outcome) {
 TEST_F(MovingTogether, TakesAsLongAsTheSlowestGroup) {
   add_gpus(8);
   kernel_.take_time("sys/bus/pci/drivers/nouveau/unbind", 1000ms);
-  const auto begin = std::chrono::steady_clock::now();
-  const auto outcome = apply();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
-  EXPECT_EQ(statuses(outcome), std::vector<Status>(8, Status::done));
+  // The best of three: a machine that does something else may be late by itself, not early.
+  auto took = std::chrono::steady_clock::duration::max();
+  for (int i = 0; i < 3 && took >= 2s; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto outcome = apply();
+    took = std::min(took, std::chrono::steady_clock::now() - begin);
+    EXPECT_EQ(statuses(outcome), std::vector<Status>(8, Status::done));
+    if (took >= 2s) EXPECT_EQ(statuses(apply(Direction::back)), std::vector<Status>(8, Status::done));
+  }
+  EXPECT_LT(took, 2s);
 }
 
 TEST_F(MovingTogether, MovesMoreGroupsThanItHasThreads) {

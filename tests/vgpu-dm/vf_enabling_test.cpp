@@ -370,7 +370,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SideBySide,
 
 TEST_P(SideBySide, GpusWaitForTheirDriversTogether) {
   constexpr unsigned kGpus = 4;
-  constexpr std::chrono::milliseconds kWrite{300};
+  constexpr std::chrono::milliseconds kWrite{600};
   KindNode node(GetParam(), kGpus);
   node.kernel.take_time("sys/bus/pci/devices/*/mdev_supported_types/*/create", kWrite);
   node.kernel.take_time("sys/bus/pci/devices/*/nvidia/current_vgpu_type", kWrite);
