@@ -250,9 +250,11 @@ class FerryNode:
         """It does nothing, unless it is killed and started meanwhile."""
         before = program.pid
         program.tell(signal.SIGSTOP)
-        yield
-        if program.runs and program.pid == before:
-            program.tell(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            if program.runs and program.pid == before:
+                program.tell(signal.SIGCONT)
 
     @contextlib.contextmanager
     def held_in(self, phase: str, change: Callable[[], None]) -> Iterator[None]:
