@@ -350,7 +350,7 @@ class PlayedNodes:
                         "authorization": {"credentials_file": "token"}}
             jobs.append(job)
         (self._folder / "prometheus.yaml").write_text(json.dumps({  # JSON is YAML
-            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(ROOT / "charts/ferry/files/alerts.yaml")], "scrape_configs": jobs}))
         return Program(self._folder, self._prometheus, f"--config.file={self._folder}/prometheus.yaml",
                        f"--storage.tsdb.path={self._folder}/data",

@@ -9,6 +9,7 @@ import tempfile
 import time
 import unittest
 import urllib.parse
+from collections.abc import Callable
 from typing import Any
 
 import chart
@@ -124,11 +125,27 @@ class PrometheusTest(unittest.TestCase):
             else:
                 self.assertEqual(got[labels], value, labels)
 
+    def soon(self, check: Callable[[], None]) -> None:
+        """It holds within ten seconds: after a scrape that came too late a node shows nothing until the next one."""
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                check()
+                return
+            except AssertionError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.5)
+
+    def expect_soon(self, wanted: list[Sample], expression: str, ahead: float = 0) -> None:
+        """`ahead`: so many seconds from now."""
+        self.soon(lambda: self.expect(wanted, self.nodes.now(expression, str(time.time() + ahead) if ahead else "")))
+
     def test_each_panel_shows_what_it_should(self) -> None:
         self.assertEqual(set(PANEL_RESULTS), {panel["title"] for panel in PANELS})
         for title, number, target, _ in queries():
             with self.subTest(panel=title, query=number):
-                self.expect(PANEL_RESULTS[title][number], self.nodes.now(filled_in(target["expr"])))
+                self.expect_soon(PANEL_RESULTS[title][number], filled_in(target["expr"]))
 
     def test_what_is_drawn_over_time_has_a_past(self) -> None:
         for title, number, target, panel in queries():
@@ -148,13 +165,18 @@ class PrometheusTest(unittest.TestCase):
 
     def test_legends_and_columns_are_of_labels_that_there_are(self) -> None:
         for title, number, target, panel in queries():
-            labels = set.intersection(*(set(sample) for sample, _ in self.nodes.now(filled_in(target["expr"]))))
             with self.subTest(panel=title, query=number):
+                labels = self.labels_of(filled_in(target["expr"]))
                 self.assertLessEqual(set(re.findall(r"{{(\w+)}}", target["legendFormat"])), labels)
                 for change in panel.get("transformations", []):
                     if change["id"] == "organize":
                         shown = labels - set(change["options"]["excludeByName"])
                         self.assertLessEqual(shown, set(change["options"]["indexByName"]))
+
+    def labels_of(self, expression: str) -> set[str]:
+        """Those that all its samples have."""
+        samples = wait_until(f"samples of {expression}", lambda: self.nodes.now(expression), 10)
+        return set.intersection(*(set(sample) for sample, _ in samples))
 
     def test_what_is_not_chosen_is_not_shown(self) -> None:
         for title, number, target, _ in queries():
@@ -178,12 +200,14 @@ class PrometheusTest(unittest.TestCase):
         self.assertEqual(set(ALERT_RESULTS), set(ALERTS))
         for alert, expression in ALERTS.items():
             with self.subTest(alert=alert):
-                self.expect(ALERT_RESULTS[alert], self.nodes.now(expression))
+                self.expect_soon(ALERT_RESULTS[alert], expression)
         # Two minutes from now, if nobody looked until then.
-        then = str(time.time() + 140)
-        self.expect([of(None, node) for node in ("n1", "n2", "n3")], self.nodes.now(ALERTS["FerrySysfsNotRead"], then))
+        self.expect_soon([of(None, node) for node in ("n1", "n2", "n3")], ALERTS["FerrySysfsNotRead"], 140)
 
     def test_prometheus_evaluates_the_rules(self) -> None:
+        self.soon(self.expect_rules)
+
+    def expect_rules(self) -> None:
         groups = self.nodes.ask("rules")["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
         self.assertEqual({rule["name"] for rule in rules}, set(ALERTS))

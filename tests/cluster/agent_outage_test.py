@@ -27,6 +27,15 @@ class AgentOutageTest(unittest.TestCase):
     def tearDownClass(cls) -> None:
         cls.node.stop()
 
+    def setUp(self) -> None:
+        """What a test that failed has left stopped does not fail the next one too."""
+        node = self.node
+        if not node.kubernetes.api_server.runs:
+            node.kubernetes.start_api_server()
+        for program in (node.plugin, node.hostd, node.agent):
+            if not program.runs:
+                program.start()
+
     def give_away(self) -> None:
         self.node.label(WORKLOAD, "vm-passthrough")
         self.node.wait_until_is(*GIVEN)

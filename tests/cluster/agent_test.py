@@ -3,6 +3,7 @@
 
 import itertools
 import json
+import re
 import time
 import unittest
 from collections import Counter
@@ -86,7 +87,8 @@ class AgentTest(unittest.TestCase):
         self.node.label(WORKLOAD, "container")
         self.node.wait_for(STATE, "refused")
         self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.node.host.drivers(), "the other one is free")
-        self.assertRegex(self.node.annotation(), "0000:01:00.0 .*held by pod default/guest")
+        wait_until("it says who holds it", lambda: re.search(
+            "0000:01:00.0 .*held by pod default/guest", self.node.annotation()), 30)
         self.node.wait_until_told("HostRefused", "0000:01:00.0", "default/guest", after=before)
         self.assertEqual("true", self.node.labels()[OPERAND], "nobody is kept away for a refusal")
         wait_until("the kubelet offers none", lambda: not self.offered(), 60)
@@ -327,18 +329,26 @@ class AgentTest(unittest.TestCase):
             self.node.wait_until_is(*drivers)
             moments.append(moment())
         self.restart_agent()  # so that its watches have ended
-        idle, given, taken = (
-            Counter((request["verb"], request["objectRef"]["resource"]) for request in self.node.kubernetes.requests(*times))
-            for times in itertools.pairwise(moments))
+        asked = [self.node.kubernetes.requests(*times) for times in itertools.pairwise(moments)]
+        idle, given, taken = (Counter(map(kind_of, requests)) for requests in asked)
         print(f"requests in {IDLE_SECONDS} s of nothing: {idle}; to give away: {given}; to take back: {taken}")
         self.assertEqual(set(), {verb for verb, _ in idle} - {"watch"})
         self.assertLessEqual(idle.total(), 5, "each watch lasts for five minutes at least")
-        for made in (given, taken):
+        for made, requests in zip((given, taken), asked[1:]):
+            # The kubelet writes to the Node too: a patch that met that was in vain, and a get came after it.
+            met = sum(kind_of(request) == ("patch", "nodes") and request.get("responseStatus", {}).get("code") == 409
+                      for request in requests)
+            made -= Counter({("patch", "nodes"): met, ("get", "nodes"): met})
             self.assertLessEqual(made[("patch", "nodes")] + made[("get", "nodes")], 8)
             self.assertLessEqual(made[("create", "events")] + made[("patch", "events")], 5)
             self.assertLessEqual(sum(count for (_, what), count in made.items() if what == "leases"), 8)
             self.assertEqual(set(), {verb for verb, what in made if what != "leases"} -
                              {"create", "patch", "get", "watch"})
+
+
+def kind_of(request: dict[str, Any]) -> tuple[str, str]:
+    """Verb and resource."""
+    return request["verb"], request["objectRef"]["resource"]
 
 
 def right_of(request: dict[str, Any]) -> tuple[str, ...]:

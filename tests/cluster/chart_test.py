@@ -76,6 +76,8 @@ class ChartTest(unittest.TestCase):
 
     def live(self, program: str) -> None:
         chart = str(REPOSITORY / "charts/ferry")
+        offered = pathlib.Path("/run/ferry/offered.json")
+        offered.unlink(missing_ok=True)  # of the Helm before
         told = self.helm(program, "install", "ferry", chart, values=VALUES)
         self.assertIn("kubectl label node NODE", told)
         self.assertEqual(self.pods(), [], "the node has no GPU yet")
@@ -85,7 +87,7 @@ class ChartTest(unittest.TestCase):
             wait_until("the agent tells of the node", lambda: self.label(STATE) == "nothing_wanted", 60)
             state = json.loads(pathlib.Path("/run/ferry/state.json").read_text())
             self.assertEqual(state["phase"], "nothing_wanted", "hostd says it on the host")
-            self.assertTrue(pathlib.Path("/run/ferry/offered.json").exists(), "the plugin says it on the host")
+            wait_until("the plugin says it on the host", offered.exists, 60)
 
             # A configuration is taken up, and restarts nothing.
             self.helm(program, "upgrade", "ferry", chart, "--reuse-values", values={"config": {"policies": POLICIES}})

@@ -77,7 +77,7 @@ step "killed in the middle and started again"
 exec {lock}>> /run/ferry/lock # so that it is not over before it can be killed
 flock "$lock"
 want away
-expect "it is in the middle" wait_for "[[ \$(state .phase) == changing ]]" 20
+expect "it is in the middle" wait_for "[[ \$(state .phase) == changing ]]" 60
 kill -9 $hostd
 wait $hostd || true
 exec {lock}>&-

@@ -34,7 +34,7 @@ ctr -a $socket images import /mnt/kubernetes/image.tar > /dev/null
 ctr -a $socket run --detach --net-host localhost/busybox:1 stays sleep 100000
 shim=$(pgrep -f "containerd-shim-runc-v2.*stays")
 alive() { [[ $(pgrep -f "containerd-shim-runc-v2.*stays") == "$shim" ]] && pgrep -f "sleep 100000" > /dev/null; }
-expect "the container runs" alive
+expect "the container runs" wait_for alive 60
 
 mkdir -p /opt/kata/bin /srv/gpu
 install -m 755 /bin/true /opt/kata/bin/containerd-shim-kata-v2

@@ -169,7 +169,7 @@ attempt=3 phase=
 while [[ $phase != Running ]]; do
   ((SECONDS < ended + 120)) || fail "it is still refused: $(status second "$attempt" .message)"
   pod second "$(resource gpu-audio)" $((++attempt))
-  wait_for "[[ \$(status second $attempt .phase) =~ Failed|Running ]]" 60 || fail "nothing is heard of attempt $attempt"
+  wait_for "[[ \$(status second $attempt .phase) =~ Failed|Running ]]" 180 || fail "nothing is heard of attempt $attempt"
   phase=$(status second $attempt .phase)
 done
 evidence "seconds after the first's end" $((SECONDS - ended))

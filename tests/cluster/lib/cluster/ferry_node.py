@@ -78,7 +78,9 @@ class Witness:
     """What kubectl sees of the Node's labels and annotations while it watches, each state once."""
 
     def __init__(self, kubernetes: Kubernetes) -> None:
+        self._kubernetes = kubernetes
         self._seen: list[dict[str, str]] = []
+        self._version = 0  # of the Node that was seen last
         self._kubectl = subprocess.Popen(
             [*kubernetes.kubectl_command(), "get", "node", NODE, "--watch", "-o", "json"], stdout=subprocess.PIPE,
             text=True)
@@ -98,6 +100,7 @@ class Witness:
             now = {key: value for key, value in found.items() if "kubernetes.io" not in key}
             if not self._seen or self._seen[-1] != now:
                 self._seen.append(now)
+            self._version = int(metadata["resourceVersion"])
 
     def values(self, key: str) -> list[str]:
         """Of a label, in order; "" where it was not there."""
@@ -107,6 +110,11 @@ class Witness:
             if not out or out[-1] != value:
                 out.append(value)
         return out
+
+    def catch_up(self) -> None:
+        """Until it has seen the Node as that is now: kubectl tells a moment later."""
+        wanted = int(self._kubernetes.get("node", NODE)["metadata"]["resourceVersion"])
+        wait_until(f"kubectl, which watches, shows version {wanted} of the Node", lambda: self._version >= wanted, 60)
 
     def end(self) -> None:
         self._kubectl.terminate()
@@ -250,9 +258,11 @@ class FerryNode:
         """It does nothing, unless it is killed and started meanwhile."""
         before = program.pid
         program.tell(signal.SIGSTOP)
-        yield
-        if program.runs and program.pid == before:
-            program.tell(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            if program.runs and program.pid == before:
+                program.tell(signal.SIGCONT)
 
     @contextlib.contextmanager
     def held_in(self, phase: str, change: Callable[[], None]) -> Iterator[None]:
@@ -270,5 +280,6 @@ def watched(kubernetes: Kubernetes) -> Iterator[Witness]:
     witness = Witness(kubernetes)
     try:
         yield witness
+        witness.catch_up()
     finally:
         witness.end()

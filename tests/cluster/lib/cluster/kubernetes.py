@@ -227,7 +227,8 @@ root = "/run/containerd-root"
     def registrations(self) -> dict[str, int]:
         """How often each resource has been registered with the kubelet that runs now."""
         found = {}
-        for line in (_fetch("http://127.0.0.1:10255/metrics") or "").splitlines():
+        said = wait_until("the kubelet tells its metrics", lambda: _fetch("http://127.0.0.1:10255/metrics"), 30)
+        for line in said.splitlines():
             if line.startswith("kubelet_device_plugin_registration_total{"):
                 labels, count = line.rsplit(" ", 1)
                 found[labels.split('"')[1]] = int(count)
