@@ -167,7 +167,7 @@ ended=$SECONDS
 step "the second pod's VM starts"
 attempt=3 phase=
 while [[ $phase != Running ]]; do
-  ((SECONDS < ended + 120)) || fail "it is still refused: $(status second "$attempt" .message)"
+  ((SECONDS < ended + 300)) || fail "it is still refused: $(status second "$attempt" .message)"
   pod second "$(resource gpu-audio)" $((++attempt))
   wait_for "[[ \$(status second $attempt .phase) =~ Failed|Running ]]" 180 || fail "nothing is heard of attempt $attempt"
   phase=$(status second $attempt .phase)
