@@ -20,7 +20,7 @@ std::vector<PciAddress> accelerators(const Inventory& inventory, const Accelerat
   return out;
 }
 
-/// `sensible`: what somebody who mistypes an address may have meant.
+/// `sensible`: what somebody who mistypes an address may have meant; any address of a host is near any other.
 Result<PciAddress> existing(const std::string& text, const Inventory& inventory,
                             const std::vector<PciAddress>& sensible) {
   auto address = PciAddress::parse(text);
@@ -157,7 +157,7 @@ Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inv
   if (!release) return fail(std::move(release).error().during("--release"));
   out.request.release = std::move(*release);
   for (const std::string& text : options.with) {
-    auto address = existing(text, inventory, concerned(inventory, out.request.accelerators));
+    auto address = existing(text, inventory, {});
     if (!address) return fail(std::move(address).error().during("--with"));
     out.request.with.insert(*address);
   }

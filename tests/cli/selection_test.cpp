@@ -228,7 +228,7 @@ INSTANTIATE_TEST_SUITE_P(
                      "did you mean 0000:65:00.0?"},
         BadSelection{"Unknown",
                      {.all = false, .devices = {"0000:66:00.0"}, .groups = {}, .with = {}},
-                     "there is no PCI function 0000:66:00.0 on this host; did you mean '0000:64:00.0'?",
+                     "there is no PCI function 0000:66:00.0 on this host; did you mean '0000:65:00.0'?",
                      "ferry status"},
         BadSelection{"NoAccelerator",
                      {.all = false, .devices = {"0000:0b:00.0"}, .groups = {}, .with = {}},
