@@ -98,6 +98,7 @@ std::vector<ConfigText> configurations_of(const json& config_map) {
     texts.emplace(usual.key(), usual.mapped());
   }
   std::vector<ConfigText> out;
+  out.reserve(texts.size());
   for (auto& [key, text] : texts) {
     out.push_back({.file = fmt::format("ConfigMap {}/{}, {}", text_at(metadata, "namespace"),
                                        text_at(metadata, "name"), key),

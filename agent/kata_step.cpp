@@ -237,7 +237,7 @@ KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView&
     std::set<std::string> named;
     for (const OtherHandler& other : host.kata.others) {
       const KataClass* const kata = class_of(plan.file, other.name);
-      if (other.state != HandlerState::missing_artifact || kata == nullptr) continue;
+      if (other.state != HandlerState::missing_artifact || !plan.file || kata == nullptr) continue;
       if ((is_in_use(host, *kata) && !has_turn) || !named.insert(kata->name).second) continue;
       out.pulls.push_back(
           {.file = *plan.file, .kata = *kata, .configuration = kata_configuration_id(plan.next->config)});

@@ -183,8 +183,10 @@ void plan_features(const NodeView& view, LabelChanges& labels, LabelChanges& ann
   } else if (!own.changes.empty()) {
     return;  // what we have set there is not said by others before it is taken off
   }
-  if (view.features == FeatureWay::file) step.feature_file = std::move(features);
-  if (view.features == FeatureWay::nfd) step.node_feature = std::move(features);
+  if (view.features == FeatureWay::file)
+    step.feature_file = std::move(features);
+  else if (view.features == FeatureWay::nfd)
+    step.node_feature = std::move(features);
 }
 
 }  // namespace
