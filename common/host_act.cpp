@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <span>
 #include <string>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -248,6 +249,21 @@ bool nobody_listens() {
   return ::poll(&line, 1, 0) == 1 && (line.revents & (POLLHUP | POLLERR)) != 0;
 }
 
+// Standard output is the bell, and no program that we run may print on it.
+UniqueFd take_bell() {
+  UniqueFd bell(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) bell.reset();
+  return bell;
+}
+
+// The bell is rung before there is something to wait for.
+ssize_t next_request(std::string& into, const UniqueFd& bell) {
+  const ssize_t n = ::recv(STDIN_FILENO, into.data(), into.size(), MSG_DONTWAIT);
+  if (n >= 0 || errno != EAGAIN) return n;
+  (void)::eventfd_write(bell.get(), 1);
+  return ::recv(STDIN_FILENO, into.data(), into.size(), 0);
+}
+
 }  // namespace
 
 int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries) {
@@ -255,14 +271,20 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
   const std::string root = std::span<char*>(argv, 3)[2];
   HostFs host(root);
   ActUnderWay under_way(host);
+  const UniqueFd bell = take_bell();
+  if (!bell.valid()) return 2;
   constexpr std::size_t kLongest = 64UL * 1024;  // a path and a value of at most a page each
   std::string request(kLongest, '\0');
   int outcome = 0;
   for (;;) {
-    const ssize_t n = ::recv(STDIN_FILENO, request.data(), request.size(), 0);
+    const ssize_t n = next_request(request, bell);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return 2;
     if (n == 0) break;
+    if (request.front() == 'p') {
+      under_way.prepare();
+      continue;
+    }
     std::string read;
     char& kind = request.front();
     const bool behind_another = kind == 'W' || kind == 'N';

@@ -5,7 +5,9 @@
 #include <array>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -21,18 +23,86 @@ namespace {
 
 constexpr std::size_t kLongestAnswer = 64UL * 1024;
 
-enum class Waited { answered, late };
+struct Answer {
+  std::optional<int> number;  // absent: the child has ended without one
+  std::string read;
+};
 
-Waited wait_for_answer(int fd, std::chrono::milliseconds deadline) {
-  const auto until = std::chrono::steady_clock::now() + deadline;
+// Absent: there is none yet.
+std::optional<Answer> take_answer(const UniqueFd& line) {
+  int number = 0;
+  // Not touched beforehand: most answers are the number alone.
+  const auto read = std::make_unique_for_overwrite<char[]>(kLongestAnswer);  // NOLINT(*-avoid-c-arrays)
+  std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
+                                iovec{.iov_base = read.get(), .iov_len = kLongestAnswer}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  const ssize_t size = ::recvmsg(line.get(), &message, MSG_DONTWAIT);
+  if (size < 0 && errno == EAGAIN) return std::nullopt;
+  if (size < static_cast<ssize_t>(sizeof number)) return Answer{};
+  return Answer{.number = number,
+                .read = std::string(read.get(), static_cast<std::size_t>(size) - sizeof number)};
+}
+
+constexpr std::size_t kAtOnce = 32;  // what a socket's buffer takes while the child is in a write
+
+/// The answers of several writes, as many as have come taken by one call: numbers alone.
+class Numbers {
+ public:
+  std::optional<int> next(const UniqueFd& line) {
+    if (next_ == count_) take(line);
+    if (next_ == count_) return std::nullopt;
+    return numbers_[next_++];
+  }
+
+ private:
+  void take(const UniqueFd& line) {
+    std::array<iovec, kAtOnce> parts{};
+    std::array<mmsghdr, kAtOnce> messages{};
+    for (std::size_t i = 0; i < kAtOnce; ++i) {
+      parts[i] = {.iov_base = &numbers_[i], .iov_len = sizeof numbers_[i]};
+      messages[i].msg_hdr.msg_iov = &parts[i];
+      messages[i].msg_hdr.msg_iovlen = 1;
+    }
+    const int came = ::recvmmsg(line.get(), messages.data(), kAtOnce, MSG_DONTWAIT, nullptr);
+    next_ = count_ = 0;
+    // One that is short is the end of the child, which is seen again.
+    while (count_ < static_cast<std::size_t>(std::max(came, 0)) &&
+           messages[count_].msg_len == sizeof numbers_[count_])
+      ++count_;
+  }
+
+  std::array<int, kAtOnce> numbers_{};
+  std::size_t next_ = 0;
+  std::size_t count_ = 0;
+};
+
+// What an answer's number means.
+Result<> outcome(int number, const std::string& what) {
+  if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
+  if (number != 0) return fail(error_from_errno(number, what));
+  return {};
+}
+
+enum class WokenBy { each_answer, the_bell };
+
+// Absent: it is late. The end of the child wakes in either case.
+std::optional<Answer> wait_for_answer(const UniqueFd& line, const UniqueFd& bell, WokenBy woken_by,
+                                      std::chrono::milliseconds most) {
+  const auto until = std::chrono::steady_clock::now() + most;
+  const short of_line = woken_by == WokenBy::each_answer ? POLLIN : 0;
   for (;;) {
+    if (auto answer = take_answer(line)) return answer;
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    if (left.count() < 0) return Waited::late;
-    pollfd watched{.fd = fd, .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&watched, 1, static_cast<int>(left.count()) + 1);
-    if (ready > 0) return Waited::answered;
-    if (ready < 0 && errno != EINTR) return Waited::late;
+    if (left.count() < 0) return std::nullopt;
+    std::array<pollfd, 2> watched = {pollfd{.fd = line.get(), .events = of_line, .revents = 0},
+                                     pollfd{.fd = bell.get(), .events = POLLIN, .revents = 0}};
+    const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(left.count()) + 1);
+    if (ready < 0 && errno != EINTR) return std::nullopt;
+    eventfd_t rung = 0;
+    if (ready > 0 && watched.back().revents != 0) (void)::eventfd_read(bell.get(), &rung);
   }
 }
 
@@ -106,6 +176,7 @@ void SpawningWriter::prepare(std::size_t acts) {
     }
     auto child = start_child();
     if (!child) return;  // the act that needs it says why
+    send_to(child->line, "p");
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(*child));
   }
@@ -134,12 +205,15 @@ Result<SpawningWriter::Child> SpawningWriter::start_child() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return fail(error_from_errno(errno, "make a socket pair"));
   }
-  Child child{.pid = 0, .line = UniqueFd(ends[0])};
+  Child child{
+      .pid = 0, .line = UniqueFd(ends[0]), .bell = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
   const UniqueFd theirs(ends[1]);
+  if (!child.bell.valid()) return fail(error_from_errno(errno, "make an eventfd"));
 
   // With nothing else of ours: a child that hangs would keep it for ever.
-  auto started = spawn(program_, {"ferry", std::string(kHostActVerb), host_->root().string()},
-                       {.in = theirs.get(), .environment = false, .own_session = true});
+  auto started =
+      spawn(program_, {"ferry", std::string(kHostActVerb), host_->root().string()},
+            {.in = theirs.get(), .out = child.bell.get(), .environment = false, .own_session = true});
   if (!started) return fail(std::move(started).error());
   child.pid = *started;
   return child;
@@ -169,13 +243,14 @@ void SpawningWriter::keep(Child child) {
 Result<std::string> SpawningWriter::answer(Child& child, const std::string& what, const std::string& value,
                                            std::chrono::milliseconds deadline) {
   const auto patience = std::min(slow_, deadline);
-  auto waited = wait_for_answer(child.line.get(), patience);
+  // Of several writes it is woken once for all, and not between one and the next.
+  auto answer = wait_for_answer(child.line, child.bell, WokenBy::the_bell, patience);
   bool recorded = false;
-  if (waited == Waited::late && patience < deadline) {
+  if (!answer && patience < deadline) {
     recorded = record_stuck_write(*host_, child.pid, what, value, deadline - patience).has_value();
-    waited = wait_for_answer(child.line.get(), deadline - patience);
+    answer = wait_for_answer(child.line, child.bell, WokenBy::each_answer, deadline - patience);
   }
-  if (waited == Waited::late) {
+  if (!answer) {
     auto stuck = record_stuck_write(*host_, child.pid, what, value);
     child.line.reset();
     {
@@ -197,20 +272,13 @@ Result<std::string> SpawningWriter::answer(Child& child, const std::string& what
       child.still_recorded = true;
     }
   }
-  int number = 0;
-  // Not touched beforehand: most answers are the number alone.
-  const auto read = std::make_unique_for_overwrite<char[]>(kLongestAnswer);  // NOLINT(*-avoid-c-arrays)
-  std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
-                                iovec{.iov_base = read.get(), .iov_len = kLongestAnswer}};
-  const ssize_t size = ::readv(child.line.get(), parts.data(), static_cast<int>(parts.size()));
-  if (size < static_cast<ssize_t>(sizeof number)) {
+  if (!answer->number) {
     child.line.reset();
     reap(child.pid);
     return fail(Errc::failed, what + ": the writing process ended without an answer");
   }
-  if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
-  if (number != 0) return fail(error_from_errno(number, what));
-  return std::string(read.get(), static_cast<std::size_t>(size) - sizeof number);
+  if (auto done = outcome(*answer->number, what); !done) return fail(std::move(done).error());
+  return std::move(answer->read);
 }
 
 Result<> SpawningWriter::write(const std::filesystem::path& relative, std::string_view value,
@@ -223,22 +291,26 @@ Result<> SpawningWriter::write_in_order(std::span<const AttributeWrite> writes,
                                         const std::function<void(std::size_t)>& begin) {
   auto child = idle_child();
   if (!child) return fail(std::move(child).error());
-  Result<> outcome;
-  constexpr std::size_t kAtOnce = 32;  // what a socket's buffer takes while the child is in a write
-  for (std::size_t next = 0; next < writes.size() && outcome;) {
+  Result<> first_failure;
+  Numbers numbers;
+  for (std::size_t next = 0; next < writes.size() && first_failure;) {
     const auto some = writes.subspan(next, std::min(kAtOnce, writes.size() - next));
     for (const AttributeWrite& write : some)
       send_to(child->line, write_request(kind_of(write, &write == some.data()), write.path, write.value));
     for (const AttributeWrite& write : some) {
-      if (outcome && begin) begin(next);
-      auto answered = answer(*child, "write /" + write.path.string(), write.value, kWriteDeadline);
-      if (outcome && !answered) outcome = fail(std::move(answered).error());
-      if (!child->line.valid()) return outcome;
+      if (first_failure && begin) begin(next);
       ++next;
+      const auto number = numbers.next(child->line);
+      if (number && *number == 0) continue;
+      const std::string what = "write /" + write.path.string();
+      auto answered =
+          number ? outcome(*number, what) : done(answer(*child, what, write.value, kWriteDeadline));
+      if (first_failure && !answered) first_failure = std::move(answered);
+      if (!child->line.valid()) return first_failure;
     }
   }
   keep(std::move(*child));
-  return outcome;
+  return first_failure;
 }
 
 Result<> SpawningWriter::load_module(std::string_view name, std::chrono::milliseconds deadline) {

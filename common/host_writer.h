@@ -2,8 +2,8 @@
 // Acts on the host that a driver may never return from, done by another process.
 //
 // Unbinding a GPU in use can block for ever in an uninterruptible state: no signal ends it, and whoever made
-// the write is lost. So the write is made by a child that inherits nothing but its pipe, waited for with a
-// deadline and, past it, left behind: recorded (stuck_writes.h), never killed, never repeated.
+// the write is lost. So the write is made by a child that inherits nothing but its two lines to us, waited
+// for with a deadline and, past it, left behind: recorded (stuck_writes.h), never killed, never repeated.
 #pragma once
 
 #include <chrono>
@@ -131,7 +131,7 @@ class HostWriter {
     return fail(Errc::unsupported, call.what + ": no library can be asked");
   }
 
-  /// Says that so many acts at a time are about to come, so that what they need may start meanwhile.
+  /// Says that so many acts at a time are about to come, so that what they need may be made ready meanwhile.
   virtual void prepare(std::size_t /*acts*/) {}
 
  private:
@@ -172,6 +172,7 @@ class SpawningWriter final : public HostWriter {
   struct Child {
     int pid = 0;
     UniqueFd line;                // a request out, an errno and what was read back
+    UniqueFd bell;                // rung by the child when it has answered all it was given
     bool still_recorded = false;  // as one that hangs, although it has answered
   };
   Result<Child> start_child();
@@ -202,15 +203,17 @@ struct HostLibrary {
   std::string (*answer)(const HostFs& host, std::string_view request);
 };
 
-/// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input. A request is "w", the
-/// path, a NUL and the value; "W" and the same, for a write that is left out (ECANCELED) behind one that
-/// failed; "n" and "N" likewise, only where nothing is set (EEXIST otherwise); "m" or "u" and the name of a
-/// module to load or unload; "r" and a path; "e", a path, a NUL and the number of a block device to claim
-/// ("8:17"); "x", the device that a program acts on, and after a NUL each a root directory and its words, or
-/// "o" and the same where what it prints is the answer; or "c", the device that is changed, if any, a NUL, a
-/// library's name, a NUL and the request to it. The answer is the errno as an int, 0 for done, or a
-/// program's exit status, negated; behind it what was read or answered, 64 KiB at most. Ends, with 0, when
-/// the other end closes; 2 when called wrongly.
+/// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input and, as standard output,
+/// an eventfd to which 1 is added once all requests are answered: who has sent several is woken once. A
+/// request is "p", which is not answered: acts that change something are about to come; "w", the path, a NUL
+/// and the value; "W" and the same, for a write that is left out (ECANCELED) behind one that failed; "n" and
+/// "N" likewise, only where nothing is set (EEXIST otherwise); "m" or "u" and the name of a module to load or
+/// unload; "r" and a path; "e", a path, a NUL and the number of a block device to claim ("8:17"); "x", the
+/// device that a program acts on, and after a NUL each a root directory and its words, or "o" and the same
+/// where what it prints is the answer; or "c", the device that is changed, if any, a NUL, a library's name, a
+/// NUL and the request to it. The answer is the errno as an int, 0 for done, or a program's exit status,
+/// negated; behind it what was read or answered, 64 KiB at most. Ends, with 0, when the other end closes; 2
+/// when called wrongly.
 int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries = {});
 
 }  // namespace ferry

@@ -14,6 +14,7 @@
 #include "vgpu-dm/plan_parts.h"
 #include "vgpu-dm/type_names.h"
 #include "vgpu-dm/type_table.h"
+#include "vgpu-dm/write_turns.h"
 
 namespace ferry {
 namespace {
@@ -169,7 +170,8 @@ Result<VgpuOutcome> carry_out(const VgpuHost& on, Seen seen, VgpuPlan plan, cons
   const StepObserver told = one.observer();
   const auto busy = static_cast<std::size_t>(
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
-  on.writer.prepare(std::min(busy, kMostSideBySide));  // they start while we look
+  // They start while we look, and one that no turn is for would only keep the others from it.
+  on.writer.prepare(std::min({busy, kMostSideBySide, std::size_t{WriteTurns::at_once()}}));
   look_again(on, planner, seen, plan);
   const auto begin = std::chrono::steady_clock::now();
   out.gpus.resize(plan.gpus.size());

@@ -55,7 +55,8 @@ class FetchRunnerTest : public testing::Test {
 
 TEST_F(FetchRunnerTest, HearsHowFarItIsAndWhatHasComeOfIt) {
   FetchRunner runner(*loop_, host_,
-                     program("cat > request\n"
+                     program("cat > " + (scratch_.path() / "request").string() +
+                             "\n"
                              "echo '{\"progress\":{\"done\":1,\"total\":2}}'\n"
                              "echo '{\"error\":{\"category\":\"ferry\",\"code\":1,\"message\":\"nobody "
                              "answers\",\"hint\":\"h\"}}'\n"));
@@ -64,6 +65,7 @@ TEST_F(FetchRunnerTest, HearsHowFarItIsAndWhatHasComeOfIt) {
   ASSERT_TRUE(ends());
   EXPECT_THAT(told_, testing::ElementsAre(1U));
   EXPECT_EQ(ended_->error().message, "nobody answers");
+  EXPECT_THAT(test::must(host_.read_file("request")), testing::HasSubstr(R"("url":"registry.example/a:1")"));
   // And another one behind it.
   ended_.reset();
   ASSERT_TRUE(begin(runner));

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much applying a planned move costs beyond its writes: records, a writing process, the reading back and
-// all, against the same writes of the same values in the same order and nothing else. The looks before it are
-// shown apart. Runs on a real kernel, as
-// root, and leaves each function on the driver that it had.
-// usage: move_bench [--tight] ADDRESS...: accelerators that are not on vfio
+// all, against the same writes of the same values in the same order and nothing else, by a process that has
+// waited as long. The looks before either do not count. Runs on a real kernel, as root, and leaves each
+// function on the driver that it had. usage: move_bench [--tight] ADDRESS...: accelerators that are not on
+// vfio
 #include <cstdlib>
 #include <exception>
-#include <fcntl.h>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -20,6 +18,7 @@
 #include "host/all_use_probes.h"
 #include "host/nvidia_unbind_lock.h"
 #include "policy/accelerators.h"
+#include "tests/bench/bare_writer.h"
 #include "tests/bench/pairs.h"
 #include "tests/support/must.h"
 #include "vfio/move_apply.h"
@@ -27,19 +26,15 @@
 namespace ferry::test {
 namespace {
 
-struct Write {
-  std::string path;
-  std::string value;
-};
-
-Write write_of(const Step& step) {
+AttributeWrite write_of(const Step& step) {
   const std::string address = step.address.text();
   const auto driver = [&](const char* file) {
-    return Write{.path = fmt::format("/sys/bus/pci/drivers/{}/{}", step.value, file), .value = address};
+    return AttributeWrite{.path = fmt::format("sys/bus/pci/drivers/{}/{}", step.value, file),
+                          .value = address};
   };
   switch (step.kind) {
     case Step::Kind::set_override:
-      return {.path = fmt::format("/sys/bus/pci/devices/{}/driver_override", address),
+      return {.path = fmt::format("sys/bus/pci/devices/{}/driver_override", address),
               .value = step.value.empty() ? "\n" : step.value};
     case Step::Kind::unbind:
       return driver("unbind");
@@ -52,16 +47,6 @@ Write write_of(const Step& step) {
       break;
   }
   throw std::runtime_error("not a plain write: " + step.text() + "; is vfio-pci loaded?");
-}
-
-void write_all(const std::vector<Write>& writes) {
-  for (const Write& write : writes) {
-    const int fd = ::open(write.path.c_str(), O_WRONLY | O_CLOEXEC);
-    const auto length = static_cast<ssize_t>(write.value.size());
-    if (fd < 0 || ::write(fd, write.value.data(), write.value.size()) != length)
-      throw std::runtime_error("cannot write " + write.path);
-    ::close(fd);
-  }
 }
 
 /// The accelerators and what moves them.
@@ -83,8 +68,8 @@ class Node {
   }
   /// Of the last apply(): what the units took.
   std::chrono::nanoseconds took() const { return took_; }
-  std::vector<Write> writes(Direction direction) {
-    std::vector<Write> out;
+  std::vector<AttributeWrite> writes(Direction direction) {
+    std::vector<AttributeWrite> out;
     SpawningWriter reader(host_);
     const auto preview = must(preview_moves(context(&reader, nullptr), request_, direction));
     if (!preview.plan.refusals.empty())
@@ -124,11 +109,19 @@ int run(int argc, char** argv) {
   const auto back = node.writes(Direction::back);
   node.apply(Direction::back);
 
+  BareWriter there_bare(to_vfio);
+  BareWriter back_bare(back);
+  std::chrono::nanoseconds bare{};
   Contest contest{.name = fmt::format("moving {} functions to vfio-pci", functions),
                   .baseline = fmt::format("their {} writes alone", to_vfio.size()),
                   .ours = [&] { node.apply(Direction::to_vfio); },
-                  .theirs = [&] { write_all(to_vfio); },
+                  .theirs =
+                      [&] {
+                        node.writes(Direction::to_vfio);
+                        bare = there_bare.write_all();
+                      },
                   .ours_took = [&] { return node.took(); },
+                  .theirs_took = [&] { return bare; },
                   .bound = 1.5,
                   .waits = true,
                   .passes = 3,
@@ -138,7 +131,10 @@ int run(int argc, char** argv) {
   contest.name = fmt::format("moving {} functions back", functions);
   contest.baseline = fmt::format("their {} writes alone", back.size());
   contest.ours = [&] { node.apply(Direction::back); };
-  contest.theirs = [&] { write_all(back); };
+  contest.theirs = [&] {
+    node.writes(Direction::back);
+    bare = back_bare.write_all();
+  };
   contest.between = [&] { node.apply(Direction::to_vfio); };
   const int again = run_contest(contest, argc, argv);
   node.apply(Direction::back);

@@ -23,10 +23,12 @@ double milliseconds(const Contest& contest) {
   return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
 }
 
-double timed(const Contest& contest, const std::function<void()>& work) {
+double timed(const Contest& contest, const std::function<void()>& work,
+             const std::function<std::chrono::nanoseconds()>& part) {
   const double begin = milliseconds(contest);
   work();
-  const double took = milliseconds(contest) - begin;
+  const double whole = milliseconds(contest) - begin;
+  const double took = part ? std::chrono::duration<double, std::milli>(part()).count() : whole;
   if (contest.between) contest.between();
   return took;
 }
@@ -38,8 +40,10 @@ int run_contest(const Contest& contest, int argc, char** argv) {
   constexpr double kSlack = 3;
   const double bound = tight ? contest.bound : contest.bound * kSlack;
 
-  timed(contest, contest.ours);
-  timed(contest, contest.theirs);
+  const auto time_ours = [&] { return timed(contest, contest.ours, contest.ours_took); };
+  const auto time_theirs = [&] { return timed(contest, contest.theirs, contest.theirs_took); };
+  time_ours();
+  time_theirs();
   double best = std::numeric_limits<double>::infinity();
   double best_ours = 0;
   double best_theirs = 0;
@@ -48,10 +52,8 @@ int run_contest(const Contest& contest, int argc, char** argv) {
     double ours = 0;
     double theirs = 0;
     for (int pass = 0; pass < contest.passes; ++pass) {
-      const double whole = timed(contest, contest.ours);
-      ours +=
-          contest.ours_took ? std::chrono::duration<double, std::milli>(contest.ours_took()).count() : whole;
-      theirs += timed(contest, contest.theirs);
+      ours += time_ours();
+      theirs += time_theirs();
     }
     if (ours / theirs >= best) continue;
     best = ours / theirs;

@@ -14,8 +14,10 @@ struct Contest {
   std::string baseline;  ///< what it is held against, in words
   std::function<void()> ours;
   std::function<void()> theirs;
-  /// Of a pass of ours, where only a part of it counts and it measures that itself; empty: all of it counts.
+  /// Of the last pass of either, where only a part of it counts and it measures that itself; empty: all of it
+  /// counts.
   std::function<std::chrono::nanoseconds()> ours_took = {};
+  std::function<std::chrono::nanoseconds()> theirs_took = {};
   double bound = 2.0;  ///< ours may take so many times as long
   /// Where the work is the kernel's and other processes': the time on the wall counts, not our processor's.
   bool waits = false;

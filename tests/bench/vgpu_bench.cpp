@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much making and removing vGPUs by a profile costs beyond the writes: plans, a writing process, the
-// reading back and all, against the same writes of the same values, one after the other, and nothing else.
-// The looks before it do not count. Runs on a real kernel, as root, on GPUs without vGPUs, and leaves them
-// so.
-// usage: vgpu_bench [--tight] PROFILE-FILE
+// reading back and all, against the same writes of the same values, one after the other, and nothing else, by
+// a process that has waited as long. The looks before either do not count. Runs on a real kernel, as root, on
+// GPUs without vGPUs, and leaves them so. usage: vgpu_bench [--tight] PROFILE-FILE
 #include <cstdlib>
 #include <exception>
-#include <fcntl.h>
 #include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,6 +18,7 @@
 #include "host/all_use_probes.h"
 #include "policy/accelerators.h"
 #include "policy/kubernetes_files.h"
+#include "tests/bench/bare_writer.h"
 #include "tests/bench/pairs.h"
 #include "tests/support/must.h"
 #include "vgpu-dm/apply.h"
@@ -65,17 +63,6 @@ class RecordingWriter final : public HostWriter {
   std::mutex mutex_;
 };
 
-void write_all(const std::vector<AttributeWrite>& writes) {
-  for (const AttributeWrite& write : writes) {
-    const std::filesystem::path path = "/" / write.path;
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    const auto length = static_cast<ssize_t>(write.value.size());
-    if (fd < 0 || ::write(fd, write.value.data(), write.value.size()) != length)
-      throw std::runtime_error("cannot write " + path.string());
-    ::close(fd);
-  }
-}
-
 class Node {
  public:
   explicit Node(const std::string& file)
@@ -89,6 +76,11 @@ class Node {
   void remove() {
     SpawningWriter writer(host_);
     took_ = check(must(remove_vgpus(host(writer), kAll)));
+  }
+  /// What comes before either.
+  void look_at_all() {
+    SpawningWriter writer(host_);
+    must(look(host(writer), {&profile_, 1}));
   }
   /// Of the last one: what the GPUs took.
   std::chrono::nanoseconds took() const { return took_; }
@@ -136,11 +128,19 @@ int run(int argc, char** argv) {
   const auto removing = node.writes_that_remove();
   if (making.size() != removing.size()) throw std::runtime_error("not as many were removed as made");
 
+  BareWriter makes(making);
+  BareWriter removes(removing);
+  std::chrono::nanoseconds bare{};
   Contest contest{.name = fmt::format("making {} vGPUs", making.size()),
                   .baseline = "their writes alone",
                   .ours = [&] { node.make(); },
-                  .theirs = [&] { write_all(making); },
+                  .theirs =
+                      [&] {
+                        node.look_at_all();
+                        bare = makes.write_all();
+                      },
                   .ours_took = [&] { return node.took(); },
+                  .theirs_took = [&] { return bare; },
                   .bound = 1.3,
                   .waits = true,
                   .passes = 1,
@@ -149,7 +149,10 @@ int run(int argc, char** argv) {
   write_all(making);
   contest.name = fmt::format("removing {} vGPUs", removing.size());
   contest.ours = [&] { node.remove(); };
-  contest.theirs = [&] { write_all(removing); };
+  contest.theirs = [&] {
+    node.look_at_all();
+    bare = removes.write_all();
+  };
   contest.between = [&] { write_all(making); };
   const int removed = run_contest(contest, argc, argv);
   write_all(removing);

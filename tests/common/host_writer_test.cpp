@@ -6,10 +6,12 @@
 #include <array>
 #include <csignal>
 #include <fcntl.h>
+#include <limits>
 #include <map>
 #include <optional>
 #include <sstream>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -102,6 +104,38 @@ TEST_F(HostWriterTest, WritesInOrderAndNothingBehindAFailure) {
     EXPECT_TRUE(writer_.write("sys/other", "1", kWriteDeadline)) << "the child serves on";
   }
   EXPECT_TRUE(writer_.write_in_order({}, note));
+}
+
+long sleeps() {
+  rusage used{};
+  ::getrusage(RUSAGE_THREAD, &used);
+  return used.ru_nvcsw;
+}
+
+TEST_F(HostWriterTest, IsWokenOnceForSeveralWrites) {
+  tree_.file("sys/a", "");
+  const std::vector<AttributeWrite> writes(30, {.path = "sys/a", .value = "1"});
+  long fewest = std::numeric_limits<long>::max();
+  for (int i = 0; i < 20; ++i) {
+    const long before = sleeps();
+    ASSERT_TRUE(writer_.write_in_order(writes, {}));
+    fewest = std::min(fewest, sleeps() - before);
+  }
+  // The bell of a moment in which the child was ahead of us is one more.
+  EXPECT_LE(fewest, 2);
+}
+
+TEST_F(HostWriterTest, HasWhatItNeedsToTellOfActsOnceTheyAreExpected) {
+  tree_.file("sys/a", "");
+  ASSERT_TRUE(writer_.read("sys/a", 10s));
+  EXPECT_FALSE(host_.exists("run/ferry/acts")) << "who only reads leaves nothing";
+  SpawningWriter writer(host_);
+  writer.prepare(1);
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!host_.exists("run/ferry/acts") && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(host_.exists("run/ferry/acts"));
+  EXPECT_TRUE(writer.write("sys/a", "1", kWriteDeadline));
+  EXPECT_EQ(host_.read_file("sys/a").value(), "1");
 }
 
 TEST_F(HostWriterTest, WritesOnlyWhereNothingIsSet) {
@@ -317,6 +351,8 @@ TEST_F(HostWriterTest, DoesNotTakeAnEndWithoutAnAnswerForSuccess) {
     ASSERT_FALSE(written) << program;
     EXPECT_EQ(written.error().code, Errc::failed);
     EXPECT_THAT(written.error().message, HasSubstr("without an answer"));
+    const std::vector<AttributeWrite> several(3, {.path = "sys/a", .value = "1"});
+    EXPECT_EQ(writer.write_in_order(several, {}).error().code, Errc::failed);
   }
 }
 
@@ -519,7 +555,7 @@ TEST_F(StuckChildTest, HoldsNothingOfOurs) {
   for (const std::string& fd : must(real.list(proc("fd")))) {
     const std::string target = must(real.link_target(proc("fd/") + fd));
     const bool known = target == "/dev/null" || (fd == "0" && target.starts_with("socket:")) ||
-                       target == tree_.path() ||
+                       target == "anon_inode:[eventfd]" || target == tree_.path() ||
                        target == tree_.path() / "run/ferry/acts" / std::to_string(pid_);
     EXPECT_TRUE(known) << "descriptor " << fd << " is " << target;
   }
