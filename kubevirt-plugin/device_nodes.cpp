@@ -17,21 +17,22 @@ std::string group_problem(std::uint32_t group, std::span<const GroupMember> memb
 }
 
 std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
-                                    std::span<const GroupMember> members) {
+                                    std::span<const GroupMember> members, GroupNode group_node) {
   std::vector<std::string> own;
   for (const auto& member : members)
     if (!member.vfio_device.empty()) own.push_back("/dev/vfio/devices/" + member.vfio_device);
   const bool own_nodes =
       !own.empty() && host.exists("dev/iommu") &&
       std::ranges::all_of(own, [&](const std::string& node) { return host.exists(node.substr(1)); });
-  const std::string group_node = fmt::format("/dev/vfio/{}", group);
-  const bool legacy = host.exists("dev/vfio/vfio") && host.exists(group_node.substr(1));
+  const std::string path = fmt::format("/dev/vfio/{}", group);
+  const bool legacy =
+      host.exists("dev/vfio/vfio") && (group_node == GroupNode::is_there || host.exists(path.substr(1)));
 
   std::vector<std::string> nodes;
   if (own_nodes) nodes = std::move(own);
   if (legacy) {
     nodes.emplace_back("/dev/vfio/vfio");
-    nodes.push_back(group_node);
+    nodes.push_back(path);
   }
   if (own_nodes) nodes.emplace_back("/dev/iommu");
   return nodes;

@@ -25,11 +25,15 @@ struct GroupMember {
 /// Why the group cannot be opened, naming the first function in the way; empty when it can.
 std::string group_problem(std::uint32_t group, std::span<const GroupMember> members);
 
+/// Whether the group's own node is known to be there: it has just been opened.
+enum class GroupNode : std::uint8_t { unknown, is_there };
+
 /// Absolute paths in the order that NVIDIA's plugin has: the functions' own nodes, /dev/vfio/vfio, the
 /// group's, /dev/iommu. Of the legacy pair and of the own nodes with /dev/iommu only what is there whole.
 /// Empty: neither.
 std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
-                                    std::span<const GroupMember> members);
+                                    std::span<const GroupMember> members,
+                                    GroupNode group_node = GroupNode::unknown);
 
 /// What Kata knows a function by.
 struct KataKey {

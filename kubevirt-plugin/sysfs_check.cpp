@@ -225,7 +225,7 @@ bool is_uuid(std::string_view text) {
 }
 
 Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& vendors,
-                                           const OfferedDevice& offered) {
+                                           const OfferedDevice& offered, GroupNode group_node) {
   auto directory = HostDirectory::open(host, sysfs_path_of(offered));
   if (!directory)
     return fail(std::move(directory).error().during(fmt::format("its model was {}", offered.model)));
@@ -250,8 +250,9 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
       return fail(Errc::refused, std::move(problem));
     if (auto same = expect_companions(host, offered, members); !same) return fail(std::move(same).error());
   }
-  auto nodes = offered.kind == DeviceKind::kata_function ? kata_nodes_now(host, offered)
-                                                         : vfio_nodes(host, offered.iommu_group, members);
+  auto nodes = offered.kind == DeviceKind::kata_function
+                   ? kata_nodes_now(host, offered)
+                   : vfio_nodes(host, offered.iommu_group, members, group_node);
   if (nodes.empty()) return fail(Errc::not_found, missing_nodes(offered.iommu_group));
   return nodes;
 }
@@ -293,9 +294,10 @@ std::function<GroupAnswer()> SysfsCheck::ask_group(std::uint32_t group,
     asked->error = source->opener(source->host, group);
     if (asked->error == EBUSY) return;
     asked->when_late = GroupAnswer::State::silent;
+    const auto group_node = asked->error == 0 ? GroupNode::is_there : GroupNode::unknown;
     for (const auto& device : devices) {
       try {
-        asked->nodes.push_back(nodes_now(source->host, source->vendors, device));
+        asked->nodes.push_back(nodes_now(source->host, source->vendors, device, group_node));
       } catch (const std::exception& error) {  // memory, a library's
         asked->nodes.emplace_back(fail(Errc::malformed_host, error.what()));
       }
