@@ -108,7 +108,7 @@ std::span<char> map(const UniqueFd& file) {
 
 }  // namespace
 
-void ActUnderWay::open() {
+void ActUnderWay::open(int how_to_lock) {
   const NumberedProcess self = ourselves(host_);
   path_ = std::filesystem::path(kDirectory) / file_name_of(self);
   constexpr int kTries = 10;
@@ -116,7 +116,7 @@ void ActUnderWay::open() {
     std::error_code error;
     std::filesystem::create_directories(host_.root() / kDirectory, error);
     auto file = host_.open(path_, O_RDWR | O_CREAT, 0600);
-    if (!file || ::flock(file->get(), LOCK_EX) != 0) return;
+    if (!file || ::flock(file->get(), how_to_lock) != 0) return;
     if (!is_linked(*file)) continue;
     file_ = std::move(*file);
     text_ = map(file_);
@@ -141,7 +141,11 @@ ActUnderWay::~ActUnderWay() {
 
 void ActUnderWay::prepare() {
   if (file_.valid() && !is_linked(file_)) close();
-  if (!file_.valid()) open();
+  if (!file_.valid()) open(LOCK_EX);
+}
+
+void ActUnderWay::try_prepare() {
+  if (!file_.valid()) open(LOCK_EX | LOCK_NB);
 }
 
 void ActUnderWay::begin(std::string_view act, std::string_view value) {

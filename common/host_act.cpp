@@ -282,7 +282,7 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
     if (n < 0) return 2;
     if (n == 0) break;
     if (request.front() == 'p') {
-      under_way.prepare();
+      under_way.try_prepare();
       continue;
     }
     std::string read;

@@ -32,7 +32,7 @@ inline constexpr const char* kLockedHint =
 inline constexpr std::chrono::seconds kReadDeadline{2};
 
 /// An act that takes longer than this is recorded until it returns: whoever waits for it may be killed
-/// first.
+/// first. One of several that are handed over at once, within twice this.
 inline constexpr std::chrono::seconds kSlowWrite{1};
 
 /// A program of the host, with its arguments.
@@ -77,8 +77,8 @@ class HostWriter {
   virtual Result<> write(const std::filesystem::path& relative, std::string_view value,
                          std::chrono::milliseconds deadline = kWriteDeadline) = 0;
 
-  /// Writes one after the other, and none behind one that fails, whose error is returned. `begin` is told of
-  /// each by its number before it is waited for; it may be empty. Errors and deadline of each as write().
+  /// Writes one after the other, and none behind one that fails, whose error is returned. `begin`, if any, is
+  /// told of each by number before its answer is awaited, maybe late. Errors and deadline of each as write().
   virtual Result<> write_in_order(std::span<const AttributeWrite> writes,
                                   const std::function<void(std::size_t)>& begin) {
     for (std::size_t i = 0; i < writes.size(); ++i) {

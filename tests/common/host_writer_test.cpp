@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <map>
 #include <optional>
+#include <poll.h>
 #include <sstream>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -114,21 +115,26 @@ long sleeps() {
 // To a pipe that holds one value, whose reader takes its time.
 TEST_F(HostWriterTest, IsWokenOnceForSeveralWrites) {
   constexpr std::size_t kMany = 30;
-  constexpr std::size_t kPage = 4096;
+  constexpr std::size_t kValue = 3600;  // no two of them go into a page
   ASSERT_EQ(::mkfifo((tree_.path() / "pipe").c_str(), 0600), 0);
   const UniqueFd pipe = must(host_.open("pipe", O_RDWR));
-  ASSERT_GT(::fcntl(pipe.get(), F_SETPIPE_SZ, static_cast<int>(kPage)), 0);
+  ASSERT_GT(::fcntl(pipe.get(), F_SETPIPE_SZ, 4096), 0);
   std::jthread reader([&pipe] {
-    std::array<char, kPage> value{};
+    std::array<char, kValue> value{};
     for (std::size_t i = 0; i < kMany; ++i) {
       std::this_thread::sleep_for(1ms);
-      EXPECT_EQ(::read(pipe.get(), value.data(), value.size()), static_cast<ssize_t>(kPage));
+      pollfd written{.fd = pipe.get(), .events = POLLIN, .revents = 0};
+      ASSERT_EQ(::poll(&written, 1, 20'000), 1);
+      EXPECT_EQ(::read(pipe.get(), value.data(), value.size()), static_cast<ssize_t>(kValue));
     }
   });
-  const std::vector<AttributeWrite> writes(kMany, {.path = "pipe", .value = std::string(kPage, 'x')});
+  SpawningWriter writer(host_, "/proc/self/exe", 1h);  // the bell alone tells it
+  const std::vector<AttributeWrite> writes(kMany, {.path = "pipe", .value = std::string(kValue, 'x')});
+  const auto begin = std::chrono::steady_clock::now();
   const long before = sleeps();
-  ASSERT_TRUE(writer_.write_in_order(writes, {}));
+  EXPECT_TRUE(writer.write_in_order(writes, {}));
   EXPECT_LE(sleeps() - before, 10) << "the child's start is among them";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 60s);
 }
 
 TEST_F(HostWriterTest, HasWhatItNeedsToTellOfActsOnceTheyAreExpected) {
@@ -426,6 +432,19 @@ class StuckChildTest : public HostWriterTest {
 
   std::string proc(const char* file) const { return "proc/" + std::to_string(pid_) + "/" + file; }
 
+  /// What is told of an act under way; "": there is none.
+  std::string act() const {
+    for (const std::string& name : acts()) {
+      const std::string text = host_.read_file("run/ferry/acts/" + name).value_or("");
+      std::string told = text.substr(0, text.find('\0'));
+      if (!told.empty() && told.find('\n') != told.size() - 1) return told;
+    }
+    return {};
+  }
+  std::vector<std::string> acts() const {
+    return host_.list("run/ferry/acts").value_or(std::vector<std::string>{});
+  }
+
   nlohmann::json record_;
   int pid_ = 0;
   bool returned_ = false;
@@ -519,6 +538,28 @@ TEST_F(StuckChildTest, WritesNothingBehindTheOneThatHangs) {
   EXPECT_THAT(records(), testing::IsEmpty());
 }
 
+// What it had done before stands: whoever repeats or undoes goes by that.
+TEST_F(StuckChildTest, WhichDiesIsMissedAtTheWriteThatItWasAt) {
+  std::vector<AttributeWrite> writes;
+  for (const char* name : {"sys/a", "sys/b", "sys/c", "sys/unbind", "sys/d", "sys/e"}) {
+    if (std::string_view(name) != "sys/unbind") tree_.file(name, "");
+    writes.push_back({.path = name, .value = "1"});
+  }
+  std::vector<std::size_t> begun;
+  Result<> written;
+  std::jthread waiting(
+      [&] { written = writer_.write_in_order(writes, [&](std::size_t i) { begun.push_back(i); }); });
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (act().find("write /sys/unbind") == std::string::npos && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();
+  ASSERT_EQ(::kill(std::stoi(act()), SIGKILL), 0);
+  waiting.join();
+  ASSERT_FALSE(written);
+  EXPECT_THAT(written.error().message, HasSubstr("write /sys/unbind: the writing process ended"));
+  EXPECT_THAT(begun, testing::ElementsAre(0U, 1U, 2U, 3U));
+  EXPECT_EQ(host_.read_file("sys/d").value(), "");
+}
+
 TEST_F(StuckChildTest, MayBeOneThatReads) {
   SpawningWriter writer(host_, "/proc/self/exe", 1ms);
   const auto read = writer.read("sys/unbind", 50ms);
@@ -558,6 +599,7 @@ TEST_F(StuckChildTest, HoldsNothingOfOurs) {
   ASSERT_GT(pid_, 0);
 
   const HostFs real("/");
+  int bells = 0;
   for (const std::string& fd : must(real.list(proc("fd")))) {
     const std::string target = must(real.link_target(proc("fd/") + fd));
     const bool known = target == "/dev/null" || (fd == "0" && target.starts_with("socket:")) ||
@@ -587,18 +629,6 @@ class ChildOfAKilledRun : public StuckChildTest {
     ::waitpid(run, nullptr, 0);
     EXPECT_THAT(act(), testing::EndsWith("\nwrite /sys/unbind\n0000:65:00.0"));
     pid_ = std::stoi(act());
-  }
-  /// "": its child is in none.
-  std::string act() const {
-    for (const std::string& name : acts()) {
-      const std::string text = host_.read_file("run/ferry/acts/" + name).value_or("");
-      std::string told = text.substr(0, text.find('\0'));
-      if (!told.empty() && told.find('\n') != told.size() - 1) return told;
-    }
-    return {};
-  }
-  std::vector<std::string> acts() const {
-    return host_.list("run/ferry/acts").value_or(std::vector<std::string>{});
   }
 };
 

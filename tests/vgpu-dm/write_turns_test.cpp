@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vgpu-dm/write_turns.h"
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <optional>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -13,7 +15,12 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-TEST(WriteTurns, AreNotMoreThanProcessors) {
+TEST(WriteTurns, LeaveTheKernelAProcessorOfItsOwn) {
+  EXPECT_GE(WriteTurns::at_once(), 1U);
+  EXPECT_LE(WriteTurns::at_once(), std::max(1U, std::thread::hardware_concurrency() / 2));
+}
+
+TEST(WriteTurns, AreNotMoreThanThereAre) {
   WriteTurns turns(2, 1h);
   std::optional<WriteTurns::Turn> first(std::in_place, turns);
   const WriteTurns::Turn second(turns);
