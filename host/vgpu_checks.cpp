@@ -186,7 +186,8 @@ Check types_check(const VgpuGpu& gpu) {
   if (!gpu.obstacle.empty()) return std::move(check).warned(gpu.obstacle, "see the other checks of this GPU");
   return std::move(check).warned(
       fmt::format("by {}, but none can be made, though it carries none", text(gpu.framework)),
-      "in MIG mode it takes a GPU instance first: `nvidia-smi mig -cgi PROFILE`; or switch MIG mode off");
+      "in MIG mode it takes GPU instances first: `ferry vgpu apply` makes those that MIG-backed types need; "
+      "or switch MIG mode off");
 }
 
 }  // namespace
