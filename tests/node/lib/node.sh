@@ -62,7 +62,8 @@ ok() { # ends the step
   _record ok
 }
 
-evidence() { # KEY VALUE: kept with the step in result.json
+evidence() { # KEY VALUE: kept with the step in result.json; a value that is not there is a failure
+  [[ -n $2 ]] || fail "there is nothing to show of $1"
   printf '    %s: %s\n' "$1" "$2"
   _record evidence key "$1" value "$2"
 }

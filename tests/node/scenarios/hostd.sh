@@ -87,6 +87,12 @@ settles as_wanted away
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do expect_equal "driver of $name" vfio-pci "$(driver $name)"; done
 expect "the kubelet is offered both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
 
+step "what somebody else undoes is done again, as soon as the kernel tells it"
+dev gpu-b > /sys/bus/pci/drivers/vfio-pci/unbind
+expect "gpu-b is on vfio-pci again" wait_for "[[ \$(driver gpu-b) == vfio-pci ]]" 60
+settles as_wanted away
+expect "the kubelet is offered both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
+
 step "it ends, and all stays"
 kill $hostd
 status=0
