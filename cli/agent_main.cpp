@@ -30,6 +30,7 @@
 #include "agent/node_agent.h"
 #include "agent/node_metrics.h"
 #include "agent/only_agent.h"
+#include "cli/help_text.h"
 #include "cli/kubectl_completion.h"
 #include "cli/kubectl_program.h"
 #include "common/event_loop.h"
@@ -196,7 +197,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
-    return app.exit(help_or_version);
+    return ferry::print_help(app, help_or_version);
   } catch (const CLI::ParseError& error) {
     ferry::print_to_stderr("ferry agent: {}\nhint: `ferry agent --help` lists what there is\n", error.what());
     return static_cast<int>(ferry::ExitStatus::usage);

@@ -14,6 +14,7 @@
 #include "cli/choice_option.h"
 #include "cli/command_model.h"
 #include "cli/completion.h"
+#include "cli/help_text.h"
 #include "cli/verbs.h"
 #include "common/log.h"
 #include "common/standard_streams.h"
@@ -97,6 +98,7 @@ class CommandTree {
         ->add_option("--capture", status_.capture,
                      "instead write this host there, for tests and support, as --host-root reads it")
         ->option_text("DIR")
+        ->check([](const std::string& to) { return to.empty() ? "'' names no folder" : ""; })
         ->excludes(watch);
     status->footer(
         "On a terminal the table is as wide as that (COLUMNS counts before it) and has colours, unless "
@@ -174,8 +176,9 @@ class CommandTree {
     add_selection(add_changing_verb(
         *vfio, "unbind", "give groups back to the host",
         [this](const Session& session) { return move_verb(session, selection_, Direction::back); }));
-    add_changing_verb(*vfio, "restore", "give everything back that was moved, each to the driver it had",
-                      restore_verb);
+    add_selection(add_changing_verb(
+        *vfio, "restore", "give back what was moved, or what is chosen of it, each to the driver it had",
+        [this](const Session& session) { return restore_verb(session, selection_); }));
   }
 
   void add_apply(CLI::App& app) {
@@ -606,7 +609,7 @@ int run_command_line(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
-    const int status = app.exit(help_or_version);
+    const int status = print_help(app, help_or_version);
     return all_was_said() ? status : static_cast<int>(ExitStatus::failed);
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error, argc, argv);

@@ -29,6 +29,7 @@
 #include "cli/cluster_plan.h"
 #include "cli/cluster_reader.h"
 #include "cli/cluster_text.h"
+#include "cli/help_text.h"
 #include "cli/kubectl_completion.h"
 #include "cli/output_format.h"
 #include "common/exit_status.h"
@@ -281,7 +282,7 @@ int kubectl_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
-    return app.exit(help_or_version);
+    return print_help(app, help_or_version);
   } catch (const CLI::ParseError& error) {
     return wrong_usage(app, error, argc, argv);
   }

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/help_text.h"
 #include "common/standard_streams.h"
 
 namespace ferry {
@@ -35,7 +36,7 @@ std::optional<int> parse_replaced(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(std::move(words));  // as CLI11 has it: the last one first
   } catch (const CLI::Success& help_or_version) {
-    return app.exit(help_or_version);
+    return print_help(app, help_or_version);
   } catch (const CLI::ParseError& error) {
     print_to_stderr("{0}: {1}\nhint: `{0} --help` lists what there is\n", app.get_name(), error.what());
     return kReplacedFailed;

@@ -64,6 +64,11 @@ void add(std::vector<PciAddress>& into, const PciAddress& address) {
   if (std::find(into.begin(), into.end(), address) == into.end()) into.push_back(address);
 }
 
+bool chooses_nothing(const SelectionOptions& options) {
+  return !options.all && options.devices.empty() && options.groups.empty() && options.with.empty() &&
+         options.filter.first().empty();
+}
+
 // Where nothing is chosen there is nothing to do, and nothing to be wrong about.
 Result<> each_shares_a_group(const Inventory& inventory, const MoveRequest& request) {
   if (request.accelerators.empty()) return {};
@@ -167,6 +172,27 @@ Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inv
     if (!meant) return fail(std::move(meant).error());
   }
   out.request.untouchable = carriers_of_vgpus(vgpus);
+  return out;
+}
+
+Result<ChosenUnits> select_recorded(const SelectionOptions& options, const Inventory& inventory,
+                                    const AcceleratorRules& rules, const MoveRecord& record,
+                                    DeviceNames& names) {
+  ChosenUnits out;
+  out.rules = rules.asking_for_all();  // what was asked for once goes back unasked
+  const auto recorded = recorded_accelerators(inventory, out.rules, record);
+  out.request.accelerators = recorded;
+  if (!chooses_nothing(options)) {
+    auto chosen = select(options, inventory, out.rules, VgpuInventory{}, record, names, Direction::back);
+    if (!chosen) return chosen;
+    out.request = std::move(chosen->request);
+    if (options.devices.empty() && options.groups.empty()) {
+      std::erase_if(out.request.accelerators, [&](const PciAddress& address) {
+        return std::ranges::find(recorded, address) == recorded.end();
+      });
+    }
+  }
+  out.request.recorded_only = true;
   return out;
 }
 

@@ -41,8 +41,8 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);
 
 /// `vfio plan` (a dry run of bind), `bind`, `unbind`.
 ExitStatus move_verb(const Session& session, const SelectionOptions& options, Direction direction);
-/// `vfio restore`: everything Ferry has moved goes back.
-ExitStatus restore_verb(const Session& session);
+/// `vfio restore`: what Ferry has moved goes back, all of it where nothing is chosen.
+ExitStatus restore_verb(const Session& session, const SelectionOptions& options);
 
 /// Where verbs find their profile or policy.
 struct ProfileOptions {

@@ -57,17 +57,14 @@ ExitStatus move_verb(const Session& session, const SelectionOptions& options, Di
   });
 }
 
-ExitStatus restore_verb(const Session& session) {
+ExitStatus restore_verb(const Session& session, const SelectionOptions& options) {
   return run(session, Direction::back, [&]() -> Result<ChosenUnits> {
     auto inventory = scan(*session.host);
     if (!inventory) return fail(std::move(inventory).error());
     auto record = read_records(*session.host);
     if (!record) return fail(std::move(record).error());
-    ChosenUnits selection;
-    selection.rules = session.rules.asking_for_all();  // what was asked for once goes back unasked
-    selection.request.accelerators = recorded_accelerators(*inventory, selection.rules, *record);
-    selection.request.recorded_only = true;
-    return selection;
+    DeviceNames names(*session.host);
+    return select_recorded(options, *inventory, session.rules, *record, names);
   });
 }
 

@@ -107,6 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{
             "UnknownOption", {"vfio", "bind", "--al"}, 2, "did you mean '--all'?", "ferry vfio bind --help"},
         BadInput{"UnknownOutput", {"-o", "xml", "status"}, 2, "xml", "--help"},
+        BadInput{"CaptureNowhere", {"status", "--capture", ""}, 2, "'' names no folder", "status --help"},
         BadInput{"UnknownLogLevel",
                  {"--log-level", "loud", "status"},
                  2,
@@ -378,6 +379,40 @@ TEST_F(CommandLine, RestoresAnNvSwitchThatWasTakenOnRequest) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("0000:83:00.0  vfio-pci -> no driver (accelerator)"));
   EXPECT_THAT(ferry({"vfio", "unbind", "--all", "--dry-run"}).out, HasSubstr("nothing to do"));
+}
+
+TEST_F(CommandLine, RestoresWhatIsChosenOfWhatWasMoved) {
+  for (const unsigned group : {80U, 81U, 82U}) {
+    const std::string address = fmt::format("0000:{}:00.0", group);
+    kernel_.add_function({.address = address,
+                          .ids = group == 81 ? "10de:20b5" : "10de:2330",
+                          .group = group,
+                          .driver = "vfio-pci",
+                          .driver_override = "vfio-pci"});
+    if (group == 82) continue;  // by somebody else
+    ASSERT_TRUE(write_record(
+        kernel_, group,
+        {{test::at(address),
+          {.ids = group == 81 ? "10de:20b5" : "10de:2330", .driver = "nouveau", .role = "accelerator"}}}));
+  }
+  const auto restored = [&](std::vector<std::string> choice) {
+    choice.insert(choice.begin(), {"vfio", "restore", "--dry-run", "-o", "json"});
+    const auto result = ferry(choice);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.out;
+  };
+  constexpr const char* kFirst = "nouveau";
+  EXPECT_THAT(
+      restored({"--device", "0000:80:00.0"}),
+      testing::AllOf(HasSubstr("0000:80:00.0"), HasSubstr(kFirst), testing::Not(HasSubstr("0000:81:00.0"))));
+  EXPECT_THAT(restored({"--model", "10de:20b5"}),
+              testing::AllOf(HasSubstr("0000:81:00.0"), testing::Not(HasSubstr("0000:80:00.0"))));
+  EXPECT_THAT(restored({"--all"}), testing::AllOf(HasSubstr("0000:80:00.0"), HasSubstr("0000:81:00.0"),
+                                                  testing::Not(HasSubstr("0000:82:00.0"))));
+  EXPECT_THAT(restored({"--group", "82"}), testing::Not(HasSubstr("unbind"))) << "it was not moved by Ferry";
+  const auto wrong = ferry({"vfio", "restore", "--device", "0000:99:00.0"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("there is no PCI function 0000:99:00.0"));
 }
 
 TEST_F(CommandLine, PlansWithReasonsAndWritesNothing) {
