@@ -382,18 +382,21 @@ TEST_F(CommandLine, RestoresAnNvSwitchThatWasTakenOnRequest) {
 }
 
 TEST_F(CommandLine, RestoresWhatIsChosenOfWhatWasMoved) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   for (const unsigned group : {80U, 81U, 82U}) {
-    const std::string address = fmt::format("0000:{}:00.0", group);
+    const std::string address = "0000:" + std::to_string(group) + ":00.0";
     kernel_.add_function({.address = address,
                           .ids = group == 81 ? "10de:20b5" : "10de:2330",
                           .group = group,
                           .driver = "vfio-pci",
                           .driver_override = "vfio-pci"});
     if (group == 82) continue;  // by somebody else
-    ASSERT_TRUE(write_record(
-        kernel_, group,
-        {{test::at(address),
-          {.ids = group == 81 ? "10de:20b5" : "10de:2330", .driver = "nouveau", .role = "accelerator"}}}));
+    ASSERT_TRUE(write_record(kernel_, group,
+                             {{test::at(address),
+                               {.ids = group == 81 ? "10de:20b5" : "10de:2330",
+                                .driver = "nouveau",
+                                .driver_override = {},
+                                .role = "accelerator"}}}));
   }
   const auto restored = [&](std::vector<std::string> choice) {
     choice.insert(choice.begin(), {"vfio", "restore", "--dry-run", "-o", "json"});

@@ -43,7 +43,8 @@ TEST(HelpText, HasDescriptionsBelowTheirBeginning) {
 }
 
 TEST(HelpText, FitsTheTerminalWhateverTheCommand) {
-  for (const CommandModel* command : all_commands(ferry_commands())) {
+  const CommandModel ferry = ferry_commands();
+  for (const CommandModel* command : all_commands(ferry)) {
     std::vector<std::string> arguments = command->path;
     arguments.emplace_back("--help");
     const auto whole = test::run_ferry_as("ferry", arguments);
