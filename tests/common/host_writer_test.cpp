@@ -109,7 +109,7 @@ TEST_F(HostWriterTest, WritesInOrderAndNothingBehindAFailure) {
 long sleeps() {
   rusage used{};
   ::getrusage(RUSAGE_THREAD, &used);
-  return used.ru_nvcsw;
+  return used.ru_nvcsw;  // NOLINT(cppcoreguidelines-pro-type-union-access): glibc's own
 }
 
 // To a pipe that holds one value, whose reader takes its time.
@@ -119,7 +119,7 @@ TEST_F(HostWriterTest, IsWokenOnceForSeveralWrites) {
   ASSERT_EQ(::mkfifo((tree_.path() / "pipe").c_str(), 0600), 0);
   const UniqueFd pipe = must(host_.open("pipe", O_RDWR));
   ASSERT_GT(::fcntl(pipe.get(), F_SETPIPE_SZ, 4096), 0);
-  std::jthread reader([&pipe] {
+  const std::jthread reader([&pipe] {
     std::array<char, kValue> value{};
     for (std::size_t i = 0; i < kMany; ++i) {
       std::this_thread::sleep_for(1ms);
