@@ -64,8 +64,9 @@ void add(std::vector<PciAddress>& into, const PciAddress& address) {
   if (std::find(into.begin(), into.end(), address) == into.end()) into.push_back(address);
 }
 
-bool chooses_nothing(const SelectionOptions& options) {
-  return !options.all && options.devices.empty() && options.groups.empty() && options.with.empty() &&
+// All of it, with or without --all.
+bool leaves_nothing_out(const SelectionOptions& options) {
+  return options.devices.empty() && options.groups.empty() && options.with.empty() &&
          options.filter.first().empty();
 }
 
@@ -182,7 +183,7 @@ Result<ChosenUnits> select_recorded(const SelectionOptions& options, const Inven
   out.rules = rules.asking_for_all();  // what was asked for once goes back unasked
   const auto recorded = recorded_accelerators(inventory, out.rules, record);
   out.request.accelerators = recorded;
-  if (!chooses_nothing(options)) {
+  if (!leaves_nothing_out(options)) {
     auto chosen = select(options, inventory, out.rules, VgpuInventory{}, record, names, Direction::back);
     if (!chosen) return chosen;
     out.request = std::move(chosen->request);

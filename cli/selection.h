@@ -40,8 +40,9 @@ Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inv
                            const AcceleratorRules& rules, const VgpuInventory& vgpus,
                            const MoveRecord& record, DeviceNames& names, Direction direction);
 
-/// Of what Ferry has moved, that is recorded_accelerators(): what is named or fits, or all of it where
-/// nothing is chosen. What is named and was not moved is in it and stays as it is. Errors as select().
+/// Of what Ferry has moved, that is recorded_accelerators(): what is named or fits; all of it where nothing
+/// is chosen, or --all alone. What is named and was not moved is in it and stays as it is. Errors as
+/// select().
 Result<ChosenUnits> select_recorded(const SelectionOptions& options, const Inventory& inventory,
                                     const AcceleratorRules& rules, const MoveRecord& record,
                                     DeviceNames& names);

@@ -2,8 +2,9 @@
 // How much applying a planned move costs beyond its writes: records, a writing process, the reading back and
 // all, against the same writes of the same values in the same order and nothing else, by a process that has
 // waited as long. The looks before either do not count. Runs on a real kernel, as root, and leaves each
-// function on the driver that it had. usage: move_bench [--tight] ADDRESS...: accelerators that are not on
-// vfio
+// function on the driver that it had.
+//
+// usage: move_bench [--tight] ADDRESS...: accelerators that are not on vfio
 #include <cstdlib>
 #include <exception>
 #include <span>

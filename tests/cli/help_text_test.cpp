@@ -2,6 +2,7 @@
 #include "cli/help_text.h"
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 
 #include <gmock/gmock.h>

@@ -136,6 +136,22 @@ TEST_F(SelectionTest, AllTheWayBackMeansWhatIsOnVfioOrWasLeftHalfWay) {
               ElementsAre(at("0000:0e:00.0"), at("0000:0f:00.0")));
 }
 
+// A virtual function too, which --all leaves where it is named nowhere else.
+TEST_F(SelectionTest, AllThatWasMovedIsAllOfItWithOrWithoutTheWord) {
+  ASSERT_TRUE(write_record(
+      kernel_, 9,
+      {{at("0000:0a:00.4"),
+        {.ids = "10de:1eb8", .driver = "nvidia", .driver_override = {}, .role = "accelerator"}}}));
+  const auto recorded = [&](const SelectionOptions& options) {
+    return select_recorded(options, scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value(),
+                           names_)
+        .value()
+        .request.accelerators;
+  };
+  EXPECT_THAT(recorded({}), testing::Contains(at("0000:0a:00.4")));
+  EXPECT_EQ(recorded({.all = true, .devices = {}, .groups = {}, .with = {}}), recorded({}));
+}
+
 // Unplugged since, the GPU that the disk was taken along with stands for it no longer.
 TEST_F(SelectionTest, WhatWasTakenAlongGoesBackThoughItsAcceleratorIsGone) {
   kernel_.add_function({.address = "0000:0e:00.0", .group = 8, .driver = "nouveau"});

@@ -165,6 +165,9 @@ run ferry status
 stop_virt_launcher gpu
 stop_virt_launcher vgpu
 kubelet-standin release --dir $plugins "$(dev gpu-a)" "$uuid" > /run/demo/released.json
+# Until then they count as given, also for some time after its end.
+expect "the plugin learns that they are free" \
+  wait_for "jq -e '[.. | objects | select(.allocated == true)] == []' /run/ferry/offered.json > /dev/null" 30
 
 step "everything is put back"
 kill -TERM $plugin
