@@ -57,7 +57,7 @@ std::array<grpc_op, 6> ClientCall::ops() {
 }
 
 std::string_view ClientCall::text() const {
-  return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(text_)), GRPC_SLICE_LENGTH(text_)};
+  return to_text(text_);
 }
 
 bool ClientCall::silent() const {

@@ -19,7 +19,7 @@ std::optional<std::string> bytes_of(grpc_byte_buffer* wire) {
   if (wire == nullptr || grpc_byte_buffer_reader_init(&reader, wire) == 0) return std::nullopt;
   const grpc_slice slice = grpc_byte_buffer_reader_readall(&reader);
   grpc_byte_buffer_reader_destroy(&reader);
-  std::string bytes(reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice));
+  std::string bytes(to_text(slice));
   grpc_slice_unref(slice);
   return bytes;
 }
@@ -31,6 +31,10 @@ bool from_wire(grpc_byte_buffer* wire, google::protobuf::MessageLite& message) {
 
 grpc_slice to_slice(const std::string& text) {
   return grpc_slice_from_copied_buffer(text.data(), text.size());
+}
+
+std::string_view to_text(const grpc_slice& slice) {
+  return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice)};
 }
 
 }  // namespace ferry

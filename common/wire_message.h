@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <google/protobuf/message_lite.h>
 
@@ -25,5 +26,7 @@ bool from_wire(grpc_byte_buffer* wire, google::protobuf::MessageLite& message);
 
 /// Text as gRPC takes it: a copy of its own.
 grpc_slice to_slice(const std::string& text);
+/// Text as gRPC gives it; good for as long as the slice.
+std::string_view to_text(const grpc_slice& slice);
 
 }  // namespace ferry

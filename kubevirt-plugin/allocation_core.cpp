@@ -133,72 +133,42 @@ Result<std::vector<Allocation>> AllocationCore::take_places(
   return answers;
 }
 
-/// All groups at once, and none of them by this thread, which has others to answer.
-AllocationCore::HostAnswer AllocationCore::ask_host(const AllocationBook::Grant& grant) const {
-  std::map<std::uint32_t, std::vector<OfferedDevice>> asked;
-  for (const auto& devices : grant.containers)
-    for (const auto& device : devices) asked[device.iommu_group].push_back(device);
-  std::map<std::uint32_t, std::function<GroupAnswer()>> answers;
-  for (const auto& [group, id] : grant.groups)
-    answers.emplace(group, check_.ask_group(group, std::move(asked[group])));
-  std::vector<std::vector<std::string>> shared;
-  for (const auto& devices : grant.containers) shared.push_back(check_.shared_nodes(devices));
-  std::map<std::uint32_t, GroupAnswer> said;
-  for (const auto& [group, answer] : answers) said.emplace(group, answer());
-
-  HostAnswer found;
-  std::map<std::uint32_t, std::size_t> taken;  // of what was said of a group's devices
-  for (const auto& devices : grant.containers) {
-    std::vector<std::vector<std::string>> nodes;
-    for (const auto& device : devices) {
-      auto& of_group = said.at(device.iommu_group);
-      if (of_group.state != GroupAnswer::State::closed) continue;
-      auto& now = of_group.nodes.at(taken[device.iommu_group]++);
-      if (now) {
-        nodes.push_back(std::move(*now));
-      } else if (!found.error) {
-        found.error = std::move(now).error();
-        found.faulty = device.id;
-        found.fault = found.error->message;
-      }
-    }
-    nodes.push_back(std::move(shared[found.allocations.size()]));
-    found.allocations.push_back(allocation(grant.env_name, devices, nodes));
-  }
-  if (found.error) found.error = std::move(*found.error).during(found.faulty);
+AllocationCore::Verdict AllocationCore::judge(const AllocationBook::Grant& grant, HostAnswer said) {
+  Verdict found;
   for (const auto& [group, id] : grant.groups) {
-    const auto state = said.at(group).state;
-    if (state == GroupAnswer::State::closed) continue;
+    const auto state = said.groups.find(group);
+    if (state == said.groups.end() || state->second == GroupState::closed) continue;
     found.open.insert(group);
     if (!found.error) {
-      const std::string why = state == GroupAnswer::State::open ? still_open(group) : silent(group);
+      const std::string why = state->second == GroupState::open ? still_open(group) : silent(group);
       found.error = Error{
           .code = make_error_code(Errc::refused), .message = fmt::format("{}: {}", id, why), .hint = {}};
     }
   }
+  if (found.error) return found;
+
+  for (std::size_t i = 0; i < grant.containers.size(); ++i) {
+    auto& container = said.containers.at(i);
+    std::vector<std::vector<std::string>> nodes;
+    for (std::size_t j = 0; j < grant.containers[i].size(); ++j) {
+      auto& now = container.nodes.at(j);
+      if (now) {
+        nodes.push_back(std::move(*now));
+      } else if (!found.error) {
+        found.faulty = grant.containers[i][j].id;
+        found.fault = now.error().message;
+        found.error = std::move(now).error().during(found.faulty);
+      }
+    }
+    nodes.push_back(std::move(container.shared));
+    found.allocations.push_back(allocation(grant.env_name, grant.containers[i], nodes));
+  }
   return found;
 }
 
-Result<std::vector<Allocation>> AllocationCore::allocate(
-    std::string_view resource, std::span<const std::vector<std::string>> containers) {
-  const auto during = [&] { return fmt::format("allocate {}", resource); };
-  AllocationBook::Grant grant;
-  {
-    const std::scoped_lock lock(mutex_);
-    if (const auto shelf = book_.find_shelf(resource); shelf && book_.shelves()[*shelf].places) {
-      auto taken = take_places(*shelf, containers);
-      if (!taken) return fail(std::move(taken).error().during(during()));
-      return taken;
-    }
-    // What is refused in any case opens no node: a VM may be about to.
-    auto reserved = book_.reserve(resource, containers);
-    if (!reserved) return fail(std::move(reserved).error().during(during()));
-    grant = std::move(*reserved);
-  }
-
-  // The host is asked under no lock: the group is reserved meanwhile, and a slow answer delays nobody else.
-  auto found = ask_host(grant);
-
+Result<std::vector<Allocation>> AllocationCore::conclude(const AllocationBook::Grant& grant,
+                                                         HostAnswer said) {
+  auto found = judge(grant, std::move(said));
   News news;
   {
     const std::scoped_lock lock(mutex_);
@@ -212,7 +182,39 @@ Result<std::vector<Allocation>> AllocationCore::allocate(
   tell(news);
   if (!found.error) return std::move(found.allocations);
   if (!found.faulty.empty() && listener_.doubted) listener_.doubted();
-  return fail(std::move(*found.error).during(during()));
+  return fail(std::move(*found.error));
+}
+
+void AllocationCore::allocate(std::string_view resource, std::span<const std::vector<std::string>> containers,
+                              Allocated allocated) {
+  Allocated tell_whom = [allocated = std::move(allocated), during = fmt::format("allocate {}", resource)](
+                            Result<std::vector<Allocation>> result) {
+    if (!result) result = fail(std::move(result).error().during(during));
+    allocated(std::move(result));
+  };
+  const auto grant = std::make_shared<AllocationBook::Grant>();
+  {
+    std::unique_lock lock(mutex_);
+    if (const auto shelf = book_.find_shelf(resource); shelf && book_.shelves()[*shelf].places) {
+      auto taken = take_places(*shelf, containers);
+      lock.unlock();
+      return tell_whom(std::move(taken));
+    }
+    // What is refused in any case opens no node: a VM may be about to.
+    auto reserved = book_.reserve(resource, containers);
+    if (!reserved) {
+      lock.unlock();
+      return tell_whom(fail(std::move(reserved).error()));
+    }
+    *grant = std::move(*reserved);
+  }
+
+  // The host is asked under no lock: the groups are reserved meanwhile.
+  HandOut what{.groups = {}, .containers = grant->containers};
+  for (const auto& [group, id] : grant->groups) what.groups.insert(group);
+  check_.ask(std::move(what), [this, grant, tell_whom = std::move(tell_whom)](HostAnswer said) {
+    tell_whom(conclude(*grant, std::move(said)));
+  });
 }
 
 Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resource,
@@ -248,12 +250,10 @@ std::map<std::uint32_t, bool> AllocationCore::ask_released(std::span<const Holdi
     const std::scoped_lock lock(mutex_);
     groups = book_.may_be_released(held, settled);
   }
-  std::map<std::uint32_t, std::function<GroupAnswer()>> answers;
-  for (const auto group : groups) answers.emplace(group, check_.ask_group(group, {}));
-  std::map<std::uint32_t, bool> open;
-  for (const auto& [group, answer] : answers)
-    open.emplace(group, answer().state != GroupAnswer::State::closed);
-  return open;
+  const auto open = check_.open_groups(groups);
+  std::map<std::uint32_t, bool> asked;
+  for (const auto group : groups) asked.emplace(group, open.contains(group));
+  return asked;
 }
 
 void AllocationCore::reconcile(std::span<const Holding> held, const ListTime& time) {

@@ -50,6 +50,7 @@ class AllocationCore {
  public:
   using Ticket = AllocationBook::Ticket;
   using ListTime = AllocationBook::ListTime;
+  using Allocated = std::function<void(Result<std::vector<Allocation>>)>;
 
   /// Called from the thread that caused it, under no lock. It may come late: look again, do not count.
   struct Listener {
@@ -89,8 +90,11 @@ class AllocationCore {
   /// asked for, or one ID twice. Errc::refused: Unhealthy, or its group is held or open; what is open is
   /// Unhealthy until reconcile() or another request finds it closed. DeviceCheck's error: it is not what was
   /// offered any more; it is listed Unhealthy from then on.
-  Result<std::vector<Allocation>> allocate(std::string_view resource,
-                                           std::span<const std::vector<std::string>> containers);
+  ///
+  /// `allocated` is called once, as DeviceCheck::ask() calls back: touch nothing after this where that was
+  /// another thread.
+  void allocate(std::string_view resource, std::span<const std::vector<std::string>> containers,
+                Allocated allocated);
 
   /// Which devices a container had best get (preferred_allocation.h); of places, which are all alike, the
   /// first by ID. Errc::not_found: no such resource.
@@ -115,7 +119,7 @@ class AllocationCore {
     std::size_t shelf = 0;
     std::weak_ptr<DeviceStream> stream;
   };
-  struct HostAnswer : AllocationBook::Doubts {
+  struct Verdict : AllocationBook::Doubts {
     std::vector<Allocation> allocations;
     std::optional<Error> error;  // then there are none
   };
@@ -124,9 +128,11 @@ class AllocationCore {
     std::vector<std::shared_ptr<DeviceStream>> wakes;
   };
 
+  static Verdict judge(const AllocationBook::Grant& grant, HostAnswer said);
+  Result<std::vector<Allocation>> conclude(const AllocationBook::Grant& grant, HostAnswer said);
+
   // Without mutex_: these ask the host.
   AllocationBook::Groups ask_groups(std::span<const Holding> held) const;
-  HostAnswer ask_host(const AllocationBook::Grant& grant) const;
   /// Of the groups of what may have been released: whether each is open.
   std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, Ticket settled) const;
 

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
-#include <span>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,23 +15,40 @@
 
 namespace ferry {
 
-/// What the host says of an IOMMU group, and of devices in it that are to be handed out.
-struct GroupAnswer {
-  enum class State : std::uint8_t {
-    closed,  ///< or that cannot be learnt
-    open,    ///< a process has it, as a VM's has for as long as it lives; or the kernel is not done with that
-    silent,  ///< what is asked about the devices is not answered in time
-  };
-  State state = State::closed;
-  /// Of a closed group, in the order in which they were asked about: the nodes to hand out for the device
-  /// now. An error when it is not what was offered any more: gone, of another model or group, on another
-  /// driver, its group no longer viable, or a node missing.
-  std::vector<Result<std::vector<std::string>>> nodes = {};
+enum class GroupState : std::uint8_t {
+  closed,  ///< or that cannot be learnt
+  open,    ///< a process has it, as a VM's has for as long as it lives; or the kernel is not done with that
+  silent,  ///< what is asked about its devices is not answered in time
 };
 
-/// The host, asked again about a device before it is handed out: a scan is old the moment it is made.
+/// What is to be handed out together.
+struct HandOut {
+  std::set<std::uint32_t> groups;                      ///< IOMMU groups that must be closed
+  std::vector<std::vector<OfferedDevice>> containers;  ///< the devices of each
+};
+
+/// What the host says of that.
+struct HostAnswer {
+  struct Container {
+    /// In the order of its devices: the nodes to hand out for each now. An error when it is not what was
+    /// offered any more: gone, of another model or group, on another driver, its group no longer viable, or a
+    /// node missing.
+    std::vector<Result<std::vector<std::string>>> nodes;
+    /// The nodes that it needs beside, because of the devices that it gets together.
+    std::vector<std::string> shared;
+  };
+  /// Of those that were asked about; the others come after one that is not closed.
+  std::map<std::uint32_t, GroupState> groups;
+  /// As many as were asked about when all groups are closed, else none.
+  std::vector<Container> containers;
+};
+
+/// The host, asked again about a device before it is handed out: a scan is old the moment it is made. Any
+/// thread may call.
 class DeviceCheck {
  public:
+  using Answered = std::function<void(HostAnswer)>;
+
   DeviceCheck() = default;
   DeviceCheck(const DeviceCheck&) = delete;
   DeviceCheck& operator=(const DeviceCheck&) = delete;
@@ -38,14 +56,14 @@ class DeviceCheck {
   DeviceCheck& operator=(DeviceCheck&&) = delete;
   virtual ~DeviceCheck() = default;
 
-  /// Asks whether a group is closed, and then about those of its devices that are to be handed out. It is
-  /// asked from here on and answered within a moment when the result is called: once, and while this lives.
-  /// The host may be asked about other groups meanwhile. Any thread may call.
-  virtual std::function<GroupAnswer()> ask_group(std::uint32_t group,
-                                                 std::vector<OfferedDevice> devices) const = 0;
+  /// Asks, on this thread, whether all groups are closed, and then about the devices. `answered` is called
+  /// once and within a moment: by this thread or, when the host holds it up, by another. Then this comes back
+  /// whenever the host lets it, and all that the caller worked with may be gone: touch nothing after it.
+  virtual void ask(HandOut what, Answered answered) const = 0;
 
-  /// The nodes that a container needs beside, because of the devices that it gets together.
-  virtual std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const = 0;
+  /// Which of these groups are open, or do not say within a moment. To be asked only of those that no VM is
+  /// about to open.
+  virtual std::set<std::uint32_t> open_groups(const std::set<std::uint32_t>& groups) const = 0;
 
   /// The IOMMU group of what a kubelet device ID means on this host: a PCI address, a mediated device's UUID,
   /// or a number of kata_key(). Absent: the ID is none of these, or there is no such device, or no group.

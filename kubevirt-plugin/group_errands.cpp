@@ -1,88 +1,122 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/group_errands.h"
 
+#include <algorithm>
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
+#include <vector>
 
 namespace ferry {
+namespace {
 
-struct GroupErrands::Errand {
-  const std::uint32_t group;
-  const std::chrono::steady_clock::time_point until;
-  Job job;
-  bool done = false;
+using Clock = std::chrono::steady_clock;
+
+struct Errand {
+  const std::set<std::uint32_t> groups;
+  const Clock::time_point until;
+  GroupErrands::Then then;  // none: it has been called
+  bool over = false;
 };
 
-struct GroupErrands::State {
-  std::mutex mutex;
-  std::condition_variable answered;
-  std::map<std::uint32_t, std::shared_ptr<Errand>> under_way;
+}  // namespace
 
-  // The thread that stays.
-  std::condition_variable called;
-  bool idle = false;             // it waits to be called
-  std::shared_ptr<Errand> next;  // what it is called for
-  bool over = false;             // nobody will call it again
+struct GroupErrands::State {
+  explicit State(std::chrono::milliseconds how_long) : deadline(how_long) {}
+
+  /// Who is at one of these groups.
+  struct Occupant {
+    std::shared_ptr<const Errand> errand;
+    std::uint32_t group = 0;
+  };
+  std::optional<Occupant> occupant(const std::set<std::uint32_t>& groups) const {
+    for (const auto& errand : under_way)
+      for (const auto group : groups)
+        if (errand->groups.contains(group)) return Occupant{.errand = errand, .group = group};
+    return std::nullopt;
+  }
+
+  const std::chrono::milliseconds deadline;
+  std::mutex mutex;
+  std::condition_variable ended;                   // an errand has
+  std::vector<std::shared_ptr<Errand>> under_way;  // in the order of their deadlines
+  std::condition_variable called;                  // the thread that watches is
+  bool idle = false;                               // it waits until it is
+  bool over = false;
 };
 
 GroupErrands::GroupErrands(std::chrono::milliseconds deadline)
-    : deadline_(deadline), state_(std::make_shared<State>()) {}
+    : state_(std::make_shared<State>(deadline)), watcher_([state = state_] { watch(*state); }) {}
 
 GroupErrands::~GroupErrands() {
-  const std::scoped_lock lock(state_->mutex);
-  state_->over = true;
+  {
+    const std::scoped_lock lock(state_->mutex);
+    state_->over = true;
+  }
   state_->called.notify_one();
+  watcher_.join();
 }
 
-GroupErrands::Done GroupErrands::begin(std::uint32_t group, Job job) const {
-  std::unique_lock lock(state_->mutex);
-  if (const auto known = state_->under_way.find(group); known != state_->under_way.end()) {
-    return [this, group, before = known->second, job = std::move(job)]() mutable {
-      return wait_for(*before) && begin(group, std::move(job))();
-    };
-  }
-  auto errand = std::make_shared<Errand>(
-      Errand{.group = group, .until = std::chrono::steady_clock::now() + deadline_, .job = std::move(job)});
-  state_->under_way.emplace(group, errand);
-  Done done = [this, errand] { return wait_for(*errand); };
-  if (std::exchange(state_->idle, false)) {
-    state_->next = std::move(errand);
-    lock.unlock();  // it wants it as soon as it wakes
-    state_->called.notify_one();
-    return done;
-  }
+void GroupErrands::run(const std::set<std::uint32_t>& groups, const Job& job, Then then) const {
+  run(std::shared_ptr<State>(state_), groups, job, std::move(then));
+}
+
+void GroupErrands::begin(std::set<std::uint32_t> groups, Job job, Then then) const {
   try {
-    std::thread(serve, state_, std::move(errand)).detach();
+    std::thread([state = state_, groups = std::move(groups), job = std::move(job), then] {
+      run(state, groups, job, then);
+    }).detach();
   } catch (const std::system_error&) {  // no thread to be had
-    state_->under_way.erase(group);
-    return [] { return false; };
+    then({});
   }
-  return done;
 }
 
-bool GroupErrands::wait_for(const Errand& errand) const {
-  std::unique_lock lock(state_->mutex);
-  return state_->answered.wait_until(lock, errand.until, [&] { return errand.done; });
-}
-
-void GroupErrands::serve(const std::shared_ptr<State>& state, std::shared_ptr<Errand> errand) {
-  std::unique_lock lock(state->mutex, std::defer_lock);
-  while (errand != nullptr) {
-    errand->job();
-    lock.lock();
-    errand->done = true;
-    state->under_way.erase(errand->group);
-    state->answered.notify_all();
-    errand.reset();
-    if (state->idle || state->next != nullptr) return;  // another one stays already
-    state->idle = true;
-    state->called.wait(lock, [&] { return state->next != nullptr || state->over; });
-    errand = std::exchange(state->next, nullptr);
+void GroupErrands::run(const std::shared_ptr<State>& state, const std::set<std::uint32_t>& groups,
+                       const Job& job, Then then) {
+  std::unique_lock lock(state->mutex);
+  while (const auto other = state->occupant(groups)) {
+    if (state->ended.wait_until(lock, other->errand->until, [&] { return other->errand->over; })) continue;
     lock.unlock();
+    return then({.done = false, .behind = other->group});
+  }
+  const auto errand = state->under_way.emplace_back(std::make_shared<Errand>(
+      Errand{.groups = groups, .until = Clock::now() + state->deadline, .then = std::move(then)}));
+  // It is not called for each: it finds what has begun when it looks after one that is done by then.
+  if (std::exchange(state->idle, false)) state->called.notify_one();
+  lock.unlock();
+
+  job();
+
+  lock.lock();
+  errand->over = true;
+  std::erase(state->under_way, errand);
+  const Then mine = std::exchange(errand->then, {});
+  lock.unlock();
+  state->ended.notify_all();
+  if (mine) mine({.done = true, .behind = {}});
+}
+
+void GroupErrands::watch(State& state) {
+  std::unique_lock lock(state.mutex);
+  while (true) {
+    const auto first =
+        std::ranges::find_if(state.under_way, [](const auto& errand) { return !!errand->then; });
+    if (first == state.under_way.end()) {
+      if (state.over) return;
+      state.idle = true;
+      state.called.wait(lock, [&] { return !state.idle || state.over; });
+      state.idle = false;
+      continue;
+    }
+    const auto errand = *first;
+    if (state.called.wait_until(lock, errand->until, [&] { return state.over; }) ||
+        Clock::now() >= errand->until) {
+      const Then then = std::exchange(errand->then, {});
+      lock.unlock();
+      if (then) then({});
+      lock.lock();
+    }
   }
 }
 

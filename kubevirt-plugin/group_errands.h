@@ -5,20 +5,27 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
+#include <thread>
 
 namespace ferry {
 
-/// What is asked of the host about IOMMU groups, on threads that nobody waits for longer than a deadline: the
-/// kernel answers some of it only once it has reset what a VM has let go of, or a driver is done, and is deaf
-/// to signals until then. One such thread stays for the next errand: to make one takes longer than all that
-/// is asked for. Safe for several threads.
+/// What is asked of the host about IOMMU groups. The kernel answers some of it only once it has reset what a
+/// VM has let go of, or a driver is done, and is deaf to signals until then; yet nobody is to wait for longer
+/// than a deadline. To have another thread ask takes longer than all that is asked: so who asks does it
+/// itself, and when the kernel holds it up, a thread that watches says so in its place. Safe for several
+/// threads.
 class GroupErrands {
  public:
   /// Must own all that it works with, since it may outlive this and who began it; and not throw.
   using Job = std::function<void()>;
-  /// Whether the job is done: waits for it, at most until the deadline. To be called once, while the errands
-  /// live.
-  using Done = std::function<bool()>;
+  struct End {
+    bool done = false;                    ///< the job is; false: it is late, or never began
+    std::optional<std::uint32_t> behind;  ///< never began: another one, late, is at this group
+  };
+  /// Called once: by the thread that did the job when it is done, by that which watches when it is late.
+  using Then = std::function<void(const End&)>;
 
   static constexpr std::chrono::milliseconds kDeadline{500};
 
@@ -27,22 +34,25 @@ class GroupErrands {
   GroupErrands& operator=(const GroupErrands&) = delete;
   GroupErrands(GroupErrands&&) = delete;
   GroupErrands& operator=(GroupErrands&&) = delete;
-  /// Waits for nobody: a thread that the kernel holds ends when it is let go.
+  /// What is not done by now is late. Waits for nobody whom the kernel holds: such a thread is on its own.
   ~GroupErrands();
 
-  /// Begins `job`; the deadline runs from here. A group has one job at a time, so that two do not find each
-  /// other holding it: another one begins once that is done, and never behind one that is late.
-  Done begin(std::uint32_t group, Job job) const;
+  /// Does `job` on this thread; the deadline runs from its beginning. A group has one job at a time, so that
+  /// two do not find each other holding it: another one begins once that is done, and never behind one that
+  /// is late. Where `then` has been called by another thread, this may come back when all else is gone.
+  void run(const std::set<std::uint32_t>& groups, const Job& job, Then then) const;
+  /// The same on a thread of its own. Where there is none to be had, it is late.
+  void begin(std::set<std::uint32_t> groups, Job job, Then then) const;
 
  private:
-  struct Errand;
   struct State;
 
-  static void serve(const std::shared_ptr<State>& state, std::shared_ptr<Errand> errand);
-  bool wait_for(const Errand& errand) const;
+  static void run(const std::shared_ptr<State>& state, const std::set<std::uint32_t>& groups, const Job& job,
+                  Then then);
+  static void watch(State& state);
 
-  const std::chrono::milliseconds deadline_;
   const std::shared_ptr<State> state_;  // outlives this where an errand does
+  std::thread watcher_;
 };
 
 }  // namespace ferry

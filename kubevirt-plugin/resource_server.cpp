@@ -9,6 +9,7 @@
 #include <grpc/grpc_security.h>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,25 @@ struct Incoming {
   gpr_timespec deadline{};
   grpc_metadata_array metadata{};
   grpc_byte_buffer* payload = nullptr;
+};
+
+/// The same of a method that nobody has registered.
+struct Other {
+  Other() {
+    grpc_call_details_init(&details);
+    grpc_metadata_array_init(&metadata);
+  }
+  Other(const Other&) = delete;
+  Other& operator=(const Other&) = delete;
+  Other(Other&&) = delete;
+  Other& operator=(Other&&) = delete;
+  ~Other() {
+    grpc_metadata_array_destroy(&metadata);
+    grpc_call_details_destroy(&details);
+  }
+  grpc_call* call = nullptr;
+  grpc_call_details details{};
+  grpc_metadata_array metadata{};
 };
 
 struct Answer {
@@ -111,6 +131,7 @@ class ResourceServer::Impl {
     }
     grpc_server_start(server_);
     for (const auto& method : methods_) expect(method);
+    expect_other();
   }
 
   Impl(const Impl&) = delete;
@@ -169,6 +190,20 @@ class ResourceServer::Impl {
                                         }));
   }
 
+  /// Asks gRPC for the next call of a method that is none of ours: it answers none by itself.
+  void expect_other() {
+    const auto other = std::make_shared<Other>();
+    grpc_server_request_call(
+        server_, &other->call, &other->details, &other->metadata, queue_.get(), queue_.get(),
+        RpcQueue::tag([this, other](bool ok) {
+          if (!ok) return;  // shut down
+          expect_other();
+          send(other->call, {.status = GRPC_STATUS_UNIMPLEMENTED,
+                             .message = fmt::format("no such method: {}", to_text(other->details.method)),
+                             .wire = nullptr});
+        }));
+  }
+
   /// The last place where an exception (memory, a library's) can be told to the kubelet.
   template <typename Work>
   static Answer guarded(Work work) {
@@ -225,10 +260,33 @@ class ResourceServer::Impl {
 
   void allocate(Incoming& incoming) {
     const auto request = std::make_shared<v1beta1::AllocateRequest>();
-    if (!from_wire(incoming.payload, *request)) return send(incoming.call, unreadable());
-    gate_.pass([this, call = incoming.call, request](const Error* closed) {
-      send(call, closed != nullptr ? refused(*closed) : guarded([&] { return allocated(*request); }));
+    const bool readable = from_wire(incoming.payload, *request);
+    // Now: a thread that the host has held up frees nothing of gRPC's, which may be over by then.
+    grpc_byte_buffer_destroy(std::exchange(incoming.payload, nullptr));
+    if (!readable) return send(incoming.call, unreadable());
+    gate_.pass([this, call = incoming.call, request, here = std::this_thread::get_id()](const Error* closed) {
+      if (closed != nullptr) return send(call, refused(*closed));
+      if (std::this_thread::get_id() == here) return give(call, *request);
+      RpcQueue::post(call, [this, call, request] { give(call, *request); });
     });
+  }
+
+  /// On the queue's thread.
+  void give(grpc_call* call, const v1beta1::AllocateRequest& request) {
+    std::vector<std::vector<std::string>> containers;
+    containers.reserve(static_cast<std::size_t>(request.container_requests_size()));
+    for (const auto& container : request.container_requests())
+      containers.push_back(strings(container.devices_ids()));
+    const auto by_this_thread = std::make_shared<bool>(false);
+    core_.allocate(resource_, containers,
+                   [this, call, by_this_thread, here = std::this_thread::get_id()](auto allocated) {
+                     if (std::this_thread::get_id() == here)
+                       *by_this_thread = true;
+                     else
+                       queue_.relieve(here);
+                     send(call, guarded([&] { return answer_of(allocated); }));
+                   });
+    if (!*by_this_thread) RpcQueue::leave();  // and *this may be gone
   }
 
   static Answer refused(const Error& error) {
@@ -236,12 +294,7 @@ class ResourceServer::Impl {
     return refusal(error);
   }
 
-  Answer allocated(const v1beta1::AllocateRequest& request) {
-    std::vector<std::vector<std::string>> containers;
-    containers.reserve(static_cast<std::size_t>(request.container_requests_size()));
-    for (const auto& container : request.container_requests())
-      containers.push_back(strings(container.devices_ids()));
-    const auto allocations = core_.allocate(resource_, containers);
+  Answer answer_of(const Result<std::vector<Allocation>>& allocations) {
     if (!allocations) return refused(allocations.error());
     v1beta1::AllocateResponse response;
     for (const auto& allocation : *allocations) {

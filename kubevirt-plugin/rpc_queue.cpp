@@ -12,6 +12,8 @@ namespace {
 
 using Done = std::function<void(bool)>;
 
+thread_local bool has_left = false;
+
 grpc_completion_queue* make_queue() {
   grpc_init();
   return grpc_completion_queue_create_for_next(nullptr);
@@ -19,7 +21,7 @@ grpc_completion_queue* make_queue() {
 
 }  // namespace
 
-RpcQueue::RpcQueue() : queue_(make_queue()), thread_([this] { serve(); }) {}
+RpcQueue::RpcQueue() : queue_(make_queue()), thread_([queue = queue_] { serve(queue); }) {}
 
 RpcQueue::~RpcQueue() {
   grpc_completion_queue_shutdown(queue_);
@@ -39,9 +41,19 @@ void RpcQueue::start(grpc_call* call, std::span<const grpc_op> ops, Done done) {
   std::abort();  // operations of ours in a wrong order
 }
 
-void RpcQueue::serve() {
-  while (true) {
-    const auto event = grpc_completion_queue_next(queue_, gpr_inf_future(GPR_CLOCK_REALTIME), nullptr);
+void RpcQueue::relieve(std::thread::id held) {
+  if (thread_.get_id() != held) return;
+  thread_.detach();
+  thread_ = std::thread([queue = queue_] { serve(queue); });
+}
+
+void RpcQueue::leave() {
+  has_left = true;
+}
+
+void RpcQueue::serve(grpc_completion_queue* queue) {
+  while (!has_left) {
+    const auto event = grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_REALTIME), nullptr);
     if (event.type == GRPC_QUEUE_SHUTDOWN) return;
     if (event.type != GRPC_OP_COMPLETE) continue;
     const std::unique_ptr<Done> done(static_cast<Done*>(event.tag));

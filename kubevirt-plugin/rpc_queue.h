@@ -9,10 +9,12 @@
 #include <grpc/grpc.h>
 #include <span>
 #include <thread>
+#include <utility>
 
 namespace ferry {
 
-/// One completion queue and the thread on which everything it completes is handled.
+/// One completion queue and the thread on which everything it completes is handled: one at a time, for as
+/// long as nobody is relieved.
 class RpcQueue {
  public:
   RpcQueue();
@@ -30,8 +32,19 @@ class RpcQueue {
   /// Starts operations on a call.
   static void start(grpc_call* call, std::span<const grpc_op> ops, std::function<void(bool ok)> done);
 
+  /// Runs `done` soon, on the queue's thread.
+  static void post(grpc_call* call, std::function<void()> done) {
+    start(call, {}, [done = std::move(done)](bool /*ok*/) { done(); });
+  }
+
+  /// What handles a completion may be held up by the host for long. Then another thread goes on in its place:
+  /// by relieve(), called elsewhere, for the queue's thread `held`; which calls leave() as soon as it is let
+  /// go, ends with that completion and touches nothing of gRPC or of the queue any more.
+  void relieve(std::thread::id held);
+  static void leave();
+
  private:
-  void serve();
+  static void serve(grpc_completion_queue* queue);
 
   grpc_completion_queue* const queue_;
   std::thread thread_;

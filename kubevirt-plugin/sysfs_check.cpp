@@ -2,11 +2,15 @@
 #include "kubevirt-plugin/sysfs_check.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <exception>
 #include <fcntl.h>
+#include <future>
 #include <iterator>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -257,6 +261,24 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
   return nodes;
 }
 
+std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<OfferedDevice>& devices) {
+  std::vector<std::string> nodes;
+  for (const auto& name : host.list("sys/class/egm").value_or(std::vector<std::string>{})) {
+    if (!name.starts_with("egm")) continue;
+    const auto text = host.read_attribute("sys/class/egm/" + name + "/gpu_devices").value_or("");
+    std::istringstream words(text);
+    const std::vector<std::string> gpus{std::istream_iterator<std::string>(words), {}};
+    const bool all = std::ranges::all_of(gpus, [&](const std::string& gpu) {
+      const auto address = PciAddress::parse(gpu);
+      return address && std::ranges::any_of(devices, [&](const OfferedDevice& device) {
+               return device.host_name() == address->text();
+             });
+    });
+    if (all && !gpus.empty()) nodes.push_back("/dev/" + name);
+  }
+  return nodes;
+}
+
 }  // namespace
 
 int SysfsCheck::open_and_close(const HostFs& host, std::uint32_t group) {
@@ -274,71 +296,128 @@ struct SysfsCheck::Source {
   const HostFs host;
   const Vendors vendors;
   const Opener opener;
+  mutable std::atomic<bool> warned = false;
 };
 
 SysfsCheck::SysfsCheck(const HostFs& host, const OfferRules& rules, std::chrono::milliseconds deadline,
                        Opener opener)
     : source_(std::make_shared<Source>(host, rules, std::move(opener))), errands_(deadline) {}
 
-struct SysfsCheck::Asked {
-  std::atomic<GroupAnswer::State> when_late = GroupAnswer::State::silent;
-  int error = 0;  // of opening the group
-  decltype(GroupAnswer::nodes) nodes = {};
+/// What is asked, and what is to be said of it when nothing more comes.
+class SysfsCheck::Inquiry {
+ public:
+  /// `what` is of some group.
+  Inquiry(std::shared_ptr<const Source> source, HandOut what)
+      : source_(std::move(source)), what_(std::move(what)), at_(At{.group = *what_.groups.begin()}) {}
+
+  const std::set<std::uint32_t>& groups() const { return what_.groups; }
+
+  /// By the thread that asks.
+  void ask() {
+    for (const auto group : what_.groups)
+      if (!is_closed(group)) return;
+    std::vector<HostAnswer::Container> containers;
+    for (const auto& devices : what_.containers) {
+      auto& container = containers.emplace_back();
+      for (const auto& device : devices) container.nodes.push_back(ask_about(device));
+      container.shared = shared_nodes(source_->host, devices);
+    }
+    const std::scoped_lock lock(mutex_);
+    at_.reset();
+    answer_.containers = std::move(containers);
+  }
+
+  /// By whichever thread that is over for: the one that asks may still write to it.
+  HostAnswer answer(const GroupErrands::End& end) {
+    const std::scoped_lock lock(mutex_);
+    HostAnswer answer = end.done ? std::move(answer_) : answer_;
+    if (end.behind) at_ = At{.group = *end.behind};
+    if (at_) answer.groups[at_->group] = at_->when_late;
+    if (forbidden_ && !source_->warned.exchange(true)) {
+      spdlog::warn(
+          "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has given up cannot "
+          "be learnt, and such a device is given out again at once; let this container open the nodes of "
+          "/dev/vfio",
+          *forbidden_);
+    }
+    return answer;
+  }
+
+ private:
+  /// What is being asked, and what the host says of the group by not answering.
+  struct At {
+    std::uint32_t group = 0;
+    GroupState when_late = GroupState::silent;
+  };
+
+  bool is_closed(std::uint32_t group) {
+    turn_to({.group = group, .when_late = GroupState::open});  // the kernel is not done with it
+    const int error = source_->opener(source_->host, group);
+    if (error == 0) opened_.insert(group);
+    const std::scoped_lock lock(mutex_);
+    if (error == EBUSY) {
+      answer_.groups[group] = GroupState::open;
+      at_.reset();
+      return false;
+    }
+    if (error == EPERM || error == EACCES) forbidden_ = group;
+    answer_.groups[group] = GroupState::closed;
+    at_ = At{.group = group};
+    return true;
+  }
+
+  Result<std::vector<std::string>> ask_about(const OfferedDevice& device) {
+    turn_to({.group = device.iommu_group});
+    const auto group_node = opened_.contains(device.iommu_group) ? GroupNode::is_there : GroupNode::unknown;
+    try {
+      return nodes_now(source_->host, source_->vendors, device, group_node);
+    } catch (const std::exception& error) {  // memory, a library's
+      return fail(Errc::malformed_host, error.what());
+    }
+  }
+
+  void turn_to(At next) {
+    const std::scoped_lock lock(mutex_);
+    at_ = next;
+  }
+
+  const std::shared_ptr<const Source> source_;
+  const HandOut what_;
+  std::set<std::uint32_t> opened_;
+
+  std::mutex mutex_;
+  HostAnswer answer_;
+  std::optional<At> at_;  // none: it is through
+  std::optional<std::uint32_t> forbidden_;
 };
 
-std::function<GroupAnswer()> SysfsCheck::ask_group(std::uint32_t group,
-                                                   std::vector<OfferedDevice> devices) const {
-  const auto asked = std::make_shared<Asked>();
-  auto done = errands_.begin(group, [asked, source = source_, group, devices = std::move(devices)] {
-    asked->when_late = GroupAnswer::State::open;
-    asked->error = source->opener(source->host, group);
-    if (asked->error == EBUSY) return;
-    asked->when_late = GroupAnswer::State::silent;
-    const auto group_node = asked->error == 0 ? GroupNode::is_there : GroupNode::unknown;
-    for (const auto& device : devices) {
-      try {
-        asked->nodes.push_back(nodes_now(source->host, source->vendors, device, group_node));
-      } catch (const std::exception& error) {  // memory, a library's
-        asked->nodes.emplace_back(fail(Errc::malformed_host, error.what()));
-      }
-    }
-  });
-  return [this, group, asked, done = std::move(done)]() -> GroupAnswer {
-    using State = GroupAnswer::State;
-    if (!done()) return {.state = asked->when_late};
-    if (is_open(group, asked->error)) return {.state = State::open};
-    return {.state = State::closed, .nodes = std::move(asked->nodes)};
-  };
+void SysfsCheck::ask(HandOut what, Answered answered) const {
+  const auto inquiry = std::make_shared<Inquiry>(source_, std::move(what));
+  errands_.run(
+      inquiry->groups(), [inquiry] { inquiry->ask(); },
+      [inquiry, answered = std::move(answered)](const GroupErrands::End& end) {
+        answered(inquiry->answer(end));
+      });
 }
 
-bool SysfsCheck::is_open(std::uint32_t group, int error) const {
-  if (error != EPERM && error != EACCES) return error == EBUSY;
-  if (!warned_.exchange(true)) {
-    spdlog::warn(
-        "/dev/vfio/{} may not be opened: whether a VM still has a device that its pod has given up cannot be "
-        "learnt, and such a device is given out again at once; let this container open the nodes of "
-        "/dev/vfio",
-        group);
+/// Side by side, so that one which does not answer is not all that is learnt.
+std::set<std::uint32_t> SysfsCheck::open_groups(const std::set<std::uint32_t>& groups) const {
+  std::map<std::uint32_t, std::future<HostAnswer>> answers;
+  for (const auto group : groups) {
+    const auto inquiry = std::make_shared<Inquiry>(source_, HandOut{.groups = {group}, .containers = {}});
+    const auto promise = std::make_shared<std::promise<HostAnswer>>();
+    answers.emplace(group, promise->get_future());
+    errands_.begin(
+        {group}, [inquiry] { inquiry->ask(); },
+        [inquiry, promise](const GroupErrands::End& end) { promise->set_value(inquiry->answer(end)); });
   }
-  return false;
-}
-
-std::vector<std::string> SysfsCheck::shared_nodes(std::span<const OfferedDevice> devices) const {
-  std::vector<std::string> nodes;
-  for (const auto& name : source_->host.list("sys/class/egm").value_or(std::vector<std::string>{})) {
-    if (!name.starts_with("egm")) continue;
-    const auto text = source_->host.read_attribute("sys/class/egm/" + name + "/gpu_devices").value_or("");
-    std::istringstream words(text);
-    const std::vector<std::string> gpus{std::istream_iterator<std::string>(words), {}};
-    const bool all = std::ranges::all_of(gpus, [&](const std::string& gpu) {
-      const auto address = PciAddress::parse(gpu);
-      return address && std::ranges::any_of(devices, [&](const OfferedDevice& device) {
-               return device.host_name() == address->text();
-             });
-    });
-    if (all && !gpus.empty()) nodes.push_back("/dev/" + name);
+  std::set<std::uint32_t> open;
+  for (auto& [group, answer] : answers) {
+    const auto said = answer.get().groups;
+    const auto state = said.find(group);
+    if (state == said.end() || state->second != GroupState::closed) open.insert(group);
   }
-  return nodes;
+  return open;
 }
 
 std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
+#include <set>
 #include <string_view>
-#include <vector>
 
 #include "common/host_fs.h"
 #include "kubevirt-plugin/device_check.h"
@@ -28,24 +26,19 @@ class SysfsCheck final : public DeviceCheck {
   SysfsCheck(const HostFs& host, const OfferRules& rules,
              std::chrono::milliseconds deadline = GroupErrands::kDeadline, Opener opener = open_and_close);
 
-  /// Opens the group's node for a moment: to be asked only of one that no VM is about to open. That it may
-  /// not be opened is logged once.
-  std::function<GroupAnswer()> ask_group(std::uint32_t group,
-                                         std::vector<OfferedDevice> devices) const override;
-  /// /dev/egmN, the extended GPU memory of a Grace host, where all GPUs that it names are among `devices`.
-  /// ABI: NVIDIA's nvgrace-egm driver, sys/class/egm/egmN/gpu_devices.
-  std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const override;
+  /// Opens each group's node for a moment: to be asked only of what no VM is about to open. That it may not
+  /// be opened is logged once. Shared is /dev/egmN, the extended GPU memory of a Grace host, of a container
+  /// that gets all GPUs that it names. ABI: NVIDIA's nvgrace-egm driver, sys/class/egm/egmN/gpu_devices.
+  void ask(HandOut what, Answered answered) const override;
+  std::set<std::uint32_t> open_groups(const std::set<std::uint32_t>& groups) const override;
   std::optional<std::uint32_t> group_of(std::string_view id) const override;
 
  private:
   struct Source;
-  struct Asked;
-
-  bool is_open(std::uint32_t group, int error) const;
+  class Inquiry;
 
   const std::shared_ptr<const Source> source_;
   const GroupErrands errands_;
-  mutable std::atomic<bool> warned_ = false;
 };
 
 }  // namespace ferry

@@ -22,6 +22,7 @@
 #include <gtest/gtest.h>
 
 #include "kubevirt-plugin/allocation_core.h"
+#include "tests/kubevirt-plugin/core_fixture.h"
 
 namespace ferry {
 namespace {
@@ -73,22 +74,30 @@ class During {
 /// A host that is slow to answer, so that others come in between, and at times says no.
 class YieldingCheck final : public DeviceCheck {
  public:
-  std::vector<std::string> shared_nodes(std::span<const OfferedDevice> /*devices*/) const override {
-    return {};
-  }
   std::optional<std::uint32_t> group_of(std::string_view id) const override {
     const bool of_function = id.find('.') == 1;
     return of_function ? std::optional<std::uint32_t>(id.front() - '0') : std::nullopt;
   }
-  std::function<GroupAnswer()> ask_group(std::uint32_t group,
-                                         std::vector<OfferedDevice> devices) const override {
-    return [this, group, devices = std::move(devices)]() -> GroupAnswer {
-      std::this_thread::yield();
-      if (open.at(group)) return {.state = GroupAnswer::State::open};
-      GroupAnswer answer;
-      for (const auto& device : devices) answer.nodes.push_back(nodes_now(device));
-      return answer;
-    };
+  /// At times another thread answers, as for one that the host holds up.
+  void ask(HandOut what, Answered answered) const override {
+    std::this_thread::yield();
+    HostAnswer answer;
+    for (const auto group : what.groups) {
+      answer.groups[group] = open.at(group) ? GroupState::open : GroupState::closed;
+      if (open.at(group)) return reply(std::move(answer), answered);
+    }
+    for (const auto& devices : what.containers) {
+      auto& container = answer.containers.emplace_back();
+      for (const auto& device : devices) container.nodes.push_back(nodes_now(device));
+    }
+    reply(std::move(answer), answered);
+  }
+  std::set<std::uint32_t> open_groups(const std::set<std::uint32_t>& those) const override {
+    std::this_thread::yield();
+    std::set<std::uint32_t> found;
+    for (const auto group : those)
+      if (open.at(group)) found.insert(group);
+    return found;
   }
 
   std::array<std::atomic<bool>, kGroups> open{};  // by a VM
@@ -99,6 +108,11 @@ class YieldingCheck final : public DeviceCheck {
     for (unsigned i = 0; i < count % 8; ++i) std::this_thread::yield();
     if (count % 17 == 16) return fail(Errc::differs, "its driver changed");
     return offered.nodes;
+  }
+
+  void reply(HostAnswer answer, const Answered& answered) const {
+    if (calls_ % 5 != 4) return answered(std::move(answer));
+    std::jthread([&] { answered(std::move(answer)); }).join();
   }
 
   mutable std::atomic<unsigned> calls_ = 0;
@@ -176,7 +190,7 @@ class AllocationCoreStress : public testing::Test {
     bool given = false;
     {
       const During during(meetings, event);
-      const auto answer = core.allocate(resource_of(id), std::vector<std::vector<std::string>>{{id}});
+      const auto answer = core_test::allocate_from(core, resource_of(id), std::vector<core_test::Ids>{{id}});
       given = answer.has_value();
       if (given && function == 0) {
         EXPECT_EQ(answer->front().companions.at("USB"), usb_of(device).address);
@@ -204,8 +218,8 @@ class AllocationCoreStress : public testing::Test {
 
   /// It is given unless it is unplugged, and with nothing.
   void ask_for_place(std::size_t group) {
-    const auto answer = core.allocate(
-        "nvidia.com/USB", std::vector<std::vector<std::string>>{{usb_of(member(group, 0)).place()}});
+    const auto answer = core_test::allocate_from(
+        core, "nvidia.com/USB", std::vector<core_test::Ids>{{usb_of(member(group, 0)).place()}});
     if (!answer) return;
     ++places;
     EXPECT_TRUE(answer->front().nodes.empty() && answer->front().companions.empty());

@@ -26,7 +26,7 @@ class AllocationCoreTest : public testing::Test {
   void SetUp() override { core.replace(machine()); }
 
   Result<std::vector<Allocation>> allocate(const std::string& part, const Ids& ids) {
-    return core.allocate("nvidia.com/" + part, std::vector<Ids>{ids});
+    return allocate_from(core, "nvidia.com/" + part, std::vector<Ids>{ids});
   }
   /// By a list that was asked for just now.
   void reconcile(std::vector<Holding> held, AllocationCore::Ticket settled) {
@@ -105,7 +105,7 @@ TEST_F(AllocationCoreTest, NamesAnUnknownDevice) {
 }
 
 TEST_F(AllocationCoreTest, RefusesWhatIsNoRequest) {
-  EXPECT_EQ(core.allocate("nvidia.com/CARD", {}).error().code, Errc::usage);
+  EXPECT_EQ(allocate_from(core, "nvidia.com/CARD", {}).error().code, Errc::usage);
   EXPECT_EQ(allocate("CARD", {}).error().code, Errc::usage);
   EXPECT_EQ(allocate("CARD", {"0000:01:00.0", "0000:01:00.0"}).error().code, Errc::usage);
   EXPECT_EQ(allocate("OTHER", {"0000:01:00.0"}).error().code, Errc::not_found);

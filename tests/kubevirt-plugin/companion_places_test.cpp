@@ -54,7 +54,7 @@ class CompanionPlaces : public testing::Test {
   void SetUp() override { core.replace(machine()); }
 
   Result<std::vector<Allocation>> allocate(const std::string& resource, const Ids& ids) {
-    return core.allocate(resource, std::vector<Ids>{ids});
+    return allocate_from(core, resource, std::vector<Ids>{ids});
   }
   ListedResource listed(const std::string& resource) const {
     for (const auto& one : core.snapshot()->resources)
@@ -101,7 +101,7 @@ TEST_F(CompanionPlaces, HaveTheGpusAnswerNameTheirCompanionsInTheOrderOfTheGpus)
               ElementsAre(Pair("PCI_RESOURCE_NVIDIA_COM_AUDIO", "0000:02:00.1,0000:01:00.1"),
                           Pair("PCI_RESOURCE_NVIDIA_COM_USB", "0000:02:00.2")));
   const auto separate =
-      core.allocate("nvidia.com/CARD", std::vector<Ids>{{"0000:02:00.0"}, {"0000:01:00.0"}});
+      allocate_from(core, "nvidia.com/CARD", std::vector<Ids>{{"0000:02:00.0"}, {"0000:01:00.0"}});
   ASSERT_TRUE(separate);
   EXPECT_THAT(separate->back().companions, ElementsAre(Pair("PCI_RESOURCE_NVIDIA_COM_AUDIO", "0000:01:00.1")))
       << "each container its own";
@@ -156,7 +156,7 @@ TEST_F(CompanionPlaces, StayForAsLongAsTheirGpuIsListed) {
 }
 
 TEST_F(CompanionPlaces, RefuseWhatIsNoRequest) {
-  EXPECT_EQ(core.allocate(kAudio, {}).error().code, Errc::usage);
+  EXPECT_EQ(allocate_from(core, kAudio, {}).error().code, Errc::usage);
   EXPECT_EQ(allocate(kAudio, {}).error().code, Errc::usage);
   EXPECT_EQ(allocate(kAudio, {"place-0000:01:00.1", "place-0000:01:00.1"}).error().code, Errc::usage);
   const auto unknown = allocate(kAudio, {"0000:01:00.1"});

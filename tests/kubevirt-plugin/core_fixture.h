@@ -2,8 +2,10 @@
 // What tests of the allocation core are made of: a host that says what the test wants, and its devices.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "kubevirt-plugin/allocation_core.h"
 #include "kubevirt-plugin/device_check.h"
 #include "kubevirt-plugin/offered_device.h"
 
@@ -20,42 +23,63 @@ namespace ferry::core_test {
 
 using Ids = std::vector<std::string>;
 
+/// Allocates and waits for the answer.
+inline Result<std::vector<Allocation>> allocate_from(AllocationCore& core, std::string_view resource,
+                                                     std::span<const Ids> containers) {
+  std::promise<Result<std::vector<Allocation>>> answer;
+  core.allocate(resource, containers, [&](auto allocated) { answer.set_value(std::move(allocated)); });
+  return answer.get_future().get();
+}
+
 /// A host that says what the test wants of a device, by its ID; otherwise the scan's word.
 class TestCheck final : public DeviceCheck {
  public:
   std::map<std::string, std::string> problems;
   std::function<void(const std::string& id)> while_asked;
-
-  std::vector<std::string> shared_nodes(std::span<const OfferedDevice> devices) const override {
-    return devices.size() > 1 ? std::vector<std::string>{"/dev/shared"} : std::vector<std::string>();
-  }
   std::map<std::string, std::uint32_t, std::less<>> groups;
+  std::set<std::uint32_t> open;
+  std::set<std::uint32_t> silent;
+  mutable std::vector<std::uint32_t> asked;
+
+  void ask(HandOut what, Answered answered) const override {
+    HostAnswer answer;
+    for (const auto group : what.groups) {
+      asked.push_back(group);
+      answer.groups[group] = open.contains(group)     ? GroupState::open
+                             : silent.contains(group) ? GroupState::silent
+                                                      : GroupState::closed;
+    }
+    for (const auto& devices : what.containers) {
+      auto& container = answer.containers.emplace_back();
+      for (const auto& device : devices) container.nodes.push_back(nodes_now(device));
+      if (devices.size() > 1) container.shared = {"/dev/shared"};
+    }
+    const bool all_closed =
+        std::ranges::all_of(answer.groups, [](const auto& one) { return one.second == GroupState::closed; });
+    if (!all_closed) answer.containers.clear();
+    answered(std::move(answer));
+  }
+
+  std::set<std::uint32_t> open_groups(const std::set<std::uint32_t>& those) const override {
+    std::set<std::uint32_t> found;
+    for (const auto group : those) {
+      asked.push_back(group);
+      if (open.contains(group) || silent.contains(group)) found.insert(group);
+    }
+    return found;
+  }
+
   std::optional<std::uint32_t> group_of(std::string_view id) const override {
     const auto group = groups.find(id);
     return group == groups.end() ? std::nullopt : std::optional(group->second);
   }
-  std::set<std::uint32_t> open;
-  std::set<std::uint32_t> silent;
-  mutable std::vector<std::uint32_t> asked;
-  std::function<GroupAnswer()> ask_group(std::uint32_t group,
-                                         std::vector<OfferedDevice> devices) const override {
-    asked.push_back(group);
-    return [this, group, devices = std::move(devices)]() -> GroupAnswer {
-      // A test may have another answer for whoever comes meanwhile.
-      const bool is_open = open.contains(group);
-      GroupAnswer answer;
-      for (const auto& offered : devices) {
-        if (while_asked) while_asked(offered.id);
-        const auto problem = problems.find(offered.id);
-        if (problem == problems.end())
-          answer.nodes.emplace_back(offered.nodes);
-        else
-          answer.nodes.emplace_back(fail(Errc::differs, problem->second));
-      }
-      if (is_open) return {.state = GroupAnswer::State::open};
-      if (silent.contains(group)) return {.state = GroupAnswer::State::silent};
-      return answer;
-    };
+
+ private:
+  Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const {
+    if (while_asked) while_asked(offered.id);
+    const auto problem = problems.find(offered.id);
+    if (problem != problems.end()) return fail(Errc::differs, problem->second);
+    return offered.nodes;
   }
 };
 

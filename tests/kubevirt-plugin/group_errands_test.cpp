@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -22,20 +23,76 @@ struct Hang {
   std::shared_future<void> released = let_go.get_future().share();
 };
 
-TEST(GroupErrands, WaitsNoLongerThanTheDeadlineAndBehindNobodyLate) {
+/// What has become of a job, for whoever asks for it.
+struct Outcome {
+  std::promise<GroupErrands::End> told;
+  std::future<GroupErrands::End> end = told.get_future();
+  std::thread::id teller;
+
+  GroupErrands::Then then() {
+    return [this](const GroupErrands::End& how) {
+      teller = std::this_thread::get_id();
+      told.set_value(how);
+    };
+  }
+};
+
+bool is_done(const GroupErrands& errands, std::uint32_t group, const GroupErrands::Job& job) {
+  Outcome outcome;
+  errands.run({group}, job, outcome.then());
+  return outcome.end.get().done;
+}
+
+TEST(GroupErrands, DoesAJobWhereItIsAsked) {
+  const GroupErrands errands(kPatience);
+  std::thread::id doer;
+  Outcome outcome;
+  errands.run(
+      {15, 16}, [&] { doer = std::this_thread::get_id(); }, outcome.then());
+  EXPECT_TRUE(outcome.end.get().done);
+  EXPECT_EQ(doer, std::this_thread::get_id());
+  EXPECT_EQ(outcome.teller, std::this_thread::get_id());
+}
+
+TEST(GroupErrands, TellsByAnotherThreadWhatIsLate) {
+  const auto hang = std::make_shared<Hang>();
+  const GroupErrands errands(100ms);
+  Outcome outcome;
+  std::atomic<bool> is_back = false;
+  std::thread asker([&] {
+    errands.run(
+        {15}, [hang] { hang->released.wait(); }, outcome.then());
+    is_back = true;
+  });
+  const auto end = outcome.end.get();
+  EXPECT_FALSE(end.done);
+  EXPECT_EQ(end.behind, std::nullopt);
+  EXPECT_NE(outcome.teller, asker.get_id());
+  EXPECT_FALSE(is_back);
+  hang->let_go.set_value();
+  asker.join();  // and nobody is told again, which a promise would not survive
+}
+
+TEST(GroupErrands, SendsNobodyAfterOneWhoIsLate) {
   const auto hang = std::make_shared<Hang>();
   const auto calls = std::make_shared<std::atomic<int>>();
   const GroupErrands errands(2s);
-  EXPECT_FALSE(errands.begin(15, [hang] { hang->released.wait(); })());
+  Outcome late;
+  errands.begin(
+      {15, 17}, [hang] { hang->released.wait(); }, late.then());
+  EXPECT_FALSE(late.end.get().done);
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_FALSE(errands.begin(15, [calls] { ++*calls; })());
+  Outcome behind;
+  errands.run(
+      {14, 15}, [calls] { ++*calls; }, behind.then());
+  EXPECT_EQ(behind.end.get().behind, 15U);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1500ms);
   EXPECT_EQ(*calls, 0) << "nobody is sent after one who does not come back";
-  EXPECT_TRUE(errands.begin(16, [] {})()) << "another group is";
+  EXPECT_TRUE(is_done(errands, 16, [] {})) << "another group is";
 
   hang->let_go.set_value();
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (!errands.begin(15, [calls] { ++*calls; })() && std::chrono::steady_clock::now() < give_up)
+  while (!is_done(errands, 15, [calls] { ++*calls; }) && std::chrono::steady_clock::now() < give_up)
     std::this_thread::yield();
   EXPECT_GE(*calls, 1) << "once the first has ended";
 }
@@ -43,35 +100,56 @@ TEST(GroupErrands, WaitsNoLongerThanTheDeadlineAndBehindNobodyLate) {
 // Two openers of a group would find it busy with each other.
 TEST(GroupErrands, HasOneJobAtATimeOnAGroup) {
   const auto hang = std::make_shared<Hang>();
-  const auto order = std::make_shared<std::atomic<int>>();
+  const auto begun = std::make_shared<std::promise<void>>();
+  std::atomic<bool> first_is_over = false;
   const GroupErrands errands(kPatience);
-  const auto first = errands.begin(15, [hang, order] {
-    hang->released.wait();
-    int none = 0;
-    order->compare_exchange_strong(none, 1);
-  });
-  const auto second = errands.begin(15, [order] {
-    int one = 1;
-    order->compare_exchange_strong(one, 2);
-  });
-  EXPECT_TRUE(errands.begin(16, [] {})());
-  hang->let_go.set_value();
-  EXPECT_TRUE(second());
-  EXPECT_TRUE(first());
-  EXPECT_EQ(*order, 2);
+  Outcome first;
+  errands.begin(
+      {15},
+      [hang, begun, &first_is_over] {
+        begun->set_value();
+        hang->released.wait();
+        first_is_over = true;
+      },
+      first.then());
+  begun->get_future().wait();
+  EXPECT_TRUE(is_done(errands, 16, [] {}));
+  std::thread releaser([hang] { hang->let_go.set_value(); });
+  bool was_over = false;
+  EXPECT_TRUE(is_done(errands, 15, [&] { was_over = first_is_over; }));
+  EXPECT_TRUE(was_over);
+  EXPECT_TRUE(first.end.get().done);
+  releaser.join();
 }
 
-// As Allocate calls of several groups do.
-TEST(GroupErrands, DoesSeveralGroupsAtOnceAndAgain) {
-  const auto calls = std::make_shared<std::atomic<int>>();
-  const GroupErrands errands(kPatience);
-  for (int round = 0; round < 100; ++round) {
-    const auto one = errands.begin(15, [calls] { ++*calls; });
-    const auto other = errands.begin(16, [calls] { ++*calls; });
-    EXPECT_TRUE(other());
-    EXPECT_TRUE(one());
+TEST(GroupErrands, WatchesOneAfterAnotherThatWasInTime) {
+  const auto hang = std::make_shared<Hang>();
+  const GroupErrands errands(100ms);
+  for (int round = 0; round < 100; ++round) is_done(errands, 15, [] {});
+  Outcome late;
+  errands.begin(
+      {15}, [hang] { hang->released.wait(); }, late.then());
+  EXPECT_FALSE(late.end.get().done);
+  hang->let_go.set_value();
+}
+
+TEST(GroupErrands, EndsWithoutWaitingForWhatHangs) {
+  const auto hang = std::make_shared<Hang>();
+  Outcome outcome;
+  {
+    const GroupErrands errands(kPatience);
+    const auto begun = std::make_shared<std::promise<void>>();
+    errands.begin(
+        {15},
+        [hang, begun] {
+          begun->set_value();
+          hang->released.wait();
+        },
+        outcome.then());
+    begun->get_future().wait();
   }
-  EXPECT_EQ(*calls, 200);
+  EXPECT_FALSE(outcome.end.get().done);
+  hang->let_go.set_value();
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include "deviceplugin.grpc.pb.h"
@@ -209,6 +210,32 @@ TEST_F(PluginSocketTest, AnswersAKubeletThatFindsIt) {
     if (::stat((directory() / kGpuSocket).c_str(), &now) != 0) now = before;
   }
   EXPECT_NE(now.st_ino, before.st_ino);
+}
+
+TEST_F(PluginSocketTest, AnswersAMethodThatItDoesNotKnow) {
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  const auto channel =
+      grpc::CreateChannel("unix:" + (directory() / kGpuSocket).string(), grpc::InsecureChannelCredentials());
+  for (int time = 0; time < 3; ++time) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
+    grpc::CompletionQueue queue;
+    grpc::GenericStub stub(channel);
+    const auto call =
+        stub.PrepareUnaryCall(&context, "/v1beta2.DevicePlugin/Later", grpc::ByteBuffer(), &queue);
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    call->StartCall();
+    call->Finish(&answer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("/v1beta2.DevicePlugin/Later"));
+  }
+  expect_service();
 }
 
 // As kubelets of 2026 have it: the second instance is refused as long as the first one's list is being read.

@@ -65,11 +65,17 @@ class ScannerTest : public testing::Test {
     EXPECT_EQ(offer.resources.size(), 1U);
     return offer.resources.at(0).devices.at(0);
   }
-  Result<std::vector<std::string>> nodes_now(const OfferedDevice& device) const {
+  HostAnswer::Container ask_about(const std::vector<OfferedDevice>& devices) const {
     const SysfsCheck check(kernel, rules, std::chrono::seconds(20));
-    auto answer = check.ask_group(device.iommu_group, {device})();
-    EXPECT_EQ(answer.state, GroupAnswer::State::closed);
-    return std::move(answer.nodes.at(0));
+    HandOut what{.groups = {}, .containers = {devices}};
+    for (const auto& device : devices) what.groups.insert(device.iommu_group);
+    HostAnswer answer;
+    check.ask(what, [&](HostAnswer said) { answer = std::move(said); });
+    for (const auto& [group, state] : answer.groups) EXPECT_EQ(state, GroupState::closed) << group;
+    return answer.containers.at(0);
+  }
+  Result<std::vector<std::string>> nodes_now(const OfferedDevice& device) const {
+    return std::move(ask_about({device}).nodes.at(0));
   }
   std::string refusal(const OfferedDevice& device) const {
     const auto now = nodes_now(device);
@@ -213,9 +219,8 @@ TEST_F(ScannerTest, GivesTheMemoryNodeThatAllItsGpusShareWithAllOfThemOnly) {
   kernel.file("sys/class/egm/egm5/gpu_devices", "\n");
   kernel.file("sys/class/egm/other/gpu_devices", "0009:01:00.0\n");
   const auto devices = scan().resources.at(0).devices;
-  const SysfsCheck check(kernel, rules);
-  EXPECT_THAT(check.shared_nodes(devices), ElementsAre("/dev/egm4"));
-  EXPECT_THAT(check.shared_nodes(std::vector{devices[0]}), IsEmpty());
+  EXPECT_THAT(ask_about(devices).shared, ElementsAre("/dev/egm4"));
+  EXPECT_THAT(ask_about({devices[0]}).shared, IsEmpty());
 }
 
 TEST_F(ScannerTest, FindsTheGroupOfAKubeletId) {

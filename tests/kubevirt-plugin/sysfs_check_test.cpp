@@ -28,11 +28,10 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Pair;
 using testing::SizeIs;
 
 constexpr auto kPatience = 20s;
-
-using State = GroupAnswer::State;
 
 class SysfsCheckTest : public testing::Test {
  protected:
@@ -54,27 +53,43 @@ class SysfsCheckTest : public testing::Test {
     return std::make_unique<SysfsCheck>(
         kernel, rules, kPatience, [error](const HostFs& /*host*/, std::uint32_t /*group*/) { return error; });
   }
-  State state(int error) const { return check_that_opens(error)->ask_group(15, {})().state; }
+  static HostAnswer ask(const SysfsCheck& check, const std::vector<OfferedDevice>& devices) {
+    HandOut what{.groups = {}, .containers = {devices}};
+    for (const auto& device : devices) what.groups.insert(device.iommu_group);
+    std::promise<HostAnswer> answer;
+    auto answered = answer.get_future();
+    // On a thread that may be held up, as the transport's.
+    std::thread([&check, what, answer = std::move(answer)]() mutable {
+      const auto told = std::make_shared<std::promise<HostAnswer>>(std::move(answer));
+      check.ask(what, [told](HostAnswer said) { told->set_value(std::move(said)); });
+    }).detach();
+    return answered.get();
+  }
+  static GroupState state(const SysfsCheck& check, const OfferedDevice& device) {
+    return ask(check, {device}).groups.at(device.iommu_group);
+  }
+  GroupState state(int error) const { return state(*check_that_opens(error), gpu()); }
 
   test::FakeKernel kernel;
   const OfferRules rules = test::nvidia_rules();
 };
 
 TEST_F(SysfsCheckTest, TellsOnlyABusyNodeFromOthers) {
-  EXPECT_EQ(state(EBUSY), State::open);
-  EXPECT_EQ(state(0), State::closed);
-  EXPECT_EQ(state(ENODEV), State::closed);
-  EXPECT_EQ(state(ENOENT), State::closed);
-  EXPECT_EQ(state(EPERM), State::closed) << "which it cannot learn";
+  EXPECT_EQ(state(EBUSY), GroupState::open);
+  EXPECT_EQ(state(0), GroupState::closed);
+  EXPECT_EQ(state(ENODEV), GroupState::closed);
+  EXPECT_EQ(state(ENOENT), GroupState::closed);
+  EXPECT_EQ(state(EPERM), GroupState::closed) << "which it cannot learn";
 }
 
 TEST_F(SysfsCheckTest, AsksAboutTheDevicesOfAClosedGroup) {
   const SysfsCheck check(kernel, rules, kPatience);
-  const auto answer = check.ask_group(15, {gpu()})();
-  EXPECT_EQ(answer.state, State::closed);
-  ASSERT_THAT(answer.nodes, SizeIs(1));
-  EXPECT_THAT(*answer.nodes[0], ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
-  EXPECT_THAT(check_that_opens(EBUSY)->ask_group(15, {gpu()})().nodes, IsEmpty());
+  const auto answer = ask(check, {gpu()});
+  EXPECT_THAT(answer.groups, ElementsAre(Pair(15, GroupState::closed)));
+  ASSERT_THAT(answer.containers, SizeIs(1));
+  ASSERT_THAT(answer.containers[0].nodes, SizeIs(1));
+  EXPECT_THAT(*answer.containers[0].nodes[0], ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
+  EXPECT_THAT(ask(*check_that_opens(EBUSY), {gpu()}).containers, IsEmpty());
 }
 
 // The kernel answers once it has reset what a VM has let go of.
@@ -88,14 +103,25 @@ TEST_F(SysfsCheckTest, TakesANodeThatDoesNotOpenForOpen) {
     hang->released.wait();
     return 0;
   });
-  EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::open);
-  EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::silent) << "nobody has asked";
+  EXPECT_EQ(state(check, gpu()), GroupState::open);
+  EXPECT_EQ(state(check, gpu()), GroupState::silent) << "nobody has asked";
   hang->let_go.set_value();
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  State now = State::open;
-  while (now != State::closed && std::chrono::steady_clock::now() < give_up)
-    now = check.ask_group(15, {gpu()})().state;
-  EXPECT_EQ(now, State::closed);
+  GroupState now = GroupState::open;
+  while (now != GroupState::closed && std::chrono::steady_clock::now() < give_up) now = state(check, gpu());
+  EXPECT_EQ(now, GroupState::closed);
+}
+
+TEST_F(SysfsCheckTest, SaysWhichGroupsAreOpenThoughOneDoesNotAnswer) {
+  const auto hang = std::make_shared<std::promise<void>>();
+  const auto released = hang->get_future().share();
+  const SysfsCheck check(kernel, rules, 1s, [released](const HostFs& /*host*/, std::uint32_t group) {
+    if (group == 15) released.wait();
+    return group == 16 ? EBUSY : 0;
+  });
+  EXPECT_THAT(check.open_groups({15, 16, 17}), ElementsAre(15, 16));
+  EXPECT_THAT(check.open_groups({}), IsEmpty());
+  hang->set_value();
 }
 
 // A driver that does not answer is played by a file that nobody writes to.
@@ -108,12 +134,15 @@ TEST_F(SysfsCheckTest, WaitsForNoDriverThatHangs) {
   other.id = "0000:02:00.0";
   other.iommu_group = 16;
   const SysfsCheck check(kernel, rules, 2s);
-  EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::silent);
+  EXPECT_EQ(state(check, gpu()), GroupState::silent);
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(check.ask_group(15, {gpu()})().state, State::silent) << "nor is it asked once more";
+  EXPECT_EQ(state(check, gpu()), GroupState::silent) << "nor is it asked once more";
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1500ms);
   const SysfsCheck patient(kernel, rules, kPatience);
-  EXPECT_EQ(patient.ask_group(16, {other})().state, State::closed) << "others are asked as ever";
+  EXPECT_EQ(state(patient, other), GroupState::closed) << "others are asked as ever";
+  const SysfsCheck both(kernel, rules, 1s);
+  EXPECT_THAT(ask(both, {other, gpu()}).groups,
+              ElementsAre(Pair(15, GroupState::silent), Pair(16, GroupState::closed)));
 
   // The reader is let go, and finds nothing to read.
   const UniqueFd writer(::open(config.c_str(), O_WRONLY | O_CLOEXEC));
@@ -137,7 +166,7 @@ Proof prove_with_a_terminal(const std::filesystem::path& root) {
 
   const HostFs host(root);  // as it is since the mount
   const SysfsCheck check(host, test::nvidia_rules(), kPatience);
-  const auto is_open = [&] { return check.ask_group(0, {})().state == State::open; };
+  const auto is_open = [&] { return !check.open_groups({0}).empty(); };
   if (is_open()) return Proof::wrong;  // open, and not alone
   if (::ioctl(owner.get(), TIOCEXCL) != 0 || !is_open()) return Proof::wrong;
   return ::ioctl(owner.get(), TIOCNXCL) == 0 && !is_open() ? Proof::right : Proof::wrong;
