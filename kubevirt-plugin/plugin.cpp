@@ -21,12 +21,12 @@
 #include "common/turn.h"
 #include "common/withdrawals.h"
 #include "kubevirt-plugin/allocation_core.h"
+#include "kubevirt-plugin/background_scan.h"
 #include "kubevirt-plugin/cdi_entries.h"
 #include "kubevirt-plugin/cdi_files.h"
 #include "kubevirt-plugin/kubelet_transport.h"
 #include "kubevirt-plugin/offered_file.h"
 #include "kubevirt-plugin/rpc_queue.h"
-#include "kubevirt-plugin/scanner.h"
 #include "kubevirt-plugin/sysfs_check.h"
 #include "vfio/uevents.h"
 
@@ -49,7 +49,8 @@ class Plugin {
       : host_(host),
         options_(options),
         loop_(loop),
-        scanner_(host, options.rules, options.read_vgpus),
+        scan_(host, options.rules, options.read_vgpus, loop,
+              [this](auto offer) { scanned(std::move(offer)); }),
         check_(host, options.rules),
         core_(check_,
               {.changed = [this] { loop_.post([this] { snapshot_changed(); }); },
@@ -66,11 +67,7 @@ class Plugin {
   Result<> run(const std::stop_token& stop) {
     if (auto opened = open_transport(); !opened) return opened;
     show_presence();
-    if (claim_service()) {
-      if (auto begun = serve(); !begun) return begun;
-    } else {
-      wait_for_predecessor();
-    }
+    claim_service() ? serve() : wait_for_predecessor();
     loop_.run(stop);
     gate_.close({.code = make_error_code(Errc::unreachable), .message = "the plugin is ending", .hint = {}});
     const auto registered = transport_ ? transport_->registered() : std::set<std::string>();
@@ -78,7 +75,7 @@ class Plugin {
     // The file stays, with the last that was given out: hostd and a successor go by it until the kubelet
     // lists its pod. It is written only if something was given out since: a new time on it would make all
     // pods too new to be listed. That nobody serves any more is for presence_ to tell.
-    if (serves_) {
+    if (offers_) {
       if (auto written = write_offered(registered); !written && !failure_)
         failure_ = std::move(written).error();
     }
@@ -108,10 +105,7 @@ class Plugin {
       only_.emplace(std::move(only));
       turn_.reset();
       show_presence();  // the file may be another by now
-      if (auto begun = serve(); !begun) {
-        failure_ = std::move(begun).error();
-        loop_.finish();
-      }
+      serve();
     });
   }
 
@@ -120,13 +114,18 @@ class Plugin {
     return std::filesystem::path(options_.offered_file).replace_extension("lock");
   }
 
-  Result<> serve() {
-    serves_ = true;
+  void serve() {
     core_.came_before(former_resources());
     watch_host();  // before the scan, so that nothing comes between
     watch_state();
+    scan_.begin();
+  }
+
+  /// With the first scan: until then a predecessor's file stands.
+  Result<> begin_to_offer(Offer offer) {
     const auto before = allocated_by(host_.read_file(options_.offered_file).value_or(""));
-    if (auto scanned = scan(); !scanned) return scanned;
+    take_in(std::move(offer));
+    offers_ = true;
     // The kubelet may list those pods only in a moment. What is over by now is released as any other.
     core_.reconcile(before, {});
     publish_soon();  // though there may be nothing
@@ -181,7 +180,7 @@ class Plugin {
       uevents_.emplace(std::move(*uevents));
       loop_.watch(uevents_->fd(), [this] {
         const auto news = uevents_->take();
-        for (const auto& function : news.bound) scanner_.bound_anew(function);
+        for (const auto& function : news.bound) scan_.bound_anew(function);
         if (news.ours) scan_soon();
       });
     } else {
@@ -297,31 +296,42 @@ class Plugin {
     return withheld;
   }
 
-  Result<> scan() {
-    auto offer = scanner_.scan();
-    if (!offer) return fail(std::move(offer).error());
-    const auto found = options_.rules.kata ? offer->resources : std::vector<Resource>();
+  void scanned(Result<Offer> offer) {
+    if (!offers_) {
+      auto begun = offer ? begin_to_offer(std::move(*offer)) : Result<>(fail(std::move(offer).error()));
+      if (begun) return;
+      failure_ = std::move(begun).error();
+      return loop_.finish();
+    }
+    if (offer) take_in(std::move(*offer));
+    const auto done = offer ? transport_->offer_resources() : Result<>(fail(std::move(offer).error()));
+    if (done) return;
+    spdlog::error("{}", done.error().message);
+    scan_in(options_.after_failure);
+  }
+
+  void take_in(Offer offer) {
+    const auto found = options_.rules.kata ? offer.resources : std::vector<Resource>();
     read_state();  // after the look: hostd says what it is about to make before it makes it
-    auto not_offered = withdraw(*offer);
-    not_offered.insert(not_offered.begin(), offer->not_offered.begin(), offer->not_offered.end());
-    for (const auto& warning : offer->warnings)
+    auto not_offered = withdraw(offer);
+    not_offered.insert(not_offered.begin(), offer.not_offered.begin(), offer.not_offered.end());
+    for (const auto& warning : offer.warnings)
       if (warned_.insert(warning).second) spdlog::warn("{}", warning);
-    for (const auto& device : offer->not_offered)
+    for (const auto& device : offer.not_offered)
       if (warned_.insert(device.id + device.reason).second)
         spdlog::warn("{} is not offered: {}", device.id, device.reason);
-    for (const auto& device : offer->vanished) spdlog::warn("{}: {}", device.id, device.reason);
+    for (const auto& device : offer.vanished) spdlog::warn("{}: {}", device.id, device.reason);
     if (std::exchange(not_offered_, not_offered) != not_offered_) publish_soon();
-    auto lost = std::move(offer->not_offered);
-    std::ranges::move(offer->driverless, std::back_inserter(lost));
-    if (options_.rules.kata) cdi_entries_.replace(found, offer->resources);
-    bool written = write_cdi_files(offer->resources);  // before the kubelet learns of them
-    core_.replace(offer->resources, lost, offer->left_to_host);
+    auto lost = std::move(offer.not_offered);
+    std::ranges::move(offer.driverless, std::back_inserter(lost));
+    if (options_.rules.kata) cdi_entries_.replace(found, offer.resources);
+    bool written = write_cdi_files(offer.resources);  // before the kubelet learns of them
+    core_.replace(offer.resources, lost, offer.left_to_host);
     written = drop_cdi_entries() && written;  // after nobody else can be given them
     if (std::exchange(followed_, withdrawals_) != withdrawals_) publish_soon();
     drop_memory_soon();
-    const bool settled = written && !offer->unsettled;
+    const bool settled = written && !offer.unsettled;
     scan_in(settled ? EventLoop::Clock::duration(kRescan) : options_.after_failure);
-    return {};
   }
 
   /// False: not all of them, and the devices that Kata would not find are Unhealthy.
@@ -354,19 +364,19 @@ class Plugin {
     publish_soon();
   }
 
+  /// For news.
   void scan_soon() {
-    if (!std::exchange(scan_waits_, true)) scan_in(kSettle);
+    if (!std::exchange(scan_waits_, true)) set_scan(kSettle);
   }
-
+  /// For what brings none; what waits already comes sooner.
   void scan_in(EventLoop::Clock::duration pause) {
+    if (!scan_waits_) set_scan(pause);
+  }
+  void set_scan(EventLoop::Clock::duration pause) {
     loop_.cancel(scan_timer_);
     scan_timer_ = loop_.at(EventLoop::Clock::now() + pause, [this] {
       scan_waits_ = false;
-      auto done = scan();
-      if (done) done = transport_->offer_resources();
-      if (done) return;
-      spdlog::error("{}", done.error().message);
-      scan_in(options_.after_failure);
+      scan_.begin();
     });
   }
 
@@ -392,7 +402,7 @@ class Plugin {
 
   /// At once, and then once for all that happens within kTogether.
   void publish_soon() {
-    if (std::exchange(publish_waits_, true)) return;
+    if (!offers_ || std::exchange(publish_waits_, true)) return;
     loop_.at(std::max(EventLoop::Clock::now(), published_at_ + kTogether), [this] {
       publish_waits_ = false;
       drop_memory_soon();
@@ -418,7 +428,7 @@ class Plugin {
   HostFs& host_;
   const PluginOptions& options_;
   EventLoop& loop_;
-  Scanner scanner_;
+  BackgroundScan scan_;
   CdiFiles cdi_files_{host_, options_.cdi_directory};
   CdiEntries cdi_entries_;
   const SysfsCheck check_;
@@ -441,7 +451,7 @@ class Plugin {
   std::optional<Presence> presence_;
   std::optional<OnlyOne> only_;
   std::optional<Turn> turn_;
-  bool serves_ = false;
+  bool offers_ = false;
   std::optional<DirectoryWatch> state_;
   Withdrawals withdrawals_;
   Withdrawals followed_;  // those that the core has

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/background_scan.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+namespace ferry {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(2);
+constexpr auto kAtTheEnd = std::chrono::seconds(1);
+
+}  // namespace
+
+/// What a scan works with, of its own.
+struct BackgroundScan::Shared {
+  Shared(const HostFs& whose, const OfferRules& by, ReadVgpus read_vgpus)
+      : host(whose.root()), rules(by), scanner(host, rules, std::move(read_vgpus)) {}
+
+  const HostFs host;
+  const OfferRules rules;
+  Scanner scanner;  // by one scan at a time
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool under_way = false;
+  bool over = false;  // nobody wants to hear of it any more
+};
+
+BackgroundScan::BackgroundScan(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus,
+                               EventLoop& loop, Scanned scanned)
+    : loop_(loop),
+      scanned_(std::move(scanned)),
+      shared_(std::make_shared<Shared>(host, rules, std::move(read_vgpus))) {}
+
+BackgroundScan::~BackgroundScan() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->over = true;
+  shared_->changed.wait_for(lock, kAtTheEnd, [this] { return !shared_->under_way; });
+}
+
+void BackgroundScan::begin() {
+  if (under_way_) {
+    once_more_ = true;
+    return;
+  }
+  shared_->under_way = true;  // no other thread is there to see it
+  const auto scan = [this, shared = shared_, bound_anew = std::exchange(bound_anew_, {})] {
+    for (const auto& function : bound_anew) shared->scanner.bound_anew(function);
+    auto offer = std::make_shared<Result<Offer>>(shared->scanner.scan());
+    const std::scoped_lock lock(shared->mutex);
+    shared->under_way = false;
+    shared->changed.notify_all();
+    if (!shared->over) loop_.post([this, offer] { ended(std::move(*offer)); });
+  };
+  try {
+    std::thread(scan).detach();
+  } catch (const std::system_error& error) {  // no thread to be had
+    shared_->under_way = false;
+    return scanned_(fail(error_from_errno(error.code().value(), "begin a scan of the host")));
+  }
+  under_way_ = true;
+  patience_ = loop_.at(EventLoop::Clock::now() + kPatience, [this] {
+    lasts_ = true;
+    spdlog::warn(
+        "the host does not answer a scan: a reset lasts, or a driver hangs; the lists stay as they are "
+        "until it does");
+  });
+}
+
+void BackgroundScan::ended(Result<Offer> offer) {
+  under_way_ = false;
+  loop_.cancel(patience_);
+  if (std::exchange(lasts_, false)) spdlog::info("the host answers a scan again");
+  const bool again = std::exchange(once_more_, false);
+  scanned_(std::move(offer));
+  if (again) begin();
+}
+
+}  // namespace ferry
