@@ -25,8 +25,6 @@ using Clock = EventLoop::Clock;
 constexpr const char* kKubeletSocket = "kubelet.sock";
 constexpr Clock::duration kFirstPause = std::chrono::milliseconds(2);
 constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
-// The kubelet begins to read right after Register.
-constexpr Clock::duration kFirstRead = std::chrono::seconds(30);
 // Until descriptors are to be had again.
 constexpr Clock::duration kNoDescriptors = std::chrono::seconds(1);
 
@@ -41,6 +39,7 @@ class KubeletTransport::Impl {
         gate_(parts.gate),
         cdi_names_(parts.cdi_names),
         found_by_kubelet_(parts.found_by_kubelet),
+        unread_(parts.unread),
         directory_(std::move(directory)),
         where_(std::move(where)),
         watch_(std::move(watch)),
@@ -252,7 +251,7 @@ class KubeletTransport::Impl {
     spdlog::info("registered {} ({})", endpoint.resource, endpoint.file);
     endpoint.complained = false;
     // Read and dropped already is asked again after stream_changed()'s pause.
-    if (endpoint.streams == 0) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : kFirstRead);
+    if (endpoint.streams == 0) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : unread_);
   }
 
   void failed(Endpoint& endpoint, const Error& error) {
@@ -303,6 +302,7 @@ class KubeletTransport::Impl {
   AllocateGate& gate_;
   const bool cdi_names_;
   const bool found_by_kubelet_;
+  const Clock::duration unread_;  // it begins to read right after Register
   const UniqueFd directory_;
   const std::string where_;
   const DirectoryWatch watch_;

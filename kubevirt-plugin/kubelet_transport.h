@@ -8,6 +8,7 @@
 // with a growing pause, for ever.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <set>
@@ -43,6 +44,8 @@ class KubeletTransport {
     bool cdi_names = false;
     /// The kubelet finds our sockets and asks what they serve (its plugin watcher), rather than being told.
     bool found_by_kubelet = false;
+    /// Until a kubelet that has taken a registration and does not read the list is told once more.
+    std::chrono::milliseconds unread = std::chrono::seconds(30);
   };
 
   /// `directory` is the kubelet's, opened; `where` what people call it. Errors: the directory cannot be

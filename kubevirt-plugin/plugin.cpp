@@ -153,7 +153,8 @@ class Plugin {
                                              .core = core_,
                                              .gate = gate_,
                                              .cdi_names = options_.cdi_names,
-                                             .found_by_kubelet = options_.plugin_watcher},
+                                             .found_by_kubelet = options_.plugin_watcher,
+                                             .unread = options_.unread},
                                             std::move(*directory), where,
                                             {.changed = [this] { registrations_changed(); },
                                              .failed =

@@ -43,6 +43,8 @@ struct PluginOptions {
   VgpuPlacement vgpu_placement = VgpuPlacement::pack;
   /// Until the next try of a scan, a socket or a file that failed, when no news brings it sooner.
   std::chrono::milliseconds after_failure = std::chrono::seconds(10);
+  /// Until a kubelet that has taken a registration and does not read the list is told once more.
+  std::chrono::milliseconds unread = std::chrono::seconds(30);
   /// How releases are learnt, and who held what before this process.
   HolderWatch::Settings holders = {.socket = kPodResourcesSocket};
 };

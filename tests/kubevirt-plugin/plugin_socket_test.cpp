@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
+#include <future>
+#include <memory>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <vector>
@@ -123,6 +125,72 @@ TEST_F(PluginSocketTest, GoesOnAskingAKubeletOfAnotherVersion) {
   kubelet->stop();
   kubelet = make_kubelet();
   ASSERT_TRUE(kubelet->start());
+  expect_service();
+}
+
+TEST_F(PluginSocketTest, TellsAKubeletOnceMoreThatTakesARegistrationAndNeverReads) {
+  options.unread = 20ms;
+  kubelet = make_kubelet(standin::Options{.reads_lists = false});
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(calls_become(3));
+  for (const auto& one : kubelet->registrations()) EXPECT_EQ(one.error, "");
+  kubelet->stop();
+  kubelet = make_kubelet();
+  ASSERT_TRUE(kubelet->start());
+  expect_service();
+}
+
+// Its dialling back alone may take 10 s. Others register meanwhile.
+TEST_F(PluginSocketTest, WaitsForAKubeletThatIsSlowToTakeARegistration) {
+  const auto slow = std::make_shared<std::promise<void>>();
+  const auto released = slow->get_future().share();
+  std::atomic<int> calls = 0;
+  kubelet = make_kubelet(standin::Options{.on_register = [&, released] {
+    if (calls++ == 0) released.wait();
+  }});
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16, "10de:2330");
+  start_both();
+  EXPECT_TRUE(eventually([](const auto& resources) { return resources.size() == 1; }));
+  slow->set_value();
+  EXPECT_TRUE(allocatable(kGpu, 1) && allocatable(kH100, 1));
+  EXPECT_EQ(kubelet->registrations().size(), 2U) << "each once";
+}
+
+// As newer ones do whose registration server has failed. The streams stay, whether or not it is told again.
+TEST_F(PluginSocketTest, StaysWithAKubeletThatMakesItsSocketAnew) {
+  add_gpu("0000:01:00.0", 15);
+  for (const bool refuses : {true, false}) {
+    kubelet = make_kubelet(standin::Options{.refuse_second_registration = refuses});
+    start_both();
+    ASSERT_TRUE(allocatable(kGpu, refuses ? 1 : 2));
+    ASSERT_TRUE(kubelet->renew_socket());
+    add_gpu(refuses ? "0000:02:00.0" : "0000:03:00.0", refuses ? 16 : 17);
+    EXPECT_TRUE(allocatable(kGpu, refuses ? 2 : 3));
+    EXPECT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}, true).ok());
+    ASSERT_TRUE(stop());
+    kubelet->stop();
+  }
+}
+
+TEST_F(PluginSocketTest, AnswersAfterCallersThatLeaveInTheMiddle) {
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  int left = 0;
+  for (int i = 0; i < 100; ++i) {
+    const auto channel = grpc::CreateChannel("unix:" + (directory() / kGpuSocket).string(),
+                                             grpc::InsecureChannelCredentials());
+    ASSERT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() + kPatience));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::microseconds(20 * i));
+    v1beta1::AllocateRequest request;
+    request.add_container_requests()->add_devices_ids("0000:01:00.0");
+    v1beta1::AllocateResponse response;
+    if (!v1beta1::DevicePlugin::NewStub(channel)->Allocate(&context, request, &response).ok()) ++left;
+  }
+  EXPECT_GT(left, 0);
   expect_service();
 }
 

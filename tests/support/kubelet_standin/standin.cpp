@@ -147,6 +147,13 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
     }
   }
 
+  bool renew_socket() {
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+    server_ = serve(*this, directory_);
+    return server_ != nullptr;
+  }
+
   void drop(const std::string& resource) {
     const std::scoped_lock lock(mutex_);
     forget_plugin(resource);
@@ -376,6 +383,8 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
     if (const auto status = plugin->stub->GetDevicePluginOptions(limited().get(), {}, &options); !status.ok())
       return {grpc::StatusCode::UNKNOWN, "failed to get device plugin options: " + status.error_message()};
 
+    if (!options_.reads_lists) return grpc::Status::OK;
+
     const std::scoped_lock lock(mutex_);
     forget_plugin(name);
     auto& resource = resources_[name];
@@ -452,6 +461,9 @@ bool Kubelet::start() {
 }
 void Kubelet::stop() {
   impl_->stop();
+}
+bool Kubelet::renew_socket() {
+  return impl_->renew_socket();
 }
 void Kubelet::drop(const std::string& resource) {
   impl_->drop(resource);

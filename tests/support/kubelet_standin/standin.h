@@ -87,6 +87,8 @@ struct Options {
   std::string version = "v1beta1";
   /// How long the dial back may take.
   std::chrono::milliseconds dial_limit = std::chrono::seconds(10);
+  /// Whether it opens ListAndWatch when it has taken a registration.
+  bool reads_lists = true;
   /// Where pods' resources are listed: the directory of another kubelet.sock. Empty: nowhere.
   std::filesystem::path pod_resources = {};
   /// Called inside Register before anything is checked.
@@ -110,6 +112,8 @@ class Kubelet {
   bool start();
   /// Ends all connections, and kubelet.sock with them.
   void stop();
+  /// Makes kubelet.sock anew, as newer kubelets do whose registration server has failed: nothing else goes.
+  bool renew_socket();
   /// Drops one plugin's connection as the kubelet does when it wants no more of it; nothing changes on disk.
   void drop(const std::string& resource);
 
