@@ -2,11 +2,14 @@
 #include "host/node_apply.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "host/node_undo.h"
+#include "mdev/vgpu_inventory.h"
 #include "mdev/vgpu_removal.h"
 #include "vfio/left_behind.h"
 #include "vfio/move_record.h"
@@ -256,24 +259,40 @@ Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
 
 namespace {
 
-// The stages; one that fails ends them.
-Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
-  auto seen = see(host, policy);
-  if (!seen) return fail(std::move(seen).error());
-  if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
-  const auto back = to_give_back(host, *seen);
-  if (!back) return fail(Error(back.error()));
-  NodeOutcome outcome;
-  auto given_back = give_back(host, *back);
-  if (!given_back) return fail(std::move(given_back).error());
-  outcome.given_back = std::move(*given_back);
+// A driver that has just come back may take a while to say what it offers.
+void await_types(const NodeHost& host, const Profile& carried, const MoveOutcome& given_back) {
+  constexpr int kMostLooks = 10;
+  constexpr std::chrono::seconds kBetweenLooks{1};
+  std::vector<PciAddress> came;
+  for (const MoveResult& result : given_back.results) {
+    if (result.status != MoveResult::Status::done) continue;
+    std::ranges::copy_if(result.devices, std::back_inserter(came), [&](const PciAddress& gpu) {
+      return std::ranges::any_of(
+          carried.items, [&](const ProfileItem& item) { return item.only == gpu && !item.vgpus.empty(); });
+    });
+  }
+  const auto is_silent = [&](const VgpuGpu& gpu) {
+    return contains(came, gpu.address()) && gpu.framework == VgpuFramework::none &&
+           !gpu.may_get_virtual_functions();
+  };
+  for (int look = 1; look < kMostLooks && !came.empty(); ++look) {
+    const auto inventory = scan(*host.moves.host);
+    if (!inventory) return;
+    const auto vgpus = scan_vgpus(*host.moves.host, *inventory, host.moves.rules);
+    if (!vgpus || std::ranges::none_of(vgpus->gpus, is_silent)) return;
+    host.vgpus.pause(kBetweenLooks);
+  }
+}
 
+// Those behind the first; one that cannot be begun ends them.
+NodeOutcome go_on(const NodeHost& host, const Policy& policy, Result<Seen> seen, NodeOutcome outcome) {
   const auto kept = keep_what_cannot_go(host, *seen);
   if (!kept) {
     outcome.error = kept.error();
     return outcome;
   }
   const Profile carried = without_those_still_away(std::move(*seen), outcome.given_back);
+  await_types(host, carried, outcome.given_back);
   auto vgpus = apply_profile(host.vgpus, carried);
   if (!vgpus) {
     outcome.error = std::move(vgpus).error().during("vGPUs");
@@ -293,6 +312,23 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
   } else {
     outcome.error = std::move(given_away).error();
   }
+  return outcome;
+}
+
+Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
+  auto seen = see(host, policy);
+  if (!seen) return fail(std::move(seen).error());
+  if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
+  const auto back = to_give_back(host, *seen);
+  if (!back) return fail(Error(back.error()));
+  const auto before = before_stages(host, seen->inventory, seen->wanted, back->gpus.accelerators);
+  if (!before) return fail(Error(before.error()));
+  NodeOutcome outcome;
+  auto given_back = give_back(host, *back);
+  if (!given_back) return fail(std::move(given_back).error());
+  outcome.given_back = std::move(*given_back);
+  outcome = go_on(host, policy, std::move(seen), std::move(outcome));
+  undo_half_done(host, *before, outcome);
   return outcome;
 }
 

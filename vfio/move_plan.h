@@ -90,6 +90,12 @@ struct MovePlan {
   std::vector<Refusal> refusals;
 };
 
+/// What a function had on vfio.
+struct OnVfio {
+  std::string driver;
+  std::optional<std::string> driver_override;  ///< absent: unset
+};
+
 /// What a caller asks for, and what is known beside the scan.
 struct MoveRequest {
   /// In the inventory, each once: they match the rules, or are virtual functions of what does.
@@ -107,6 +113,9 @@ struct MoveRequest {
   /// (release_list()), and take hold again after it.
   std::set<std::string> release = {};
   bool persistence_by_gpu = false;  ///< nvidia-persistenced can be asked to let go of single GPUs
+  /// To vfio: what those get that were there a moment ago. All others the driver that fits, and an override
+  /// that names it.
+  std::map<PciAddress, OnVfio> as_before = {};
 };
 
 /// The questions to put to a UseProbe before `addresses` may move: every device node below each function, and

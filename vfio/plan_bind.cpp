@@ -95,8 +95,37 @@ std::optional<std::string> override_on_vfio(const PciFunction& function, const M
   return found->second.kernels_choice ? found->second.driver_override : function.driver;
 }
 
+// The driver that a function gets: the one that it had there a moment ago, while that is loaded, or the one
+// that fits.
+VfioDriver driver_for(const Inventory& inventory, const VfioDriverTable& table, const MoveRequest& request,
+                      const PciFunction& function) {
+  const auto had = request.as_before.find(function.address);
+  if (had != request.as_before.end() && inventory.drivers.contains(had->second.driver))
+    return {.module = {}, .driver = had->second.driver};
+  return table.choose(function.modalias);
+}
+
+// The overrides that were others than the drivers: without one, say, where vfio-pci knows the card by its
+// ids=. The bind needs them, so they are put back behind it.
+std::vector<Step> overrides_as_before(const std::vector<const PciFunction*>& functions,
+                                      const std::vector<Step>& steps, const MoveRequest& request) {
+  std::vector<Step> out;
+  for (const PciFunction* function : functions) {
+    const auto had = request.as_before.find(function->address);
+    if (had == request.as_before.end() || function->override_unread) continue;
+    std::optional<std::string> now = function->driver_override;
+    for (const Step& step : steps) {
+      if (step.kind == Step::Kind::set_override && step.address == function->address) now = step.value;
+    }
+    if (now != had->second.driver_override)
+      out.push_back(override_step(*function, had->second.driver_override.value_or(""), "it was so before"));
+  }
+  return out;
+}
+
 std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Member>& members,
-                                const VfioDriverTable& table, const MoveRecord& record) {
+                                const VfioDriverTable& table, const MoveRecord& record,
+                                const MoveRequest& request) {
   std::vector<const PciFunction*> functions;
   std::vector<Step> lost_overrides;
   for (const PciFunction* function : in_order(inventory, members, false)) {
@@ -112,7 +141,7 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   std::vector<Step> steps;
   std::set<std::string> loading;
   for (const PciFunction* function : functions) {
-    const auto [module, driver] = table.choose(function->modalias);
+    const auto [module, driver] = driver_for(inventory, table, request, *function);
     if (!inventory.drivers.contains(driver) && loading.insert(module).second) {
       steps.push_back(
           {.kind = Step::Kind::load_module,
@@ -122,7 +151,7 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
     }
   }
   for (const PciFunction* function : functions) {
-    const std::string driver = table.choose(function->modalias).driver;
+    const std::string driver = driver_for(inventory, table, request, *function).driver;
     if (function->driver_override != driver) {
       steps.push_back(override_step(*function, driver, "so that no other driver takes it in between"));
     }
@@ -139,9 +168,11 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   for (const PciFunction* function : functions) {
     steps.push_back({.kind = Step::Kind::bind,
                      .address = function->address,
-                     .value = table.choose(function->modalias).driver,
+                     .value = driver_for(inventory, table, request, *function).driver,
                      .why = "every member of the group must be on a vfio driver"});
   }
+  std::ranges::move(overrides_as_before(in_order(inventory, members, false), steps, request),
+                    std::back_inserter(steps));
   return steps;
 }
 
@@ -181,11 +212,11 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
         move.notes.push_back(
             fmt::format("{} shares the group without a driver and is left alone", describe(function)));
       } else if (moves(member.role) && !on_vfio_driver(function)) {
-        member.driver_after = drivers.choose(function.modalias).driver;
+        member.driver_after = driver_for(inventory, drivers, request, function).driver;
       }
       move.members.push_back(std::move(member));
     }
-    if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers, record);
+    if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers, record, request);
     Released released;
     // What is on vfio already stays there whoever uses it: that is what it is there for.
     if (!move.steps.empty()) {

@@ -265,6 +265,18 @@ Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, co
   return carry_out(on, std::move(*seen), std::move(plan), planner, observe);
 }
 
+std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const GpuOutcome& changed,
+                            const StepObserver& observe) {
+  const GpuPlanner planner = planner_for(profile);
+  auto seen = look_at_all(on, planner);
+  if (!seen) return {std::move(seen).error()};
+  if (seen->view.inventory.find(changed.gpu) == nullptr) {
+    return {
+        {.code = make_error_code(Errc::not_found), .message = changed.gpu.text() + " is gone", .hint = {}}};
+  }
+  return undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);
+}
+
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
   const GpuPlanner planner = planner_for(removal);
   auto seen = look_at_all(on, planner);

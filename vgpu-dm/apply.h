@@ -44,6 +44,14 @@ Result<VgpuView> look(const VgpuHost& on);
 /// Asks the driver's library too, about GPUs that one of these profiles cannot be planned for without.
 Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles);
 
+/// What a GPU was before the first write to it.
+struct GpuBefore {
+  VgpuGpu gpu;
+  std::optional<ManagedGpu> managed;  ///< what the library said of it; absent: it was not asked
+  bool prepared = false;              ///< something but vGPUs was changed since
+  bool functions_are_ours = false;    ///< its virtual functions have been switched on since
+};
+
 struct GpuOutcome {
   enum class Kind {
     left_alone,  ///< no item matches it
@@ -60,6 +68,7 @@ struct GpuOutcome {
   std::vector<std::string> reasons;  ///< of refused, as GpuPlan::reasons
   std::vector<Error> undo_errors;    ///< what could not be put back
   std::vector<std::string> notes;
+  std::optional<GpuBefore> before;  ///< of changed: for put_back()
 };
 std::string_view text(GpuOutcome::Kind kind);
 
@@ -82,5 +91,11 @@ Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile,
                                   const StepObserver& observe = {});
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal,
                                  const StepObserver& observe = {});
+
+/// Takes back what `changed` says that apply_profile(profile) has changed on a GPU, whatever it is now: the
+/// undo of a failure, for one that comes later. The vGPUs that it had come again under their UUIDs; none goes
+/// that a VM has. What could not be put back; empty: all is as it was.
+std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const GpuOutcome& changed,
+                            const StepObserver& observe = {});
 
 }  // namespace ferry

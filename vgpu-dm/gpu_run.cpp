@@ -82,7 +82,12 @@ class GpuRun {
         return fail_and_undo(before, *refusal);
       }
       if (plan->steps.empty()) {
-        return end(outcome_.done.empty() ? GpuOutcome::Kind::already_so : GpuOutcome::Kind::changed);
+        if (outcome_.done.empty()) return end(GpuOutcome::Kind::already_so);
+        outcome_.before = GpuBefore{.gpu = before,
+                                    .managed = managed_before_,
+                                    .prepared = prepared_,
+                                    .functions_are_ours = functions_are_ours_};
+        return end(GpuOutcome::Kind::changed);
       }
       if (auto r = do_stage(plan->steps); !r) {
         const bool untouched = r.error().code == Errc::refused && outcome_.done.empty();
@@ -96,8 +101,36 @@ class GpuRun {
                                .hint = "something else may be creating or removing vGPUs on this node"});
   }
 
+  // Of a run that had ended well.
+  std::vector<Error> put_back(const GpuOutcome& changed) {
+    const VgpuGpu& before = changed.before->gpu;
+    outcome_.done = changed.done;
+    managed_before_ = changed.before->managed;
+    prepared_ = changed.before->prepared;
+    functions_are_ours_ = changed.before->functions_are_ours;
+    if (auto undone = can_be_put_back(before); !undone) return {std::move(undone).error()};
+    if (auto undone = undo(before); !undone) outcome_.undo_errors.push_back(std::move(undone).error());
+    return std::move(outcome_.undo_errors);
+  }
+
  private:
   enum class Users { ask, as_before };
+
+  // A driver that has just come back may take a while to say what it offers.
+  Result<> can_be_put_back(const VgpuGpu& before) {
+    for (int look = 1;; ++look) {
+      if (auto unwritable = cannot_write(*gpu(), view_)) return fail(std::move(*unwritable));
+      if (gpu()->function.driver != before.function.driver) {
+        return fail(Errc::failed, fmt::format("{}: it is on {} instead of on {}", before.label(),
+                                              gpu()->function.driver.value_or("no driver"),
+                                              before.function.driver.value_or("none")));
+      }
+      const bool offers = !gpu()->parents.empty() || before.framework != VgpuFramework::mdev_on_pf;
+      if (offers || look == kMostLooks) return {};
+      on_.pause(kBetweenLooksForTypes);
+      if (auto r = look_again(Users::as_before); !r) return r;
+    }
+  }
 
   // That nothing is left to do may be said from the devices alone; what is, is planned from a whole look.
   // With Users::ask: somebody may have made what is to be touched, and a VM been given it, since the last
@@ -559,6 +592,12 @@ class GpuRun {
 };
 
 }  // namespace
+
+std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory,
+                            VgpuView view, const GpuOutcome& changed, const StepObserver& observe) {
+  const GpuPlan plan{.index = changed.index, .gpu = changed.gpu};
+  return GpuRun(on, planner, inventory, std::move(view), plan, observe).put_back(changed);
+}
 
 Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu) {
   if (on.management == nullptr) return fail(Errc::unsupported, "there is no library of the driver to ask");

@@ -34,6 +34,10 @@ enum class Look { fresh, old };
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView view,
                    const GpuPlan& first, Look look, const StepObserver& observe);
 
+/// Takes back what a run has changed; `view` is a look from now. Gives what could not be put back.
+std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory,
+                            VgpuView view, const GpuOutcome& changed, const StepObserver& observe);
+
 /// What the library says of a GPU. Errc::unsupported where there is none to ask.
 Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu);
 

@@ -3,6 +3,7 @@
 #include "host/node_keeper.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <functional>
 #include <map>
 #include <sys/wait.h>
@@ -913,6 +914,32 @@ TEST_F(NodeKeeperTest, TriesAgainAfterAFailureWhenItIsTimeAndNotBefore) {
   // Another wish is another matter.
   want(kAllBack);
   EXPECT_EQ(round().phase, NodePhase::as_wanted);
+}
+
+TEST_F(NodeKeeperTest, OffersWhatWasTakenBackAndTriesAgain) {
+  start_plugin();
+  want("  - {devices: [0], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n  - {devices: [1], mode: passthrough}\n");
+  ASSERT_EQ(rounds().phase, NodePhase::as_wanted);
+  plugin_follows();
+  const auto vgpus = gpu(kFirst).vgpus;
+  kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = kFirst}, EIO);
+  want(
+      "  - {devices: [0], mode: passthrough}\n  - {devices: [1], mode: vgpu, vgpu-devices: {L40S-12Q: 1}}\n");
+  const auto failed = rounds();
+  EXPECT_EQ(failed.phase, NodePhase::failed);
+  EXPECT_THAT(drivers(), ElementsAre("nvidia", "vfio-pci", "nvidia"));
+  EXPECT_EQ(gpu(kFirst).vgpus, vgpus);
+  EXPECT_EQ(gpu(kFirst).state, Standing::failed);
+  EXPECT_THAT(gpu(kFirst).reason, HasSubstr("it could not be given away: bind 0000:05:00.0"));
+  EXPECT_EQ(gpu(kSecond).state, Standing::refused);
+  EXPECT_THAT(gpu(kSecond).reason, HasSubstr("L40S-12Q"));
+  EXPECT_THAT(withdrawn(), IsEmpty());
+
+  kernel_.mend();
+  ASSERT_TRUE(failed.again);
+  now_ = *failed.again;
+  rounds();
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "nvidia"));
 }
 
 TEST_F(NodeKeeperTest, HearsThatAPodEndsWhileAnotherGpuFails) {

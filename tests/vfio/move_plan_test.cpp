@@ -24,6 +24,7 @@ class MovePlanTest : public testing::Test {
     for (const auto& device : devices) request.accelerators.push_back(at(device));
     for (const auto& device : with) request.with.insert(at(device));
     request.untouchable = untouchable_;
+    request.as_before = as_before_;
     Inventory inventory = scan(kernel_).value();
     read_overrides(kernel_, kernel_, concerned(inventory, request.accelerators), inventory);
     return plan_bind(inventory, test::gpu_rules(), request, use_, VfioDriverTable::read(kernel_), record_,
@@ -46,7 +47,30 @@ class MovePlanTest : public testing::Test {
   MoveRecord record_;
   std::set<std::string> stuck_;
   std::map<PciAddress, std::string> untouchable_;
+  std::map<PciAddress, OnVfio> as_before_;
 };
+
+// Of somebody else's: another driver than the one that fits, and no override; or one that is no longer there.
+TEST_F(MovePlanTest, GivesWhatGoesToVfioAgainWhatItHadThere) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_driver({.name = "other-vfio", .vfio = true});
+  kernel_.add_function({.address = "0000:65:00.0", .group = 41, .driver = "nouveau"});
+  as_before_ = {{at("0000:65:00.0"), {.driver = "other-vfio", .driver_override = {}}}};
+  const MovePlan plan = bind({"0000:65:00.0"});
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_THAT(texts(plan.moves[0].steps),
+              ElementsAre("set driver_override of 0000:65:00.0 to other-vfio",  //
+                          "unbind 0000:65:00.0 from nouveau",                   //
+                          "bind 0000:65:00.0 to other-vfio",                    //
+                          "clear driver_override of 0000:65:00.0"));
+  EXPECT_EQ(plan.moves[0].members[0].driver_after, "other-vfio");
+
+  as_before_ = {{at("0000:65:00.0"), {.driver = "unloaded", .driver_override = "vfio-pci"}}};
+  EXPECT_THAT(texts(bind({"0000:65:00.0"}).moves.at(0).steps),
+              ElementsAre("set driver_override of 0000:65:00.0 to vfio-pci",  //
+                          "unbind 0000:65:00.0 from nouveau",                 //
+                          "bind 0000:65:00.0 to vfio-pci"));
+}
 
 TEST_F(MovePlanTest, MovesEveryFunctionOfACardAndLeavesItsPort) {
   test::add_four_function_card(kernel_);

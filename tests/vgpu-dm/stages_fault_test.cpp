@@ -63,11 +63,12 @@ class Journey {
     }
     if (way.from != nullptr) node.make(way.from, way.from_mixed);
   }
-  GpuOutcome run() {
+  Profile profile() const {
     Profile profile = test::on("[0]", way_.to);
     profile.items.front().mixed_sizes = way_.mixed;
-    return node.apply(profile);
+    return profile;
   }
+  GpuOutcome run() { return node.apply(profile()); }
   MigNode node;
 
  private:
@@ -117,6 +118,16 @@ TEST_P(EveryStage, ThatFailsLeavesTheGpuAsItWas) {
       runs_again(journey);
     }
   }
+}
+
+TEST_P(EveryStage, IsTakenBackWhereWhatComesBehindFails) {
+  Journey journey(GetParam());
+  const GpuOutcome outcome = journey.run();
+  EXPECT_EQ(journey.node.state(), after_);
+  const auto errors = put_back(journey.node.host(), journey.profile(), outcome);
+  EXPECT_THAT(errors, IsEmpty()) << errors.front().message;
+  EXPECT_EQ(journey.node.state(), before_);
+  runs_again(journey);
 }
 
 TEST_P(EveryStage, ThatHangsIsLeftAloneUntilItReturns) {

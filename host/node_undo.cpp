@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/node_undo.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "common/stuck_writes.h"
+#include "mdev/vgpu_inventory.h"
+#include "mdev/vgpu_removal.h"
+#include "vfio/driver_override.h"
+#include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/type_table.h"
+
+namespace ferry {
+namespace {
+
+using Status = MoveResult::Status;
+
+/// Why a stage has not brought a GPU to where it shall be.
+struct Trouble {
+  Error error;
+  std::vector<std::string> reasons;      ///< of a refusal, each by itself
+  bool refused = false;                  ///< the stage has written nothing
+  std::vector<PciAddress> members = {};  ///< of the unit that it has written to
+};
+
+Trouble trouble_of(const MoveResult& result) {
+  if (result.status == Status::refused) {
+    return {.error = {.code = make_error_code(Errc::refused),
+                      .message = fmt::format("{}", fmt::join(result.refusal.reasons, "; ")),
+                      .hint = result.refusal.hint},
+            .reasons = result.refusal.reasons,
+            .refused = true};
+  }
+  return {.error = result.error.value_or(
+              Error{.code = make_error_code(Errc::failed), .message = "not done", .hint = {}}),
+          .reasons = {},
+          .refused = false,
+          .members = result.move.moving()};
+}
+
+bool is_there(const MoveResult& result) {
+  return result.status == Status::done || result.status == Status::already;
+}
+
+bool is_about(const MoveResult& result, const PciAddress& gpu) {
+  return std::ranges::find(result.devices, gpu) != result.devices.end();
+}
+
+std::optional<Trouble> trouble_given_away(const NodeOutcome& outcome, const PciAddress& gpu) {
+  const auto& results = outcome.given_away.results;
+  const auto found =
+      std::ranges::find_if(results, [&](const MoveResult& result) { return is_about(result, gpu); });
+  if (found != results.end()) return is_there(*found) ? std::nullopt : std::optional(trouble_of(*found));
+  if (!outcome.error) return std::nullopt;  // it is gone, or nobody asked for it
+  return Trouble{.error = *outcome.error, .reasons = {}};
+}
+
+std::optional<Trouble> trouble_divided(const NodeOutcome& outcome, const PciAddress& gpu, Mode mode) {
+  const auto found = std::ranges::find(outcome.vgpus.gpus, gpu, &GpuOutcome::gpu);
+  if (found == outcome.vgpus.gpus.end()) {
+    // The host's again, it is what it shall be without that stage.
+    if (!outcome.error || mode != Mode::vgpu) return std::nullopt;
+    return Trouble{.error = *outcome.error, .reasons = {}};
+  }
+  const bool refused = found->kind == GpuOutcome::Kind::refused;
+  if (!refused && found->kind != GpuOutcome::Kind::failed) return std::nullopt;
+  const Error error = found->error.value_or(Error{.code = {}, .message = "not done", .hint = {}});
+  return Trouble{.error = error, .reasons = reasons_of(error, found->reasons), .refused = refused};
+}
+
+Error left_as_it_is(const PciAddress& gpu) {
+  return {.code = make_error_code(Errc::stuck),
+          .message = gpu.text() + ": left as it is, since a write has not returned",
+          .hint = {}};
+}
+
+// A write may have hung on the way back from what failed before, and what it was to be another function than
+// the GPU.
+bool hangs(const NodeHost& host, const Trouble& trouble) {
+  if (trouble.error.code == Errc::stuck) return true;
+  const auto stuck = stuck_writes(*host.moves.host);
+  return !stuck || std::ranges::any_of(*stuck, [&](const StuckWrite& write) {
+    return !is_read(write) && std::ranges::any_of(trouble.members, [&](const PciAddress& member) {
+      return concerns(write, member.text());
+    });
+  });
+}
+
+/// What the second stage did to a GPU.
+void undo_vgpus(const NodeHost& host, const BeforeStages& before, GpuOutcome& gpu, const Trouble& why) {
+  gpu.undo_errors = hangs(host, why) ? std::vector<Error>{left_as_it_is(gpu.gpu)}
+                                     : put_back(host.vgpus, before.wanted.vgpus, gpu);
+  const bool refused = why.refused && gpu.undo_errors.empty();
+  gpu.kind = refused ? GpuOutcome::Kind::refused : GpuOutcome::Kind::failed;
+  gpu.error = why.error;
+  gpu.reasons = why.reasons;
+  gpu.before.reset();
+}
+
+Trouble prefixed(Trouble trouble, const std::string& what) {
+  trouble.error.message = what + ": " + trouble.error.message;
+  return trouble;
+}
+
+// A GPU that was emptied for it, and could not be given away, has lost its vGPUs for nothing.
+void undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+  for (GpuOutcome& gpu : outcome.vgpus.gpus) {
+    const auto mode = before.wanted.modes.find(gpu.gpu);
+    const bool away = mode != before.wanted.modes.end() && mode->second == Mode::passthrough;
+    if (!away || !gpu.before) continue;
+    if (const auto trouble = trouble_given_away(outcome, gpu.gpu))
+      undo_vgpus(host, before, gpu, prefixed(*trouble, "it could not be given away"));
+  }
+}
+
+/// A unit of the first stage that is to go to vfio again.
+struct Returning {
+  MoveResult* result;
+  Trouble why;
+};
+
+// What one of its GPUs has met counts for all of a unit.
+std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOutcome& outcome,
+                                       const MoveResult& result) {
+  for (const PciAddress& gpu : result.devices) {
+    const auto mode = before.wanted.modes.find(gpu);
+    if (mode == before.wanted.modes.end() || mode->second == Mode::passthrough) continue;
+    // Of one that shall be the host's each function that came home is one less in need.
+    if (result.status == Status::failed && mode->second == Mode::vgpu) return trouble_of(result);
+    if (result.status != Status::done) continue;
+    if (auto trouble = trouble_divided(outcome, gpu, mode->second))
+      return prefixed(std::move(*trouble), gpu.text() + " could not be given its vGPUs");
+  }
+  return std::nullopt;
+}
+
+std::vector<Returning> returning(const BeforeStages& before, NodeOutcome& outcome) {
+  std::vector<Returning> out;
+  for (MoveResult& result : outcome.given_back.results) {
+    auto why = trouble_of_unit(before, outcome, result);
+    if (why && why->error.code != Errc::stuck) out.push_back({.result = &result, .why = std::move(*why)});
+  }
+  return out;
+}
+
+Result<MoveRequest> to_vfio_again(const NodeHost& host, const BeforeStages& before,
+                                  const std::vector<Returning>& units) {
+  const auto inventory = scan(*host.moves.host);
+  if (!inventory) return fail(Error(inventory.error()));
+  const auto vgpus = scan_known_vgpus(*host.moves.host, *inventory, host.moves.rules);
+  if (!vgpus) return fail(Error(vgpus.error()));
+  MoveRequest request;
+  request.untouchable =
+      carriers_of_vgpus(*vgpus, [&](const VgpuDevice& device) { return is_ours(host.vgpus.node, device); });
+  request.release = before.wanted.release;
+  for (const Returning& unit : units) {
+    std::ranges::copy(unit.result->devices, std::back_inserter(request.accelerators));
+    for (const Member& member : unit.result->move.members) {
+      if (member.role == MemberRole::taken_along) request.with.insert(member.address);
+      const PciFunction* had = before.inventory.find(member.address);
+      if (had == nullptr || !on_vfio_driver(*had) || had->override_unread) continue;
+      request.as_before.emplace(member.address,
+                                OnVfio{.driver = *had->driver, .driver_override = had->driver_override});
+    }
+  }
+  return request;
+}
+
+// What somebody else had put on vfio is not Ferry's, also when it is there again.
+Result<> forget_others(const NodeHost& host, const BeforeStages& before, const Move& move) {
+  std::vector<PciAddress> others;
+  for (const PciAddress& member : move.moving())
+    if (!before.record.members.contains(member)) others.push_back(member);
+  return forget(*host.moves.host, others);
+}
+
+// What keeps a unit from being on vfio again; absent: it is there.
+std::optional<Error> still_off_vfio(const NodeHost& host, const BeforeStages& before,
+                                    const Result<MoveOutcome>& moved, const MoveResult& unit) {
+  if (!moved) return moved.error();
+  for (const MoveResult& result : moved->results) {
+    if (!is_about(result, unit.devices.front())) continue;
+    if (!is_there(result)) return trouble_of(result).error;
+    if (const auto forgotten = forget_others(host, before, unit.move); !forgotten) return forgotten.error();
+    return std::nullopt;
+  }
+  return Error{.code = make_error_code(Errc::failed), .message = "nothing came of it", .hint = {}};
+}
+
+void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcome& outcome) {
+  MoveResult& result = *unit.result;
+  Error error = unit.why.error;
+  if (trouble) {
+    error.message += "; taking it to vfio again failed too: " + trouble->message;
+    for (GpuOutcome& gpu : outcome.vgpus.gpus) {
+      const bool failed = gpu.kind == GpuOutcome::Kind::failed || gpu.kind == GpuOutcome::Kind::refused;
+      if (!failed || !is_about(result, gpu.gpu)) continue;
+      gpu.kind = GpuOutcome::Kind::failed;
+      gpu.undo_errors.push_back(Error(*trouble).during("taking it to vfio again"));
+    }
+  } else if (unit.why.refused) {
+    result.refusal = {.devices = result.devices,
+                      .groups = std::move(result.move.groups),
+                      .reasons = unit.why.reasons,
+                      .hint = error.hint};
+    result.move = {};
+    result.status = Status::refused;
+    return;
+  } else {
+    error.message += "; all of it is on vfio as before";
+  }
+  result.status = Status::failed;
+  result.error = std::move(error);
+}
+
+// A GPU that came back from vfio for its vGPUs, and did not get them, is of no use to anybody where it is.
+void undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+  const std::vector<Returning> units = returning(before, outcome);
+  if (units.empty()) return;
+  for (const Returning& unit : units) {
+    for (GpuOutcome& gpu : outcome.vgpus.gpus)
+      if (gpu.before && is_about(*unit.result, gpu.gpu)) undo_vgpus(host, before, gpu, unit.why);
+  }
+  const auto request = to_vfio_again(host, before, units);
+  auto moved = request ? apply_moves(host.moves, *request, Direction::to_vfio)
+                       : Result<MoveOutcome>(fail(Error(request.error())));
+  for (const Returning& unit : units) tell(unit, still_off_vfio(host, before, moved, *unit.result), outcome);
+  if (!moved) return;
+  std::ranges::move(moved->notes, std::back_inserter(outcome.given_back.notes));
+  std::ranges::move(moved->errors, std::back_inserter(outcome.given_back.errors));
+}
+
+}  // namespace
+
+Result<BeforeStages> before_stages(const NodeHost& host, const Inventory& inventory,
+                                   const WantedState& wanted, const std::vector<PciAddress>& going_back) {
+  BeforeStages before{.inventory = inventory, .record = {}, .wanted = wanted};
+  if (going_back.empty()) return before;
+  auto record = read_records(*host.moves.host);
+  if (!record) return fail(std::move(record).error());
+  before.record = std::move(*record);
+  read_overrides(*host.moves.host, *host.moves.writer, concerned(inventory, going_back), before.inventory);
+  return before;
+}
+
+void undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+  undo_emptied(host, before, outcome);
+  undo_given_back(host, before, outcome);
+}
+
+}  // namespace ferry
