@@ -52,12 +52,13 @@ Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
 
 /// `own_nodes`: the functions' own nodes are of use. Without them a function that its driver speaks for is
 /// asked for nothing else.
-GroupMember read_member(const HostDirectory& directory, const PciAddress& address, const Vendors& vendors,
-                        std::optional<std::string> driver, bool own_nodes) {
+GroupMember read_member(const HostFs& host, const HostDirectory& directory, const PciAddress& address,
+                        const Vendors& vendors, std::optional<std::string> driver, bool own_nodes) {
   PciFunction function;
   function.driver = std::move(driver);
   if (own_nodes || blocks_viability(function))
     function.vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
+  if (blocks_viability(function)) function.leaves_dma = has_vfio_vfs(host, address, *function.driver);
   GroupMember member{.address = address,
                      .driver = function.driver.value_or(""),
                      .usable = !blocks_viability(function),
@@ -92,7 +93,7 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
       if (!read) return fail(std::move(read).error());
       driver = std::move(*read);
     }
-    auto member = read_member(others ? *others : own, *address, vendors, std::move(driver), own_nodes);
+    auto member = read_member(host, others ? *others : own, *address, vendors, std::move(driver), own_nodes);
     // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
     if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
     members.push_back(std::move(member));

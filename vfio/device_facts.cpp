@@ -203,6 +203,7 @@ DeviceFacts read_device_facts(const HostFs& host, const PciAddress& address) {
   if (const auto text = reader.text("resource")) {
     PciResources resources = parse_pci_resources(*text);
     facts.bars = std::move(resources.bars);
+    facts.rom_range = resources.rom;
     for (const std::string& note : resources.notes) reader.note("resource", note);
   }
   for (const auto& [name, is_directory] : names) {

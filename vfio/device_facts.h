@@ -64,6 +64,7 @@ struct DeviceFacts {
   std::optional<std::vector<Bar>> bars;
   std::vector<ResizableBar> resizable_bars;  ///< those for which there is a `resourceN_resize`
   std::optional<bool> rom;                   ///< whether there is a `rom` file
+  std::optional<Bar> rom_range;              ///< where that lies: the seventh line of `resource`
   std::optional<std::string> serial_number;  ///< of the card, where it has one and a kernel of 2026 shows it
   VfioFacts vfio;
   std::vector<std::string> notes;  ///< what could not be read, for people

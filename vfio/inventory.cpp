@@ -52,7 +52,7 @@ bool on_vfio_driver(const PciFunction& function) {
 }
 
 bool blocks_viability(const PciFunction& function) {
-  if (!function.driver || on_vfio_driver(function)) return false;
+  if (!function.driver || on_vfio_driver(function) || function.leaves_dma) return false;
   return *function.driver != "pcieport" && *function.driver != "pci-stub";
 }
 

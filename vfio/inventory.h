@@ -77,8 +77,9 @@ bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rule
 /// vfio-dev entry (any variant driver, kernel 6.1 and newer).
 bool on_vfio_driver(const PciFunction& function);
 
-/// Whether its driver keeps the kernel from giving its IOMMU group to a VM: any but a vfio driver, pci-stub
-/// and pcieport, a bridge's too (shpchp).
+/// Whether its driver keeps the kernel from giving its IOMMU group to a VM: any but a vfio driver, pci-stub,
+/// pcieport and one that leaves DMA to VFIO (PciFunction::leaves_dma); a bridge's too (shpchp). A driver that
+/// leaves it and has no virtual functions shows that nowhere, and counts as one that does not.
 bool blocks_viability(const PciFunction& function);
 
 }  // namespace ferry

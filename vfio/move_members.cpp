@@ -30,6 +30,12 @@ Unit unit_around(const Inventory& inventory, const PciFunction& accelerator) {
   return unit;
 }
 
+// Ferry's own rule is stricter than the kernel's: a driver that leaves DMA to VFIO still uses its function,
+// which a VM that has another one of the group may reset.
+bool is_the_hosts(const PciFunction& function) {
+  return blocks_viability(function) || function.leaves_dma;
+}
+
 }  // namespace
 
 std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators) {
@@ -67,14 +73,14 @@ MemberRole role_in(const Inventory& inventory, const Unit& unit, const std::set<
   const auto asked = [&](const PciAddress& a) {
     return std::find(unit.accelerators.begin(), unit.accelerators.end(), a) != unit.accelerators.end();
   };
-  if (function.is_bridge()) return blocks_viability(function) ? MemberRole::in_the_way : MemberRole::bridge;
+  if (function.is_bridge()) return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bridge;
   if (asked(function.address)) return MemberRole::accelerator;
   const bool companion =
       std::any_of(unit.accelerators.begin(), unit.accelerators.end(),
                   [&](const PciAddress& a) { return is_companion(*inventory.find(a), function); });
   if (companion && !rules.match(function)) return MemberRole::companion;
   if (with.contains(function.address)) return MemberRole::taken_along;
-  return blocks_viability(function) ? MemberRole::in_the_way : MemberRole::bystander;
+  return is_the_hosts(function) ? MemberRole::in_the_way : MemberRole::bystander;
 }
 
 bool moves(MemberRole role) {

@@ -152,7 +152,8 @@ struct Undo {
 Undo plan_undo(const Inventory& inventory, const MoveRecord& record, const std::vector<PciAddress>& only);
 
 /// The kernel's own rule for whether VFIO may own a group, from drivers alone: the members that block it.
-/// Every member is driverless, on a vfio driver, or on a driver that manages DMA itself (pcieport, pci-stub).
+/// Every member is driverless, on a vfio driver, or on a driver that manages DMA itself (pcieport, pci-stub,
+/// NVIDIA's for vGPU hosts): blocks_viability().
 std::vector<PciAddress> viability_blockers(const Inventory& inventory, std::uint32_t group);
 
 }  // namespace ferry

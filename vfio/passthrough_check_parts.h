@@ -22,10 +22,15 @@ std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
 /// Whether each accelerator can leave: its group, its virtual functions. In order of `accelerators`.
 std::vector<Check> of_groups(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
                              const std::vector<PciAddress>& accelerators);
+/// Whether the bridges above it keep its group from being its card alone.
+std::vector<Check> of_acs(const HostFs& host, const Inventory& inventory, const PciFunction& function);
 /// Whether the host's own console is drawn on it.
 std::vector<Check> of_display(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
 /// Whether a VM would find it in good order: reset, power, BARs, link, NUMA.
 std::vector<Check> of_condition(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
+
+/// Whether its BARs are as large as they could be, and whether a guest's firmware could draw on it.
+std::vector<Check> of_bars(const HostFs& host, const PciFunction& function, const DeviceFacts& facts);
 
 /// Why `attribute` is absent in `facts`, when it is there and could not be read; "" otherwise.
 std::string trouble_with(const DeviceFacts& facts, std::string_view attribute);

@@ -70,8 +70,10 @@ std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inven
     const DeviceFacts facts = read_device_facts(host, address);
     std::ranges::copy_if(of_groups, std::back_inserter(out),
                          [&](const Check& check) { return check.subject == address.text(); });
+    append(out, checks::of_acs(host, inventory, function));
     append(out, checks::of_display(host, function, facts));
     append(out, checks::of_condition(host, function, facts));
+    append(out, checks::of_bars(host, function, facts));
   }
   return out;
 }

@@ -124,6 +124,11 @@ void read_directory(const HostDirectory& directory, PciFunction& function, Reade
   if (sriov) reader.required("sriov_totalvfs", function.sriov_totalvfs);
 }
 
+void read_dma(const HostFs& host, PciFunction& function) {
+  function.leaves_dma = function.sriov_numvfs > 0 && function.driver && function.vfio_devices.empty() &&
+                        has_vfio_vfs(host, function.address, *function.driver);
+}
+
 Error no_function(const PciAddress& address) {
   return {.code = make_error_code(Errc::not_found),
           .message = "there is no PCI function " + address.text(),
@@ -131,6 +136,16 @@ Error no_function(const PciAddress& address) {
 }
 
 }  // namespace
+
+bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::string& driver) {
+  const auto path = sysfs_path(address);
+  for (unsigned i = 0;; ++i) {
+    const auto function = path / fmt::format("virtfn{}", i);
+    if (!host.link_name(function)) return false;
+    // The first that is on this driver answers for all: what a driver declares it does not declare for one.
+    if (host.link_name(function / "driver").value_or("") == driver) return host.exists(function / "vfio-dev");
+  }
+}
 
 std::string PciFunction::ids() const {
   return fmt::format("{:04x}:{:04x}", vendor, device);
@@ -181,6 +196,7 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
     if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
   }
   read_directory(*directory, function, reader);
+  read_dma(host, function);
 
   // Hot-unplugged while being read: not a faulty device, but none.
   if (function.problem && !host.exists(path)) return fail(no_function(address));
@@ -193,6 +209,7 @@ Result<> read_binding(const HostFs& host, PciFunction& function) {
   function.driver.reset();
   Reader(*directory, function).optional_link("driver", function.driver);
   function.vfio_devices = directory->list("vfio-dev").value_or(std::vector<std::string>{});
+  read_dma(host, function);
   return {};
 }
 

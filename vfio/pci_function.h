@@ -51,6 +51,10 @@ struct PciFunction {
   bool boot_display = false;                    ///< boot_vga reads 1
   std::vector<std::string>
       vfio_devices;  ///< names in vfio-dev/ ("vfio3"), kernel 6.1 and newer, while on a vfio driver
+  /// Its driver is no vfio driver to it, and has virtual functions of it as vfio devices: then it has
+  /// declared that it leaves DMA to VFIO, which a driver does for all of its functions at once. NVIDIA's does
+  /// when built for vGPU hosts.
+  bool leaves_dma = false;
   std::vector<PciAddress>
       consumers;  ///< functions linked to this one as consumers (a GPU's audio, USB, UCSI)
 
@@ -73,6 +77,9 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
 /// Reads again what a move changes: the driver, and what vfio makes of it. Errc::not_found when the function
 /// has vanished.
 Result<> read_binding(const HostFs& host, PciFunction& function);
+
+/// Whether `driver`, which the function is on, has virtual functions of it as vfio devices (leaves_dma).
+bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::string& driver);
 
 /// sys/bus/pci/devices/ADDRESS
 std::filesystem::path sysfs_path(const PciAddress& address);

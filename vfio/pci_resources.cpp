@@ -45,13 +45,17 @@ std::optional<Bar> parse_line(std::string_view line) {
 PciResources parse_pci_resources(std::string_view text) {
   constexpr unsigned kBars = 6;  // PCI Local Bus 3.0, 6.2.5: what an endpoint's header has room for
   PciResources out;
-  for (unsigned index = 0; index < kBars && !text.empty(); ++index) {
+  for (unsigned index = 0; index <= kBars && !text.empty(); ++index) {
     auto bar = parse_line(cut(text, '\n'));
     if (!bar) {
       out.notes.push_back(fmt::format("line {} is no address range", index + 1));
     } else if (bar->size != 0) {
       bar->index = index;
-      out.bars.push_back(*bar);
+      if (index < kBars) {
+        out.bars.push_back(*bar);
+      } else {
+        out.rom = *bar;
+      }
     }
   }
   return out;

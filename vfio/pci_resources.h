@@ -14,7 +14,8 @@ namespace ferry {
 
 /// One base address register that asks for addresses.
 struct Bar {
-  unsigned index = 0;       ///< 0..5; the second register of a 64-bit BAR has no entry of its own
+  unsigned index =
+      0;  ///< 0..5, 6: the expansion ROM's; the second register of a 64-bit BAR has no entry of its own
   std::uint64_t start = 0;  ///< CPU physical address (of I/O ports: port number)
   std::uint64_t size = 0;   ///< bytes, never 0
   std::uint64_t flags = 0;  ///< IORESOURCE_* as the kernel shows them
@@ -25,16 +26,19 @@ struct Bar {
   bool is_64bit() const { return (flags & 0x100000U) != 0; }
   /// False: the firmware and the kernel had no room for it, and `start` means nothing.
   bool is_assigned() const { return (flags & 0x20000000U) == 0; }
+  /// Of an expansion ROM: not the card's own, but the copy in RAM that a PC's firmware has run.
+  bool is_rom_copy() const { return (flags & 0x2U) != 0; }
   bool operator==(const Bar&) const = default;
 };
 
 struct PciResources {
   std::vector<Bar> bars;           ///< in order of index
+  std::optional<Bar> rom;          ///< the expansion ROM's register, with index 6
   std::vector<std::string> notes;  ///< lines that could not be read, each with its number, from 1
 };
 
 /// Never fails: a line of a BAR that makes no sense is noted and left out, one of zeros is a register that is
-/// not there. Lines after the sixth (ROM, those of virtual functions, a bridge's windows) are not looked at.
+/// not there. Lines after the seventh (those of virtual functions, a bridge's windows) are not looked at.
 /// Columns after the third are allowed.
 PciResources parse_pci_resources(std::string_view text);
 

@@ -13,7 +13,9 @@ void ferry::fuzz::one_input(std::string_view text) {
     }
   }
   const PciResources found = parse_pci_resources(resource);
-  require(found.bars.size() + found.notes.size() <= 6, "a line is a BAR or noted, and there are six at most");
+  require(found.bars.size() + found.notes.size() + (found.rom ? 1 : 0) <= 7,
+          "a line is a BAR, the ROM or noted, and there are seven at most");
+  require(!found.rom || (found.rom->index == 6 && found.rom->size != 0), "the ROM has a size");
   unsigned next = 0;
   for (const Bar& bar : found.bars) {
     require(bar.index >= next && bar.index < 6, "BARs are in order");

@@ -526,6 +526,30 @@ TEST_F(ScannerTest, OffersAVgpuThatIsAVirtualFunctionByItsType) {
   EXPECT_THAT(scan().resources, IsEmpty());
 }
 
+// A driver whose virtual functions are vfio's leaves DMA to VFIO for its GPU too, and so does not block their
+// group.
+TEST_F(ScannerTest, OffersAVirtualFunctionThatSharesTheGroupOfItsGpu) {
+  kernel.add_function(
+      {.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .numa_node = 1, .totalvfs = 3});
+  kernel.enable_vfs("0000:17:00.0", 3);
+  test::FakeVendorVfio vendor(kernel);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  kernel.file("dev/vfio/20", "");
+  const std::string function = "sys/devices/pci0000:00/0000:17:00.4";
+  kernel.remove(function + "/iommu_group");
+  kernel.link(function + "/iommu_group", "../../../kernel/iommu_groups/20");
+  kernel.link("sys/kernel/iommu_groups/20/devices/0000:17:00.4",
+              "../../../../devices/pci0000:00/0000:17:00.4");
+  const Offer offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_L40S-12Q"));
+  ASSERT_EQ(offer.resources[0].devices.size(), 1U);
+  const OfferedDevice& offered = offer.resources[0].devices[0];
+  EXPECT_EQ(offered.iommu_group, 20U);
+  EXPECT_EQ(offered.problem, "");
+  EXPECT_THAT(*nodes_now(offered), ElementsAre("/dev/vfio/vfio", "/dev/vfio/20"));
+}
+
 /// Whoever reads of its driver what a driver serves while it is in a write hangs with it.
 class ScannerBesideAWrite : public ScannerTest {
  protected:

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernel and the driver answer to the writes that make virtual functions, and vGPUs on them.
 // On the real kernel {mdev_vfs} and {vfio_vfs} are L40S with virtual functions, without vGPUs; {mdev_vf_a},
-// {mdev_vf_b} and {vfio_vf_a}, {vfio_vf_b} are two of theirs. {sriov} can have four and has none.
+// {mdev_vf_b} and {vfio_vf_a}, {vfio_vf_b} are two of theirs. {sriov} can have four and has none; pci-pf-stub
+// and vfio-pci are loaded.
 #include <cerrno>
+#include <memory>
 #include <utility>
 
 #include "tests/support/fake_mdev.h"
@@ -225,6 +227,26 @@ std::vector<KernelEffect> vendor_effects() {
        .error = EINVAL,
        .after = {places("a", "0")},
        .restore = {set("a", "0")}},
+      {.name = "WhileAVmHasItAnyIdIsEPERM",
+       .before = {set("a", "1153")},
+       .held = "{vfio_vf_a}",
+       .write = set("a", "0"),
+       .error = EPERM,
+       .after = {carries("a", "1153")},
+       .restore = {set("a", "0")}},
+      {.name = "WhileAVmHasItParametersAreEPERM",
+       .before = {set("a", "1153")},
+       .held = "{vfio_vf_a}",
+       .write = {file_of("a", "vgpu_params"), "frame_rate_limiter=0"},
+       .error = EPERM,
+       .after = {carries("a", "1153")},
+       .restore = {set("a", "0")}},
+      {.name = "AnotherFunctionsVmIsNoMatter",
+       .before = {set("a", "1153")},
+       .held = "{vfio_vf_a}",
+       .write = set("b", "1182"),
+       .after = {carries("b", "1182")},
+       .restore = {set("a", "0"), set("b", "0")}},
       {.name = "ZeroWhereThereIsNoneDoesNothing", .write = set("a", "0"), .after = {carries("a", "0")}},
   };
 }
@@ -233,6 +255,33 @@ std::vector<KernelEffect> vendor_effects() {
 
 EffectWrite numvfs(const std::string& value) {
   return {kDevices + "{sriov}/sriov_numvfs", value};
+}
+
+// A driver that makes virtual functions and leaves them behind: by the kernel's own simplest.
+const std::string kLeaver = "sys/bus/pci/drivers/pci-pf-stub";
+EffectWrite override_with(const std::string& driver) {
+  return {kDevices + "{sriov}/driver_override", driver};
+}
+// {sriov} on that driver with two of them, and then on none.
+std::vector<EffectWrite> left_behind() {
+  return {override_with("pci-pf-stub"),
+          {"sys/bus/pci/drivers/nvidia/unbind", "{sriov}"},
+          {kLeaver + "/bind", "{sriov}"},
+          numvfs("2"),
+          {kLeaver + "/unbind", "{sriov}"}};
+}
+std::vector<EffectWrite> taken_away() {
+  return {override_with("pci-pf-stub"),
+          {kLeaver + "/bind", "{sriov}"},
+          numvfs("0"),
+          override_with("\n"),
+          {kLeaver + "/unbind", "{sriov}"},
+          {"sys/bus/pci/drivers/nvidia/bind", "{sriov}"}};
+}
+std::vector<EffectWrite> left_behind_for_vfio() {
+  auto out = left_behind();
+  out.push_back(override_with("vfio-pci"));
+  return out;
 }
 
 std::vector<KernelEffect> vf_effects() {
@@ -276,6 +325,36 @@ std::vector<KernelEffect> vf_effects() {
        .after = {{Kind::reads, kDevices + "{sriov}/sriov_numvfs", "0"},
                  {Kind::absent, kDevices + "{sriov}/virtfn0"}},
        .restore = {{"sys/bus/pci/drivers/nvidia/bind", "{sriov}"}}},
+      {.name = "SomeDriversLeaveThemBehind",
+       .before = left_behind(),
+       .write = override_with("pci-pf-stub"),
+       .after = {{Kind::reads, kDevices + "{sriov}/sriov_numvfs", "2"},
+                 {Kind::present, kDevices + "{sriov}/virtfn1"},
+                 {Kind::absent, kDevices + "{sriov}/virtfn1/driver"},
+                 {Kind::absent, kDevices + "{sriov}/driver"}},
+       .restore = taken_away()},
+      {.name = "LeftBehindNobodyTakesThemAway",
+       .before = left_behind(),
+       .write = numvfs("0"),
+       .error = ENOENT,
+       .after = {{Kind::present, kDevices + "{sriov}/virtfn1"}},
+       .restore = taken_away()},
+      {.name = "VfioRefusesAFunctionThatHasThem",
+       .before = left_behind_for_vfio(),
+       .write = {"sys/bus/pci/drivers/vfio-pci/bind", "{sriov}"},
+       .error = EBUSY,
+       .after = {{Kind::absent, kDevices + "{sriov}/driver"}, {Kind::present, kDevices + "{sriov}/virtfn1"}},
+       .restore = taken_away()},
+      {.name = "OnVfioThereCanBeNone",
+       .before = {override_with("vfio-pci"),
+                  {"sys/bus/pci/drivers/nvidia/unbind", "{sriov}"},
+                  {"sys/bus/pci/drivers/vfio-pci/bind", "{sriov}"}},
+       .write = numvfs("2"),
+       .error = ENOENT,
+       .after = {{Kind::absent, kDevices + "{sriov}/virtfn0"}},
+       .restore = {override_with("\n"),
+                   {"sys/bus/pci/drivers/vfio-pci/unbind", "{sriov}"},
+                   {"sys/bus/pci/drivers/nvidia/bind", "{sriov}"}}},
   };
 }
 
@@ -288,6 +367,8 @@ TEST_P(VfEffects, Holds) {
   FakeMdev mdev(kernel);
   FakeVendorVfio vfio(kernel);
   kernel.add_driver({.name = "nvidia", .ids = {"10de:26b9"}, .sriov = true});
+  kernel.add_driver({.name = "pci-pf-stub", .sriov = true, .leaves_vfs = true});
+  kernel.add_driver({.name = "vfio-pci", .vfio = true});
   unsigned group = 10;
   for (const auto& [name, address] : std::vector<std::pair<std::string, std::string>>{
            {"mdev", "0000:17:00.0"}, {"vfio", "0000:65:00.0"}, {"sriov", "0000:98:00.0"}}) {
@@ -308,7 +389,11 @@ TEST_P(VfEffects, Holds) {
     names[name + "_vf_a"] = kernel.vfs_of(address)[0];
     names[name + "_vf_b"] = kernel.vfs_of(address)[1];
   }
-  check_effect({.host = &kernel, .writer = &kernel, .names = names}, GetParam());
+  const auto hold = [&](const std::string& address) {
+    vfio.hold(address);
+    return std::shared_ptr<void>(nullptr, [&vfio, address](void*) { vfio.hold(address, false); });
+  };
+  check_effect({.host = &kernel, .writer = &kernel, .names = names, .hold = hold}, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Mdev, VfEffects, testing::ValuesIn(mdev_effects()),

@@ -180,11 +180,13 @@ void FakeKernel::enable_vfs(const std::string& address, unsigned count) {
     remove(dir / fmt::format("virtfn{}", i));
   }
   const FakeFunction& physical = functions_.at(address);
+  const FakeDriver* driver = loaded_driver(driver_of(address));
   for (unsigned i = 0; i < count; ++i) {
     FakeFunction function = physical;
     function.address = routing_id_after(address, physical.vf_offset + i);
     if (physical.group) function.group = free_group();
     function.driver_override.clear();
+    if (driver != nullptr && driver->leaves_vfs) function.driver.clear();
     function.physical_function = address;
     function.totalvfs.reset();
     function.numvfs = 0;
@@ -679,7 +681,8 @@ int FakeKernel::bind(const std::string& driver, const std::string& address) {
 int FakeKernel::unbind(const std::string& driver, const std::string& address) {
   if (!functions_.contains(address) || driver_of(address) != driver) return ENODEV;
   const FakeDriver* known = loaded_driver(driver);
-  if (known != nullptr && known->sriov && !vfs_of(address).empty()) enable_vfs(address, 0);
+  if (known != nullptr && known->sriov && !known->leaves_vfs && !vfs_of(address).empty())
+    enable_vfs(address, 0);
   detach(address);
   return 0;
 }
@@ -688,7 +691,10 @@ int FakeKernel::probe(const std::string& address) {
   if (!functions_.contains(address)) return ENODEV;
   if (!driver_of(address).empty()) return 0;
   for (const FakeDriver* driver : loaded_drivers()) {
-    if (matches(driver->name, address) && attach(driver->name, address) == 0) return 0;
+    if (!matches(driver->name, address)) continue;
+    if (attach(driver->name, address) == 0) return 0;
+    // What the driver says is lost; not so what the bus says before it is asked.
+    if (!driver->vfio) return EINVAL;
   }
   return 0;  // that nothing matched is no error
 }

@@ -45,6 +45,7 @@ struct FakeDriver {
   std::set<std::string> ids = {};  ///< "10de:2684", or "class:0403"; vfio drivers match by override only
   bool vfio = false;
   bool sriov = false;        ///< takes writes to sriov_numvfs; virtual functions go with its binding
+  bool leaves_vfs = false;   ///< no, they stay; and it takes none of them, nor does the driver before it
   bool unbind_lock = false;  ///< as driver nvidia: /proc/driver/nvidia/gpus/ADDRESS/unbindLock
 };
 
@@ -91,7 +92,8 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   };
   void make_vfio_nodes(VfioNodes which) { vfio_nodes_ = which; }
 
-  /// A VFIO user holds this group: host drivers cannot bind to its members, and an unbind from vfio hangs.
+  /// A VFIO user holds this group: host drivers cannot bind to its members. (That an unbind from vfio hangs
+  /// then is for hang_change() to say.)
   void own_group(unsigned group, bool owned = true);
 
   // -- reacting --

@@ -2,7 +2,14 @@
 #include "tests/support/kernel_effects.h"
 
 #include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
 #include <fstream>
+#include <linux/vfio.h>
+#include <sys/ioctl.h>
+#include <utility>
+
+#include "common/unique_fd.h"
 
 namespace ferry::test {
 namespace {
@@ -41,6 +48,28 @@ Result<> write(const EffectHost& machine, const EffectWrite& what) {
   return machine.writer->write(filled_in(what.path, machine.names), filled_in(what.value, machine.names));
 }
 
+/// What a VM's process has open of a function; they are closed from the last to the first.
+struct VfioUser {
+  UniqueFd container;
+  UniqueFd group;
+  UniqueFd device;
+};
+
+// ABI: Documentation/driver-api/vfio.rst.
+std::shared_ptr<void> open_by_vfio(const std::string& address) {
+  namespace fs = std::filesystem;
+  auto user = std::make_shared<VfioUser>();
+  const fs::path group = fs::read_symlink("/sys/bus/pci/devices/" + address + "/iommu_group").filename();
+  user->container = UniqueFd(::open("/dev/vfio/vfio", O_RDWR | O_CLOEXEC));
+  user->group = UniqueFd(::open(("/dev/vfio" / group).c_str(), O_RDWR | O_CLOEXEC));
+  const int container = user->container.get();
+  EXPECT_EQ(::ioctl(user->group.get(), VFIO_GROUP_SET_CONTAINER, &container), 0) << address;
+  EXPECT_EQ(::ioctl(container, VFIO_SET_IOMMU, VFIO_TYPE1v2_IOMMU), 0) << address;
+  user->device = UniqueFd(::ioctl(user->group.get(), VFIO_GROUP_GET_DEVICE_FD, address.c_str()));
+  EXPECT_GE(user->device.get(), 0) << address;
+  return user;
+}
+
 }  // namespace
 
 void check_effect(const EffectHost& machine, const KernelEffect& effect) {
@@ -48,7 +77,9 @@ void check_effect(const EffectHost& machine, const KernelEffect& effect) {
     const auto done = write(machine, step);
     ASSERT_TRUE(done) << "before: " << done.error().message;
   }
+  auto holder = effect.held.empty() ? nullptr : machine.hold(filled_in(effect.held, machine.names));
   const auto done = write(machine, effect.write);
+  holder.reset();
   if (effect.error == 0) {
     EXPECT_TRUE(done) << (done ? "" : done.error().message);
   } else {
@@ -81,7 +112,7 @@ bool check_on_real_machine(const KernelEffect& effect) {
   if (!real_machine(names)) return false;
   HostFs host("/");
   SpawningWriter writer(host);
-  check_effect({.host = &host, .writer = &writer, .names = names}, effect);
+  check_effect({.host = &host, .writer = &writer, .names = names, .hold = open_by_vfio}, effect);
   return true;
 }
 

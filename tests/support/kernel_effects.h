@@ -3,7 +3,9 @@
 // and against the real one in the virtual node. A row that differs between them fails.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -37,6 +39,7 @@ struct EffectFact {
 struct KernelEffect {
   std::string name;  ///< CamelCase: it becomes the test's name
   std::vector<EffectWrite> before = {};
+  std::string held = {};  ///< "{gpu}": somebody has this function open by vfio, as a VM does, during `write`
   EffectWrite write;
   int error = 0;  ///< the errno of `write`; 0: success
   std::vector<EffectFact> after = {};
@@ -53,6 +56,8 @@ struct EffectHost {
   HostFs* host = nullptr;
   HostWriter* writer = nullptr;
   std::map<std::string, std::string> names;  ///< {gpu} -> 0000:01:00.0
+  /// Opens a function as a VM does, until what is returned goes.
+  std::function<std::shared_ptr<void>(const std::string& address)> hold = {};
 };
 
 /// Runs one row with gtest's expectations.

@@ -34,7 +34,7 @@ inline constexpr const char* kResources =
     "0x0000004400000000 0x0000004401ffffff 0x000000000014220c\n"
     "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
     "0x000000000000e000 0x000000000000e07f 0x0000000000040101\n"
-    "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
+    "0x00000000f7000000 0x00000000f707ffff 0x0000000000046200\n";
 
 /// A host with one GPU, alone in its group: every check passes.
 inline void build_healthy(FakeKernel& kernel) {
@@ -42,6 +42,8 @@ inline void build_healthy(FakeKernel& kernel) {
   kernel.add_function({.address = kGpu, .group = 41, .driver = "nouveau", .numa_node = 0});
   kernel.file(of_gpu("config"), gpu_config());
   kernel.file(of_gpu("resource"), kResources);
+  kernel.file(of_gpu("resource1_resize"), "0000000000007f00\n");
+  kernel.file(of_gpu("rom"), "");
   kernel.file(of_gpu("reset_method"), "flr bus\n");
   kernel.file(of_gpu("reset"), "");
   kernel.file(of_gpu("power_state"), "D0\n");

@@ -121,6 +121,64 @@ TEST(Inventory, OrdersFiveDigitDomainsLast) {
   EXPECT_THAT(scan(kernel)->groups.at(1), ElementsAre(at("2000:01:00.0"), at("10000:01:00.0")));
 }
 
+/// A member of a group, and whether its driver keeps the kernel from giving the group to a VM.
+struct Viability {
+  std::string name;
+  std::string driver;                     ///< of the function; empty: none
+  std::optional<std::string> of_vf = {};  ///< it has a virtual function, on this driver; empty: none
+  bool vfio_device = false;               ///< which is one of vfio's
+  bool blocks = false;
+};
+void PrintTo(const Viability& row, std::ostream* out) {
+  *out << row.name;
+}
+
+class ViabilityRule : public testing::TestWithParam<Viability> {};
+
+TEST_P(ViabilityRule, IsTheKernels) {
+  const Viability& row = GetParam();
+  FakeKernel kernel;
+  kernel.add_driver({.name = "vfio-pci", .vfio = true});
+  for (const char* name : {"nvidia", "pci-stub", "pcieport", "shpchp", "other"})
+    kernel.add_driver({.name = name});
+  const std::string devices = "sys/devices/pci0000:00/";
+  const auto add = [&](const std::string& address, const std::string& driver) {
+    kernel.add_function({.address = address, .group = 5, .totalvfs = 4});
+    if (!driver.empty()) kernel.link(devices + address + "/driver", "../../../bus/pci/drivers/" + driver);
+  };
+  add("0000:17:00.0", row.driver);
+  if (row.of_vf) {
+    add("0000:17:00.4", *row.of_vf);
+    kernel.link(devices + "0000:17:00.0/virtfn0", "../0000:17:00.4");
+    if (row.vfio_device) kernel.directory(devices + "0000:17:00.4/vfio-dev/vfio0");
+  }
+  const Inventory whole = scan(kernel).value();
+  EXPECT_EQ(blocks_viability(*whole.find(at("0000:17:00.0"))), row.blocks);
+  // A scan of the function alone, and one after a move, say the same.
+  EXPECT_EQ(blocks_viability(read_function(kernel, at("0000:17:00.0")).value()), row.blocks);
+  const Inventory again = scan_members_again(kernel, {5}, {}, whole).value();
+  EXPECT_EQ(blocks_viability(*again.find(at("0000:17:00.0"))), row.blocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, ViabilityRule,
+    testing::Values(
+        Viability{.name = "NoDriver", .driver = ""}, Viability{.name = "Vfio", .driver = "vfio-pci"},
+        Viability{.name = "Stub", .driver = "pci-stub"}, Viability{.name = "Port", .driver = "pcieport"},
+        Viability{.name = "HotplugPort", .driver = "shpchp", .blocks = true},
+        Viability{.name = "Another", .driver = "other", .blocks = true},
+        Viability{.name = "PlainNvidia", .driver = "nvidia", .blocks = true},
+        Viability{.name = "NvidiaForVgpuHosts", .driver = "nvidia", .of_vf = "nvidia", .vfio_device = true},
+        Viability{
+            .name = "NvidiaWithMediatedDevicesAlone", .driver = "nvidia", .of_vf = "nvidia", .blocks = true},
+        Viability{.name = "ItsFunctionsAreOnVfioPci",
+                  .driver = "nvidia",
+                  .of_vf = "vfio-pci",
+                  .vfio_device = true,
+                  .blocks = true},
+        Viability{.name = "ItsFunctionsHaveNoDriver", .driver = "nvidia", .of_vf = "", .blocks = true}),
+    [](const auto& row) { return row.param.name; });
+
 TEST(AcceleratorRules, LeaveOutVirtualFunctionsBridgesAndOtherClasses) {
   FakeKernel kernel;
   kernel.add_function({.address = "0000:01:00.0", .group = 1});

@@ -2,7 +2,10 @@
 // What the kernel answers to the writes that moving functions is made of.
 // On the real kernel {gpu} is a GPU on {gpu_driver} with {audio} on {audio_driver} in its group {group}, and
 // {other} is a driver loaded there that matches neither. {vgpu} is a GPU on a driver nvidia that can make
-// vGPUs.
+// vGPUs; {port} is a bridge on pcieport.
+// What that machine cannot show: the EINVAL of a function without an IOMMU group (there is none: its IOMMU
+// handles all), and an unbind from vfio while a VM has the function, which hangs (the scenario hangs has
+// that).
 #include "tests/support/kernel_effects.h"
 
 #include <cerrno>
@@ -31,6 +34,14 @@ const EffectWrite kBindVfio = {kVfio + "/bind", "{gpu}"};
 const std::string kLock = "proc/driver/nvidia/gpus/{vgpu}/unbindLock";
 const EffectWrite kLockIt = {kLock, "1"};
 const EffectWrite kProbe = {"sys/bus/pci/drivers_probe", "{gpu}"};
+const std::string kAudio = "sys/bus/pci/devices/{audio}";
+const EffectWrite kUnbindAudio = {"sys/bus/pci/drivers/{audio_driver}/unbind", "{audio}"};
+const EffectWrite kBindAudio = {"sys/bus/pci/drivers/{audio_driver}/bind", "{audio}"};
+const std::string kPort = "sys/bus/pci/devices/{port}";
+const EffectWrite kOverridePort = {kPort + "/driver_override", "vfio-pci"};
+const EffectWrite kClearPort = {kPort + "/driver_override", "\n"};
+const EffectWrite kUnbindPort = {"sys/bus/pci/drivers/pcieport/unbind", "{port}"};
+const EffectWrite kBindPort = {"sys/bus/pci/drivers/pcieport/bind", "{port}"};
 
 std::vector<KernelEffect> effects() {
   return {
@@ -120,6 +131,31 @@ std::vector<KernelEffect> effects() {
        .write = kProbe,
        .after = {{Kind::link_to, kGpu + "/driver", "{gpu_driver}"}},
        .restore = {kClear}},
+      {.name = "VfioRefusesABridge",
+       .before = {kOverridePort, kUnbindPort},
+       .write = {kVfio + "/bind", "{port}"},
+       .error = EINVAL,
+       .after = {{Kind::absent, kPort + "/driver"}, {Kind::absent, kPort + "/vfio-dev"}},
+       .restore = {kClearPort, kBindPort}},
+      {.name = "ProbeSucceedsWhenTheDriverRefuses",
+       .before = {kOverridePort, kUnbindPort},
+       .write = {"sys/bus/pci/drivers_probe", "{port}"},
+       .after = {{Kind::absent, kPort + "/driver"}},
+       .restore = {kClearPort, kBindPort}},
+      {.name = "NoHostDriverBindsInAGroupThatAVmHas",
+       .before = {kOverride, kUnbindHost, kBindVfio, kUnbindAudio},
+       .held = "{gpu}",
+       .write = kBindAudio,
+       .error = EBUSY,
+       .after = {{Kind::absent, kAudio + "/driver"}, {Kind::link_to, kGpu + "/driver", "vfio-pci"}},
+       .restore = {kBindAudio, kClear, kUnbindVfio, kBindHost}},
+      {.name = "ProbeInAGroupThatAVmHasIsEINVAL",
+       .before = {kOverride, kUnbindHost, kBindVfio, kUnbindAudio},
+       .held = "{gpu}",
+       .write = {"sys/bus/pci/drivers_probe", "{audio}"},
+       .error = EINVAL,
+       .after = {{Kind::absent, kAudio + "/driver"}},
+       .restore = {kBindAudio, kClear, kUnbindVfio, kBindHost}},
       {.name = "TheUnbindLockReadsBackAndMovesNothing",
        .write = kLockIt,
        .after = {{Kind::reads, kLock, "1"}, {Kind::link_to, "sys/bus/pci/devices/{vgpu}/driver", "nvidia"}},
@@ -160,7 +196,16 @@ std::unique_ptr<FakeKernel> fake_machine(std::map<std::string, std::string>& nam
                         .class_code = 0x030200,
                         .group = 15,
                         .driver = "nvidia"});
-  names = {{"gpu", "0000:01:00.0"}, {"gpu_driver", "bochs-drm"}, {"group", "11"}, {"vgpu", "0000:06:00.0"}};
+  kernel->add_driver({.name = "pcieport", .ids = {"class:0604"}});
+  kernel->add_function({.address = "0000:00:02.0",
+                        .ids = "1b36:000c",
+                        .class_code = 0x060400,
+                        .group = 2,
+                        .driver = "pcieport",
+                        .header_type = 1});
+  names = {{"gpu", "0000:01:00.0"},   {"gpu_driver", "bochs-drm"},       {"group", "11"},
+           {"audio", "0000:01:00.1"}, {"audio_driver", "snd_hda_intel"}, {"vgpu", "0000:06:00.0"},
+           {"port", "0000:00:02.0"}};
   return kernel;
 }
 
@@ -170,7 +215,12 @@ TEST_P(KernelEffects, Holds) {
   if (test::check_on_real_machine(GetParam())) return;
   std::map<std::string, std::string> names;
   const auto kernel = fake_machine(names);
-  check_effect({.host = kernel.get(), .writer = kernel.get(), .names = names}, GetParam());
+  const auto hold = [&](const std::string& /*address*/) {
+    constexpr unsigned kGroup = 11;
+    kernel->own_group(kGroup);
+    return std::shared_ptr<void>(nullptr, [&](void*) { kernel->own_group(kGroup, false); });
+  };
+  check_effect({.host = kernel.get(), .writer = kernel.get(), .names = names, .hold = hold}, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(Binding, KernelEffects, testing::ValuesIn(effects()),

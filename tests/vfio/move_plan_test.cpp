@@ -241,6 +241,20 @@ TEST_F(VirtualFunctions, StayWhileTheirPhysicalFunctionSharesTheGroup) {
                           "0000:01:00.4 and shares its group"));
 }
 
+// The kernel would give the group away, and the driver uses the physical function all the same.
+TEST_F(VirtualFunctions, StayThereToo) {
+  add_gpu(5, 5, 7);
+  const std::string devices = "sys/devices/pci0000:00/";
+  kernel_.remove(devices + "0000:01:00.0/virtfn0");
+  kernel_.link(devices + "0000:01:00.0/virtfn0", "../0000:01:00.5");
+  kernel_.link(devices + "0000:01:00.5/driver", "../../../bus/pci/drivers/nouveau");
+  kernel_.directory(devices + "0000:01:00.5/vfio-dev/vfio0");
+  const MovePlan plan = bind({"0000:01:00.4"});
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].reasons, ElementsAre(HasSubstr("is the physical function of 0000:01:00.4")));
+  EXPECT_THAT(plan.refusals[0].blockers, testing::Optional(IsEmpty()));
+}
+
 TEST_F(VirtualFunctions, AreNamedWhereTheyShareAGroup) {
   kernel_.add_driver({.name = "nvidia-vf", .ids = {"10de:2684"}});
   add_gpu(5, 6, 6);

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "common/check_reading.h"
+#include "tests/vfio/bridge_space.h"
 #include "tests/vfio/doctor_machines.h"
 #include "tests/vfio/machines.h"
 
@@ -76,6 +77,36 @@ void give_framebuffer(FakeKernel& kernel) {
   kernel.link(of_gpu("graphics/fb0/device"), "../../../0000:65:00.0");
   kernel.file("sys/class/vtconsole/vtcon1/name", "(M) frame buffer device\n");
   kernel.file("sys/class/vtconsole/vtcon1/bind", "1\n");
+}
+
+constexpr const char* kPort = "0000:00:01.0";
+constexpr const char* kSwitchPort = "0000:64:00.0";
+
+// The GPU's place in the tree of devices becomes this one.
+void put_below(FakeKernel& kernel, const std::string& way) {
+  const std::string link = "sys/bus/pci/devices/" + std::string(kGpu);
+  kernel.remove(link);
+  kernel.link(link, "../../../devices/" + way + "/" + kGpu);
+  kernel.link("sys/devices/" + way + "/" + kGpu, "/sys/devices/pci0000:00/" + std::string(kGpu));
+}
+void add_bridge(FakeKernel& kernel, const std::string& address, const std::string& config) {
+  kernel.add_function(
+      {.address = address, .ids = "8086:1901", .class_code = 0x060400, .group = 41, .header_type = 1});
+  kernel.file("sys/devices/pci0000:00/" + address + "/config", config);
+}
+/// The GPU below a root port, and an NVMe disk in its group.
+auto shared_below(std::optional<unsigned> type, std::optional<test::Acs> acs, std::size_t bytes = 4096) {
+  return [=](FakeKernel& kernel) {
+    add_bridge(kernel, kPort, test::bridge_space(type, acs).substr(0, bytes));
+    put_below(kernel, "pci0000:00/" + std::string(kPort));
+    kernel.add_function({.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41});
+  };
+}
+/// `resource` with a BAR 1 of 256 MiB.
+std::string small_bar1(const std::string& start, const std::string& end) {
+  return "0xf6000000 0xf6ffffff 0x40200\n0x" + start + " 0x" + end +
+         " 0x14220c\n0x0 0x0 0x0\n0x4400000000 0x4401ffffff 0x14220c\n0x0 0x0 0x0\n0x0 0x0 0x0\n"
+         "0xf7000000 0xf707ffff 0x46200\n";
 }
 
 std::vector<Machine> machines() {
@@ -330,6 +361,149 @@ std::vector<Machine> machines() {
                  "0xf6000000 0xf6ffffff 0x40200\n0x4000000000 0x43ffffffff 0x14220c\n0x0 0x0 0x0\n"
                  "0x4400000000 0x4401ffffff 0x14220c\n0x0 0x0 0x0\n0x0 0x7f 0x20040101\n"),
        "bars-assigned", kGpu, pass, "4 BARs", ""},
+      {"AloneInItsGroup", [](FakeKernel&) {}, "acs-isolation", kGpu, pass,
+       "iommu_groups/41 has nothing that is not part of the card", ""},
+      {"AcsOffButAlone",
+       [](FakeKernel& kernel) {
+         shared_below(test::kRootPort, {})(kernel);
+         kernel.remove_function("0000:66:00.0");
+       },
+       "acs-isolation", kGpu, pass, "not part of the card", ""},
+      {"AcsOfAFunctionOfTheCardIsNoMatter",
+       [](FakeKernel& kernel) {
+         shared_below(test::kRootPort, {})(kernel);
+         kernel.remove_function("0000:66:00.0");
+         kernel.add_function(
+             {.address = "0000:65:00.1", .ids = "10de:22ba", .class_code = 0x040300, .group = 41});
+       },
+       "acs-isolation", kGpu, pass, "not part of the card", ""},
+      {"AcsBitsOff", shared_below(test::kRootPort, test::Acs{.does = 0x11}), "acs-isolation", kGpu, warn,
+       "/sys/kernel/iommu_groups/41 has 0000:66:00.0 too; bridge 0000:00:01.0: its ACS control register, at "
+       "0x14e of "
+       "/sys/bus/pci/devices/0000:00:01.0/config, is 0x0011, without P2P request redirect (0x0004), P2P "
+       "completion "
+       "redirect (0x0008)",
+       "switch ACS on in the firmware setup"},
+      {"NoAcs", shared_below(test::kDownstreamPort, {}), "acs-isolation", kGpu, warn,
+       "bridge 0000:00:01.0: no ACS capability (0x000d) in", "another slot, below a port that has ACS"},
+      {"NoExtendedSpace", shared_below(test::kRootPort, {}, 256), "acs-isolation", kGpu, warn,
+       "no extended capabilities, and so no ACS", "another slot"},
+      {"ConventionalBridge", shared_below({}, {}), "acs-isolation", kGpu, warn,
+       "bridge 0000:00:01.0: conventional PCI", "is one group"},
+      {"TwoBridgesOfOneKind",
+       [](FakeKernel& kernel) {
+         shared_below(test::kRootPort, test::Acs{.does = 0x1d})(kernel);
+         add_bridge(kernel, kSwitchPort, test::bridge_space(test::kDownstreamPort, {}));
+         put_below(kernel, "pci0000:00/0000:00:01.0/0000:64:00.0");
+       },
+       "acs-isolation", kGpu, warn, "too; bridge 0000:64:00.0: no ACS", "another slot"},
+      {"AcsOnAllTheWay", shared_below(test::kRootPort, test::Acs{.does = 0x1d}), "acs-isolation", kGpu,
+       unknown, "0000:66:00.0 too; by their ACS registers the bridges above it keep devices apart",
+       "another slot"},
+      {"SharedOnTheRootBus",
+       [](FakeKernel& kernel) {
+         kernel.add_function(
+             {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41});
+       },
+       "acs-isolation", kGpu, unknown, "there is no bridge above it", "another slot"},
+      {"BridgeBehindVmdAlone",
+       [](FakeKernel& kernel) {
+         shared_below(test::kRootPort, {})(kernel);
+         put_below(kernel, "pci0000:00/0000:00:01.0/pci10000:00");
+       },
+       "acs-isolation", kGpu, unknown, "there is no bridge above it", "another slot"},
+      {"BridgeAsOtherUsersSeeIt", shared_below(test::kRootPort, test::Acs{.does = 0}, 64), "acs-isolation",
+       kGpu, unknown, "only 64 bytes; the rest is root's to read", "run as root"},
+      {"BridgeThatIsNotThere",
+       [](FakeKernel& kernel) {
+         shared_below(test::kRootPort, {})(kernel);
+         put_below(kernel, "pci0000:00/0000:00:03.0");
+       },
+       "acs-isolation", kGpu, unknown, "0000:00:03.0/config", "run as root"},
+      {"BridgeWithACircle",
+       [](FakeKernel& kernel) {
+         shared_below(test::kRootPort, {})(kernel);
+         std::string config = test::bridge_space(test::kRootPort, {});
+         test::put32(config, 0x100, 0x10020001U);
+         kernel.file("sys/devices/pci0000:00/0000:00:01.0/config", config);
+       },
+       "acs-isolation", kGpu, unknown, "the extended capability at 0x100 comes twice", ""},
+      {"AcsWithoutAGroup", remove_gpu("iommu_group"), "acs-isolation", kGpu, unknown, "none to judge",
+       "iommu-active"},
+      {"AcsInTheUnsafeMode", write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n"),
+       "acs-isolation", kGpu, unknown, "none to judge", ""},
+      {"LargestBar", [](FakeKernel&) {}, "bar-size", kGpu, pass,
+       "BAR 1 has 16 GiB, the most that it can have; a guest needs a 64-bit window for the 16 GiB of BAR 1",
+       ""},
+      {"BarBelow4GiB", write_gpu("resource", small_bar1("c0000000", "cfffffff")), "bar-size", kGpu, warn,
+       "BAR 1 has 256 MiB, below 4 GiB, and by /sys/bus/pci/devices/0000:65:00.0/resource1_resize could have "
+       "16 GiB",
+       "write 14 to /sys/bus/pci/devices/0000:65:00.0/resource1_resize while no driver"},
+      {"BarWithTooSmallAWindow",
+       [](FakeKernel& kernel) {
+         std::string config = test::bridge_space(test::kRootPort, {});
+         test::put16(config, 0x24, 0x0001);
+         test::put16(config, 0x26, 0x1ff1);
+         test::put32(config, 0x28, 0x40);
+         test::put32(config, 0x2c, 0x40);
+         add_bridge(kernel, kPort, config);
+         put_below(kernel, "pci0000:00/0000:00:01.0");
+         kernel.file(of_gpu("resource"), small_bar1("4000000000", "400fffffff"));
+       },
+       "bar-size", kGpu, warn,
+       "could have 16 GiB, and the window of bridge 0000:00:01.0 above it has 512 MiB",
+       "Resizable BAR and Above 4G Decoding"},
+      {"BarThatIsInAnotherWindow",
+       [](FakeKernel& kernel) {
+         add_bridge(kernel, kPort, test::bridge_space(test::kRootPort, {}));
+         put_below(kernel, "pci0000:00/0000:00:01.0");
+         kernel.file(of_gpu("resource"), small_bar1("4000000000", "400fffffff"));
+       },
+       "bar-size", kGpu, warn, "BAR 1 has 256 MiB and by", "write 14"},
+      {"ResizableBarWithoutAddress",
+       write_gpu("resource", "0xf6000000 0xf6ffffff 0x40200\n0x0 0x3ffffffff 0x2014220c\n"), "bar-size", kGpu,
+       fail,
+       "BAR 1 has no address; by /sys/bus/pci/devices/0000:65:00.0/resource1_resize it could have 256 MiB to "
+       "16 GiB",
+       "write 8 to"},
+      {"ResizableBarOfZeros", write_gpu("resource", "0xf6000000 0xf6ffffff 0x40200\n0x0 0x0 0x0\n"),
+       "bar-size", kGpu, fail, "BAR 1 has no address", "see bars-assigned"},
+      {"BarOfASizeThatItCannotHave", write_gpu("resource1_resize", "0000000000003f00\n"), "bar-size", kGpu,
+       unknown, "BAR 1 has 16 GiB, which", ""},
+      {"BarOfNoSize", write_gpu("resource1_resize", "0\n"), "bar-size", kGpu, unknown, "names no size", ""},
+      {"BarOfMoreThanThereIs", write_gpu("resource1_resize", "8000000000007f00\n"), "bar-size", kGpu, unknown,
+       "names no size that a BAR can have", ""},
+      {"FixedBars", remove_gpu("resource1_resize"), "bar-size", kGpu, pass,
+       "resourceN_resize: no size can be chosen; a guest needs a 64-bit window for the 16 GiB", ""},
+      {"SmallFixedBars",
+       [](FakeKernel& kernel) {
+         kernel.remove(of_gpu("resource1_resize"));
+         kernel.file(of_gpu("resource"), "0xf6000000 0xf6ffffff 0x40200\n");
+       },
+       "bar-size", kGpu, pass, "no size can be chosen", ""},
+      {"Rom", [](FakeKernel&) {}, "option-rom", kGpu, pass, "/rom has 512 KiB at 0xf7000000", ""},
+      {"RomIsACopy",
+       write_gpu(
+           "resource",
+           "0xf6000000 0xf6ffffff 0x40200\n0x0 0x0 0x0\n0x0 0x0 0x0\n0x0 0x0 0x0\n0x0 0x0 0x0\n0x0 0x0 0x0\n"
+           "0xc0000 0xdffff 0x212\n"),
+       "option-rom", kGpu, warn, "is the copy in RAM, at 0xc0000, that the firmware has run",
+       "<rom file='FILE'/>"},
+      {"NoRom", remove_gpu("rom"), "option-rom", kGpu, warn, "there is no /", "the guest's driver alone"},
+      {"RomWithoutAddress",
+       write_gpu(
+           "resource",
+           "0xf6000000 0xf6ffffff 0x40200\n0x0 0x0 0x0\n0x0 0x0 0x0\n0x0 0x0 0x0\n0x0 0x0 0x0\n0x0 0x0 0x0\n"
+           "0x0 0x7ffff 0x20046200\n"),
+       "option-rom", kGpu, unknown, "has no address for", "write 1 to it, read it, write 0"},
+      {"RomOfNoRange", write_gpu("resource", "0xf6000000 0xf6ffffff 0x40200\n"), "option-rom", kGpu, unknown,
+       "has no address for", ""},
+      {"RomOfA3dController",
+       [](FakeKernel& kernel) {
+         kernel.file(of_gpu("class"), "0x030200\n");
+         kernel.remove(of_gpu("rom"));
+       },
+       "option-rom", kGpu, pass, "class is 0x030200: no VGA device", ""},
       {"SlowLink", write_gpu("current_link_speed", "2.5 GT/s PCIe\n"), "pcie-link", kGpu, warn,
        "2.5 GT/s PCIe x16 of 16.0 GT/s PCIe x16", "under load"},
       {"NarrowLink", write_gpu("current_link_width", "8\n"), "pcie-link", kGpu, warn, "x8 of", "more lanes"},
@@ -367,7 +541,7 @@ TEST(PassthroughChecks, PassOnAHealthyHostAndSayWhereTheyLooked) {
   FakeKernel kernel;
   test::build_healthy(kernel);
   const auto checks = checks_of(kernel);
-  EXPECT_EQ(checks.size(), 26U);
+  EXPECT_EQ(checks.size(), 29U);
   for (const Check& check : checks) {
     EXPECT_EQ(text(check.verdict), "pass") << check.id << ": " << check.found;
     EXPECT_THAT(check.found, HasSubstr("/")) << check.id;
@@ -487,6 +661,9 @@ std::vector<Input> inputs() {
       {of_gpu("boot_vga"), "boot-display", kGpu},
       {of_gpu("resource"), "bars-assigned", kGpu},
       {of_gpu("resource"), "firmware-framebuffer", kGpu},
+      {of_gpu("resource"), "option-rom", kGpu},
+      {of_gpu("resource1_resize"), "bar-size", kGpu, directory},
+      {"sys/devices/pci0000:00/0000:00:01.0/config", "acs-isolation", kGpu},
       {of_gpu("reset_method"), "reset-method", kGpu, {"empty"}},
       {of_gpu("power_state"), "power-state", kGpu},
       {of_gpu("current_link_speed"), "pcie-link", kGpu},
@@ -510,6 +687,7 @@ TEST_P(MalformedInput, IsUnknownAndNeverACrash) {
     FakeKernel kernel;
     test::build_healthy(kernel);
     give_framebuffer(kernel);
+    shared_below(test::kRootPort, test::Acs{.does = 0x1d})(kernel);
     garbage.put(kernel, input.path);
     const auto checks = checks_of(kernel);
     EXPECT_THAT(checks, Not(IsEmpty()));

@@ -71,6 +71,8 @@ class RandomHost {
                                    "sriov_totalvfs",
                                    "sriov_numvfs",
                                    "resource",
+                                   "resource1_resize",
+                                   "rom",
                                    "reset_method",
                                    "power_state",
                                    "current_link_speed",

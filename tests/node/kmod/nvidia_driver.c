@@ -30,6 +30,12 @@ static bool is_vendor_vf(struct pci_dev *pdev)
 	return pdev->is_virtfn && role_of(pci_physfn(pdev)) == ROLE_SRIOV_VFIO;
 }
 
+/* As NVIDIA's driver for vGPU hosts, which has one flag for all of its functions. */
+static bool leaves_dma(struct pci_dev *pdev)
+{
+	return role_of(pdev->is_virtfn ? pci_physfn(pdev) : pdev) == ROLE_SRIOV_VFIO;
+}
+
 static int probe_vf(struct pci_dev *pdev)
 {
 	struct pci_dev *physfn = pci_physfn(pdev);
@@ -170,7 +176,7 @@ int register_nvidia_driver(void)
 	ret = add_driver_folder();
 	if (ret)
 		return ret;
-	watch_dma(&nvidia_driver, is_vendor_vf);
+	watch_dma(&nvidia_driver, leaves_dma);
 	ret = pci_register_driver(&nvidia_driver);
 	if (ret) {
 		unwatch_dma();

@@ -16,7 +16,14 @@ expect_match "what fails" "load module vfio_pci: Operation not permitted" "$REPL
 expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
 expect_equal "records" "" "$(ls /run/ferry/moves 2> /dev/null || :)"
 expect "no vfio-pci" test ! -e /sys/bus/pci/drivers/vfio-pci
-modprobe vfio-pci
+
+step "with CAP_SYS_MODULE alone it is loaded, and the GPU is bound"
+expect_match "it alone is left" "CapEff:.0000000000010000" "$(with sys_module grep CapEff /proc/self/status)"
+expect_status "that capability alone" 0 with sys_module ferry vfio bind --device "$(dev lone)"
+expect "vfio-pci" test -e /sys/bus/pci/drivers/vfio-pci
+expect_equal "driver" vfio-pci "$(driver lone)"
+ferry vfio unbind --device "$(dev lone)" # by root with all capabilities: looking first needs some
+expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
 
 step "writing needs user 0 and no capability"
 expect_match "none is left" "CapEff:.0000000000000000" "$(with "" grep CapEff /proc/self/status)"
