@@ -65,8 +65,8 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
                              "the vGPU configuration of a node for vGPUs that names none")
                   ->capture_default_str());
   of_any_look(app.add_option("--release", options.release,
-                             "host service that may be stopped for a workload's moves, as for `ferry vfio "
-                             "bind`; policies have their own list; may be repeated"));
+                             "host service that may be stopped for a workload's moves or a vGPU profile, "
+                             "as for `ferry vfio bind`; policies have their own list; may be repeated"));
   of_server(app.add_option("--max-unavailable", options.max_unavailable,
                            "how many nodes of the cluster may change at once, by Leases in --namespace; 0 "
                            "does not count them")

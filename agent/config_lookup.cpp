@@ -40,7 +40,9 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
     for (Policy& policy : file->policies) {
       names.push_back(policy.name);
       if (!can_be_label(policy.name)) unreachable.push_back(label_warning(policy.place, policy.name));
-      if (policy.name == name) found.push_back({.policy = std::move(policy), .config = config.text});
+      if (policy.name == name)
+        found.push_back(
+            {.policy = std::move(policy), .config = config.text, .of_profile = file->of_profiles});
     }
   }
   if (found.size() == 1) {

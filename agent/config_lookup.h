@@ -14,7 +14,8 @@ namespace ferry {
 
 struct FoundPolicy {
   Policy policy;
-  std::string config;  ///< the text that holds it
+  std::string config;       ///< the text that holds it
+  bool of_profile = false;  ///< PolicyFile::of_profiles
 };
 
 /// Configurations that cannot be read, and were not needed, and names that no label can say, are added to

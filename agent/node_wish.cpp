@@ -88,10 +88,19 @@ class Wisher {
     return std::move(out_);
   }
 
+  // Of a vGPU profile file, which has no list of its own, the agent's counts.
+  NodeWish wished(FoundPolicy found, const std::string& asked_by) {
+    if (found.of_profile && found.policy.release != defaults_.release) {
+      found.policy.release = defaults_.release;
+      found.config = text_of(found.policy);
+    }
+    return wished(std::move(found.policy), std::move(found.config), asked_by);
+  }
+
   NodeWish by_name(const std::string& name, const std::string& asked_by) {
     auto found = find_policy(configs_, unreadable_, name, out_.warnings);
     if (!found) return invalid(std::move(found).error(), asked_by);
-    return wished(std::move(found->policy), std::move(found->config), asked_by);
+    return wished(std::move(*found), asked_by);
   }
 
   NodeWish by_vgpu_config(const std::string& name, const std::string& asked_by) {
@@ -109,7 +118,7 @@ class Wisher {
                                           kPolicyLabel, name)},
                      asked_by);
     }
-    return wished(std::move(found->policy), std::move(found->config), asked_by);
+    return wished(std::move(*found), asked_by);
   }
 
   NodeWish by_workload(Workload workload, const std::string& asked_by) {

@@ -40,7 +40,8 @@ struct WishDefaults {
   std::optional<std::string> policy;
   /// The vGPU configuration of a node for vGPUs whose label names none.
   std::string vgpu_config = "default";
-  /// What may be stopped for a workload's moves: a policy has its own (Policy::release).
+  /// What may be stopped for a workload's moves, and for a vGPU profile: a policy has its own
+  /// (Policy::release).
   std::set<std::string> release = default_release();
 };
 

@@ -132,6 +132,12 @@ class CommandTree {
     add_naming(doctor, doctor_.naming);
   }
 
+  static void add_release(CLI::App* verb, std::vector<std::string>& names) {
+    verb->add_option(
+        "--release", names,
+        "host service that may be stopped meanwhile, beside nvidia-persistenced, or nvidia_drm with its "
+        "console; none: not even persistenced; may be repeated");
+  }
   void add_selection(CLI::App* verb) {
     verb->add_flag("--all", selection_.all,
                    "every accelerator that offers and carries no vGPUs; --vendor to --numa narrow it");
@@ -168,10 +174,7 @@ class CommandTree {
     add_selection(bind);
     for (CLI::App* verb : {plan, bind}) {
       verb->add_flag("--force", selection_.force, "also what only a screen depends on; never what is in use");
-      verb->add_option(
-          "--release", selection_.release,
-          "host service that may be stopped for the move, beside nvidia-persistenced, or nvidia_drm with "
-          "its console; none: not even persistenced; may be repeated");
+      add_release(verb, selection_.release);
     }
     add_selection(add_changing_verb(
         *vfio, "unbind", "give groups back to the host",
@@ -264,10 +267,13 @@ class CommandTree {
       globals_.dry_run = true;
       verb_ = [this](const Session& session) { return vgpu_apply_verb(session, profile_); };
     });
-    add_profile_of_node(plan);
-    add_profile_of_node(
+    CLI::App* apply =
         add_changing_verb(*vgpu, "apply", "make the host agree with a profile",
-                          [this](const Session& session) { return vgpu_apply_verb(session, profile_); }));
+                          [this](const Session& session) { return vgpu_apply_verb(session, profile_); });
+    for (CLI::App* verb : {plan, apply}) {
+      add_profile_of_node(verb);
+      add_release(verb, profile_.release);
+    }
     add_profile_of_node(
         add_verb(*vgpu, "assert", "does the host agree with a profile? 3 if not",
                  [this](const Session& session) { return vgpu_assert_verb(session, profile_); }));
@@ -282,6 +288,7 @@ class CommandTree {
     remove->add_flag("--all", removal_.all, "of every GPU");
     remove->add_option("--device", removal_.devices, "of this GPU; may be repeated");
     remove->add_flag("--foreign", removal_.foreign, "also those that were not made by ferry");
+    add_release(remove, removal_.release);
   }
 
   void add_vgpu_choose(CLI::App& vgpu) {

@@ -51,6 +51,7 @@ struct ProfileOptions {
   std::optional<std::filesystem::path> node;  ///< a Node object whose label gives the name
   std::optional<std::string> otherwise;       ///< the name when the node has no label
   bool lenient = false;                       ///< Reading::lenient, for profiles
+  std::vector<std::string> release = {};      ///< SelectionOptions::release, of `vgpu plan` and `apply`
 };
 ExitStatus vgpu_types_verb(const Session& session);
 /// `vgpu validate`: the file alone; with `on_host` also what of it this host could not do, refused (4) where
@@ -77,6 +78,7 @@ struct RemovalOptions {
   bool all = false;
   std::vector<std::string> devices;
   bool foreign = false;
+  std::vector<std::string> release = {};  ///< SelectionOptions::release
 };
 ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options);
 

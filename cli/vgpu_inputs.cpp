@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include "common/standard_streams.h"
 #include "policy/kubernetes_files.h"
@@ -38,7 +39,11 @@ Result<VgpuHost> vgpu_host(const Session& session, UseProbe& uses) {
                   .uses = uses,
                   .rules = session.rules,
                   .node = *node,
-                  .management = session.management.get()};
+                  .management = session.management.get(),
+                  .release = default_release(),
+                  .releaser = session.releaser.get(),
+                  .persistence = session.persistence.get(),
+                  .on_release = [](const Step& step) { spdlog::info("{}", step.text()); }};
 }
 
 }  // namespace ferry

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/vgpu_report.h"
 
+#include <cstddef>
+#include <set>
+
 #include <fmt/format.h>
 
 #include "cli/document.h"
 #include "common/standard_streams.h"
+#include "vfio/letting_go.h"
 
 namespace ferry {
 namespace {
@@ -37,16 +41,39 @@ const char* kind_of(const VgpuStep& step) {
   return "";
 }
 
-json to_json(const VgpuStep& step) {
+json described(const VgpuStep& step) {
   return {{"text", step.text()},     {"kind", kind_of(step)},        {"id", step.id.text},
           {"type", step.short_name}, {"parent", step.parent.text()}, {"why", step.why}};
 }
 
-std::string step_lines(const std::vector<VgpuStep>& steps, bool explain) {
-  std::string out;
-  for (const VgpuStep& step : steps)
-    out += "  " + step.text() + (explain ? "  because " + step.why : "") + "\n";
+/// Of a GPU's steps those of whom it needs to let go come first, their taking hold last.
+struct Around {
+  std::vector<Step> before;
+  std::vector<Step> after;
+};
+Around around(const std::set<Releasable>& holders) {
+  std::vector<Step> steps;
+  release_around(steps, holders);
+  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(holders.size());
+  return {.before = {steps.begin(), middle}, .after = {middle, steps.end()}};
+}
+
+json described(const Step& step) {
+  json out = to_json(step);
+  out["kind"] = step.kind == Step::Kind::let_go ? "let_go" : "take_hold";
   return out;
+}
+
+template <typename Steps>
+std::string step_lines(const Steps& steps, bool explain, const char* head = "  ") {
+  std::string out;
+  for (const auto& step : steps) out += head + step.text() + (explain ? "  because " + step.why : "") + "\n";
+  return out;
+}
+
+template <typename Steps>
+void add(json& out, const Steps& steps) {
+  for (const auto& step : steps) out.push_back(described(step));
 }
 
 std::string error_lines(const Error& error) {
@@ -87,19 +114,21 @@ Shown show_vgpus(const Session& session, const VgpuPlan& plan) {
                        : refused           ? "refused"
                        : gpu.steps.empty() ? "already so"
                                            : "would change";
-    out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(gpu.steps, session.explain);
+    const auto [let_go, take_hold] = around(gpu.releases);
+    out += fmt::format("{}: {}\n", gpu.label(), what) + step_lines(let_go, session.explain) +
+           step_lines(gpu.steps, session.explain);
     if (refused) {
       out += error_lines(*gpu.refusal);
       status = worse(status, ExitStatus::refused);
     }
-    for (const VgpuStep& step : gpu.later) {
-      out += "  then " + step.text() + (session.explain ? "  because " + step.why : "") + "\n";
-      later.push_back(to_json(step));
-    }
+    out += step_lines(gpu.later, session.explain, "  then ");
+    add(later, gpu.later);
     if (!gpu.then.empty()) out += fmt::format("  then, if its driver lists them: {}\n", text(gpu.then));
-    out += note_lines(gpu.notes, "  ");
+    out += step_lines(take_hold, session.explain, "  in the end ") + note_lines(gpu.notes, "  ");
     json steps = json::array();
-    for (const VgpuStep& step : gpu.steps) steps.push_back(to_json(step));
+    add(steps, let_go);
+    add(steps, gpu.steps);
+    add(gpu.later.empty() ? steps : later, take_hold);
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
                     {"status", what},
@@ -120,17 +149,20 @@ Shown show_vgpus(const Session& session, const VgpuOutcome& outcome) {
   std::string out;
   json gpus = json::array();
   for (const GpuOutcome& gpu : outcome.gpus) {
+    const auto [let_go, take_hold] = around(gpu.released);
     out += fmt::format("GPU {} ({}): {}\n", gpu.index, gpu.gpu.text(), text(gpu.kind)) +
-           step_lines(gpu.done, session.explain);
+           step_lines(let_go, session.explain) + step_lines(gpu.done, session.explain);
     if (gpu.error) out += error_lines(*gpu.error);
     json undo = json::array();
     for (const Error& error : gpu.undo_errors) {
       out += "  not put back: " + error.message + "\n";
       undo.push_back(ferry::to_json(error));
     }
-    out += note_lines(gpu.notes, "  ");
+    out += step_lines(take_hold, session.explain, "  in the end ") + note_lines(gpu.notes, "  ");
     json steps = json::array();
-    for (const VgpuStep& step : gpu.done) steps.push_back(to_json(step));
+    add(steps, let_go);
+    add(steps, gpu.done);
+    add(steps, take_hold);
     gpus.push_back({{"index", gpu.index},
                     {"address", gpu.gpu.text()},
                     {"status", text(gpu.kind)},
@@ -139,8 +171,15 @@ Shown show_vgpus(const Session& session, const VgpuOutcome& outcome) {
                     {"undo_errors", undo},
                     {"notes", gpu.notes}});
   }
-  return {.document = {{"dry_run", false}, {"gpus", gpus}, {"notes", outcome.notes}},
-          .text = out + note_lines(outcome.notes, ""),
+  out += note_lines(outcome.notes, "");
+  json errors = json::array();
+  for (const Error& error : outcome.errors) {
+    out += fmt::format("failed: {}\n", error.message);
+    if (!error.hint.empty()) out += "hint: " + error.hint + "\n";
+    errors.push_back(ferry::to_json(error));
+  }
+  return {.document = {{"dry_run", false}, {"gpus", gpus}, {"notes", outcome.notes}, {"errors", errors}},
+          .text = out,
           .status = outcome.status()};
 }
 

@@ -11,6 +11,7 @@
 #include "cli/vgpu_report.h"
 #include "policy/idle_items.h"
 #include "policy/kubernetes_files.h"
+#include "vfio/stopped_services.h"
 #include "vgpu-dm/apply.h"
 #include "vgpu-dm/profile_yaml.h"
 #include "vgpu-dm/verdict.h"
@@ -42,6 +43,23 @@ void log_step(const VgpuStep& step, const Result<>& result) {
   } else {
     spdlog::error("{}: {}", step.text(), result.error().message);
   }
+}
+
+/// With whom `--release` names.
+Result<VgpuHost> vgpu_host(const Session& session, const std::vector<std::string>& release) {
+  auto list = release_list(release);
+  if (!list) return fail(std::move(list).error().during("--release"));
+  auto on = vgpu_host(session);
+  if (on) on->release = std::move(*list);
+  return on;
+}
+
+/// What an earlier run has left stopped belongs to a plan as it does to that of a move.
+ExitStatus preview(const Session& session, VgpuPlan plan) {
+  auto stopped = notes_on_stopped_services(*session.host);
+  if (!stopped) return complain(stopped.error());
+  plan.notes.insert(plan.notes.end(), stopped->begin(), stopped->end());
+  return print(session, show_vgpus(session, plan));
 }
 
 Result<Removal> removal_of(const RemovalOptions& options) {
@@ -108,12 +126,12 @@ ExitStatus vgpu_types_verb(const Session& session) {
 ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options) {
   auto profile = chosen_profile(options);
   if (!profile) return complain(profile.error());
-  auto on = vgpu_host(session);
+  auto on = vgpu_host(session, options.release);
   if (!on) return complain(on.error());
   if (session.dry_run) {
     auto view = look(*on, {&*profile, 1});
     if (!view) return complain(view.error());
-    return print(session, show_vgpus(session, plan_profile(*profile, *view)));
+    return preview(session, plan_profile(*profile, *view));
   }
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());
@@ -152,12 +170,12 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
 ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options) {
   auto removal = removal_of(options);
   if (!removal) return complain(removal.error());
-  auto on = vgpu_host(session);
+  auto on = vgpu_host(session, options.release);
   if (!on) return complain(on.error());
   auto view = look(*on);
   if (!view) return complain(view.error());
   if (auto there = check_gpus(removal->gpus, view->inventory); !there) return complain(there.error());
-  if (session.dry_run) return print(session, show_vgpus(session, plan_removal(*removal, *view)));
+  if (session.dry_run) return preview(session, plan_removal(*removal, *view));
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());
   auto outcome = remove_vgpus(*on, *removal, log_step);

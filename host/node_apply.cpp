@@ -131,9 +131,19 @@ MoveRequest once_empty(MoveRequest request, const std::set<PciAddress>& gpus) {
   return request;
 }
 
+/// For the vGPUs of a policy: whom a move may ask to let go of GPUs, they may, in the same way.
+VgpuHost dividing(const NodeHost& host, const std::set<std::string>& release) {
+  VgpuHost out = host.vgpus;
+  out.release = release;
+  out.releaser = host.moves.releaser;
+  out.persistence = host.moves.persistence;
+  out.on_release = host.moves.on_step;
+  return out;
+}
+
 /// What else keeps the GPUs of these refusals from being given away: to lose their vGPUs and functions.
-Result<> add_what_keeps_vgpus(const NodeHost& host, const Profile& vgpus, std::vector<Refusal>& refusals) {
-  const auto view = look(host.vgpus, {&vgpus, 1});
+Result<> add_what_keeps_vgpus(const VgpuHost& on, const Profile& vgpus, std::vector<Refusal>& refusals) {
+  const auto view = look(on, {&vgpus, 1});
   if (!view) return fail(Error(view.error()));
   for (const GpuPlan& plan : plan_profile(vgpus, *view).gpus) {
     if (!plan.refusal) continue;
@@ -166,7 +176,8 @@ Result<std::vector<Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& see
   Profile refused = seen.wanted.vgpus;
   std::erase_if(refused.items, [&](const ProfileItem& item) { return !is_refused(item); });
   std::erase_if(seen.wanted.vgpus.items, is_refused);
-  if (auto added = add_what_keeps_vgpus(host, refused, away->plan.refusals); !added)
+  if (auto added = add_what_keeps_vgpus(dividing(host, seen.wanted.release), refused, away->plan.refusals);
+      !added)
     return fail(std::move(added).error());
   return std::move(away->plan.refusals);
 }
@@ -238,7 +249,7 @@ Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
 
   auto kept = keep_what_cannot_go(host, *seen);
   if (!kept) return fail(std::move(kept).error());
-  auto view = look(host.vgpus, {&seen->wanted.vgpus, 1});
+  auto view = look(dividing(host, seen->wanted.release), {&seen->wanted.vgpus, 1});
   if (!view) return fail(std::move(view).error());
   VgpuPlan vgpus = plan_profile(seen->wanted.vgpus, *view);
   std::set<PciAddress> emptied;
@@ -327,8 +338,10 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
   auto given_back = give_back(host, *back);
   if (!given_back) return fail(std::move(given_back).error());
   outcome.given_back = std::move(*given_back);
-  outcome = go_on(host, policy, std::move(seen), std::move(outcome));
-  undo_half_done(host, *before, outcome);
+  const NodeHost on{
+      .moves = host.moves, .vgpus = dividing(host, seen->wanted.release), .models = host.models};
+  outcome = go_on(on, policy, std::move(seen), std::move(outcome));
+  undo_half_done(on, *before, outcome);
   return outcome;
 }
 

@@ -337,6 +337,7 @@ NodeKeeper::Round NodeKeeper::carry_out(const Wanted& wanted, const GpuStandings
       error = outcome->error;
       for (const auto* moves : {&outcome->given_back, &outcome->given_away})
         if (!error && !moves->errors.empty()) error = moves->errors.front();
+      if (!error && !outcome->vgpus.errors.empty()) error = outcome->vgpus.errors.front();
     }
   }
   // What is there now is what a plan finds nothing to do about: else the next round would do it all again.

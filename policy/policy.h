@@ -37,7 +37,7 @@ struct Policy {
   std::string name;
   std::vector<PolicyItem> items;  ///< at least one. Where several match a GPU, the last one holds
   std::string place;              ///< "policy.yaml:3"
-  /// What may be asked to let go of GPUs that are given away (release_list()).
+  /// What may be asked to let go of GPUs that are given away or divided (release_list()).
   std::set<std::string> release = default_release();
 
   /// The item that holds for a GPU; nullptr: none matches, and the GPU is left as it is.
@@ -47,6 +47,7 @@ struct Policy {
 struct PolicyFile {
   std::string file;
   std::vector<Policy> policies;  ///< in order of the file
+  bool of_profiles = false;      ///< a vGPU profile file (v1): it has no word for Policy::release
 };
 
 /// A policy in terms of one host.

@@ -86,7 +86,7 @@ Result<PolicyFile> read_policies(const ConfigText& source) {
   }
   auto profiles = read_profiles(source);
   if (!profiles) return fail(std::move(profiles).error());
-  PolicyFile out{.file = source.file, .policies = {}};
+  PolicyFile out{.file = source.file, .policies = {}, .of_profiles = true};
   for (const Profile& profile : profiles->profiles) out.policies.push_back(policy_of(profile));
   return out;
 }

@@ -2,110 +2,193 @@
 #include "vfio/letting_go.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <ranges>
 #include <utility>
-#include <vector>
+
+#include <fmt/format.h>
 
 namespace ferry {
+namespace {
 
-void LettingGo::let_go(const Inventory& inventory) {
-  const auto planned = users_of_modules();
-  stop_all(Releasable::Kind::persistence);
-  stop_what_holds_on(inventory);
-  stop_all(Releasable::Kind::service);
-  keep_modules_that_are_needed(planned);
-  stop_all(Releasable::Kind::module);
-}
+using Kind = Releasable::Kind;
 
-void LettingGo::stop_all(Releasable::Kind kind) {
-  units_.each([&](Move& move) -> std::optional<MoveResult> {
-    for (const Step& step : move.steps) {
-      if (step.kind != Step::Kind::let_go) break;
-      if (step.holder.kind != kind) continue;
-      auto stopped = services_.stop(step.holder);
-      // A GPU that the daemon cannot be asked for is seen to hold on: its whole service stops then.
-      const bool other_way =
-          kind == Releasable::Kind::persistence && !stopped && stopped.error().code != Errc::stuck;
-      if (!stopped && !other_way) {
-        return failed(std::move(move), std::move(stopped).error().during(step.text()));
+class LettingGo {
+ public:
+  LettingGo(const ReleaseContext& context, StoppedServices& services, std::vector<Asker>& askers)
+      : context_(context), services_(services), askers_(askers) {}
+
+  void run(const Inventory& inventory) {
+    const auto planned = users_of_modules();
+    stop_all(Kind::persistence);
+    stop_what_holds_on(inventory);
+    stop_all(Kind::service);
+    keep_modules_that_are_needed(planned);
+    stop_all(Kind::module);
+  }
+
+ private:
+  using UsersOfModules = std::map<std::string, std::size_t>;
+
+  template <typename F>
+  void each(Kind kind, const F& f) {
+    for (Asker& asker : askers_) {
+      for (const Releasable& holder : asker.holders) {
+        if (holder.kind == kind && !asker.out()) f(asker, holder);
       }
-      if (stopped) note_released(move, step.holder);
-    }
-    return std::nullopt;
-  });
-}
-
-LettingGo::UsersOfModules LettingGo::users_of_modules() const {
-  UsersOfModules users;
-  for (const Move& move : units_.moves) {
-    for (const Step& step : move.steps) {
-      if (step.kind == Step::Kind::let_go && step.holder.kind == Releasable::Kind::module)
-        ++users[step.holder.name];
     }
   }
-  return users;
-}
 
-// A module lets go of all its devices at once, and the plan has it that all of them move: of none, then,
-// when a unit has dropped out since.
-void LettingGo::keep_modules_that_are_needed(const UsersOfModules& planned) {
-  for (auto now = users_of_modules(), before = UsersOfModules(); now != before;
-       before = std::exchange(now, users_of_modules())) {
-    units_.each([&](Move& move) -> std::optional<MoveResult> {
-      for (const Step& step : move.steps) {
-        if (step.kind != Step::Kind::let_go || step.holder.kind != Releasable::Kind::module ||
-            now[step.holder.name] == planned.at(step.holder.name))
-          continue;
-        return refused({.devices = move.devices,
-                        .groups = move.groups,
-                        .reasons = {step.holder.name + " is not unloaded: another GPU that it serves stays"},
-                        .hint = "see what keeps that one"});
-      }
-      return std::nullopt;
-    });
+  void stop(Asker& asker, const Releasable& holder) {
+    auto stopped = services_.stop(holder);
+    if (stopped) {
+      asker.released.insert(holder);
+      return;
+    }
+    // A GPU that the daemon cannot be asked for is seen to hold on: its whole service stops then.
+    if (holder.kind == Kind::persistence && stopped.error().code != Errc::stuck) return;
+    asker.failure = std::move(stopped).error().during(holder.letting_go());
   }
-}
 
-// That the tool of a driver succeeded proves nothing.
-void LettingGo::stop_what_holds_on(const Inventory& inventory) {
-  std::vector<PciAddress> asked;
-  for (const Move& move : units_.moves) {
-    for (const Step& step : move.steps) {
-      if (step.kind == Step::Kind::let_go && step.holder.kind == Releasable::Kind::persistence)
-        asked.push_back(PciAddress::parse(step.holder.name).value());
+  void stop_all(Kind kind) {
+    each(kind, [&](Asker& asker, const Releasable& holder) { stop(asker, holder); });
+  }
+
+  UsersOfModules users_of_modules() {
+    UsersOfModules users;
+    each(Kind::module, [&](const Asker&, const Releasable& module) { ++users[module.name]; });
+    return users;
+  }
+
+  // A module lets go of all its devices at once, and the plan has it that all of them are to be free: of
+  // none, then, when an asker has dropped out since.
+  void keep_modules_that_are_needed(const UsersOfModules& planned) {
+    for (auto now = users_of_modules(), before = UsersOfModules(); now != before;
+         before = std::exchange(now, users_of_modules())) {
+      each(Kind::module, [&](Asker& asker, const Releasable& module) {
+        if (now[module.name] == planned.at(module.name)) return;
+        asker.refusal = Error{.code = Errc::refused,
+                              .message = module.name + " is not unloaded: another GPU that it serves stays",
+                              .hint = "see what keeps that one"};
+      });
     }
   }
-  if (asked.empty()) return;
-  const auto use = context_.probe->look(use_questions(*context_.host, inventory, asked));
-  const auto holds_on = [&](const PciAddress& gpu) {
-    return !use || std::ranges::any_of(use->of(gpu.text()),
-                                       [](const Holder& holder) { return holder.service == kPersistenced; });
-  };
-  if (std::ranges::none_of(asked, holds_on)) return;
-  const Releasable service{.kind = Releasable::Kind::service, .name = kPersistenced};
-  units_.each([&](Move& move) -> std::optional<MoveResult> {
-    const auto moving = move.moving();
-    if (std::ranges::none_of(moving, [&](const PciAddress& address) {
-          return std::ranges::find(asked, address) != asked.end() && holds_on(address);
-        }))
-      return std::nullopt;
-    if (auto stopped = services_.stop(service); !stopped)
-      return failed(std::move(move), std::move(stopped).error().during(service.letting_go()));
-    note_released(move, service);
-    return std::nullopt;
-  });
-}
 
-void LettingGo::note_released(const Move& move, const Releasable& holder) {
-  for (const PciAddress& device : move.devices) released_[device].insert(holder);
-}
-
-void LettingGo::tell_released(Move& move) const {
-  std::set<Releasable> holders;
-  for (const PciAddress& device : move.devices) {
-    if (const auto found = released_.find(device); found != released_.end())
-      holders.insert(found->second.begin(), found->second.end());
+  // That the tool of a driver succeeded proves nothing.
+  void stop_what_holds_on(const Inventory& inventory) {
+    std::vector<PciAddress> asked;
+    each(Kind::persistence,
+         [&](const Asker&, const Releasable& gpu) { asked.push_back(PciAddress::parse(gpu.name).value()); });
+    if (asked.empty()) return;
+    const auto use = context_.probe->look(use_questions(*context_.host, inventory, asked));
+    const auto holds_on = [&](const PciAddress& gpu) {
+      return std::ranges::find(asked, gpu) != asked.end() &&
+             (!use || std::ranges::any_of(use->of(gpu.text()), [](const Holder& holder) {
+               return holder.service == kPersistenced;
+             }));
+    };
+    for (Asker& asker : askers_) {
+      if (!asker.out() && std::ranges::any_of(asker.devices, holds_on))
+        stop(asker, {.kind = Kind::service, .name = kPersistenced});
+    }
   }
-  release_around(move, holders);
+
+  const ReleaseContext& context_;
+  StoppedServices& services_;
+  std::vector<Asker>& askers_;
+};
+
+}  // namespace
+
+void Released::add(const Releasable& who, const Holder& holder, const PciAddress& function) {
+  holders[who].push_back(function);
+  if (who.kind == Kind::module) also[who.name].insert(holder.also.begin(), holder.also.end());
+}
+
+std::set<std::string> possible_release(std::set<std::string> list, const Releaser* releaser) {
+  // A module needs no service manager to go.
+  if (releaser == nullptr)
+    std::erase_if(list, [](const std::string& name) { return name != kConsoleModule; });
+  return list;
+}
+
+// Where no GPU is left to nvidia-persistenced its service is stopped: that needs no tool of the driver's,
+// lets go of what the daemon holds beside the GPUs too, and there is nobody whom it would serve meanwhile.
+std::set<Releasable> asked_to_let_go(const Released& released, bool by_gpu,
+                                     const std::function<bool(const PciAddress&)>& is_gpu,
+                                     const std::function<bool(const PciAddress&)>& serves_others) {
+  std::set<Releasable> out;
+  for (const auto& [holder, functions] : released.holders) {
+    if (holder.name != kPersistenced || !by_gpu || !serves_others(functions.front()) ||
+        !std::ranges::all_of(functions, is_gpu)) {
+      out.insert(holder);
+      continue;
+    }
+    for (const PciAddress& function : functions)
+      out.insert({.kind = Kind::persistence, .name = function.text()});
+  }
+  return out;
+}
+
+std::vector<Error> serving_others(const Released& released, const std::set<std::string>& freed,
+                                  const std::string& stays) {
+  std::vector<Error> out;
+  for (const auto& [module, devices] : released.also) {
+    for (const std::string& device : devices) {
+      if (freed.contains(device)) continue;
+      out.push_back(
+          {.code = Errc::refused,
+           .message = fmt::format("{} is not unloaded: it also serves {}, which {}", module, device, stays),
+           .hint = fmt::format("take all its GPUs together, or load it with fbdev=0 (options {} in "
+                               "/etc/modprobe.d)",
+                               module)});
+    }
+  }
+  return out;
+}
+
+Error held_on(const Releasable& holder, const std::string& what) {
+  const std::string who = holder.kind == Kind::persistence ? kPersistenced : holder.name;
+  return {.code = Errc::refused,
+          .message = fmt::format("{} holds {} although it was to let go", who, what),
+          .hint = "find out what starts it meanwhile, or stop it first"};
+}
+
+void release_around(std::vector<Step>& steps, const std::set<Releasable>& holders) {
+  std::vector<Step> out;
+  out.reserve(steps.size() + 2 * holders.size());
+  for (const Releasable& holder : holders) {
+    out.push_back({.kind = Step::Kind::let_go,
+                   .address = {},
+                   .value = {},
+                   .why = "it holds a device and is on the release list; once for all that need it",
+                   .holder = holder});
+  }
+  out.insert(out.end(), steps.begin(), steps.end());
+  for (const Releasable& holder : holders | std::views::reverse) {
+    const bool of_one = holder.kind == Kind::persistence;
+    out.push_back(
+        {.kind = Step::Kind::take_hold,
+         .address = {},
+         .value = {},
+         .why = of_one ? "once the GPU is back on the driver it had, by this command or a later one"
+                       : "it serves the host's other devices; once all is done, whatever becomes of it",
+         .holder = holder});
+  }
+  steps = std::move(out);
+}
+
+std::set<Releasable> releasing(const std::vector<Step>& steps) {
+  std::set<Releasable> out;
+  for (const Step& step : steps) {
+    if (step.kind == Step::Kind::let_go) out.insert(step.holder);
+  }
+  return out;
+}
+
+void let_go(const ReleaseContext& context, const Inventory& inventory, StoppedServices& services,
+            std::vector<Asker>& askers) {
+  LettingGo(context, services, askers).run(inventory);
 }
 
 }  // namespace ferry

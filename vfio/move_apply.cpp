@@ -63,12 +63,22 @@ class OneAtATime final : public UseProbe {
   std::mutex mutex_;
 };
 
+ReleaseContext release_context(const MoveContext& context) {
+  return {.host = context.host,
+          .writer = context.writer,
+          .probe = context.probe,
+          .rules = context.rules,
+          .on_step = context.on_step,
+          .releaser = context.releaser,
+          .persistence = context.persistence};
+}
+
 /// The units on their way from the first plan to their results.
 class Apply {
  public:
   Apply(const MoveContext& context, const MoveRequest& request, Direction direction,
         StoppedServices& services)
-      : context_(context), request_(request), direction_(direction), letting_go_(context, units_, services) {}
+      : context_(context), request_(request), direction_(direction), services_(services) {}
 
   /// Takes what went before the first plan was made.
   void begin(const std::vector<PciAddress>& vanished) {
@@ -85,7 +95,25 @@ class Apply {
       }
     }
   }
-  void let_go(const Inventory& inventory) { letting_go_.let_go(inventory); }
+  /// Before anything else is touched. A unit whose holder does not let go has failed.
+  void let_go(const Inventory& inventory) {
+    std::vector<Asker> askers;
+    for (const Move& move : units_.moves)
+      askers.push_back({.devices = move.moving(), .holders = releasing(move.steps)});
+    ferry::let_go(release_context(context_), inventory, services_, askers);
+    auto asker = askers.begin();
+    units_.each([&](Move& move) -> std::optional<MoveResult> {
+      auto& [devices, holders, released, failure, refusal] = *asker++;
+      for (const PciAddress& device : move.devices)
+        released_[device].insert(released.begin(), released.end());
+      if (failure) return failed(std::move(move), std::move(*failure));
+      if (!refusal) return std::nullopt;
+      return refused({.devices = move.devices,
+                      .groups = move.groups,
+                      .reasons = {std::move(refusal->message)},
+                      .hint = std::move(refusal->hint)});
+    });
+  }
 
   bool anything_left() const { return !units_.moves.empty(); }
   std::size_t side_by_side_at_most() const { return std::min(units_.moves.size(), kMostSideBySide); }
@@ -160,15 +188,12 @@ class Apply {
     if (direction_ == Direction::back) return;
     units_.each([&](Move& move) -> std::optional<MoveResult> {
       if (const Step& first = move.steps.front(); first.kind == Step::Kind::let_go) {
-        const std::string who =
-            first.holder.kind == Releasable::Kind::persistence ? kPersistenced : first.holder.name;
-        return refused({.devices = move.devices,
-                        .groups = move.groups,
-                        .reasons = {who + " holds a device of the group although it was to let go"},
-                        .hint = "find out what starts it meanwhile, or stop it first"});
+        const Error held = held_on(first.holder, "a device of the group");
+        return refused(
+            {.devices = move.devices, .groups = move.groups, .reasons = {held.message}, .hint = held.hint});
       }
       if (!is_load(move.steps.front())) {
-        letting_go_.tell_released(move);
+        tell_released(move);
         return std::nullopt;
       }
       const std::string module = move.steps.front().value;
@@ -196,6 +221,16 @@ class Apply {
   }
 
  private:
+  // Puts who let go into a plan made since, which knows nothing of what no longer stands in the way.
+  void tell_released(Move& move) const {
+    std::set<Releasable> holders;
+    for (const PciAddress& device : move.devices) {
+      if (const auto found = released_.find(device); found != released_.end())
+        holders.insert(found->second.begin(), found->second.end());
+    }
+    release_around(move.steps, holders);
+  }
+
   Result<> ask_what_must_stay(MoveRequest& request) const {
     if (direction_ == Direction::back || !context_.must_stay) return {};
     auto stay = context_.must_stay(seen_.inventory);
@@ -225,8 +260,9 @@ class Apply {
   const MoveRequest& request_;
   const Direction direction_;
   MovingUnits units_;
-  LettingGo letting_go_;
-  std::map<PciAddress, Fence> fences_;  // by a unit's first device
+  StoppedServices& services_;
+  std::map<PciAddress, std::set<Releasable>> released_;  // by accelerator
+  std::map<PciAddress, Fence> fences_;                   // by a unit's first device
   MoveLook seen_;
 };
 
@@ -278,7 +314,7 @@ Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest&
 }
 
 Result<MoveOutcome> start_what_was_stopped(const MoveContext& context) {
-  StoppedServices services(context);
+  StoppedServices services(release_context(context));
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
   auto notes = give_back_left_locks(context);
   auto restart = services.start_all();
@@ -289,18 +325,12 @@ Result<MoveOutcome> start_what_was_stopped(const MoveContext& context) {
 Result<MoveOutcome> apply_moves(const MoveContext& context, const MoveRequest& request, Direction direction) {
   OneAtATime shared(context);
   const MoveContext guarded = shared.around(context);
-  StoppedServices services(guarded);
+  StoppedServices services(release_context(guarded));
   if (auto read = services.take_over(); !read) return fail(std::move(read).error());
   auto locks = give_back_left_locks(guarded);
   auto outcome = move_all(guarded, request, direction, services);
-  auto restart = services.start_all();
-  if (outcome) {
-    std::ranges::move(locks, std::back_inserter(outcome->notes));
-    std::ranges::move(restart.notes, std::back_inserter(outcome->notes));
-    outcome->errors = std::move(restart.errors);
-  } else {
-    for (const Error& error : restart.errors) outcome.error().message += "; " + error.message;
-  }
+  if (outcome) std::ranges::move(locks, std::back_inserter(outcome->notes));
+  tell(services.start_all(), outcome);
   return outcome;
 }
 

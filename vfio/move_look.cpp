@@ -9,6 +9,7 @@
 #include "common/stuck_writes.h"
 #include "vfio/driver_modules.h"
 #include "vfio/driver_override.h"
+#include "vfio/letting_go.h"
 #include "vfio/unit_move.h"
 
 namespace ferry {
@@ -73,9 +74,7 @@ MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveReques
   if (direction == Direction::back)
     return plan_unbind(seen.inventory, context.rules, request, seen.use, seen.record, seen.stuck);
   MoveRequest possible = request;
-  // A module needs no service manager to go.
-  if (context.releaser == nullptr)
-    std::erase_if(possible.release, [](const std::string& name) { return name != kConsoleModule; });
+  possible.release = possible_release(std::move(possible.release), context.releaser);
   for (const auto& [address, count] : seen.mediated) {
     if (!request.sheds_functions.contains(address))
       possible.untouchable.emplace(address, "carries " + counted(count, "mediated device"));

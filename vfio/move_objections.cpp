@@ -32,20 +32,6 @@ bool object_to_sriov_kin(const Inventory& inventory, const Unit& unit, const Pci
   return false;
 }
 
-std::string remedy_of(const Holder& holder, bool could_be_released) {
-  if (could_be_released && holder.kind == Holder::Kind::console) {
-    return fmt::format(
-        "if nothing needs its screen, let it be unloaded for the move: --release {0} (in a "
-        "policy: release: [{0}])",
-        holder.name);
-  }
-  if (!could_be_released || holder.service.empty() || runs_others(holder.service))
-    return std::string(holder.remedy());
-  return fmt::format(
-      "stop it first, or let it be stopped for the move: --release {0} (in a policy: release: [{0}])",
-      holder.service);
-}
-
 }  // namespace
 
 std::string describe(const PciFunction& function) {
@@ -86,13 +72,11 @@ void object_to_moving(const PciFunction& function, const MoveRequest& request, c
   for (const Holder& holder : use.of(name)) {
     if (request.force && holder.only_a_screen()) continue;
     if (const auto may = may_release(holder, request.release); released != nullptr && may) {
-      released->holders[*may].push_back(function.address);
-      if (may->kind == Releasable::Kind::module)
-        released->also[may->name].insert(holder.also.begin(), holder.also.end());
+      released->add(*may, holder, function.address);
       continue;
     }
     objections.add_user(fmt::format("{} is in use: {}", name, holder.text()),
-                        remedy_of(holder, released != nullptr));
+                        released != nullptr ? remedy_by_release(holder) : std::string(holder.remedy()));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "vfio/letting_go.h"
 #include "vfio/move_members.h"
 #include "vfio/release.h"
 
@@ -36,12 +37,6 @@ class Objections {
  private:
   Refusal refusal_;
   std::size_t users_ = 0;
-};
-
-/// Who has to let go of a unit for a while: what stands in the way, but no objection.
-struct Released {
-  std::map<Releasable, std::vector<PciAddress>> holders;  ///< and of which functions
-  std::map<std::string, std::set<std::string>> also;      ///< by module: the other devices it lets go of then
 };
 
 /// "0000:01:00.0 (10de:2684, class 0300, driver nouveau)"

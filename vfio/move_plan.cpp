@@ -66,28 +66,4 @@ bool take_nothing(const std::vector<Step>& steps) {
 
 // Around all other steps: what the holder keeps open must be closed before the first look that counts, and
 // nothing that happens in between may leave it down.
-void release_around(Move& move, const std::set<Releasable>& holders) {
-  std::vector<Step> out;
-  out.reserve(move.steps.size() + 2 * holders.size());
-  for (const Releasable& holder : holders) {
-    out.push_back({.kind = Step::Kind::let_go,
-                   .address = {},
-                   .value = {},
-                   .why = "it holds a device and is on the release list; once for all groups that need it",
-                   .holder = holder});
-  }
-  out.insert(out.end(), move.steps.begin(), move.steps.end());
-  for (const Releasable& holder : holders | std::views::reverse) {
-    const bool of_one = holder.kind == Releasable::Kind::persistence;
-    out.push_back({.kind = Step::Kind::take_hold,
-                   .address = {},
-                   .value = {},
-                   .why = of_one ? "once the GPU is back on the driver it had, by this command or a later one"
-                                 : "it serves the host's other devices; once all groups have moved, whatever "
-                                   "becomes of them",
-                   .holder = holder});
-  }
-  move.steps = std::move(out);
-}
-
 }  // namespace ferry

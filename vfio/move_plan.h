@@ -138,10 +138,6 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
 MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                      const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck);
 
-/// Puts the steps in which `holders` let go before all others of `move`, and those in which they take hold
-/// again behind.
-void release_around(Move& move, const std::set<Releasable>& holders);
-
 struct Undo {
   std::vector<Step> steps;
   std::vector<std::string> notes;  ///< what is left where somebody else has put it

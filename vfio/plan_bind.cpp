@@ -31,44 +31,25 @@ void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objectio
     }
     for (Candidate& candidate : candidates) {
       if ((candidate.objections.*stays)()) continue;
-      for (const auto& [module, devices] : candidate.released.also) {
-        for (const std::string& device : devices) {
-          if (moving.contains(device)) continue;
-          settled = false;
-          candidate.objections.add(
-              fmt::format("{} is not unloaded: it also serves {}, which does not move with this", module,
-                          device),
-              fmt::format("move all its GPUs together, or load it with fbdev=0 (options {} in "
-                          "/etc/modprobe.d)",
-                          module));
-        }
+      for (const Error& stays_for : serving_others(candidate.released, moving, "does not move with this")) {
+        settled = false;
+        candidate.objections.add(stays_for.message, stays_for.hint);
       }
     }
   }
 }
 
-// nvidia-persistenced is asked for single GPUs where others are left to it. Where none is, its service is
-// stopped: that needs no tool of the driver's, lets go of what the daemon holds beside the GPUs too, and
-// there is nobody whom it would serve meanwhile.
-std::set<Releasable> asked_to_let_go(const Inventory& inventory, const AcceleratorRules& rules,
-                                     const MoveRequest& request, const Released& released) {
-  std::set<Releasable> out;
-  for (const auto& [holder, functions] : released.holders) {
-    const auto is_gpu = [&](const PciAddress& address) { return rules.match(*inventory.find(address)); };
-    const bool serves_others = std::ranges::any_of(inventory.functions, [&](const auto& entry) {
+std::set<Releasable> who_lets_go(const Inventory& inventory, const AcceleratorRules& rules,
+                                 const MoveRequest& request, const Released& released) {
+  const auto is_gpu = [&](const PciAddress& address) { return rules.match(*inventory.find(address)); };
+  const auto serves_others = [&](const PciAddress& held) {
+    return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
       const auto& [address, function] = entry;
-      return is_gpu(address) && function.driver == inventory.find(functions.front())->driver &&
+      return is_gpu(address) && function.driver == inventory.find(held)->driver &&
              std::ranges::find(request.accelerators, address) == request.accelerators.end();
     });
-    if (holder.name != kPersistenced || !request.persistence_by_gpu || !serves_others ||
-        !std::ranges::all_of(functions, is_gpu)) {
-      out.insert(holder);
-      continue;
-    }
-    for (const PciAddress& function : functions)
-      out.insert({.kind = Releasable::Kind::persistence, .name = function.text()});
-  }
-  return out;
+  };
+  return asked_to_let_go(released, request.persistence_by_gpu, is_gpu, serves_others);
 }
 
 // Companions before accelerators: a card's audio driver may sleep on the GPU's.
@@ -258,7 +239,7 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
       plan.refusals.back().blockers = std::move(blockers);
       continue;
     }
-    release_around(move, asked_to_let_go(inventory, rules, request, released));
+    release_around(move.steps, who_lets_go(inventory, rules, request, released));
     plan.moves.push_back(std::move(move));
   }
   return plan;

@@ -136,4 +136,17 @@ std::optional<Releasable> may_release(const Holder& holder, const std::set<std::
   return std::nullopt;
 }
 
+std::string remedy_by_release(const Holder& holder) {
+  if (holder.kind == Holder::Kind::console) {
+    return fmt::format(
+        "if nothing needs its screen, let it be unloaded meanwhile: --release {0} (in a "
+        "policy: release: [{0}])",
+        holder.name);
+  }
+  if (holder.service.empty() || runs_others(holder.service)) return std::string(holder.remedy());
+  return fmt::format(
+      "stop it first, or let it be stopped meanwhile: --release {0} (in a policy: release: [{0}])",
+      holder.service);
+}
+
 }  // namespace ferry

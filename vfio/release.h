@@ -90,4 +90,7 @@ bool runs_others(std::string_view unit);
 /// containers. Absent for all others.
 std::optional<Releasable> may_release(const Holder& holder, const std::set<std::string>& list);
 
+/// What to do about one that could be on the list and is not: Holder::remedy(), or to put it there.
+std::string remedy_by_release(const Holder& holder);
+
 }  // namespace ferry

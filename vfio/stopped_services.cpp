@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kNvidia = "nvidia";
 
 // Whether there is a device that `holder` would hold.
-bool device_left(const MoveContext& context, const Inventory& inventory, const Releasable& holder) {
+bool device_left(const ReleaseContext& context, const Inventory& inventory, const Releasable& holder) {
   return std::ranges::any_of(inventory.functions, [&](const auto& entry) {
     const auto& [address, function] = entry;
     if (!function.driver || on_vfio_driver(function)) return false;
@@ -175,7 +175,7 @@ StoppedServices::Restart StoppedServices::start_all() {
     }
     after[holder] = left ? StoppedService::to_start : StoppedService::waits_for_a_device;
     if (left) {
-      error.hint = "the next `ferry vfio bind` or `restore` tries again";
+      error.hint = "the next run that moves or divides GPUs tries again";
       out.errors.push_back(std::move(error));
     } else {
       out.notes.push_back(error.message + "; no accelerator is left to it, it is started with the next one");

@@ -1,23 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who lets go of devices while groups move (services, nvidia_drm, nvidia-persistenced for one GPU): each is
-// asked once, recorded before, and takes hold again whatever becomes of the groups. What a killed run left is
-// taken over.
+// Who lets go of devices while groups move or GPUs are divided (services, nvidia_drm, nvidia-persistenced for
+// one GPU): each is asked once, recorded before, and takes hold again whatever becomes of those. What a
+// killed run left is taken over.
 #pragma once
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/host_fs.h"
+#include "common/host_writer.h"
 #include "common/result.h"
-#include "vfio/move_apply.h"
+#include "vfio/inventory.h"
+#include "vfio/move_plan.h"
+#include "vfio/release.h"
 #include "vfio/service_record.h"
+#include "vfio/use_probe.h"
 
 namespace ferry {
 
+/// Through what holders let go and take hold again.
+struct ReleaseContext {
+  HostFs* host = nullptr;
+  HostWriter* writer = nullptr;
+  UseProbe* probe = nullptr;
+  AcceleratorRules rules;
+  std::function<void(const Step&)> on_step = {};  ///< before each order; may be empty
+  Releaser* releaser = nullptr;                   ///< nullptr: no service is stopped or started
+  PersistenceSwitch* persistence = nullptr;  ///< nullptr: nvidia-persistenced lets go of all GPUs or none
+};
+
 class StoppedServices {
  public:
-  /// `context` must outlive this. Without its releaser no service is stopped or started.
-  explicit StoppedServices(const MoveContext& context) : context_(context) {}
+  explicit StoppedServices(ReleaseContext context) : context_(std::move(context)) {}
 
   /// Takes over what an earlier run left stopped. Errors as read_service_record().
   Result<> take_over();
@@ -44,11 +63,22 @@ class StoppedServices {
   /// it.
   bool is_stuck(const Releasable& holder) const;
 
-  const MoveContext& context_;
+  const ReleaseContext context_;
   std::map<Releasable, StoppedService> stopped_;  ///< as recorded
   std::map<Releasable, Result<>> tried_;          ///< by this run
   std::vector<std::string> notes_;                ///< of the record
 };
+
+/// Tells beside what became of the work what became of those who let go for it.
+template <typename Outcome>
+void tell(StoppedServices::Restart restart, Result<Outcome>& outcome) {
+  if (outcome) {
+    std::ranges::move(restart.notes, std::back_inserter(outcome->notes));
+    std::ranges::move(restart.errors, std::back_inserter(outcome->errors));
+  } else {
+    for (const Error& error : restart.errors) outcome.error().message += "; " + error.message;
+  }
+}
 
 /// For people: what an earlier run has left to be started. Errors as read_service_record().
 Result<std::vector<std::string>> notes_on_stopped_services(const HostFs& host);

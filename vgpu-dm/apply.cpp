@@ -10,6 +10,7 @@
 #include "common/side_by_side.h"
 #include "common/stuck_writes.h"
 #include "vgpu-dm/gpu_preparation.h"
+#include "vgpu-dm/gpu_release.h"
 #include "vgpu-dm/gpu_run.h"
 #include "vgpu-dm/plan_parts.h"
 #include "vgpu-dm/type_names.h"
@@ -43,13 +44,16 @@ struct Seen {
   std::set<PciAddress> named;  // whose vGPUs have their names from the driver's library
 };
 
-/// Behind what the library says: that tells whose virtual functions may have to go.
+/// Behind what the library says: that tells whose virtual functions may have to go, and who may be switched.
 Result<UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner, const Seen& seen,
                             std::span<const VgpuGpu> gpus) {
   return ask(on, seen.inventory, gpus, [&](const VgpuGpu& gpu) {
-    const auto said = seen.view.managed.find(gpu.address());
-    const bool known = said != seen.view.managed.end() && said->second;
-    return planner.may_shed_functions(gpu, known ? &*said->second : nullptr);
+    const auto found = seen.view.managed.find(gpu.address());
+    const bool known = found != seen.view.managed.end() && found->second;
+    const ManagedGpu* said = known ? &*found->second : nullptr;
+    auto out = planner.may_shed_functions(gpu, said) ? gpu.functions : std::vector<PciAddress>();
+    if (planner.may_switch(gpu, said)) out.push_back(gpu.address());
+    return out;
   });
 }
 
@@ -61,7 +65,12 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
   auto stuck = stuck_devices(on.host, *vgpus);
   if (!stuck) return fail(std::move(stuck).error());
   Seen seen{.inventory = std::move(*inventory),
-            .view = {.inventory = std::move(*vgpus), .use = {}, .node = on.node, .stuck = std::move(*stuck)},
+            .view = {.inventory = std::move(*vgpus),
+                     .use = {},
+                     .node = on.node,
+                     .stuck = std::move(*stuck),
+                     .release = possible_release(on.release, on.releaser),
+                     .persistence_by_gpu = on.persistence != nullptr},
             .named = {}};
   for (VgpuGpu& gpu : seen.view.inventory.gpus) {
     // A driver that has not returned is asked nothing more.
@@ -159,8 +168,17 @@ void look_again(const VgpuHost& on, const GpuPlanner& planner, Seen& seen, VgpuP
   }
 }
 
-Result<VgpuOutcome> carry_out(const VgpuHost& on, Seen seen, VgpuPlan plan, const GpuPlanner& planner,
-                              const StepObserver& observe) {
+GpuOutcome not_let_go_of(const GpuPlan& plan, Error why) {
+  GpuOutcome out;
+  out.index = plan.index;
+  out.gpu = plan.gpu;
+  out.kind = GpuOutcome::Kind::failed;
+  out.error = std::move(why).during(plan.label());
+  return out;
+}
+
+VgpuOutcome carry_out(const VgpuHost& on, StoppedServices& services, Seen seen, VgpuPlan plan,
+                      const GpuPlanner& planner, const StepObserver& observe) {
   VgpuOutcome out;
   out.notes = std::move(plan.notes);
   if (auto kept = remember_names(on.host, seen.view.inventory.gpus, seen.named); !kept)
@@ -172,19 +190,40 @@ Result<VgpuOutcome> carry_out(const VgpuHost& on, Seen seen, VgpuPlan plan, cons
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
   // They start while we look, and one that no turn is for would only keep the others from it.
   on.writer.prepare(std::min({busy, kMostSideBySide, std::size_t{WriteTurns::at_once()}}));
+  auto askers = let_go(release_context(on), seen.inventory, services, plan);
   look_again(on, planner, seen, plan);
+  refuse_held(seen.view, plan);
   const auto begin = std::chrono::steady_clock::now();
   out.gpus.resize(plan.gpus.size());
   // Who waits for a place has the look of all no more: a VM may have started since.
   std::atomic<bool> one_has_ended = false;
   side_by_side(plan.gpus.size(), [&](std::size_t i) {
     const GpuPlan& gpu = plan.gpus[i];
+    if (auto& failure = askers[i].failure) {
+      out.gpus[i] = not_let_go_of(gpu, std::move(*failure));
+      return;
+    }
     const Look age = one_has_ended ? Look::old : Look::fresh;
     out.gpus[i] = run_gpu(shared, planner, seen.inventory, view_of(seen.view, gpu.gpu), gpu, age, told);
     if (!gpu.steps.empty()) one_has_ended = true;
+    out.gpus[i].released = std::move(askers[i].released);
   });
   out.applied = std::chrono::steady_clock::now() - begin;
   return out;
+}
+
+/// Looks, plans and does it, with whom it takes for that.
+template <typename Plan>
+Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& planner, const Plan& plan,
+                                       const StepObserver& observe) {
+  StoppedServices services(release_context(on));
+  if (auto read = services.take_over(); !read) return fail(std::move(read).error());
+  Result<VgpuOutcome> outcome = look_at_all(on, planner).map([&](Seen seen) {
+    VgpuPlan planned = plan(seen.view);
+    return carry_out(on, services, std::move(seen), std::move(planned), planner, observe);
+  });
+  tell(services.start_all(), outcome);
+  return outcome;
 }
 
 /// Of a look alone, for any of these.
@@ -200,7 +239,8 @@ GpuPlanner looker_for(std::span<const Profile> profiles) {
   return {.plan = {},
           .asks_library = any(asks_library),
           .reads_names = any([](const ProfileItem& item, const VgpuGpu&) { return !item.vgpus.empty(); }),
-          .may_shed_functions = any(may_shed_functions)};
+          .may_shed_functions = any(may_shed_functions),
+          .may_switch = any(may_switch)};
 }
 
 GpuPlanner planner_for(const Profile& profile) {
@@ -213,7 +253,8 @@ GpuPlanner planner_for(const Removal& removal) {
   return {.plan = [&](const VgpuView& view, const VgpuGpu& gpu) { return plan_removal(removal, view, gpu); },
           .asks_library = [](const VgpuGpu&) { return false; },
           .reads_names = [](const VgpuGpu&) { return false; },
-          .may_shed_functions = [](const VgpuGpu&, const ManagedGpu*) { return false; }};
+          .may_shed_functions = [](const VgpuGpu&, const ManagedGpu*) { return false; },
+          .may_switch = [](const VgpuGpu&, const ManagedGpu*) { return false; }};
 }
 
 }  // namespace
@@ -239,7 +280,7 @@ bool VgpuOutcome::wrote() const {
 }
 
 ExitStatus VgpuOutcome::status() const {
-  ExitStatus status = ExitStatus::done;
+  ExitStatus status = errors.empty() ? ExitStatus::done : ExitStatus::failed;
   for (const GpuOutcome& gpu : gpus) {
     if (gpu.kind == GpuOutcome::Kind::failed) status = worse(status, ExitStatus::failed);
     if (gpu.kind == GpuOutcome::Kind::refused) status = worse(status, ExitStatus::refused);
@@ -258,11 +299,8 @@ Result<VgpuView> look(const VgpuHost& on, std::span<const Profile> profiles) {
 }
 
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile, const StepObserver& observe) {
-  const GpuPlanner planner = planner_for(profile);
-  auto seen = look_at_all(on, planner);
-  if (!seen) return fail(std::move(seen).error());
-  VgpuPlan plan = plan_profile(profile, seen->view);
-  return carry_out(on, std::move(*seen), std::move(plan), planner, observe);
+  const auto plan = [&](const VgpuView& view) { return plan_profile(profile, view); };
+  return plan_and_carry_out(on, planner_for(profile), plan, observe);
 }
 
 std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const GpuOutcome& changed,
@@ -274,15 +312,18 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
     return {
         {.code = make_error_code(Errc::not_found), .message = changed.gpu.text() + " is gone", .hint = {}}};
   }
-  return undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);
+  // Who let go of it for the way there has it again by now.
+  StoppedServices services(release_context(on));
+  std::vector<Asker> askers = {{.devices = {changed.gpu}, .holders = changed.released}};
+  let_go(release_context(on), seen->inventory, services, askers);
+  auto errors = undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);
+  std::ranges::move(services.start_all().errors, std::back_inserter(errors));
+  return errors;
 }
 
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
-  const GpuPlanner planner = planner_for(removal);
-  auto seen = look_at_all(on, planner);
-  if (!seen) return fail(std::move(seen).error());
-  VgpuPlan plan = plan_removal(removal, seen->view);
-  return carry_out(on, std::move(*seen), std::move(plan), planner, observe);
+  const auto plan = [&](const VgpuView& view) { return plan_removal(removal, view); };
+  return plan_and_carry_out(on, planner_for(removal), plan, observe);
 }
 
 }  // namespace ferry

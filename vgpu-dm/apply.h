@@ -10,7 +10,9 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -20,6 +22,8 @@
 #include "common/result.h"
 #include "mdev/gpu_management.h"
 #include "vfio/inventory.h"
+#include "vfio/move_plan.h"
+#include "vfio/release.h"
 #include "vfio/use_probe.h"
 #include "vgpu-dm/plan.h"
 #include "vgpu-dm/profile.h"
@@ -37,6 +41,10 @@ struct VgpuHost {
   /// several threads.
   std::function<void(std::chrono::milliseconds)> pause = [](auto time) { std::this_thread::sleep_for(time); };
   GpuManagement* management = nullptr;  ///< nullptr: MIG and mixed sizes are as they are
+  std::set<std::string> release = {};   ///< who may be asked to let go of GPUs (release_list())
+  Releaser* releaser = nullptr;         ///< as in MoveContext, and the next one
+  PersistenceSwitch* persistence = nullptr;
+  std::function<void(const Step&)> on_release = {};  ///< before each order to let go or take hold; or empty
 };
 
 /// Scans, and asks who uses the vGPUs there are. Reads only.
@@ -63,6 +71,7 @@ struct GpuOutcome {
   unsigned index = 0;
   PciAddress gpu;
   Kind kind = Kind::left_alone;
+  std::set<Releasable> released;     ///< who let go of it
   std::vector<VgpuStep> done;        ///< writes that succeeded, in order; without those of the undo
   std::optional<Error> error;        ///< of refused and failed
   std::vector<std::string> reasons;  ///< of refused, as GpuPlan::reasons
@@ -75,6 +84,7 @@ std::string_view text(GpuOutcome::Kind kind);
 struct VgpuOutcome {
   std::vector<GpuOutcome> gpus;
   std::vector<std::string> notes;
+  std::vector<Error> errors = {};  ///< of no GPU: a service that does not start again
   /// How long the GPUs took, side by side, from the first write to the last one read back. The looks come
   /// before.
   std::chrono::nanoseconds applied{};
@@ -86,7 +96,8 @@ struct VgpuOutcome {
 /// and progress.
 using StepObserver = std::function<void(const VgpuStep&, const Result<>&)>;
 
-/// Errors: the scan or the probe failed, and nothing was written.
+/// Who has let go of GPUs takes hold again in any case, also after a run that was killed. Errors: the scan or
+/// the probe failed, and nothing was written; those of read_service_record().
 Result<VgpuOutcome> apply_profile(const VgpuHost& on, const Profile& profile,
                                   const StepObserver& observe = {});
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal,

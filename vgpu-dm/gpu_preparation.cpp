@@ -278,6 +278,16 @@ bool may_shed_functions(const ProfileItem& item, const VgpuGpu& gpu, const Manag
   return said->mig != GpuSwitch::unsupported && (said->mig == GpuSwitch::on) != wants_instances(item);
 }
 
+bool may_switch(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said) {
+  if (may_shed_functions(item, gpu, said)) return true;
+  if (!item.vgpus.empty() && gpu.may_get_virtual_functions()) return true;
+  if (said == nullptr) return false;
+  const auto differs = [](GpuSwitch now, bool wanted) {
+    return now != GpuSwitch::unsupported && (now == GpuSwitch::on) != wanted;
+  };
+  return differs(said->mig, wants_instances(item)) || differs(said->mixed_sizes, item.mixed_sizes);
+}
+
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
                     const VgpuView& view) {
   Preparation mode = plan_mode(item, match, gpu, view);

@@ -23,6 +23,9 @@ bool asks_library(const ProfileItem& item, const VgpuGpu& gpu);
 /// changes. `said`: what the library says of it; nullptr: nothing, and then the mode stays.
 bool may_shed_functions(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said);
 
+/// Whether its functions or modes may be switched for an item, or certainly not. `said` as above.
+bool may_switch(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said);
+
 struct Preparation {
   std::vector<VgpuStep> steps;  ///< empty: nothing to do, or refused
   std::optional<Error> refusal;

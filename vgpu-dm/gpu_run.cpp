@@ -191,12 +191,13 @@ class GpuRun {
     if (auto kept = remember_names(on_.host, {gpu(), 1}); !kept && outcome_.notes.empty())
       outcome_.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
     if (users == Users::as_before) return {};
-    const auto loses_functions = [this](const VgpuGpu& gpu) {
-      if (prepared_) return true;  // the way back may switch them off
-      const auto said = managed();
-      return planner_.may_shed_functions(gpu, said ? &*said : nullptr);
+    const auto said = managed();
+    // The way back may switch them off.
+    const bool may_go = prepared_ || planner_.may_shed_functions(*gpu(), said ? &*said : nullptr);
+    const auto besides = [may_go](const VgpuGpu& gpu) {
+      return may_go ? gpu.functions : std::vector<PciAddress>();
     };
-    auto use = ask(on_, *inventory_, {gpu(), 1}, loses_functions);
+    auto use = ask(on_, *inventory_, {gpu(), 1}, besides);
     if (!use) return fail(std::move(use).error());
     view_.use = std::move(*use);
     return {};
@@ -258,7 +259,7 @@ class GpuRun {
     }
     if (step.kind == VgpuStep::Kind::enable_vfs)
       return now->function.sriov_numvfs > 0 ? Functions::already_there : Functions::to_be_switched;
-    const auto use = ask(on_, *inventory_, {&*now, 1}, [](const VgpuGpu&) { return true; });
+    const auto use = ask(on_, *inventory_, {&*now, 1}, &VgpuGpu::functions);
     if (!use) return fail(Error(use.error()));
     if (auto used = functions_in_use(*now, *use); !used.empty()) return fail(std::move(used.front()));
     return Functions::to_be_switched;
@@ -606,12 +607,11 @@ Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu) {
 }
 
 Result<UseReport> ask(const VgpuHost& on, const Inventory& inventory, std::span<const VgpuGpu> gpus,
-                      const std::function<bool(const VgpuGpu&)>& loses_functions) {
+                      const std::function<std::vector<PciAddress>(const VgpuGpu&)>& besides) {
   std::vector<UseQuestion> questions;
   for (const VgpuGpu& gpu : gpus) {
     for (const VgpuDevice& device : gpu.devices) questions.push_back(use_question(device));
-    if (!loses_functions(gpu)) continue;
-    for (UseQuestion& question : use_questions(on.host, inventory, gpu.functions)) {
+    for (UseQuestion& question : use_questions(on.host, inventory, besides(gpu))) {
       const auto same = [&](const UseQuestion& known) { return known.device == question.device; };
       const auto known = std::ranges::find_if(questions, same);  // by the vGPU on it
       if (known == questions.end()) {

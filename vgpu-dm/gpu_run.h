@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "vfio/inventory.h"
 #include "vgpu-dm/apply.h"
@@ -23,6 +24,8 @@ struct GpuPlanner {
   /// Whether its virtual functions may have to go, so that who uses them has to be known. With what the
   /// library says of it; nullptr: it was not asked, or did not say.
   std::function<bool(const VgpuGpu&, const ManagedGpu*)> may_shed_functions;
+  /// Whether it may be switched, so that who has it open has to be known. As above.
+  std::function<bool(const VgpuGpu&, const ManagedGpu*)> may_switch;
 };
 
 /// Whether a look was made right before, or long ago: others have been worked on since.
@@ -41,9 +44,8 @@ std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const
 /// What the library says of a GPU. Errc::unsupported where there is none to ask.
 Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu);
 
-/// Who uses these GPUs' vGPUs, and all virtual functions of those that lose them; nobody is asked about
-/// nothing.
+/// Who uses these GPUs' vGPUs, and `besides` these functions of each; nobody is asked about nothing.
 Result<UseReport> ask(const VgpuHost& on, const Inventory& inventory, std::span<const VgpuGpu> gpus,
-                      const std::function<bool(const VgpuGpu&)>& loses_functions);
+                      const std::function<std::vector<PciAddress>(const VgpuGpu&)>& besides);
 
 }  // namespace ferry

@@ -9,6 +9,7 @@
 #include "common/suggest.h"
 #include "vgpu-dm/gpu_match.h"
 #include "vgpu-dm/gpu_preparation.h"
+#include "vgpu-dm/gpu_release.h"
 #include "vgpu-dm/gpu_room.h"
 #include "vgpu-dm/placement.h"
 #include "vgpu-dm/plan_parts.h"
@@ -319,6 +320,7 @@ VgpuPlan plan_profile(const Profile& profile, const VgpuView& view) {
   }
   plan.gpus.reserve(view.inventory.gpus.size());
   for (const VgpuGpu& gpu : view.inventory.gpus) plan.gpus.push_back(plan_profile(profile, view, gpu));
+  plan_release(view, plan);
   return plan;
 }
 

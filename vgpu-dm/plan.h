@@ -14,6 +14,7 @@
 
 #include "mdev/gpu_management.h"
 #include "mdev/vgpu_inventory.h"
+#include "vfio/release.h"
 #include "vfio/use_probe.h"
 #include "vgpu-dm/profile.h"
 #include "vgpu-dm/vgpu_step.h"
@@ -28,6 +29,8 @@ struct VgpuView {
   std::set<std::string> stuck;  ///< GPUs, virtual functions and vGPUs that a write in the kernel still holds
   /// What NVML said of those GPUs that it was asked about, or why it said nothing.
   std::map<PciAddress, Result<ManagedGpu>> managed = {};
+  std::set<std::string> release = {};  ///< who may be asked to let go of GPUs, as far as this host can
+  bool persistence_by_gpu = false;     ///< MoveRequest::persistence_by_gpu
 };
 
 struct GpuPlan {
@@ -47,6 +50,8 @@ struct GpuPlan {
   /// What is to be made after the steps and cannot be planned before: the driver lists it only then, if at
   /// all.
   std::vector<TypeCount> then = {};
+  /// Who lets go of the GPU before the steps, and takes hold again at the end of all.
+  std::set<Releasable> releases = {};
   std::optional<Error> refusal = {};      ///< Errc: refused (in use), invalid_config (no such type, no room),
                                           ///< unsupported (framework), stuck, or the scan's own
   std::vector<std::string> reasons = {};  ///< each by itself, where users are among them; else empty

@@ -27,6 +27,12 @@ VgpuStep::Target VgpuStep::target() const {
   return Target::library;
 }
 
+// By the tool, the GPU is bound anew for its functions; the modes are refused, or wait for a reset, while it
+// has clients. GPU instances come and go beside them.
+bool VgpuStep::needs_gpu_free() const {
+  return target() == Target::functions || kind == Kind::set_mig || kind == Kind::set_mixed_sizes;
+}
+
 bool VgpuStep::only_adds() const {
   return kind == Kind::create || kind == Kind::enable_vfs || kind == Kind::make_instance;
 }

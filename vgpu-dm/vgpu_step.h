@@ -47,6 +47,8 @@ struct VgpuStep {
     library,    ///< what the driver's library alone sees to
   };
   Target target() const;
+  /// Is done only to a GPU that nobody has open.
+  bool needs_gpu_free() const;
   /// Leaves what is there as it is: nobody need be asked who uses that.
   bool only_adds() const;
   /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"; where the parent is the id, "create L40S-12Q on

@@ -125,6 +125,26 @@ TEST(NodeWish, OfAWorkloadIsAPolicyForEveryGpu) {
   EXPECT_FALSE(host.of_vgpu_config);
 }
 
+// It has no word for one, and nvidia-k8s-vgpu-dm -w names services.
+TEST(NodeWish, OfAVgpuProfileHasTheAgentsReleaseList) {
+  const std::string v1 =
+      "version: v1\nvgpu-configs:\n  small:\n  - devices: all\n    vgpu-devices: {T4-4Q: 4}\n";
+  const std::string v2 =
+      "version: v2\npolicies:\n  own:\n  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: 4}}\n";
+  const std::vector<ConfigText> configs = {{.file = "v1", .text = v1}, {.file = "v2", .text = v2}};
+  WishDefaults defaults;
+  const auto wish = [&](const char* name) {
+    return node_wish(node_with({{kVgpuConfigLabel, name}, {kWorkloadLabel, "vm-vgpu"}}), configs, defaults)
+        .wished;
+  };
+  EXPECT_EQ(wish("small").config, v1);
+  defaults.release.insert("nvidia-dcgm.service");
+  EXPECT_EQ(wish("small").policy.release, defaults.release);
+  EXPECT_THAT(wish("small").config, HasSubstr("release: [nvidia-dcgm.service]"));
+  EXPECT_EQ(wish("own").config, v2);
+  EXPECT_EQ(wish("own").policy.release, default_release());
+}
+
 TEST(NodeWish, CarriesTheTextThatHoldsThePolicyWhole) {
   const NodeWish wish = wish_of({{kPolicyLabel, "mixed"}});
   EXPECT_EQ(wish.wished.config, test::kPolicies);

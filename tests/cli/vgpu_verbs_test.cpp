@@ -307,6 +307,62 @@ TEST_F(VgpuVerbsOnFunctions, ADryRunSaysWhatComesThen) {
   EXPECT_EQ(gpu.at("then"), json({{"T4-4Q", 2}}));
 }
 
+TEST_F(VgpuVerbsOnFunctions, PlansToReleaseWhatIsListedAndRefusesTheRest) {
+  kernel_.enable_vfs(kT4, 0);
+  kernel_.file("run/systemd/private", "");  // that it is there is enough to plan
+  kernel_.file("sys/bus/pci/devices/0000:05:00.0/drm/card0/dev", "1:3\n");
+  kernel_.file("proc/77/comm", "nv-hostengine\n");
+  kernel_.file("proc/77/cmdline", "nv-hostengine");
+  kernel_.file("proc/77/cgroup", "0::/system.slice/nvidia-dcgm.service\n");
+  kernel_.file("proc/77/maps", "");
+  kernel_.link("proc/77/fd/3", "/dev/null");  // a device with that number
+  const auto refused = ferry({"vgpu", "plan", "-f", profile()});
+  EXPECT_EQ(refused.status, 4) << refused.err;
+  EXPECT_THAT(refused.out, AllOf(HasSubstr("process nv-hostengine (pid 77) of nvidia-dcgm.service holds"),
+                                 HasSubstr("--release nvidia-dcgm.service")));
+
+  const auto plan = ferry({"vgpu", "plan", "-f", profile(), "--release", "nvidia-dcgm", "-o", "json"});
+  EXPECT_EQ(plan.status, 0) << plan.out << plan.err;
+  const json steps = json::parse(plan.out).at("gpus").at(0).at("steps");
+  ASSERT_EQ(steps.size(), 3U) << steps;
+  EXPECT_EQ(steps.at(0).at("text"), "stop nvidia-dcgm.service");
+  EXPECT_EQ(steps.at(0).at("kind"), "let_go");
+  EXPECT_EQ(steps.at(0).at("service"), "nvidia-dcgm.service");
+  EXPECT_EQ(steps.at(1).at("kind"), "enable_virtual_functions");
+  EXPECT_EQ(steps.at(2).at("text"), "start nvidia-dcgm.service");
+  EXPECT_EQ(steps.at(2).at("kind"), "take_hold");
+
+  const auto explained =
+      ferry({"vgpu", "apply", "--dry-run", "--explain", "-f", profile(), "--release", "nv-hostengine"});
+  EXPECT_THAT(explained.out, AllOf(HasSubstr("  stop nvidia-dcgm.service  because it holds a device"),
+                                   HasSubstr("  in the end start nvidia-dcgm.service  because")));
+
+  kernel_.file("policy.yaml",
+               "version: v2\nrelease: [nvidia-dcgm]\npolicies:\n  two:\n"
+               "  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
+  const auto by_policy = ferry({"apply", "--dry-run", "-f", (kernel_.root() / "policy.yaml").string()});
+  EXPECT_EQ(by_policy.status, 0) << by_policy.out << by_policy.err;
+  EXPECT_THAT(by_policy.out, HasSubstr("  stop nvidia-dcgm.service\n"));
+}
+
+TEST_F(VgpuVerbsOnFunctions, TakesTheReleaseListOfMoves) {
+  for (const char* name : {"libvirtd", "docker.socket"}) {
+    EXPECT_EQ(ferry({"vgpu", "plan", "-f", profile(), "--release", name}).status, 2) << name;
+    const auto removed = ferry({"vgpu", "delete", "--all", "--dry-run", "--release", name});
+    EXPECT_EQ(removed.status, 2) << name;
+    EXPECT_THAT(removed.err, HasSubstr("--release: "));
+  }
+  EXPECT_EQ(ferry({"vgpu", "delete", "--all", "--dry-run", "--release", "none"}).status, 0);
+}
+
+TEST_F(VgpuVerbsOnFunctions, ADryRunSaysWhatAnEarlierRunLeftStopped) {
+  kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
+  kernel_.file("run/ferry/stopped-services.json",
+               R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
+  EXPECT_THAT(ferry({"vgpu", "plan", "-f", profile()}).out,
+              HasSubstr("nvidia-dcgm.service was stopped by an earlier run: the next one starts it"));
+}
+
 TEST_F(VgpuVerbsOnFunctions, DeleteLeavesWhatMayBeSomebodyElses) {
   vendor_.set("0000:05:00.5", "233");
   const auto result = ferry({"vgpu", "delete", "--dry-run", "--all"});

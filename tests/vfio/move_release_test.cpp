@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "tests/support/file_services.h"
 #include "tests/vfio/machines.h"
 #include "tests/vfio/moves.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 using test::at;
 using test::FakeKernel;
+using test::FileServices;
 using test::statuses;
 using testing::Contains;
 using testing::ElementsAre;
@@ -28,38 +30,6 @@ using Status = MoveResult::Status;
 constexpr const char* kDaemon = "nvidia-persistenced.service";
 constexpr const char* kDcgm = "nvidia-dcgm.service";
 constexpr const char* kRecord = "run/ferry/stopped-services.json";
-
-/// Services whose state lies in the tree, so that it outlives a process, and whose orders are changes of the
-/// host like others.
-class FileServices final : public Releaser {
- public:
-  explicit FileServices(FakeKernel& kernel) : kernel_(&kernel) {}
-  std::set<std::string> stop_fails;
-  std::set<std::string> start_fails;
-  std::set<std::string> will_not_let_go;
-  std::vector<std::string> orders;
-
-  void add(const std::string& unit) const { kernel_->file("services/" + unit, "running"); }
-  bool runs(const std::string& unit) const {
-    return kernel_->read_attribute("services/" + unit).value() == "running";
-  }
-  Result<> stop(const std::string& unit) override {
-    orders.push_back("stop " + unit);
-    if (will_not_let_go.contains(unit)) return {};
-    auto done = kernel_->write("services/" + unit, "stopped");
-    if (done && stop_fails.contains(unit)) return fail(Errc::failed, "systemd: the job timed out");
-    return done;
-  }
-  Result<> start(const std::string& unit) override {
-    orders.push_back("start " + unit);
-    if (start_fails.contains(unit)) return fail(Errc::failed, "systemd: the unit failed");
-    if (runs(unit)) return {};
-    return kernel_->write("services/" + unit, "running");
-  }
-
- private:
-  FakeKernel* kernel_;
-};
 
 /// Services that run hold the devices they are said to hold, as long as those have a driver of the host.
 class ServiceProbe final : public UseProbe {
