@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -314,6 +315,7 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
   }
   // Who let go of it for the way there has it again by now.
   StoppedServices services(release_context(on));
+  if (auto read = services.take_over(); !read) return {std::move(read).error()};
   std::vector<Asker> askers = {{.devices = {changed.gpu}, .holders = changed.released}};
   let_go(release_context(on), seen->inventory, services, askers);
   auto errors = undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);

@@ -182,6 +182,32 @@ TEST(GpuRelease, NeverTakesAGpuFromWhoComputesOrRunsAVm) {
   }
 }
 
+// It is what drives their switches; NVIDIA's own tools turn functions on while it runs.
+TEST(GpuRelease, IsNotForTheManagerOfVgpus) {
+  Mig node;
+  node.others[Mig::kGpu] = {
+      {.name = "nvidia-vgpu-mgr", .pid = 412, .what = "/dev/nvidia0", .pod_uid = {}, .service = {}}};
+  const VgpuOutcome outcome = node.apply(kToMig);
+  EXPECT_EQ(outcome.status(), ExitStatus::done) << message_of(outcome.gpus.at(0).error);
+}
+
+TEST(GpuRelease, IsAskedForAgainOnTheWayBack) {
+  Mig node;
+  const VgpuOutcome outcome = node.apply(kToMig);
+  ASSERT_EQ(outcome.status(), ExitStatus::done) << message_of(outcome.gpus.at(0).error);
+  node.told.clear();
+  const auto errors = put_back(node.host(), test::on("[0]", kToMig), outcome.gpus.at(0),
+                               [&node](const VgpuStep& step, const Result<>& done) {
+                                 node.told.push_back(step.text() + (done ? "" : ": " + done.error().message));
+                               });
+  EXPECT_THAT(errors, IsEmpty());
+  ASSERT_FALSE(node.told.empty());
+  EXPECT_EQ(node.told.front(), "stop nvidia-dcgm.service");
+  EXPECT_THAT(node.told, Contains("switch MIG mode off on 0000:17:00.0"));
+  EXPECT_EQ(node.told.back(), "start nvidia-dcgm.service");
+  EXPECT_TRUE(node.services.runs(kDcgm));
+}
+
 TEST(GpuRelease, IsAskedOfNobodyForVgpusAlone) {
   Mig node;
   EXPECT_EQ(node.apply("{H200X-35C: 2}").status(), ExitStatus::done);
