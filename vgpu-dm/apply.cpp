@@ -316,7 +316,9 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
   // Who let go of it for the way there has it again by now.
   StoppedServices services(release_context(on));
   if (auto read = services.take_over(); !read) return {std::move(read).error()};
-  std::vector<Asker> askers = {{.devices = {changed.gpu}, .holders = changed.released}};
+  std::vector<Asker> askers(1);
+  askers.front().devices = {changed.gpu};
+  askers.front().holders = changed.released;
   let_go(release_context(on), seen->inventory, services, askers);
   auto errors = undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);
   std::ranges::move(services.start_all().errors, std::back_inserter(errors));

@@ -114,7 +114,11 @@ std::vector<Asker> let_go(const ReleaseContext& context, const Inventory& invent
                           StoppedServices& services, VgpuPlan& plan) {
   std::vector<Asker> askers;
   askers.reserve(plan.gpus.size());
-  for (const GpuPlan& gpu : plan.gpus) askers.push_back({.devices = {gpu.gpu}, .holders = gpu.releases});
+  for (const GpuPlan& gpu : plan.gpus) {
+    Asker& asker = askers.emplace_back();
+    asker.devices = {gpu.gpu};
+    asker.holders = gpu.releases;
+  }
   let_go(context, inventory, services, askers);
   for (std::size_t i = 0; i < askers.size(); ++i) {
     if (auto& refusal = askers[i].refusal)
