@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -15,6 +16,14 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(2);
 constexpr auto kAtTheEnd = std::chrono::seconds(1);
+
+Result<Offer> scanned_by(Scanner& scanner) {
+  try {
+    return scanner.scan();
+  } catch (const std::exception& error) {  // memory, a library's
+    return fail(Errc::malformed_host, error.what());
+  }
+}
 
 }  // namespace
 
@@ -40,6 +49,7 @@ BackgroundScan::BackgroundScan(const HostFs& host, const OfferRules& rules, Read
       shared_(std::make_shared<Shared>(host, rules, std::move(read_vgpus))) {}
 
 BackgroundScan::~BackgroundScan() {
+  loop_.cancel(patience_);
   std::unique_lock lock(shared_->mutex);
   shared_->over = true;
   shared_->changed.wait_for(lock, kAtTheEnd, [this] { return !shared_->under_way; });
@@ -51,9 +61,10 @@ void BackgroundScan::begin() {
     return;
   }
   shared_->under_way = true;  // no other thread is there to see it
-  const auto scan = [this, shared = shared_, bound_anew = std::exchange(bound_anew_, {})] {
+  auto bound_anew = std::exchange(bound_anew_, {});
+  const auto scan = [this, shared = shared_, bound_anew] {
     for (const auto& function : bound_anew) shared->scanner.bound_anew(function);
-    auto offer = std::make_shared<Result<Offer>>(shared->scanner.scan());
+    auto offer = std::make_shared<Result<Offer>>(scanned_by(shared->scanner));
     const std::scoped_lock lock(shared->mutex);
     shared->under_way = false;
     shared->changed.notify_all();
@@ -63,6 +74,7 @@ void BackgroundScan::begin() {
     std::thread(scan).detach();
   } catch (const std::system_error& error) {  // no thread to be had
     shared_->under_way = false;
+    bound_anew_ = std::move(bound_anew);
     return scanned_(fail(error_from_errno(error.code().value(), "begin a scan of the host")));
   }
   under_way_ = true;

@@ -17,8 +17,16 @@ struct Errand {
   const std::set<std::uint32_t> groups;
   const Clock::time_point until;
   GroupErrands::Then then;  // none: it has been called
+  std::optional<std::uint32_t> at = {};
   bool over = false;
+
+  bool occupies(std::uint32_t group) const { return then ? groups.contains(group) : at == group; }
 };
+
+std::chrono::milliseconds time_for(std::size_t groups, std::chrono::milliseconds deadline) {
+  constexpr std::size_t kMost = 4;
+  return deadline * std::clamp<std::size_t>(groups, 1, kMost);
+}
 
 }  // namespace
 
@@ -33,16 +41,16 @@ struct GroupErrands::State {
   std::optional<Occupant> occupant(const std::set<std::uint32_t>& groups) const {
     for (const auto& errand : under_way)
       for (const auto group : groups)
-        if (errand->groups.contains(group)) return Occupant{.errand = errand, .group = group};
+        if (errand->occupies(group)) return Occupant{.errand = errand, .group = group};
     return std::nullopt;
   }
 
   const std::chrono::milliseconds deadline;
   std::mutex mutex;
-  std::condition_variable ended;                   // an errand has
-  std::vector<std::shared_ptr<Errand>> under_way;  // in the order of their deadlines
-  std::condition_variable called;                  // the thread that watches is
-  bool idle = false;                               // it waits until it is
+  std::condition_variable ended;  // an errand has, or is late
+  std::vector<std::shared_ptr<Errand>> under_way;
+  std::condition_variable called;  // the thread that watches is
+  bool idle = false;               // it waits until it is
   bool over = false;
 };
 
@@ -76,17 +84,27 @@ void GroupErrands::run(const std::shared_ptr<State>& state, const std::set<std::
                        const Job& job, Then then) {
   std::unique_lock lock(state->mutex);
   while (const auto other = state->occupant(groups)) {
-    if (state->ended.wait_until(lock, other->errand->until, [&] { return other->errand->over; })) continue;
+    if (other->errand->then) {
+      state->ended.wait(lock, [&] { return other->errand->over || !other->errand->then; });
+      continue;
+    }
     lock.unlock();
     return then({.done = false, .behind = other->group});
   }
-  const auto errand = state->under_way.emplace_back(std::make_shared<Errand>(
-      Errand{.groups = groups, .until = Clock::now() + state->deadline, .then = std::move(then)}));
+  const auto errand = state->under_way.emplace_back(
+      std::make_shared<Errand>(Errand{.groups = groups,
+                                      .until = Clock::now() + time_for(groups.size(), state->deadline),
+                                      .then = std::move(then)}));
   // It is not called for each: it finds what has begun when it looks after one that is done by then.
   if (std::exchange(state->idle, false)) state->called.notify_one();
   lock.unlock();
 
-  job();
+  job([&state, &errand](std::uint32_t group) {
+    const std::scoped_lock turn(state->mutex);
+    if (!errand->then) return false;
+    errand->at = group;
+    return true;
+  });
 
   lock.lock();
   errand->over = true;
@@ -100,8 +118,10 @@ void GroupErrands::run(const std::shared_ptr<State>& state, const std::set<std::
 void GroupErrands::watch(State& state) {
   std::unique_lock lock(state.mutex);
   while (true) {
-    const auto first =
-        std::ranges::find_if(state.under_way, [](const auto& errand) { return !!errand->then; });
+    auto first = state.under_way.end();
+    for (auto errand = state.under_way.begin(); errand != state.under_way.end(); ++errand)
+      if ((*errand)->then && (first == state.under_way.end() || (*errand)->until < (*first)->until))
+        first = errand;
     if (first == state.under_way.end()) {
       if (state.over) return;
       state.idle = true;
@@ -114,6 +134,7 @@ void GroupErrands::watch(State& state) {
         Clock::now() >= errand->until) {
       const Then then = std::exchange(errand->then, {});
       lock.unlock();
+      state.ended.notify_all();  // the groups that it is not at are free
       if (then) then({});
       lock.lock();
     }

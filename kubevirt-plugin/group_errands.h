@@ -18,13 +18,17 @@ namespace ferry {
 /// threads.
 class GroupErrands {
  public:
+  /// To be called before each step, with the group that it is about. False: it is late, nobody waits for the
+  /// rest, and the other groups are others' already.
+  using Turn = std::function<bool(std::uint32_t group)>;
   /// Must own all that it works with, since it may outlive this and who began it; and not throw.
-  using Job = std::function<void()>;
+  using Job = std::function<void(const Turn& turn)>;
   struct End {
     bool done = false;                    ///< the job is; false: it is late, or never began
     std::optional<std::uint32_t> behind;  ///< never began: another one, late, is at this group
   };
-  /// Called once: by the thread that did the job when it is done, by that which watches when it is late.
+  /// Called once: by the caller's thread when the job is done, or never began; by that which watches when it
+  /// is late.
   using Then = std::function<void(const End&)>;
 
   static constexpr std::chrono::milliseconds kDeadline{500};
@@ -37,9 +41,10 @@ class GroupErrands {
   /// What is not done by now is late. Waits for nobody whom the kernel holds: such a thread is on its own.
   ~GroupErrands();
 
-  /// Does `job` on this thread; the deadline runs from its beginning. A group has one job at a time, so that
-  /// two do not find each other holding it: another one begins once that is done, and never behind one that
-  /// is late. Where `then` has been called by another thread, this may come back when all else is gone.
+  /// Does `job` on this thread. From its beginning the deadline runs, for each group one, but four at most in
+  /// all. A group has one job at a time, so that two do not find each other holding it: another one begins
+  /// once that is done, and never behind one that is late at it. Where `then` has been called by another
+  /// thread, this may come back when all else is gone.
   void run(const std::set<std::uint32_t>& groups, const Job& job, Then then) const;
   /// The same on a thread of its own. Where there is none to be had, it is late.
   void begin(std::set<std::uint32_t> groups, Job job, Then then) const;

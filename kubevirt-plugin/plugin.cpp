@@ -432,8 +432,8 @@ class Plugin {
   BackgroundScan scan_;
   CdiFiles cdi_files_{host_, options_.cdi_directory};
   CdiEntries cdi_entries_;
+  RpcQueue queue_;  // outlives all calls and servers, and who answers in the place of its thread
   const SysfsCheck check_;
-  RpcQueue queue_;  // outlives all calls and servers
   AllocationCore core_;
   AllocateGate gate_;
   HolderWatch holders_;

@@ -263,6 +263,8 @@ class ResourceServer::Impl {
     const bool readable = from_wire(incoming.payload, *request);
     // Now: a thread that the host has held up frees nothing of gRPC's, which may be over by then.
     grpc_byte_buffer_destroy(std::exchange(incoming.payload, nullptr));
+    grpc_metadata_array_destroy(&incoming.metadata);
+    grpc_metadata_array_init(&incoming.metadata);
     if (!readable) return send(incoming.call, unreadable());
     gate_.pass([this, call = incoming.call, request, here = std::this_thread::get_id()](const Error* closed) {
       if (closed != nullptr) return send(call, refused(*closed));
@@ -277,16 +279,19 @@ class ResourceServer::Impl {
     containers.reserve(static_cast<std::size_t>(request.container_requests_size()));
     for (const auto& container : request.container_requests())
       containers.push_back(strings(container.devices_ids()));
+    // What another thread that answers leaves for this one: whether it has been relieved.
     const auto by_this_thread = std::make_shared<bool>(false);
+    const auto relieved = std::make_shared<std::promise<bool>>();
     core_.allocate(resource_, containers,
-                   [this, call, by_this_thread, here = std::this_thread::get_id()](auto allocated) {
-                     if (std::this_thread::get_id() == here)
-                       *by_this_thread = true;
-                     else
-                       queue_.relieve(here);
+                   [this, call, by_this_thread, relieved, here = std::this_thread::get_id()](auto allocated) {
+                     const bool is_here = std::this_thread::get_id() == here;
+                     if (is_here) *by_this_thread = true;
                      send(call, guarded([&] { return answer_of(allocated); }));
+                     // Last: until somebody serves the queue again nothing of all this goes.
+                     if (!is_here) relieved->set_value(queue_.relieve(here));
                    });
-    if (!*by_this_thread) RpcQueue::leave();  // and *this may be gone
+    // From here on *this may be gone, but where nobody has come in this thread's place.
+    if (!*by_this_thread && relieved->get_future().get()) RpcQueue::leave();
   }
 
   static Answer refused(const Error& error) {

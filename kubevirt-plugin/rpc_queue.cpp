@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -41,10 +42,17 @@ void RpcQueue::start(grpc_call* call, std::span<const grpc_op> ops, Done done) {
   std::abort();  // operations of ours in a wrong order
 }
 
-void RpcQueue::relieve(std::thread::id held) {
-  if (thread_.get_id() != held) return;
-  thread_.detach();
-  thread_ = std::thread([queue = queue_] { serve(queue); });
+bool RpcQueue::relieve(std::thread::id held) {
+  if (thread_.get_id() != held) return false;
+  try {
+    std::thread next([queue = queue_] { serve(queue); });
+    thread_.detach();
+    thread_ = std::move(next);
+  } catch (const std::system_error& error) {
+    spdlog::error("the kubelet is not served until the host answers: {}", error.what());
+    return false;
+  }
+  return true;
 }
 
 void RpcQueue::leave() {

@@ -39,8 +39,9 @@ class RpcQueue {
 
   /// What handles a completion may be held up by the host for long. Then another thread goes on in its place:
   /// by relieve(), called elsewhere, for the queue's thread `held`; which calls leave() as soon as it is let
-  /// go, ends with that completion and touches nothing of gRPC or of the queue any more.
-  void relieve(std::thread::id held);
+  /// go, ends with that completion and touches nothing of gRPC or of the queue any more. False: `held` does
+  /// not serve the queue, or there is no thread to be had, and it goes on when it is let go.
+  bool relieve(std::thread::id held);
   static void leave();
 
  private:

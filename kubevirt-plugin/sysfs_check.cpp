@@ -314,20 +314,13 @@ class SysfsCheck::Inquiry {
   const std::set<std::uint32_t>& groups() const { return what_.groups; }
 
   /// By the thread that asks.
-  void ask() {
-    for (const auto group : what_.groups)
-      if (!is_closed(group)) return;
-    std::vector<HostAnswer::Container> containers;
-    for (const auto& devices : what_.containers) {
-      auto& container = containers.emplace_back();
-      for (const auto& device : devices) container.nodes.push_back(ask_about(device));
-      container.shared = shared_nodes(source_->host, devices);
+  void ask(const GroupErrands::Turn& turn) {
+    try {
+      ask_all(turn);
+    } catch (const std::exception& error) {  // memory, a library's
+      spdlog::error("asking the host about IOMMU groups: {}", error.what());
     }
-    const std::scoped_lock lock(mutex_);
-    at_.reset();
-    answer_.containers = std::move(containers);
   }
-
   /// By whichever thread that is over for: the one that asks may still write to it.
   HostAnswer answer(const GroupErrands::End& end) {
     const std::scoped_lock lock(mutex_);
@@ -345,6 +338,23 @@ class SysfsCheck::Inquiry {
   }
 
  private:
+  void ask_all(const GroupErrands::Turn& turn) {
+    for (const auto group : what_.groups)
+      if (!turn(group) || !is_closed(group)) return;
+    std::vector<HostAnswer::Container> containers;
+    for (const auto& devices : what_.containers) {
+      auto& container = containers.emplace_back();
+      for (const auto& device : devices) {
+        if (!turn(device.iommu_group)) return;
+        container.nodes.push_back(ask_about(device));
+      }
+      container.shared = shared_nodes(source_->host, devices);
+    }
+    const std::scoped_lock lock(mutex_);
+    at_.reset();
+    answer_.containers = std::move(containers);
+  }
+
   /// What is being asked, and what the host says of the group by not answering.
   struct At {
     std::uint32_t group = 0;
@@ -395,7 +405,7 @@ class SysfsCheck::Inquiry {
 void SysfsCheck::ask(HandOut what, Answered answered) const {
   const auto inquiry = std::make_shared<Inquiry>(source_, std::move(what));
   errands_.run(
-      inquiry->groups(), [inquiry] { inquiry->ask(); },
+      inquiry->groups(), [inquiry](const GroupErrands::Turn& turn) { inquiry->ask(turn); },
       [inquiry, answered = std::move(answered)](const GroupErrands::End& end) {
         answered(inquiry->answer(end));
       });
@@ -409,7 +419,7 @@ std::set<std::uint32_t> SysfsCheck::open_groups(const std::set<std::uint32_t>& g
     const auto promise = std::make_shared<std::promise<HostAnswer>>();
     answers.emplace(group, promise->get_future());
     errands_.begin(
-        {group}, [inquiry] { inquiry->ask(); },
+        {group}, [inquiry](const GroupErrands::Turn& turn) { inquiry->ask(turn); },
         [inquiry, promise](const GroupErrands::End& end) { promise->set_value(inquiry->answer(end)); });
   }
   std::set<std::uint32_t> open;

@@ -48,7 +48,7 @@ TEST(GroupErrands, DoesAJobWhereItIsAsked) {
   std::thread::id doer;
   Outcome outcome;
   errands.run(
-      {15, 16}, [&] { doer = std::this_thread::get_id(); }, outcome.then());
+      {15, 16}, [&](const auto& /*turn*/) { doer = std::this_thread::get_id(); }, outcome.then());
   EXPECT_TRUE(outcome.end.get().done);
   EXPECT_EQ(doer, std::this_thread::get_id());
   EXPECT_EQ(outcome.teller, std::this_thread::get_id());
@@ -61,7 +61,7 @@ TEST(GroupErrands, TellsByAnotherThreadWhatIsLate) {
   std::atomic<bool> is_back = false;
   std::thread asker([&] {
     errands.run(
-        {15}, [hang] { hang->released.wait(); }, outcome.then());
+        {15}, [hang](const auto& /*turn*/) { hang->released.wait(); }, outcome.then());
     is_back = true;
   });
   const auto end = outcome.end.get();
@@ -76,25 +76,34 @@ TEST(GroupErrands, TellsByAnotherThreadWhatIsLate) {
 TEST(GroupErrands, SendsNobodyAfterOneWhoIsLate) {
   const auto hang = std::make_shared<Hang>();
   const auto calls = std::make_shared<std::atomic<int>>();
-  const GroupErrands errands(2s);
+  const GroupErrands errands(1s);
   Outcome late;
+  const auto went_on = std::make_shared<std::promise<bool>>();
   errands.begin(
-      {15, 17}, [hang] { hang->released.wait(); }, late.then());
+      {14, 15},
+      [hang, went_on](const auto& turn) {
+        if (turn(14) && turn(15)) hang->released.wait();
+        went_on->set_value(turn(14));
+      },
+      late.then());
   EXPECT_FALSE(late.end.get().done);
   const auto begin = std::chrono::steady_clock::now();
   Outcome behind;
   errands.run(
-      {14, 15}, [calls] { ++*calls; }, behind.then());
+      {14, 15}, [calls](const auto& /*turn*/) { ++*calls; }, behind.then());
   EXPECT_EQ(behind.end.get().behind, 15U);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1500ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 900ms);
   EXPECT_EQ(*calls, 0) << "nobody is sent after one who does not come back";
-  EXPECT_TRUE(is_done(errands, 16, [] {})) << "another group is";
+  EXPECT_TRUE(is_done(errands, 16, [](const auto& /*turn*/) {})) << "another group is";
+  EXPECT_TRUE(is_done(errands, 14, [](const auto& /*turn*/) {})) << "nor is it at that one any more";
 
   hang->let_go.set_value();
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (!is_done(errands, 15, [calls] { ++*calls; }) && std::chrono::steady_clock::now() < give_up)
+  while (!is_done(errands, 15, [calls](const auto& /*turn*/) { ++*calls; }) &&
+         std::chrono::steady_clock::now() < give_up)
     std::this_thread::yield();
   EXPECT_GE(*calls, 1) << "once the first has ended";
+  EXPECT_FALSE(went_on->get_future().get()) << "nobody waits for the rest of it";
 }
 
 // Two openers of a group would find it busy with each other.
@@ -106,17 +115,17 @@ TEST(GroupErrands, HasOneJobAtATimeOnAGroup) {
   Outcome first;
   errands.begin(
       {15},
-      [hang, begun, &first_is_over] {
+      [hang, begun, &first_is_over](const auto& /*turn*/) {
         begun->set_value();
         hang->released.wait();
         first_is_over = true;
       },
       first.then());
   begun->get_future().wait();
-  EXPECT_TRUE(is_done(errands, 16, [] {}));
+  EXPECT_TRUE(is_done(errands, 16, [](const auto& /*turn*/) {}));
   std::thread releaser([hang] { hang->let_go.set_value(); });
   bool was_over = false;
-  EXPECT_TRUE(is_done(errands, 15, [&] { was_over = first_is_over; }));
+  EXPECT_TRUE(is_done(errands, 15, [&](const auto& /*turn*/) { was_over = first_is_over; }));
   EXPECT_TRUE(was_over);
   EXPECT_TRUE(first.end.get().done);
   releaser.join();
@@ -125,10 +134,10 @@ TEST(GroupErrands, HasOneJobAtATimeOnAGroup) {
 TEST(GroupErrands, WatchesOneAfterAnotherThatWasInTime) {
   const auto hang = std::make_shared<Hang>();
   const GroupErrands errands(100ms);
-  for (int round = 0; round < 100; ++round) is_done(errands, 15, [] {});
+  for (int round = 0; round < 100; ++round) is_done(errands, 15, [](const auto& /*turn*/) {});
   Outcome late;
   errands.begin(
-      {15}, [hang] { hang->released.wait(); }, late.then());
+      {15}, [hang](const auto& /*turn*/) { hang->released.wait(); }, late.then());
   EXPECT_FALSE(late.end.get().done);
   hang->let_go.set_value();
 }
@@ -141,7 +150,7 @@ TEST(GroupErrands, EndsWithoutWaitingForWhatHangs) {
     const auto begun = std::make_shared<std::promise<void>>();
     errands.begin(
         {15},
-        [hang, begun] {
+        [hang, begun](const auto& /*turn*/) {
           begun->set_value();
           hang->released.wait();
         },

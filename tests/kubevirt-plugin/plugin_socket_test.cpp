@@ -155,6 +155,7 @@ TEST_F(PluginSocketTest, WaitsForAKubeletThatIsSlowToTakeARegistration) {
   EXPECT_TRUE(eventually([](const auto& resources) { return resources.size() == 1; }));
   slow->set_value();
   EXPECT_TRUE(allocatable(kGpu, 1) && allocatable(kH100, 1));
+  ASSERT_TRUE(calls_become(2));
   EXPECT_EQ(kubelet->registrations().size(), 2U) << "each once";
 }
 
