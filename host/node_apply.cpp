@@ -131,20 +131,26 @@ MoveRequest once_empty(MoveRequest request, const std::set<PciAddress>& gpus) {
   return request;
 }
 
-/// For the vGPUs of a policy: whom a move may ask to let go of GPUs, they may, in the same way.
+/// For the vGPUs of a policy: whom a move may ask to let go of GPUs, they may, in the same way. Those stay
+/// away until the last stage is over: a service that is started in between has the GPUs open before that
+/// looks.
 VgpuHost dividing(const NodeHost& host, const std::set<std::string>& release) {
   VgpuHost out = host.vgpus;
   out.release = release;
   out.releaser = host.moves.releaser;
   out.persistence = host.moves.persistence;
   out.on_release = host.moves.on_step;
+  out.more_follows = true;
   return out;
 }
 
 /// What else keeps the GPUs of these refusals from being given away: to lose their vGPUs and functions.
 Result<> add_what_keeps_vgpus(const VgpuHost& on, const Profile& vgpus, std::vector<Refusal>& refusals) {
-  const auto view = look(on, {&vgpus, 1});
+  auto view = look(on, {&vgpus, 1});
   if (!view) return fail(Error(view.error()));
+  // Who has the GPU itself is in these refusals already.
+  for (const Refusal& refusal : refusals)
+    for (const PciAddress& gpu : refusal.devices) view->use.holders.erase(gpu.text());
   for (const GpuPlan& plan : plan_profile(vgpus, *view).gpus) {
     if (!plan.refusal) continue;
     for (Refusal& refusal : refusals) {
@@ -341,7 +347,15 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
   const NodeHost on{
       .moves = host.moves, .vgpus = dividing(host, seen->wanted.release), .models = host.models};
   outcome = go_on(on, policy, std::move(seen), std::move(outcome));
-  undo_half_done(on, *before, outcome);
+  if (undo_half_done(on, *before, outcome)) {
+    auto started = start_what_was_stopped(host.moves);
+    if (started) {
+      std::ranges::move(started->notes, std::back_inserter(outcome.given_away.notes));
+      std::ranges::move(started->errors, std::back_inserter(outcome.given_away.errors));
+    } else {
+      outcome.given_away.errors.push_back(std::move(started).error());
+    }
+  }
   return outcome;
 }
 

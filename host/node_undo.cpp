@@ -110,14 +110,18 @@ Trouble prefixed(Trouble trouble, const std::string& what) {
 }
 
 // A GPU that was emptied for it, and could not be given away, has lost its vGPUs for nothing.
-void undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+bool undo_emptied(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+  bool any = false;
   for (GpuOutcome& gpu : outcome.vgpus.gpus) {
     const auto mode = before.wanted.modes.find(gpu.gpu);
     const bool away = mode != before.wanted.modes.end() && mode->second == Mode::passthrough;
     if (!away || !gpu.before) continue;
-    if (const auto trouble = trouble_given_away(outcome, gpu.gpu))
-      undo_vgpus(host, before, gpu, prefixed(*trouble, "it could not be given away"));
+    const auto trouble = trouble_given_away(outcome, gpu.gpu);
+    if (!trouble) continue;
+    any = true;
+    undo_vgpus(host, before, gpu, prefixed(*trouble, "it could not be given away"));
   }
+  return any;
 }
 
 /// A unit of the first stage that is to go to vfio again.
@@ -144,6 +148,11 @@ std::optional<Trouble> trouble_of_unit(const BeforeStages& before, const NodeOut
 std::vector<Returning> returning(const BeforeStages& before, NodeOutcome& outcome) {
   std::vector<Returning> out;
   for (MoveResult& result : outcome.given_back.results) {
+    const auto was_away = [&](const Member& member) {
+      const PciFunction* had = before.inventory.find(member.address);
+      return had != nullptr && on_vfio_driver(*had);
+    };
+    if (std::ranges::none_of(result.move.members, was_away)) continue;  // an override alone was left of it
     auto why = trouble_of_unit(before, outcome, result);
     if (why && why->error.code != Errc::stuck) out.push_back({.result = &result, .why = std::move(*why)});
   }
@@ -221,9 +230,9 @@ void tell(const Returning& unit, const std::optional<Error>& trouble, NodeOutcom
 }
 
 // A GPU that came back from vfio for its vGPUs, and did not get them, is of no use to anybody where it is.
-void undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+bool undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
   const std::vector<Returning> units = returning(before, outcome);
-  if (units.empty()) return;
+  if (units.empty()) return false;
   for (const Returning& unit : units) {
     for (GpuOutcome& gpu : outcome.vgpus.gpus)
       if (gpu.before && is_about(*unit.result, gpu.gpu)) undo_vgpus(host, before, gpu, unit.why);
@@ -232,9 +241,10 @@ void undo_given_back(const NodeHost& host, const BeforeStages& before, NodeOutco
   auto moved = request ? apply_moves(host.moves, *request, Direction::to_vfio)
                        : Result<MoveOutcome>(fail(Error(request.error())));
   for (const Returning& unit : units) tell(unit, still_off_vfio(host, before, moved, *unit.result), outcome);
-  if (!moved) return;
+  if (!moved) return true;
   std::ranges::move(moved->notes, std::back_inserter(outcome.given_back.notes));
   std::ranges::move(moved->errors, std::back_inserter(outcome.given_back.errors));
+  return true;
 }
 
 }  // namespace
@@ -250,9 +260,9 @@ Result<BeforeStages> before_stages(const NodeHost& host, const Inventory& invent
   return before;
 }
 
-void undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
-  undo_emptied(host, before, outcome);
-  undo_given_back(host, before, outcome);
+bool undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome) {
+  const bool emptied = undo_emptied(host, before, outcome);
+  return undo_given_back(host, before, outcome) || emptied;
 }
 
 }  // namespace ferry

@@ -29,7 +29,8 @@ Result<BeforeStages> before_stages(const NodeHost& host, const Inventory& invent
 
 /// Undoes what stages did to GPUs that a later stage could not bring to where they shall be, and says so in
 /// `outcome`, the first error first: a GPU that could not be given away counts as failed, or refused, in the
-/// stage that emptied it, and one that could not be divided in the stage that gave it back.
-void undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome);
+/// stage that emptied it, and one that could not be divided in the stage that gave it back. Whether there was
+/// anything: who let go for it is stopped then (VgpuHost::more_follows).
+bool undo_half_done(const NodeHost& host, const BeforeStages& before, NodeOutcome& outcome);
 
 }  // namespace ferry

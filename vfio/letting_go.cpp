@@ -138,7 +138,7 @@ std::vector<Error> serving_others(const Released& released, const std::set<std::
       if (freed.contains(device)) continue;
       out.push_back(
           {.code = Errc::refused,
-           .message = fmt::format("{} is not unloaded: it also serves {}, which {}", module, device, stays),
+           .message = fmt::format("{} is not unloaded: it also serves {}, {}", module, device, stays),
            .hint = fmt::format("take all its GPUs together, or load it with fbdev=0 (options {} in "
                                "/etc/modprobe.d)",
                                module)});

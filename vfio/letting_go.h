@@ -33,7 +33,7 @@ std::set<Releasable> asked_to_let_go(const Released& released, bool by_gpu,
                                      const std::function<bool(const PciAddress&)>& serves_others);
 
 /// Why modules of `released` cannot go: each device beside those of `freed` that they serve, which `stays`
-/// ("does not move with this").
+/// ("which does not move with this").
 std::vector<Error> serving_others(const Released& released, const std::set<std::string>& freed,
                                   const std::string& stays);
 

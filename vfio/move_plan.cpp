@@ -2,7 +2,6 @@
 #include "vfio/move_plan.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "vfio/move_members.h"
 
@@ -64,6 +63,4 @@ bool take_nothing(const std::vector<Step>& steps) {
   return std::ranges::all_of(steps, [](const Step& step) { return step.kind == Step::Kind::set_override; });
 }
 
-// Around all other steps: what the holder keeps open must be closed before the first look that counts, and
-// nothing that happens in between may leave it down.
 }  // namespace ferry

@@ -223,8 +223,20 @@ Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& pla
     VgpuPlan planned = plan(seen.view);
     return carry_out(on, services, std::move(seen), std::move(planned), planner, observe);
   });
-  tell(services.start_all(), outcome);
+  if (!on.more_follows) tell(services.start_all(), outcome);
   return outcome;
+}
+
+/// Who has the GPU open and may be asked to let go. Not modules, which other GPUs may need by now.
+std::set<Releasable> who_may_let_go(const VgpuHost& on, const Seen& seen, const VgpuGpu& gpu,
+                                    const UseReport& use) {
+  Released out;
+  for (const Holder& holder : use.of(gpu.address().text())) {
+    const auto may = may_release(holder, seen.view.release);
+    if (may && may->kind != Releasable::Kind::module) out.add(*may, holder, gpu.address());
+  }
+  const auto yes = [](const PciAddress&) { return true; };
+  return asked_to_let_go(out, on.persistence != nullptr, yes, yes);
 }
 
 /// Of a look alone, for any of these.
@@ -313,15 +325,27 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
     return {
         {.code = make_error_code(Errc::not_found), .message = changed.gpu.text() + " is gone", .hint = {}}};
   }
-  // Who let go of it for the way there has it again by now.
+  std::vector<Error> errors;
   StoppedServices services(release_context(on));
-  if (auto read = services.take_over(); !read) return {std::move(read).error()};
   std::vector<Asker> askers(1);
-  askers.front().devices = {changed.gpu};
-  askers.front().holders = changed.released;
-  let_go(release_context(on), seen->inventory, services, askers);
-  auto errors = undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);
-  std::ranges::move(services.start_all().errors, std::back_inserter(errors));
+  if (std::ranges::any_of(changed.done, &VgpuStep::needs_gpu_free)) {
+    if (auto read = services.take_over(); !read) return {std::move(read).error()};
+    const VgpuGpu& gpu = *seen->view.inventory.find(changed.gpu);
+    const auto itself = [](const VgpuGpu& one) { return std::vector{one.address()}; };
+    const auto use = ask(on, seen->inventory, {&gpu, 1}, itself);
+    if (!use) return {use.error()};
+    askers.front().devices = {changed.gpu};
+    askers.front().holders = who_may_let_go(on, *seen, gpu, *use);
+    let_go(release_context(on), seen->inventory, services, askers);
+    for (const auto& why : {askers.front().failure, askers.front().refusal})
+      if (why) errors.push_back(*why);
+  }
+  // Behind an order about it that has not returned nothing is written.
+  if (errors.empty() || errors.front().code != Errc::stuck) {
+    auto undone = undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);
+    std::ranges::move(undone, std::back_inserter(errors));
+  }
+  if (!on.more_follows) std::ranges::move(services.start_all().errors, std::back_inserter(errors));
   return errors;
 }
 

@@ -45,6 +45,9 @@ struct VgpuHost {
   Releaser* releaser = nullptr;         ///< as in MoveContext, and the next one
   PersistenceSwitch* persistence = nullptr;
   std::function<void(const Step&)> on_release = {};  ///< before each order to let go or take hold; or empty
+  /// Who has let go stays so, recorded, for moves that follow: theirs is to start them, or
+  /// start_what_was_stopped().
+  bool more_follows = false;
 };
 
 /// Scans, and asks who uses the vGPUs there are. Reads only.
@@ -65,7 +68,7 @@ struct GpuOutcome {
     left_alone,  ///< no item matches it
     already_so,
     changed,
-    refused,  ///< nothing was written
+    refused,  ///< nothing was written, or all of it was taken back (put_back())
     failed,   ///< something was written; back to the state before unless undo_errors says otherwise
   };
   unsigned index = 0;

@@ -62,7 +62,7 @@ void refuse_for_modules(std::vector<Candidate>& candidates) {
     }
     for (const Candidate& candidate : candidates) {
       if (candidate.plan->refusal) continue;
-      for (Error& why : serving_others(candidate.released, freed, "does not change with this")) {
+      for (Error& why : serving_others(candidate.released, freed, "which does not change with this")) {
         settled = false;
         refuse(*candidate.plan, std::move(why).during(candidate.plan->label()));
       }
@@ -133,8 +133,8 @@ void refuse_held(const VgpuView& view, VgpuPlan& plan) {
     for (const Holder& holder : view.use.of(gpu.gpu.text())) {
       if (!has_it_open(holder)) continue;
       const auto asked = may_release(holder, view.release);
-      refuse(gpu,
-             asked && !gpu.releases.empty() ? held_on(*asked, gpu.label()) : in_the_way(candidate, holder));
+      refuse(gpu, asked && gpu.releases.contains(*asked) ? held_on(*asked, gpu.label())
+                                                         : in_the_way(candidate, holder));
     }
   }
 }

@@ -108,6 +108,9 @@ class GpuRun {
     managed_before_ = changed.before->managed;
     prepared_ = changed.before->prepared;
     functions_are_ours_ = changed.before->functions_are_ours;
+    // Nobody has asked the library about a GPU that has no functions.
+    library_is_stale_ = managed_before_.has_value();
+    if (auto looked = look_again(Users::as_before); !looked) return {std::move(looked).error()};
     if (auto undone = can_be_put_back(before); !undone) return {std::move(undone).error()};
     if (auto undone = undo(before); !undone) outcome_.undo_errors.push_back(std::move(undone).error());
     return std::move(outcome_.undo_errors);

@@ -27,7 +27,8 @@ struct Way {
   const char* to;
   bool mixed = false;
   bool from_mixed = false;
-  bool tool = false;  ///< the driver's own, else the kernel's attribute
+  bool tool = false;   ///< the driver's own, else the kernel's attribute
+  bool whole = false;  ///< it shall have no virtual functions either
 };
 void PrintTo(const Way& way, std::ostream* out) {
   *out << way.name;
@@ -49,6 +50,12 @@ constexpr std::array kWays = {
     Way{.name = "FromMigToMixedSizes", .from = "{H200X-2-35C: 2}", .to = kTwoSizes, .mixed = true},
     Way{.name = "FromMixedSizesToOne", .from = "{H200X-70C: 1}", .to = "{H200X-35C: 4}", .from_mixed = true},
     Way{.name = "FromTimeSlicedToMig", .from = "{H200X-35C: 2}", .to = kTwoKinds},
+    Way{.name = "FromMigToWhole", .from = "{H200X-2-35C: 2}", .to = "{}", .whole = true},
+    Way{.name = "FromMixedSizesToWhole",
+        .from = "{H200X-70C: 1}",
+        .to = "{}",
+        .from_mixed = true,
+        .whole = true},
 };
 
 class Journey {
@@ -66,6 +73,7 @@ class Journey {
   Profile profile() const {
     Profile profile = test::on("[0]", way_.to);
     profile.items.front().mixed_sizes = way_.mixed;
+    profile.items.front().whole = way_.whole;
     return profile;
   }
   GpuOutcome run() { return node.apply(profile()); }
