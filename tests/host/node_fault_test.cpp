@@ -3,7 +3,7 @@
 // death, alone or on the way back from a failure; then the same policy runs again. What one GPU meets keeps
 // no other from being as it shall be, and none is left between what it was and what it shall be.
 //
-// Hundreds of whole runs: under the sanitizers some, FERRY_FAULTS=N every Nth; without them all.
+// Hundreds of whole runs: with FERRY_FAULTS=N every Nth, as in the unit suite; the soak has all.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
