@@ -52,11 +52,11 @@ struct PluginOptions {
 /// Serves the kubelet until `stop` is requested; then ends every stream, removes its sockets and returns.
 ///
 /// Blocks the calling thread; starts two more (rpc_queue.h, group_errands.h), and one for each scan
-/// (background_scan.h) and each group whose release is looked for. A kubelet that is absent, restarts or drops
-/// us is waited for, for ever. Errors: Errc::not_found when the kubelet's directory does not exist, or goes
-/// away while running; what the operating system said when a socket cannot be made in it.
-/// Nothing on the host is changed but our sockets, the offered file, the one that shows that this runs and,
-/// for Kata, our CDI files.
+/// (background_scan.h) and each group whose release is looked for. A kubelet that is absent, restarts or
+/// drops us is waited for, for ever. Errors: Errc::not_found when the kubelet's directory does not exist, or
+/// goes away while running; what the operating system said when a socket cannot be made in it. Nothing on the
+/// host is changed but our sockets, the offered file, the one that shows that this runs and, for Kata, our
+/// CDI files.
 Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop);
 
 }  // namespace ferry

@@ -31,7 +31,8 @@ void object_to_shared_modules(std::vector<Candidate>& candidates, bool (Objectio
     }
     for (Candidate& candidate : candidates) {
       if ((candidate.objections.*stays)()) continue;
-      for (const Error& stays_for : serving_others(candidate.released, moving, "which does not move with this")) {
+      for (const Error& stays_for :
+           serving_others(candidate.released, moving, "which does not move with this")) {
         settled = false;
         candidate.objections.add(stays_for.message, stays_for.hint);
       }
