@@ -71,10 +71,10 @@ class StoppedServices {
 
 /// Tells beside what became of the work what became of those who let go for it.
 template <typename Outcome>
-void tell(StoppedServices::Restart restart, Result<Outcome>& outcome) {
+void tell(const StoppedServices::Restart& restart, Result<Outcome>& outcome) {
   if (outcome) {
-    std::ranges::move(restart.notes, std::back_inserter(outcome->notes));
-    std::ranges::move(restart.errors, std::back_inserter(outcome->errors));
+    std::ranges::copy(restart.notes, std::back_inserter(outcome->notes));
+    std::ranges::copy(restart.errors, std::back_inserter(outcome->errors));
   } else {
     for (const Error& error : restart.errors) outcome.error().message += "; " + error.message;
   }
