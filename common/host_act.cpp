@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <span>
 #include <string>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -27,6 +26,7 @@
 #include "common/modprobe_directories.h"
 #include "common/spawn.h"
 #include "common/stuck_writes.h"
+#include "common/write_progress.h"
 
 namespace ferry {
 namespace {
@@ -197,16 +197,30 @@ int ask_library(const HostFs& host, std::span<const HostLibrary> libraries, std:
   return ENOSYS;
 }
 
-int write_attribute(HostFs& host, std::string_view request, bool only_if_unset) {
+// Of what is written to an attribute: its path, a NUL, and the value.
+struct Order {
+  std::string_view path;
+  std::string_view value;
+};
+
+std::optional<Order> order_of(std::string_view request) {
   const auto end = request.find('\0');
-  if (end == std::string_view::npos) return EINVAL;
-  const std::string_view path = request.substr(0, end);
+  if (end == std::string_view::npos) return std::nullopt;
+  return Order{.path = request.substr(0, end), .value = request.substr(end + 1)};
+}
+
+int write_attribute(HostFs& host, const Order& order, bool only_if_unset) {
   if (only_if_unset) {
-    const auto now = host.read_attribute(path);
+    const auto now = host.read_attribute(order.path);
     if (!now) return errno_of(fail(Error(now.error())));
     if (!is_unset(*now)) return EEXIST;
   }
-  return errno_of(host.write_attribute(path, request.substr(end + 1)));
+  return errno_of(host.write_attribute(order.path, order.value));
+}
+
+int write_attribute(HostFs& host, std::string_view request) {
+  const auto order = order_of(request);
+  return order ? write_attribute(host, *order, false) : EINVAL;
 }
 
 // The errno; what was read is put into `read`.
@@ -219,8 +233,7 @@ int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> 
   if (request.starts_with('x')) return run_program(host, request.substr(1), -1, told_by);
   if (request.starts_with('o')) return run_for_output(host, request.substr(1), read, told_by);
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
-  if (request.starts_with('w') || request.starts_with('n'))
-    return write_attribute(host, request.substr(1), request.starts_with('n'));
+  if (request.starts_with('w')) return write_attribute(host, request.substr(1));
   return EINVAL;
 }
 
@@ -236,7 +249,7 @@ std::optional<Told> to_be_told(std::string_view request) {
   const auto end = std::min(request.find('\0'), request.size());
   const std::string first(request.substr(0, end));
   std::string rest(request.substr(std::min(end + 1, request.size())));
-  if (kind == 'w' || kind == 'n') return Told{.act = "write /" + first, .value = rest};
+  if (kind == 'w') return Told{.act = "write /" + first, .value = rest};
   if (kind == 'm') return Told{.act = "load module " + first, .value = first};
   if (kind == 'u') return Told{.act = "unload module " + first, .value = first};
   if ((kind != 'x' && kind != 'c') || first.empty()) return std::nullopt;
@@ -249,19 +262,49 @@ bool nobody_listens() {
   return ::poll(&line, 1, 0) == 1 && (line.revents & (POLLHUP | POLLERR)) != 0;
 }
 
-// Standard output is the bell, and no program that we run may print on it.
-UniqueFd take_bell() {
-  UniqueFd bell(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-  if (::dup2(STDERR_FILENO, STDOUT_FILENO) < 0) bell.reset();
-  return bell;
+// Behind nobody's order any more nothing is begun: whoever comes after a run that was killed sees what is
+// told, and what was not by then is not done.
+bool begin(ActUnderWay& under_way, std::string_view act, std::string_view value) {
+  under_way.begin(act, value);
+  return !nobody_listens();
 }
 
-// The bell is rung before there is something to wait for.
-ssize_t next_request(std::string& into, const UniqueFd& bell) {
-  const ssize_t n = ::recv(STDIN_FILENO, into.data(), into.size(), MSG_DONTWAIT);
-  if (n >= 0 || errno != EAGAIN) return n;
-  (void)::eventfd_write(bell.get(), 1);
-  return ::recv(STDIN_FILENO, into.data(), into.size(), 0);
+bool answer(int number, std::string_view read) {
+  std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
+                                iovec{.iov_base = const_cast<char*>(read.data()),  // NOLINT: it is only read
+                                      .iov_len = read.size()}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  return ::sendmsg(STDIN_FILENO, &message, MSG_NOSIGNAL) >= 0;
+}
+
+// The errno of the first that fails; absent: nobody listens any more.
+std::optional<int> write_several(HostFs& host, std::string_view orders, ActUnderWay& under_way,
+                                 WriteProgress& progress) {
+  while (!orders.empty()) {
+    const char kind = orders.front();
+    const auto order = order_of(orders.substr(1));
+    const auto end = order ? order->value.find('\0') : std::string_view::npos;
+    if (end == std::string_view::npos) return EINVAL;
+    orders = order->value.substr(end + 1);
+    const Order one{.path = order->path, .value = order->value.substr(0, end)};
+    if (!begin(under_way, "write /" + std::string(one.path), one.value)) return std::nullopt;
+    const int failure = write_attribute(host, one, kind == 'n');
+    under_way.end();
+    if (failure != 0) return failure;
+    progress.one_more();
+    if (!orders.empty() && progress.each_is_waited_for() && !answer(0, ".")) return std::nullopt;
+  }
+  return 0;
+}
+
+// Standard output carries the page, and no program that we run may print there.
+Result<WriteProgress> take_page() {
+  UniqueFd memory(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (!memory.valid() || ::dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+    return fail(error_from_errno(errno, "take the standard output"));
+  return WriteProgress::of(std::move(memory));
 }
 
 }  // namespace
@@ -271,44 +314,33 @@ int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries)
   const std::string root = std::span<char*>(argv, 3)[2];
   HostFs host(root);
   ActUnderWay under_way(host);
-  const UniqueFd bell = take_bell();
-  if (!bell.valid()) return 2;
+  auto progress = take_page();
   constexpr std::size_t kLongest = 64UL * 1024;  // a path and a value of at most a page each
   std::string request(kLongest, '\0');
-  int outcome = 0;
   for (;;) {
-    const ssize_t n = next_request(request, bell);
+    const ssize_t n = ::recv(STDIN_FILENO, request.data(), request.size(), 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return 2;
     if (n == 0) break;
-    if (request.front() == 'p') {
+    const auto whole = std::string_view(request).substr(0, static_cast<std::size_t>(n));
+    if (whole.front() == 'p') {
       under_way.try_prepare();
       continue;
     }
     std::string read;
-    char& kind = request.front();
-    const bool behind_another = kind == 'W' || kind == 'N';
-    if (!behind_another || outcome == 0) {
-      if (behind_another) kind = kind == 'W' ? 'w' : 'n';
-      const auto whole = std::string_view(request).substr(0, static_cast<std::size_t>(n));
+    std::optional<int> outcome;
+    if (whole.front() == 'b') {
+      under_way.prepare();
+      outcome = progress ? write_several(host, whole.substr(1), under_way, *progress) : EINVAL;
+    } else {
       if (const auto told = to_be_told(whole)) {
-        if (!behind_another) under_way.prepare();
-        under_way.begin(told->act, told->value);
-        // Whoever comes after a run that was killed sees what is told; what was not by then is not done any
-        // more.
-        if (nobody_listens()) break;
+        under_way.prepare();
+        if (!begin(under_way, told->act, told->value)) break;
       }
       outcome = perform(host, root, libraries, whole, under_way, read);
       under_way.end();
-    } else {
-      outcome = ECANCELED;
     }
-    std::array<iovec, 2> parts = {iovec{.iov_base = &outcome, .iov_len = sizeof outcome},
-                                  iovec{.iov_base = read.data(), .iov_len = read.size()}};
-    msghdr answer{};
-    answer.msg_iov = parts.data();
-    answer.msg_iovlen = parts.size();
-    if (::sendmsg(STDIN_FILENO, &answer, MSG_NOSIGNAL) < 0) break;
+    if (!outcome || !answer(*outcome, read)) break;
   }
   // Nobody is listening any more: what hung has returned at last. That this process ends tells it too, but
   // not those who look from another PID namespace.

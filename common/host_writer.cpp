@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -23,92 +22,14 @@ namespace {
 
 constexpr std::size_t kLongestAnswer = 64UL * 1024;
 
-struct Answer {
-  std::optional<int> number;  // absent: the child has ended without one
-  std::string read;
-};
-
-// Absent: there is none yet.
-std::optional<Answer> take_answer(const UniqueFd& line) {
-  int number = 0;
-  // Not touched beforehand: most answers are the number alone.
-  const auto read = std::make_unique_for_overwrite<char[]>(kLongestAnswer);  // NOLINT(*-avoid-c-arrays)
-  std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
-                                iovec{.iov_base = read.get(), .iov_len = kLongestAnswer}};
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  ssize_t size = ::recvmsg(line.get(), &message, MSG_DONTWAIT);
-  // A child that ends with requests unread: told once, before what it had answered. ABI: net/unix/af_unix.c,
-  // unix_release_sock().
-  if (size < 0 && errno == ECONNRESET) size = ::recvmsg(line.get(), &message, MSG_DONTWAIT);
-  if (size < 0 && errno == EAGAIN) return std::nullopt;
-  if (size < static_cast<ssize_t>(sizeof number)) return Answer{};
-  return Answer{.number = number,
-                .read = std::string(read.get(), static_cast<std::size_t>(size) - sizeof number)};
-}
-
-// What a socket's buffer takes while the child is in a write; of values that are short, as those of sysfs
-// are.
-constexpr std::size_t kAtOnce = 32;
-
-/// The answers of several writes, as many as have come taken by one call: numbers alone.
-class Numbers {
- public:
-  std::optional<int> next(const UniqueFd& line) {
-    if (next_ == count_) take(line);
-    if (next_ == count_) return std::nullopt;
-    return numbers_[next_++];
-  }
-
- private:
-  void take(const UniqueFd& line) {
-    std::array<iovec, kAtOnce> parts{};
-    std::array<mmsghdr, kAtOnce> messages{};
-    for (std::size_t i = 0; i < kAtOnce; ++i) {
-      parts[i] = {.iov_base = &numbers_[i], .iov_len = sizeof numbers_[i]};
-      messages[i].msg_hdr.msg_iov = &parts[i];
-      messages[i].msg_hdr.msg_iovlen = 1;
-    }
-    const int came = ::recvmmsg(line.get(), messages.data(), kAtOnce, MSG_DONTWAIT, nullptr);
-    next_ = count_ = 0;
-    // One that is short is the end of the child, which is seen again.
-    while (count_ < static_cast<std::size_t>(std::max(came, 0)) &&
-           messages[count_].msg_len == sizeof numbers_[count_])
-      ++count_;
-  }
-
-  std::array<int, kAtOnce> numbers_{};
-  std::size_t next_ = 0;
-  std::size_t count_ = 0;
-};
+// Of several writes: less than the child takes at once.
+constexpr std::size_t kLongestRun = 32UL * 1024;
 
 // What an answer's number means.
 Result<> outcome(int number, const std::string& what) {
   if (number < 0) return fail(Errc::failed, what + ": it ended with status " + std::to_string(-number));
   if (number != 0) return fail(error_from_errno(number, what));
   return {};
-}
-
-enum class WokenBy { each_answer, the_bell };
-
-// Absent: it is late. The end of the child wakes in either case.
-std::optional<Answer> wait_for_answer(const UniqueFd& line, const UniqueFd& bell, WokenBy woken_by,
-                                      std::chrono::milliseconds most) {
-  const auto until = std::chrono::steady_clock::now() + most;
-  const short of_line = woken_by == WokenBy::each_answer ? POLLIN : 0;
-  for (;;) {
-    if (auto answer = take_answer(line)) return answer;
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
-    if (left.count() < 0) return std::nullopt;
-    std::array<pollfd, 2> watched = {pollfd{.fd = line.get(), .events = of_line, .revents = 0},
-                                     pollfd{.fd = bell.get(), .events = POLLIN, .revents = 0}};
-    const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(left.count()) + 1);
-    if (ready < 0 && errno != EINTR) return std::nullopt;
-    eventfd_t rung = 0;
-    if (ready > 0 && watched.back().revents != 0) (void)::eventfd_read(bell.get(), &rung);
-  }
 }
 
 // A child that is gone is noticed by the missing answer.
@@ -123,6 +44,24 @@ std::string write_request(char kind, const std::filesystem::path& path, std::str
   return request;
 }
 
+// Of the first of these, as many as go into one request, and at least one.
+std::string run_request(std::span<const AttributeWrite>& writes) {
+  std::string request = "b";
+  std::size_t count = 0;
+  for (const AttributeWrite& write : writes) {
+    const std::string path = write.path.string();
+    if (count > 0 && request.size() + path.size() + write.value.size() > kLongestRun) break;
+    request += write.only_if_unset ? 'n' : 'w';
+    request += path;
+    request += '\0';
+    request += write.value;
+    request += '\0';
+    ++count;
+  }
+  writes = writes.first(count);
+  return request;
+}
+
 std::string words_of(const HostCommand& command) {
   std::string out = command.device;
   out += '\0';
@@ -134,15 +73,14 @@ std::string words_of(const HostCommand& command) {
   return out;
 }
 
+std::string act_of(const AttributeWrite& write) {
+  return "write /" + write.path.string();
+}
+
 // Of an act that gives nothing back.
 Result<> done(const Result<std::string>& answer) {
   if (!answer) return fail(answer.error());
   return {};
-}
-
-char kind_of(const AttributeWrite& write, bool first) {
-  if (write.only_if_unset) return first ? 'n' : 'N';
-  return first ? 'w' : 'W';
 }
 
 }  // namespace
@@ -215,15 +153,16 @@ Result<SpawningWriter::Child> SpawningWriter::start_child() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return fail(error_from_errno(errno, "make a socket pair"));
   }
-  Child child{
-      .pid = 0, .line = UniqueFd(ends[0]), .bell = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
+  UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);
-  if (!child.bell.valid()) return fail(error_from_errno(errno, "make an eventfd"));
+  auto progress = WriteProgress::make();
+  if (!progress) return fail(std::move(progress).error());
+  Child child{.pid = 0, .line = std::move(ours), .progress = std::move(*progress)};
 
   // With nothing else of ours: a child that hangs would keep it for ever.
-  auto started =
-      spawn(program_, {"ferry", std::string(kHostActVerb), host_->root().string()},
-            {.in = theirs.get(), .out = child.bell.get(), .environment = false, .own_session = true});
+  auto started = spawn(
+      program_, {"ferry", std::string(kHostActVerb), host_->root().string()},
+      {.in = theirs.get(), .out = child.progress.descriptor(), .environment = false, .own_session = true});
   if (!started) return fail(std::move(started).error());
   child.pid = *started;
   return child;
@@ -234,9 +173,16 @@ Result<std::string> SpawningWriter::act(const std::string& request, const std::s
   auto child = idle_child();
   if (!child) return fail(std::move(child).error().during(what));
   send_to(child->line, request);
-  auto answered = answer(*child, what, value, deadline);
+  const auto patience = std::min(slow_, deadline);
+  auto answer = wait_for_answer(*child, patience);
+  if (!answer) {
+    auto late = late_answer(*child, what, value, patience, deadline);
+    if (!late) return fail(std::move(late).error());
+    answer = std::move(*late);
+  }
+  auto judged = judge(*child, std::move(*answer), what);
   keep(std::move(*child));
-  return answered;
+  return judged;
 }
 
 void SpawningWriter::keep(Child child) {
@@ -250,15 +196,41 @@ void SpawningWriter::keep(Child child) {
   idle_.push_back(std::move(child));
 }
 
-Result<std::string> SpawningWriter::answer(Child& child, const std::string& what, const std::string& value,
-                                           std::chrono::milliseconds deadline) {
-  const auto patience = std::min(slow_, deadline);
-  // Of several writes it is woken once for all, and not between one and the next.
-  auto answer = wait_for_answer(child.line, child.bell, WokenBy::the_bell, patience);
+std::optional<SpawningWriter::Answer> SpawningWriter::wait_for_answer(const Child& child,
+                                                                      std::chrono::milliseconds most) {
+  const auto until = std::chrono::steady_clock::now() + most;
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    pollfd line{.fd = child.line.get(), .events = POLLIN, .revents = 0};
+    const auto most_now = std::max(left, std::chrono::milliseconds(0));
+    const int ready = ::poll(&line, 1, static_cast<int>(most_now.count()));
+    if (ready > 0) break;
+    if ((ready < 0 && errno != EINTR) || left.count() <= 0) return std::nullopt;
+  }
+  int number = 0;
+  // Not touched beforehand: most answers are the number alone.
+  const auto read = std::make_unique_for_overwrite<char[]>(kLongestAnswer);  // NOLINT(*-avoid-c-arrays)
+  std::array<iovec, 2> parts = {iovec{.iov_base = &number, .iov_len = sizeof number},
+                                iovec{.iov_base = read.get(), .iov_len = kLongestAnswer}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  const ssize_t size = ::recvmsg(child.line.get(), &message, MSG_DONTWAIT);
+  if (size < static_cast<ssize_t>(sizeof number)) return Answer{};
+  return Answer{.number = number,
+                .read = std::string(read.get(), static_cast<std::size_t>(size) - sizeof number)};
+}
+
+Result<SpawningWriter::Answer> SpawningWriter::late_answer(Child& child, const std::string& what,
+                                                           const std::string& value,
+                                                           std::chrono::milliseconds waited,
+                                                           std::chrono::milliseconds deadline) {
+  std::optional<Answer> answer;
   bool recorded = false;
-  if (!answer && patience < deadline) {
-    recorded = record_stuck_write(*host_, child.pid, what, value, deadline - patience).has_value();
-    answer = wait_for_answer(child.line, child.bell, WokenBy::each_answer, deadline - patience);
+  if (waited < deadline) {
+    recorded = record_stuck_write(*host_, child.pid, what, value, deadline - waited).has_value();
+    answer = wait_for_answer(child, deadline - waited);
   }
   if (!answer) {
     auto stuck = record_stuck_write(*host_, child.pid, what, value);
@@ -276,19 +248,22 @@ Result<std::string> SpawningWriter::answer(Child& child, const std::string& what
             ? kLockedHint
             : "the device is left alone until the write returns; if it never does, only a reboot helps");
   }
-  if (recorded) {
-    if (auto forgotten = forget_stuck_write(*host_, child.pid); !forgotten) {
-      spdlog::debug("{}", forgotten.error().message);
-      child.still_recorded = true;
-    }
+  if (!recorded) return std::move(*answer);
+  if (auto forgotten = forget_stuck_write(*host_, child.pid); !forgotten) {
+    spdlog::debug("{}", forgotten.error().message);
+    child.still_recorded = true;
   }
-  if (!answer->number) {
+  return std::move(*answer);
+}
+
+Result<std::string> SpawningWriter::judge(Child& child, Answer answer, const std::string& what) {
+  if (!answer.number) {
     child.line.reset();
     reap(child.pid);
     return fail(Errc::failed, what + ": the writing process ended without an answer");
   }
-  if (auto done = outcome(*answer->number, what); !done) return fail(std::move(done).error());
-  return std::move(answer->read);
+  if (auto done = outcome(*answer.number, what); !done) return fail(std::move(done).error());
+  return std::move(answer.read);
 }
 
 Result<> SpawningWriter::write(const std::filesystem::path& relative, std::string_view value,
@@ -301,26 +276,45 @@ Result<> SpawningWriter::write_in_order(std::span<const AttributeWrite> writes,
                                         const std::function<void(std::size_t)>& begin) {
   auto child = idle_child();
   if (!child) return fail(std::move(child).error());
-  Result<> first_failure;
-  Numbers numbers;
-  for (std::size_t next = 0; next < writes.size() && first_failure;) {
-    const auto some = writes.subspan(next, std::min(kAtOnce, writes.size() - next));
-    for (const AttributeWrite& write : some)
-      send_to(child->line, write_request(kind_of(write, &write == some.data()), write.path, write.value));
-    for (const AttributeWrite& write : some) {
-      if (first_failure && begin) begin(next);
-      ++next;
-      const auto number = numbers.next(child->line);
-      if (number && *number == 0) continue;
-      const std::string what = "write /" + write.path.string();
-      auto answered =
-          number ? outcome(*number, what) : done(answer(*child, what, write.value, kWriteDeadline));
-      if (first_failure && !answered) first_failure = std::move(answered);
-      if (!child->line.valid()) return first_failure;
-    }
+  Result<> written;
+  for (std::size_t first = 0; first < writes.size() && written;) {
+    auto some = writes.subspan(first);
+    const std::string request = run_request(some);
+    child->progress.start();
+    send_to(child->line, request);
+    written = finish(*child, some, [&](std::size_t i) {
+      if (begin) begin(first + i);
+    });
+    first += some.size();
   }
   keep(std::move(*child));
-  return first_failure;
+  return written;
+}
+
+// Of several writes it is woken once for all, and not between one and the next, unless one of them is slow.
+Result<> SpawningWriter::finish(Child& child, std::span<const AttributeWrite> writes,
+                                const std::function<void(std::size_t)>& begin) {
+  const std::chrono::milliseconds patience = std::min<std::chrono::milliseconds>(slow_, kWriteDeadline);
+  std::size_t begun = 0;
+  for (;;) {
+    const auto at = [&] { return std::min<std::size_t>(child.progress.done(), writes.size() - 1); };
+    const std::size_t waited_for = at();
+    while (begun <= waited_for) begin(begun++);
+    auto answer = wait_for_answer(child, patience);
+    if (!answer) {
+      child.progress.wait_for_each(true);
+      if (at() != waited_for) continue;
+      const AttributeWrite& slow = writes[waited_for];
+      auto late = late_answer(child, act_of(slow), slow.value, patience, kWriteDeadline);
+      if (!late) return fail(std::move(late).error());
+      answer = std::move(*late);
+    }
+    child.progress.wait_for_each(false);
+    if (answer->number == 0 && !answer->read.empty()) continue;  // of one of them
+    const std::size_t last = at();
+    while (begun <= last) begin(begun++);
+    return done(judge(child, std::move(*answer), act_of(writes[last])));
+  }
 }
 
 Result<> SpawningWriter::load_module(std::string_view name, std::chrono::milliseconds deadline) {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@
 #include "common/host_fs.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
+#include "common/write_progress.h"
 
 namespace ferry {
 
@@ -171,18 +173,31 @@ class SpawningWriter final : public HostWriter {
  private:
   struct Child {
     int pid = 0;
-    UniqueFd line;                // a request out, an errno and what was read back
-    UniqueFd bell;                // rung by the child when it has answered all it was given
+    UniqueFd line;  // a request out, an errno and what was read back
+    WriteProgress progress;
     bool still_recorded = false;  // as one that hangs, although it has answered
+  };
+  /// What a child has answered.
+  struct Answer {
+    std::optional<int> number;  // absent: the child has ended without one
+    std::string read;
   };
   Result<Child> start_child();
   Result<Child> idle_child();
   void keep(Child child);
   /// Collects those left behind that have ended since.
   void collect_late();
-  /// Waits for a child's answer. A child that is late or has ended is left without its line.
-  Result<std::string> answer(Child& child, const std::string& what, const std::string& value,
-                             std::chrono::milliseconds deadline);
+  /// Absent: there is none by then.
+  static std::optional<Answer> wait_for_answer(const Child& child, std::chrono::milliseconds most);
+  /// Waits on, up to the deadline, for a child that has not answered while it was `waited` for: what it is at
+  /// is recorded meanwhile. Errc::stuck where none comes; the child is left without its line then.
+  Result<Answer> late_answer(Child& child, const std::string& what, const std::string& value,
+                             std::chrono::milliseconds waited, std::chrono::milliseconds deadline);
+  /// What the answer means. A child that has ended is left without its line.
+  Result<std::string> judge(Child& child, Answer answer, const std::string& what);
+  /// Waits for writes that the child has been given.
+  Result<> finish(Child& child, std::span<const AttributeWrite> writes,
+                  const std::function<void(std::size_t)>& begin);
   Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
                           std::chrono::milliseconds deadline);
 
@@ -204,16 +219,17 @@ struct HostLibrary {
 };
 
 /// The child's main: `host-act ROOT`, with a SOCK_SEQPACKET socket as standard input and, as standard output,
-/// an eventfd to which 1 is added once all requests are answered: who has sent several is woken once. A
-/// request is "p", which is not answered: acts that change something are about to come; "w", the path, a NUL
-/// and the value; "W" and the same, for a write that is left out (ECANCELED) behind one that failed; "n" and
-/// "N" likewise, only where nothing is set (EEXIST otherwise); "m" or "u" and the name of a module to load or
-/// unload; "r" and a path; "e", a path, a NUL and the number of a block device to claim ("8:17"); "x", the
-/// device that a program acts on, and after a NUL each a root directory and its words, or "o" and the same
-/// where what it prints is the answer; or "c", the device that is changed, if any, a NUL, a library's name, a
-/// NUL and the request to it. The answer is the errno as an int, 0 for done, or a program's exit status,
-/// negated; behind it what was read or answered, 64 KiB at most. Ends, with 0, when the other end closes; 2
-/// when called wrongly.
+/// the memory of a WriteProgress. A request is "p", which is not answered: acts that change something are
+/// about to come; "w", the path, a NUL and the value; "b" and any number of writes, of each "w" or, for one
+/// that is made only where nothing is set (EEXIST otherwise), "n", its path, a NUL, its value and a NUL; "m"
+/// or "u" and the name of a module to load or unload; "r" and a path; "e", a path, a NUL and the number of a
+/// block device to claim ("8:17"); "x", the device that a program acts on, and after a NUL each a root
+/// directory and its words, or "o" and the same where what it prints is the answer; or "c", the device that
+/// is changed, if any, a NUL, a library's name, a NUL and the request to it. The answer is the errno as an
+/// int, 0 for done, or a program's exit status, negated; behind it what was read or answered, 64 KiB at most.
+/// "b" is answered once, at the first error or the end, how many were made says the WriteProgress; before
+/// that by 0 and "." after each write behind which others follow and which
+/// WriteProgress::each_is_waited_for(). Ends, with 0, when the other end closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries = {});
 
 }  // namespace ferry
