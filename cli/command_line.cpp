@@ -218,6 +218,9 @@ class CommandTree {
             "install the Kata runtimes that /var/lib/ferry/kata-classes.json wants, and take away others of "
             "ours")
         ->needs(socket);
+    hostd->add_flag("--lenient", keeping_.lenient,
+                    "let pass of a vGPU profile what NVIDIA's program lets pass, such as a key that stands "
+                    "twice, with a warning");
     hostd->add_option("--wanted", keeping_.wanted, "file of the host that says which policy shall hold")
         ->option_text("FILE [/var/lib/ferry/wanted.json]");
     hostd->add_option("--state", keeping_.state, "file of the host to say in what has become of it")
@@ -233,6 +236,9 @@ class CommandTree {
         ->type_name("FILE")
         ->required();
     verb->add_option("-c,--config", profile_.name, name_is);
+    verb->add_flag("--lenient", profile_.lenient,
+                   "let pass of a vGPU profile what NVIDIA's program lets pass, such as a key that stands "
+                   "twice, with a warning");
   }
 
   void add_profile(CLI::App* verb) {

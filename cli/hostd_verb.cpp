@@ -54,10 +54,13 @@ std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const
   return nullptr;
 }
 
-ExitStatus preview_wanted(const Session& session, const std::filesystem::path& file) {
-  const auto wanted = read_wanted(*session.host, file);
+ExitStatus preview_wanted(const Session& session, const std::filesystem::path& file, Reading profiles) {
+  const auto wanted = read_wanted(*session.host, file, profiles);
   if (!wanted) return complain(wanted.error());
-  if (const auto& there = *wanted) return apply_preview(session, there->policy);
+  if (const auto& there = *wanted) {
+    for (const std::string& warning : there->warnings) print_to_stderr("warning: {}\n", warning);
+    return apply_preview(session, there->policy);
+  }
   print_to_stderr("ferry: there is no /{}: nothing is wanted, and nothing would be changed\n", file.string());
   return ExitStatus::done;
 }
@@ -78,8 +81,9 @@ ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
   options.once = keeping.once;
   options.files.wanted_file = keeping.wanted.relative_path();
   options.files.state_file = keeping.state.relative_path();
+  options.files.profiles = keeping.lenient ? Reading::lenient : Reading::strict;
   if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
-  if (session.dry_run) return preview_wanted(session, options.files.wanted_file);
+  if (session.dry_run) return preview_wanted(session, options.files.wanted_file, options.files.profiles);
   if (auto root = require_root(session); !root) return complain(root.error());
   if (!keeping.own_scope) return keep(session, options);
   const int ended = in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, options)); });

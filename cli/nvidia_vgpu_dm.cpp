@@ -9,9 +9,9 @@
 
 #include "cli/replaced_parse.h"
 #include "cli/verbs.h"
+#include "cli/vgpu_inputs.h"
 #include "common/log.h"
 #include "common/version.h"
-#include "policy/kubernetes_files.h"
 #include "vgpu-dm/profile_yaml.h"
 
 namespace ferry {
@@ -44,6 +44,11 @@ class NvidiaVgpuDm {
         ->add_option("-c,--selected-config", options_.name,
                      "which of them; not needed where there is only one")
         ->envname("VGPU_DM_SELECTED_CONFIG");
+    command
+        ->add_flag("--lenient", options_.lenient,
+                   "let pass what the program of this name lets pass, such as a key that stands twice, with "
+                   "a warning")
+        ->envname("VGPU_DM_LENIENT");
     command->add_option("--host-root", host_root_, "where the host's / is mounted")
         ->envname("HOST_ROOT")
         ->capture_default_str();
@@ -78,7 +83,7 @@ class NvidiaVgpuDm {
   }
 
   ExitStatus check_file() const {
-    auto file = read_profile_file(options_.file);
+    auto file = read_profiles_for(options_);
     if (!file) return complain(file.error());
     auto profile = select_profile(*file, options_.name);
     if (!profile) return complain(profile.error());

@@ -4,14 +4,22 @@
 #include <memory>
 
 #include "cli/vgpu_inputs.h"
+#include "common/standard_streams.h"
 #include "kubevirt-plugin/device_names.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_yaml.h"
 
 namespace ferry {
 
+Result<PolicyFile> policies_of(const ProfileOptions& options) {
+  auto file = read_policy_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
+  if (!file) return file;
+  for (const std::string& warning : file->warnings) print_to_stderr("warning: {}\n", warning);
+  return file;
+}
+
 Result<Policy> chosen_policy(const ProfileOptions& options) {
-  auto file = read_policy_file(options.file);
+  auto file = policies_of(options);
   if (!file) {
     if (file.error().hint.empty())
       file.error().hint = "-f takes a policy file (v2), a vGPU profile file (v1), or a ConfigMap with either";

@@ -11,6 +11,8 @@
 namespace ferry {
 
 Result<Policy> chosen_policy(const ProfileOptions& options);
+/// All of its file; what was let pass is said on stderr.
+Result<PolicyFile> policies_of(const ProfileOptions& options);
 
 /// The names of this host's models, as `status` shows them. `session` must outlive it.
 ModelNames model_names(const Session& session);

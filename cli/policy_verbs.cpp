@@ -129,7 +129,7 @@ ExitStatus export_verb(const Session& session, const std::string& name) {
 }
 
 ExitStatus convert_verb(const Session& session, const ProfileOptions& options) {
-  auto file = read_policy_file(options.file);
+  auto file = policies_of(options);
   if (!file) return complain(file.error());
   if (options.name) {
     auto policy = select_policy(*file, options.name);

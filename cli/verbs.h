@@ -92,6 +92,7 @@ struct KeepingOptions {
   bool own_scope = false;  ///< in a container: leave its control group for one of the host's
   std::filesystem::path wanted = "/var/lib/ferry/wanted.json";
   std::filesystem::path state = "/run/ferry/state.json";
+  bool lenient = false;                   ///< Reading::lenient, for NVIDIA's profiles
   std::filesystem::path cri_socket = {};  ///< empty: nobody is asked which Kata handlers are ready
   bool kata = false;  ///< also install the Kata runtimes that the agent's file says (wanted_classes.h)
 };

@@ -123,12 +123,14 @@ NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, 
     : host_(host), uses_(uses), node_host_(std::move(node_host)), settings_(std::move(settings)) {}
 
 NodeKeeper::Round NodeKeeper::round(News news) {
-  auto wanted = read_wanted(host_, settings_.wanted_file);
+  auto wanted = read_wanted(host_, settings_.wanted_file, settings_.profiles);
   const std::string wish = !wanted   ? "cannot be read: " + wanted.error().message
                            : *wanted ? (*wanted)->text
                                      : std::string();
   if (wanted && *wanted && (*wanted)->settling && wish_ != wish) return settling();
   if (std::exchange(wish_, wish) != wish) {
+    if (wanted && *wanted)
+      for (const std::string& warning : (*wanted)->warnings) spdlog::warn("{}", warning);
     failures_ = 0;
     deaf_until_.reset();
     asked_at_.reset();

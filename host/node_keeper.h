@@ -40,6 +40,7 @@ struct KeeperSettings {
   std::filesystem::path state_file = "run/ferry/state.json";
   std::filesystem::path offered_file = kOfferedFile;
   std::filesystem::path plugin_presence = kPluginPresence;
+  Reading profiles = Reading::strict;  ///< of NVIDIA's (v1); policies of ours are read strictly
   std::chrono::seconds plugin_patience{30};
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);
   /// Of who runs the rounds: has a round follow, with News::process_ended, when one of these ends, and no

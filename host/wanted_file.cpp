@@ -124,7 +124,8 @@ bool is_young(const Mark& mark) {
   return age > -kSettles && age < kSettles;
 }
 
-Result<ConfigText> read_named(const HostFs& host, const fs::path& path, bool& settling) {
+Result<ConfigText> read_named(const HostFs& host, const fs::path& path, bool& settling,
+                              std::vector<std::string>* tolerated) {
   const Mark before = mark_of(host, path);
   auto text = host.read_file(path.relative_path());
   const Mark after = mark_of(host, path);
@@ -134,7 +135,7 @@ Result<ConfigText> read_named(const HostFs& host, const fs::path& path, bool& se
                 "the file is named by wanted.json's key \"file\"");
   if (text->size() > kLargest)
     return fail(Errc::invalid_config, fmt::format("{}: larger than {} MiB", path.string(), kLargest >> 20U));
-  return carried_text(as_text(path.relative_path(), std::move(*text)), "policy");
+  return carried_text(as_text(path.relative_path(), std::move(*text)), "policy", tolerated);
 }
 
 }  // namespace
@@ -176,7 +177,7 @@ std::string wanted_file_text(const WantedFile& wanted) {
   return file.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
-Result<std::optional<Wanted>> read_wanted(const HostFs& host, const fs::path& file) {
+Result<std::optional<Wanted>> read_wanted(const HostFs& host, const fs::path& file, Reading how) {
   auto text = host.read_file(file);
   if (!text && is_gone(text.error())) return std::optional<Wanted>();
   if (!text) return fail(std::move(text).error());
@@ -188,15 +189,19 @@ Result<std::optional<Wanted>> read_wanted(const HostFs& host, const fs::path& fi
   Wanted out{.file = std::move(*read), .policy = {}, .text = source.text};
   ConfigText config;
   if (const auto* named = std::get_if<fs::path>(&out.file.config)) {
-    auto of_file = read_named(host, *named, out.settling);
+    auto of_file = read_named(host, *named, out.settling, how == Reading::lenient ? &out.warnings : nullptr);
     if (!of_file) return fail(std::move(of_file).error());
     config = std::move(*of_file);
     out.text += config.text;
   } else {
     config = std::get<ConfigText>(out.file.config);
   }
-  auto policies = read_policies(config);
+  auto policies = read_policies(config, how);
   if (!policies) return fail(std::move(policies).error());
+  // What carries no other text was read twice.
+  for (std::string& warning : policies->warnings)
+    if (std::ranges::find(out.warnings, warning) == out.warnings.end())
+      out.warnings.push_back(std::move(warning));
   auto policy = select_policy(*policies, out.file.policy);
   if (!policy) return fail(std::move(policy).error());
   out.policy = std::move(*policy);

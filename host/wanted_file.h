@@ -16,7 +16,9 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "common/config_reader.h"
 #include "common/config_tree.h"
 #include "common/host_fs.h"
 #include "common/result.h"
@@ -47,12 +49,14 @@ struct Wanted {
   /// The file that is named was written to a moment ago, or while it was read: somebody may be writing into
   /// it still, and the beginning of a policy file is one too. To be read again in a moment.
   bool settling = false;
+  std::vector<std::string> warnings = {};  ///< PolicyFile::warnings
 };
 
 /// Reads the file, relative to the host's root, and the configuration that it carries or names, a ConfigMap's
 /// too. Absent where there is no such file: nothing is wanted. Errc::invalid_config as "file:line", lines of
-/// a carried text counted in it.
-Result<std::optional<Wanted>> read_wanted(const HostFs& host, const std::filesystem::path& file);
+/// a carried text counted in it. The file itself is read strictly, the configuration as `how` says.
+Result<std::optional<Wanted>> read_wanted(const HostFs& host, const std::filesystem::path& file,
+                                          Reading how = Reading::strict);
 
 /// The file that is named in it; absent: none, or it cannot be told.
 std::optional<std::filesystem::path> named_file(const HostFs& host, const std::filesystem::path& file);

@@ -126,11 +126,15 @@ Result<std::string> profile_name(const NodeObject& node, const std::optional<std
                           kVgpuConfigLabel));
 }
 
-Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how) {
+namespace {
+
+template <typename File>
+Result<File> read_carried(const std::filesystem::path& path, Reading how,
+                          Result<File> (*read)(const ConfigText&, Reading)) {
   std::vector<std::string> outside;
   auto text = read_carried_text(path, "profile", how == Reading::lenient ? &outside : nullptr);
   if (!text) return fail(std::move(text).error());
-  auto file = read_profiles(*text, how);
+  auto file = read(*text, how);
   if (!file) return file;
   // A profile file was read twice, a ConfigMap and what it carries once each.
   for (std::string& warning : outside) {
@@ -141,10 +145,14 @@ Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading
   return file;
 }
 
-Result<PolicyFile> read_policy_file(const std::filesystem::path& path) {
-  auto text = read_carried_text(path, "profile");
-  if (!text) return fail(std::move(text).error());
-  return read_policies(*text);
+}  // namespace
+
+Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how) {
+  return read_carried(path, how, &read_profiles);
+}
+
+Result<PolicyFile> read_policy_file(const std::filesystem::path& path, Reading how) {
+  return read_carried(path, how, &read_policies);
 }
 
 }  // namespace ferry

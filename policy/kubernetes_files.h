@@ -43,6 +43,6 @@ Result<std::string> profile_name(const NodeObject& node, const std::optional<std
 Result<ProfileFile> read_profile_file(const std::filesystem::path& path, Reading how = Reading::strict);
 
 /// The same for policies, v2 or v1.
-Result<PolicyFile> read_policy_file(const std::filesystem::path& path);
+Result<PolicyFile> read_policy_file(const std::filesystem::path& path, Reading how = Reading::strict);
 
 }  // namespace ferry

@@ -48,6 +48,7 @@ struct PolicyFile {
   std::string file;
   std::vector<Policy> policies;  ///< in order of the file
   bool of_profiles = false;      ///< a vGPU profile file (v1): it has no word for Policy::release
+  std::vector<std::string> warnings = {};  ///< what Reading::lenient has let pass: "file:line: key: what"
 };
 
 /// A policy in terms of one host.

@@ -72,21 +72,26 @@ Policy policy_of(const Profile& profile) {
 
 }  // namespace
 
-Result<PolicyFile> read_policies(const ConfigText& source) {
-  auto root = parse_config(source);
+Result<PolicyFile> read_policies(const ConfigText& source, Reading how) {
+  std::vector<std::string> tolerated;
+  auto root = parse_config(source, how == Reading::lenient ? &tolerated : nullptr);
   if (!root) return fail(std::move(root).error());
   const ConfigMember* version = root->find("version");
   if (version == nullptr || !version->value.is_string() || version->value.text == kVersion) {
-    return read_v2(source, *root);
+    if (tolerated.empty()) return read_v2(source, *root);
+    auto strict = parse_config(source);
+    if (!strict) return fail(std::move(strict).error());
+    return read_v2(source, *strict);
   }
   if (version->value.text != "v1") {
     return ItemReader(source).refuse(
         version->value, "version",
         "expected v2, or v1 for a vGPU profile, found " + version->value.described());
   }
-  auto profiles = read_profiles(source);
+  auto profiles = read_profiles(source, how);
   if (!profiles) return fail(std::move(profiles).error());
-  PolicyFile out{.file = source.file, .policies = {}, .of_profiles = true};
+  PolicyFile out{
+      .file = source.file, .policies = {}, .of_profiles = true, .warnings = std::move(profiles->warnings)};
   for (const Profile& profile : profiles->profiles) out.policies.push_back(policy_of(profile));
   return out;
 }

@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 
+#include "common/config_reader.h"
 #include "common/config_tree.h"
 #include "common/result.h"
 #include "policy/policy.h"
@@ -28,8 +29,9 @@
 namespace ferry {
 
 /// Reads all policies of a text. A v1 profile is a policy in which every item has the mode vgpu. Any fault is
-/// Errc::invalid_config, "file:line: key: what".
-Result<PolicyFile> read_policies(const ConfigText& source);
+/// Errc::invalid_config, "file:line: key: what". Leniently a v1 profile alone is read: a v2 file has no other
+/// program to agree with.
+Result<PolicyFile> read_policies(const ConfigText& source, Reading how = Reading::strict);
 
 /// The named policy; without a name the only one. Errc::invalid_config lists the names there are.
 Result<Policy> select_policy(const PolicyFile& file, const std::optional<std::string>& name);

@@ -117,6 +117,20 @@ TEST_F(WantedTest, IsThePolicyOfThatName) {
   EXPECT_EQ(must(read()).value_or(Wanted()).policy.items.at(0).mode, Mode::vgpu) << "NVIDIA's form too";
 }
 
+TEST_F(WantedTest, LetsPassOfNvidiasWhatTheirProgramDoes) {
+  const std::string twice =
+      "version: v1\nvgpu-configs:\n  a:\n  - devices: all\n    devices: all\n    vgpu-devices: {T4-4Q: 1}\n";
+  carry(twice);
+  EXPECT_FALSE(read());
+  EXPECT_THAT(must(read_wanted(kernel_, kFile, Reading::lenient)).value_or(Wanted()).warnings,
+              testing::ElementsAre(HasSubstr("line 5 of the text")));
+  kernel_.file("etc/ferry/profiles.yaml", twice);
+  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/ferry/profiles.yaml"})");
+  EXPECT_FALSE(read());
+  EXPECT_THAT(must(read_wanted(kernel_, kFile, Reading::lenient)).value_or(Wanted()).warnings,
+              testing::ElementsAre(HasSubstr("/etc/ferry/profiles.yaml:5")));
+}
+
 TEST_F(WantedTest, SaysTheLineOfACarriedText) {
   carry("version: v2\npolicies:\n  a: [{devices: all, mode: hots}]\n");
   EXPECT_THAT(error(), HasSubstr("/var/lib/ferry/wanted.json:4 (line 3 of the text): policies.a[0].mode"));

@@ -66,6 +66,26 @@ TEST(PolicyFile, TakesAProfileOfNvidias) {
   EXPECT_EQ(file->policies[0].items[0].gpus.vgpus.at(0).count, 4U);
 }
 
+TEST(PolicyFile, LetsPassOfNvidiasWhatTheirProgramDoesAndOfOursNothing) {
+  const auto leniently = [](const std::string& text) {
+    return read_policies({.file = "p.yaml", .text = text, .first_line = 1, .one_line = false},
+                         Reading::lenient);
+  };
+  const std::string theirs =
+      "version: v1\nvgpu-configs:\n  a:\n  - devices: all\n    devices: all\n    vgpu-devices: {T4-4Q: 1}\n";
+  EXPECT_FALSE(read(theirs));
+  const auto passed = leniently(theirs);
+  ASSERT_TRUE(passed) << passed.error().message;
+  EXPECT_EQ(passed->policies.size(), 1U);
+  ASSERT_EQ(passed->warnings.size(), 1U);
+  EXPECT_THAT(passed->warnings[0], testing::HasSubstr("p.yaml:5"));
+  const std::string ours =
+      "version: v2\npolicies:\n  a:\n  - devices: all\n    devices: all\n    mode: host\n";
+  const auto refused = leniently(ours);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("p.yaml:5"));
+}
+
 TEST(PolicyFile, MayHoldNone) {
   for (const char* text : {"", "{}", "version: v2\n"})
     EXPECT_THAT(read(text).value().policies, IsEmpty()) << text;
