@@ -77,9 +77,10 @@ Shown show(const Session& session, const Policy& policy, const Node& node,
 
 }  // namespace
 
-ExitStatus apply_preview(const Session& session, const Policy& policy) {
-  const auto host = node_host(session, node_probes(session));
+ExitStatus apply_preview(const Session& session, const Policy& policy, bool foreign) {
+  auto host = node_host(session, node_probes(session));
   if (!host) return complain(host.error());
+  host->vgpus.spares_foreign = !foreign;
   const auto idle = idle_items(session, policy);
   if (!idle) return complain(idle.error());
   const auto preview = preview_policy(*host, policy);
@@ -90,9 +91,10 @@ ExitStatus apply_preview(const Session& session, const Policy& policy) {
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   const auto policy = chosen_policy(options);
   if (!policy) return complain(policy.error());
-  if (session.dry_run) return apply_preview(session, *policy);
-  const auto host = node_host(session, node_probes(session));
+  if (session.dry_run) return apply_preview(session, *policy, options.foreign);
+  auto host = node_host(session, node_probes(session));
   if (!host) return complain(host.error());
+  host->vgpus.spares_foreign = !options.foreign;
   auto lock = begin_change(session);
   if (!lock) return complain(lock.error());
   const auto idle = idle_items(session, *policy);

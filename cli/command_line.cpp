@@ -189,6 +189,7 @@ class CommandTree {
         add_changing_verb(app, "apply", "make the whole node what a policy says",
                           [this](const Session& session) { return apply_verb(session, profile_); });
     add_policy(apply, "name of the policy; not needed where there is only one");
+    add_foreign(apply);
     add_policy(add_verb(app, "assert", "is the whole node what a policy says? 3 if not",
                         [this](const Session& session) { return assert_verb(session, profile_); }),
                "name of the policy; not needed where there is only one");
@@ -241,6 +242,10 @@ class CommandTree {
                    "twice, with a warning");
   }
 
+  void add_foreign(CLI::App* verb) {
+    verb->add_flag("--foreign", profile_.foreign,
+                   "take away mediated devices too that ferry did not make, where they are not asked for");
+  }
   void add_profile(CLI::App* verb) {
     verb->add_option("-f,--file", profile_.file, "profile file or ConfigMap; - is standard input")
         ->type_name("FILE")
@@ -279,6 +284,7 @@ class CommandTree {
     for (CLI::App* verb : {plan, apply}) {
       add_profile_of_node(verb);
       add_release(verb, profile_.release);
+      add_foreign(verb);
     }
     add_profile_of_node(
         add_verb(*vgpu, "assert", "does the host agree with a profile? 3 if not",
@@ -294,7 +300,6 @@ class CommandTree {
     remove->add_flag("--all", removal_.all, "of every GPU");
     remove->add_option("--device", removal_.devices, "of this GPU; may be repeated");
     remove->add_flag("--foreign", removal_.foreign, "also those that were not made by ferry");
-    add_release(remove, removal_.release);
   }
 
   void add_vgpu_choose(CLI::App& vgpu) {

@@ -59,7 +59,7 @@ ExitStatus preview_wanted(const Session& session, const std::filesystem::path& f
   if (!wanted) return complain(wanted.error());
   if (const auto& there = *wanted) {
     for (const std::string& warning : there->warnings) print_to_stderr("warning: {}\n", warning);
-    return apply_preview(session, there->policy);
+    return apply_preview(session, there->policy, true);
   }
   print_to_stderr("ferry: there is no /{}: nothing is wanted, and nothing would be changed\n", file.string());
   return ExitStatus::done;

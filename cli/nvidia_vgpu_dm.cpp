@@ -65,7 +65,10 @@ class NvidiaVgpuDm {
   }
 
   ExitStatus apply() const {
-    const ExitStatus status = vgpu_apply_verb(session(), options_);
+    // As that program does: whoever runs it has the file decide.
+    ProfileOptions options = options_;
+    options.foreign = true;
+    const ExitStatus status = vgpu_apply_verb(session(), options);
     if (status == ExitStatus::done) {
       spdlog::info("the selected configuration is applied");
     } else {

@@ -52,6 +52,7 @@ struct ProfileOptions {
   std::optional<std::string> otherwise;       ///< the name when the node has no label
   bool lenient = false;                       ///< Reading::lenient, for profiles
   std::vector<std::string> release = {};      ///< SelectionOptions::release, of `vgpu plan` and `apply`
+  bool foreign = false;                       ///< vGPUs that Ferry has not made may go
 };
 ExitStatus vgpu_types_verb(const Session& session);
 /// `vgpu validate`: the file alone; with `on_host` also what of it this host could not do, refused (4) where
@@ -78,14 +79,13 @@ struct RemovalOptions {
   bool all = false;
   std::vector<std::string> devices;
   bool foreign = false;
-  std::vector<std::string> release = {};  ///< SelectionOptions::release
 };
 ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options);
 
 /// `apply`: the whole node by a policy, v2 or v1.
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options);
 /// What that would do.
-ExitStatus apply_preview(const Session& session, const Policy& policy);
+ExitStatus apply_preview(const Session& session, const Policy& policy, bool foreign);
 /// As given on the command line.
 struct KeepingOptions {
   bool once = false;

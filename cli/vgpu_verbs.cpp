@@ -128,6 +128,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   if (!profile) return complain(profile.error());
   auto on = vgpu_host(session, options.release);
   if (!on) return complain(on.error());
+  on->spares_foreign = !options.foreign;
   if (session.dry_run) {
     auto view = look(*on, {&*profile, 1});
     if (!view) return complain(view.error());
@@ -170,7 +171,7 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
 ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& options) {
   auto removal = removal_of(options);
   if (!removal) return complain(removal.error());
-  auto on = vgpu_host(session, options.release);
+  auto on = vgpu_host(session);
   if (!on) return complain(on.error());
   auto view = look(*on);
   if (!view) return complain(view.error());

@@ -106,11 +106,9 @@ Check size_check(const HostFs& host, const PciFunction& function, const DeviceFa
               .subject = function.address.text(),
               .why = "a guest finds the BARs as large as they are here, and cannot make them larger"};
   const auto path = path_text(function, "resource");
-  if (!facts.bars) {
-    const auto trouble = trouble_with(facts, "resource");
-    return std::move(check).unknown(trouble.empty() ? fmt::format("there is no {}", path) : trouble,
-                                    "run as root");
-  }
+  if (const auto trouble = trouble_with(facts, "resource"); !trouble.empty())
+    return std::move(check).unknown(trouble, "run as root");
+  if (!facts.bars) return std::move(check).unknown(fmt::format("there is no {}", path), "run as root");
   Sizes sizes;
   for (const ResizableBar& can : facts.resizable_bars) judge(host, function, facts, can, sizes);
   if (!sizes.homeless.empty()) {
@@ -139,8 +137,6 @@ Check size_check(const HostFs& host, const PciFunction& function, const DeviceFa
     return std::move(check).passed(
         fmt::format("{}: {}, the most that it can have{}", path, fmt::join(sizes.full, "; "), guest));
   }
-  if (const auto trouble = trouble_with(facts, "resource"); !trouble.empty())
-    return std::move(check).unknown(trouble);
   if (facts.bars->empty())
     return std::move(check).unknown(fmt::format("{} lists no BAR", path), "see bars-assigned");
   return std::move(check).passed(

@@ -71,7 +71,8 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
                      .node = on.node,
                      .stuck = std::move(*stuck),
                      .release = possible_release(on.release, on.releaser),
-                     .persistence_by_gpu = on.persistence != nullptr},
+                     .persistence_by_gpu = on.persistence != nullptr,
+                     .spares_foreign = on.spares_foreign},
             .named = {}};
   for (VgpuGpu& gpu : seen.view.inventory.gpus) {
     // A driver that has not returned is asked nothing more.
@@ -97,7 +98,12 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
 
 /// For one GPU: of the others, what they carry is enough.
 VgpuView view_of(const VgpuView& all, const PciAddress& gpu) {
-  VgpuView out{.inventory = {}, .use = all.use, .node = all.node, .stuck = all.stuck, .managed = all.managed};
+  VgpuView out{.inventory = {},
+               .use = all.use,
+               .node = all.node,
+               .stuck = all.stuck,
+               .managed = all.managed,
+               .spares_foreign = all.spares_foreign};
   out.inventory.gpus.reserve(all.inventory.gpus.size());
   for (const VgpuGpu& other : all.inventory.gpus) {
     if (other.address() == gpu) {

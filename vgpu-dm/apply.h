@@ -48,6 +48,9 @@ struct VgpuHost {
   /// Who has let go stays so, recorded, for moves that follow: theirs is to start them, or
   /// start_what_was_stopped().
   bool more_follows = false;
+  /// What a profile does not ask for stays where the UUID shows that Ferry has not made it, and the GPU is
+  /// refused; otherwise it goes too, and a note says so. vGPUs of vendor-specific VFIO have no UUID, and go.
+  bool spares_foreign = false;
 };
 
 /// Scans, and asks who uses the vGPUs there are. Reads only.

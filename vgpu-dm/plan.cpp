@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/counted.h"
 #include "common/suggest.h"
 #include "vgpu-dm/gpu_match.h"
 #include "vgpu-dm/gpu_preparation.h"
@@ -187,12 +188,16 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
   return plan;
 }
 
-// It goes all the same, as under NVIDIA's program, and is told of: somebody may miss it. (Vendor-specific
-// VFIO does not tell whose a vGPU is.)
+// Vendor-specific VFIO does not tell whose a vGPU is.
+bool is_foreign(const VgpuDevice& device, const VgpuGpu& gpu, const VgpuView& view) {
+  return gpu.framework != VgpuFramework::vendor_vfio && !is_ours(view.node, device);
+}
+
+// Unless it is spared it goes all the same, as under NVIDIA's program, and is told of: somebody may miss it.
 void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view,
                   GpuPlan& plan) {
   for (const VgpuDevice* device : match.leftover) {
-    const bool foreign = gpu.framework != VgpuFramework::vendor_vfio && !is_ours(view.node, *device);
+    const bool foreign = is_foreign(*device, gpu, view);
     const std::string why = device->iommu_group ? fmt::format("{} does not ask for it", item.place)
                                                 : "no driver has taken it, so no VM could be given it";
     plan.steps.push_back(removal_of(gpu, *device, why + (foreign ? "; it was not made by Ferry" : "")));
@@ -202,11 +207,28 @@ void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu&
   }
 }
 
+std::optional<Error> cannot_spare(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view) {
+  if (!view.spares_foreign) return std::nullopt;
+  std::vector<std::string> foreign;
+  for (const VgpuDevice* device : match.leftover) {
+    if (is_foreign(*device, gpu, view))
+      foreign.push_back(fmt::format("{} ({})", device->id.text, device->short_name));
+  }
+  if (foreign.empty()) return std::nullopt;
+  return Error{
+      .code = Errc::refused,
+      .message = fmt::format("{}: {} would have to go and {} not made by Ferry: {}", gpu.label(),
+                             counted(foreign.size(), "vGPU"), foreign.size() == 1 ? "was" : "were",
+                             fmt::join(foreign, ", ")),
+      .hint = "--foreign takes such vGPUs too; `ferry vgpu export` prints all there are as a profile"};
+}
+
 // What a profile takes away or changes of what the GPU carries.
 void refuse_for_users(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view, GpuPlan& plan) {
   refuse(plan, cannot_tune(match, gpu, view.use));
   refuse(plan, cannot_place(match, gpu, view.use));
   refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it, or ask for it in the profile"));
+  refuse(plan, cannot_spare(match, gpu, view));
 }
 
 // What the types need of the GPU comes before them, behind what has to go.
@@ -243,6 +265,7 @@ GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match,
     for (Error& why : functions_in_use(gpu, view.use, match.leftover)) refuse(plan, std::move(why));
   }
   refuse(plan, in_use(gpu, match.leftover, view.use, "stop what uses it"));
+  refuse(plan, cannot_spare(match, gpu, view));
   if (plan.refusal) return plan;
   add_removals(item, match, gpu, view, plan);
   if (sheds) plan.steps.push_back(functions_off(gpu, item.place + " gives it away whole"));

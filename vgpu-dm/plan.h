@@ -31,6 +31,7 @@ struct VgpuView {
   std::map<PciAddress, Result<ManagedGpu>> managed = {};
   std::set<std::string> release = {};  ///< who may be asked to let go of GPUs, as far as this host can
   bool persistence_by_gpu = false;     ///< MoveRequest::persistence_by_gpu
+  bool spares_foreign = false;         ///< VgpuHost::spares_foreign
 };
 
 struct GpuPlan {

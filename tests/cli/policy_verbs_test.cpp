@@ -44,7 +44,8 @@ class PolicyVerbs : public testing::Test {
 // What is taken away cannot be put back for the pod that was given it.
 TEST_F(PolicyVerbs, ApplyTakesNoVgpuAwayWhileTheKubeletIsSilent) {
   kernel_.file("p.yaml", "version: v2\npolicies:\n  bare: [{devices: [0], mode: host}]\n");
-  const std::vector<std::string> dry = {"apply", "-f", path("p.yaml"), "-c", "bare", "--dry-run"};
+  const std::vector<std::string> dry = {"apply", "-f",        path("p.yaml"), "-c",
+                                        "bare",  "--dry-run", "--foreign"};
   EXPECT_EQ(ferry(dry).status, 0);
   kernel_.file("var/lib/kubelet/pod-resources/kubelet.sock", "");  // nobody answers
   const auto silent = ferry(dry);

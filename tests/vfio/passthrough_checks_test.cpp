@@ -468,6 +468,8 @@ std::vector<Machine> machines() {
        "write 8 to"},
       {"ResizableBarOfZeros", write_gpu("resource", "0xf6000000 0xf6ffffff 0x40200\n0x0 0x0 0x0\n"),
        "bar-size", kGpu, fail, "BAR 1 has no address", "see bars-assigned"},
+      {"BarsThatCannotAllBeRead", write_gpu("resource", "0xf6000000 0xf6ffffff 0x40200\nnonsense\n"),
+       "bar-size", kGpu, unknown, "resource", ""},
       {"BarOfASizeThatItCannotHave", write_gpu("resource1_resize", "0000000000003f00\n"), "bar-size", kGpu,
        unknown, "BAR 1 has 16 GiB, which", ""},
       {"BarOfNoSize", write_gpu("resource1_resize", "0\n"), "bar-size", kGpu, unknown, "names no size", ""},

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "tests/support/must.h"
 #include "tests/vgpu-dm/gpu_node.h"
 
 namespace ferry {
@@ -107,6 +108,48 @@ TEST_F(ProfilePlan, NamesWhatGoesAndIsNotOurs) {
   const GpuOutcome outcome = node.apply(on("[0]", "{}")).gpus.at(0);
   EXPECT_EQ(outcome.kind, GpuOutcome::Kind::changed);
   EXPECT_THAT(outcome.notes, ElementsAre(note));
+}
+
+TEST_F(ProfilePlan, SparesWhatIsNotOursWhereThatIsAskedFor) {
+  carry("nvidia-233", kA);
+  carry("nvidia-233", ours("T4-8Q", 0).c_str());
+  VgpuView view = node.view();
+  view.spares_foreign = true;
+  Profile whole = on("[0]", "{}");
+  whole.items.at(0).whole = true;
+  for (const Profile& wanted : {on("[0]", "{}"), on("[0]", "{T4-4Q: 1}"), whole}) {
+    const GpuPlan plan = plan_profile(wanted, view).gpus.at(0);
+    EXPECT_EQ(refusal(plan, Errc::refused),
+              std::string("GPU 0 (0000:05:00.0): 1 vGPU would have to go and was not made by Ferry: ") + kA +
+                  " (T4-8Q)");
+    EXPECT_THAT(test::hint_of(plan.refusal), testing::HasSubstr("--foreign"));
+  }
+  // What fits stays, and what is ours goes.
+  EXPECT_THAT(steps(plan_profile(on("[0]", "{T4-8Q: 1}"), view).gpus.at(0)), IsEmpty());
+}
+
+TEST_F(ProfilePlan, AppliesNothingToWhatItSpares) {
+  carry("nvidia-233", kA);
+  VgpuHost host = node.host();
+  host.spares_foreign = true;
+  const auto outcome = test::must(apply_profile(host, on("[0]", "{T4-4Q: 1}")));
+  EXPECT_EQ(outcome.gpus.at(0).kind, GpuOutcome::Kind::refused);
+  EXPECT_THAT(node.mdev.devices_on(GpuNode::kFirst), ElementsAre(std::string("T4-8Q ") + kA));
+}
+
+TEST_F(ProfilePlan, SparesWhatComesMeanwhile) {
+  carry("nvidia-233", ours("T4-8Q", 0).c_str());
+  // The last question before the first write.
+  node.probe.before_look = [this](int look) {
+    if (look == 2) carry("nvidia-233", kA);
+  };
+  VgpuHost host = node.host();
+  host.spares_foreign = true;
+  const auto outcome = test::must(apply_profile(host, on("[0]", "{T4-4Q: 1}")));
+  EXPECT_EQ(outcome.gpus.at(0).kind, GpuOutcome::Kind::failed);
+  EXPECT_THAT(test::message_of(outcome.gpus.at(0).error), testing::HasSubstr("not made by Ferry"));
+  EXPECT_THAT(node.mdev.devices_on(GpuNode::kFirst),
+              testing::UnorderedElementsAre(std::string("T4-8Q ") + kA, "T4-8Q " + ours("T4-8Q", 0)));
 }
 
 TEST_F(ProfilePlan, RemovesAllForAnEmptyMap) {

@@ -57,3 +57,26 @@ for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-d; do
   expect_equal "driver of $name" "$(planned "$name" driver)" "$(driver "$name")"
 done
 expect "no record is left" test -z "$(ls /run/ferry/moves)"
+
+step "under the names of NVIDIA's programs"
+for name in vfio-manage nvidia-vgpu-dm; do ln -s "$(command -v ferry)" /run/$name; done
+expect_status "bind" 0 /run/vfio-manage bind --device-id "$(dev gpu-a)"
+for name in gpu-a gpu-a-audio; do expect_equal "driver of $name" vfio-pci "$(driver "$name")"; done
+expect_status "what cannot move whole" 1 env BIND_NVSWITCHES=true /run/vfio-manage bind --all
+expect_equal "driver of gpu-c" "" "$(driver gpu-c)"
+expect_equal "driver of gpu-b" vfio-pci "$(driver gpu-b)"
+expect_status "unbind" 0 /run/vfio-manage unbind --all
+for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do
+  expect_equal "driver of $name" "$(planned "$name" driver)" "$(driver "$name")"
+done
+cat > /run/profiles.yaml <<'YAML'
+version: v1
+vgpu-configs:
+  two:
+  - {devices: [3], vgpu-devices: {T4-4Q: 2}}
+YAML
+expect_status "apply" 0 env VGPU_DM_SELECTED_CONFIG=two /run/nvidia-vgpu-dm apply -f /run/profiles.yaml
+expect_equal "vGPUs" 2 "$(vgpu_count)"
+expect_status "assert" 1 /run/nvidia-vgpu-dm assert -f /run/profiles.yaml -c two
+expect_match "items for some GPUs only" "GPU 0" "$REPLY"
+ferry vgpu delete --all

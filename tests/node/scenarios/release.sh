@@ -47,6 +47,28 @@ expect_equal "driver" vfio-pci "$(driver gpu-a)"
 expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
 manage stop other-holder
 
+step "the unit of a host without Kubernetes"
+ln -s /mnt/bin/ferry /usr/bin/ferry
+cp /mnt/configs/systemd/ferry-apply.service /run/systemd/user/
+manage daemon-reload
+expect_status "without a policy" 0 manage start ferry-apply
+expect_equal "driver" "$(planned gpu-a driver)" "$(driver gpu-a)"
+mkdir -p /etc/ferry
+policy "release: []"
+cp /run/policy.yaml /etc/ferry/policy.yaml
+manage start other-holder
+expect "it holds the GPU" wait_for "holds other-holder" 60
+expect_status "while a service has the GPU" 1 manage start ferry-apply
+expect_equal "ferry's own status" 4 "$(manage show -P ExecMainStatus ferry-apply)"
+manage stop other-holder
+expect_status "with one" 0 manage start ferry-apply
+expect_equal "driver" vfio-pci "$(driver gpu-a)"
+expect_equal "it is done" "active exited" "$(manage show -P ActiveState ferry-apply) $(manage show -P SubState ferry-apply)"
+expect_status "stopped" 0 manage stop ferry-apply
+expect_equal "what is bound stays bound" vfio-pci "$(driver gpu-a)"
+rm /etc/ferry/policy.yaml
+expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
+
 step "nvidia-persistenced lets go of one of two GPUs, asked through a tool below another root directory"
 echo "$(planned gpu-b vendor) $(planned gpu-b device)" > /sys/bus/pci/drivers/bochs-drm/new_id
 expect_equal "driver of gpu-b" bochs-drm "$(driver gpu-b)"

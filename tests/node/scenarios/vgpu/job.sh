@@ -144,4 +144,21 @@ expect_status "assert" 0 ferry assert -f $placed
 step "all go"
 expect_status "delete" 0 ferry vgpu delete --all --foreign
 expect_equal "vGPUs" "" "$(vgpus)"
+
+step "what somebody else has made stays, unless told otherwise"
+stranger=5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10
+for type in "$(pf t4)"/mdev_supported_types/*; do
+  [[ $(< "$type/name") != "GRID T4-4Q" ]] || echo $stranger > "$type/create"
+done
+expect_equal "vGPUs" "$(dev t4) GRID T4-4Q $stranger" "$(vgpus)"
+expect_status "apply" 4 ferry vgpu apply -f $profiles -c larger
+expect_match "it is named" "not made by Ferry: $stranger" "$REPLY"
+expect_equal "it is there" 1 "$(vgpus | grep -c $stranger)"
+expect_status "delete" 0 ferry vgpu delete --all
+expect_equal "it is there" 1 "$(vgpus | grep -c $stranger)"
+expect_status "apply" 0 ferry vgpu apply -f $profiles -c larger --foreign
+expect_equal "vGPUs" "2 01 GRID T4-8Q
+2 02 NVIDIA L40S-24Q
+2 03 1155" "$(counts)"
+expect_status "delete" 0 ferry vgpu delete --all --foreign
 ok
