@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <span>
 #include <string>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,6 +22,7 @@
 
 #include "common/acts_under_way.h"
 #include "common/host_writer.h"
+#include "common/memory_file.h"
 #include "common/modprobe_directories.h"
 #include "common/spawn.h"
 #include "common/stuck_writes.h"
@@ -151,7 +151,7 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
 
 // Into memory rather than a pipe: a program that prints more than a pipe holds would wait for a reader.
 int run_for_output(const HostFs& host, std::string_view request, std::string& into, ActUnderWay& told_by) {
-  const UniqueFd memory(::memfd_create("output", MFD_CLOEXEC));
+  const UniqueFd memory = make_memory_file("output");
   if (!memory.valid()) return errno;
   if (const int failure = run_program(host, request, memory.get(), told_by); failure != 0) return failure;
   std::string text(kLongestAnswer, '\0');

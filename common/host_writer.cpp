@@ -32,6 +32,11 @@ Result<> outcome(int number, const std::string& what) {
   return {};
 }
 
+bool has_ended(const UniqueFd& line) {
+  pollfd watched{.fd = line.get(), .events = 0, .revents = 0};
+  return ::poll(&watched, 1, 0) == 1;
+}
+
 // A child that is gone is noticed by the missing answer.
 void send_to(const UniqueFd& line, const std::string& request) {
   (void)::send(line.get(), request.data(), request.size(), MSG_NOSIGNAL);
@@ -100,8 +105,9 @@ Result<> HostWriter::write_checked(const AttributeWrite& write) {
   return this->write(write.path, write.value);
 }
 
-SpawningWriter::SpawningWriter(HostFs& host, std::filesystem::path program, std::chrono::milliseconds slow)
-    : host_(&host), program_(std::move(program)), slow_(slow) {}
+SpawningWriter::SpawningWriter(HostFs& host, std::filesystem::path program, std::chrono::milliseconds slow,
+                               std::chrono::milliseconds deadline_of_each)
+    : host_(&host), program_(std::move(program)), slow_(slow), deadline_of_each_(deadline_of_each) {}
 
 SpawningWriter::~SpawningWriter() {
   collect_late();
@@ -139,10 +145,11 @@ Result<SpawningWriter::Child> SpawningWriter::idle_child() {
   collect_late();
   {
     const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
+    while (!idle_.empty()) {
       Child child = std::move(idle_.back());
       idle_.pop_back();
-      return child;
+      if (!has_ended(child.line)) return child;
+      reap(child.pid);
     }
   }
   return start_child();
@@ -176,7 +183,8 @@ Result<std::string> SpawningWriter::act(const std::string& request, const std::s
   const auto patience = std::min(slow_, deadline);
   auto answer = wait_for_answer(*child, patience);
   if (!answer) {
-    auto late = late_answer(*child, what, value, patience, deadline);
+    const auto at = [&] { return Act{.what = what, .value = value}; };
+    auto late = late_answer(*child, at, patience, deadline);
     if (!late) return fail(std::move(late).error());
     answer = std::move(*late);
   }
@@ -222,19 +230,22 @@ std::optional<SpawningWriter::Answer> SpawningWriter::wait_for_answer(const Chil
                 .read = std::string(read.get(), static_cast<std::size_t>(size) - sizeof number)};
 }
 
-Result<SpawningWriter::Answer> SpawningWriter::late_answer(Child& child, const std::string& what,
-                                                           const std::string& value,
+Result<SpawningWriter::Answer> SpawningWriter::late_answer(Child& child, const Acting& at,
                                                            std::chrono::milliseconds waited,
                                                            std::chrono::milliseconds deadline) {
   std::optional<Answer> answer;
   bool recorded = false;
   if (waited < deadline) {
-    recorded = record_stuck_write(*host_, child.pid, what, value, deadline - waited).has_value();
+    const Act slow = at();
+    recorded = record_stuck_write(*host_, child.pid, slow.what, slow.value, deadline - waited).has_value();
     answer = wait_for_answer(child, deadline - waited);
   }
   if (!answer) {
-    auto stuck = record_stuck_write(*host_, child.pid, what, value);
+    // First of all: what returns from now on is the last that the child does.
+    ::shutdown(child.line.get(), SHUT_RDWR);
     child.line.reset();
+    const Act late = at();
+    auto stuck = record_stuck_write(*host_, child.pid, late.what, late.value);
     {
       const std::lock_guard lock(mutex_);
       late_.push_back(child.pid);
@@ -242,9 +253,9 @@ Result<SpawningWriter::Answer> SpawningWriter::late_answer(Child& child, const s
     const std::string state = stuck ? stuck->kernel_state : "state unknown";
     return fail(
         Errc::stuck,
-        what + ": still in the kernel after " + std::to_string(deadline.count()) + " ms (process " +
+        late.what + ": still in the kernel after " + std::to_string(deadline.count()) + " ms (process " +
             std::to_string(child.pid) + ", " + state + ")",
-        what.starts_with("read ")
+        late.what.starts_with("read ")
             ? kLockedHint
             : "the device is left alone until the write returns; if it never does, only a reboot helps");
   }
@@ -294,7 +305,7 @@ Result<> SpawningWriter::write_in_order(std::span<const AttributeWrite> writes,
 // Of several writes it is woken once for all, and not between one and the next, unless one of them is slow.
 Result<> SpawningWriter::finish(Child& child, std::span<const AttributeWrite> writes,
                                 const std::function<void(std::size_t)>& begin) {
-  const std::chrono::milliseconds patience = std::min<std::chrono::milliseconds>(slow_, kWriteDeadline);
+  const auto patience = std::min(slow_, deadline_of_each_);
   std::size_t begun = 0;
   for (;;) {
     const auto at = [&] { return std::min<std::size_t>(child.progress.done(), writes.size() - 1); };
@@ -304,9 +315,12 @@ Result<> SpawningWriter::finish(Child& child, std::span<const AttributeWrite> wr
     if (!answer) {
       child.progress.wait_for_each(true);
       if (at() != waited_for) continue;
-      const AttributeWrite& slow = writes[waited_for];
-      auto late = late_answer(child, act_of(slow), slow.value, patience, kWriteDeadline);
-      if (!late) return fail(std::move(late).error());
+      const auto acting = [&] { return Act{.what = act_of(writes[at()]), .value = writes[at()].value}; };
+      auto late = late_answer(child, acting, patience, deadline_of_each_);
+      if (!late) {
+        while (begun <= at()) begin(begun++);
+        return fail(std::move(late).error());
+      }
       answer = std::move(*late);
     }
     child.progress.wait_for_each(false);

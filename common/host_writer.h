@@ -143,12 +143,14 @@ class HostWriter {
 /// The real one. Its children are our own executable, started as `program host-act ROOT` by prepare() or when
 /// there is an act and no idle child, kept for the next one, and told to end with this object. One that does
 /// not answer by the deadline is never used again; one that takes longer than `slow` is recorded
-/// (stuck_writes.h) until it answers. A record that cannot be removed then holds for as long as its process
-/// lives: that ends. Several threads may act at a time, each with a child of its own.
+/// (stuck_writes.h) until it answers. Of several writes each has `deadline_of_each`. A record that cannot be
+/// removed then holds for as long as its process lives: that ends. Several threads may act at a time, each
+/// with a child of its own.
 class SpawningWriter final : public HostWriter {
  public:
   explicit SpawningWriter(HostFs& host, std::filesystem::path program = "/proc/self/exe",
-                          std::chrono::milliseconds slow = kSlowWrite);
+                          std::chrono::milliseconds slow = kSlowWrite,
+                          std::chrono::milliseconds deadline_of_each = kWriteDeadline);
   SpawningWriter(const SpawningWriter&) = delete;
   SpawningWriter& operator=(const SpawningWriter&) = delete;
   SpawningWriter(SpawningWriter&&) = delete;
@@ -187,12 +189,19 @@ class SpawningWriter final : public HostWriter {
   void keep(Child child);
   /// Collects those left behind that have ended since.
   void collect_late();
+  /// What a child is at, for a record and an error.
+  struct Act {
+    std::string what;
+    std::string value;
+  };
+  using Acting = std::function<Act()>;
   /// Absent: there is none by then.
   static std::optional<Answer> wait_for_answer(const Child& child, std::chrono::milliseconds most);
   /// Waits on, up to the deadline, for a child that has not answered while it was `waited` for: what it is at
-  /// is recorded meanwhile. Errc::stuck where none comes; the child is left without its line then.
-  Result<Answer> late_answer(Child& child, const std::string& what, const std::string& value,
-                             std::chrono::milliseconds waited, std::chrono::milliseconds deadline);
+  /// is recorded meanwhile. Errc::stuck where none comes: the child is told that nobody listens any more,
+  /// before that is recorded, and is left without its line.
+  Result<Answer> late_answer(Child& child, const Acting& at, std::chrono::milliseconds waited,
+                             std::chrono::milliseconds deadline);
   /// What the answer means. A child that has ended is left without its line.
   Result<std::string> judge(Child& child, Answer answer, const std::string& what);
   /// Waits for writes that the child has been given.
@@ -204,6 +213,7 @@ class SpawningWriter final : public HostWriter {
   HostFs* host_;
   std::filesystem::path program_;
   std::chrono::milliseconds slow_;
+  std::chrono::milliseconds deadline_of_each_;
   std::mutex mutex_;
   std::vector<Child> idle_;
   std::vector<int> late_;  // left behind, by their process IDs

@@ -6,6 +6,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "common/memory_file.h"
+
 namespace ferry {
 
 void WriteProgress::Unmap::operator()(Page* page) const {
@@ -13,7 +15,7 @@ void WriteProgress::Unmap::operator()(Page* page) const {
 }
 
 Result<WriteProgress> WriteProgress::make() {
-  UniqueFd memory(::memfd_create("ferry-writes", MFD_CLOEXEC));
+  UniqueFd memory = make_memory_file("ferry-writes");
   if (!memory.valid() || ::ftruncate(memory.get(), sizeof(Page)) != 0)
     return fail(error_from_errno(errno, "make a page of shared memory"));
   return of(std::move(memory));

@@ -4,6 +4,10 @@
 namespace ferry {
 namespace {
 
+// A GPU that nobody has open may have to be woken for it, which takes seconds; locks are asked one after the
+// other, and each that hangs keeps the rest waiting.
+constexpr std::chrono::seconds kPatience{10};
+
 std::filesystem::path lock_of(const PciAddress& device) {
   return std::filesystem::path("proc/driver/nvidia/gpus") / device.text() / "unbindLock";
 }
@@ -17,8 +21,9 @@ bool NvidiaUnbindLock::has(const PciAddress& device) const {
 // The write succeeds whatever the driver thinks of it: what it reads then is the answer.
 Result<> NvidiaUnbindLock::take(const PciAddress& device) {
   const auto path = lock_of(device);
-  if (auto written = writer_->write(path, "1"); !written) return written;
-  const auto answer = host_->read_attribute(path);
+  if (auto written = writer_->write(path, "1", kPatience); !written) return written;
+  // Under the GPU's lock, which somebody else may have taken meanwhile and hang with.
+  const auto answer = writer_->read(path);
   if (!answer) return fail(Error(answer.error()));
   if (*answer == "1") return {};
   return fail(

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "virt/helper_process.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -78,6 +80,22 @@ bool collect(const Child& child, Clock::time_point until, HelperOutput& output) 
   return true;
 }
 
+constexpr std::chrono::milliseconds kForTheEnd{200};
+
+// Whether it has ended by then; it is still to be reaped.
+bool ends(pid_t pid, Clock::time_point until) {
+  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.valid()) return true;
+  for (;;) {
+    const auto left = std::max(std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()),
+                               std::chrono::milliseconds(0));
+    pollfd watched{.fd = process.get(), .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&watched, 1, static_cast<int>(left.count()));
+    if (ready > 0) return true;
+    if (left.count() == 0 || (ready < 0 && errno != EINTR)) return false;
+  }
+}
+
 }  // namespace
 
 Result<HelperOutput> run_helper(const std::filesystem::path& program,
@@ -87,9 +105,10 @@ Result<HelperOutput> run_helper(const std::filesystem::path& program,
   auto child = start(program, arguments);
   if (!child) return fail(std::move(child).error());
   HelperOutput output;
-  const bool in_time = collect(*child, until, output);
+  const bool in_time = collect(*child, until, output) && ends(child->pid, until);
+  // One that is in the kernel for ever, at a disk that hangs, is left to it.
   if (!in_time) ::kill(child->pid, SIGKILL);
-  output.exit_status = reap(child->pid);
+  if (in_time || ends(child->pid, Clock::now() + kForTheEnd)) output.exit_status = reap(child->pid);
   if (!in_time) {
     return fail(Errc::unreachable,
                 fmt::format("{}: no answer in {} ms", program.filename().string(), deadline.count()));

@@ -576,6 +576,43 @@ TEST_F(StuckChildTest, IsRecordedWithEachOfSeveralWritesThatIsSlow) {
   EXPECT_THAT(records(), testing::IsEmpty());
 }
 
+// Who has given up on it plans anew, and knows nothing of what it would still do.
+TEST_F(StuckChildTest, WritesNothingMoreOnceItIsLeftBehind) {
+  tree_.file("sys/first", "");
+  tree_.file("sys/next", "");
+  const std::vector<AttributeWrite> writes = {{.path = "sys/first", .value = "1"},
+                                              {.path = "sys/unbind", .value = "0000:65:00.0"},
+                                              {.path = "sys/next", .value = "1"}};
+  for (const auto slow : {1ms, 50ms}) {  // recorded before the deadline, or only then
+    SpawningWriter writer(host_, "/proc/self/exe", slow, 50ms);
+    std::vector<std::size_t> begun;
+    const auto written = writer.write_in_order(writes, [&](std::size_t i) { begun.push_back(i); });
+    ASSERT_FALSE(written);
+    EXPECT_EQ(written.error().code, Errc::stuck);
+    EXPECT_THAT(written.error().message, HasSubstr("write /sys/unbind: still in the kernel after 50 ms"));
+    EXPECT_THAT(begun, testing::ElementsAre(0U, 1U));
+    ASSERT_THAT(records(), testing::SizeIs(1));
+    pid_ =
+        nlohmann::json::parse(must(host_.read_file("run/ferry/stuck/" + records()[0]))).at("pid").get<int>();
+    EXPECT_EQ(read_what_it_writes(), "0000:65:00.0");
+    EXPECT_EQ(host_.read_file("sys/next").value(), "");
+    EXPECT_THAT(records(), testing::IsEmpty()) << "it takes the record away itself";
+  }
+}
+
+TEST_F(HostWriterTest, PassesOverAnIdleChildThatHasDied) {
+  tree_.file("sys/a", "");
+  ASSERT_TRUE(writer_.write("sys/a", "1", kWriteDeadline));
+  const auto acts = must(host_.list("run/ferry/acts"));
+  ASSERT_THAT(acts, testing::SizeIs(1));
+  const int pid = std::stoi(must(host_.read_file("run/ferry/acts/" + acts[0])));
+  ASSERT_EQ(::kill(pid, SIGKILL), 0);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
+  EXPECT_TRUE(writer_.write("sys/a", "2", kWriteDeadline));
+  EXPECT_EQ(host_.read_file("sys/a").value(), "2");
+}
+
 // What it had done before stands: whoever repeats or undoes goes by that.
 TEST_F(StuckChildTest, WhichDiesIsMissedAtTheWriteThatItWasAt) {
   std::vector<AttributeWrite> writes;
@@ -657,9 +694,12 @@ class ChildOfAKilledRun : public StuckChildTest {
  protected:
   void SetUp() override {
     StuckChildTest::SetUp();
+    tree_.file("sys/next", "");
     const pid_t run = ::fork();
     if (run == 0) {
-      (void)writer_.write("sys/unbind", "0000:65:00.0", kWriteDeadline);
+      const std::vector<AttributeWrite> writes = {{.path = "sys/unbind", .value = "0000:65:00.0"},
+                                                  {.path = "sys/next", .value = "1"}};
+      (void)writer_.write_in_order(writes, {});
       ::_exit(1);
     }
     const auto end = std::chrono::steady_clock::now() + 20s;
@@ -670,6 +710,18 @@ class ChildOfAKilledRun : public StuckChildTest {
     pid_ = std::stoi(act());
   }
 };
+
+TEST_F(ChildOfAKilledRun, WritesNothingBehindWhatItIsAt) {
+  std::optional<Result<NodeLock>> next;
+  std::jthread waiting([&] { next = NodeLock::take(host_, 20s); });
+  EXPECT_EQ(read_what_it_writes(), "0000:65:00.0");
+  waiting.join();
+  ASSERT_TRUE(next && *next);
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!acts().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_THAT(acts(), testing::IsEmpty()) << "its process ends";
+  EXPECT_EQ(host_.read_file("sys/next").value(), "");
+}
 
 TEST_F(ChildOfAKilledRun, IsWaitedForByTheNextRun) {
   std::optional<Result<NodeLock>> next;

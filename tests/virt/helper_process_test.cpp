@@ -54,6 +54,14 @@ TEST(HelperProcess, DoesNotWaitForWhoeverElseKeepsItsOutputOpenPastTheDeadline) 
   EXPECT_EQ(output.error().code, Errc::unreachable);
 }
 
+TEST(HelperProcess, DoesNotWaitForOneThatHasSaidAllAndDoesNotEnd) {
+  const auto before = std::chrono::steady_clock::now();
+  const auto output = run_helper("/bin/sh", {"-c", "exec >&- 2>&-; exec sleep 100"}, 200ms);
+  ASSERT_FALSE(output);
+  EXPECT_EQ(output.error().code, Errc::unreachable);
+  EXPECT_LT(std::chrono::steady_clock::now() - before, 20s);
+}
+
 TEST(HelperProcess, SaysWhenThereIsNoSuchProgram) {
   for (const char* program : {"/nowhere/ferry-virt", "ferry-virt-that-is-not-installed"}) {
     const auto output = run_helper(program, {}, 1s);
