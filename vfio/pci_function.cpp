@@ -2,6 +2,8 @@
 #include "vfio/pci_function.h"
 
 #include <charconv>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -77,10 +79,34 @@ class Reader {
   PciFunction& function_;
 };
 
-// Byte 0x0e of config space, less the multi-function bit. The first 64 bytes are readable by everyone.
-Result<HeaderType> read_header_type(const HostDirectory& directory, const std::filesystem::path& path) {
-  auto config = directory.read_file("config");
-  if (!config) return fail(std::move(config).error());
+// What every function defines, and no more: whoever may read the rest has the kernel read that from the
+// device too, and some hang at what they do not define. ABI: drivers/pci/pci-sysfs.c, pci_read_config().
+Result<std::string> read_header(const HostDirectory& directory, const std::filesystem::path& path) {
+  constexpr std::size_t kSize = 64;
+  const auto config = directory.open("config", O_RDONLY);
+  if (!config) return fail(Error(config.error()));
+  std::string header(kSize, '\0');
+  const ssize_t size = ::pread(config->get(), header.data(), header.size(), 0);
+  if (size < 0) return fail(error_from_errno(errno, "read /" + (path / "config").string()));
+  header.resize(static_cast<std::size_t>(size));
+  return header;
+}
+
+HeaderType header_of_class(std::uint32_t class_code) {
+  constexpr std::uint32_t kPciBridge = 0x0604;
+  constexpr std::uint32_t kCardbusBridge = 0x0607;
+  const std::uint32_t what = class_code >> 8U;
+  if (what == kPciBridge) return HeaderType::pci_bridge;
+  return what == kCardbusBridge ? HeaderType::cardbus_bridge : HeaderType::endpoint;
+}
+
+// Byte 0x0e of config space, less the multi-function bit. The first 64 bytes are readable by everyone. Of a
+// function in D3cold, which a read would wake, its class says it.
+Result<HeaderType> read_header_type(const HostDirectory& directory, const std::filesystem::path& path,
+                                    std::uint32_t class_code) {
+  if (directory.read_attribute("power_state").value_or("") == "D3cold") return header_of_class(class_code);
+  const auto config = read_header(directory, path);
+  if (!config) return fail(Error(config.error()));
   constexpr std::size_t kHeaderTypeOffset = 0x0e;
   if (config->size() <= kHeaderTypeOffset) {
     return fail(Errc::malformed_host,
@@ -173,7 +199,7 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   reader.optional("subsystem_vendor", function.subsystem_vendor);
   reader.optional("subsystem_device", function.subsystem_device);
   function.modalias = directory->read_attribute("modalias").value_or("");
-  if (auto header = read_header_type(*directory, path)) {
+  if (auto header = read_header_type(*directory, path, function.class_code)) {
     function.header = *header;
   } else {
     reader.note(std::move(header).error());

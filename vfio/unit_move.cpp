@@ -233,6 +233,26 @@ Result<> verify(const MoveContext& context, const Inventory& before, const Move&
   return {};
 }
 
+// What is the kernel's choice in a plan has a name once it is made, or none: where the driver is installed
+// only later, a GPU without one is what it waits for, and what has to be known.
+void tell_choice(const MoveContext& context, const Inventory& before, Move& move) {
+  const auto left_to_the_kernel = [](const Member& member) { return member.driver_after == kKernelsChoice; };
+  if (std::ranges::none_of(move.members, left_to_the_kernel)) return;
+  const auto now = scan_members_again(*context.host, move.groups, all_members(move), before);
+  if (!now) return;
+  for (Member& member : move.members) {
+    const PciFunction* function = now->find(member.address);
+    if (!left_to_the_kernel(member) || function == nullptr) continue;
+    member.driver_after = function->driver.value_or("");
+    if (function->driver) continue;
+    move.notes.push_back(
+        fmt::format("{} has no driver now: none that is loaded takes it, and one that is loaded later will; "
+                    "`ferry vfio bind "
+                    "--device {}` has it on vfio again",
+                    member.address.text(), move.devices.front().text()));
+  }
+}
+
 // The functions that `steps` take from their driver.
 std::set<PciAddress> taken_by(const std::vector<Step>& steps) {
   std::set<PciAddress> out;
@@ -421,14 +441,14 @@ Result<> perform(const MoveContext& context, const Step& step) {
   return {};
 }
 
-Carried carry_out(const MoveContext& context, const Inventory& before, const Move& move,
-                  Direction direction) {
+Carried carry_out(const MoveContext& context, const Inventory& before, Move& move, Direction direction) {
   auto recorded = direction == Direction::to_vfio ? record_before(context, before, move)
                                                   : record_before_way_back(context, before, move);
   if (!recorded) return {.done = std::move(recorded)};
   auto done = direction == Direction::to_vfio ? perform_all(context, move.steps)
                                               : give_each_back(context, before, move);
   if (done) done = verify(context, before, move, direction);
+  if (done) tell_choice(context, before, move);
   if (done) return {.done = direction == Direction::back ? forget(*context.host, move.moving()) : Result<>()};
   // A device whose driver has not returned keeps its lock: more writes to its unit would only queue behind
   // it.

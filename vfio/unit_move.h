@@ -26,6 +26,7 @@ struct Carried {
 /// as far as the error says; on the way back each step is tried, since every function given back is one less
 /// in need, and one that the host's driver does not take stays on vfio. Errc::stuck: nothing more is written
 /// to this unit, not even the way back.
-Carried carry_out(const MoveContext& context, const Inventory& before, const Move& move, Direction direction);
+/// `move` then says of each member that was left to the kernel what that has chosen.
+Carried carry_out(const MoveContext& context, const Inventory& before, Move& move, Direction direction);
 
 }  // namespace ferry

@@ -67,6 +67,23 @@ TEST(Inventory, GoesOnAfterAnUnreadableFunction) {
               HasSubstr("off the bus"));
 }
 
+// A read of its config space would wake it.
+TEST(Inventory, TellsAFunctionInD3coldByItsClass) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:65:00.0", .group = 41});
+  kernel.add_function(
+      {.address = "0000:64:00.0", .ids = "8086:2030", .class_code = 0x060400, .header_type = 1});
+  for (const char* address : {"0000:65:00.0", "0000:64:00.0"}) {
+    const std::string folder = std::string("sys/devices/pci0000:00/") + address;
+    kernel.remove(folder + "/config");
+    kernel.file(folder + "/power_state", "D3cold\n");
+  }
+  const Inventory inventory = test::must(scan(kernel));
+  EXPECT_FALSE(inventory.find(at("0000:65:00.0"))->problem);
+  EXPECT_FALSE(inventory.find(at("0000:65:00.0"))->is_bridge());
+  EXPECT_TRUE(inventory.find(at("0000:64:00.0"))->is_bridge());
+}
+
 TEST(Inventory, KnowsAVirtualFunctionFromADeviceOffTheBus) {
   FakeKernel kernel;
   kernel.add_function({.address = "0000:01:00.0", .group = 1});

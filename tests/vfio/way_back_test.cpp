@@ -222,6 +222,35 @@ TEST_F(WayBack, IsNotGoneBecauseAnOverrideCannotBeMended) {
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "vfio-pci"));
 }
 
+// What others have put on vfio, and Ferry has no record of.
+TEST(WayBackOfOthers, SaysWhatTheKernelHasChosen) {
+  FakeKernel kernel;
+  kernel.add_driver({.name = "vfio-pci", .vfio = true});
+  test::add_host_drivers(kernel);
+  const auto add = [&](const char* address, const char* ids, std::uint32_t class_code) {
+    kernel.add_function({.address = address,
+                         .ids = ids,
+                         .class_code = class_code,
+                         .group = 41,
+                         .driver = "vfio-pci",
+                         .driver_override = "vfio-pci"});
+  };
+  add(kGpu, "10de:1eb8", 0x030200);  // its driver is not loaded
+  add("0000:65:00.1", "10de:22ba", 0x040300);
+  test::TableProbe probe;
+  const MoveContext context{
+      .host = &kernel, .writer = &kernel, .probe = &probe, .rules = test::gpu_rules(), .on_step = {}};
+  MoveRequest request;
+  request.accelerators = {at(kGpu)};
+  const MoveResult result = must(apply_moves(context, request, Direction::back)).results.at(0);
+  EXPECT_EQ(result.status, Status::done);
+  EXPECT_EQ(kernel.driver_of("0000:65:00.1"), "snd_hda_intel");
+  ASSERT_EQ(result.move.members.size(), 2U);
+  EXPECT_EQ(result.move.members[0].driver_after, "");
+  EXPECT_EQ(result.move.members[1].driver_after, "snd_hda_intel");
+  EXPECT_THAT(result.move.notes, testing::Contains(HasSubstr(std::string(kGpu) + " has no driver now")));
+}
+
 /// What somebody else has put on vfio, its way back broken off by a kill: all overrides are gone, and the
 /// GPU's driver.
 class BrokenOffForOthers : public WayBack {
