@@ -86,7 +86,7 @@ Result<StoryInputs> look_for_stories(const Session& session) {
   inputs.node = node_identity(*session.host).value_or("");
   for (const auto& [address, function] : inputs.sight.inventory.functions)
     inputs.places.emplace(address, read_place(*session.host, address));
-  if (const auto wanted = read_wanted(*session.host, kWantedFile, Reading::lenient); !wanted) {
+  if (const auto wanted = read_wanted(*session.host, kWantedFile); !wanted) {
     inputs.view.notes.push_back(wanted.error().message);
   } else if (*wanted) {
     inputs.asked_for = (*wanted)->file.policy;

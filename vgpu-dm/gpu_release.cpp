@@ -76,13 +76,6 @@ void plan_release(const VgpuView& view, VgpuPlan& plan) {
   auto candidates = candidates_of(plan);
   for (Candidate& candidate : candidates) {
     const PciAddress& gpu = candidate.plan->gpu;
-    if (const auto why = view.use.blind_to(gpu.text()); !why.empty()) {
-      refuse(*candidate.plan,
-             Error{.code = Errc::refused,
-                   .message = fmt::format("{}: nobody can say whether it is free to {}: {}",
-                                          candidate.plan->label(), candidate.step->text(), why),
-                   .hint = kSeeAll});
-    }
     for (const Holder& holder : view.use.of(gpu.text())) {
       if (!has_it_open(holder)) continue;
       if (const auto may = may_release(holder, view.release)) {

@@ -10,6 +10,14 @@
 #include "vgpu-dm/gpu_match.h"
 
 namespace ferry {
+namespace {
+
+constexpr const char* kSeeAll =
+    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names, and beside a "
+    "kubelet that answers";
+
+}  // namespace
+
 VgpuStep removal_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string why) {
   return {.kind = VgpuStep::Kind::remove,
           .framework = gpu.framework,

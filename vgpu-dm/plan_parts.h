@@ -33,11 +33,6 @@ bool sheds_functions(const ProfileItem& item, const VgpuGpu& gpu);
 std::vector<Error> functions_in_use(const VgpuGpu& gpu, const UseReport& use,
                                     const std::vector<const VgpuDevice*>& leaving = {});
 
-/// What to do where UseReport::blind says why nobody can say who uses a device.
-inline constexpr const char* kSeeAll =
-    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names, and beside a "
-    "kubelet that answers";
-
 /// Why nothing of a vGPU that stays may be changed: `what` ("p.yaml:7: GPU 0 (...): ... cannot be set") and
 /// its users; nothing when it may.
 std::optional<Error> cannot_change(const VgpuDevice& device, const std::string& what, const UseReport& use);

@@ -243,16 +243,6 @@ TEST(GpuRelease, OfWhoHoldsOnIsRefusedAndEnds) {
   EXPECT_FALSE(node.kernel.exists(kRecord));
 }
 
-TEST(GpuRelease, SwitchesNothingWhereNobodyCanSayWhoHasTheGpu) {
-  Mig node;
-  node.probe.blind = "process 7 could not be looked into: not permitted";
-  const GpuPlan plan = node.plan(kToMig).gpus.at(0);
-  EXPECT_THAT(message_of(plan.refusal),
-              AllOf(HasSubstr("nobody can say whether it is free to"), HasSubstr("process 7")));
-  EXPECT_THAT(plan.steps, IsEmpty());
-  EXPECT_THAT(plan.releases, IsEmpty()) << "nobody lets go for nothing";
-}
-
 TEST(GpuRelease, EndsWhenSomebodyOpensTheGpuMeanwhile) {
   Mig node;
   node.before_second_look = [&] {

@@ -75,6 +75,9 @@ vgpu-configs:
   two:
   - {devices: [3], vgpu-devices: {T4-4Q: 2}}
 YAML
+type=$(grep -lx 'GRID T4-8Q' "/sys/bus/pci/devices/$(dev gpu-d)"/mdev_supported_types/*/name)
+cat /proc/sys/kernel/random/uuid > "$(dirname "$type")/create"
+expect_status "what somebody else has made stays by hand" 4 ferry vgpu apply -f /run/profiles.yaml
 expect_status "apply" 0 env VGPU_DM_SELECTED_CONFIG=two /run/nvidia-vgpu-dm apply -f /run/profiles.yaml
 expect_equal "vGPUs" 2 "$(vgpu_count)"
 expect_status "assert" 1 /run/nvidia-vgpu-dm assert -f /run/profiles.yaml -c two
