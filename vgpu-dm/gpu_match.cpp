@@ -87,13 +87,15 @@ bool is_at_a_place(const VgpuDevice& device, const VgpuCount& entry) {
 }
 
 /// What fits, of which there is too much: who stays comes first.
-void order_by_worth(Want& want, const UseReport& use, std::string_view node) {
+void order_by_worth(Want& want, const UseReport& use, std::string_view node, bool spares_foreign) {
   const auto rank_of = [&](const VgpuDevice& device) {
     const auto number = our_number(node, device);
     const bool astray =
         !want.functions.empty() && std::ranges::find(want.functions, device.parent) == want.functions.end();
-    return std::tuple(use.of(device.id.text).empty(), !is_at_a_place(device, *want.entry), !number, astray,
-                      number.value_or(0));
+    // One that is spared and has to go makes the whole GPU refused, so that one of ours goes before it.
+    const bool yields = spares_foreign && number;
+    return std::tuple(use.of(device.id.text).empty(), yields, !is_at_a_place(device, *want.entry), !number,
+                      astray, number.value_or(0));
   };
   std::map<const VgpuDevice*, decltype(rank_of(*want.kept.front()))> ranks;
   for (const VgpuDevice* device : want.kept) ranks.emplace(device, rank_of(*device));
@@ -159,7 +161,8 @@ std::vector<TypeCount> GpuMatch::found() const {
   return out;
 }
 
-GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node) {
+GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node,
+                   bool spares_foreign) {
   GpuMatch out;
   out.mixed_sizes = item.mixed_sizes;
   out.problem = has_no_places(item, gpu);
@@ -186,7 +189,7 @@ GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport&
     want.kept.assign(rest, devices.end());
     devices.erase(rest, devices.end());
     if (want.kept.size() > entry.count) {
-      order_by_worth(want, use, node);
+      order_by_worth(want, use, node, spares_foreign);
       devices.insert(devices.end(), want.kept.begin() + entry.count, want.kept.end());
       want.kept.resize(entry.count);
     }

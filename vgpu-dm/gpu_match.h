@@ -49,9 +49,11 @@ struct GpuMatch {
   std::vector<TypeCount> found() const;  ///< by the item's names where it has one
 };
 
-/// Finds what fits. A vGPU that no driver has taken fits nothing. Of too many, those in use stay, then those
-/// at a place that is asked for, then those that are ours (stable_uuid.h), then those that a reboot would
-/// bring back: on the functions that the type has on an empty GPU, and of the lowest numbers.
-GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node);
+/// Finds what fits. A vGPU that no driver has taken fits nothing. Of too many, those in use stay, then, where
+/// those are spared that are not ours (stable_uuid.h), these, then those at a place that is asked for, then
+/// ours, then those that a reboot would bring back: on the functions that the type has on an empty GPU, and
+/// of the lowest numbers.
+GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node,
+                   bool spares_foreign = false);
 
 }  // namespace ferry

@@ -274,7 +274,7 @@ GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match,
 
 GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view) {
   GpuPlan plan{.index = gpu.index, .gpu = gpu.address(), .matched = true, .place = item.place};
-  const GpuMatch match = match_gpu(item, gpu, view.use, view.node);
+  const GpuMatch match = match_gpu(item, gpu, view.use, view.node, view.spares_foreign);
   plan.wanted = match.wanted();
   plan.found = match.found();
   for (const Want& want : match.wants) {

@@ -125,7 +125,30 @@ TEST_F(ProfilePlan, SparesWhatIsNotOursWhereThatIsAskedFor) {
     EXPECT_THAT(test::hint_of(plan.refusal), testing::HasSubstr("--foreign"));
   }
   // What fits stays, and what is ours goes.
-  EXPECT_THAT(steps(plan_profile(on("[0]", "{T4-8Q: 1}"), view).gpus.at(0)), IsEmpty());
+  EXPECT_THAT(steps(plan_profile(on("[0]", "{T4-8Q: 1}"), view).gpus.at(0)),
+              ElementsAre("remove T4-8Q " + ours("T4-8Q", 0) + " from 0000:05:00.0"));
+}
+
+// Of too many that fit one of ours can go, so that nothing of anybody else's has to.
+TEST_F(ProfilePlan, TakesOursBeforeThoseThatItSpares) {
+  carry("nvidia-232", kA);
+  carry("nvidia-232", ours("T4-4Q", 0).c_str());
+  carry("nvidia-232", ours("T4-4Q", 1).c_str());
+  VgpuView view = node.view();
+  const Profile two = on("[0]", "{T4-4Q: 2}");
+  EXPECT_THAT(kept(plan_profile(two, view).gpus.at(0)), ElementsAre(ours("T4-4Q", 0), ours("T4-4Q", 1)));
+  view.spares_foreign = true;
+  const GpuPlan sparing = plan_profile(two, view).gpus.at(0);
+  EXPECT_FALSE(sparing.refusal) << test::message_of(sparing.refusal);
+  EXPECT_THAT(kept(sparing), ElementsAre(kA, ours("T4-4Q", 0)));
+  EXPECT_THAT(steps(sparing), ElementsAre("remove T4-4Q " + ours("T4-4Q", 1) + " from 0000:05:00.0"));
+  node.probe.hold(ours("T4-4Q", 0));
+  node.probe.hold(ours("T4-4Q", 1));
+  view = node.view();
+  view.spares_foreign = true;
+  EXPECT_THAT(refusal(plan_profile(two, view).gpus.at(0), Errc::refused),
+              testing::HasSubstr(std::string("was not made by Ferry: ") + kA))
+      << "ours in use stay before all";
 }
 
 TEST_F(ProfilePlan, AppliesNothingToWhatItSpares) {
