@@ -113,15 +113,18 @@ const VgpuDevice* on_untold_instance(const GpuMatch& match) {
   return nullptr;
 }
 
-/// What is asked for more often than it fits in the mode that the GPU is in, by the library's word; nullptr:
-/// nothing.
+/// How many of what is asked for fit in the mode that the GPU is in, by the library's word.
+std::optional<std::uint32_t> most_in_mode(const Want& want, const ManagedGpu& now) {
+  if (want.type == nullptr) return std::nullopt;
+  // By its name: of a type that the driver does not list now the number is not certain.
+  const auto type = std::ranges::find(now.types, want.type->name, &ManagedType::name);
+  return type == now.types.end() ? std::nullopt : type->most_per_gpu;
+}
+
+/// What is asked for more often than it fits in that mode; nullptr: nothing.
 const Want* beyond_mode(const GpuMatch& match, const ManagedGpu& now) {
   const auto is_beyond = [&](const Want& want) {
-    if (want.missing() == 0 || want.type == nullptr) return false;
-    // By its name: of a type that the driver does not list now the number is not certain.
-    const auto same = [&](const ManagedType& type) { return type.name == want.type->name; };
-    const auto type = std::ranges::find_if(now.types, same);
-    return type != now.types.end() && type->most_per_gpu && want.entry->count > *type->most_per_gpu;
+    return want.missing() > 0 && want.entry->count > most_in_mode(want, now).value_or(want.entry->count);
   };
   const auto found = std::ranges::find_if(match.wants, is_beyond);
   return found == match.wants.end() ? nullptr : &*found;
@@ -150,9 +153,18 @@ Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const 
 Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
                              const VgpuView& view, const ManagedGpu* now) {
   if (now == nullptr) return cannot_ask(item, gpu, view, "it shall carry vGPUs of different sizes");
-  if (now->mixed_sizes == GpuSwitch::on) return {};
   if (now->mixed_sizes == GpuSwitch::unsupported)
     return refused(Errc::unsupported, label(item, gpu) + ": cannot carry vGPUs of different sizes", "");
+  // While the mode is off the library tells how many fit of one size: with it never more do.
+  if (const Want* beyond = beyond_mode(match, *now)) {
+    return refused(
+        Errc::invalid_config,
+        fmt::format("{}: no room for {} x {}: by its driver {} fit{}", label(item, gpu), beyond->entry->count,
+                    beyond->entry->type.text(), most_in_mode(*beyond, *now).value_or(0),
+                    now->mixed_sizes == GpuSwitch::on ? " while mixed sizes are on" : ""),
+        "ask for fewer, or for one size, of which more fit");
+  }
+  if (now->mixed_sizes == GpuSwitch::on) return {};
   if (gpu.devices.size() > match.leftover.size()) {
     return refused(Errc::refused,
                    label(item, gpu) + ": mixed sizes can be switched on only while the GPU carries nothing",

@@ -87,7 +87,6 @@ Limit limit_of(const Want& want, const VgpuGpu& gpu, const Sizes& sizes) {
 }
 
 std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
-  if (match.mixed_sizes) return std::nullopt;
   const Want* first = nullptr;
   std::uint32_t size_of_first = 0;
   for (const Want& want : match.wants) {
@@ -121,14 +120,58 @@ Error no_room(const Want& want, const VgpuGpu& gpu, std::uint32_t carried, std::
           .hint = "'ferry vgpu types' shows what each GPU can carry"};
 }
 
+bool is_mig_backed(std::string_view short_name) {
+  const auto name = VgpuTypeName::parse(short_name);
+  return name && name->is_mig_backed();
+}
+
+/// What a GPU has for time-sliced vGPUs, in MiB, as far as its types tell: as much as so many take as fit of
+/// one. 0: they tell nothing.
+std::uint64_t memory_of(const VgpuGpu& gpu) {
+  std::uint64_t most = 0;
+  const auto count_in = [&](const std::vector<VgpuType>& types) {
+    for (const VgpuType& type : types) {
+      // The driver offers no type of which not even one fits.
+      const std::uint64_t takes =
+          std::uint64_t{type.framebuffer_mib.value_or(0)} * std::max(type.max_instances.value_or(1), 1U);
+      if (takes > most && !is_mig_backed(type.short_name)) most = takes;
+    }
+  };
+  count_in(types_of(gpu));
+  count_in(gpu.unlisted);
+  return most;
+}
+
+// Of mixed sizes the driver alone knows what fits, by where each size may begin. Never do more of a type fit
+// than by themselves, and never more than there is memory: so much is known before anything is removed.
+std::optional<Error> lacking_of_mixed_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
+  const std::uint64_t memory = memory_of(gpu);
+  std::uint64_t taken = 0;
+  for (const Want& want : match.wants) {
+    if (want.type == nullptr || want.entry->type.is_mig_backed()) continue;
+    const std::uint32_t count = want.entry->count;
+    const std::uint32_t most = want.type->max_instances.value_or(count);
+    if (count > most) return no_room(want, gpu, count, most);
+    taken += std::uint64_t{want.type->framebuffer_mib.value_or(0)} * count;
+    if (memory == 0 || taken <= memory) continue;
+    return Error{.code = Errc::invalid_config,
+                 .message = fmt::format("{}: {}: no room for {} together: at least {} MiB, and it has {} MiB "
+                                        "for vGPUs",
+                                        want.entry->place, gpu.label(), text(match.wanted()), taken, memory),
+                 .hint = "ask for fewer, or for smaller ones"};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& gpu) {
-  if (auto sizes = two_sizes(match, gpu)) return sizes;
+  if (auto lacking = match.mixed_sizes ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu))
+    return lacking;
   std::uint32_t carried = 0;
   for (const Want& want : match.wants) {
     const std::uint32_t functions = gpu.function.sriov_totalvfs;
-    // Of MIG-backed types the GPU instances are counted (instance_plan.h), of mixed sizes the driver counts.
+    // Of MIG-backed types the GPU instances are counted (instance_plan.h), of mixed sizes each by itself.
     const bool counts = want.type != nullptr && !want.entry->type.is_mig_backed() && !match.mixed_sizes;
     const auto most = counts ? want.type->max_instances : std::nullopt;
     const std::uint32_t limit = std::min(functions, most.value_or(functions));
@@ -140,10 +183,8 @@ std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& 
 
 bool carries_several_sizes(const VgpuGpu& gpu) {
   VgpuGpu time_sliced = gpu;
-  std::erase_if(time_sliced.devices, [](const VgpuDevice& device) {
-    const auto name = VgpuTypeName::parse(device.short_name);
-    return name && name->is_mig_backed();
-  });
+  std::erase_if(time_sliced.devices,
+                [](const VgpuDevice& device) { return is_mig_backed(device.short_name); });
   return carries_two_sizes(time_sliced, sizes_on(gpu));
 }
 
@@ -168,7 +209,7 @@ Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
 
   const Sizes sizes = sizes_on(gpu);
   const bool mixed = match.mixed_sizes || carries_two_sizes(gpu, sizes);
-  if (!mixed) room.lacking = two_sizes(match, gpu);
+  room.lacking = mixed ? lacking_of_mixed_sizes(match, gpu) : two_sizes(match, gpu);
   if (room.lacking) return room;
 
   std::map<const Want*, Limit> limits;

@@ -19,7 +19,8 @@ struct Room {
 
 /// By the driver's rule for equal-size mode: all vGPUs of a GPU have one framebuffer size, and one more of a
 /// type can be made while the GPU carries fewer, of whatever type, than the type's maximum; on virtual
-/// functions one on each.
+/// functions one on each. Of mixed sizes so much is known: not more of a type than by themselves, and not
+/// more than there is memory.
 Room check_room(const GpuMatch& match, const VgpuGpu& gpu);
 
 /// What the table knows not to fit on a GPU once it has its virtual functions; nothing where it knows

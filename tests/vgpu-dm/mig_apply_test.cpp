@@ -374,13 +374,74 @@ TEST(MixedSizes, AreNoMoreThanThereAreFunctions) {
   MigNode node;
   node.make("{}");
   node.kernel.enable_vfs(MigNode::kGpu, MigNode::kVfs);
-  must(node.mig.set_mixed_sizes(test::at(MigNode::kGpu), true));
+  VgpuView view = must(look(node.host()));
+  ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
+  said.mixed_sizes = GpuSwitch::on;
+  said.types.clear();  // which would refuse them before
+  view.managed.insert_or_assign(test::at(MigNode::kGpu), said);
   Profile mixed = on("[0]", "{H200X-70C: 1, H200X-35C: 8}");
   mixed.items[0].mixed_sizes = true;
-  const GpuOutcome refused = node.apply(mixed);
-  EXPECT_EQ(refused.kind, Kind::refused);
-  EXPECT_THAT(message_of(refused.error), HasSubstr("no room for 8 x H200X-35C: 8 fit"));
-  EXPECT_THAT(node.kernel.writes(), IsEmpty());
+  const GpuPlan refused = plan_profile(mixed, view).gpus.at(0);
+  EXPECT_THAT(message_of(refused.refusal), HasSubstr("no room for 8 x H200X-35C: 8 fit"));
+  EXPECT_THAT(refused.steps, IsEmpty());
+}
+
+Profile of_mixed_sizes(const char* vgpus) {
+  Profile profile = on("[0]", vgpus);
+  profile.items[0].mixed_sizes = true;
+  return profile;
+}
+
+// What can never fit costs nobody the vGPUs that there are.
+TEST(MixedSizes, ThatCannotFitAreRefusedBeforeAnythingGoes) {
+  const auto refused = [](MigNode& node, const char* vgpus) {
+    node.kernel.forget_changes();
+    const GpuOutcome outcome = node.apply(of_mixed_sizes(vgpus));
+    EXPECT_EQ(outcome.kind, Kind::refused) << vgpus;
+    EXPECT_THAT(node.kernel.changes(), IsEmpty()) << vgpus;
+    return message_of(outcome.error);
+  };
+  constexpr const char* kTooMuch =
+      "p.yaml:5: GPU 0 (0000:17:00.0): no room for 1 x H200X-35C, 2 x H200X-70C together: at least 179200 "
+      "MiB, and it has 144384 MiB for vGPUs";
+  MigNode bare;
+  EXPECT_EQ(refused(bare, "{H200X-70C: 3}"),
+            "p.yaml:5: GPU 0 (0000:17:00.0): no room for 3 x H200X-70C: 2 fit");
+  EXPECT_EQ(refused(bare, "{H200X-35C: 1, H200X-70C: 2}"), kTooMuch);
+  MigNode node;
+  node.make("{H200X-35C: 4}");
+  EXPECT_EQ(refused(node, "{H200X-70C: 3}"),
+            "p.yaml:4: GPU 0 (0000:17:00.0): no room for 3 x H200X-70C: by its driver 2 fit");
+  EXPECT_THAT(refused(node, "{H200X-28C: 1, H200X-70C: 2}"), HasSubstr("at least 172032 MiB"));
+  MigNode mixed;
+  mixed.make("{H200X-70C: 1}", true);
+  EXPECT_EQ(
+      refused(mixed, "{H200X-35C: 1, H200X-70C: 2}"),
+      "p.yaml:4: GPU 0 (0000:17:00.0): no room for 2 x H200X-70C: by its driver 1 fit while mixed sizes "
+      "are on");
+}
+
+// By the table alone, and of a board that is in none not at all.
+TEST(MixedSizes, AreLeftToTheDriverWhereNothingIsKnown) {
+  MigNode node;
+  node.make("{H200X-35C: 4}");
+  const Profile three = of_mixed_sizes("{H200X-70C: 3}");
+  const Profile both = of_mixed_sizes("{H200X-28C: 4, H200X-70C: 1}");
+  VgpuView view = must(look(node.host()));
+  ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
+  said.mixed_sizes = GpuSwitch::on;
+  said.types.clear();
+  view.managed.insert_or_assign(test::at(MigNode::kGpu), said);
+  EXPECT_THAT(message_of(plan_profile(three, view).gpus.at(0).refusal), HasSubstr("2 fit"));
+  EXPECT_THAT(message_of(plan_profile(both, view).gpus.at(0).refusal), HasSubstr("144384 MiB"));
+  VgpuGpu& gpu = view.inventory.gpus.at(0);
+  const auto forget = [](std::vector<VgpuType>& types) {
+    for (VgpuType& type : types) type.max_instances = type.framebuffer_mib = std::nullopt;
+  };
+  forget(gpu.unlisted);
+  for (VgpuParent& parent : gpu.parents) forget(parent.types);
+  EXPECT_FALSE(plan_profile(three, view).gpus.at(0).refusal);
+  EXPECT_FALSE(plan_profile(both, view).gpus.at(0).refusal);
 }
 
 // Without a vGPU host driver nothing is begun.
