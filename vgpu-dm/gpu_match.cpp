@@ -86,6 +86,20 @@ bool is_at_a_place(const VgpuDevice& device, const VgpuCount& entry) {
   return device.placement && std::ranges::find(entry.placement, *device.placement) != entry.placement.end();
 }
 
+/// Of MIG-backed ones those stay together that share a GPU instance, first where one in use stays anyway: on
+/// an instance that keeps one only vGPUs of its size can be made. One by itself takes no other's room.
+auto instance_rank(const Want& want, const UseReport& use, const VgpuDevice& device) {
+  std::uint32_t sharers = 0;
+  bool in_use = false;
+  for (const VgpuDevice* other : want.kept) {
+    const bool shares = device.gpu_instance && other->gpu_instance == device.gpu_instance;
+    if (!shares && other != &device) continue;
+    ++sharers;
+    in_use = in_use || !use.of(other->id.text).empty();
+  }
+  return std::tuple(!in_use, -std::int64_t{sharers}, sharers > 1 ? *device.gpu_instance : 0);
+}
+
 /// What fits, of which there is too much: who stays comes first.
 void order_by_worth(Want& want, const UseReport& use, std::string_view node, bool spares_foreign) {
   const auto rank_of = [&](const VgpuDevice& device) {
@@ -94,8 +108,8 @@ void order_by_worth(Want& want, const UseReport& use, std::string_view node, boo
         !want.functions.empty() && std::ranges::find(want.functions, device.parent) == want.functions.end();
     // One that is spared and has to go makes the whole GPU refused, so that one of ours goes before it.
     const bool yields = spares_foreign && number;
-    return std::tuple(use.of(device.id.text).empty(), yields, !is_at_a_place(device, *want.entry), !number,
-                      astray, number.value_or(0));
+    return std::tuple(use.of(device.id.text).empty(), yields, !is_at_a_place(device, *want.entry),
+                      instance_rank(want, use, device), !number, astray, number.value_or(0));
   };
   std::map<const VgpuDevice*, decltype(rank_of(*want.kept.front()))> ranks;
   for (const VgpuDevice* device : want.kept) ranks.emplace(device, rank_of(*device));

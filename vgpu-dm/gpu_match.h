@@ -51,8 +51,8 @@ struct GpuMatch {
 
 /// Finds what fits. A vGPU that no driver has taken fits nothing. Of too many, those in use stay, then, where
 /// those are spared that are not ours (stable_uuid.h), these, then those at a place that is asked for, then
-/// ours, then those that a reboot would bring back: on the functions that the type has on an empty GPU, and
-/// of the lowest numbers.
+/// those that leave GPU instances to others, then ours, then those that a reboot would bring back: on the
+/// functions that the type has on an empty GPU, and of the lowest numbers.
 GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node,
                    bool spares_foreign = false);
 

@@ -185,14 +185,14 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const Vg
   }
   if (now == nullptr) return {};  // plan_mode() has found that nothing is missing
   std::vector<InstanceWant> wants;
-  for (const Want& want : match.wants) {
-    if (want.entry->type.is_mig_backed())
-      wants.push_back({.type = want.entry->type, .count = want.entry->count, .place = want.entry->place});
-  }
   std::set<std::uint32_t> busy;
   for (const Want& want : match.wants) {
+    if (!want.entry->type.is_mig_backed()) continue;
+    InstanceWant& needs = wants.emplace_back(want.entry->type, want.entry->count, want.entry->place);
     for (const VgpuDevice* device : want.kept) {
-      if (const auto instance = device->gpu_instance) busy.insert(*instance);
+      if (!device->gpu_instance) continue;
+      busy.insert(*device->gpu_instance);
+      needs.staying.push_back({.id = device->id.text, .instance = *device->gpu_instance});
     }
   }
   InstancePlan plan = plan_instances(gpu.label(), wants, *now, BoardTypes(gpu.function), busy);

@@ -75,14 +75,85 @@ Error unknown_type(std::string_view label, const InstanceWant& want, const Manag
           .hint = offered.empty() ? "this GPU has no GPU instances (MIG)" : "its GPU instances: " + offered};
 }
 
-Error no_room(std::string_view label, const InstanceWant& want, const GpuInstanceProfile& profile,
-              std::uint32_t needed) {
-  return {
-      .code = make_error_code(Errc::invalid_config),
-      .message = fmt::format("{}: {}: {} x {} need {} {}, and {} fit", want.place, label, want.count,
-                             want.type.text(), counted(needed, "GPU instance"), profile.name, profile.most),
-      .hint = "ask for fewer, or for smaller ones"};
+/// "; GPU instance 1 keeps vGPU 0000:17:00.4", or nothing.
+std::string who_stays(std::span<const InstanceWant> wants) {
+  std::map<std::uint32_t, std::vector<std::string_view>> by_instance;
+  for (const InstanceWant& want : wants) {
+    for (const StayingVgpu& vgpu : want.staying) by_instance[vgpu.instance].emplace_back(vgpu.id);
+  }
+  std::string out;
+  for (const auto& [instance, ids] : by_instance) {
+    out += fmt::format("{} GPU instance {} keeps {} {}", out.empty() ? ";" : ",", instance,
+                       ids.size() == 1 ? "vGPU" : "vGPUs", fmt::join(ids, " and "));
+  }
+  return out;
 }
+
+std::string hint_for_room(std::span<const InstanceWant> wants) {
+  const bool some_stay =
+      std::ranges::any_of(wants, [](const InstanceWant& want) { return !want.staying.empty(); });
+  return some_stay
+             ? "ask for fewer, or for smaller ones; a vGPU that stays keeps its GPU instance for its own "
+               "size: `ferry vgpu delete` takes away those that nobody uses"
+             : "ask for fewer, or for smaller ones";
+}
+
+/// `askers` are all that need instances of this profile.
+Error no_room(std::string_view label, const std::vector<const InstanceWant*>& askers,
+              std::span<const InstanceWant> wants, const GpuInstanceProfile& profile, std::uint32_t needed) {
+  std::vector<std::string> asked;
+  asked.reserve(askers.size());
+  for (const InstanceWant* want : askers)
+    asked.push_back(fmt::format("{} x {}", want->count, want->type.text()));
+  return {.code = make_error_code(Errc::invalid_config),
+          .message = fmt::format("{}: {}: {} need {} {}, and {} fit{}", askers.front()->place, label,
+                                 fmt::join(asked, ", "), counted(needed, "GPU instance"), profile.name,
+                                 profile.most, who_stays(wants)),
+          .hint = hint_for_room(wants)};
+}
+
+/// How many GPU instances are needed. vGPUs of one size fill instances together, whatever their series; those
+/// that stay do so where they are, and leave what is free there to their own size.
+class Demand {
+ public:
+  explicit Demand(const ManagedGpu& gpu) : gpu_(gpu) {}
+
+  /// Of all wants before the first add(): what is missing of one may find room beside what stays of another.
+  void keep(const InstanceWant& want, const Need& need) {
+    for (const StayingVgpu& vgpu : want.staying) {
+      const auto instance = std::ranges::find(gpu_.instances, vgpu.instance, &GpuInstance::id);
+      if (instance == gpu_.instances.end()) continue;
+      const GpuInstanceProfile* profile = profile_by_id(gpu_, instance->profile);
+      if (profile == nullptr) continue;
+      std::uint32_t& left = room_[{profile, need.size}];
+      if (hosts_.insert(instance->id).second) {
+        ++needed[profile];
+        left += need.per_instance;
+      }
+      left -= std::min(left, 1U);
+      ++settled_[&want];
+    }
+  }
+
+  void add(const InstanceWant& want, const Need& need) {
+    const std::uint32_t missing = want.count - std::min(want.count, settled_[&want]);
+    std::uint32_t& left = room_[{need.profile, need.size}];
+    const std::uint32_t more = missing - std::min(missing, left);
+    const std::uint32_t instances = (more + need.per_instance - 1) / need.per_instance;
+    left += instances * need.per_instance - missing;
+    needed[need.profile] += instances;
+    askers[need.profile].push_back(&want);
+  }
+
+  InstanceCounts needed;
+  std::map<const GpuInstanceProfile*, std::vector<const InstanceWant*>> askers;
+
+ private:
+  const ManagedGpu& gpu_;
+  std::set<std::uint32_t> hosts_;
+  std::map<const InstanceWant*, std::uint32_t> settled_;
+  std::map<std::pair<const GpuInstanceProfile*, std::uint64_t>, std::uint32_t> room_;
+};
 
 InstanceCounts existing(const ManagedGpu& gpu) {
   InstanceCounts out;
@@ -105,17 +176,18 @@ bool all_fit(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set
   return fit_together(gpu, free_to_place, staying);
 }
 
-Error no_room_together(std::string_view label, const InstanceWant& want, const InstanceCounts& needed) {
+Error no_room_together(std::string_view label, std::span<const InstanceWant> wants,
+                       const InstanceCounts& needed) {
   std::vector<std::pair<const GpuInstanceProfile*, std::uint32_t>> kinds(needed.begin(), needed.end());
   std::ranges::sort(kinds, {}, [](const auto& kind) { return kind.first->id; });
   std::vector<std::string> parts;
   parts.reserve(kinds.size());
   for (const auto& [profile, count] : kinds) parts.push_back(fmt::format("{} x {}", count, profile->name));
-  return {
-      .code = make_error_code(Errc::invalid_config),
-      .message = fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit beside each other: {}",
-                             want.place, label, fmt::join(parts, ", ")),
-      .hint = "ask for fewer, or for smaller ones; a vGPU that stays keeps its GPU instance where it is"};
+  return {.code = make_error_code(Errc::invalid_config),
+          .message =
+              fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit beside each other: {}{}",
+                          wants.front().place, label, fmt::join(parts, ", "), who_stays(wants)),
+          .hint = hint_for_room(wants)};
 }
 
 // Those that are not needed, the youngest first; of one profile the busy ones are the needed ones.
@@ -215,45 +287,43 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
                             const ManagedGpu& gpu, const BoardTypes& board,
                             const std::set<std::uint32_t>& busy) {
   InstancePlan plan;
-  // vGPUs of one size fill instances together, whatever their series.
-  std::map<std::pair<const GpuInstanceProfile*, std::uint64_t>, std::uint32_t> room;  // left in the last one
-  std::map<const GpuInstanceProfile*, const InstanceWant*> first_for;
-  InstanceCounts needed;
+  std::vector<std::pair<const InstanceWant*, Need>> needs;
   for (const InstanceWant& want : wants) {
     const auto need = need_of(want.type, gpu, board);
     if (!need) {
       plan.refusal = unknown_type(label, want, gpu);
       return plan;
     }
-    std::uint32_t& left = room[{need->profile, need->size}];
-    const std::uint32_t more = want.count - std::min(want.count, left);
-    const std::uint32_t instances = (more + need->per_instance - 1) / need->per_instance;
-    left += instances * need->per_instance - want.count;
-    needed[need->profile] += instances;
-    first_for.try_emplace(need->profile, &want);
+    needs.emplace_back(&want, *need);
   }
+  Demand demand(gpu);
+  for (const auto& [want, need] : needs) demand.keep(*want, need);
+  for (const auto& [want, need] : needs) demand.add(*want, need);
+  const InstanceCounts& needed = demand.needed;
 
   InstanceCounts there = existing(gpu);
   std::size_t kinds = 0;
   bool fits = true;
   for (const auto& [profile, count] : needed) {
-    const InstanceWant& want = *first_for[profile];
+    const std::uint32_t missing = count - std::min(count, there[profile]);
+    if (missing == 0) continue;
+    const auto& askers = demand.askers[profile];
     if (count > profile->most) {
-      plan.refusal = no_room(label, want, *profile, count);
+      plan.refusal = no_room(label, askers, wants, *profile, count);
       return plan;
     }
-    const std::uint32_t missing = count - std::min(count, there[profile]);
-    if (missing > 0) ++kinds;
+    ++kinds;
     fits = fits && missing <= profile->left;
     for (std::uint32_t i = 0; i < missing; ++i) {
-      plan.steps.push_back({.kind = InstanceStep::Kind::make,
-                            .number = profile->id,
-                            .profile = profile->name,
-                            .why = fmt::format("{} asks for {}", want.place, want.type.text())});
+      plan.steps.push_back(
+          {.kind = InstanceStep::Kind::make,
+           .number = profile->id,
+           .profile = profile->name,
+           .why = fmt::format("{} asks for {}", askers.front()->place, askers.front()->type.text())});
     }
   }
   if (!plan.steps.empty() && !all_fit(gpu, needed, busy)) {
-    plan.refusal = no_room_together(label, wants.front(), needed);
+    plan.refusal = no_room_together(label, wants, needed);
     plan.steps.clear();
     return plan;
   }

@@ -20,11 +20,18 @@
 
 namespace ferry {
 
+/// A vGPU that stays, and so does the GPU instance that it is on.
+struct StayingVgpu {
+  std::string id;
+  std::uint32_t instance = 0;
+};
+
 /// All vGPUs of a type that the GPU shall carry, those that it carries already among them.
 struct InstanceWant {
   VgpuTypeName type;
   std::uint32_t count = 0;
-  std::string place;  ///< "profiles.yaml:12"
+  std::string place;                      ///< "profiles.yaml:12"
+  std::vector<StayingVgpu> staying = {};  ///< those of them that tell which GPU instance they are on
 };
 
 struct InstanceStep {
@@ -48,7 +55,7 @@ struct InstancePlan {
 
 /// Instances that nobody needs stay unless they are, or may be, in the way; of the needed ones that carry
 /// nothing those go, to be made anew, that are where others have to be. `busy` are those that carry vGPUs
-/// which stay.
+/// which stay: on them is room for what has their size, and for nothing else.
 InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant> wants,
                             const ManagedGpu& gpu, const BoardTypes& board,
                             const std::set<std::uint32_t>& busy);

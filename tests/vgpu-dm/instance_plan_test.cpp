@@ -167,6 +167,74 @@ TEST_F(InstancePlanTest, VgpusOfOneSizeShareAnInstance) {
   EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.48gb+gfx", "make a GPU instance 2g.48gb+gfx"));
 }
 
+/// RTX PRO 6000 with two instances 2g.48gb+gfx, 1 and 2: each carries four DC-2-12, two DC-2-24 or one
+/// DC-2-48.
+class BesideWhatStays : public InstancePlanTest {
+ protected:
+  BesideWhatStays() {
+    device_ = 0x2bb5;
+    gpu_.profiles = {{.id = 1, .name = "4g.96gb+gfx", .most = 1, .left = 0},
+                     {.id = 2, .name = "2g.48gb+gfx", .most = 2, .left = 0},
+                     {.id = 3, .name = "1g.24gb+gfx", .most = 4, .left = 0}};
+    has(1, 2);
+    has(2, 2);
+  }
+  /// One more of the last want's stays, on an instance.
+  void stays(const char* id, std::uint32_t instance) {
+    wants_.back().staying.push_back({.id = id, .instance = instance});
+    busy_.insert(instance);
+  }
+};
+
+// Two instances would do if what is on one could move to the other.
+TEST_F(BesideWhatStays, AnotherSizeNeedsAnInstanceOfItsOwn) {
+  want("DC-2-12Q", 2);
+  stays("0000:17:00.4", 1);
+  stays("0000:17:01.0", 2);
+  want("DC-2-24Q", 2);
+  const InstancePlan refused = plan();
+  EXPECT_THAT(refused.steps, IsEmpty());
+  EXPECT_EQ(code_of(refused.refusal), Errc::invalid_config);
+  EXPECT_EQ(message_of(refused.refusal),
+            "p.yaml:6: GPU 0: 2 x DC-2-12Q, 2 x DC-2-24Q need 3 GPU instances 2g.48gb+gfx, and 2 fit; GPU "
+            "instance 1 keeps vGPU 0000:17:00.4, GPU instance 2 keeps vGPU 0000:17:01.0");
+  EXPECT_THAT(hint_of(refused.refusal), testing::HasSubstr("ferry vgpu delete"));
+}
+
+TEST_F(BesideWhatStays, AnotherSizeHasTheInstanceThatIsFree) {
+  want("DC-2-12Q", 2);
+  stays("0000:17:00.4", 2);
+  stays("0000:17:00.5", 2);
+  want("DC-2-24Q", 2);
+  EXPECT_THAT(steps(), IsEmpty());
+  wants_.back().count = 3;
+  EXPECT_THAT(message_of(plan().refusal), testing::HasSubstr("GPU instance 2 keeps vGPUs 0000:17:00.4 and "
+                                                             "0000:17:00.5"));
+}
+
+// Whatever the series, and whether or not its own entry comes before.
+TEST_F(BesideWhatStays, TheSameSizeHasWhatIsFreeThere) {
+  want("DC-2-12A", 6);
+  want("DC-2-12Q", 2);
+  stays("0000:17:00.4", 1);
+  stays("0000:17:01.0", 2);
+  EXPECT_THAT(steps(), IsEmpty());
+  wants_.front().count = 7;
+  EXPECT_THAT(message_of(plan().refusal), testing::HasSubstr("need 3 GPU instances 2g.48gb+gfx, and 2 fit"));
+}
+
+TEST_F(BesideWhatStays, WhatIsMissingIsMade) {
+  gpu_.instances.pop_back();
+  left(2, 1);
+  want("DC-2-12Q", 2);
+  stays("0000:17:00.4", 1);
+  want("DC-2-24Q", 1);
+  EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.48gb+gfx"));
+  busy_ = {};
+  wants_.front().staying = {{.id = "0000:17:00.4", .instance = 9}};
+  EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.48gb+gfx")) << "on one that nobody has seen";
+}
+
 TEST_F(InstancePlanTest, TooManyAreRefusedBeforeAnythingIsMade) {
   want("H200X-1-18C", 1);
   want("H200X-3-71C", 3);

@@ -115,6 +115,68 @@ TEST(MigPlan, TakesNoInstanceAwayWhileOneThatStaysDoesNotTellItsOwn) {
   EXPECT_THAT(refused.steps, IsEmpty());
 }
 
+/// What the library says of a GPU with two instances, 1 and 2, each for four vGPUs of one size or two of
+/// another.
+ManagedGpu with_shared_instances(MigNode& node) {
+  ManagedGpu said = must(node.mig.read(test::at(MigNode::kGpu)));
+  constexpr std::uint32_t kProfile = 9;  // 3g.71gb, of which two fit
+  said.instances = {{.id = 1, .profile = kProfile, .start = 0}, {.id = 2, .profile = kProfile, .start = 4}};
+  said.types = {{.id = 1414,
+                 .name = "NVIDIA H200X-1-18C",
+                 .framebuffer = 18ULL << 30U,
+                 .instance_profile = kProfile,
+                 .most_per_instance = 4},
+                {.id = 1416,
+                 .name = "NVIDIA H200X-2-35C",
+                 .framebuffer = 35ULL << 30U,
+                 .instance_profile = kProfile,
+                 .most_per_instance = 2}};
+  return said;
+}
+
+// A vGPU that stays does so where it is, and has no other size beside it.
+TEST(MigPlan, CountsTheInstancesThatThoseWhichStayAreOn) {
+  MigNode node;
+  node.make("{H200X-1-18C: 3}");
+  node.probe.hold("0000:17:00.4");
+  node.probe.hold("0000:17:00.5");
+  const Profile both = on("[0]", "{H200X-1-18C: 2, H200X-2-35C: 1}");
+  VgpuView view = must(look(node.host(), {&both, 1}));
+  view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
+  std::vector<VgpuDevice>& devices = view.inventory.gpus.at(0).devices;
+  devices.at(0).gpu_instance = devices.at(1).gpu_instance = 1;
+  devices.at(2).gpu_instance = 2;
+  EXPECT_EQ(message_of(plan_profile(both, view).gpus.at(0).refusal), "(no error)");
+  devices.at(1).gpu_instance = 2;
+  const GpuPlan refused = plan_profile(both, view).gpus.at(0);
+  EXPECT_THAT(refused.steps, IsEmpty());
+  EXPECT_THAT(
+      message_of(refused.refusal),
+      HasSubstr("need 3 GPU instances 3g.71gb, and 2 fit; GPU instance 1 keeps vGPU 0000:17:00.4, GPU "
+                "instance 2 keeps vGPU 0000:17:00.5"));
+}
+
+// Of too many those go that leave an instance to others.
+TEST(MigPlan, KeepsTogetherWhatSharesAnInstance) {
+  MigNode node;
+  node.make("{H200X-1-18C: 5}");
+  const Profile both = on("[0]", "{H200X-1-18C: 2, H200X-2-35C: 1}");
+  const auto kept = [&] {
+    VgpuView view = must(look(node.host(), {&both, 1}));
+    view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
+    std::uint32_t number = 0;
+    for (VgpuDevice& device : view.inventory.gpus.at(0).devices) device.gpu_instance = 1 + number++ % 2;
+    const GpuPlan made = plan_profile(both, view).gpus.at(0);
+    EXPECT_FALSE(made.refusal) << message_of(made.refusal);
+    std::vector<std::string> out;
+    for (const VgpuId& id : made.kept) out.push_back(id.text);
+    return out;
+  };
+  EXPECT_THAT(kept(), ElementsAre("0000:17:00.4", "0000:17:00.6"));
+  node.probe.hold("0000:17:00.7");
+  EXPECT_THAT(kept(), ElementsAre("0000:17:00.7", "0000:17:00.5"));
+}
+
 TEST(MigApply, InstancesInTheWayGoBehindTheirVgpus) {
   MigNode node;
   node.make("{H200X-1-18C: 7}");
