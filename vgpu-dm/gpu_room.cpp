@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -163,6 +164,16 @@ std::optional<Error> lacking_of_mixed_sizes(const GpuMatch& match, const VgpuGpu
   return std::nullopt;
 }
 
+/// Whether a MIG-backed vGPU may go on a GPU instance with one of its size that stays. The driver takes the
+/// first instance that it could go on: before others it may get an empty one, which those need.
+bool may_go_beside(const Want& want, const GpuMatch& match) {
+  if (!want.entry->type.is_mig_backed() || want.type == nullptr) return false;
+  return std::ranges::any_of(match.wants, [&](const Want& other) {
+    return !other.kept.empty() && other.entry->type.is_mig_backed() && other.type != nullptr &&
+           other.type->framebuffer_mib == want.type->framebuffer_mib;
+  });
+}
+
 }  // namespace
 
 std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& gpu) {
@@ -218,7 +229,7 @@ Room check_room(const GpuMatch& match, const VgpuGpu& gpu) {
   }
   std::ranges::stable_sort(room.order, {}, [&](const Want* want) {
     constexpr auto kUnknown = std::numeric_limits<std::uint32_t>::max();
-    return std::pair(!want->listed, limits[want].most.value_or(kUnknown));
+    return std::tuple(may_go_beside(*want, match), !want->listed, limits[want].most.value_or(kUnknown));
   });
   for (const Want* want : room.order) {
     carried += want->missing();

@@ -12,7 +12,8 @@ namespace ferry {
 
 struct Room {
   std::optional<Error> lacking;  ///< Errc::invalid_config: it cannot fit
-  /// Those with something missing, in the order in which they fit. Whose type is not listed comes last.
+  /// Those with something missing, in the order in which they fit. Whose type is not listed comes last;
+  /// behind it only MIG-backed ones that may go beside those which stay.
   std::vector<const Want*> order;
   std::vector<std::string> notes;  ///< what only the driver can say, once the others are gone
 };

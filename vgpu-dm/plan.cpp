@@ -142,7 +142,7 @@ class ParentSource {
 
 void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, IdSource ids, GpuPlan& plan) {
   for (const Want* want : room.order) {
-    if (!want->listed) {
+    if (!want->listed || !plan.then.empty()) {  // their order is kept
       plan.then.push_back({.type = want->entry->type.text(), .count = want->missing()});
       continue;
     }
@@ -304,9 +304,8 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
   plan.notes = std::move(room.notes);
   plan.refusal = std::move(room.lacking);
   if (plan.refusal) return plan;
-  const bool nothing_hides_them = match.leftover.empty();
-  if (nothing_hides_them && !room.order.empty() && !room.order.back()->listed)
-    refuse(plan, not_offered(*room.order.back(), gpu));
+  const auto hidden = std::ranges::find(room.order, false, &Want::listed);
+  if (match.leftover.empty() && hidden != room.order.end()) refuse(plan, not_offered(**hidden, gpu));
   refuse_for_users(match, gpu, view, plan);
   if (plan.refusal) return plan;
 

@@ -95,8 +95,8 @@ TEST(MigApply, WhatFitsStaysOnItsInstance) {
   EXPECT_EQ(node.apply(on("[0]", kTwoKinds)).kind, Kind::changed);
   EXPECT_THAT(node.steps,
               ElementsAre("make a GPU instance 2g.35gb on 0000:17:00.0",
-                          "make a GPU instance 1g.18gb on 0000:17:00.0", "create H200X-1-18C on 0000:17:00.5",
-                          "create H200X-2-35C on 0000:17:00.6"));
+                          "make a GPU instance 1g.18gb on 0000:17:00.0", "create H200X-2-35C on 0000:17:00.6",
+                          "create H200X-1-18C on 0000:17:00.5"));
 }
 
 // The instance that it is on might be the one that goes.
@@ -175,6 +175,31 @@ TEST(MigPlan, KeepsTogetherWhatSharesAnInstance) {
   EXPECT_THAT(kept(), ElementsAre("0000:17:00.4", "0000:17:00.6"));
   node.probe.hold("0000:17:00.7");
   EXPECT_THAT(kept(), ElementsAre("0000:17:00.7", "0000:17:00.5"));
+}
+
+// The driver takes the first instance that has room: the empty one is for those that fit on no other.
+TEST(MigPlan, MakesLastWhatMayGoBesideThoseThatStay) {
+  MigNode node;
+  node.make("{H200X-1-18C: 3, H200X-3-71C: 1}");
+  const Profile both = on("[0]", "{H200X-1-18C: 4, H200X-2-35C: 1}");
+  VgpuView view = must(look(node.host(), {&both, 1}));
+  view.managed.insert_or_assign(test::at(MigNode::kGpu), with_shared_instances(node));
+  VgpuGpu& gpu = view.inventory.gpus.at(0);
+  for (VgpuDevice& device : gpu.devices) device.gpu_instance = device.short_name == "H200X-1-18C" ? 2 : 1;
+  const VgpuType offered = {.id = "1414",
+                            .name = "NVIDIA H200X-1-18C",
+                            .short_name = "H200X-1-18C",
+                            .available = 1,
+                            .max_instances = 8,
+                            .framebuffer_mib = 18432,
+                            .device_api = {}};
+  for (const bool listed : {false, true}) {
+    if (listed) gpu.parents.back().types.push_back(offered);
+    const GpuPlan made = plan_profile(both, view).gpus.at(0);
+    EXPECT_EQ(message_of(made.refusal), "(no error)");
+    EXPECT_THAT(texts(made.steps), ElementsAre("remove H200X-3-71C from 0000:17:00.7"));
+    EXPECT_EQ(text(made.then), "1 x H200X-2-35C, 1 x H200X-1-18C");
+  }
 }
 
 TEST(MigApply, InstancesInTheWayGoBehindTheirVgpus) {
