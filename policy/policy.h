@@ -46,8 +46,8 @@ struct Policy {
 
 struct PolicyFile {
   std::string file;
-  std::vector<Policy> policies;  ///< in order of the file
-  bool of_profiles = false;      ///< a vGPU profile file (v1): it has no word for Policy::release
+  std::vector<Policy> policies;            ///< in order of the file
+  bool of_profiles = false;                ///< a vGPU profile file (v1): it has no word for Policy::release
   std::vector<std::string> warnings = {};  ///< what Reading::lenient has let pass: "file:line: key: what"
 };
 
