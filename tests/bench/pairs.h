@@ -25,8 +25,9 @@ struct Contest {
   std::function<void()> between = {};  ///< after each pass, not counted: puts back what it did; may be empty
 };
 
-/// Runs five interleaved pairs (fifteen of what waits, with --tight), prints the times and the best ratio of
-/// a pair, and returns main's exit status: 1 above the bound, or above three times the bound unless argv says
+/// Runs five interleaved pairs (fifteen of what waits, with --tight), prints times and ratio of the best
+/// pair, and the median, and returns main's exit status: 1 above the bound, or above three times the bound
+/// unless argv says
 /// --tight (a shared machine is noisy).
 int run_contest(const Contest& contest, int argc, char** argv);
 
