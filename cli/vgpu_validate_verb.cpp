@@ -73,7 +73,6 @@ Result<std::vector<HostCheck>> checks_of(const Session& session, const ProfileFi
                                          const std::optional<std::string>& name) {
   auto on = vgpu_host(session);
   if (!on) return fail(std::move(on).error());
-  on->spares_foreign = true;  // as `apply` does unless it is told otherwise
   std::vector<Profile> profiles;
   std::ranges::copy_if(file.profiles, std::back_inserter(profiles),
                        [&](const Profile& profile) { return !name || profile.name == *name; });

@@ -138,7 +138,12 @@ void SpawningWriter::prepare(std::size_t acts) {
 
 void SpawningWriter::collect_late() {
   const std::lock_guard lock(mutex_);
-  std::erase_if(late_, [](int pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
+  std::erase_if(late_, [this](int pid) {
+    if (::waitpid(pid, nullptr, WNOHANG) == 0) return false;
+    // It may have looked for its record before that was written.
+    (void)forget_stuck_write(*host_, pid);
+    return true;
+  });
 }
 
 Result<SpawningWriter::Child> SpawningWriter::idle_child() {
@@ -242,7 +247,6 @@ Result<SpawningWriter::Answer> SpawningWriter::late_answer(Child& child, const A
   }
   if (!answer) {
     // First of all: what returns from now on is the last that the child does.
-    ::shutdown(child.line.get(), SHUT_RDWR);
     child.line.reset();
     const Act late = at();
     auto stuck = record_stuck_write(*host_, child.pid, late.what, late.value);
@@ -250,6 +254,7 @@ Result<SpawningWriter::Answer> SpawningWriter::late_answer(Child& child, const A
       const std::lock_guard lock(mutex_);
       late_.push_back(child.pid);
     }
+    collect_late();
     const std::string state = stuck ? stuck->kernel_state : "state unknown";
     return fail(
         Errc::stuck,

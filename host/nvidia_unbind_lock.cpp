@@ -6,7 +6,7 @@ namespace {
 
 // A GPU that nobody has open may have to be woken for it, which takes seconds; locks are asked one after the
 // other, and each that hangs keeps the rest waiting.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kPatience{30};
 
 std::filesystem::path lock_of(const PciAddress& device) {
   return std::filesystem::path("proc/driver/nvidia/gpus") / device.text() / "unbindLock";
@@ -23,7 +23,7 @@ Result<> NvidiaUnbindLock::take(const PciAddress& device) {
   const auto path = lock_of(device);
   if (auto written = writer_->write(path, "1", kPatience); !written) return written;
   // Under the GPU's lock, which somebody else may have taken meanwhile and hang with.
-  const auto answer = writer_->read(path);
+  const auto answer = writer_->read(path, kPatience);
   if (!answer) return fail(Error(answer.error()));
   if (*answer == "1") return {};
   return fail(

@@ -6,9 +6,12 @@
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
+#include <mutex>
 #include <poll.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -96,6 +99,15 @@ bool ends(pid_t pid, Clock::time_point until) {
   }
 }
 
+// Those left behind that have ended since go; this one is the next of them.
+void collect_later(pid_t pid) {
+  static std::mutex mutex;
+  static std::vector<pid_t> left;
+  const std::lock_guard lock(mutex);
+  std::erase_if(left, [](pid_t one) { return ::waitpid(one, nullptr, WNOHANG) != 0; });
+  left.push_back(pid);
+}
+
 }  // namespace
 
 Result<HelperOutput> run_helper(const std::filesystem::path& program,
@@ -108,7 +120,11 @@ Result<HelperOutput> run_helper(const std::filesystem::path& program,
   const bool in_time = collect(*child, until, output) && ends(child->pid, until);
   // One that is in the kernel for ever, at a disk that hangs, is left to it.
   if (!in_time) ::kill(child->pid, SIGKILL);
-  if (in_time || ends(child->pid, Clock::now() + kForTheEnd)) output.exit_status = reap(child->pid);
+  if (in_time || ends(child->pid, Clock::now() + kForTheEnd)) {
+    output.exit_status = reap(child->pid);
+  } else {
+    collect_later(child->pid);
+  }
   if (!in_time) {
     return fail(Errc::unreachable,
                 fmt::format("{}: no answer in {} ms", program.filename().string(), deadline.count()));

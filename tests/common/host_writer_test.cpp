@@ -583,13 +583,16 @@ TEST_F(StuckChildTest, WritesNothingMoreOnceItIsLeftBehind) {
   const std::vector<AttributeWrite> writes = {{.path = "sys/first", .value = "1"},
                                               {.path = "sys/unbind", .value = "0000:65:00.0"},
                                               {.path = "sys/next", .value = "1"}};
-  for (const auto slow : {1ms, 50ms}) {  // recorded before the deadline, or only then
-    SpawningWriter writer(host_, "/proc/self/exe", slow, 50ms);
+  constexpr auto kDeadline = 2000ms;
+  for (const auto slow : {1ms, kDeadline}) {  // recorded before the deadline, or only then
+    returned_ = false;
+    SpawningWriter writer(host_, "/proc/self/exe", slow, kDeadline);
+    ASSERT_TRUE(writer.write("sys/first", "0", kWriteDeadline)) << "its child has started";
     std::vector<std::size_t> begun;
     const auto written = writer.write_in_order(writes, [&](std::size_t i) { begun.push_back(i); });
     ASSERT_FALSE(written);
     EXPECT_EQ(written.error().code, Errc::stuck);
-    EXPECT_THAT(written.error().message, HasSubstr("write /sys/unbind: still in the kernel after 50 ms"));
+    EXPECT_THAT(written.error().message, HasSubstr("write /sys/unbind: still in the kernel after 2000 ms"));
     EXPECT_THAT(begun, testing::ElementsAre(0U, 1U));
     ASSERT_THAT(records(), testing::SizeIs(1));
     pid_ =

@@ -80,6 +80,9 @@ TEST_F(BackgroundScanTest, TellsNobodyWhoHasGone) {
   begin_first();
   scan_.reset();
   reading_->let_go_on.set_value();
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (reading_.use_count() > 1 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_EQ(reading_.use_count(), 1) << "the scan has ended";
   bool over = false;
   loop_->post([&] {
     over = true;
