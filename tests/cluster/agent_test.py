@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent, hostd and the plugin on a node of a cluster: labels and configurations asked, and what kubectl then sees."""
 
+import http.client
 import itertools
 import json
 import re
+import ssl
+import threading
 import time
 import unittest
 from collections import Counter
@@ -269,20 +272,32 @@ class AgentTest(unittest.TestCase):
                               if request.get("responseStatus", {}).get("code") in (401, 403)])
 
     def change_against_others(self) -> None:
-        """A change, while somebody else writes to the Node all the time: the agent has to read it anew."""
-        number = 0
+        """A change, while somebody else writes to the Node without a pause: the agent has to read it anew."""
+        over = threading.Event()
 
         def annotate() -> None:
-            nonlocal number
-            number += 1
-            self.node.kubernetes.kubectl("annotate", "node", NODE, "--overwrite", f"example.com/number={number}")
+            server = http.client.HTTPSConnection("127.0.0.1", 6443, context=ssl.create_default_context(
+                cafile=str(self.node.kubernetes.authority)))
+            for number in itertools.count():
+                if over.is_set():
+                    return
+                server.request("PATCH", f"/api/v1/nodes/{NODE}",
+                               json.dumps({"metadata": {"annotations": {"example.com/number": str(number)}}}),
+                               {"Authorization": "Bearer admin-token", "Content-Type": "application/merge-patch+json"})
+                server.getresponse().read()
+        workloads = itertools.cycle(["vm-passthrough", "container"])
 
-        def has_conflicted() -> bool:
-            self.node.label(WORKLOAD, "vm-passthrough" if number % 2 else "container")
-            for _ in range(5):
-                annotate()
-            return any(right_of(request) == ("get", "", "nodes", "", "") for request in self.node.kubernetes.requests())
-        wait_until("the agent reads the Node", has_conflicted, 90)
+        def has_asked(*right: str) -> bool:
+            self.node.label(WORKLOAD, next(workloads))
+            return any(right_of(request) == right for request in self.node.kubernetes.requests())
+        other = threading.Thread(target=annotate)
+        other.start()
+        try:
+            wait_until("the agent reads the Node", lambda: has_asked("get", "", "nodes", "", ""), 90)
+        finally:
+            over.set()
+            other.join()
+        wait_until("an event is told once more", lambda: has_asked("patch", "", "events", "default", ""), 90)
 
     def granted(self) -> set[tuple[str, ...]]:
         """(verb, API group, resource, namespace, name) that the cluster's bindings give the account."""
