@@ -285,7 +285,8 @@ std::optional<int> write_several(HostFs& host, std::string_view orders, ActUnder
   while (!orders.empty()) {
     const char kind = orders.front();
     const auto order = order_of(orders.substr(1));
-    const auto end = order ? order->value.find('\0') : std::string_view::npos;
+    if (!order) return EINVAL;
+    const auto end = order->value.find('\0');
     if (end == std::string_view::npos) return EINVAL;
     orders = order->value.substr(end + 1);
     const Order one{.path = order->path, .value = order->value.substr(0, end)};

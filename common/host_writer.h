@@ -203,7 +203,7 @@ class SpawningWriter final : public HostWriter {
   Result<Answer> late_answer(Child& child, const Acting& at, std::chrono::milliseconds waited,
                              std::chrono::milliseconds deadline);
   /// What the answer means. A child that has ended is left without its line.
-  Result<std::string> judge(Child& child, Answer answer, const std::string& what);
+  static Result<std::string> judge(Child& child, Answer answer, const std::string& what);
   /// Waits for writes that the child has been given.
   Result<> finish(Child& child, std::span<const AttributeWrite> writes,
                   const std::function<void(std::size_t)>& begin);

@@ -68,7 +68,7 @@ class Reader : public ConfigReader {
     return std::optional(static_cast<std::uint64_t>(*number));
   }
   Result<std::variant<ConfigText, fs::path>> config() const {
-    constexpr const char* kHint = "\"config\" takes the text of a policy file, \"file\" the path of one";
+    constexpr const char* kHint = R"("config" takes the text of a policy file, "file" the path of one)";
     const ConfigNode* carried = value(kConfig);
     const ConfigNode* named = value(kFile);
     if (carried != nullptr && named != nullptr)

@@ -62,8 +62,8 @@ struct Sizes {
   std::vector<std::string> cures;  // what to write where
 };
 
-void judge(const HostFs& host, const PciFunction& function, const DeviceFacts& facts, const ResizableBar& can,
-           Sizes& sizes) {
+void judge(const HostFs& host, const PciFunction& function, const std::vector<Bar>& bars,
+           const ResizableBar& can, Sizes& sizes) {
   const std::string file = path_text(function, fmt::format("resource{}_resize", can.index));
   constexpr std::uint64_t kMostMib = std::uint64_t{1} << 43U;  // PCI Express Base 5.0, 7.8.6.3: 8 EiB
   if (can.sizes_mib.empty() || can.sizes_mib.back() > kMostMib) {
@@ -73,8 +73,8 @@ void judge(const HostFs& host, const PciFunction& function, const DeviceFacts& f
   const auto write_for = [&](std::uint64_t mib) {
     return fmt::format("{} to {}", std::bit_width(mib) - 1, file);
   };
-  const auto bar = std::ranges::find(*facts.bars, can.index, &Bar::index);
-  if (bar == facts.bars->end() || !bar->is_assigned()) {
+  const auto bar = std::ranges::find(bars, can.index, &Bar::index);
+  if (bar == bars.end() || !bar->is_assigned()) {
     sizes.homeless.push_back(fmt::format("BAR {} has no address; by {} it could have {} to {}", can.index,
                                          file, size_text(can.sizes_mib.front() * kMiB), size_text(most)));
     return sizes.cures.push_back(write_for(can.sizes_mib.front()));
@@ -110,7 +110,7 @@ Check size_check(const HostFs& host, const PciFunction& function, const DeviceFa
     return std::move(check).unknown(trouble, "run as root");
   if (!facts.bars) return std::move(check).unknown(fmt::format("there is no {}", path), "run as root");
   Sizes sizes;
-  for (const ResizableBar& can : facts.resizable_bars) judge(host, function, facts, can, sizes);
+  for (const ResizableBar& can : facts.resizable_bars) judge(host, function, *facts.bars, can, sizes);
   if (!sizes.homeless.empty()) {
     return std::move(check).failed(
         fmt::format("{}", fmt::join(sizes.homeless, "; ")),

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <future>
 #include <memory>
-#include <optional>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -56,15 +55,12 @@ class BackgroundScanTest : public testing::Test {
   int ended_ = 0;
   int wanted_ = 0;
   std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
-  std::optional<BackgroundScan> scan_{std::in_place,
-                                      kernel_,
-                                      test::nvidia_rules(),
-                                      [reading = reading_](auto&&...) { return reading->read(); },
-                                      *loop_,
-                                      [this](const Result<Offer>& offer) {
-                                        EXPECT_TRUE(offer);
-                                        if (++ended_ == wanted_) loop_->finish();
-                                      }};
+  std::unique_ptr<BackgroundScan> scan_ = std::make_unique<BackgroundScan>(
+      kernel_, test::nvidia_rules(), [reading = reading_](auto&&...) { return reading->read(); }, *loop_,
+      [this](const Result<Offer>& offer) {
+        EXPECT_TRUE(offer);
+        if (++ended_ == wanted_) loop_->finish();
+      });
 };
 
 // What is under way may have seen the host as it was before.
