@@ -345,7 +345,7 @@ TEST(MigApply, TheWayBackLeavesFunctionsThatSomebodyElseSwitchedOn) {
     if (!changes_mode) must(node.mig.set_mig(test::at(MigNode::kGpu), true));
     const std::string moment = changes_mode ? "set_mig" : "read";
     node.kernel.on_call([&](const LibraryCall& call) {
-      const std::string answer = answer_gpu_call(node.mig, call.request);
+      std::string answer = answer_gpu_call(node.mig, call.request);
       if (call.request.find(moment) != std::string::npos && node.kernel.vfs_of(MigNode::kGpu).empty())
         node.kernel.enable_vfs(MigNode::kGpu, MigNode::kVfs);
       return answer;
