@@ -44,6 +44,7 @@ TEST(MigApply, FromABootToMigBackedVgpus) {
 
 std::vector<std::string> texts(const std::vector<VgpuStep>& steps) {
   std::vector<std::string> out;
+  out.reserve(steps.size());
   for (const VgpuStep& step : steps) out.push_back(step.text());
   return out;
 }
@@ -169,6 +170,7 @@ TEST(MigPlan, KeepsTogetherWhatSharesAnInstance) {
     const GpuPlan made = plan_profile(both, view).gpus.at(0);
     EXPECT_FALSE(made.refusal) << message_of(made.refusal);
     std::vector<std::string> out;
+    out.reserve(made.kept.size());
     for (const VgpuId& id : made.kept) out.push_back(id.text);
     return out;
   };
