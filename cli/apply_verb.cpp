@@ -95,8 +95,8 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   auto host = node_host(session, node_probes(session));
   if (!host) return complain(host.error());
   host->vgpus.spares_foreign = !options.foreign;
-  auto lock = begin_change(session);
-  if (!lock) return complain(lock.error());
+  const auto change = begin_change(session);
+  if (!change) return complain(change.error());
   const auto idle = idle_items(session, *policy);
   if (!idle) return complain(idle.error());
   const auto outcome = apply_policy(*host, *policy);

@@ -121,11 +121,11 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
       fetched.insert_or_assign(kata.name, std::move(*artifact));
     }
   }
-  std::optional<NodeLock> lock;
+  std::unique_ptr<HostChange> change;
   if (!session.dry_run) {
     auto taken = begin_change(session);
     if (!taken) return fail(std::move(taken).error());
-    lock.emplace(std::move(*taken));
+    change = std::move(*taken);
   }
   const auto here = [&](const KataClass& kata) -> Result<std::optional<Artifact>> {
     return std::optional(fetched.at(kata.name));
@@ -185,12 +185,12 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
   }
   std::vector<std::string> handlers;
   for (const PlacedRuntime& placed : *here) handlers.push_back(placed.name);
-  std::optional<NodeLock> lock;
+  std::unique_ptr<HostChange> change;
   if (!session.dry_run) {
     wait_for_pods(options, *runtime->asked, handlers);
     auto taken = begin_change(session);
     if (!taken) return fail(std::move(taken).error());
-    lock.emplace(std::move(*taken));
+    change = std::move(*taken);
   }
   auto planned = plan_no_kata(*session.host, runtime->at_hand);
   if (!planned) return planned;

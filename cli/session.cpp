@@ -69,10 +69,12 @@ Result<> require_root(const Session& session) {
   return {};
 }
 
-Result<NodeLock> begin_change(const Session& session) {
+Result<std::unique_ptr<HostChange>> begin_change(const Session& session) {
   if (auto r = require_root(session); !r) return fail(std::move(r).error());
   constexpr std::chrono::seconds kPatience{30};  // a move of many groups takes a few seconds
-  return NodeLock::take(*session.host, kPatience);
+  auto lock = NodeLock::take(*session.host, kPatience);
+  if (!lock) return fail(std::move(lock).error());
+  return std::make_unique<HostChange>(std::move(*lock));
 }
 
 ExitStatus complain(const Error& error) {

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cli/output_format.h"
 #include "common/exit_status.h"
+#include "common/finish_on_signal.h"
 #include "common/host_fs.h"
 #include "common/host_writer.h"
 #include "common/node_lock.h"
@@ -48,12 +50,23 @@ MoveContext move_context(const Session& session, const AcceleratorRules& rules);
 /// The host's GPUs and the vGPUs on them, as they are now.
 Result<VgpuInventory> read_vgpus(const Session& session);
 
+/// Held by a verb from before the look that it goes by until its change is over: the host is its own, and it
+/// is not ended in the middle.
+class HostChange {
+ public:
+  explicit HostChange(NodeLock taken) : lock_(std::move(taken)) {}
+
+ private:
+  NodeLock lock_;
+  FinishOnSignal finish_;
+};
+
 /// The first half of begin_change(), for verbs that take their time before they need the lock.
 Result<> require_root(const Session& session);
 
 /// For verbs that change the host: we must be root (where the host is this one), and nobody else may be
-/// changing it. The verb keeps the lock until it ends.
-Result<NodeLock> begin_change(const Session& session);
+/// changing it. Called before anything that starts threads, which would take signals (FinishOnSignal).
+Result<std::unique_ptr<HostChange>> begin_change(const Session& session);
 
 /// Prints an error and its hint to stderr; gives its exit status.
 ExitStatus complain(const Error& error);

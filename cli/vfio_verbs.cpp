@@ -22,7 +22,7 @@ ExitStatus apply(const MoveContext& context, const Session& session, const Chose
   return print(session, show_moves(session, *outcome, selection.left_alone, direction));
 }
 
-// `choose` is called once the lock is held, since what it chooses from may change until then.
+// `choose` is called once the host is ours, since what it chooses from may change until then.
 template <typename Choose>
 ExitStatus run(const Session& session, Direction direction, Choose choose) {
   if (session.dry_run) {
@@ -30,8 +30,8 @@ ExitStatus run(const Session& session, Direction direction, Choose choose) {
     if (!selection) return complain(selection.error());
     return preview(move_context(session, selection->rules), session, *selection, direction);
   }
-  auto lock = begin_change(session);
-  if (!lock) return complain(lock.error());
+  const auto change = begin_change(session);
+  if (!change) return complain(change.error());
   auto selection = choose();
   if (!selection) return complain(selection.error());
   return apply(move_context(session, selection->rules), session, *selection, direction);

@@ -134,8 +134,8 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
     if (!view) return complain(view.error());
     return preview(session, plan_profile(*profile, *view));
   }
-  auto lock = begin_change(session);
-  if (!lock) return complain(lock.error());
+  const auto change = begin_change(session);
+  if (!change) return complain(change.error());
   auto outcome = apply_profile(*on, *profile, log_step);
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));
@@ -173,12 +173,12 @@ ExitStatus vgpu_delete_verb(const Session& session, const RemovalOptions& option
   if (!removal) return complain(removal.error());
   auto on = vgpu_host(session);
   if (!on) return complain(on.error());
+  auto change = session.dry_run ? Result<std::unique_ptr<HostChange>>() : begin_change(session);
+  if (!change) return complain(change.error());
   auto view = look(*on);
   if (!view) return complain(view.error());
   if (auto there = check_gpus(removal->gpus, view->inventory); !there) return complain(there.error());
   if (session.dry_run) return preview(session, plan_removal(*removal, *view));
-  auto lock = begin_change(session);
-  if (!lock) return complain(lock.error());
   auto outcome = remove_vgpus(*on, *removal, log_step);
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome));

@@ -7,13 +7,17 @@
 
 namespace ferry {
 
-/// Turns SIGTERM and SIGINT into a stop request: blocked for the whole process, waited for by one thread.
+/// Turns SIGTERM and SIGINT into a stop request, and SIGHUP unless our parent has us ignore it (nohup):
+/// blocked for the whole process, waited for by one thread.
 class StopOnSignal {
  public:
   StopOnSignal() {
     sigemptyset(&signals_);
     sigaddset(&signals_, SIGTERM);
     sigaddset(&signals_, SIGINT);
+    struct sigaction hangup = {};
+    if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+      sigaddset(&signals_, SIGHUP);
     ::pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     waiter_ = std::thread([this] {
       int signal = 0;

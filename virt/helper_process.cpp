@@ -40,7 +40,8 @@ Result<Pipe> make_pipe() {
   return Pipe{.reader = UniqueFd(ends[0]), .writer = UniqueFd(ends[1])};
 }
 
-Result<Child> start(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
+Result<Child> start(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+                    OnCtrlC on_ctrl_c) {
   auto out = make_pipe();
   if (!out) return fail(std::move(out).error());
   auto err = make_pipe();
@@ -48,7 +49,9 @@ Result<Child> start(const std::filesystem::path& program, const std::vector<std:
 
   std::vector<std::string> words = {program.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  auto pid = spawn(program, words, {.out = out->writer.get(), .err = err->writer.get()});
+  auto pid = spawn(
+      program, words,
+      {.out = out->writer.get(), .err = err->writer.get(), .own_session = on_ctrl_c == OnCtrlC::goes_on});
   if (!pid) return fail(std::move(pid).error());
   Child child;
   child.pid = *pid;
@@ -111,10 +114,10 @@ void collect_later(pid_t pid) {
 }  // namespace
 
 Result<HelperOutput> run_helper(const std::filesystem::path& program,
-                                const std::vector<std::string>& arguments,
-                                std::chrono::milliseconds deadline) {
+                                const std::vector<std::string>& arguments, std::chrono::milliseconds deadline,
+                                OnCtrlC on_ctrl_c) {
   const auto until = Clock::now() + deadline;
-  auto child = start(program, arguments);
+  auto child = start(program, arguments, on_ctrl_c);
   if (!child) return fail(std::move(child).error());
   HelperOutput output;
   const bool in_time = collect(*child, until, output) && ends(child->pid, until);

@@ -15,10 +15,10 @@ std::string last_line(std::string_view text) {
 }
 
 Result<std::string> ask(const VirtHelper& helper, std::vector<std::string> arguments,
-                        std::chrono::milliseconds deadline) {
+                        std::chrono::milliseconds deadline, OnCtrlC on_ctrl_c) {
   arguments.insert(arguments.end(), {"--host-root", helper.host_root.string()});
   if (!helper.uri.empty()) arguments.insert(arguments.end(), {"--connect", helper.uri});
-  auto output = run_helper(helper.program, arguments, deadline);
+  auto output = run_helper(helper.program, arguments, deadline, on_ctrl_c);
   if (!output && is_gone(output.error())) {
     return fail(Errc::unreachable, std::move(output.error().message), "install ferry-virt beside ferry");
   }
@@ -42,7 +42,7 @@ std::filesystem::path virt_program() {
 }
 
 Result<std::vector<Domain>> running_domains(const VirtHelper& helper, std::chrono::milliseconds deadline) {
-  auto answer = ask(helper, {"domains"}, deadline);
+  auto answer = ask(helper, {"domains"}, deadline, OnCtrlC::goes_on);
   if (!answer) return fail(std::move(answer).error());
   return read_domains_answer(*answer);
 }
@@ -56,7 +56,7 @@ Result<SelftestReport> run_selftest(const VirtHelper& helper, const SelftestOpti
                    {"--kernel", options.kernel, "--initrd", options.initrd, "--memory",
                     std::to_string(options.memory_mib), "--timeout", std::to_string(options.timeout.count()),
                     "--accel", std::string(text(options.accelerator))});
-  auto answer = ask(helper, std::move(arguments), options.timeout + kGrace);
+  auto answer = ask(helper, std::move(arguments), options.timeout + kGrace, OnCtrlC::ends);
   if (!answer) return fail(std::move(answer).error());
   return read_selftest_answer(*answer);
 }

@@ -130,7 +130,13 @@ for signal in KILL INT; do
   dev stubborn > $faults/hang_remove
   start killed vfio bind --device "$(dev stubborn)"
   expect "the record" wait_for "named_stuck $(dev stubborn)" 60
-  if [[ $signal == INT ]]; then kill -INT -- "-$pid"; else kill -KILL "$pid"; fi
+  if [[ $signal == INT ]]; then
+    kill -INT -- "-$pid"
+    expect "the first Ctrl-C is answered" wait_for "grep -q 'finishing what has begun' /run/killed" 60
+    kill -INT -- "-$pid"
+  else
+    kill -KILL "$pid"
+  fi
   finish killed $((128 + $(kill -l $signal)))
   expect "the record after SIG$signal" named_stuck "$(dev stubborn)"
   evidence "after SIG$signal" "$(cat "$stuck/$hung.json")"
@@ -142,6 +148,20 @@ for signal in KILL INT; do
   expect_status "the next run" 0 ferry vfio bind --device "$(dev stubborn)"
   on vfio-pci stubborn
   expect_status "and back" 0 ferry vfio unbind --device "$(dev stubborn)"
+  expect_equal "as before" "$(< /run/left)" "$(snapshot)"
+done
+
+step "what has begun is ended before a ferry that is told to end"
+for signal in INT TERM HUP; do
+  dev second > $faults/hang_remove
+  start told vfio bind --device "$(dev first)" --device "$(dev second)"
+  expect "a write that takes long" wait_for "named_stuck $(dev second)" 60
+  kill "-$signal" -- "-$pid"
+  expect "SIG$signal is answered" wait_for "grep -q 'finishing what has begun' /run/told" 60
+  echo > $faults/hang_remove
+  finish told 0
+  on vfio-pci first second
+  expect_status "and back" 0 ferry vfio restore
   expect_equal "as before" "$(< /run/left)" "$(snapshot)"
 done
 

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/finish_on_signal.h"
+
+#include <poll.h>
+#include <string_view>
+#include <system_error>
+#include <unistd.h>
+
+namespace ferry {
+namespace {
+
+sigset_t only(int signal) {
+  sigset_t out;
+  sigemptyset(&out);
+  sigaddset(&out, signal);
+  return out;
+}
+
+[[noreturn]] void end_by(int signal) {
+  const sigset_t its = only(signal);
+  (void)std::signal(signal, SIG_DFL);
+  ::pthread_sigmask(SIG_UNBLOCK, &its, nullptr);
+  (void)std::raise(signal);
+  constexpr int kSignalled = 128;
+  ::_exit(kSignalled + signal);  // the first process of a container outlives it
+}
+
+// A terminal that is stopped (Ctrl-S), or a pipe that nobody empties, must not keep the second signal
+// unheard.
+void say_if_it_is_taken(std::string_view text) {
+  pollfd there{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (::poll(&there, 1, 0) == 1) (void)!::write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace
+
+FinishOnSignal::FinishOnSignal() {
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &before_);
+  if (sigismember(&before_, SIGTERM) == 1) return;
+  sigemptyset(&awaited_);
+  sigaddset(&awaited_, SIGTERM);
+  for (const int signal : {SIGINT, SIGHUP}) {
+    struct sigaction action = {};
+    // What our parent has us ignore (nohup, a shell's background) stays ignored.
+    if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN)
+      sigaddset(&awaited_, signal);
+  }
+  sigset_t blocked = awaited_;
+  sigaddset(&blocked, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+  try {
+    waiter_ = std::thread([this] { wait(); });
+  } catch (const std::system_error&) {
+    // No thread to be had: signals wait until the change is over.
+  }
+}
+
+FinishOnSignal::~FinishOnSignal() {
+  if (waiter_.joinable()) {
+    over_ = true;
+    ::pthread_kill(waiter_.native_handle(), SIGTERM);  // what it waits for: it does not end the thread
+    waiter_.join();
+  }
+  // A reader that went away has no more to end; what could not be written has failed where it was written.
+  if (sigismember(&before_, SIGPIPE) == 0) {
+    const sigset_t pipe = only(SIGPIPE);
+    constexpr timespec kNow{};
+    (void)::sigtimedwait(&pipe, nullptr, &kNow);
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void FinishOnSignal::wait() const {
+  int signal = 0;
+  ::sigwait(&awaited_, &signal);
+  if (over_) return;
+  say_if_it_is_taken(
+      "ferry: finishing what has begun; once more stops at once and leaves it as it is then\n");
+  ::sigwait(&awaited_, &signal);
+  if (!over_) end_by(signal);
+}
+
+}  // namespace ferry
