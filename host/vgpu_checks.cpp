@@ -160,6 +160,9 @@ Check functions_check(const VgpuGpu& gpu, const Virtuals& virtuals) {
     return std::move(check).passed(
         fmt::format("there is no /{}/sriov_totalvfs", sysfs_path(gpu.address()).string()));
   }
+  if (gpu.never_has_functions) {
+    return std::move(check).passed("boards of its kind have none: its vGPUs are made on the GPU itself");
+  }
   return std::move(check).warned(
       fmt::format("none of its {} virtual functions is enabled", function.sriov_totalvfs),
       gpu.host_driver
@@ -183,6 +186,7 @@ Check types_check(const VgpuGpu& gpu) {
     return std::move(check).passed(fmt::format("by {}; it carries {}", text(gpu.framework), carried));
   }
   if (!gpu.devices.empty()) return std::move(check).passed(fmt::format("it is full: it carries {}", carried));
+  if (gpu.awaits_types()) return std::move(check).warned(gpu.obstacle, "start nvidia-vgpud.service");
   if (!gpu.obstacle.empty()) return std::move(check).warned(gpu.obstacle, "see the other checks of this GPU");
   return std::move(check).warned(
       fmt::format("by {}, but none can be made, though it carries none", text(gpu.framework)),

@@ -47,8 +47,13 @@ std::string VgpuGpu::label() const {
 
 bool VgpuGpu::may_get_virtual_functions() const {
   return framework == VgpuFramework::none && devices.empty() && !function.problem && function.driver &&
-         !on_vfio_driver(function) && host_driver && function.sriov_totalvfs > 0 &&
+         !on_vfio_driver(function) && host_driver && !never_has_functions && function.sriov_totalvfs > 0 &&
          function.sriov_numvfs == 0;
+}
+
+bool VgpuGpu::awaits_types() const {
+  return framework == VgpuFramework::none && !function.problem && function.driver &&
+         !on_vfio_driver(function) && host_driver && never_has_functions;
 }
 
 std::vector<VgpuType> types_of(const VgpuGpu& gpu) {

@@ -102,6 +102,9 @@ struct VgpuGpu {
   /// Whether the loaded driver is seen to be one that makes vGPUs: it offers types, or has what no ordinary
   /// one has. That a board could have virtual functions says nothing of it.
   bool host_driver = false;
+  /// A board that is known to have no virtual functions, although it may have the files for them, as a T4
+  /// has: AcceleratorRules.
+  bool never_has_functions = false;
   /// Why no vGPU can be created here now, as a clause ("bound to vfio-pci: given away whole"). Empty: it
   /// can, as far as types are available.
   std::string obstacle;
@@ -118,8 +121,12 @@ struct VgpuGpu {
     return framework == VgpuFramework::mdev_on_vf || framework == VgpuFramework::vendor_vfio;
   }
   /// Whether virtual functions could be switched on here: it has none, carries and offers nothing, and its
-  /// driver makes vGPUs. (A board that has the files may make none all the same, as a T4 does.)
+  /// driver makes vGPUs. (Of boards that the rules do not know, one with the files may make none all the
+  /// same.)
   bool may_get_virtual_functions() const;
+  /// Whether its types may be listed yet: its driver makes vGPUs, its board makes them itself, and none is
+  /// listed. nvidia-vgpud does that once it has started.
+  bool awaits_types() const;
   /// "GPU 1 (0000:65:00.0)"
   std::string label() const;
 };

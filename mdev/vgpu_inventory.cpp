@@ -115,6 +115,8 @@ std::string obstacle(const VgpuGpu& gpu) {
   if (!gpu.host_driver) {
     return fmt::format("its driver {} offers no vGPU types and is no vGPU host driver", *function.driver);
   }
+  if (gpu.awaits_types())
+    return fmt::format("its driver {} offers no vGPU types until nvidia-vgpud lists them", *function.driver);
   if (function.sriov_totalvfs > 0) {
     return fmt::format("its driver {} offers no vGPU types; none of its {} virtual functions is enabled",
                        *function.driver, function.sriov_totalvfs);
@@ -122,11 +124,17 @@ std::string obstacle(const VgpuGpu& gpu) {
   return fmt::format("its driver {} offers no vGPU types", *function.driver);
 }
 
-VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, const PciFunction& function,
-                 unsigned index, const std::vector<const PciFunction*>& functions) {
+/// What is known of a GPU before its driver is looked at.
+VgpuGpu gpu_of_kind(const PciFunction& function, unsigned index, bool never_has_functions) {
   VgpuGpu gpu;
   gpu.index = index;
   gpu.function = function;
+  gpu.never_has_functions = never_has_functions;
+  return gpu;
+}
+
+VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, VgpuGpu gpu,
+                 const std::vector<const PciFunction*>& functions) {
   gpu.functions.reserve(functions.size());
   for (const PciFunction* virtual_one : functions) {
     gpu.functions.push_back(virtual_one->address);
@@ -134,11 +142,11 @@ VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, c
     if (on_vfio_driver(*virtual_one) && !has_vendor_vfio(host, virtual_one->address))
       gpu.functions_away.push_back(virtual_one->address);
   }
-  gpu.framework = framework_of(host, bus, function.address, functions);
+  gpu.framework = framework_of(host, bus, gpu.address(), functions);
   if (gpu.framework == VgpuFramework::vendor_vfio) {
     add_vendor_functions(host, held, functions, gpu);
   } else {
-    if (gpu.framework != VgpuFramework::mdev_on_vf) add_mdev_parent(bus, function.address, gpu);
+    if (gpu.framework != VgpuFramework::mdev_on_vf) add_mdev_parent(bus, gpu.address(), gpu);
     for (const PciFunction* virtual_one : functions) add_mdev_parent(bus, virtual_one->address, gpu);
   }
   gpu.host_driver = gpu.framework != VgpuFramework::none || host.exists(host_driver_sign(gpu.address()));
@@ -170,8 +178,9 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
     const auto functions = found == virtuals.end() ? std::vector<const PciFunction*>{} : found->second;
     gpu_of.emplace(address, out.gpus.size());
     for (const PciFunction* virtual_one : functions) gpu_of.emplace(virtual_one->address, out.gpus.size());
-    out.gpus.push_back(
-        read_gpu(host, *held, *bus, function, static_cast<unsigned>(out.gpus.size()), functions));
+    const bool never = rules.never_has_virtual_functions && rules.never_has_virtual_functions(function);
+    const auto index = static_cast<unsigned>(out.gpus.size());
+    out.gpus.push_back(read_gpu(host, *held, *bus, gpu_of_kind(function, index, never), functions));
   }
 
   std::set<PciAddress> strangers;
@@ -203,7 +212,8 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const Inventory& inventory, c
   if (!held) return fail(Error(held.error()));
   auto bus = read_mdev_bus(host, addresses);
   if (!bus) return fail(std::move(bus).error());
-  VgpuGpu gpu = read_gpu(host, *held, *bus, *function, before.index, functions);
+  VgpuGpu gpu = read_gpu(host, *held, *bus, gpu_of_kind(*function, before.index, before.never_has_functions),
+                         functions);
   for (VgpuDevice& device : bus->devices) gpu.devices.push_back(std::move(device));
   return gpu;
 }

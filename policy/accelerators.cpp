@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "policy/accelerators.h"
 
+#include <algorithm>
 #include <array>
+
+#include <fmt/format.h>
+
+#include "policy/gpu_models.h"
 
 namespace ferry {
 namespace {
@@ -12,12 +17,27 @@ constexpr std::array kClasses = {NamedClass{.name = "vga", .pci_class = PciClass
                                  NamedClass{.name = "3d", .pci_class = PciClass::display_3d},
                                  NamedClass{.name = "nvswitch", .pci_class = PciClass::bridge_other}};
 
+/// vGPUs on virtual functions came with Ampere. What a Turing board says in its SR-IOV capability (a T4: 16)
+/// its driver never switches on.
+constexpr std::array<std::string_view, 5> kWithoutVirtualFunctions = {"kepler", "maxwell", "pascal", "volta",
+                                                                      "turing"};
+
+bool never_has_virtual_functions(const PciFunction& function) {
+  const std::string subsystem =
+      function.subsystem_vendor && function.subsystem_device
+          ? fmt::format("{:04x}:{:04x}", *function.subsystem_vendor, *function.subsystem_device)
+          : std::string();
+  const std::string_view family = gpu_model(function.ids(), subsystem).family;
+  return std::ranges::find(kWithoutVirtualFunctions, family) != kWithoutVirtualFunctions.end();
+}
+
 }  // namespace
 
 AcceleratorRules default_accelerator_rules() {
   return {.vendors = {kNvidia},
           .classes = {PciClass::vga, PciClass::display_3d},
-          .on_request = {PciClass::bridge_other}};
+          .on_request = {PciClass::bridge_other},
+          .never_has_virtual_functions = never_has_virtual_functions};
 }
 
 std::span<const NamedVendor> named_vendors() {

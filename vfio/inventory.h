@@ -23,6 +23,9 @@ struct AcceleratorRules {
   std::set<PciClass> classes;
   /// Classes of the same vendors that count only where a command asks for them.
   std::set<PciClass> on_request = {};
+  /// Whether boards of its kind are known never to have virtual functions, whatever SR-IOV files they show (a
+  /// T4). nullptr: that is known of none.
+  bool (*never_has_virtual_functions)(const PciFunction&) = nullptr;
 
   /// An endpoint of a named vendor and class that is no virtual function.
   bool match(const PciFunction& function) const {

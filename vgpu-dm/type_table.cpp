@@ -141,7 +141,8 @@ void complete(const BoardTypes& known, VgpuDevice& device) {
 }
 
 bool has_nothing_to_complete(const VgpuGpu& gpu) {
-  return gpu.parents.empty() && gpu.devices.empty() && !gpu.may_get_virtual_functions();
+  return gpu.parents.empty() && gpu.devices.empty() && !gpu.may_get_virtual_functions() &&
+         !gpu.awaits_types();
 }
 
 // Of vendor-specific VFIO, or of what may become that; mediated devices' types are listed whether or not they
@@ -171,7 +172,7 @@ void complete(const BoardTypes& known, VgpuGpu& gpu) {
   }
   for (VgpuDevice& device : gpu.devices) complete(known, device);
   gpu.unlisted.clear();
-  if (gpu.framework == VgpuFramework::vendor_vfio || gpu.may_get_virtual_functions())
+  if (gpu.framework == VgpuFramework::vendor_vfio || gpu.may_get_virtual_functions() || gpu.awaits_types())
     add_unlisted(known, gpu);
 }
 

@@ -268,23 +268,26 @@ TEST_F(VgpuVerbs, LenientWarnsWhereStrictRefuses) {
   EXPECT_THAT(mdev_.devices_on(kT4), IsEmpty());
 }
 
-/// GPU 0 is a T4 that makes vGPUs of vendor-specific VFIO on four virtual functions.
+/// GPU 0 is an L40S that makes vGPUs of vendor-specific VFIO on four virtual functions.
 class VgpuVerbsOnFunctions : public testing::Test {
  protected:
+  static constexpr const char* kGpu = "0000:05:00.0";
+
   VgpuVerbsOnFunctions() {
-    kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
-    kernel_.add_function({.address = kT4,
-                          .ids = "10de:1eb8",
+    kernel_.add_driver({.name = "nvidia", .ids = {"10de:26b9"}, .sriov = true});
+    kernel_.add_function({.address = kGpu,
+                          .ids = "10de:26b9",
                           .class_code = 0x030200,
                           .group = 5,
                           .driver = "nvidia",
                           .totalvfs = 4});
-    kernel_.enable_vfs(kT4, 4);
-    vendor_.add_gpu(kT4, {{"nvidia-232", "GRID T4-4Q", 4096, 4}, {"nvidia-233", "GRID T4-8Q", 8192, 2}});
+    kernel_.enable_vfs(kGpu, 4);
+    vendor_.add_gpu(
+        kGpu, {{"nvidia-1153", "NVIDIA L40S-12Q", 12288, 4}, {"nvidia-1155", "NVIDIA L40S-24Q", 24576, 2}});
     kernel_.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
     kernel_.directory("proc/1/fd");
     kernel_.file("p.yaml",
-                 "version: v1\nvgpu-configs:\n  two:\n  - {devices: all, vgpu-devices: {T4-4Q: 2}}\n");
+                 "version: v1\nvgpu-configs:\n  two:\n  - {devices: all, vgpu-devices: {L40S-12Q: 2}}\n");
   }
   test::ProgramResult ferry(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"--host-root", kernel_.root().string()});
@@ -298,9 +301,10 @@ class VgpuVerbsOnFunctions : public testing::Test {
 TEST_F(VgpuVerbsOnFunctions, TypesHasARowForEachTypeOfAGpu) {
   EXPECT_EQ(
       ferry({"vgpu", "types"}).out,
-      "GPU                   FRAMEWORK             TYPE  NAME        MEMORY    CAN STILL BE MADE  AT MOST\n"
-      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  232   GRID T4-4Q  4096 MiB  4                  4\n"
-      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  233   GRID T4-8Q  8192 MiB  2                  2\n");
+      "GPU                   FRAMEWORK             TYPE  NAME             MEMORY     CAN STILL BE MADE  AT "
+      "MOST\n"
+      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  1153  NVIDIA L40S-12Q  12288 MiB  4                  4\n"
+      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  1155  NVIDIA L40S-24Q  24576 MiB  2                  2\n");
   const json gpu = json::parse(ferry({"vgpu", "types", "-o", "json"}).out).at("gpus").at(0);
   EXPECT_EQ(gpu.at("types").size(), 8U) << "one for each function";
   EXPECT_EQ(gpu.at("types").at(0).at("parent"), "0000:05:00.4");
@@ -309,29 +313,29 @@ TEST_F(VgpuVerbsOnFunctions, TypesHasARowForEachTypeOfAGpu) {
 }
 
 TEST_F(VgpuVerbsOnFunctions, TypesSaysThatAGpuIsFull) {
-  vendor_.set("0000:05:00.4", "233");
-  vendor_.set("0000:05:00.5", "233");
+  vendor_.set("0000:05:00.4", "1155");
+  vendor_.set("0000:05:00.5", "1155");
   EXPECT_THAT(ferry({"vgpu", "types"}).out, HasSubstr("full: none can be made now"));
-  const auto result = ferry({"vgpu", "choose", "--memory", "4GiB"});
+  const auto result = ferry({"vgpu", "choose", "--memory", "12GiB"});
   EXPECT_EQ(result.status, 4) << result.out;
 }
 
 TEST_F(VgpuVerbsOnFunctions, ADryRunSaysWhatComesThen) {
-  vendor_.set("0000:05:00.5", "233");
+  vendor_.set("0000:05:00.5", "1155");
   const auto result = ferry({"vgpu", "apply", "--dry-run", "-f", profile()});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("  remove T4-8Q from 0000:05:00.5\n"),
-                                HasSubstr("  then, if its driver lists them: 2 x T4-4Q\n")));
-  kernel_.enable_vfs(kT4, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("  remove L40S-24Q from 0000:05:00.5\n"),
+                                HasSubstr("  then, if its driver lists them: 2 x L40S-12Q\n")));
+  kernel_.enable_vfs(kGpu, 0);
   const auto before = ferry({"vgpu", "apply", "--dry-run", "-f", profile(), "-o", "json"});
   const json gpu = json::parse(before.out).at("gpus").at(0);
   EXPECT_EQ(gpu.at("steps").at(0).at("text"), "enable 4 virtual functions of 0000:05:00.0");
   EXPECT_EQ(gpu.at("steps").at(0).at("kind"), "enable_virtual_functions");
-  EXPECT_EQ(gpu.at("then"), json({{"T4-4Q", 2}}));
+  EXPECT_EQ(gpu.at("then"), json({{"L40S-12Q", 2}}));
 }
 
 TEST_F(VgpuVerbsOnFunctions, PlansToReleaseWhatIsListedAndRefusesTheRest) {
-  kernel_.enable_vfs(kT4, 0);
+  kernel_.enable_vfs(kGpu, 0);
   kernel_.file("run/systemd/private", "");  // that it is there is enough to plan
   kernel_.file("sys/bus/pci/devices/0000:05:00.0/drm/card0/dev", "1:3\n");
   kernel_.file("proc/77/comm", "nv-hostengine\n");
@@ -362,7 +366,7 @@ TEST_F(VgpuVerbsOnFunctions, PlansToReleaseWhatIsListedAndRefusesTheRest) {
 
   kernel_.file("policy.yaml",
                "version: v2\nrelease: [nvidia-dcgm]\npolicies:\n  two:\n"
-               "  - {devices: all, mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
+               "  - {devices: all, mode: vgpu, vgpu-devices: {L40S-12Q: 2}}\n");
   const auto by_policy = ferry({"apply", "--dry-run", "-f", (kernel_.root() / "policy.yaml").string()});
   EXPECT_EQ(by_policy.status, 0) << by_policy.out << by_policy.err;
   EXPECT_THAT(by_policy.out, HasSubstr("  stop nvidia-dcgm.service\n"));
@@ -385,11 +389,11 @@ TEST_F(VgpuVerbsOnFunctions, ADryRunSaysWhatAnEarlierRunLeftStopped) {
 }
 
 TEST_F(VgpuVerbsOnFunctions, DeleteLeavesWhatMayBeSomebodyElses) {
-  vendor_.set("0000:05:00.5", "233");
+  vendor_.set("0000:05:00.5", "1155");
   const auto result = ferry({"vgpu", "delete", "--dry-run", "--all"});
   EXPECT_THAT(result.out, HasSubstr("has no UUID that would tell whether Ferry made it: left"));
   EXPECT_THAT(ferry({"vgpu", "delete", "--dry-run", "--all", "--foreign"}).out,
-              HasSubstr("  remove T4-8Q from 0000:05:00.5\n"));
+              HasSubstr("  remove L40S-24Q from 0000:05:00.5\n"));
 }
 
 }  // namespace

@@ -208,6 +208,33 @@ TEST_F(VgpuScan, GoesByTheVirtualFunctionsWhereTheGpuKeepsItsDirectory) {
   EXPECT_EQ(read().gpus.at(0).framework, VgpuFramework::mdev_on_vf);
 }
 
+// nvidia-vgpud lists a GPU's types once it has started. Until then nothing on the host tells a T4 from a
+// board whose virtual functions are off.
+TEST_F(VgpuScan, ABoardThatIsKnownToHaveNoFunctionsIsAskedForNone) {
+  for (const char* gpu : {"0000:05:00.0", "0000:06:00.0"}) {
+    const bool t4 = std::string_view(gpu).starts_with("0000:05");
+    kernel.add_function({.address = gpu,
+                         .ids = t4 ? "10de:1eb8" : "10de:26b9",
+                         .class_code = 0x030200,
+                         .driver = "nvidia",
+                         .totalvfs = 16});
+    kernel.file(host_driver_sign(at(gpu)), "0\n");
+  }
+  const AcceleratorRules rules{
+      .vendors = {0x10de},
+      .classes = {PciClass::display_3d},
+      .never_has_virtual_functions = [](const PciFunction& function) { return function.device == 0x1eb8; }};
+  const Inventory inventory = scan(kernel).value();
+  const VgpuInventory found = scan_vgpus(kernel, inventory, rules).value();
+  EXPECT_FALSE(found.gpus.at(0).may_get_virtual_functions());
+  EXPECT_TRUE(found.gpus[0].awaits_types());
+  EXPECT_EQ(found.gpus[0].obstacle, "its driver nvidia offers no vGPU types until nvidia-vgpud lists them");
+  EXPECT_FALSE(scan_gpu_again(kernel, inventory, found.gpus[0]).value().may_get_virtual_functions());
+  EXPECT_TRUE(found.gpus.at(1).may_get_virtual_functions());
+  EXPECT_FALSE(found.gpus[1].awaits_types());
+  EXPECT_TRUE(scan_gpu_again(kernel, inventory, found.gpus[1]).value().may_get_virtual_functions());
+}
+
 TEST_F(VgpuScan, SaysWhyAGpuCarriesNoVgpus) {
   kernel.add_function(
       {.address = "0000:01:00.0", .group = 1, .driver = "vfio-pci", .driver_override = "vfio-pci"});

@@ -40,6 +40,22 @@ TEST(AcceleratorsOnRequest, AreNvSwitchesAndTheirsIsTheOnlyClassThatAskingAdds) 
   EXPECT_FALSE(rules.asking_for_all().match(nvswitch)) << "a bridge carries what is below it";
 }
 
+TEST(DefaultAcceleratorsOf, TheTimeBeforeAmpereNeverHaveVirtualFunctions) {
+  const auto never = [](std::uint16_t vendor, std::uint16_t device) {
+    PciFunction function;
+    function.vendor = vendor;
+    function.device = device;
+    return default_accelerator_rules().never_has_virtual_functions(function);
+  };
+  const std::initializer_list<std::uint16_t> old = {0x1eb8 /*T4*/, 0x1e30 /*RTX 8000*/, 0x1db6 /*V100*/,
+                                                    0x1b38 /*P40*/, 0x13f2 /*M60*/};
+  for (const std::uint16_t device : old) EXPECT_TRUE(never(0x10de, device)) << device;
+  const std::initializer_list<std::uint16_t> others = {0x25b6 /*A16*/, 0x20b5 /*A100*/, 0x26b9 /*L40S*/,
+                                                       0x2330 /*H100*/, 0xffff /*unknown*/};
+  for (const std::uint16_t device : others) EXPECT_FALSE(never(0x10de, device)) << device;
+  EXPECT_FALSE(never(0x1002, 0x1eb8));
+}
+
 TEST_P(DefaultAccelerators, AreDisplayFunctionsOfTheVendor) {
   const Row& row = GetParam();
   PciFunction function;
