@@ -4,8 +4,8 @@
 namespace ferry {
 namespace {
 
-// A GPU that nobody has open may have to be woken for it, which takes seconds; locks are asked one after the
-// other, and each that hangs keeps the rest waiting.
+// A GPU that nobody has open may have to be woken for it, which takes seconds; one that hangs keeps the look
+// behind the fences waiting for so long, and with it the other GPUs.
 constexpr std::chrono::seconds kPatience{30};
 
 std::filesystem::path lock_of(const PciAddress& device) {

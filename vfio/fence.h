@@ -20,7 +20,7 @@
 namespace ferry {
 
 /// A host driver's own lock against being unbound in use. Handed in from above: which drivers have one is not
-/// this room's business.
+/// this room's business. Asked by several threads at once, each for a device of its own.
 class DriverLock {
  public:
   DriverLock() = default;

@@ -142,20 +142,28 @@ class Apply {
     });
   }
 
+  /// A driver that does not answer for its lock keeps no other unit waiting.
   void close_fences(const Inventory& inventory) {
+    std::vector<Fence> fences;
+    fences.reserve(units_.moves.size());
+    for (std::size_t i = 0; i < units_.moves.size(); ++i)
+      fences.emplace_back(*context_.host, context_.driver_lock);
+    std::vector<Result<>> all_closed(fences.size());
+    side_by_side(fences.size(),
+                 [&](std::size_t i) { all_closed[i] = fences[i].close(inventory, units_.moves[i]); });
+    auto fence = fences.begin();
+    auto closed = all_closed.begin();
     units_.each([&](Move& move) -> std::optional<MoveResult> {
-      Fence fence(*context_.host, context_.driver_lock);
-      if (auto closed = fence.close(inventory, move); !closed) {
-        if (closed.error().code != Errc::refused) {
-          return failed(std::move(move), std::move(closed).error());
-        }
-        return refused({.devices = move.devices,
-                        .groups = move.groups,
-                        .reasons = {closed.error().message},
-                        .hint = closed.error().hint});
+      const Result<> is_closed = std::move(*closed++);
+      Fence& of_unit = *fence++;
+      if (is_closed) {
+        fences_.emplace(move.devices.front(), std::move(of_unit));
+        return std::nullopt;
       }
-      fences_.emplace(move.devices.front(), std::move(fence));
-      return std::nullopt;
+      const Error& why = is_closed.error();
+      if (why.code != Errc::refused) return failed(std::move(move), why);
+      return refused(
+          {.devices = move.devices, .groups = move.groups, .reasons = {why.message}, .hint = why.hint});
     });
   }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several groups in one command, fences, screens, and hosts that change between the look and the write.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <set>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -46,19 +49,27 @@ class BookedLock final : public DriverLock {
   std::set<PciAddress> refuses;
   std::vector<std::string> events;
   bool has(const PciAddress& /*device*/) const override { return true; }
+  /// Called first thing when a lock is asked for, by several threads.
+  std::function<void()> when_taken;
   Result<> take(const PciAddress& device) override {
-    events.push_back(fmt::format("take {} after {} writes", device.text(), kernel_.writes().size()));
+    if (when_taken) when_taken();
+    note("take", device);
     if (refuses.contains(device))
       return fail(Errc::refused, device.text() + " is in use: its driver says so");
     return {};
   }
   Result<> release(const PciAddress& device) override {
-    events.push_back(fmt::format("release {} after {} writes", device.text(), kernel_.writes().size()));
+    note("release", device);
     return {};
   }
 
  private:
+  void note(const char* what, const PciAddress& device) {
+    const std::scoped_lock lock(mutex_);
+    events.push_back(fmt::format("{} {} after {} writes", what, device.text(), kernel_.writes().size()));
+  }
   const FakeKernel& kernel_;
+  std::mutex mutex_;
 };
 
 class MovingTogether : public testing::Test {
@@ -151,6 +162,24 @@ TEST_F(MovingTogether, FencesBeforeTheLastLookAndTheFirstWriteAndLetsGoAfterTheL
   EXPECT_THAT(lock_.events,
               ElementsAre("take 0000:01:00.0 after 0 writes",
                           fmt::format("release 0000:01:00.0 after {} writes", kernel_.writes().size())));
+}
+
+// A driver may take long over its lock.
+TEST_F(MovingTogether, AsksTheDriversOfAllUnitsForTheirLocksAtOnce) {
+  constexpr int kAll = 4;
+  add_gpus(kAll);
+  std::atomic<int> asked = 0;
+  std::atomic<bool> alone = false;
+  const auto late = std::chrono::steady_clock::now() + 10s;
+  lock_.when_taken = [&] {
+    ++asked;
+    while (asked < kAll && !alone) {
+      if (std::chrono::steady_clock::now() > late) alone = true;
+      std::this_thread::yield();
+    }
+  };
+  EXPECT_EQ(statuses(apply()), std::vector<Status>(kAll, Status::done));
+  EXPECT_FALSE(alone);
 }
 
 TEST_F(MovingTogether, RefusesWhatTheDriverRefusesAndWritesNothingThere) {
