@@ -93,7 +93,9 @@ void AllocationBook::put(const Resource& resource, Kept& kept) {
   shelf.env_prefix = resource.env_prefix;
   for (const auto& device : resource.devices) {
     Slot slot{.device = device, .fault = {}};
-    if (const auto before = kept.extract(device.id)) {
+    // The kubelet counts by resource and ID: of another resource it is free to it, and who has it keeps what
+    // he was given under the name that he asked for.
+    if (const auto before = kept.extract({*at, device.id})) {
       slot.holder = before.mapped().holder;
       slot.before = before.mapped().before;
       slot.pod = before.mapped().pod;
@@ -107,10 +109,11 @@ void AllocationBook::replace(std::span<const Resource> scanned, std::span<const 
                              std::span<const NotOffered> reassigned, const Groups& groups) {
   const Losses losses(lost, reassigned);
   Kept kept;
-  for (const auto& shelf : shelves_) {
-    for (const auto& slot : shelf.slots) {
+  for (std::size_t i = 0; i < shelves_.size(); ++i) {
+    for (const auto& slot : shelves_[i].slots) {
       const auto* const loss = losses.of(slot.device);
-      if (slot.holder != 0 || (loss != nullptr && loss->listed)) kept.emplace(slot.device.id, slot);
+      if (slot.holder != 0 || (loss != nullptr && loss->listed))
+        kept.emplace(std::pair(i, slot.device.id), slot);
     }
   }
   std::vector<Shelf> before = std::exchange(shelves_, {});
@@ -120,7 +123,7 @@ void AllocationBook::replace(std::span<const Resource> scanned, std::span<const 
   for (const auto& resource : scanned) put(resource, kept);
   for (std::size_t i = 0; i < before.size(); ++i) {
     for (auto& slot : before[i].slots) {
-      if (!kept.contains(slot.device.id)) continue;
+      if (!kept.contains({i, slot.device.id})) continue;
       const auto* const loss = losses.of(slot.device);
       slot.gone = loss == nullptr || !loss->listed;
       slot.device.problem = loss == nullptr ? "not to be had on the host any more, and still allocated"

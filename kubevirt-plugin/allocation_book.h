@@ -12,7 +12,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -129,7 +128,8 @@ class AllocationBook {
     std::set<Ticket> superseded;
   };
 
-  using Kept = std::unordered_map<std::string, Slot>;  // by ID: of what was listed, and not in the scan
+  /// By shelf and ID: of what was listed, and not in the scan.
+  using Kept = std::map<std::pair<std::size_t, std::string>, Slot>;
 
   void put(const Resource& resource, Kept& kept);
   Result<Request> examine(std::string_view resource, std::span<const std::vector<std::string>> containers);

@@ -81,8 +81,17 @@ std::vector<std::string> bus_path(const HostFs& host, const PciAddress& address)
   return {devices == path.end() ? devices : std::next(devices), path.end()};
 }
 
-bool is_number(const std::string& text) {
-  return text.find_first_not_of("0123456789") == std::string::npos;
+/// Without one the drivers' frameworks have the number or the ID in its place.
+bool is_name(const std::string& name, const std::string& id) {
+  return name != id && name.find_first_not_of("0123456789") != std::string::npos;
+}
+
+/// What keeps its driver from telling what a vGPU is; nullptr: nothing. A write of ours that is under way
+/// says nothing of the device.
+const Error* unread(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+  const auto parent = std::ranges::find(gpu.parents, vgpu.parent, &VgpuParent::address);
+  const bool any = parent != gpu.parents.end() && parent->problem && parent->problem->code != Errc::stuck;
+  return any ? &*parent->problem : nullptr;
 }
 
 }  // namespace
@@ -110,8 +119,11 @@ class Scanner::Round {
 
   void add_vgpus(const VgpuInventory& vgpus) {
     for (const auto& gpu : vgpus.gpus) {
+      gpu_problem_ = problem_of(gpu);
       for (const auto& vgpu : gpu.devices) {
-        if (gpu.framework == VgpuFramework::vendor_vfio) {
+        if (const Error* why = unread(gpu, vgpu); why != nullptr && !is_name(vgpu.type_name, vgpu.type_id)) {
+          assembly_.refuse(vgpu.id.text, why->message);
+        } else if (gpu.framework == VgpuFramework::vendor_vfio) {
           add_vendor_vgpu(gpu, vgpu);
         } else {
           add_mediated_device(gpu, vgpu);
@@ -128,6 +140,19 @@ class Scanner::Round {
   }
 
  private:
+  /// What its vGPUs share with it; empty: nothing is wrong.
+  std::string problem_of(const VgpuGpu& gpu) {
+    if (gpu.devices.empty()) scanner_.gpu_errors_.forget(gpu.address());
+    if (gpu.devices.empty()) return {};
+    if (gpu.function.problem) return fmt::format("its GPU: {}", gpu.function.problem->message);
+    const std::string errors = scanner_.gpu_errors_.problem(host_, gpu.function);
+    return errors.empty() ? errors : fmt::format("its GPU had {}", errors);
+  }
+  std::string problem_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
+    const Error* const why = gpu_problem_.empty() ? unread(gpu, vgpu) : nullptr;
+    return why == nullptr ? gpu_problem_ : fmt::format("its GPU: {}", why->message);
+  }
+
   void add_function(const PciFunction& function, bool kubevirt, bool kata) {
     const std::string id = function.address.text();
     const auto group = group_to_offer(function);
@@ -231,7 +256,7 @@ class Scanner::Round {
                          .iommu_group = *vgpu.iommu_group,
                          .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
                          .nodes = vfio_nodes(host_, *vgpu.iommu_group, {}),
-                         .problem = {},
+                         .problem = problem_of(gpu, vgpu),
                          .gpu = gpu.address().text(),
                          .bus_path = bus_path(host_, gpu.address())};
     add_vgpu(std::move(device), EnvPrefix::mdev_pci_resource);
@@ -243,7 +268,7 @@ class Scanner::Round {
     if (function == nullptr) return;  // gone meanwhile
     const auto group = group_to_offer(*function);
     if (!group) return assembly_.refuse(id, group.error().message);
-    if (is_number(vgpu.type_name)) {
+    if (!is_name(vgpu.type_name, vgpu.type_id)) {
       return assembly_.refuse(
           id, fmt::format("nothing on this host names its vGPU type {}, and a resource is named by the type",
                           vgpu.type_id));
@@ -260,7 +285,7 @@ class Scanner::Round {
                          .iommu_group = *group,
                          .numa_node = function->numa_node,
                          .nodes = vfio_nodes(host_, *group, members),
-                         .problem = {},
+                         .problem = problem_of(gpu, vgpu),
                          .vgpu_type = vgpu.type_id,
                          .gpu = gpu.address().text(),
                          .bus_path = bus_path(host_, gpu.address())};
@@ -272,6 +297,7 @@ class Scanner::Round {
   Scanner& scanner_;
   const Inventory& inventory_;
   OfferAssembly assembly_{rules_.domain};
+  std::string gpu_problem_;  // of the GPU whose vGPUs are being added
   std::set<std::string> kata_seen_;
   struct ForKata {
     OfferedDevice device;
@@ -303,13 +329,12 @@ Result<Offer> Scanner::scan() {
 
 void Scanner::name_types(VgpuInventory& vgpus) {
   for (auto& gpu : vgpus.gpus) {
-    if (gpu.framework != VgpuFramework::vendor_vfio) continue;
     auto& names = type_names_[{gpu.address(), gpu.function.ids()}];
     for (const auto& parent : gpu.parents)
       for (const auto& type : parent.types)
-        if (!is_number(type.name)) names.insert_or_assign(type.id, type.name);
+        if (is_name(type.name, type.id)) names.insert_or_assign(type.id, type.name);
     for (auto& device : gpu.devices) {
-      if (!is_number(device.type_name)) {
+      if (is_name(device.type_name, device.type_id)) {
         names.insert_or_assign(device.type_id, device.type_name);
       } else if (const auto known = names.find(device.type_id); known != names.end()) {
         device.type_name = known->second;
@@ -318,14 +343,29 @@ void Scanner::name_types(VgpuInventory& vgpus) {
   }
 }
 
+void Scanner::keep_what_is_unread(VgpuGpu& gpu) {
+  const auto before = known_.find({gpu.address(), gpu.function.ids()});
+  if (before == known_.end()) return;
+  for (const VgpuDevice& device : before->second) {
+    if (unread(gpu, device) == nullptr ||
+        std::ranges::find(gpu.devices, device.id, &VgpuDevice::id) != gpu.devices.end())
+      continue;
+    // What the kernel itself shows of it.
+    const bool is_there =
+        gpu.framework == VgpuFramework::vendor_vfio || host_.exists("sys/bus/mdev/devices/" + device.id.text);
+    if (is_there) gpu.devices.push_back(device);
+  }
+}
+
 bool Scanner::keep_what_was_known(VgpuInventory& vgpus) {
   bool any = false;
   const auto held = HeldGpus::read(host_);
   for (auto& gpu : vgpus.gpus) {
-    const bool unread = std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) {
+    const bool written_to = std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) {
       return parent.problem && parent.problem->code == Errc::stuck;
     });
-    if (!unread) {
+    if (!written_to) {
+      keep_what_is_unread(gpu);
       known_.insert_or_assign({gpu.address(), gpu.function.ids()}, gpu.devices);
       continue;
     }

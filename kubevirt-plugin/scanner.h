@@ -38,14 +38,19 @@ class Scanner {
   ///   functions that carry one (vendor-specific VFIO) by their addresses;
   /// - where companions have places, those of each GPU with it, and the resources of the places;
   /// - for Kata accelerators and those on request, under its own names and IDs (KataRules).
+  /// What can be read of a GPU no more makes its vGPUs Unhealthy, under the names that they had.
   /// While a write to a GPU is under way its vGPUs are offered as they were, but for those that the write is
   /// to: nothing that its driver serves is read then. Of one that may never return none is offered.
-  /// One whose node in dev/vfio is missing, or that has had a fatal PCIe error since the first scan, is
-  /// offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is none.
+  /// One whose node in dev/vfio is missing, or that has had a fatal PCIe error since the first scan, itself
+  /// or its GPU, is offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is
+  /// none.
   Result<Offer> scan();
 
   /// A driver has just taken a function: what errors it has had so far are past.
-  void bound_anew(const PciAddress& function) { fatal_errors_.forget(function); }
+  void bound_anew(const PciAddress& function) {
+    fatal_errors_.forget(function);
+    gpu_errors_.forget(function);
+  }
 
  private:
   class Round;
@@ -54,14 +59,18 @@ class Scanner {
   void name_types(VgpuInventory& vgpus);
   /// Puts in what was known of GPUs that cannot be read while a write is under way. Gives whether any is so.
   bool keep_what_was_known(VgpuInventory& vgpus);
+  /// Puts in the vGPUs that are there and that their driver cannot tell us of.
+  void keep_what_is_unread(VgpuGpu& gpu);
 
   const HostFs& host_;
   const OfferRules& rules_;
   const ReadVgpus read_vgpus_;
   DeviceNames names_;
   FatalErrors fatal_errors_;
+  FatalErrors gpu_errors_;                       // of GPUs that carry vGPUs
   std::map<std::string, std::string> mediated_;  // of the scan before: UUID -> type
-  // The driver of vGPUs that are virtual functions names a type only while another one of it could be made.
+  // The driver of vGPUs that are virtual functions names a type only while another one of it could be made;
+  // one of mediated devices names them as long as it answers.
   using TypeNames = std::map<std::string, std::string>;  // number -> name
   using Gpu = std::pair<PciAddress, std::string>;        // its address and model
   std::map<Gpu, TypeNames> type_names_;

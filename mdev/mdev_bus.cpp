@@ -48,11 +48,13 @@ Result<std::string> driver_name(const HostFs& host, const std::filesystem::path&
 /// type's ID. Only how many are available differs between the virtual functions of a GPU.
 using KnownTypes = std::map<std::pair<std::string, std::string>, VgpuType>;
 
-VgpuType read_constants(const HostFs& host, const std::filesystem::path& directory) {
+Result<VgpuType> read_constants(const HostFs& host, const std::filesystem::path& directory) {
   VgpuType type;
   type.id = directory.filename();
-  type.name = driver_name(host, directory).value_or("");
-  if (type.name.empty()) type.name = type.id;  // kernels before 6.1 leave the file to the driver
+  auto name = driver_name(host, directory);
+  // Kernels before 6.1 leave the file to the driver. One that is there and cannot be read is no name either.
+  if (!name && !is_gone(name.error())) return fail(std::move(name).error());
+  type.name = name && !name->empty() ? *name : type.id;
   type.short_name = last_word(type.name);
   type.device_api = host.read_attribute(directory / "device_api").value_or("");
   read_description(host.read_attribute(directory / "description").value_or(""), type);
@@ -68,8 +70,13 @@ Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& dire
     return fail(Errc::malformed_host,
                 fmt::format("/{}/available_instances: '{}' is not a number", directory.string(), *available));
   }
-  const auto [found, fresh] = known.try_emplace({owner, directory.filename()});
-  if (fresh) found->second = read_constants(host, directory);
+  const std::pair<std::string, std::string> key = {owner, directory.filename()};
+  auto found = known.find(key);
+  if (found == known.end()) {
+    auto constants = read_constants(host, directory);
+    if (!constants) return constants;
+    found = known.emplace(key, std::move(*constants)).first;
+  }
   VgpuType type = found->second;
   type.available = *number;
   return type;

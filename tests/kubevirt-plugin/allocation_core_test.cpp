@@ -497,6 +497,25 @@ TEST_F(AllocationCoreTest, KeepsAnAllocatedDeviceListedWhenTheHostLosesIt) {
   EXPECT_EQ(reason("0000:01:00.0"), "not listed");
 }
 
+// To the kubelet, which counts by resource, it is free under another name.
+TEST_F(AllocationCoreTest, KeepsWhatIsHeldUnderTheNameThatItWasAskedForBy) {
+  ASSERT_TRUE(allocate("VGPU", {"uuid-1"}));
+  const std::vector<Resource> renamed = {
+      resource("OTHER", {device("uuid-1", 70), device("uuid-2", 71)}, EnvPrefix::mdev_pci_resource)};
+  for (int again = 0; again < 2; ++again) {
+    core.replace(renamed);
+    EXPECT_EQ(reason("uuid-1"), "not to be had on the host any more, and still allocated");
+    EXPECT_TRUE(allocated("uuid-1"));
+    const auto second = allocate("OTHER", {"uuid-1"});
+    ASSERT_FALSE(second);
+    EXPECT_THAT(second.error().message,
+                HasSubstr("its IOMMU group 70 is held: uuid-1 of nvidia.com/VGPU is allocated"));
+  }
+  reconcile({}, core.ticket());
+  EXPECT_EQ(reason("uuid-1"), "");
+  EXPECT_TRUE(allocate("OTHER", {"uuid-1"}));
+}
+
 TEST_F(AllocationCoreTest, ListsWhatIsLostUnhealthyUntilItIsBackOrGone) {
   const std::vector<NotOffered> lost = {{"0000:01:00.0", "its driver is nouveau"},
                                         {"other", "never offered"}};

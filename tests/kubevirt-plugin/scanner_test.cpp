@@ -2,6 +2,8 @@
 #include "kubevirt-plugin/scanner.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,7 @@
 namespace ferry {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -448,6 +451,66 @@ TEST_F(ScannerTest, OffersAVgpuByItsType) {
                                   .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
   EXPECT_THAT(*nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/211"));
+}
+
+// A GPU that is off the bus, say. Its vGPUs are there, and may be in VMs.
+TEST_F(ScannerTest, KeepsAVgpuUnderItsNameWhileItsDriverDoesNotTell) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  const auto before = only_device();
+  const std::string gpu = "sys/devices/pci0000:00/0000:81:00.0/";
+  const std::string of_vgpu = gpu + kUuid;
+  const std::map<std::string, std::function<void()>> unread_and_back = {
+      {gpu + "mdev_supported_types/nvidia-558/name",
+       [&] { kernel.file(gpu + "mdev_supported_types/nvidia-558/name", "NVIDIA A40-8Q\n"); }},
+      {gpu + "mdev_supported_types/nvidia-558/available_instances",
+       [&] { kernel.file(gpu + "mdev_supported_types/nvidia-558/available_instances", "3\n"); }},
+      {of_vgpu + "/iommu_group",
+       [&] { kernel.link(of_vgpu + "/iommu_group", "../../../../kernel/iommu_groups/211"); }}};
+  for (const auto& [file, put_back] : unread_and_back) {
+    kernel.remove(file);
+    kernel.directory(file);  // whatever the reason is: EISDIR and EINVAL here, EIO there
+    const Offer offer = scan();
+    ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_A40-8Q")) << file;
+    ASSERT_THAT(ids(offer.resources[0]), ElementsAre(kUuid)) << file;
+    EXPECT_THAT(offer.resources[0].devices[0].problem,
+                AllOf(HasSubstr("its GPU: "), HasSubstr(file.substr(file.rfind('/')))));
+    EXPECT_THAT(offer.vanished, IsEmpty()) << "it has not gone";
+    kernel.remove(file);
+    put_back();
+    EXPECT_EQ(only_device(), before) << file;
+  }
+}
+
+TEST_F(ScannerTest, OffersNoVgpuWhoseNameCouldNeverBeRead) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  const std::string name = "sys/devices/pci0000:00/0000:81:00.0/mdev_supported_types/nvidia-558/name";
+  kernel.remove(name);
+  kernel.directory(name);
+  const Offer offer = scan();
+  EXPECT_THAT(offer.resources, IsEmpty()) << "pods ask for it by a name that it will have";
+  ASSERT_THAT(offer.not_offered, testing::SizeIs(1));
+  EXPECT_THAT(offer.not_offered[0].reason, HasSubstr("nvidia-558/name"));
+  kernel.remove(name);
+  EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/nvidia-558")) << "a kernel before 6.1";
+}
+
+TEST_F(ScannerTest, AVgpuIsNoHealthierThanItsGpu) {
+  const std::string gpu = "sys/devices/pci0000:00/0000:81:00.0/";
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  kernel.file(gpu + "aer_dev_fatal", "TOTAL_ERR_FATAL 2\n");
+  EXPECT_EQ(only_device().problem, "") << "what was before its time is past";
+  kernel.file(gpu + "aer_dev_fatal", "TOTAL_ERR_FATAL 3\n");
+  for (int again = 0; again < 2; ++again)
+    EXPECT_EQ(only_device().problem,
+              "its GPU had 1 fatal PCIe error since it was offered "
+              "(/sys/bus/pci/devices/0000:81:00.0/aer_dev_fatal)");
+  scanner.bound_anew(PciAddress::parse("0000:81:00.0").value());
+  EXPECT_EQ(only_device().problem, "");
+  kernel.remove(gpu + "config");
+  EXPECT_THAT(only_device().problem, AllOf(HasSubstr("its GPU: "), HasSubstr("config")));
 }
 
 TEST_F(ScannerTest, SaysWhoMayHaveTakenAMediatedDeviceAway) {
