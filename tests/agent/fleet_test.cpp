@@ -251,7 +251,7 @@ TEST(Fleet, WhatBeganBeforeABootNeedsNoTurn) {
   EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
   EXPECT_EQ(fleet.server.count("PATCH", "/leases"), before);
   fleet.pass(1min);
-  EXPECT_EQ(fleet.server.open_streams(), 4U * 2U) << "at rest nobody watches the Leases";
+  EXPECT_EQ(fleet.server.watches(), 4U * 2U) << "at rest nobody watches the Leases";
 }
 
 int schedules() {
@@ -349,7 +349,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
     }
     EXPECT_LE(fleet.most_seen, most);
     EXPECT_THAT(fleet.holders(), IsEmpty()) << "a turn was kept";
-    EXPECT_EQ(fleet.server.open_streams(), 4U * 4U) << "at rest nobody watches the Leases";
+    EXPECT_EQ(fleet.server.watches(), 4U * 4U) << "at rest nobody watches the Leases";
   }
 
   static Overlaps& overlaps() {

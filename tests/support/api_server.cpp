@@ -227,6 +227,13 @@ ApiTransport::Call ApiServer::send(ApiRequest request, ApiListener listener) {
   return call;
 }
 
+std::size_t ApiServer::watches() const {
+  const auto asked = std::ranges::count_if(waiting_, [](const auto& waiting) {
+    return waiting.second->request.path.find("watch=1") != std::string::npos;
+  });
+  return streams_.size() + static_cast<std::size_t>(asked);
+}
+
 void ApiServer::cancel(Call call) {
   if (const auto waiting = waiting_.find(call); waiting != waiting_.end()) {
     clock_.cancel(waiting->second->deadline);
