@@ -134,9 +134,10 @@ MoveRequest once_empty(MoveRequest request, const std::set<PciAddress>& gpus) {
 /// For the vGPUs of a policy: whom a move may ask to let go of GPUs, they may, in the same way. Those stay
 /// away until the last stage is over: a service that is started in between has the GPUs open before that
 /// looks.
-VgpuHost dividing(const NodeHost& host, const std::set<std::string>& release) {
+VgpuHost dividing(const NodeHost& host, const WantedState& wanted) {
   VgpuHost out = host.vgpus;
-  out.release = release;
+  out.release = wanted.release;
+  if (wanted.foreign) out.spares_foreign = *wanted.foreign == Foreign::keep;
   out.releaser = host.moves.releaser;
   out.persistence = host.moves.persistence;
   out.on_release = host.moves.on_step;
@@ -182,8 +183,7 @@ Result<std::vector<Refusal>> keep_what_cannot_go(const NodeHost& host, Seen& see
   Profile refused = seen.wanted.vgpus;
   std::erase_if(refused.items, [&](const ProfileItem& item) { return !is_refused(item); });
   std::erase_if(seen.wanted.vgpus.items, is_refused);
-  if (auto added = add_what_keeps_vgpus(dividing(host, seen.wanted.release), refused, away->plan.refusals);
-      !added)
+  if (auto added = add_what_keeps_vgpus(dividing(host, seen.wanted), refused, away->plan.refusals); !added)
     return fail(std::move(added).error());
   return std::move(away->plan.refusals);
 }
@@ -255,7 +255,7 @@ Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
 
   auto kept = keep_what_cannot_go(host, *seen);
   if (!kept) return fail(std::move(kept).error());
-  auto view = look(dividing(host, seen->wanted.release), {&seen->wanted.vgpus, 1});
+  auto view = look(dividing(host, seen->wanted), {&seen->wanted.vgpus, 1});
   if (!view) return fail(std::move(view).error());
   VgpuPlan vgpus = plan_profile(seen->wanted.vgpus, *view);
   std::set<PciAddress> emptied;
@@ -344,8 +344,7 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
   auto given_back = give_back(host, *back);
   if (!given_back) return fail(std::move(given_back).error());
   outcome.given_back = std::move(*given_back);
-  const NodeHost on{
-      .moves = host.moves, .vgpus = dividing(host, seen->wanted.release), .models = host.models};
+  const NodeHost on{.moves = host.moves, .vgpus = dividing(host, seen->wanted), .models = host.models};
   outcome = go_on(on, policy, std::move(seen), std::move(outcome));
   if (undo_half_done(on, *before, outcome)) {
     auto started = start_what_was_stopped(host.moves);

@@ -22,6 +22,16 @@ std::optional<Mode> parse_mode(std::string_view word) {
   return found->second;
 }
 
+std::string_view text(Foreign foreign) {
+  return foreign == Foreign::keep ? "keep" : "take";
+}
+
+std::optional<Foreign> parse_foreign(std::string_view word) {
+  for (const Foreign one : {Foreign::keep, Foreign::take})
+    if (word == text(one)) return one;
+  return std::nullopt;
+}
+
 bool PolicyItem::matches(const VgpuGpu& gpu, const ModelNames& models) const {
   return gpus.matches(gpu) && selection.matches(gpu, models);
 }
@@ -37,6 +47,7 @@ WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, c
   out.vgpus.name = policy.name;
   out.vgpus.place = policy.place;
   out.release = policy.release;
+  out.foreign = policy.foreign;
   for (const VgpuGpu& gpu : inventory.gpus) {
     const PolicyItem* item = policy.item_for(gpu, models);
     if (item == nullptr) continue;

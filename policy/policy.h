@@ -33,12 +33,23 @@ struct PolicyItem {
   bool matches(const VgpuGpu& gpu, const ModelNames& models) const;
 };
 
+/// What becomes of mediated devices that Ferry has not made and that would have to go.
+enum class Foreign {
+  keep,  ///< their GPU is refused
+  take,  ///< those that nobody uses go
+};
+std::string_view text(Foreign foreign);
+/// "keep", "take"; absent for another word.
+std::optional<Foreign> parse_foreign(std::string_view word);
+
 struct Policy {
   std::string name;
   std::vector<PolicyItem> items;  ///< at least one. Where several match a GPU, the last one holds
   std::string place;              ///< "policy.yaml:3"
   /// What may be asked to let go of GPUs that are given away or divided (release_list()).
   std::set<std::string> release = default_release();
+  /// Absent: as whoever applies it does.
+  std::optional<Foreign> foreign = std::nullopt;
 
   /// The item that holds for a GPU; nullptr: none matches, and the GPU is left as it is.
   const PolicyItem* item_for(const VgpuGpu& gpu, const ModelNames& models = {}) const;
@@ -56,7 +67,8 @@ struct WantedState {
   std::map<PciAddress, Mode> modes;  ///< GPUs that no item matches are not in it
   /// What the GPUs shall carry: nothing those that are given away or left to the host.
   Profile vgpus;
-  std::set<std::string> release;  ///< as in Policy
+  std::set<std::string> release;   ///< as in Policy
+  std::optional<Foreign> foreign;  ///< as in Policy
 };
 WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, const ModelNames& models = {});
 

@@ -105,7 +105,10 @@ std::string release_text(const std::set<std::string>& release) {
 std::string policy_text(const PolicyFile& file) {
   std::string out = "version: v2\n";
   if (file.policies.empty()) return out;
-  out += release_text(file.policies.front().release) + "policies:\n";
+  const Policy& any = file.policies.front();  // what stands beside the policies is the same in all
+  out += release_text(any.release);
+  if (any.foreign) out += fmt::format("foreign: {}\n", text(*any.foreign));
+  out += "policies:\n";
   for (const Policy& policy : file.policies) {
     out += fmt::format("  {}:\n", key_text(policy.name));
     for (const PolicyItem& item : policy.items) out += item_text(item);

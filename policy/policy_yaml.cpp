@@ -20,6 +20,7 @@ using Kind = ConfigNode::Kind;
 constexpr const char* kVersion = "v2";
 constexpr const char* kPolicies = "policies";
 constexpr const char* kRelease = "release";
+constexpr const char* kForeign = "foreign";
 
 // Beside the policies and not in one: what holds GPUs is the host's, whatever they shall be.
 Result<std::set<std::string>> read_release(const ItemReader& reader, const ConfigNode& root) {
@@ -43,16 +44,31 @@ Result<std::set<std::string>> read_release(const ItemReader& reader, const Confi
   return release_list(names);
 }
 
+Result<std::optional<Foreign>> read_foreign(const ItemReader& reader, const ConfigNode& root) {
+  const ConfigMember* word = root.find(kForeign);
+  if (word == nullptr) return std::nullopt;
+  auto known = word->value.is_string() ? parse_foreign(word->value.text) : std::nullopt;
+  if (known) return known;
+  return reader.refuse(word->value, kForeign,
+                       fmt::format("expected keep or take, found {}", word->value.described()),
+                       "keep refuses a GPU on which a mediated device of somebody else's would have to go");
+}
+
 Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   const ItemReader reader(source);
-  auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease});
+  auto lists = reader.read_lists(root, kVersion, kPolicies, {kRelease, kForeign});
   if (!lists) return fail(std::move(lists).error());
   const auto release = read_release(reader, root);
   if (!release) return fail(Error(release.error()));
+  const auto foreign = read_foreign(reader, root);
+  if (!foreign) return fail(Error(foreign.error()));
   PolicyFile out{.file = source.file, .policies = {}};
   for (NamedItems& list : *lists) {
-    Policy policy{
-        .name = std::move(list.name), .items = {}, .place = std::move(list.place), .release = *release};
+    Policy policy{.name = std::move(list.name),
+                  .items = {},
+                  .place = std::move(list.place),
+                  .release = *release,
+                  .foreign = *foreign};
     for (const NamedItems::Item& item : list.items) {
       auto read = read_policy_item(reader, item);
       if (!read) return fail(std::move(read).error());

@@ -4,6 +4,7 @@
 //
 //   version: v2
 //   release: [nvidia-dcgm]              # optional; who may be asked to let go of GPUs for a move
+//   foreign: keep                       # optional; keep or take: mediated devices that Ferry has not made
 //   policies:
 //     NAME:
 //     - devices: all                    # or a list of GPU numbers
@@ -12,9 +13,9 @@
 //       mode: vgpu
 //       vgpu-devices: {"L40S-12Q": 4}   # with mode vgpu, and only there; so mixed-sizes, vgpu-params
 //
-// `release` counts for all policies of the file, beside nvidia-persistenced; [none]: not even that.
-// Of several items that match a GPU the last one holds, as in v1. A GPU that none matches is left as it is.
-// docs/policy.md describes all of it.
+// `release` and `foreign` count for all policies of the file; `release` beside nvidia-persistenced, [none]:
+// not even that. Of several items that match a GPU the last one holds, as in v1. A GPU that none matches is
+// left as it is. docs/policy.md describes all of it.
 #pragma once
 
 #include <filesystem>

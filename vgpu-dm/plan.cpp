@@ -50,6 +50,13 @@ Error not_offered(const Want& want, const VgpuGpu& gpu) {
           .hint = fmt::format("it offers {}", fmt::join(offered, ", "))};
 }
 
+std::string hint_without_parents(const VgpuGpu& gpu) {
+  return gpu.awaits_types()
+             ? "start nvidia-vgpud.service, and try again"
+             : "choose the GPUs with devices or device-filter, or have the vGPU host driver take this one; "
+               "`ferry doctor --for vgpu` says what is missing";
+}
+
 /// Whether what is missing could be made here at all.
 std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
   if (match.problem) return match.problem;
@@ -59,15 +66,11 @@ std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
   if (!gpu.obstacle.empty()) {
     const std::string place = missing->entry->place + ": " + gpu.label();
     const bool none = gpu.framework == VgpuFramework::none;
-    return Error{
-        .code = Errc::unsupported,
-        .message = none ? fmt::format("{}: no parent devices found for GPU at index {}: {}", place, gpu.index,
-                                      gpu.obstacle)
-                        : fmt::format("{}: {}", place, gpu.obstacle),
-        .hint = none
-                    ? "choose the GPUs with devices or device-filter, or have the vGPU host driver take this "
-                      "one; `ferry doctor --for vgpu` says what is missing"
-                    : ""};
+    return Error{.code = Errc::unsupported,
+                 .message = none ? fmt::format("{}: no parent devices found for GPU at index {}: {}", place,
+                                               gpu.index, gpu.obstacle)
+                                 : fmt::format("{}: {}", place, gpu.obstacle),
+                 .hint = none ? hint_without_parents(gpu) : ""};
   }
   for (const Want& want : match.wants) {
     if (want.listed || may_be_listed_later(want, match, gpu)) continue;
@@ -220,7 +223,9 @@ std::optional<Error> cannot_spare(const GpuMatch& match, const VgpuGpu& gpu, con
       .message = fmt::format("{}: {} would have to go and {} not made by Ferry: {}", gpu.label(),
                              counted(foreign.size(), "vGPU"), foreign.size() == 1 ? "was" : "were",
                              fmt::join(foreign, ", ")),
-      .hint = "--foreign takes such vGPUs too; `ferry vgpu export` prints all there are as a profile"};
+      .hint =
+          "--foreign takes such vGPUs too, unless the policy file says `foreign: keep`; `ferry vgpu export` "
+          "prints all there are as a profile"};
 }
 
 // What a profile takes away or changes of what the GPU carries.

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "host/node_standings.h"
+#include "mdev/vgpu_inventory.h"
 #include "policy/policy_yaml.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/fake_vendor_vfio.h"
@@ -119,6 +120,54 @@ TEST_F(NodeApplyTest, MakesEachGpuWhatThePolicySays) {
   EXPECT_THAT(state(), ElementsAre("nvidia 1", "vfio-pci 0", "vfio-pci 0"));
   apply("  - {devices: all, mode: host}\n");
   EXPECT_THAT(state(), ElementsAre("nvidia 0", "nvidia 0", "nvidia 0"));
+}
+
+// The file decides, whoever applies it: hostd takes by itself, a command keeps.
+TEST_F(NodeApplyTest, KeepsOrTakesWhatFerryHasNotMadeAsThePolicySays) {
+  Policy wanted = policy("  - {devices: [0], mode: host}\n");
+  mdev_.add_device(kFirst, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
+  for (const bool spares : {false, true}) {
+    NodeHost on = host();
+    on.vgpus.spares_foreign = spares;
+    wanted.foreign = Foreign::keep;
+    const auto kept = apply_policy(on, wanted).value();
+    EXPECT_EQ(kept.vgpus.gpus.at(0).kind, GpuOutcome::Kind::refused);
+    EXPECT_THAT(mdev_.devices_on(kFirst), SizeIs(1));
+  }
+  NodeHost on = host();
+  on.vgpus.spares_foreign = true;
+  wanted.foreign = Foreign::take;
+  EXPECT_EQ(apply_policy(on, wanted).value().vgpus.gpus.at(0).kind, GpuOutcome::Kind::changed);
+  EXPECT_THAT(mdev_.devices_on(kFirst), IsEmpty());
+}
+
+// A driver that has just come back lists a GPU's types only after a while, and a T4 shows the files of
+// virtual functions meanwhile.
+TEST_F(NodeApplyTest, WaitsForTheTypesOfAGpuThatComesBack) {
+  constexpr const char* kSilent = "0000:08:00.0";
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function({.address = kSilent,
+                        .ids = "10de:1eb8",
+                        .subsystem_ids = "10de:12a2",
+                        .class_code = 0x030200,
+                        .group = 8,
+                        .driver = "vfio-pci",
+                        .totalvfs = 16});
+  kernel_.file(host_driver_sign(PciAddress::parse(kSilent).value()), "0\n");
+  NodeHost on = host();
+  on.vgpus.rules.never_has_virtual_functions = [](const PciFunction& function) {
+    return function.device == 0x1eb8;
+  };
+  on.moves.rules = on.vgpus.rules;
+  int pauses = 0;
+  on.vgpus.pause = [&](auto) {
+    if (++pauses == 3) mdev_.add_parent(kSilent);
+  };
+  const auto outcome =
+      apply_policy(on, policy("  - {devices: [3], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n")).value();
+  EXPECT_EQ(outcome.vgpus.gpus.at(3).kind, GpuOutcome::Kind::changed);
+  EXPECT_EQ(pauses, 3);
+  EXPECT_THAT(mdev_.devices_on(kSilent), SizeIs(2));
 }
 
 // A plan stops and starts nothing.

@@ -307,6 +307,7 @@ TEST(PolicyText, HasEverythingThatAPolicySays) {
   const std::string all =
       "version: v2\n"
       "release: [none, nvidia-dcgm.service, nvidia_drm]\n"
+      "foreign: keep\n"
       "policies:\n"
       "  a.b-c:\n"
       "  - devices: all\n"

@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 namespace ferry {
@@ -146,6 +147,19 @@ TEST(PolicyFile, MaySayWhoMayBeReleased) {
   EXPECT_THAT(wanted_state(file.policies[0], {}).release, ElementsAre("nvidia-dcgm.service", "nvidia_drm"));
 }
 
+TEST(PolicyFile, MaySayWhatBecomesOfWhatFerryHasNotMade) {
+  const std::string policies =
+      "policies:\n  a: [{devices: all, mode: host}]\n  b: [{devices: all, mode: host}]\n";
+  EXPECT_EQ(read("version: v2\n" + policies)->policies.at(1).foreign, std::nullopt);
+  for (const Foreign foreign : {Foreign::keep, Foreign::take}) {
+    const auto file = read(fmt::format("version: v2\nforeign: {}\n{}",
+                                       foreign == Foreign::keep ? "keep" : "take", policies))
+                          .value();
+    for (const Policy& policy : file.policies) EXPECT_EQ(policy.foreign, foreign);
+    EXPECT_EQ(wanted_state(file.policies[1], {}).foreign, foreign);
+  }
+}
+
 TEST(PolicyFile, IsOfTheDefaultReleaseWhenItIsNvidias) {
   const auto file = read("version: v1\nvgpu-configs:\n  q:\n  - {devices: all, vgpu-devices: {T4-4Q: 4}}\n");
   EXPECT_EQ(file->policies.at(0).release, default_release());
@@ -190,6 +204,12 @@ INSTANTIATE_TEST_SUITE_P(
                   "p.yaml:3: release[1]: 'a/b' is not the name of a service"},
         BadPolicy{"version: v2\nrelease: [containerd]\n",
                   "p.yaml:2: release[0]: containerd.service is never stopped: it runs VMs or containers"},
+        BadPolicy{"version: v2\nforeign: spare\n",
+                  "p.yaml:2: foreign: expected keep or take, found the string 'spare'"},
+        BadPolicy{"version: v2\nforeign: [keep]\n", "p.yaml:2: foreign: expected keep or take, found a list"},
+        BadPolicy{"version: v2\nforeign:\n", "p.yaml:2: foreign: expected keep or take, found nothing"},
+        BadPolicy{"version: v2\nforiegn: keep\n", "p.yaml:2: foriegn: unknown key; did you mean 'foreign'?"},
+        BadPolicy{"version: v1\nforeign: keep\n", "p.yaml:2: foreign: unknown key"},
         BadPolicy{"version: v2\nrelaese: []\n", "p.yaml:2: relaese: unknown key; did you mean 'release'?"},
         BadPolicy{"version: v1\nrelease: []\n", "p.yaml:2: release: unknown key"},
         BadPolicy{"version: v2\npolicies:\n  a:\n  - {devices: all, mode: host, release: []}\n",
