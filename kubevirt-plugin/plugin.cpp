@@ -39,8 +39,6 @@ constexpr auto kSettle = std::chrono::milliseconds(50);
 constexpr auto kTogether = std::chrono::milliseconds(20);
 // Until what was begun is over, and its memory can go.
 constexpr auto kCalm = std::chrono::milliseconds(300);
-// For what raises no event: counters of errors, types of virtual functions.
-constexpr auto kRescan = std::chrono::minutes(1);
 
 /// The process: what is scanned goes into the core, and what the core says into the offered file.
 class Plugin {
@@ -187,16 +185,25 @@ class Plugin {
     } else {
       spdlog::warn("{}", uevents.error().message);
     }
-    if (auto nodes = DirectoryWatch::open(host_.root() / "dev/vfio")) {
-      nodes_.emplace(std::move(*nodes));
-      loop_.watch(nodes_->fd(), [this] {
-        const auto events = nodes_->read();
-        if (std::any_of(events.begin(), events.end(),
-                        [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; }))
-          loop_.forget(nodes_->fd());
-        scan_soon();
-      });
-    }
+    (void)watch_nodes();
+  }
+
+  /// Gives whether that is new. The folder is not there before the first module of VFIO.
+  bool watch_nodes() {
+    if (nodes_) return false;
+    auto nodes = DirectoryWatch::open(host_.root() / "dev/vfio");
+    if (!nodes) return false;
+    nodes_.emplace(std::move(*nodes));
+    loop_.watch(nodes_->fd(), [this] {
+      const auto events = nodes_->read();
+      if (std::any_of(events.begin(), events.end(),
+                      [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; })) {
+        loop_.forget(nodes_->fd());
+        nodes_.reset();
+      }
+      scan_soon();
+    });
+    return true;
   }
 
   /// Whoever is about to move devices waits for us from here on. Without it he does not, and we go on: he
@@ -331,8 +338,9 @@ class Plugin {
     written = drop_cdi_entries() && written;  // after nobody else can be given them
     if (std::exchange(followed_, withdrawals_) != withdrawals_) publish_soon();
     drop_memory_soon();
+    if (watch_nodes()) scan_soon();  // what came before the watch is in no event
     const bool settled = written && !offer.unsettled;
-    scan_in(settled ? EventLoop::Clock::duration(kRescan) : options_.after_failure);
+    scan_in(settled ? options_.rescan : options_.after_failure);
   }
 
   /// False: not all of them, and the devices that Kata would not find are Unhealthy.

@@ -41,6 +41,8 @@ struct PluginOptions {
   /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).
   bool cdi_names = false;
   VgpuPlacement vgpu_placement = VgpuPlacement::pack;
+  /// Between two scans without news: of what raises no event, counters of errors and types of functions.
+  std::chrono::milliseconds rescan = std::chrono::minutes(1);
   /// Until the next try of a scan, a socket or a file that failed, when no news brings it sooner.
   std::chrono::milliseconds after_failure = std::chrono::seconds(10);
   /// Until a kubelet that has taken a registration and does not read the list is told once more.

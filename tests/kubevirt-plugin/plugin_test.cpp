@@ -362,6 +362,25 @@ TEST_F(PluginTest, ListsUnhealthyWhatHasTurnedBadAndHealthyWhatIsMended) {
   EXPECT_TRUE(allocatable(kGpu, 1));
 }
 
+// The kernel counts them, and tells nobody.
+TEST_F(PluginTest, SeesFatalErrorsByItselfAndThatTheFunctionWasBoundAnew) {
+  const std::string counter = "sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal";
+  add_gpu("0000:01:00.0", 15);
+  kernel.file(counter, "TOTAL_ERR_FATAL 0\n");
+  options.rescan = 20ms;
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  kernel.file(counter, "TOTAL_ERR_FATAL 1\n");
+  EXPECT_TRUE(allocatable(kGpu, 0));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
+  ASSERT_TRUE(offered_becomes([](const auto& file) {
+    return file["resources"][0]["devices"][0]["reason"] == "no driver is bound to it";
+  }));
+  kernel.file("sys/devices/pci0000:00/0000:01:00.0/driver_override", "vfio-pci\n");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
+  EXPECT_TRUE(allocatable(kGpu, 1));
+}
+
 TEST_F(PluginTest, WithdrawsAGpuThatGoesBackToTheHostOnceNobodyHoldsIt) {
   options.holders.period = 20ms;
   add_gpu("0000:01:00.0", 15);

@@ -62,6 +62,27 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
   }
 };
 
+// The folder of VFIO's nodes is not there before the first of its modules, which hostd loads.
+TEST_F(PluginWithdrawalTest, HearsOfNodesThoughTheirFolderCameLater) {
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  kernel.remove("dev/vfio");
+  options.rescan = 1h;
+  publish(1, {});
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 0));
+  for (const char* node : {"dev/vfio/vfio", "dev/vfio/15"}) kernel.file(node, "");
+  publish(2, {"0000:77:00.0"});  // has the host looked at
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  kernel.file("dev/vfio/16", "");
+  EXPECT_TRUE(allocatable(kGpu, 2));
+  kernel.remove("dev/vfio");
+  ASSERT_TRUE(allocatable(kGpu, 0)) << "the folder goes with its last module";
+  for (const char* node : {"dev/vfio/vfio", "dev/vfio/15", "dev/vfio/16"}) kernel.file(node, "");
+  publish(3, {"0000:78:00.0"});
+  EXPECT_TRUE(allocatable(kGpu, 2));
+}
+
 TEST_F(PluginWithdrawalTest, OffersAllWithoutAStateFile) {
   add_gpu("0000:01:00.0", 15);
   start_both();
