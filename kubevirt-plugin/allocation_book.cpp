@@ -42,6 +42,15 @@ auto* find_slot(Shelf& shelf, std::string_view id) {
   return slot == shelf.slots.end() ? nullptr : &*slot;
 }
 
+/// Of a device that the scan says nothing of under its name.
+std::string why_not_had(const std::string& id, std::span<const Resource> scanned) {
+  const auto now = std::ranges::find_if(scanned, [&](const Resource& resource) {
+    return std::ranges::find(resource.devices, id, &OfferedDevice::id) != resource.devices.end();
+  });
+  return now == scanned.end() ? "not to be had on the host any more, and still allocated"
+                              : fmt::format("{} now, and still allocated as it was", now->name.text());
+}
+
 }  // namespace
 
 std::string still_open(std::uint32_t group) {
@@ -126,8 +135,8 @@ void AllocationBook::replace(std::span<const Resource> scanned, std::span<const 
       if (!kept.contains({i, slot.device.id})) continue;
       const auto* const loss = losses.of(slot.device);
       slot.gone = loss == nullptr || !loss->listed;
-      slot.device.problem = loss == nullptr ? "not to be had on the host any more, and still allocated"
-                                            : std::string(loss->reason);
+      slot.device.problem =
+          loss == nullptr ? why_not_had(slot.device.id, scanned) : std::string(loss->reason);
       slot.fault.clear();
       shelves_[i].slots.push_back(std::move(slot));
     }
@@ -188,9 +197,10 @@ Result<AllocationBook::Request> AllocationBook::examine(
     }
     for (const auto& other : shelves_) {
       for (const auto& member : other.slots) {
-        if (member.holder == 0 || member.device.iommu_group != slot->device.iommu_group ||
-            request.superseded.contains(member.holder))
-          continue;
+        // The same device under another name: it may have come to be in another group.
+        const bool apart = member.device.iommu_group != slot->device.iommu_group &&
+                           (&other == &shelf || member.device.id != slot->device.id);
+        if (member.holder == 0 || apart || request.superseded.contains(member.holder)) continue;
         return fail(Errc::refused,
                     fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
                                 slot->device.iommu_group, member.device.id, other.name.text()));

@@ -12,6 +12,7 @@
 #include "kubevirt-plugin/device_nodes.h"
 #include "kubevirt-plugin/naming.h"
 #include "mdev/held_gpus.h"
+#include "mdev/vendor_vfio.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/inventory.h"
 #include "vfio/move_members.h"
@@ -86,12 +87,12 @@ bool is_name(const std::string& name, const std::string& id) {
   return name != id && name.find_first_not_of("0123456789") != std::string::npos;
 }
 
-/// What keeps its driver from telling what a vGPU is; nullptr: nothing. A write of ours that is under way
-/// says nothing of the device.
-const Error* unread(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+/// The parent of a vGPU where something below that could not be read; nullptr: all could. A write of ours
+/// that is under way says nothing of the devices.
+const VgpuParent* troubled_parent(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
   const auto parent = std::ranges::find(gpu.parents, vgpu.parent, &VgpuParent::address);
   const bool any = parent != gpu.parents.end() && parent->problem && parent->problem->code != Errc::stuck;
-  return any ? &*parent->problem : nullptr;
+  return any ? &*parent : nullptr;
 }
 
 }  // namespace
@@ -147,6 +148,14 @@ class Scanner::Round {
     if (gpu.function.problem) return fmt::format("its GPU: {}", gpu.function.problem->message);
     const std::string errors = scanner_.gpu_errors_.problem(host_, gpu.function);
     return errors.empty() ? errors : fmt::format("its GPU had {}", errors);
+  }
+  /// Why nobody tells what a vGPU is now; nullptr: it is as its driver says, whatever else fails there.
+  const Error* unread(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
+    const VgpuParent* const parent = troubled_parent(gpu, vgpu);
+    if (parent == nullptr) return nullptr;
+    const bool listed = gpu.framework == VgpuFramework::vendor_vfio ||
+                        std::ranges::find(parent->types, vgpu.type_id, &VgpuType::id) != parent->types.end();
+    return listed && !scanner_.unread_.contains(vgpu.id.text) ? nullptr : &*parent->problem;
   }
   std::string problem_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
     const Error* const why = gpu_problem_.empty() ? unread(gpu, vgpu) : nullptr;
@@ -343,29 +352,37 @@ void Scanner::name_types(VgpuInventory& vgpus) {
   }
 }
 
-void Scanner::keep_what_is_unread(VgpuGpu& gpu) {
+bool Scanner::keep_what_is_unread(VgpuGpu& gpu) {
+  const bool any =
+      std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) { return parent.problem.has_value(); });
   const auto before = known_.find({gpu.address(), gpu.function.ids()});
-  if (before == known_.end()) return;
+  if (!any || before == known_.end()) return any;
+  // What the kernel itself shows of one, and of a virtual function its driver, if it says anything at all.
+  const auto is_there = [&](const VgpuDevice& device) {
+    if (gpu.framework != VgpuFramework::vendor_vfio)
+      return host_.exists("sys/bus/mdev/devices/" + device.id.text);
+    const auto type = host_.read_attribute(current_type_path(device.parent));
+    return type ? *type != "0" : !is_gone(type.error());
+  };
   for (const VgpuDevice& device : before->second) {
-    if (unread(gpu, device) == nullptr ||
-        std::ranges::find(gpu.devices, device.id, &VgpuDevice::id) != gpu.devices.end())
-      continue;
-    // What the kernel itself shows of it.
-    const bool is_there =
-        gpu.framework == VgpuFramework::vendor_vfio || host_.exists("sys/bus/mdev/devices/" + device.id.text);
-    if (is_there) gpu.devices.push_back(device);
+    const bool read = std::ranges::find(gpu.devices, device.id, &VgpuDevice::id) != gpu.devices.end();
+    if (read || troubled_parent(gpu, device) == nullptr || !is_there(device)) continue;
+    gpu.devices.push_back(device);
+    unread_.insert(device.id.text);
   }
+  return any;
 }
 
 bool Scanner::keep_what_was_known(VgpuInventory& vgpus) {
   bool any = false;
+  unread_.clear();
   const auto held = HeldGpus::read(host_);
   for (auto& gpu : vgpus.gpus) {
     const bool written_to = std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) {
       return parent.problem && parent.problem->code == Errc::stuck;
     });
     if (!written_to) {
-      keep_what_is_unread(gpu);
+      any = keep_what_is_unread(gpu) || any;
       known_.insert_or_assign({gpu.address(), gpu.function.ids()}, gpu.devices);
       continue;
     }

@@ -38,7 +38,7 @@ class Scanner {
   ///   functions that carry one (vendor-specific VFIO) by their addresses;
   /// - where companions have places, those of each GPU with it, and the resources of the places;
   /// - for Kata accelerators and those on request, under its own names and IDs (KataRules).
-  /// What can be read of a GPU no more makes its vGPUs Unhealthy, under the names that they had.
+  /// A vGPU that is there and can be read no more is offered Unhealthy, under the name that it had.
   /// While a write to a GPU is under way its vGPUs are offered as they were, but for those that the write is
   /// to: nothing that its driver serves is read then. Of one that may never return none is offered.
   /// One whose node in dev/vfio is missing, or that has had a fatal PCIe error since the first scan, itself
@@ -57,10 +57,12 @@ class Scanner {
   std::vector<NotOffered> vanished_since(const VgpuInventory& now);
   /// Learns which types have which names, and names the vGPUs of those that nothing on the host names now.
   void name_types(VgpuInventory& vgpus);
-  /// Puts in what was known of GPUs that cannot be read while a write is under way. Gives whether any is so.
+  /// Puts in what was known of GPUs that cannot be read, or not while a write is under way. Gives whether any
+  /// is so.
   bool keep_what_was_known(VgpuInventory& vgpus);
-  /// Puts in the vGPUs that are there and that their driver cannot tell us of.
-  void keep_what_is_unread(VgpuGpu& gpu);
+  /// Puts in the vGPUs that are there and that nobody can tell us of. Gives whether anything of the GPU's
+  /// could not be read.
+  bool keep_what_is_unread(VgpuGpu& gpu);
 
   const HostFs& host_;
   const OfferRules& rules_;
@@ -75,6 +77,7 @@ class Scanner {
   using Gpu = std::pair<PciAddress, std::string>;        // its address and model
   std::map<Gpu, TypeNames> type_names_;
   std::map<Gpu, std::vector<VgpuDevice>> known_;  // when it could be read
+  std::set<std::string> unread_;                  // of those, what is as it was then
 };
 
 }  // namespace ferry

@@ -504,13 +504,16 @@ TEST_F(AllocationCoreTest, KeepsWhatIsHeldUnderTheNameThatItWasAskedForBy) {
       resource("OTHER", {device("uuid-1", 70), device("uuid-2", 71)}, EnvPrefix::mdev_pci_resource)};
   for (int again = 0; again < 2; ++again) {
     core.replace(renamed);
-    EXPECT_EQ(reason("uuid-1"), "not to be had on the host any more, and still allocated");
+    EXPECT_EQ(reason("uuid-1"), "nvidia.com/OTHER now, and still allocated as it was");
     EXPECT_TRUE(allocated("uuid-1"));
     const auto second = allocate("OTHER", {"uuid-1"});
     ASSERT_FALSE(second);
     EXPECT_THAT(second.error().message,
                 HasSubstr("its IOMMU group 70 is held: uuid-1 of nvidia.com/VGPU is allocated"));
   }
+  core.replace(
+      std::vector<Resource>{resource("OTHER", {device("uuid-1", 72)}, EnvPrefix::mdev_pci_resource)});
+  EXPECT_FALSE(allocate("OTHER", {"uuid-1"})) << "whatever group it is in now";
   reconcile({}, core.ticket());
   EXPECT_EQ(reason("uuid-1"), "");
   EXPECT_TRUE(allocate("OTHER", {"uuid-1"}));

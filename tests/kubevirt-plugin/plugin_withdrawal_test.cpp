@@ -79,7 +79,10 @@ TEST_F(PluginWithdrawalTest, HearsOfNodesThoughTheirFolderCameLater) {
   kernel.remove("dev/vfio");
   ASSERT_TRUE(allocatable(kGpu, 0)) << "the folder goes with its last module";
   for (const char* node : {"dev/vfio/vfio", "dev/vfio/15", "dev/vfio/16"}) kernel.file(node, "");
+  kernel.remove("dev/vfio/16");
   publish(3, {"0000:78:00.0"});
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  kernel.file("dev/vfio/16", "");
   EXPECT_TRUE(allocatable(kGpu, 2));
 }
 

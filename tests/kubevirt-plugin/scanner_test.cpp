@@ -476,10 +476,50 @@ TEST_F(ScannerTest, KeepsAVgpuUnderItsNameWhileItsDriverDoesNotTell) {
     EXPECT_THAT(offer.resources[0].devices[0].problem,
                 AllOf(HasSubstr("its GPU: "), HasSubstr(file.substr(file.rfind('/')))));
     EXPECT_THAT(offer.vanished, IsEmpty()) << "it has not gone";
+    EXPECT_TRUE(offer.unsettled);
     kernel.remove(file);
     put_back();
     EXPECT_EQ(only_device(), before) << file;
   }
+}
+
+TEST_F(ScannerTest, BlamesNoVgpuForWhatFailsOfAnother) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  add_vgpu("0000:81:00.0", kOtherUuid, "nvidia-559", "NVIDIA A40-16Q", 212);
+  scan();
+  const std::string name = "sys/devices/pci0000:00/0000:81:00.0/mdev_supported_types/nvidia-559/name";
+  kernel.remove(name);
+  kernel.directory(name);
+  const Offer offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_A40-16Q", "nvidia.com/NVIDIA_A40-8Q"));
+  EXPECT_NE(offer.resources[0].devices.at(0).problem, "");
+  EXPECT_EQ(offer.resources[1].devices.at(0).problem, "");
+}
+
+TEST_F(ScannerTest, KeepsAVirtualFunctionsVgpuWhileItsDriverDoesNotTell) {
+  kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 3});
+  kernel.enable_vfs("0000:17:00.0", 3);
+  for (const char* node : {"dev/vfio/100", "dev/vfio/101", "dev/vfio/102"}) kernel.file(node, "");
+  test::FakeVendorVfio vendor(kernel);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  vendor.set("0000:17:00.5", "1153");
+  ASSERT_THAT(ids(scan().resources.at(0)), ElementsAre("0000:17:00.4", "0000:17:00.5"));
+  const auto break_it = [&](const std::string& attribute) {
+    const std::string file = "sys/devices/pci0000:00/" + attribute;
+    kernel.remove(file);
+    kernel.directory(file);
+  };
+  break_it("0000:17:00.4/nvidia/current_vgpu_type");
+  const Offer offer = scan();
+  ASSERT_THAT(ids(offer.resources.at(0)), ElementsAre("0000:17:00.4", "0000:17:00.5"));
+  EXPECT_THAT(offer.resources[0].devices[0].problem, HasSubstr("current_vgpu_type"));
+  EXPECT_EQ(offer.resources[0].devices[1].problem, "");
+  // One that is gone does not come back by what else fails there.
+  vendor.set("0000:17:00.5", "0");
+  break_it("0000:17:00.5/nvidia/creatable_vgpu_types");
+  EXPECT_THAT(ids(scan().resources.at(0)), ElementsAre("0000:17:00.4"));
 }
 
 TEST_F(ScannerTest, OffersNoVgpuWhoseNameCouldNeverBeRead) {
