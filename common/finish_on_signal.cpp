@@ -29,7 +29,8 @@ sigset_t only(int signal) {
 // unheard.
 void say_if_it_is_taken(std::string_view text) {
   pollfd there{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
-  if (::poll(&there, 1, 0) == 1) (void)!::write(STDERR_FILENO, text.data(), text.size());
+  if (::poll(&there, 1, 0) != 1) return;
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
 }  // namespace
@@ -58,7 +59,9 @@ FinishOnSignal::FinishOnSignal() {
 FinishOnSignal::~FinishOnSignal() {
   if (waiter_.joinable()) {
     over_ = true;
-    ::pthread_kill(waiter_.native_handle(), SIGTERM);  // what it waits for: it does not end the thread
+    // It is what that waits for, and so does not end it.
+    // NOLINTNEXTLINE(bugprone-bad-signal-to-kill-thread,cert-pos44-c)
+    ::pthread_kill(waiter_.native_handle(), SIGTERM);
     waiter_.join();
   }
   // A reader that went away has no more to end; what could not be written has failed where it was written.

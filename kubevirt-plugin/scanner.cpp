@@ -87,12 +87,17 @@ bool is_name(const std::string& name, const std::string& id) {
   return name != id && name.find_first_not_of("0123456789") != std::string::npos;
 }
 
-/// The parent of a vGPU where something below that could not be read; nullptr: all could. A write of ours
-/// that is under way says nothing of the devices.
-const VgpuParent* troubled_parent(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
+const VgpuParent* parent_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
   const auto parent = std::ranges::find(gpu.parents, vgpu.parent, &VgpuParent::address);
-  const bool any = parent != gpu.parents.end() && parent->problem && parent->problem->code != Errc::stuck;
-  return any ? &*parent : nullptr;
+  return parent == gpu.parents.end() ? nullptr : &*parent;
+}
+
+/// What of a parent or of something below it could not be read; nullptr: all could. A write of ours that is
+/// under way says nothing of the devices.
+const Error* trouble_with(const VgpuParent* parent) {
+  if (parent == nullptr) return nullptr;
+  const auto& problem = parent->problem;
+  return problem && problem->code != Errc::stuck ? &*problem : nullptr;
 }
 
 }  // namespace
@@ -151,11 +156,12 @@ class Scanner::Round {
   }
   /// Why nobody tells what a vGPU is now; nullptr: it is as its driver says, whatever else fails there.
   const Error* unread(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
-    const VgpuParent* const parent = troubled_parent(gpu, vgpu);
-    if (parent == nullptr) return nullptr;
+    const VgpuParent* const parent = parent_of(gpu, vgpu);
+    const Error* const why = trouble_with(parent);
+    if (why == nullptr || scanner_.unread_.contains(vgpu.id.text)) return why;
     const bool listed = gpu.framework == VgpuFramework::vendor_vfio ||
                         std::ranges::find(parent->types, vgpu.type_id, &VgpuType::id) != parent->types.end();
-    return listed && !scanner_.unread_.contains(vgpu.id.text) ? nullptr : &*parent->problem;
+    return listed ? nullptr : why;
   }
   std::string problem_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
     const Error* const why = gpu_problem_.empty() ? unread(gpu, vgpu) : nullptr;
@@ -366,7 +372,7 @@ bool Scanner::keep_what_is_unread(VgpuGpu& gpu) {
   };
   for (const VgpuDevice& device : before->second) {
     const bool read = std::ranges::find(gpu.devices, device.id, &VgpuDevice::id) != gpu.devices.end();
-    if (read || troubled_parent(gpu, device) == nullptr || !is_there(device)) continue;
+    if (read || trouble_with(parent_of(gpu, device)) == nullptr || !is_there(device)) continue;
     gpu.devices.push_back(device);
     unread_.insert(device.id.text);
   }

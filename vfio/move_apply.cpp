@@ -98,6 +98,7 @@ class Apply {
   /// Before anything else is touched. A unit whose holder does not let go has failed.
   void let_go(const Inventory& inventory) {
     std::vector<Asker> askers;
+    askers.reserve(units_.moves.size());
     for (const Move& move : units_.moves)
       askers.push_back({.devices = move.moving(), .holders = releasing(move.steps)});
     ferry::let_go(release_context(context_), inventory, services_, askers);
