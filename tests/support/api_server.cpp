@@ -350,7 +350,7 @@ ApiReply ApiServer::read(const Place& place) const {
     const auto of = place_of(path);
     if (path <= behind || !of || !place.holds(of->plural, object)) continue;
     if (!limit.empty() && items.size() == std::stoull(limit)) {
-      metadata["continue"] = version + " " + last;
+      metadata["continue"] = fmt::format("{} {}", version, last);
       break;
     }
     last = path;
