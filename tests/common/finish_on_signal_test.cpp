@@ -22,7 +22,18 @@ using testing::KilledBySignal;
 // signal.
 class FinishOnSignalDeathTest : public testing::Test {
  protected:
-  FinishOnSignalDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  FinishOnSignalDeathTest() {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    // A shell has what it runs in the background ignore SIGINT, and nohup SIGHUP.
+    for (std::size_t i = 0; i < kSignals.size(); ++i) before_.at(i) = std::signal(kSignals.at(i), SIG_DFL);
+  }
+  ~FinishOnSignalDeathTest() override {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) (void)std::signal(kSignals.at(i), before_.at(i));
+  }
+
+ private:
+  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+  std::array<void (*)(int), kSignals.size()> before_{};
 };
 
 /// From here on what is said on stderr can be read.
