@@ -23,18 +23,23 @@ struct Choice {
 
   std::string gpu() const { return known == nullptr ? std::string() : known->gpu; }
   Node node() const { return known == nullptr ? Node() : known->numa_node; }
-  /// Where it is on the way from the host bridge down, its IOMMU group last; of what has no such step,
-  /// itself.
+  /// Where it is: its NUMA node, the way from the host bridge down, its IOMMU group; of what has no such
+  /// step, itself.
   std::string step(std::size_t level) const {
-    if (known == nullptr || level > known->bus_path.size()) return *id;
-    return level < known->bus_path.size() ? known->bus_path[level] : fmt::format("{}", known->iommu_group);
+    if (level == 0) return node() ? fmt::format("{}", *node()) : std::string();
+    if (!has_step(level)) return *id;
+    const auto& path = known->bus_path;
+    return level <= path.size() ? path[level - 1] : fmt::format("{}", known->iommu_group);
   }
-  bool has_step(std::size_t level) const { return known != nullptr && level <= known->bus_path.size(); }
+  bool has_step(std::size_t level) const {
+    return level == 0 || (known != nullptr && level <= known->bus_path.size() + 1);
+  }
 };
 using Choices = std::vector<Choice>;
 using Known = std::unordered_map<std::string_view, const Candidate*>;
 
-/// The IDs with what is known of them, each once: those already in `seen` are left out.
+/// The IDs with what is known of them, each once: those already in `seen` are left out. In the order of the
+/// kubelet, which has them from a set and so in any.
 Choices choices(std::span<const std::string> ids, const Known& known,
                 std::unordered_set<std::string_view>& seen) {
   Choices result;
@@ -46,7 +51,12 @@ Choices choices(std::span<const std::string> ids, const Known& known,
   return result;
 }
 
-/// Those below one bridge, or of one IOMMU group.
+Choices by_id(Choices of) {
+  std::ranges::sort(of, {}, [](const Choice& choice) -> const std::string& { return *choice.id; });
+  return of;
+}
+
+/// Those of one NUMA node, below one bridge, or of one IOMMU group.
 struct Branch {
   Choices free;
   Choices chosen;  // already, or must be
@@ -129,22 +139,27 @@ std::map<std::string, std::size_t> taken_by_gpu(std::span<const Candidate> candi
   return taken;
 }
 
-/// The node that can hold the whole request, if one can.
-std::optional<Node> whole_node(const Choices& chosen, const Choices& free, std::size_t wanted,
-                               std::map<std::string, std::size_t> taken_of, VgpuPlacement placement) {
-  std::map<Node, std::size_t> on_node;
+/// The vGPUs of the node that can hold the whole request, if one can, else all.
+Choices of_one_node(const Choices& free, const Choices& chosen, std::size_t wanted,
+                    std::map<std::string, std::size_t> taken_of, VgpuPlacement placement) {
+  std::map<Node, std::size_t> on_node;  // an unknown one is a node all the same
   for (const auto* const group : {&chosen, &free})
     for (const auto& choice : *group) ++on_node[choice.node()];
   const auto holds = [&](const Choice& choice) { return on_node[choice.node()] >= wanted; };
-  // A node may be an unknown one, which is a node all the same.
-  const auto node_of = [](const Choice& choice) { return std::optional<Node>(std::in_place, choice.node()); };
-  if (const auto first = std::ranges::find_if(chosen, holds); first != chosen.end()) return node_of(*first);
-  const Choice* best = nullptr;  // the first: those without a GPU are all alike
-  for (const auto& choice : free) {
-    if (!holds(choice)) continue;
-    if (best == nullptr || is_worse(placement, taken_of[best->gpu()], taken_of[choice.gpu()])) best = &choice;
+  const Choice* best = nullptr;
+  if (const auto first = std::ranges::find_if(chosen, holds); first != chosen.end()) best = &*first;
+  if (best == nullptr) {
+    for (const auto& choice : free) {
+      if (!holds(choice)) continue;
+      if (best == nullptr || is_worse(placement, taken_of[best->gpu()], taken_of[choice.gpu()]))
+        best = &choice;
+    }
   }
-  return best == nullptr ? std::nullopt : node_of(*best);
+  if (best == nullptr) return free;
+  Choices pool;
+  std::ranges::copy_if(free, std::back_inserter(pool),
+                       [&](const Choice& choice) { return choice.node() == best->node(); });
+  return pool;
 }
 
 }  // namespace
@@ -166,22 +181,15 @@ Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate>
                 fmt::format("{} devices must be included in an allocation of {}", chosen.size(), wanted));
   }
 
-  const auto taken_of = taken_by_gpu(candidates, free);
-  const auto whole = whole_node(chosen, free, wanted, taken_of, placement);
-  Choices pool;
-  std::ranges::copy_if(free, std::back_inserter(pool),
-                       [&](const Choice& choice) { return !whole || choice.node() == *whole; });
-
   Choices taken;
   const std::size_t more = wanted - chosen.size();
-  const bool vgpus = std::ranges::any_of(pool, [](const Choice& choice) { return !choice.gpu().empty(); });
-  if (vgpus) {
+  const auto sorted = by_id(free);
+  if (std::ranges::any_of(free, [](const Choice& choice) { return !choice.gpu().empty(); })) {
+    const auto taken_of = taken_by_gpu(candidates, free);
+    const auto pool = of_one_node(sorted, by_id(chosen), wanted, taken_of, placement);
     take_vgpus(pool, taken_of, placement, more, taken);
-  } else if (whole) {
-    take_closest(pool, chosen, 0, more, taken);
   } else {
-    taken.assign(pool.begin(),
-                 pool.begin() + static_cast<Choices::difference_type>(std::min(more, pool.size())));
+    take_closest(sorted, chosen, 0, more, taken);
   }
   std::ranges::sort(taken, {}, &Choice::rank);
 

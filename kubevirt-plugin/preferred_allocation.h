@@ -28,17 +28,18 @@ enum class VgpuPlacement {
   spread,  ///< those that carry least: each vGPU gets more of its GPU
 };
 
-/// Which `size` devices a container had best get, those in `must_include` first and in their order.
+/// Which `size` devices a container had best get. The choice does not depend on the order in which they are
+/// given: the kubelet's is any. Where several are as good, it is the first by ID.
 ///
-/// NUMA nodes by the rule of NVIDIA's KubeVirt plugin v1.6.0: the rest comes from the first node that can
-/// hold the whole request, counting what is on it already; nodes are tried in order of the must-include
-/// devices, then of `available`; when none can, from `available` in its order. Where vGPUs may come from
-/// several such nodes and none must be included from there, it is the one with the best GPU by `placement`.
-/// Devices without a known node, or not in `candidates`, count as one node of their own. On that node: vGPUs
-/// by `placement`; others the fewest bridges apart, and from each other and from what must be included; where
-/// several switches or IOMMU groups would do, those with the least left over, then in `available` order. The
-/// rest comes back in `available` order, IDs given twice once, and fewer than `size` when there are no more.
-/// Equal input gives equal output.
+/// Of one NUMA node where one can hold the rest, best that of what must be included, else the one with the
+/// least left over; where none can, of as few as can be. Devices without a known node, or not in
+/// `candidates`, count as one node of their own. On a node: the fewest bridges apart, and from each other and
+/// from what must be included, and of the switch or IOMMU group with the least left over. vGPUs come from one
+/// node as well, and there from the GPUs that `placement` has first; where several nodes hold the whole
+/// request, from that with the best GPU.
+///
+/// The answer has those in `must_include` first, in their order, and the rest in that of `available`; IDs
+/// given twice once, and fewer than `size` when there are no more.
 ///
 /// Errors: Errc::usage when more must be included than fit, or `size` is negative.
 Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate> candidates,

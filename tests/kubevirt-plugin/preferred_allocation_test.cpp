@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/preferred_allocation.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -43,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Wish{"NoNodeHoldsAll", {"t", "q"}, {}, 2, {"t", "q"}},
                     Wish{"IncludedTwice", {"s", "t"}, {"s", "s", "t"}, 2, {"s", "t"}},
                     Wish{"IncludedNodeFirst", {"p", "q", "r", "s", "t"}, {"t"}, 2, {"t", "s"}},
-                    Wish{"OneFromTheFirst", {"t", "p"}, {}, 1, {"t"}},
+                    Wish{"OneOfTheEmptierNode", {"p", "t", "q"}, {}, 1, {"t"}},
+                    Wish{"FewestNodes", {"s", "p", "t", "q", "r"}, {}, 4, {"s", "p", "q", "r"}},
                     Wish{"AvailableTwice", {"p", "p", "s"}, {}, 2, {"p", "s"}},
                     Wish{"UnknownNodesTogether", {"p", "u", "v"}, {}, 2, {"u", "v"}},
                     Wish{"StrangersCountAsUnknown", {"p", "x", "u"}, {}, 2, {"x", "u"}},
@@ -89,6 +94,32 @@ TEST(PreferredByGroup, BreaksNoGroupThatHasAnotherToGive) {
   EXPECT_THAT(*preferred_allocation(cards, Ids{"c", "a", "b"}, Ids{}, 2), ElementsAreArray({"a", "b"}));
 }
 
+// The kubelet's IDs come from sets.
+TEST(PreferredAllocationOrder, DoesNotMatter) {
+  const std::vector<Candidate> vgpus = {{"a1", 0, 1, {}, "a"}, {"a2", 0, 2, {}, "a"}, {"b1", 0, 3, {}, "b"},
+                                        {"b2", 0, 4, {}, "b"}, {"c1", 1, 5, {}, "c"}, {"c2", 1, 6, {}, "c"}};
+  for (const auto& candidates : {machine(), tree(), vgpus}) {
+    Ids ids;
+    for (const auto& candidate : candidates) ids.push_back(candidate.id);
+    for (int size = 1; size <= 4; ++size) {
+      std::set<Ids> answers;
+      do {
+        for (const std::size_t included : {0U, 1U, 2U}) {
+          if (static_cast<int>(included) > size) continue;
+          Ids must(candidates.size() > included ? included : 0);
+          for (std::size_t i = 0; i < must.size(); ++i) must[i] = candidates[2 * i].id;
+          if (ids.front() > ids.back()) std::ranges::reverse(must);
+          auto chosen = *preferred_allocation(candidates, ids, must, size);
+          std::ranges::sort(chosen);
+          chosen.push_back(std::to_string(included));
+          answers.insert(std::move(chosen));
+        }
+      } while (std::ranges::next_permutation(ids).found);
+      EXPECT_EQ(answers.size(), size == 1 ? 2 : 3) << size << " of " << candidates.size();
+    }
+  }
+}
+
 // Of x two are taken, of y none.
 TEST(PreferredVgpus, PacksOrSpreads) {
   const std::vector<Candidate> vgpus = {{"x1", 0, 1, {}, "x"}, {"x2", 0, 2, {}, "x"}, {"x3", 0, 3, {}, "x"},
@@ -118,8 +149,8 @@ TEST(PreferredVgpus, ComeFromTheBestGpuOfAllNodesThatHoldThemAll) {
   EXPECT_THAT(choose(2, VgpuPlacement::pack), ElementsAreArray({"z3", "z4"})) << "node 2 has one only";
   EXPECT_THAT(choose(3, VgpuPlacement::pack), ElementsAreArray({"y2", "x1", "x2"}));
   EXPECT_THAT(choose(1, VgpuPlacement::spread), ElementsAreArray({"x1"}));
-  EXPECT_THAT(choose(2, VgpuPlacement::spread), ElementsAreArray({"y2", "x1"}));
-  EXPECT_THAT(choose(2, VgpuPlacement::pack, {"x2"}), ElementsAreArray({"x2", "y2"})) << "its own node first";
+  EXPECT_THAT(choose(2, VgpuPlacement::spread), ElementsAreArray({"x1", "x2"}));
+  EXPECT_THAT(choose(2, VgpuPlacement::pack, {"x2"}), ElementsAreArray({"x2", "x1"})) << "its own node first";
   EXPECT_THAT(choose(2, VgpuPlacement::spread, {"w4"}), ElementsAreArray({"w4", "x1"}))
       << "no more on its node";
 }
