@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ferry plugin` on a node of a cluster: what the API server shows and what pods get; and `ferry kubevirt-cr` there."""
 
+import contextlib
 import json
 import os
 import pathlib
 import signal
 import time
 import unittest
+from collections.abc import Iterator
 from typing import Any
 
 from cluster.gpus import NODE_OF_ALL, Host, number_of
@@ -19,7 +21,10 @@ AUDIO = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"
 OTHER = "nvidia.com/GH100_H100_SXM5_80GB"
 ALL = {CARD: 2, AUDIO: 2, OTHER: 1}
 GROUPS = {"0000:01:00.0": 11, "0000:02:00.0": 12, "0000:03:00.0": 13}
-SHOW = "env | grep ^PCI_RESOURCE_; cd /dev/vfio; stat -c '%n %t:%T' *; echo END"
+VGPU = "nvidia.com/NVIDIA_A40-8Q"
+PGPU = "nvidia.com/pgpu"
+# A shell has no variables with "-" in their names, and passes none on.
+SHOW = "tr '\\0' '\\n' < /proc/1/environ | grep -E '^(MDEV_)?PCI_RESOURCE_'; cd /dev/vfio; stat -c '%n %t:%T' *; echo END"
 
 
 class PluginTest(unittest.TestCase):
@@ -36,22 +41,42 @@ class PluginTest(unittest.TestCase):
         cls.host.add("0000:03:00.0", "10de:2330", "030200", 13)
         cls.kubernetes = Kubernetes(pathlib.Path(os.environ["CLUSTER_PROGRAMS"]), folder, os.environ["CLUSTER_GROUP"])
         cls.kubernetes.start()
-        cls.plugin = Program(cls.kubernetes.logs, os.environ["CLUSTER_BIN"] + "/ferry", "--host-root",
-                             str(cls.host.root), "plugin", "--companions")
+        cls.plugin = cls.plugin_with("--companions")
         cls.plugin.start()
         cls.plugin.wait_until("all are allocatable", lambda: cls.kubernetes.devices() == ALL, 60)
         print(f"the cluster is up after {time.monotonic() - begin:.0f} s")
 
     @classmethod
+    def plugin_with(cls, *flags: str, environment: dict[str, str] | None = None) -> Program:
+        return Program(cls.kubernetes.logs, os.environ["CLUSTER_BIN"] + "/ferry", "--host-root", str(cls.host.root),
+                       "plugin", *flags, environment=environment)
+
+    @classmethod
     def tearDownClass(cls) -> None:
         cls.plugin.stop()
+
+    @contextlib.contextmanager
+    def in_its_place(self, other: Program) -> Iterator[None]:
+        self.plugin.stop()
+        self.expect_allocatable({})
+        other.start()
+        try:
+            yield
+        finally:
+            other.stop()
+            self.plugin.start()
 
     def setUp(self) -> None:
         self.addCleanup(self.expect_allocatable, ALL)  # the release of a group is learnt in some seconds
         self.addCleanup(self.kubernetes.remove_pods)
 
+    def devices(self, of: str = "allocatable") -> dict[str, int]:
+        """Those that there are; a Node never forgets a resource that it has had."""
+        return {name: count for name, count in self.kubernetes.devices(of).items() if count != 0}
+
     def expect_allocatable(self, wanted: dict[str, int]) -> None:
-        wait_until(f"{wanted} are allocatable", lambda: self.kubernetes.devices() == wanted, 60)
+        wait_until(f"{wanted} are allocatable",
+                   lambda: self.devices() == {name: count for name, count in wanted.items() if count != 0}, 60)
 
     def shown_by(self, pod: str) -> list[str]:
         """The lines of SHOW in a pod that runs."""
@@ -113,7 +138,7 @@ class PluginTest(unittest.TestCase):
         self.host.remove_node(12)
         self.addCleanup(self.host.add_node, 12)
         self.expect_allocatable({CARD: 1, AUDIO: 1, OTHER: 1})
-        self.assertEqual(ALL, self.kubernetes.devices("capacity"), "it is still the node's")
+        self.assertEqual(ALL, self.devices("capacity"), "it is still the node's")
         self.kubernetes.run_pod("one", {CARD: 1}, SHOW)
         self.assertEqual("0000:01:00.0", self.device_of("one"))
         self.host.add_node(12)
@@ -142,14 +167,14 @@ class PluginTest(unittest.TestCase):
         for number in range(20):
             self.kubernetes.restart_kubelet(signal.SIGTERM if number % 2 else signal.SIGKILL)
             begin = time.monotonic()
-            while (now := self.kubernetes.devices()) != with_one_held:
+            while (now := self.devices()) != with_one_held:
                 self.assertEqual({}, {name: count for name, count in now.items() if count > ALL.get(name, 0)})
                 self.assertLess(time.monotonic() - begin, 60, f"after restart {number}: {now}")
             seconds.append(time.monotonic() - begin)
             self.assertEqual({resource: 1 for resource in ALL}, self.kubernetes.registrations(), f"restart {number}")
             # It reports what it has heard before it has written it down.
             wait_until(f"the kubelet has noted {healthy}", lambda: self.noted_by_kubelet() == healthy, 10)
-            self.assertEqual(ALL, self.kubernetes.devices("capacity"))
+            self.assertEqual(ALL, self.devices("capacity"))
         print(f"all are back {max(seconds):.1f} s, at most, after the kubelet's first report")
 
         self.assertEqual("Running", self.kubernetes.pod("before")["phase"])
@@ -158,6 +183,55 @@ class PluginTest(unittest.TestCase):
         self.kubernetes.run_pod("too-many", {CARD: 1}, SHOW)
         wait_until("the scheduler has looked", lambda: self.status_of("too-many")[1], 60)
         self.assertEqual("Pending", self.status_of("too-many")[0])
+
+    # --- what else it can be told to do ------------------------------------------------------------------------------
+
+    def test_a_kubelet_finds_the_plugin_by_its_watcher(self) -> None:
+        with self.in_its_place(self.plugin_with("--companions", "--plugin-watcher")):
+            self.expect_allocatable(ALL)
+            self.kubernetes.run_pod("one", {OTHER: 1}, SHOW)
+            self.assertEqual("0000:03:00.0", self.device_of("one"))
+            self.kubernetes.restart_kubelet(signal.SIGTERM)
+            self.expect_allocatable(ALL)
+            self.assertEqual("Running", self.kubernetes.pod("one")["phase"])
+            self.kubernetes.remove_pods()
+        self.assertEqual([], list(pathlib.Path("/var/lib/kubelet/plugins_registry").glob("*.sock")), "it has left nothing")
+
+    def test_one_node_serves_kubevirt_and_kata(self) -> None:
+        with self.in_its_place(self.plugin_with("--mode", "both", environment={"P_GPU_ALIAS": "pgpu"})):
+            # The kubelet forgets what nobody offers any more only after some minutes.
+            self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1, PGPU: 3})
+            self.kubernetes.run_pod("kata", {PGPU: 2}, SHOW)
+            # No variable: Kata learns from the kubelet's pod resources which it has.
+            groups = [line.split()[0] for line in self.shown_by("kata")]
+            self.assertEqual("vfio", groups.pop())
+            specification = (self.host.root / "var/run/cdi/nvidia.com-pgpu.yaml").read_text()
+            for group in groups:
+                self.assertIn(f'- name: "{group}"\n  containerEdits:\n    deviceNodes:\n    - path: /dev/vfio/vfio\n'
+                              f"    - path: /dev/vfio/{group}\n", specification)
+            others = 1 if "13" in groups else 0
+            self.expect_allocatable({CARD: others, AUDIO: 0, OTHER: 1 - others, PGPU: 3})
+            self.kubernetes.remove_pods()
+            self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1, PGPU: 3})
+        self.expect_allocatable(ALL | {PGPU: 0})
+
+    def test_vgpus_come_and_go_while_it_runs(self) -> None:
+        uuids = ["3f0c6f6e-0000-4000-8000-00000000000" + digit for digit in "12"]
+        self.host.add("0000:04:00.0", "10de:2235", "030200", 14, driver="nvidia")
+        for number, uuid in enumerate(uuids):
+            self.host.add_mediated_device(uuid, "0000:04:00.0", ("nvidia-558", "NVIDIA A40-8Q"), 20 + number)
+        self.expect_allocatable(ALL | {VGPU: 2})
+        self.kubernetes.run_pod("vgpu", {VGPU: 1}, SHOW)
+        environment, *nodes = self.shown_by("vgpu")
+        name, held = environment.split("=")
+        self.assertEqual("MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A40-8Q", name)
+        self.assertEqual([str(20 + uuids.index(held)), "vfio"], [node.split()[0] for node in nodes])
+        for uuid in uuids:
+            self.host.remove_mediated_device(uuid)
+        self.expect_allocatable(ALL | {VGPU: 0})
+        self.assertEqual(1, self.devices("capacity")[VGPU], "a pod's stays until the pod ends")
+        self.kubernetes.remove_pods()
+        wait_until("both have gone", lambda: VGPU not in self.devices("capacity"), 60)
 
     # --- the KubeVirt object -----------------------------------------------------------------------------------------
 

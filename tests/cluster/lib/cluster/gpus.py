@@ -8,6 +8,7 @@ say which one it got.
 
 import os
 import pathlib
+import shutil
 import stat
 import subprocess
 
@@ -36,24 +37,61 @@ class Host:
             (root / folder).mkdir(parents=True)
             subprocess.run(["mount", "--bind", f"/{folder}", str(root / folder)], check=True)
 
-    def add(self, address: str, ids: str, class_code: str, group: int) -> None:
-        """A function on vfio-pci, in a group whose node is there."""
+    def add(self, address: str, ids: str, class_code: str, group: int, driver: str = "vfio-pci") -> None:
+        """A function with its group, whose node is there when the driver is VFIO's."""
         vendor, device = ids.split(":")
         function = self.root / "sys/devices/pci0000:00" / address
         function.mkdir(parents=True)
         for name, text in {"vendor": f"0x{vendor}", "device": f"0x{device}", "class": f"0x{class_code}",
                            "subsystem_vendor": f"0x{vendor}", "subsystem_device": "0x1234", "numa_node": "0",
-                           "driver_override": "vfio-pci"}.items():
+                           "driver_override": driver if driver == "vfio-pci" else "(null)"}.items():
             (function / name).write_text(text + "\n")
         header = bytes.fromhex(vendor)[::-1] + bytes.fromhex(device)[::-1]
         (function / "config").write_bytes(header.ljust(256, b"\0"))
-        (function / "driver").symlink_to("../../../bus/pci/drivers/vfio-pci")
+        (self.root / "sys/bus/pci/drivers" / driver).mkdir(exist_ok=True)
+        (function / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
         (function / "iommu_group").symlink_to(f"../../../kernel/iommu_groups/{group}")
         (self.root / "sys/bus/pci/devices" / address).symlink_to(f"../../../devices/pci0000:00/{address}")
         members = self.root / f"sys/kernel/iommu_groups/{group}/devices"
         members.mkdir(parents=True, exist_ok=True)
         (members / address).symlink_to(f"../../../../devices/pci0000:00/{address}")
+        if driver == "vfio-pci":
+            self.add_node(group)
+
+    def add_mediated_device(self, uuid: str, parent: str, kind: tuple[str, str], group: int) -> None:
+        """`kind`: the type's ID and name."""
+        gpu = self.root / "sys/devices/pci0000:00" / parent
+        kinds = gpu / "mdev_supported_types" / kind[0]
+        (kinds / "devices").mkdir(parents=True, exist_ok=True)
+        for name, text in {"name": kind[1], "available_instances": "0", "device_api": "vfio-pci",
+                           "description": "num_heads=4, frl_config=60, framebuffer=8192M, max_instance=6"}.items():
+            (kinds / name).write_text(text + "\n")
+        for folder in ("sys/class/mdev_bus", "sys/bus/mdev/devices", "sys/bus/mdev/drivers/nvidia-vgpu-vfio"):
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+        bus = self.root / "sys/class/mdev_bus" / parent
+        if not bus.is_symlink():
+            bus.symlink_to(f"../../devices/pci0000:00/{parent}")
+        device = gpu / uuid
+        device.mkdir()
+        (device / "mdev_type").symlink_to(f"../mdev_supported_types/{kind[0]}")
+        (device / "driver").symlink_to("../../../../bus/mdev/drivers/nvidia-vgpu-vfio")
+        (device / "iommu_group").symlink_to(f"../../../../kernel/iommu_groups/{group}")
+        (kinds / "devices" / uuid).symlink_to(f"../../../{uuid}")
+        (self.root / f"sys/kernel/iommu_groups/{group}/devices").mkdir(parents=True)
+        (self.root / f"sys/kernel/iommu_groups/{group}/devices/{uuid}").symlink_to(
+            f"../../../../devices/pci0000:00/{parent}/{uuid}")
+        (self.root / "sys/bus/mdev/devices" / uuid).symlink_to(f"../../../devices/pci0000:00/{parent}/{uuid}")
         self.add_node(group)
+
+    def remove_mediated_device(self, uuid: str) -> None:
+        link = self.root / "sys/bus/mdev/devices" / uuid
+        device = link.resolve()
+        group = (device / "iommu_group").resolve()
+        link.unlink()
+        (device / "mdev_type/devices" / uuid).unlink()
+        shutil.rmtree(group)
+        shutil.rmtree(device)
+        self.remove_node(int(group.name))
 
     def add_node(self, group: int) -> None:
         """Where it is not there."""
