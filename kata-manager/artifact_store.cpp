@@ -209,6 +209,13 @@ Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_di
   if (!host.exists(places->top())) return {};
   const auto lock = lock_artifacts(host, places->top());
   if (!lock) return fail(lock.error());
+  return remove_locked_artifact(host, artifacts_dir, name);
+}
+
+Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artifacts_dir,
+                                const std::string& name) {
+  const auto places = ArtifactPlaces::of(artifacts_dir, name);
+  if (!places) return fail(places.error());
   // A folder in its place was put there by somebody else.
   if (host.link_target(places->link())) {
     if (auto removed = host.remove_file(places->link()); !removed) return removed;

@@ -143,5 +143,8 @@ Result<std::vector<std::filesystem::path>> collect_versions(
 /// Removes the artifact and all its versions; a folder that file:// named stays. No sandbox may use it. That
 /// there is none is no error.
 Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name);
+/// The same by who has lock_artifacts().
+Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artifacts_dir,
+                                const std::string& name);
 
 }  // namespace ferry

@@ -10,15 +10,19 @@ Result<std::optional<std::string>> content_of(const HostFs& host, const std::fil
   return fail(std::move(text).error());
 }
 
+Result<> check_is_no_link(const HostFs& host, const std::filesystem::path& path) {
+  const auto target = host.link_target(path.relative_path());
+  if (!target) return {};
+  return fail(Errc::refused,
+              path.string() + " is a link to " + *target + ", and whoever made it writes that file",
+              "name the file itself: `runtime: {config: ...}` in the class file");
+}
+
 Result<> make(HostFs& host, const FileChange& change) {
   const auto now = content_of(host, change.path);
   if (!now) return fail(Error(now.error()));
   if (*now == change.after) return {};
-  if (const auto target = host.link_target(change.path.relative_path())) {
-    return fail(Errc::refused,
-                change.path.string() + " is a link to " + *target + ", and whoever made it writes that file",
-                "name the file itself: `runtime: {config: ...}` in the class file");
-  }
+  if (auto r = check_is_no_link(host, change.path); !r) return r;
   if (*now != change.before) {
     return fail(Errc::refused, change.path.string() + " has been changed by somebody else meanwhile",
                 "try again: what to write is planned anew");

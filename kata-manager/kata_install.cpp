@@ -8,20 +8,39 @@
 
 #include <fmt/format.h>
 
+#include "kata-manager/kata_users.h"
+
 namespace ferry {
 namespace {
 
 constexpr std::array kModules = {"vhost_vsock", "vhost_net"};
 
-/// Whether what leaves may still be asked for: the daemon runs, and has not read its files. What these
+/// Why what leaves may still be asked for, or in use by what has begun since the look before. What these
 /// runtimes are made of stays then, and goes with the next run.
-bool still_known(ContainerRuntime& runtime, KataChange& change) {
-  if (!change.outcome || !change.outcome->unproven || change.setup.gone.empty() || !runtime.state())
-    return false;
-  if (change.outcome->acted) return false;  // one that never says what it knows
-  change.plan.notes.emplace_back(
-      "Kata's files of what leaves stay until the container runtime has read its own; say this again then");
-  return true;
+Result<std::optional<std::string>> still_needed(const ChangeContext& context, const KataChange& change) {
+  const auto& gone = change.setup.gone;
+  if (gone.empty()) return std::optional<std::string>();
+  const auto answer = context.runtime->state();
+  const auto state = answer ? std::optional(*answer) : std::nullopt;
+  // One that has been made to read them may be one that never says what it knows.
+  if (state && change.outcome->unproven && !change.outcome->acted)
+    return std::optional<std::string>("the container runtime has not read its own files yet");
+  if (state) {
+    if (const auto known = runtimes_of_classes(*state, gone); !known.empty())
+      return std::optional(fmt::format("the container runtime knows {} with them by a file that is not ours",
+                                       fmt::join(known, ", ")));
+  }
+  return who_has(*context.host, *context.runtime, state, gone, change.plan.leaving);
+}
+
+/// Who has the lock of the artifacts' folder removes them; absent: there are none.
+Result<std::optional<UniqueFd>> lock_what_goes(const HostFs& host, const KataChange& change,
+                                               const std::optional<std::filesystem::path>& artifacts_dir) {
+  if (change.setup.gone.empty() || !artifacts_dir || !host.exists(artifacts_dir->relative_path()))
+    return std::optional<UniqueFd>();
+  auto lock = lock_artifacts(host, artifacts_dir->relative_path());
+  if (!lock) return fail(std::move(lock).error());
+  return std::optional(std::move(*lock));
 }
 
 }  // namespace
@@ -51,7 +70,13 @@ Result<KataChange> plan_no_kata(const HostFs& host, const RuntimeAtHand& runtime
 }
 
 RuntimeChange change_of(const KataChange& change) {
-  return {.files = change.plan.changes, .handlers = change.setup.handlers, .leaving = change.plan.leaving};
+  RuntimeChange out{.files = change.plan.changes,
+                    .handlers = change.setup.handlers,
+                    .leaving = change.plan.leaving,
+                    .gone = change.setup.gone,
+                    .staying = {}};
+  for (const auto& [name, entry] : change.plan.after.runtimes()) out.staying.push_back(name);
+  return out;
 }
 
 Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan) {
@@ -73,6 +98,8 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
 
 Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
                             const std::optional<std::filesystem::path>& artifacts_dir) {
+  const auto lock = lock_what_goes(*context.host, change, artifacts_dir);  // before anything is written
+  if (!lock) return fail(Error(lock.error()));
   // Kata's own files first: a handler that is known must work. Those of classes that leave go last.
   std::vector<FileChange> first;
   std::vector<FileChange> last;
@@ -86,12 +113,21 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   auto outcome = carry_out(with_witness, change_of(change));
   if (!outcome) return fail(std::move(outcome).error());
   change.outcome = std::move(*outcome);
-  if (still_known(*context.runtime, change)) return false;
-  if (auto r = write_kata_files(*context.host, last); !r) return fail(std::move(r).error());
-  if (!artifacts_dir) return true;
-  for (const std::string& name : change.setup.gone) {
-    if (auto r = remove_artifact(*context.host, *artifacts_dir, name); !r) return fail(std::move(r).error());
+  const auto needed = still_needed(context, change);
+  if (!needed) return fail(Error(needed.error()));
+  if (const auto& why = *needed) {
+    change.plan.notes.push_back(
+        fmt::format("Kata's files of what leaves stay: {}; say this again when that is over", *why));
+    return false;
   }
+  // A class that has a folder is looked for again: the folder last.
+  if (*lock) {
+    for (const std::string& name : change.setup.gone) {
+      if (auto r = remove_locked_artifact(*context.host, *artifacts_dir, name); !r)
+        return fail(std::move(r).error());
+    }
+  }
+  if (auto r = write_kata_files(*context.host, last); !r) return fail(std::move(r).error());
   return true;
 }
 

@@ -57,13 +57,14 @@ Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan);
 Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 
 /// Writes Kata's configuration of what comes, has the container runtime take the change over
-/// (runtime_change.h), then removes the configuration of what has left, and its artifacts below
-/// `artifacts_dir`; absent: they stay. A handler that is known always has its configuration. What has left
-/// the runtime's files and may still be asked for, since the runtime runs and nobody made it read them, is
-/// left to the next time.
+/// (runtime_change.h), then removes the artifacts of what has left below `artifacts_dir` (absent: they stay),
+/// and its configuration. A handler that is known always has its configuration, and so has a sandbox: what
+/// may still be asked for, since the runtime runs and nobody made it read its files, or knows it by a file
+/// that is not ours, or is in use (kata_users.h), is left to the next time.
 ///
 /// The host's lock is the caller's, and `change` was planned under it. Its outcome and notes are added to it.
-/// True: all is done, false: something is left so. Errors: as carry_out(); those of writing.
+/// True: all is done, false: something is left so. Errors: as carry_out(), and Errc::refused where another
+/// program works with artifacts that go, before anything is written; those of writing.
 Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
                             const std::optional<std::filesystem::path>& artifacts_dir);
 

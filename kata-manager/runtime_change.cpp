@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "kata-manager/kata_users.h"
 #include "kata-manager/runtime_record.h"
 
 namespace ferry {
@@ -25,7 +26,8 @@ std::string list_of(const std::vector<RunningPod>& pods) {
 
 class Changing {
  public:
-  Changing(const ChangeContext& context, const RuntimeChange& change) : context_(context), change_(change) {}
+  Changing(const ChangeContext& context, const RuntimeChange& change)
+      : context_(context), change_(change), leaving_(change.leaving) {}
 
   Result<RuntimeOutcome> carry_out() {
     auto unproven = read_runtime_record(*context_.host);
@@ -33,6 +35,7 @@ class Changing {
     undo_ = std::move(*unproven);
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return fail(std::move(r).error());
+    if (auto r = nobody_has_what_goes(); !r) return fail(std::move(r).error());
     if (change_.files.empty() && !interrupted_ && is_as_it_shall_be()) return outcome_;
     if (auto r = may_change(); !r) return fail(std::move(r).error());
     if (auto r = write(); !r) return put_back(std::move(r).error(), false);
@@ -58,6 +61,7 @@ class Changing {
   Result<> may_carry_out() {
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return r;
+    if (auto r = nobody_has_what_goes(); !r) return r;
     if (change_.files.empty() && is_as_it_shall_be()) return {};
     return may_change();
   }
@@ -73,12 +77,27 @@ class Changing {
     running_ = state.has_value();
     if (running_) {
       state_ = std::move(*state);
+      const auto is_in = [](const std::vector<std::string>& names, const std::string& name) {
+        return std::ranges::find(names, name) != names.end();
+      };
+      for (const std::string& name : runtimes_of_classes(state_, change_.gone))
+        if (!is_in(leaving_, name) && !is_in(change_.staying, name)) leaving_.push_back(name);
       return {};
     }
     if (state.error().code == make_error_code(Errc::not_found)) return {};
     // One that was killed may be why it does not answer as it should.
     if (interrupted_) return {};
     return fail(std::move(state).error().during("the container runtime"));
+  }
+
+  Result<> nobody_has_what_goes() const {
+    const auto state = running_ ? std::optional(state_) : std::nullopt;
+    auto who = who_has(*context_.host, *context_.runtime, state, change_.gone, leaving_);
+    if (!who) return fail(std::move(who).error());
+    const auto& names = *who;
+    if (!names) return {};
+    return fail(Errc::refused, "what would leave may be in use: " + *names,
+                "end them first; `ferry kata uninstall` waits for pods with --wait");
   }
 
   bool is_as_it_shall_be() {
@@ -92,7 +111,7 @@ class Changing {
   bool knows_all(const RuntimeState& state) const {
     if (!state.tells()) return true;
     return std::ranges::all_of(change_.handlers, [&](const auto& handler) { return state.knows(handler); }) &&
-           std::ranges::none_of(change_.leaving, [&](const auto& name) { return state.has(name); });
+           std::ranges::none_of(leaving_, [&](const auto& name) { return state.has(name); });
   }
 
   Result<> may_change() {
@@ -105,7 +124,7 @@ class Changing {
       }
     }
     if (!running_) return {};
-    auto pods = pods_with(*context_.runtime, change_.leaving);
+    auto pods = pods_with(*context_.runtime, leaving_);
     if (!pods) return fail(std::move(pods).error().during("who runs with the runtimes is not known"));
     if (!pods->empty()) {
       return fail(Errc::refused, "pods run with a runtime that would leave: " + list_of(*pods),
@@ -132,16 +151,24 @@ class Changing {
     if (auto r = write_runtime_record(*context_.host, recorded); !r) return r;
     for (const FileChange& file : change_.files) {
       say(fmt::format("{} {}", file.after ? "write" : "remove", file.path.string()));
-      outcome_.written = true;
-      if (auto r = make(*context_.host, file); !r) return r;
-      const auto known = std::ranges::find(undo_, file.path, &FileChange::path);
-      if (known == undo_.end()) {
-        undo_.push_back(file);
-      } else {
-        known->after = file.after;
-      }
+      auto made = make(*context_.host, file);
+      // A write may have failed behind the moment in which it counts.
+      const auto now =
+          made ? Result<std::optional<std::string>>(file.after) : content_of(*context_.host, file.path);
+      if (now && *now == file.after) note_written(file);
+      if (!made) return made;
     }
     return {};
+  }
+
+  void note_written(const FileChange& file) {
+    outcome_.written = true;
+    const auto known = std::ranges::find(undo_, file.path, &FileChange::path);
+    if (known == undo_.end()) {
+      undo_.push_back(file);
+    } else {
+      known->after = file.after;
+    }
   }
 
   Result<> ask_its_program() const {
@@ -218,6 +245,7 @@ class Changing {
 
   const ChangeContext& context_;
   const RuntimeChange& change_;
+  std::vector<std::string> leaving_;
   std::vector<FileChange> undo_;  // what is written and not proven, by file
   bool interrupted_ = false;      // somebody before us did that, and came no further
   bool running_ = false;

@@ -44,6 +44,9 @@ struct RuntimeChange {
   std::vector<FileChange> files;             ///< none: it is written already
   std::span<const RuntimeHandler> handlers;  ///< what the runtime shall know
   std::vector<std::string> leaving;          ///< what it shall not know any more
+  std::vector<std::string> gone = {};        ///< classes whose files go: nobody may have them
+  /// Runtimes that it will know all the same, by files that are not ours.
+  std::vector<std::string> staying = {};
 };
 
 struct ChangeContext {
@@ -69,12 +72,15 @@ struct RuntimeOutcome {
 /// Whether carry_out() would be refused now, by the same errors. Nothing is written.
 Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change);
 
-/// Errors: Errc::refused, nothing was written: pods run with a runtime that would leave (by name), the
-/// restart would end pods, or a file is being changed by somebody else. Errc::failed, the runtime's program
-/// reads the files otherwise than predicted, or the runtime did not come back with them: what was there
-/// before is back, and the message says whether it runs with it. Errc::unsupported, it runs, and nothing is
-/// known that makes it read them. Others: a file or the record could not be written; what was written is put
-/// back.
+/// What the runtime knows with the configuration of a class that goes, and will know no more, leaves too,
+/// whatever its files say: they may have lost it since it has read them.
+///
+/// Errors: Errc::refused, nothing was written: pods run with a runtime that would leave (by name), somebody
+/// has a class that goes (kata_users.h), the restart would end pods, or a file is being changed by somebody
+/// else. Errc::failed, the runtime's program reads the files otherwise than predicted, or the runtime did not
+/// come back with them: what was there before is back, and the message says whether it runs with it.
+/// Errc::unsupported, it runs, and nothing is known that makes it read them. Others: a file or the record
+/// could not be written; what was written is put back.
 Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change);
 
 /// The pods that run with one of these runtimes. Errors as ContainerRuntime::pods() has them.

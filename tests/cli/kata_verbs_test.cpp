@@ -98,6 +98,19 @@ TEST_F(KataVerbs, InstallIsDoneOnceAndUninstallGivesTheOldBytesBack) {
   EXPECT_EQ(on_1_7({"uninstall"}, false).status, 0) << "and again";
 }
 
+// Whoever made the link writes what it leads to.
+TEST_F(KataVerbs, WhatInstallWouldRefuseThePlanDoes) {
+  scratch.file("srv/config.toml", kMainText);
+  scratch.link(kMain, "/srv/config.toml");
+  for (const char* verb : {"plan", "install"}) {
+    const auto refused = on_1_7({verb});
+    EXPECT_EQ(refused.status, 4) << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("/etc/containerd/config.toml is a link to /srv/config.toml"));
+    EXPECT_FALSE(host.exists("etc/ferry")) << verb;
+    EXPECT_FALSE(host.exists("opt/art/kata-nvidia-gpu")) << verb;
+  }
+}
+
 TEST_F(KataVerbs, AClassThatLeavesTheFileLeavesTheHost) {
   classes(
       "- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\"}\n"

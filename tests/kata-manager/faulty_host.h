@@ -24,6 +24,7 @@ class FaultyHost final : public HostFs {
   }
 
   int fails_at = -1;
+  int fails_behind = -1;  ///< it is done, and said to have failed
   int dies_before = -1;
   int dies_after = -1;
   int writes = 0;
@@ -35,6 +36,7 @@ class FaultyHost final : public HostFs {
     if (now == dies_before) ::_exit(EXIT_SUCCESS);
     auto done = write();
     if (now == dies_after) ::_exit(EXIT_SUCCESS);
+    if (now == fails_behind) return fail(error_from_errno(EIO, "make it last"));
     return done;
   }
 };

@@ -11,11 +11,10 @@
 #include <gmock/gmock.h>
 
 #include "common/node_lock.h"
-#include "kata-manager/config_files.h"
-#include "kata-manager/containerd_config.h"
 #include "kata-manager/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
 #include "tests/kata-manager/gpu_artifact.h"
+#include "tests/kata-manager/predicted_daemon.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -31,97 +30,13 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-constexpr const char* kMain = "etc/containerd/config.toml";
-constexpr const char* kMainText = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  x = 1\n";
-const ContainerdRelease kRelease = must(ContainerdRelease::parse("1.7.24"));
-
-/// containerd, as it is predicted to be after each of its starts.
-class Daemon final : public ContainerRuntime, public RuntimeControl {
- public:
-  explicit Daemon(const HostFs& host) : host_(host) { static_cast<void>(act()); }
-  Result<RuntimeState> state() override {
-    if (!runs) return fail(Errc::not_found, "nobody listens");
-    return RuntimeState{.name = "containerd", .version = "1.7.24", .handlers = {}, .runtimes = known_};
-  }
-  Result<std::vector<RunningPod>> pods() override {
-    if (!runs) return fail(Errc::not_found, "nobody listens");
-    return running;
-  }
-  std::string text() const override { return "restart containerd.service"; }
-  std::optional<std::string> harm() const override { return harms; }
-  Result<> act() override {
-    ++acts;
-    const auto outcome = predict_containerd(kRelease, ConfigFiles(host_), std::string("/") + kMain);
-    runs = !outcome.no_start && !outcome.no_cri;
-    known_.clear();
-    for (const auto& [name, entry] : outcome.runtimes()) {
-      const auto text = [&, table = entry.table()](std::initializer_list<std::string_view> keys) {
-        const TomlValue* value = table == nullptr ? nullptr : find(*table, keys);
-        return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
-      };
-      if (name == forgets) continue;
-      known_.push_back({.name = name,
-                        .type = text({"runtime_type"}),
-                        .shim = text({"runtime_path"}),
-                        .configuration = text({"options", "ConfigPath"})});
-    }
-    return {};
-  }
-
-  bool runs = false;
-  int acts = -1;  // the first is its own start
-  std::string forgets;
-  std::vector<RunningPod> running;
-  std::optional<std::string> harms;
-
- private:
-  const HostFs& host_;
-  std::vector<KnownRuntime> known_;
-};
-
-class Asked final : public ContainerRuntime {
- public:
-  explicit Asked(Daemon& daemon) : daemon_(daemon) {}
-  Result<RuntimeState> state() override { return daemon_.state(); }
-  Result<std::vector<RunningPod>> pods() override { return daemon_.pods(); }
-
- private:
-  Daemon& daemon_;
-};
-
-class Restart final : public RuntimeControl {
- public:
-  explicit Restart(Daemon& daemon) : daemon_(daemon) {}
-  std::string text() const override { return daemon_.text(); }
-  std::optional<std::string> harm() const override { return daemon_.harm(); }
-  Result<> act() override { return daemon_.act(); }
-
- private:
-  Daemon& daemon_;
-};
-
-/// Loads modules, and runs no program.
-class Writer final : public HostWriter {
- public:
-  Result<> write(const std::filesystem::path& /*relative*/, std::string_view /*value*/,
-                 milliseconds /*deadline*/) override {
-    return no();
-  }
-  Result<> load_module(std::string_view name, milliseconds /*deadline*/) override {
-    loaded.emplace_back(name);
-    return {};
-  }
-  Result<> unload_module(std::string_view /*name*/, milliseconds /*deadline*/) override { return no(); }
-  Result<> run(const HostCommand& /*command*/, milliseconds /*deadline*/) override { return no(); }
-  Result<std::string> read(const std::filesystem::path& /*relative*/, milliseconds /*deadline*/) override {
-    return no();
-  }
-
-  std::vector<std::string> loaded;
-
- private:
-  static tl::unexpected<Error> no() { return fail(Errc::unsupported, "not here"); }
-};
+using test::kMain;
+using test::kMainText;
+using test::kRelease;
+using Daemon = test::PredictedDaemon;
+using Asked = test::AskedDaemon;
+using Restart = test::RestartOfDaemon;
+using Writer = test::ModuleWriter;
 
 constexpr const char* kOneClass = "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}}\n";
 constexpr const char* kTwoClasses =

@@ -280,32 +280,33 @@ TEST_F(RuntimeChangeTest, BringsBackAnEditThatWasMadeBetweenTwoRunsThatDied) {
 }
 
 TEST_F(RuntimeChangeTest, FailingAtAnyWriteLeavesWhatWasThere) {
-  for (int at = 0;; ++at) {
-    SCOPED_TRACE(at);
-    const test::ScratchDirectory folder;
-    folder.file(kMain, "runc\n");
-    test::FaultyHost here(folder.path());
-    FakeRuntime fake(here);
-    here.fails_at = at;
-    const auto outcome =
-        carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, installation());
-    if (here.writes <= at) {
-      EXPECT_TRUE(outcome.has_value());
-      EXPECT_GE(at, 4) << "the record, two files, the record's end";
-      break;
+  for (int test::FaultyHost::*const fails : {&test::FaultyHost::fails_at, &test::FaultyHost::fails_behind})
+    for (int at = 0;; ++at) {
+      SCOPED_TRACE(at);
+      const test::ScratchDirectory folder;
+      folder.file(kMain, "runc\n");
+      test::FaultyHost here(folder.path());
+      FakeRuntime fake(here);
+      here.*fails = at;
+      const auto outcome =
+          carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, installation());
+      if (here.writes <= at) {
+        EXPECT_TRUE(outcome.has_value());
+        EXPECT_GE(at, 4) << "the record, two files, the record's end";
+        break;
+      }
+      ASSERT_FALSE(outcome.has_value());
+      EXPECT_TRUE(fake.state().has_value());
+      const bool old = here.read_file(kMain).value_or("") == "runc\n" && !here.exists(kDropIn);
+      const bool proven = here.read_file(kMain).value_or("") == "runc imports\n" && fake.state()->has("ours");
+      EXPECT_TRUE(old || proven);
+      here.*fails = -1;
+      RuntimeChange again = installation();
+      if (proven) again.files.clear();
+      EXPECT_TRUE(
+          carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, again).has_value());
+      EXPECT_FALSE(here.exists(kRuntimeRecord));
     }
-    ASSERT_FALSE(outcome.has_value());
-    EXPECT_TRUE(fake.state().has_value());
-    const bool old = here.read_file(kMain).value_or("") == "runc\n" && !here.exists(kDropIn);
-    const bool proven = here.read_file(kMain).value_or("") == "runc imports\n" && fake.state()->has("ours");
-    EXPECT_TRUE(old || proven);
-    here.fails_at = -1;
-    RuntimeChange again = installation();
-    if (proven) again.files.clear();
-    EXPECT_TRUE(
-        carry_out({.host = &here, .runtime = &fake, .control = &fake, .patience = {}}, again).has_value());
-    EXPECT_FALSE(here.exists(kRuntimeRecord));
-  }
 }
 
 /// The files, as they shall be: a run that comes later plans from what it finds.

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a class is made of, and who may need it still when it leaves.
+#include <filesystem>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "kata-manager/kata_install.h"
+#include "kata-manager/kata_users.h"
+#include "kata-manager/known_artifacts.h"
+#include "tests/kata-manager/faulty_host.h"
+#include "tests/kata-manager/gpu_artifact.h"
+#include "tests/kata-manager/predicted_daemon.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using test::kMain;
+using test::must;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
+
+constexpr const char* kOther = "etc/containerd/other.toml";
+constexpr const char* kNothing = "version = 2\n";
+constexpr const char* kFolder = "etc/ferry/kata/kata-a";
+constexpr const char* kArtifact = "opt/art/kata-a";
+
+class KataLeaving : public testing::Test {
+ protected:
+  KataLeaving() {
+    test::add_gpu_artifact(scratch, {"kata-a"});
+    scratch.file(kMain, std::string("imports = [\"/") + kOther + "\"]\n" + test::kMainText);
+    scratch.file(kOther, kNothing);
+    scratch.directory("proc");
+    daemon = std::make_unique<test::PredictedDaemon>(host);
+    control = daemon.get();
+    must(carry_out_kata(context(), writer, planned(install()), "/opt/art"));
+    installed = text(kMain);
+  }
+
+  ChangeContext context() {
+    return {
+        .host = &host, .runtime = daemon.get(), .control = control, .patience = std::chrono::milliseconds(0)};
+  }
+  RuntimeAtHand runtime() const {
+    RuntimeAtHand out;
+    out.place = must(runtime_place("containerd"));
+    out.release = test::kRelease;
+    return out;
+  }
+  Result<KataChange> install() const {
+    const auto file = must(read_classes(
+        {.file = {},
+         .text = "version: v2\nartifactsDir: /opt/art\nloadModules: false\nruntimeClasses:\n"
+                 "- {name: kata-a, aliases: [kata-alias], artifacts: {url: \"file:///srv/gpu\"}}\n"}));
+    return plan_kata(host, file, {.gpus = 1, .mode = {}}, runtime(),
+                     [&](const KataClass& kata) { return known_artifact(host, file, kata); });
+  }
+  KataChange& planned(Result<KataChange> plan) { return change = must(std::move(plan)); }
+  Result<bool> uninstall() {
+    return carry_out_kata(context(), writer, planned(plan_no_kata(host, runtime())), "/opt/art");
+  }
+  void shim(const std::string& pid, const std::string& sandbox) const {
+    std::string line;
+    for (const std::string& word :
+         {std::string("/opt/kata/bin/containerd-shim-kata-v2"), std::string("-namespace"),
+          std::string("k8s.io"), std::string("-id"), sandbox})
+      line += word + '\0';
+    scratch.file("proc/" + pid + "/cmdline", line);
+  }
+  RunningPod pod(const std::string& handler, const std::string& sandbox = "abc") const {
+    return {.name_space = "ns", .name = "vm", .handler = handler, .sandbox = sandbox};
+  }
+  bool is_whole() const {
+    return host.exists(std::string(kFolder) + "/configuration.toml") && host.link_target(kArtifact) &&
+           text(kMain) == installed;
+  }
+  bool is_gone() const { return !host.exists(kFolder) && !host.link_target(kArtifact); }
+  std::string text(const char* path) const { return host.read_file(path).value_or("there is none"); }
+  void expect_refused(const std::string& who) {
+    const auto done = uninstall();
+    ASSERT_FALSE(done.has_value());
+    EXPECT_EQ(done.error().code, Errc::refused);
+    EXPECT_THAT(done.error().message, HasSubstr(who));
+    EXPECT_TRUE(is_whole()) << who;
+  }
+  test::ScratchDirectory scratch;
+  test::FaultyHost host{scratch.path()};
+  test::ModuleWriter writer;
+  std::unique_ptr<test::PredictedDaemon> daemon;
+  RuntimeControl* control = nullptr;
+  KataChange change;
+  std::string installed;
+};
+
+TEST_F(KataLeaving, GoesWhenNobodyHasIt) {
+  ASSERT_TRUE(is_whole());
+  EXPECT_TRUE(must(uninstall()));
+  EXPECT_TRUE(is_gone());
+}
+
+// Somebody's program has copied our section into a file of its own.
+TEST_F(KataLeaving, KeepsWhatACopyLeadsTo) {
+  std::string copy;
+  std::istringstream lines(installed);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("#") && !line.starts_with("imports")) copy += line + "\n";
+  scratch.file(kOther, copy);
+  must(daemon->act());
+  daemon->running = {pod("kata-alias")};
+  expect_refused("ns/vm (kata-alias)");
+  daemon->running.clear();
+  EXPECT_FALSE(must(uninstall()));
+  EXPECT_THAT(change.plan.notes, testing::Contains(HasSubstr("by a file that is not ours")));
+  EXPECT_TRUE(host.exists(kFolder));
+  EXPECT_TRUE(host.link_target(kArtifact));
+  scratch.file(kOther, kNothing);
+  must(daemon->act());
+  EXPECT_TRUE(must(uninstall()));
+  EXPECT_TRUE(is_gone());
+}
+
+// Its files have lost our section, and it has not read them since.
+TEST_F(KataLeaving, HasARuntimeForgetWhatItKnowsThoughNoFileSaysIt) {
+  scratch.file(kMain, test::kMainText);
+  installed = test::kMainText;
+  daemon->running = {pod("kata-a")};
+  expect_refused("ns/vm (kata-a)");
+  daemon->running.clear();
+  const int before = daemon->acts;
+  EXPECT_TRUE(must(uninstall()));
+  EXPECT_EQ(daemon->acts, before + 1);
+  EXPECT_TRUE(is_gone());
+}
+
+TEST_F(KataLeaving, IsLookedForByItsShimsWhereTheRuntimeIsDown) {
+  daemon->runs = false;
+  shim("77", "abc");
+  expect_refused("process 77, Kata's shim of the sandbox abc");
+  scratch.remove("proc/77/cmdline");
+  EXPECT_TRUE(must(uninstall()));
+  EXPECT_TRUE(is_gone());
+}
+
+TEST_F(KataLeaving, IsKeptForASandboxThatIsBeingMade) {
+  shim("78", "new");
+  expect_refused("process 78");
+  daemon->running = {pod("", "new")};
+  EXPECT_TRUE(must(uninstall())) << "it is that of the default runtime's pod";
+  EXPECT_TRUE(is_gone());
+}
+
+TEST_F(KataLeaving, IsKeptForWhatBeginsWhileTheRuntimeIsRestarted) {
+  daemon->meanwhile = [&] { shim("79", "late"); };
+  EXPECT_FALSE(must(uninstall()));
+  EXPECT_THAT(change.plan.notes, testing::Contains(HasSubstr("process 79")));
+  EXPECT_TRUE(host.exists(kFolder));
+  EXPECT_TRUE(host.link_target(kArtifact));
+  scratch.remove("proc/79/cmdline");
+  EXPECT_TRUE(must(uninstall()));
+  EXPECT_TRUE(is_gone());
+}
+
+// Written without a restart; somebody else restarts it, and a pod runs on.
+TEST_F(KataLeaving, IsKeptForAPodWhoseRuntimeIsForgotten) {
+  control = nullptr;
+  EXPECT_FALSE(must(uninstall())) << "it has not read its files";
+  control = daemon.get();
+  must(daemon->act());
+  installed = text(kMain);
+  daemon->running = {pod("kata-alias")};
+  expect_refused("ns/vm (kata-alias)");
+  daemon->running.clear();
+  EXPECT_TRUE(must(uninstall()));
+  EXPECT_TRUE(is_gone());
+}
+
+TEST_F(KataLeaving, WaitsForWhoWorksWithItsArtifacts) {
+  {
+    const auto other = must(lock_artifacts(host, "opt/art"));
+    const int before = daemon->acts;
+    expect_refused("another program works in /opt/art");
+    EXPECT_EQ(daemon->acts, before);
+  }
+  EXPECT_TRUE(must(uninstall()));
+  EXPECT_TRUE(is_gone());
+}
+
+// By its folder it is known that it leaves: whatever fails, the next run finds what is left.
+TEST_F(KataLeaving, IsTakenUpAgainWhateverFailed) {
+  for (int at = 0;; ++at) {
+    must(carry_out_kata(context(), writer, planned(install()), "/opt/art"));
+    test::add_gpu_artifact(scratch, {"kata-a"});
+    host.writes = 0;
+    host.fails_at = at;
+    const bool well = uninstall().has_value();
+    host.fails_at = -1;
+    EXPECT_TRUE(well || must(uninstall())) << at;
+    EXPECT_TRUE(is_gone()) << at;
+    if (well) {
+      EXPECT_GT(at, 3) << "nothing was written";
+      break;
+    }
+  }
+}
+
+TEST(KataShims, AreToldByTheirCommandLines) {
+  const test::ScratchDirectory scratch;
+  const HostFs host(scratch.path());
+  EXPECT_THAT(must(kata_shims(host)), IsEmpty()) << "nothing runs on a tree";
+  const auto process = [&](const std::string& name, const std::string& words) {
+    std::string line = words;
+    std::ranges::replace(line, ' ', '\0');
+    scratch.file("proc/" + name + "/cmdline", line);
+  };
+  process("1", "/sbin/init");
+  process("20", "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id runc");
+  process("21", "containerd-shim-kata-v2 -address /run/c.sock -id abc -debug");
+  process("22", "/opt/kata/bin/containerd-shim-kata-qemu-v2 --id def");
+  process("23", "/opt/kata/bin/containerd-shim-kata-v2 -id");
+  process("24", "");
+  process("x25", "containerd-shim-kata-v2 -id xyz");
+  EXPECT_THAT(must(kata_shims(host)), ElementsAre(Pair("", 23), Pair("abc", 21), Pair("def", 22)));
+}
+
+}  // namespace
+}  // namespace ferry

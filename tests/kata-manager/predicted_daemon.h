@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// containerd as it is predicted to be after each of its starts, on a tree.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/host_writer.h"
+#include "kata-manager/config_files.h"
+#include "kata-manager/container_runtime.h"
+#include "kata-manager/containerd_config.h"
+#include "kata-manager/runtime_change.h"
+#include "tests/support/must.h"
+
+namespace ferry::test {
+
+inline constexpr const char* kMain = "etc/containerd/config.toml";
+inline constexpr const char* kMainText = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  x = 1\n";
+inline const ContainerdRelease kRelease = must(ContainerdRelease::parse("1.7.24"));
+
+/// containerd, as it is predicted to be after each of its starts.
+class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
+ public:
+  explicit PredictedDaemon(const HostFs& host) : host_(host) { static_cast<void>(act()); }
+  Result<RuntimeState> state() override {
+    if (!runs) return fail(Errc::not_found, "nobody listens");
+    return RuntimeState{.name = "containerd", .version = "1.7.24", .handlers = {}, .runtimes = known_};
+  }
+  Result<std::vector<RunningPod>> pods() override {
+    if (!runs) return fail(Errc::not_found, "nobody listens");
+    return running;
+  }
+  std::string text() const override { return "restart containerd.service"; }
+  std::optional<std::string> harm() const override { return harms; }
+  Result<> act() override {
+    ++acts;
+    if (meanwhile) std::exchange(meanwhile, {})();
+    const auto outcome = predict_containerd(kRelease, ConfigFiles(host_), std::string("/") + kMain);
+    runs = !outcome.no_start && !outcome.no_cri;
+    known_.clear();
+    for (const auto& [name, entry] : outcome.runtimes()) {
+      const auto text = [&, table = entry.table()](std::initializer_list<std::string_view> keys) {
+        const TomlValue* value = table == nullptr ? nullptr : find(*table, keys);
+        return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
+      };
+      if (name == forgets) continue;
+      known_.push_back({.name = name,
+                        .type = text({"runtime_type"}),
+                        .shim = text({"runtime_path"}),
+                        .configuration = text({"options", "ConfigPath"})});
+    }
+    return {};
+  }
+
+  bool runs = false;
+  int acts = -1;  // the first is its own start
+  std::string forgets;
+  std::function<void()> meanwhile;  // once, at the next start
+  std::vector<RunningPod> running;
+  std::optional<std::string> harms;
+
+ private:
+  const HostFs& host_;
+  std::vector<KnownRuntime> known_;
+};
+
+class AskedDaemon final : public ContainerRuntime {
+ public:
+  explicit AskedDaemon(PredictedDaemon& daemon) : daemon_(daemon) {}
+  Result<RuntimeState> state() override { return daemon_.state(); }
+  Result<std::vector<RunningPod>> pods() override { return daemon_.pods(); }
+
+ private:
+  PredictedDaemon& daemon_;
+};
+
+class RestartOfDaemon final : public RuntimeControl {
+ public:
+  explicit RestartOfDaemon(PredictedDaemon& daemon) : daemon_(daemon) {}
+  std::string text() const override { return daemon_.text(); }
+  std::optional<std::string> harm() const override { return daemon_.harm(); }
+  Result<> act() override { return daemon_.act(); }
+
+ private:
+  PredictedDaemon& daemon_;
+};
+
+/// Loads modules, and runs no program.
+class ModuleWriter final : public HostWriter {
+ public:
+  Result<> write(const std::filesystem::path& /*relative*/, std::string_view /*value*/,
+                 std::chrono::milliseconds /*deadline*/) override {
+    return no();
+  }
+  Result<> load_module(std::string_view name, std::chrono::milliseconds /*deadline*/) override {
+    loaded.emplace_back(name);
+    return {};
+  }
+  Result<> unload_module(std::string_view /*name*/, std::chrono::milliseconds /*deadline*/) override {
+    return no();
+  }
+  Result<> run(const HostCommand& /*command*/, std::chrono::milliseconds /*deadline*/) override {
+    return no();
+  }
+  Result<std::string> read(const std::filesystem::path& /*relative*/,
+                           std::chrono::milliseconds /*deadline*/) override {
+    return no();
+  }
+
+  std::vector<std::string> loaded;
+
+ private:
+  static tl::unexpected<Error> no() { return fail(Errc::unsupported, "not here"); }
+};
+
+}  // namespace ferry::test
