@@ -96,7 +96,8 @@ class SettingUp {
     KataBase base{.file = setup.configuration,
                   .text = *text,
                   .drop_ins = *drop_ins,
-                  .folder = artifact.folder,
+                  // Not by the link to it: that leads to what was fetched last, whatever becomes of that.
+                  .folder = artifact.version,
                   .files = {}};
     for (const ArtifactFile& file : artifact.files) {
       if (!file.path.has_parent_path()) base.files.push_back(file.path);
@@ -105,10 +106,7 @@ class SettingUp {
     if (!drop_in) return fail(std::move(drop_in).error());
     for (const std::string& note : drop_in->notes) out_.notes.push_back(kata.name + ": " + note);
     for (const auto& path : drop_in->host_files) {
-      // The artifact's own files are seen by where they lie: the link to them may come only now.
-      const auto inside = path.lexically_relative(artifact.folder);
-      const bool is_its_own = !inside.empty() && *inside.begin() != "..";
-      if (host_.exists((is_its_own ? artifact.version / inside : path).relative_path())) continue;
+      if (host_.exists(path.relative_path())) continue;
       out_.notes.push_back(
           fmt::format("{}: {} is not there, and no VM starts without it", kata.name, path.string()));
     }

@@ -66,7 +66,7 @@ TEST_F(KataVerbs, PlanShowsEachFilesDifferenceAndWritesNothing) {
               AllOf(StartsWith("containerd 1.7.24, /etc/containerd/config.toml\n"),
                     HasSubstr("kata-qemu-nvidia-gpu  kata-nvidia-gpu"),
                     HasSubstr("--- /etc/containerd/config.toml\n"), HasSubstr("+++ /" + std::string(kDropIn)),
-                    HasSubstr("+kernel = \"/opt/art/kata-nvidia-gpu/vmlinuz\"\n")));
+                    HasSubstr("+kernel = \"/srv/gpu/vmlinuz\"\n")));
   EXPECT_EQ(text(kMain), kMainText);
   EXPECT_FALSE(host.exists("etc/ferry"));
   EXPECT_FALSE(host.exists("opt/art"));

@@ -67,5 +67,18 @@ TEST_F(KataCollect, TakesNothingWhereNobodyTellsWhichPodsRun) {
   EXPECT_EQ(left().size(), 3U);
 }
 
+// What was fetched since has not been accepted, or is not installed yet.
+TEST_F(KataCollect, LeavesTheVersionThatTheConfigurationNames) {
+  scratch.file("etc/ferry/kata/kata-a/config.d/60-ferry.toml",
+               "[hypervisor.qemu]\nkernel = \"/opt/art/.ferry/kata-a/" + old + "/vmlinuz\"\n");
+  EXPECT_THAT(collected(), UnorderedElementsAre("/opt/art/.ferry/kata-a/replaced-1"));
+  scratch.file("etc/ferry/kata/kata-a/config.d/60-ferry.toml", "");
+  scratch.file("etc/ferry/kata/kata-a/config.d/90-own.toml",
+               "image = '/opt/art/.ferry/kata-a/" + old + "/image'\n");
+  EXPECT_THAT(collected(), IsEmpty());
+  scratch.remove("etc/ferry");
+  EXPECT_THAT(collected(), UnorderedElementsAre("/opt/art/.ferry/kata-a/" + old));
+}
+
 }  // namespace
 }  // namespace ferry

@@ -210,6 +210,32 @@ TEST_F(KataLeaving, IsTakenUpAgainWhateverFailed) {
   }
 }
 
+// The link leads to what was fetched last, whatever becomes of the rest of an upgrade.
+TEST_F(KataLeaving, IsMadeOfTheFilesOfOneVersion) {
+  constexpr const char* kVersion = "opt/art/.ferry/kata-a/sha256-one";
+  for (const char* file : {"configuration.toml", "vmlinuz", "image"})
+    scratch.file(std::string(kVersion) + "/" + file, text((std::string("srv/gpu/") + file).c_str()));
+  scratch.link(kArtifact, ".ferry/kata-a/sha256-one");
+  ClassFile file;
+  file.classes.emplace_back().name = "kata-a";
+  const auto setup = must(set_up(host, file, {.gpus = 1, .mode = {}}, [&](const KataClass&) {
+    Artifact artifact{.name = "kata-a",
+                      .url = "registry.example/kata:1",
+                      .digest = {},
+                      .folder = std::string("/") + kArtifact,
+                      .version = std::string("/") + kVersion,
+                      .configuration = std::string("/") + kArtifact + "/configuration.toml",
+                      .files = {},
+                      .notes = {}};
+    for (const char* name : {"configuration.toml", "vmlinuz", "image"})
+      artifact.files.push_back({.path = name, .size = 1, .sha256 = {}, .link = {}});
+    return Result<std::optional<Artifact>>(artifact);
+  }));
+  ASSERT_FALSE(setup.files.empty());
+  EXPECT_THAT(setup.files.back().after.value_or(""),
+              HasSubstr(std::string("kernel = \"/") + kVersion + "/vmlinuz\"\n"));
+}
+
 TEST(KataShims, AreToldByTheirCommandLines) {
   const test::ScratchDirectory scratch;
   const HostFs host(scratch.path());
