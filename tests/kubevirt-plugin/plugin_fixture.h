@@ -75,6 +75,7 @@ class Fixture : public testing::Test {
   /// A kubelet that lists its pods too.
   std::unique_ptr<standin::Kubelet> make_kubelet(standin::Options with = {}) const {
     with.pod_resources = (kernel.root() / options.holders.socket).parent_path();
+    with.on_fault = [](const std::string& fault) { ADD_FAILURE() << fault; };
     auto made = std::make_unique<standin::Kubelet>(directory(), std::move(with));
     made->remember({.name = "ferry", .resource = {}, .ids = {}});
     return made;

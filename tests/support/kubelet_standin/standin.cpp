@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 #include <condition_variable>
+#include <cstdlib>
+#include <iostream>
 #include <mutex>
 #include <string_view>
 #include <system_error>
@@ -417,7 +419,8 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
                       .has_topology = sent.has_topology(),
                       .numa_nodes = {}};
         for (const auto& node : sent.topology().nodes()) device.numa_nodes.push_back(node.id());
-        resource.devices.insert_or_assign(sent.id(), std::move(device));
+        if (!resource.devices.insert_or_assign(sent.id(), std::move(device)).second)
+          complain(name + " lists " + sent.id() + " twice");
         resource.ever_listed.insert(sent.id());
       }
       changed_.notify_all();
@@ -434,6 +437,12 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
       plugins_.erase(known);
     }
     changed_.notify_all();
+  }
+
+  void complain(const std::string& fault) const {
+    if (options_.on_fault) return options_.on_fault(fault);
+    std::cerr << "kubelet-standin: " << fault << std::endl;
+    std::abort();
   }
 
   const fs::path directory_;

@@ -95,6 +95,9 @@ struct Options {
   std::function<void()> on_register = {};
   /// Called inside List before the pods are read.
   std::function<void()> on_list = {};
+  /// Called, from any thread, with what no plugin may do though a kubelet bears it in silence: of an ID that
+  /// one list has twice it keeps the last. Without this such a plugin ends the process.
+  std::function<void(const std::string& fault)> on_fault = {};
 };
 
 class Kubelet {
