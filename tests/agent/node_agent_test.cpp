@@ -11,7 +11,6 @@
 #include <memory>
 #include <random>
 #include <set>
-#include <sstream>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -20,8 +19,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
-#include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/spdlog.h>
 
 #include "agent/cluster_words.h"
 #include "agent/feature_file.h"
@@ -35,6 +32,7 @@
 #include "tests/agent/overlaps.h"
 #include "tests/kube/certificates.h"
 #include "tests/support/api_server.h"
+#include "tests/support/log_of.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 #include "tests/support/tls_front.h"
@@ -1031,27 +1029,8 @@ TEST_F(AgentLoop, TellsOfAChangeWhoseAnswerWasLost) {
   EXPECT_THAT(cluster.reasons(), Contains("NothingWanted"));
 }
 
-// What is said to whoever reads the log of the pod.
-class LogOf {
- public:
-  LogOf() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(
-        std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::ostream_sink_st>(said_)));
-  }
-  LogOf(const LogOf&) = delete;
-  LogOf& operator=(const LogOf&) = delete;
-  LogOf(LogOf&&) = delete;
-  LogOf& operator=(LogOf&&) = delete;
-  ~LogOf() { spdlog::set_default_logger(before_); }
-  std::string text() const { return said_.str(); }
-
- private:
-  std::ostringstream said_;
-  std::shared_ptr<spdlog::logger> before_;
-};
-
 TEST_F(AgentLoop, SaysThatThereIsNoSuchNode) {
-  const LogOf log;
+  const test::LogOf log;
   cluster.server.erase(kNode);
   cluster.start_agent();
   cluster.clock.run_for(30min);
@@ -1061,7 +1040,7 @@ TEST_F(AgentLoop, SaysThatThereIsNoSuchNode) {
 }
 
 TEST_F(AgentLoop, SaysWhichRightIsMissing) {
-  const LogOf log;
+  const test::LogOf log;
   cluster.server.script = forbids("/nodes");
   cluster.start_agent();
   pass(2min);

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include "deviceplugin.grpc.pb.h"
 #include "pluginregistration.grpc.pb.h"
+#include "tests/kubevirt-plugin/plugin_caller.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 
 // What the function below, which takes none of ours, is told and tells.
@@ -238,19 +238,11 @@ TEST_F(PluginSocketTest, AnswersAKubeletThatFindsIt) {
   add_gpu("0000:01:00.0", 15);
   start();
   ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
-  const auto channel =
-      grpc::CreateChannel("unix:" + (directory() / kGpuSocket).string(), grpc::InsecureChannelCredentials());
-  const auto ask = [&](auto stub, auto call, const auto& request, auto& response) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kPatience);
-    return ((*stub).*call)(&context, request, &response);
-  };
-  using Registration = pluginregistration::Registration;
-  using DevicePlugin = v1beta1::DevicePlugin;
+  const Caller caller(directory() / kGpuSocket);
+  using Registration = pluginregistration::Registration::Stub;
+  using DevicePlugin = v1beta1::DevicePlugin::Stub;
   pluginregistration::PluginInfo info;
-  ASSERT_TRUE(ask(Registration::NewStub(channel), &Registration::Stub::GetInfo,
-                  pluginregistration::InfoRequest(), info)
-                  .ok());
+  ASSERT_TRUE(caller.ask(&Registration::GetInfo, pluginregistration::InfoRequest(), info).ok());
   EXPECT_EQ(info.type(), "DevicePlugin");
   EXPECT_EQ(info.name(), kGpu);
   EXPECT_EQ(info.endpoint(), "") << "the same socket, wherever the kubelet sees it";
@@ -259,24 +251,20 @@ TEST_F(PluginSocketTest, AnswersAKubeletThatFindsIt) {
   pluginregistration::RegistrationStatus status;
   status.set_plugin_registered(true);
   pluginregistration::RegistrationStatusResponse noted;
-  EXPECT_TRUE(
-      ask(Registration::NewStub(channel), &Registration::Stub::NotifyRegistrationStatus, status, noted).ok());
+  EXPECT_TRUE(caller.ask(&Registration::NotifyRegistrationStatus, status, noted).ok());
   v1beta1::DevicePluginOptions can;
-  EXPECT_TRUE(
-      ask(DevicePlugin::NewStub(channel), &DevicePlugin::Stub::GetDevicePluginOptions, v1beta1::Empty(), can)
-          .ok());
+  EXPECT_TRUE(caller.ask(&DevicePlugin::GetDevicePluginOptions, v1beta1::Empty(), can).ok());
   EXPECT_TRUE(can.get_preferred_allocation_available());
   v1beta1::PreStartContainerResponse started;
-  EXPECT_TRUE(ask(DevicePlugin::NewStub(channel), &DevicePlugin::Stub::PreStartContainer,
-                  v1beta1::PreStartContainerRequest(), started)
-                  .ok());
+  EXPECT_TRUE(
+      caller.ask(&DevicePlugin::PreStartContainer, v1beta1::PreStartContainerRequest(), started).ok());
 
   // Read, and dropped: shown again, under the same name.
   struct stat before {};
   ASSERT_EQ(::stat((directory() / kGpuSocket).c_str(), &before), 0);
   {
     grpc::ClientContext context;
-    const auto lists = DevicePlugin::NewStub(channel)->ListAndWatch(&context, v1beta1::Empty());
+    const auto lists = DevicePlugin(caller.channel()).ListAndWatch(&context, v1beta1::Empty());
     v1beta1::ListAndWatchResponse list;
     ASSERT_TRUE(lists->Read(&list));
     EXPECT_EQ(list.devices_size(), 1);
@@ -299,22 +287,9 @@ TEST_F(PluginSocketTest, AnswersAMethodThatItDoesNotKnow) {
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
-  const auto channel =
-      grpc::CreateChannel("unix:" + (directory() / kGpuSocket).string(), grpc::InsecureChannelCredentials());
+  const Caller caller(directory() / kGpuSocket);
   for (int time = 0; time < 3; ++time) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kPatience);
-    grpc::CompletionQueue queue;
-    grpc::GenericStub stub(channel);
-    const auto call =
-        stub.PrepareUnaryCall(&context, "/v1beta2.DevicePlugin/Later", grpc::ByteBuffer(), &queue);
-    grpc::ByteBuffer answer;
-    grpc::Status status;
-    call->StartCall();
-    call->Finish(&answer, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    ASSERT_TRUE(queue.Next(&tag, &ok));
+    const auto status = caller.send("/v1beta2.DevicePlugin/Later", {});
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
     EXPECT_THAT(status.error_message(), HasSubstr("/v1beta2.DevicePlugin/Later"));
   }

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is asked of the plugin that the stand-in for the kubelet never asks, as it comes over the socket.
+#include <limits>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+
+#include "deviceplugin.grpc.pb.h"
+#include "pluginregistration.grpc.pb.h"
+#include "tests/kubevirt-plugin/plugin_caller.h"
+#include "tests/kubevirt-plugin/plugin_fixture.h"
+#include "tests/support/log_of.h"
+
+namespace ferry {
+namespace {
+
+using namespace plugin_test;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using DevicePlugin = v1beta1::DevicePlugin::Stub;
+using Registration = pluginregistration::Registration::Stub;
+using Ids = std::vector<std::string>;
+using Containers = std::vector<Ids>;
+
+constexpr const char* kFirst = "0000:01:00.0";
+constexpr const char* kSecond = "0000:02:00.0";
+constexpr const char* kGpuVariable = "PCI_RESOURCE_NVIDIA_COM_AD102_GEFORCE_RTX_4090";
+
+class PluginCallsTest : public plugin_test::Fixture {
+ protected:
+  void start_with_two_gpus() {
+    add_gpu(kFirst, 15);
+    add_gpu(kSecond, 16);
+    start_both();
+    ASSERT_TRUE(allocatable(kGpu, 2));
+  }
+  /// The plugin, for whoever finds its socket by itself.
+  void start_to_be_found() {
+    options.plugin_watcher = true;
+    add_gpu(kFirst, 15);
+    start();
+    ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  }
+  Caller caller(const grpc::ChannelArguments& arguments = {}) const {
+    return Caller(directory() / kGpuSocket, arguments);
+  }
+  grpc::Status allocate(const Containers& containers, v1beta1::AllocateResponse& response) const {
+    v1beta1::AllocateRequest request;
+    for (const auto& ids : containers)
+      request.add_container_requests()->mutable_devices_ids()->Assign(ids.begin(), ids.end());
+    return caller().ask(&DevicePlugin::Allocate, request, response);
+  }
+  /// Of the first resource, each container's share of what is available.
+  struct Wish {
+    Ids available;
+    int size = 0;
+  };
+  Containers preferred(const std::vector<Wish>& wishes) const {
+    v1beta1::PreferredAllocationRequest request;
+    for (const auto& wish : wishes) {
+      auto& container = *request.add_container_requests();
+      container.mutable_available_deviceids()->Assign(wish.available.begin(), wish.available.end());
+      container.set_allocation_size(wish.size);
+    }
+    v1beta1::PreferredAllocationResponse response;
+    const auto status = caller().ask(&DevicePlugin::GetPreferredAllocation, request, response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    Containers chosen;
+    for (const auto& container : response.container_responses())
+      chosen.emplace_back(container.deviceids().begin(), container.deviceids().end());
+    return chosen;
+  }
+};
+
+// Newer kubelets say localhost, older ones the socket's path, with and without its slashes written out.
+TEST_F(PluginCallsTest, AnswersWhateverItsCallerTakesItsNameToBe) {
+  start_with_two_gpus();
+  const auto path = (directory() / kGpuSocket).string();
+  for (const auto& authority : Ids{"localhost", path, "%2Fvar%2Flib%2Fkubelet", "node-1.example:10250"}) {
+    grpc::ChannelArguments arguments;
+    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, authority);
+    v1beta1::DevicePluginOptions can;
+    const auto status = caller(arguments).ask(&DevicePlugin::GetDevicePluginOptions, v1beta1::Empty(), can);
+    EXPECT_TRUE(status.ok()) << authority << ": " << status.error_message();
+  }
+}
+
+TEST_F(PluginCallsTest, AnswersAnAllocateForTwoContainersInTheirOrder) {
+  start_with_two_gpus();
+  v1beta1::AllocateResponse response;
+  ASSERT_TRUE(allocate({{kSecond}, {kFirst}}, response).ok());
+  ASSERT_EQ(response.container_responses_size(), 2);
+  EXPECT_EQ(response.container_responses(0).envs().at(kGpuVariable), kSecond);
+  EXPECT_EQ(response.container_responses(0).devices(1).host_path(), "/dev/vfio/16");
+  EXPECT_EQ(response.container_responses(1).envs().at(kGpuVariable), kFirst);
+  EXPECT_EQ(response.container_responses(1).devices(1).host_path(), "/dev/vfio/15");
+}
+
+TEST_F(PluginCallsTest, RefusesAnAllocateForNothingAndForOneDeviceTwice) {
+  start_with_two_gpus();
+  const std::vector<std::pair<Containers, std::string>> requests = {
+      {{}, "the request is for no container"},
+      {{{}}, "a container asks for no device"},
+      {{{kFirst}, {}}, "a container asks for no device"},
+      {{{kFirst, kFirst}}, std::string(kFirst) + ": asked for twice"},
+      {{{kFirst}, {kFirst}}, std::string(kFirst) + ": asked for twice"}};
+  for (const auto& [containers, why] : requests) {
+    v1beta1::AllocateResponse response;
+    const auto status = allocate(containers, response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr(why));
+  }
+  EXPECT_TRUE(kubelet->allocate(kGpu, 2).ok());
+}
+
+TEST_F(PluginCallsTest, RefusesBytesThatAreNoRequest) {
+  start_with_two_gpus();
+  for (const std::string method :
+       {"/v1beta1.DevicePlugin/Allocate", "/v1beta1.DevicePlugin/GetPreferredAllocation",
+        "/pluginregistration.Registration/NotifyRegistrationStatus"}) {
+    // No message; one that ends in the middle; and text that is no UTF-8, where each of them has some.
+    for (const std::string bytes :
+         {"\xff\xff\xff\xff", "\x0a\x7f", "\x0a\x04\x0a\x02\xff\xff\x12\x02\xff\xff"}) {
+      const auto status = caller().send(method, bytes);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
+      EXPECT_EQ(status.error_message(), "the request cannot be read") << method;
+    }
+  }
+  EXPECT_TRUE(kubelet->allocate(kGpu, 2).ok());
+}
+
+// An error would fail the pod.
+TEST_F(PluginCallsTest, PrefersWhatThereIsWhereThatIsLessThanIsAskedFor) {
+  start_with_two_gpus();
+  EXPECT_THAT(preferred({}), IsEmpty());
+  EXPECT_THAT(preferred({{.available = {}, .size = 1}}), ElementsAre(IsEmpty()));
+  EXPECT_THAT(preferred({{.available = {kSecond, kFirst}, .size = std::numeric_limits<int>::max()},
+                         {.available = {kSecond}, .size = 1}}),
+              ElementsAre(ElementsAre(kSecond, kFirst), ElementsAre(kSecond)));
+}
+
+TEST_F(PluginCallsTest, LetsAContainerStartWhoseDevicesItDoesNotKnow) {
+  start_with_two_gpus();
+  v1beta1::PreStartContainerRequest request;
+  request.add_devices_ids("0000:ff:00.0");
+  v1beta1::PreStartContainerResponse started;
+  EXPECT_TRUE(caller().ask(&DevicePlugin::PreStartContainer, request, started).ok())
+      << "it has never asked to be told";
+}
+
+// The kubelet tries again by itself.
+TEST_F(PluginCallsTest, SaysThatAKubeletHasFoundItAndDoesNotTakeItAndIsThereWhenItDoes) {
+  const test::LogOf log;
+  start_to_be_found();
+  pluginregistration::RegistrationStatus status;
+  status.set_error("plugin type is not supported");
+  pluginregistration::RegistrationStatusResponse noted;
+  EXPECT_TRUE(caller().ask(&Registration::NotifyRegistrationStatus, status, noted).ok());
+  EXPECT_THAT(log.text(), HasSubstr("[error] the kubelet does not take " + std::string(kGpu) +
+                                    ": plugin type is not supported"));
+
+  pluginregistration::PluginInfo info;
+  EXPECT_TRUE(caller().ask(&Registration::GetInfo, pluginregistration::InfoRequest(), info).ok());
+  const auto reader = caller();
+  grpc::ClientContext context;
+  const auto lists = DevicePlugin(reader.channel()).ListAndWatch(&context, v1beta1::Empty());
+  v1beta1::ListAndWatchResponse list;
+  ASSERT_TRUE(lists->Read(&list));
+  EXPECT_EQ(list.devices_size(), 1);
+  EXPECT_TRUE(stop()) << "before the log";
+}
+
+}  // namespace
+}  // namespace ferry
