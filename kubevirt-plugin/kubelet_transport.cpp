@@ -39,6 +39,7 @@ class KubeletTransport::Impl {
         gate_(parts.gate),
         cdi_names_(parts.cdi_names),
         found_by_kubelet_(parts.found_by_kubelet),
+        unanswered_(parts.unanswered),
         unread_(parts.unread),
         directory_(std::move(directory)),
         where_(std::move(where)),
@@ -241,7 +242,7 @@ class KubeletTransport::Impl {
     endpoint.read_since_call = false;
     endpoint.call =
         std::make_unique<RegisterCall>(queue_, std::move(*connection), endpoint.file, endpoint.resource,
-                                       poster(endpoint.resource, &Impl::answered));
+                                       unanswered_, poster(endpoint.resource, &Impl::answered));
   }
 
   void answered(Endpoint& endpoint, Result<> result) {
@@ -302,6 +303,7 @@ class KubeletTransport::Impl {
   AllocateGate& gate_;
   const bool cdi_names_;
   const bool found_by_kubelet_;
+  const std::chrono::milliseconds unanswered_;
   const Clock::duration unread_;  // it begins to read right after Register
   const UniqueFd directory_;
   const std::string where_;

@@ -44,6 +44,8 @@ class KubeletTransport {
     bool cdi_names = false;
     /// The kubelet finds our sockets and asks what they serve (its plugin watcher), rather than being told.
     bool found_by_kubelet = false;
+    /// Until a registration that the kubelet does not answer is tried again. It may take 10 s to dial back.
+    std::chrono::milliseconds unanswered = std::chrono::seconds(20);
     /// Until a kubelet that has taken a registration and does not read the list is told once more.
     std::chrono::milliseconds unread = std::chrono::seconds(30);
   };

@@ -152,6 +152,7 @@ class Plugin {
                                              .gate = gate_,
                                              .cdi_names = options_.cdi_names,
                                              .found_by_kubelet = options_.plugin_watcher,
+                                             .unanswered = options_.unanswered,
                                              .unread = options_.unread},
                                             std::move(*directory), where,
                                             {.changed = [this] { registrations_changed(); },

@@ -45,6 +45,8 @@ struct PluginOptions {
   std::chrono::milliseconds rescan = std::chrono::minutes(1);
   /// Until the next try of a scan, a socket or a file that failed, when no news brings it sooner.
   std::chrono::milliseconds after_failure = std::chrono::seconds(10);
+  /// Until a registration that the kubelet does not answer is tried again. It may take 10 s to dial back.
+  std::chrono::milliseconds unanswered = std::chrono::seconds(20);
   /// Until a kubelet that has taken a registration and does not read the list is told once more.
   std::chrono::milliseconds unread = std::chrono::seconds(30);
   /// How releases are learnt, and who held what before this process.

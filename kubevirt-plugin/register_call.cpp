@@ -14,9 +14,6 @@
 namespace ferry {
 namespace {
 
-// The kubelet may take ten seconds to dial back.
-constexpr std::chrono::seconds kDeadline{20};
-
 WireMessage request_of(const std::string& endpoint, const std::string& resource) {
   v1beta1::RegisterRequest request;
   request.set_version("v1beta1");
@@ -36,11 +33,11 @@ Result<> result_of(const ClientCall& call) {
 }  // namespace
 
 RegisterCall::RegisterCall(RpcQueue& queue, UniqueFd connection, const std::string& endpoint,
-                           const std::string& resource, Done done)
+                           const std::string& resource, std::chrono::milliseconds limit, Done done)
     : call_(std::make_shared<ClientCall>(queue.get(), std::move(connection),
                                          ClientCall::Question{.method = "/v1beta1.Registration/Register",
                                                               .message = request_of(endpoint, resource),
-                                                              .deadline = kDeadline})) {
+                                                              .deadline = limit})) {
   RpcQueue::start(call_->get(), call_->ops(),
                   [call = call_, done = std::move(done)](bool /*ok*/) { done(result_of(*call)); });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,9 +21,10 @@ class RegisterCall {
   /// answered with an error.
   using Done = std::function<void(Result<>)>;
 
-  /// Starts it on a connection to the kubelet's socket. The kubelet calls back before it answers.
+  /// Starts it on a connection to the kubelet's socket. The kubelet calls back before it answers; `limit` is
+  /// for both.
   RegisterCall(RpcQueue& queue, UniqueFd connection, const std::string& endpoint, const std::string& resource,
-               Done done);
+               std::chrono::milliseconds limit, Done done);
   RegisterCall(const RegisterCall&) = delete;
   RegisterCall& operator=(const RegisterCall&) = delete;
   RegisterCall(RegisterCall&&) = delete;

@@ -119,6 +119,26 @@ TEST_F(PluginSocketTest, DoesNotWaitForAKubeletThatHangsWhenAnotherComes) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s) << "not until the call's deadline";
 }
 
+// Its socket stays the same, so that no news of it comes.
+TEST_F(PluginSocketTest, TriesAgainEverMoreSlowlyWhatAKubeletDoesNotAnswer) {
+  constexpr int kUnanswered = 6;
+  options.unanswered = 20ms;
+  std::promise<void> awake;
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  kubelet = make_kubelet(standin::Options{.on_register = [calls, woken = awake.get_future().share()] {
+    if ((*calls)++ < kUnanswered) woken.wait();
+  }});
+  add_gpu("0000:01:00.0", 15);
+  const auto begin = std::chrono::steady_clock::now();
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, kUnanswered * options.unanswered + 126ms)
+      << "pauses of 2, 4, 8, 16, 32 and 64 ms";
+  awake.set_value();  // the kubelet takes those calls late, whom nobody waits for any more
+  ASSERT_TRUE(calls_become(kUnanswered + 1));
+  expect_service();
+}
+
 TEST_F(PluginSocketTest, GoesOnAskingAKubeletOfAnotherVersion) {
   kubelet = make_kubelet(standin::Options{.version = "v1beta2"});
   add_gpu("0000:01:00.0", 15);
