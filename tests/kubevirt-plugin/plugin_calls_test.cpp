@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is asked of the plugin that the stand-in for the kubelet never asks, as it comes over the socket.
+#include <algorithm>
 #include <limits>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 
@@ -171,6 +173,42 @@ TEST_F(PluginCallsTest, SaysThatAKubeletHasFoundItAndDoesNotTakeItAndIsThereWhen
   ASSERT_TRUE(lists->Read(&list));
   EXPECT_EQ(list.devices_size(), 1);
   EXPECT_TRUE(stop()) << "before the log";
+}
+
+// Its flow control is full after one list. What it has not read when the next one comes it need not read.
+TEST_F(PluginCallsTest, GoesOnThoughSomebodyDoesNotReadAndKeepsForHimTheNewestListAlone) {
+  constexpr unsigned kCards = 40;
+  options.rules.companions = Companions::devices;
+  Ids gpus;
+  for (unsigned card = 1; card <= kCards; ++card) {
+    add_gpu(gpus.emplace_back(fmt::format("0000:{:02x}:00.0", card)), card);
+    add_audio(fmt::format("0000:{:02x}:00.1", card), card);
+  }
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, kCards) && allocatable(kAudio, kCards));
+
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const Caller slow(directory() / "kubevirt-AD102_HIGH_DEFINITION_AUDIO_CONTROLLER.sock", arguments);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  const auto lists = DevicePlugin(slow.channel()).ListAndWatch(&context, v1beta1::Empty());
+  v1beta1::ListAndWatchResponse list;
+  ASSERT_TRUE(lists->Read(&list));
+  const auto healthy = [&list] {
+    return std::ranges::count(list.devices(), "Healthy", &v1beta1::Device::health);
+  };
+  EXPECT_EQ(healthy(), kCards);
+
+  // Each of them holds its card's audio function back.
+  for (const auto& gpu : gpus) ASSERT_TRUE(kubelet->allocate(kGpu, {gpu}).ok());
+  ASSERT_TRUE(allocatable(kAudio, 0)) << "who reads is told";
+  int read = 0;
+  while (healthy() > 0 && lists->Read(&list)) ++read;
+  EXPECT_EQ(healthy(), 0);
+  EXPECT_LE(read, 3);
+  context.TryCancel();
 }
 
 }  // namespace
