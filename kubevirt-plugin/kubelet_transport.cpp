@@ -188,7 +188,8 @@ class KubeletTransport::Impl {
             }
           break;
         case DirectoryEvent::Kind::lost:
-          for (auto& endpoint : endpoints_) begin_again(endpoint);
+          for (auto& endpoint : endpoints_)
+            if (!told(endpoint)) begin_again(endpoint);
           break;
         case DirectoryEvent::Kind::written:  // not asked for
           break;

@@ -2,11 +2,10 @@
 #include "common/directory_watch.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
 
 #include <gmock/gmock.h>
 
+#include "tests/support/event_flood.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -34,19 +33,10 @@ TEST(DirectoryWatch, TellsOfWritingOnlyWhereItIsAsked) {
 
 TEST(DirectoryWatch, SaysAfterAllThatItKeptThatEventsWereLost) {
   const test::ScratchDirectory tree;
-  tree.file("a", "1");
   const auto watch = test::must(DirectoryWatch::open(tree.path()));
-  std::size_t kept = 0;
-  std::ifstream("/proc/sys/fs/inotify/max_queued_events") >> kept;
-  ASSERT_GT(kept, 0U);
-  const auto here = (tree.path() / "a").string();
-  const auto there = (tree.path() / "b").string();
-  for (std::size_t events = 0; events <= kept; events += 4) {  // one for each name that goes or comes
-    ASSERT_EQ(std::rename(here.c_str(), there.c_str()), 0);
-    ASSERT_EQ(std::rename(there.c_str(), here.c_str()), 0);
-  }
+  test::flood(tree.path());
   const auto events = watch.read();
-  ASSERT_EQ(events.size(), kept + 1);
+  ASSERT_EQ(events.size(), test::kept_events() + 1);
   EXPECT_EQ(events.back().kind, Kind::lost);
   EXPECT_EQ(events.back().name, "");
   EXPECT_EQ(std::ranges::count(events, Kind::lost, &DirectoryEvent::kind), 1);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kubelets, and strangers, that do not do what the protocol says.
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <fcntl.h>
 #include <future>
@@ -18,12 +20,14 @@
 #include "pluginregistration.grpc.pb.h"
 #include "tests/kubevirt-plugin/plugin_caller.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
+#include "tests/support/event_flood.h"
 
-// What the function below, which takes none of ours, is told and tells.
+// What the functions below, which take nothing of ours, are told and tell.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 namespace {
 std::atomic<bool> no_descriptor_to_be_had = false;
 std::atomic<int> asked_in_vain = 0;
+std::atomic<int> held_at = -1;
 }  // namespace
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
@@ -35,6 +39,16 @@ extern "C" int accept4(int socket, sockaddr* address, socklen_t* length, int fla
   ++asked_in_vain;
   errno = EMFILE;
   return -1;
+}
+
+/// A signal's: its thread says so, and does nothing until the other end is closed.
+extern "C" void hold(int /*signal*/) {
+  const int before = errno;
+  const int end = held_at;
+  char byte = 0;
+  if (::write(end, &byte, 1) == 1) [[maybe_unused]]
+    const auto closed = ::read(end, &byte, 1);
+  errno = before;
 }
 
 namespace ferry {
@@ -55,6 +69,28 @@ class PluginSocketTest : public plugin_test::Fixture {
     ASSERT_TRUE(allocatable(kGpu, 1));
     EXPECT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}, true).ok());
   }
+};
+
+/// Keeps a thread from its work as long as this lives.
+class Held {
+ public:
+  explicit Held(std::jthread& thread) {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    theirs_.reset(ends[0]);
+    ours_.reset(ends[1]);
+    held_at = theirs_.get();
+    struct sigaction action {};
+    action.sa_handler = hold;
+    EXPECT_EQ(::sigaction(SIGUSR1, &action, nullptr), 0);
+    EXPECT_EQ(::pthread_kill(thread.native_handle(), SIGUSR1), 0);
+    char byte = 0;
+    EXPECT_EQ(::read(ours_.get(), &byte, 1), 1);
+  }
+
+ private:
+  UniqueFd theirs_;
+  UniqueFd ours_;  // goes first, and lets it go
 };
 
 constexpr std::string_view kHttp2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -196,6 +232,35 @@ TEST_F(PluginSocketTest, StaysWithAKubeletThatMakesItsSocketAnew) {
     ASSERT_TRUE(stop());
     kubelet->stop();
   }
+}
+
+// The kernel keeps so many events, and drops the rest.
+TEST_F(PluginSocketTest, LooksByItselfWhatHasBecomeOfTheDirectoryWhenItsEventsWereLost) {
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  {
+    const Held held(plugin);
+    test::flood(directory());
+  }
+  add_gpu("0000:81:00.0", 30, "10de:2330");  // listed a moment later
+  ASSERT_TRUE(allocatable(kH100, 1));
+  EXPECT_EQ(registrations(kGpu), 1U) << "nothing has become of it";
+  {
+    const Held held(plugin);
+    test::flood(directory());
+    std::filesystem::remove(directory() / kGpuSocket);
+  }
+  ASSERT_TRUE(calls_become(3));
+  EXPECT_TRUE(std::filesystem::exists(directory() / kGpuSocket));
+  EXPECT_EQ(registrations(kGpu), 2U) << "its socket is another";
+  {
+    const Held held(plugin);
+    test::flood(directory());
+    ASSERT_TRUE(kubelet->renew_socket());
+  }
+  ASSERT_TRUE(calls_become(5)) << "the kubelet's socket is another";
+  expect_service();
 }
 
 TEST_F(PluginSocketTest, AnswersAfterCallersThatLeaveInTheMiddle) {
