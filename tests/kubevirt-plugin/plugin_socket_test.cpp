@@ -118,6 +118,7 @@ TEST_F(PluginSocketTest, RestsWhileNoDescriptorIsToBeHad) {
   ASSERT_TRUE(allocatable(kGpu, 1));
   const UniqueFd connection(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   pollfd answer{.fd = connection.get(), .events = POLLIN, .revents = 0};
+  asked_in_vain = 0;
   no_descriptor_to_be_had = true;
   const auto address = address_of(directory() / kGpuSocket);
   ASSERT_EQ(::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
