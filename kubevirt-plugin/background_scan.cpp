@@ -55,6 +55,10 @@ BackgroundScan::~BackgroundScan() {
   shared_->changed.wait_for(lock, kAtTheEnd, [this] { return !shared_->under_way; });
 }
 
+void BackgroundScan::remember(std::span<const FatalErrorsOf> before) {
+  for (const auto& one : before) shared_->scanner.remember(one);
+}
+
 void BackgroundScan::begin() {
   if (under_way_) {
     once_more_ = true;

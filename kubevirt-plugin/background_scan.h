@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "common/event_loop.h"
@@ -35,6 +36,8 @@ class BackgroundScan {
   /// Begins a scan; once more after one that is under way, since that may have seen what was before. One that
   /// lasts is logged, and that it has ended.
   void begin();
+  /// What a predecessor's scans have found. Before the first begin().
+  void remember(std::span<const FatalErrorsOf> before);
   /// A driver has just taken a function: what errors it has had so far are past.
   void bound_anew(const PciAddress& function) { bound_anew_.push_back(function); }
 

@@ -31,13 +31,28 @@ std::string FatalErrors::problem(const HostFs& host, const PciFunction& function
   const auto text = host.read_attribute(path);
   const auto total = text ? total_of(*text) : std::nullopt;
   if (!total) return {};
-  const Seen now{.count = *total, .vfio_devices = function.vfio_devices};
+  const Seen now{.count = *total, .vfio_devices = function.vfio_devices, .had_some = false};
   const auto [entry, is_new] = seen_.try_emplace(function.address, now);
   auto& first = entry->second;
   if (first.vfio_devices != function.vfio_devices || *total < first.count) first = now;
-  if (*total == first.count) return {};
+  first.had_some = *total != first.count;
+  if (!first.had_some) return {};
   return fmt::format("{} since it was offered (/{})", counted(*total - first.count, "fatal PCIe error"),
                      path.string());
+}
+
+std::vector<FatalErrorsOf> FatalErrors::found() const {
+  std::vector<FatalErrorsOf> out;
+  for (const auto& [address, seen] : seen_)
+    if (seen.had_some)
+      out.push_back({.function = address.text(), .since = seen.count, .vfio_devices = seen.vfio_devices});
+  return out;
+}
+
+void FatalErrors::remember(const FatalErrorsOf& before) {
+  if (const auto address = PciAddress::parse(before.function))
+    seen_.insert_or_assign(
+        *address, Seen{.count = before.since, .vfio_devices = before.vfio_devices, .had_some = false});
 }
 
 }  // namespace ferry

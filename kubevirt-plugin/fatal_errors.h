@@ -7,11 +7,20 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "common/host_fs.h"
 #include "vfio/pci_function.h"
 
 namespace ferry {
+
+/// A function that has had such errors, as one process hands it on to the next.
+struct FatalErrorsOf {
+  std::string function;     ///< its address
+  std::uint64_t since = 0;  ///< how many were counted when it was first seen
+  std::vector<std::string> vfio_devices;
+  bool operator==(const FatalErrorsOf&) const = default;
+};
 
 /// Which functions have had such an error since they were first seen. What was counted before is past:
 /// whoever binds a function anew has dealt with it.
@@ -22,11 +31,18 @@ class FatalErrors {
   /// It is not offered now, or has been bound anew: its count begins again with the next look.
   void forget(const PciAddress& function) { seen_.erase(function); }
 
+  /// Those that had some when they were last looked at, in order of address.
+  std::vector<FatalErrorsOf> found() const;
+  /// What another process has found: good as long as the function is bound as it was. An address that is none
+  /// is passed over.
+  void remember(const FatalErrorsOf& before);
+
  private:
   struct Seen {
     std::uint64_t count = 0;
     /// Names are given out again: another one means another binding, the same one may be of another too.
     std::vector<std::string> vfio_devices;
+    bool had_some = false;
   };
   std::map<PciAddress, Seen> seen_;
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kubevirt-plugin/fatal_errors.h"
 #include "kubevirt-plugin/offered_device.h"
 #include "kubevirt-plugin/resource_name.h"
 
@@ -24,6 +25,8 @@ struct Offer {
   std::vector<NotOffered> vanished;
   /// A write to a GPU is under way, and not all of it could be read: there is more to see soon.
   bool unsettled = false;
+  /// Functions with such errors, the GPUs of vGPUs among them, for who scans after us.
+  std::vector<FatalErrorsOf> fatal_errors;
   /// Names that could not be used as they are. For the log, once each.
   std::vector<std::string> warnings;
 };

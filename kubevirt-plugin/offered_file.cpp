@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/offered_file.h"
 
+#include <algorithm>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -18,7 +19,8 @@ nlohmann::json entry_of(const nlohmann::json& object, const char* key) {
 }  // namespace
 
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
-                         std::span<const NotOffered> not_offered, std::uint64_t state_generation) {
+                         std::span<const NotOffered> not_offered, std::uint64_t state_generation,
+                         std::span<const FatalErrorsOf> fatal_errors) {
   using Json = nlohmann::ordered_json;
   auto resources = Json::array();
   for (const auto& resource : snapshot.resources) {
@@ -55,12 +57,15 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
   }
   auto left_out = Json::array();
   for (const auto& device : not_offered) left_out.push_back({{"id", device.id}, {"reason", device.reason}});
-  const Json file = {{"version", 1},
-                     {"generation", snapshot.generation},
-                     {"pid", ::getpid()},
-                     {"state_generation", state_generation},
-                     {"resources", std::move(resources)},
-                     {"not_offered", std::move(left_out)}};
+  Json file = {{"version", 1},
+               {"generation", snapshot.generation},
+               {"pid", ::getpid()},
+               {"state_generation", state_generation},
+               {"resources", std::move(resources)},
+               {"not_offered", std::move(left_out)}};
+  for (const auto& [function, since, vfio_devices] : fatal_errors)
+    file["fatal_errors"].push_back(
+        {{"function", function}, {"since", since}, {"vfio_devices", vfio_devices}});
   // A driver's text may be anything; a bad byte must not end the process.
   return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -77,6 +82,24 @@ std::vector<Holding> allocated_by(std::string_view offered_file) {
     }
   }
   return allocated;
+}
+
+std::vector<FatalErrorsOf> fatal_errors_of(std::string_view offered_file) {
+  std::vector<FatalErrorsOf> found;
+  const auto file = nlohmann::json::parse(offered_file, nullptr, false);
+  for (const auto& one : entry_of(file, "fatal_errors")) {
+    const auto function = entry_of(one, "function");
+    const auto since = entry_of(one, "since");
+    const auto devices = entry_of(one, "vfio_devices");
+    const auto is_text = [](const nlohmann::json& device) { return device.is_string(); };
+    if (!function.is_string() || !since.is_number_unsigned() || !devices.is_array() ||
+        !std::ranges::all_of(devices, is_text))
+      continue;
+    found.push_back({.function = function.get<std::string>(),
+                     .since = since.get<std::uint64_t>(),
+                     .vfio_devices = devices.get<std::vector<std::string>>()});
+  }
+  return found;
 }
 
 std::set<std::string> kata_resources_of(std::string_view offered_file) {

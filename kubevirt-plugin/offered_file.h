@@ -6,7 +6,8 @@
 //      "registered": true, "devices": [
 //       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
 //        "allocated": false, "pod": null}]}],
-//    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}]}
+//    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}],
+//    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "vfio_devices": ["vfio0"]}]}
 //
 // A resource of places has, beside `devices`, `places`: [{"id": "place-0000:17:00.1", "healthy": true,
 // "reason":
@@ -19,7 +20,8 @@
 // devices are listed here, Unhealthy, that a pod has and that it is not told of: a process that has just
 // started does not offer it what is withdrawn. The file outlives its writer: who starts next takes over what
 // is allocated by it, since the kubelet tells of a pod only a little after its Allocate. `registered` is then
-// what it was: run/ferry/plugin.lock tells whether anybody serves. Keys are only ever added.
+// what it was: run/ferry/plugin.lock tells whether anybody serves. `fatal_errors`, where there are any: which
+// of them the kernel had counted before the function was first seen. Keys are only ever added.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +39,15 @@ namespace ferry {
 
 /// The file's content. `registered`: the resources whose list the kubelet is reading now.
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
-                         std::span<const NotOffered> not_offered, std::uint64_t state_generation);
+                         std::span<const NotOffered> not_offered, std::uint64_t state_generation,
+                         std::span<const FatalErrorsOf> fatal_errors = {});
 
 /// What is allocated by such a file, one that a predecessor left, each device apart. What cannot be read is
 /// passed over.
 std::vector<Holding> allocated_by(std::string_view offered_file);
+
+/// The functions with fatal errors of such a file, for who scans next. What cannot be read is passed over.
+std::vector<FatalErrorsOf> fatal_errors_of(std::string_view offered_file);
 
 /// The resources for Kata of such a file, one that a predecessor left. Empty: none, or it cannot be read.
 std::set<std::string> kata_resources_of(std::string_view offered_file);

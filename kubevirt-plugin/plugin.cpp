@@ -114,6 +114,7 @@ class Plugin {
 
   void serve() {
     core_.came_before(former_resources());
+    scan_.remember(fatal_errors_of(host_.read_file(options_.offered_file).value_or("")));
     watch_host();  // before the scan, so that nothing comes between
     watch_state();
     scan_.begin();
@@ -331,6 +332,7 @@ class Plugin {
         spdlog::warn("{} is not offered: {}", device.id, device.reason);
     for (const auto& device : offer.vanished) spdlog::warn("{}: {}", device.id, device.reason);
     if (std::exchange(not_offered_, not_offered) != not_offered_) publish_soon();
+    fatal_errors_ = std::move(offer.fatal_errors);
     auto lost = std::move(offer.not_offered);
     std::ranges::move(offer.driverless, std::back_inserter(lost));
     if (options_.rules.kata) cdi_entries_.replace(found, offer.resources);
@@ -427,7 +429,7 @@ class Plugin {
   Result<> write_offered(const std::set<std::string>& registered) {
     // Before it is known who holds what, a device that is withdrawn and not listed may be a pod's.
     const auto content = offered_json(*core_.snapshot(), registered, not_offered_,
-                                      holders_.known() ? followed_.generation : 0);
+                                      holders_.known() ? followed_.generation : 0, fatal_errors_);
     if (content == published_) return {};
     if (auto written = host_.write_file(options_.offered_file, content); !written) return written;
     published_ = content;
@@ -448,6 +450,7 @@ class Plugin {
   HolderWatch holders_;
   bool kubelet_is_there_ = false;
   std::vector<NotOffered> not_offered_;
+  std::vector<FatalErrorsOf> fatal_errors_;
   std::set<std::string> warned_;
   bool scan_waits_ = false;
   EventLoop::Timer scan_timer_;

@@ -330,7 +330,11 @@ Result<Offer> Scanner::scan() {
   if (!inventory) return fail(inventory.error());
   Round round(*this, *inventory);
   round.add_functions();
-  if (!rules_.kubevirt) return std::move(round).finish();  // Kata takes no vGPUs
+  if (!rules_.kubevirt) {  // Kata takes no vGPUs
+    auto offer = std::move(round).finish();
+    offer.fatal_errors = fatal_errors();
+    return offer;
+  }
   auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
   if (!vgpus) return fail(vgpus.error());
   name_types(*vgpus);
@@ -338,8 +342,15 @@ Result<Offer> Scanner::scan() {
   round.add_vgpus(*vgpus);
   auto offer = std::move(round).finish();
   offer.unsettled = unsettled;
+  offer.fatal_errors = fatal_errors();
   offer.vanished = vanished_since(*vgpus);
   return offer;
+}
+
+std::vector<FatalErrorsOf> Scanner::fatal_errors() const {
+  auto found = fatal_errors_.found();
+  std::ranges::move(gpu_errors_.found(), std::back_inserter(found));
+  return found;
 }
 
 void Scanner::name_types(VgpuInventory& vgpus) {

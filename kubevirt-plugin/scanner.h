@@ -41,11 +41,16 @@ class Scanner {
   /// A vGPU that is there and can be read no more is offered Unhealthy, under the name that it had.
   /// While a write to a GPU is under way its vGPUs are offered as they were, but for those that the write is
   /// to: nothing that its driver serves is read then. Of one that may never return none is offered.
-  /// One whose node in dev/vfio is missing, or that has had a fatal PCIe error since the first scan, itself
-  /// or its GPU, is offered Unhealthy. Errors: the PCI bus cannot be listed. That there is no mdev bus is
-  /// none.
+  /// One whose node in dev/vfio is missing, or that has had a fatal PCIe error since the first scan (or
+  /// remember()), itself or its GPU, is offered Unhealthy. Errors: the PCI bus cannot be listed. That there
+  /// is no mdev bus is none.
   Result<Offer> scan();
 
+  /// What a scanner before this one has found (Offer::fatal_errors).
+  void remember(const FatalErrorsOf& before) {
+    fatal_errors_.remember(before);
+    gpu_errors_.remember(before);
+  }
   /// A driver has just taken a function: what errors it has had so far are past.
   void bound_anew(const PciAddress& function) {
     fatal_errors_.forget(function);
@@ -54,6 +59,7 @@ class Scanner {
 
  private:
   class Round;
+  std::vector<FatalErrorsOf> fatal_errors() const;
   std::vector<NotOffered> vanished_since(const VgpuInventory& now);
   /// Learns which types have which names, and names the vGPUs of those that nothing on the host names now.
   void name_types(VgpuInventory& vgpus);

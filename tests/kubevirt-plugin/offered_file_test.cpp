@@ -34,6 +34,19 @@ TEST(OfferedFile, IsReadBackByASuccessor) {
   EXPECT_THAT(kata_resources_of(text), ElementsAre("nvidia.com/CARD"));
 }
 
+TEST(OfferedFile, HandsFatalErrorsOn) {
+  const std::vector<FatalErrorsOf> errors = {
+      {.function = "0000:01:00.0", .since = 2, .vfio_devices = {"vfio0"}},
+      {.function = "0000:02:00.0", .since = 0, .vfio_devices = {}}};
+  EXPECT_EQ(fatal_errors_of(offered_json({}, {}, {}, 0, errors)), errors);
+  EXPECT_THAT(fatal_errors_of(offered_json({}, {}, {}, 0)), IsEmpty());
+  for (const char* bad : {"", "{", R"({"fatal_errors": 5})", R"({"fatal_errors": ["a"]})",
+                          R"({"fatal_errors": [{"function": 5, "since": 1, "vfio_devices": []}]})",
+                          R"({"fatal_errors": [{"function": "a", "since": -1, "vfio_devices": []}]})",
+                          R"({"fatal_errors": [{"function": "a", "since": 1, "vfio_devices": [7]}]})"})
+    EXPECT_THAT(fatal_errors_of(bad), IsEmpty()) << bad;
+}
+
 class BadOfferedText : public testing::TestWithParam<const char*> {};
 
 TEST_P(BadOfferedText, HasNothingAllocated) {

@@ -381,6 +381,26 @@ TEST_F(PluginTest, SeesFatalErrorsByItselfAndThatTheFunctionWasBoundAnew) {
   EXPECT_TRUE(allocatable(kGpu, 1));
 }
 
+// An update of the plugin mends no GPU.
+TEST_F(PluginTest, KnowsWhichGpusItsPredecessorFoundWithFatalErrors) {
+  const std::string counter = "sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal";
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  kernel.file(counter, "TOTAL_ERR_FATAL 1\n");
+  options.rescan = 20ms;
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2)) << "that was before its time";
+  kernel.file(counter, "TOTAL_ERR_FATAL 3\n");
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  ASSERT_TRUE(stop());
+  start();
+  EXPECT_TRUE(allocatable(kGpu, 1));
+  EXPECT_TRUE(offered_becomes([](const auto& file) {
+    return file["resources"][0]["devices"][0]["reason"] ==
+           "2 fatal PCIe errors since it was offered (/sys/bus/pci/devices/0000:01:00.0/aer_dev_fatal)";
+  }));
+}
+
 TEST_F(PluginTest, WithdrawsAGpuThatGoesBackToTheHostOnceNobodyHoldsIt) {
   options.holders.period = 20ms;
   add_gpu("0000:01:00.0", 15);
