@@ -61,6 +61,12 @@ std::shared_ptr<const Snapshot> AllocationCore::snapshot() const {
   return snapshot_;
 }
 
+bool AllocationCore::is_claimed(std::string_view resource) const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::find(book_.claims(), resource, &AllocationBook::Claim::resource) !=
+         book_.claims().end();
+}
+
 AllocationCore::Ticket AllocationCore::ticket() const {
   const std::scoped_lock lock(mutex_);
   return book_.ticket();

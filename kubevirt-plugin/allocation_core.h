@@ -101,6 +101,9 @@ class AllocationCore {
   Result<std::vector<std::string>> prefer(std::string_view resource, std::span<const std::string> available,
                                           std::span<const std::string> must_include, int size) const;
 
+  /// Whether something of a resource is held that is in no list: as it was called before, perhaps.
+  bool is_claimed(std::string_view resource) const;
+
   /// The last allocation so far.
   Ticket ticket() const;
 

@@ -34,7 +34,8 @@ std::string cdi_spec(const Resource& resource) {
                      resource.name.text(), devices);
 }
 
-std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources) {
+std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
+                                         const std::set<std::string>& held) {
   std::vector<CdiFailure> failures;
   const auto note = [&](const std::string& resource, Result<> done) {
     if (!done) failures.push_back({.resource = resource, .error = std::move(done).error()});
@@ -50,7 +51,8 @@ std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources) {
       note(resource.name.text(), host_.write_file(directory_ / name, content));
   }
   for (const auto& name : own_files())
-    if (!current.contains(name)) note({}, host_.remove_file(directory_ / name));
+    if (!current.contains(name) && !held.contains(kind_of(name)))
+      note({}, host_.remove_file(directory_ / name));
   return failures;
 }
 
@@ -62,16 +64,19 @@ std::vector<std::string> CdiFiles::own_files() const {
   return names;
 }
 
-std::set<std::string> CdiFiles::resources() const {
+std::string CdiFiles::kind_of(const std::string& file) const {
   constexpr std::string_view kKey = "\nkind: ";
+  const std::string text = host_.read_file(directory_ / file).value_or("");
+  const auto at = text.find(kKey);
+  if (at == std::string::npos) return {};
+  const auto begin = at + kKey.size();
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+std::set<std::string> CdiFiles::resources() const {
   std::set<std::string> kinds;
-  for (const auto& name : own_files()) {
-    const std::string text = host_.read_file(directory_ / name).value_or("");
-    const auto at = text.find(kKey);
-    if (at == std::string::npos) continue;
-    const auto begin = at + kKey.size();
-    kinds.insert(text.substr(begin, text.find('\n', begin) - begin));
-  }
+  for (const auto& name : own_files())
+    if (auto kind = kind_of(name); !kind.empty()) kinds.insert(std::move(kind));
   return kinds;
 }
 

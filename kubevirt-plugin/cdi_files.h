@@ -36,13 +36,16 @@ class CdiFiles {
 
   /// Makes the files what `resources` say: those that differ are written, and those that we made of resources
   /// without devices are removed, a predecessor's too (nobody calls this where Kata is offered nothing: what
-  /// an earlier --mode left stays). Others are left alone. Goes on after a failure.
-  std::vector<CdiFailure> update(std::span<const Resource> resources);
+  /// an earlier --mode left stays), save those for `held`: of them pods have devices. Others are left alone.
+  /// Goes on after a failure.
+  std::vector<CdiFailure> update(std::span<const Resource> resources, const std::set<std::string>& held = {});
   /// The resources that our files there, a predecessor's too, are for.
   std::set<std::string> resources() const;
 
  private:
   std::vector<std::string> own_files() const;
+  /// Empty: it cannot be told.
+  std::string kind_of(const std::string& file) const;
 
   HostFs& host_;
   const std::filesystem::path directory_;

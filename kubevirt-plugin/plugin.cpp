@@ -113,7 +113,8 @@ class Plugin {
   }
 
   void serve() {
-    core_.came_before(former_resources());
+    former_ = former_resources();
+    core_.came_before(former_);
     scan_.remember(fatal_errors_of(host_.read_file(options_.offered_file).value_or("")));
     watch_host();  // before the scan, so that nothing comes between
     watch_state();
@@ -349,7 +350,7 @@ class Plugin {
   /// False: not all of them, and the devices that Kata would not find are Unhealthy.
   bool write_cdi_files(std::vector<Resource>& resources) {
     if (!options_.rules.kata) return true;
-    const auto failures = cdi_files_.update(cdi_entries_.resources());
+    const auto failures = cdi_files_.update(cdi_entries_.resources(), held_by_former_names());
     for (const auto& [failed, error] : failures) {
       spdlog::error("{}", error.message);
       for (auto& resource : resources) {
@@ -361,12 +362,23 @@ class Plugin {
     return failures.empty();
   }
 
+  /// The resources that were called so before this process, and of which pods have devices still, or may.
+  std::set<std::string> held_by_former_names() const {
+    auto held = former_;
+    if (holders_.known())
+      std::erase_if(held, [this](const std::string& name) { return !core_.is_claimed(name); });
+    return held;
+  }
+
   /// Those of devices that are offered no more and nobody has. A pod that has one may need it again. False:
   /// that failed.
   bool drop_cdi_entries() {
-    if (!options_.rules.kata || !holders_.known() || !cdi_entries_.drop_released(*core_.snapshot()))
-      return true;
-    const auto failures = cdi_files_.update(cdi_entries_.resources());
+    if (!options_.rules.kata || !holders_.known()) return true;
+    const bool dropped = cdi_entries_.drop_released(*core_.snapshot());
+    const auto held = held_by_former_names();
+    if (!dropped && held == former_) return true;
+    former_ = held;  // none of the others comes again
+    const auto failures = cdi_files_.update(cdi_entries_.resources(), held);
     for (const auto& failure : failures) spdlog::error("{}", failure.error.message);
     return failures.empty();
   }
@@ -443,6 +455,7 @@ class Plugin {
   BackgroundScan scan_;
   CdiFiles cdi_files_{host_, options_.cdi_directory};
   CdiEntries cdi_entries_;
+  std::set<std::string> former_;  // Kata's resources before this process, as long as they matter
   RpcQueue queue_;  // outlives all calls and servers, and who answers in the place of its thread
   const SysfsCheck check_;
   AllocationCore core_;
