@@ -38,8 +38,8 @@ bool rests(const KataView& view, const std::string& name) {
   return found != view.pulls.end() && found->second.rests;
 }
 
-/// Whether pods can be started with what a class had until now: what is pulled for it is in use at once, so
-/// that it waits for the turn.
+/// Whether pods can be started with what a class had until now: the link to its files, by which a class file
+/// or an administrator may name some, leads to what is pulled at once, so that it waits for the turn.
 bool is_in_use(const HostSide& host, const KataClass& kata) {
   return std::ranges::any_of(kata.handlers(),
                              [&](const std::string& name) { return host.kata.ready.contains(name); });

@@ -103,6 +103,12 @@ Shown show(const Session& session, const KataChange& report) {
     out.document["refused"].push_back({{"class", refused.name}, {"reason", refused.why.message}});
     out.status = ExitStatus::refused;
   }
+  if (!report.left.empty()) {
+    out.document["left"] = report.left;
+    // Without a restart it is as it was wished.
+    if (!report.outcome || !report.outcome->unproven || report.outcome->acted)
+      out.status = ExitStatus::refused;
+  }
   out.document["control"] = report.control.empty() ? json(nullptr) : json(report.control);
   if (report.outcome) {
     out.document["written"] = report.outcome->written;

@@ -16,6 +16,7 @@
 #include "common/standard_streams.h"
 #include "kata-manager/kata_collect.h"
 #include "kata-manager/kata_install.h"
+#include "kata-manager/kata_users.h"
 #include "kata-manager/known_artifacts.h"
 #include "kata-manager/runtime_class.h"
 
@@ -40,15 +41,16 @@ Result<> load_modules(const Session& session, const KataOptions& options, const 
       "running host's");
 }
 
-/// Waits, if it is wished, until no pod runs with one of these.
-void wait_for_pods(const KataOptions& options, ContainerRuntime& runtime,
-                   const std::vector<std::string>& handlers) {
+/// Waits, if it is wished, until nobody has what leaves. What goes wrong here is said when it matters.
+void wait_for_users(const Session& session, const KataOptions& options, ContainerRuntime& runtime,
+                    const LeavingClasses& leaving) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options.wait_seconds);
   bool told = false;
   while (std::chrono::steady_clock::now() < end) {
-    const auto pods = pods_with(runtime, handlers);
-    if (!pods || pods->empty()) return;
-    if (!std::exchange(told, true)) print_to_stderr("waiting for {} to end\n", text(pods->front()));
+    const auto state = runtime.state();
+    const auto who = who_has(*session.host, runtime, state ? std::optional(*state) : std::nullopt, leaving);
+    if (!who || !*who) return;
+    if (!std::exchange(told, true)) print_to_stderr("waiting for {} to end\n", **who);
     std::this_thread::sleep_for(kBetweenLooks);
   }
 }
@@ -61,6 +63,13 @@ Result<ClassFile> read_some_classes(const KataOptions& options) {
                 "`ferry kata uninstall` takes all of them away");
   }
   return file;
+}
+
+/// What is planned would be refused for that.
+Result<> check_no_links(const Session& session, const KataChange& report) {
+  for (const FileChange& change : report.plan.changes)
+    if (auto r = check_is_no_link(*session.host, change.path); !r) return r;
+  return {};
 }
 
 bool is_refused(const KataChange& report, const KataClass& kata) {
@@ -137,6 +146,7 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
   if (runtime->control) report.control = runtime->control->text();
   if (session.dry_run) {
     if (auto r = check_credentials(session, options, *file, report); !r) return fail(std::move(r).error());
+    if (auto r = check_no_links(session, report); !r) return fail(std::move(r).error());
     return report;
   }
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
@@ -180,14 +190,14 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
     return fail(Errc::refused,
                 fmt::format("{} knows runtimes of ours that are not in {}", runtime->at_hand.text(),
                             runtime->at_hand.place.configuration.string()),
-                "name the class file that they were installed by (-f), or restart it if they were taken away "
-                "without");
+                "name the class file that they were installed by (-f); take a copy of our section out of its "
+                "other files; or restart it if they were taken away without");
   }
-  std::vector<std::string> handlers;
-  for (const PlacedRuntime& placed : *here) handlers.push_back(placed.name);
+  LeavingClasses leaving{.classes = *classes, .handlers = {}, .others = {}};
+  for (const PlacedRuntime& placed : *here) leaving.handlers.push_back(placed.name);
   std::unique_ptr<HostChange> change;
   if (!session.dry_run) {
-    wait_for_pods(options, *runtime->asked, handlers);
+    wait_for_users(session, options, *runtime->asked, leaving);
     auto taken = begin_change(session);
     if (!taken) return fail(std::move(taken).error());
     change = std::move(*taken);
@@ -196,6 +206,7 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
   if (!planned) return planned;
   KataChange report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
+  if (auto r = check_no_links(session, report); !r) return fail(std::move(r).error());
   if (session.dry_run) return report;
   if (auto r = check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
   std::optional<std::filesystem::path> artifacts_dir;

@@ -58,6 +58,10 @@ struct KataArtifacts {
   std::optional<std::filesystem::path> folder() const;
 };
 
+/// How the programs are called that are Kata's shims: as containerd and CRI-O look for them by a runtime's
+/// type.
+inline constexpr std::string_view kKataShimPrefix = "containerd-shim-kata";
+
 struct KataClass {
   std::string name;                  ///< handler, folder below artifacts_dir, RuntimeClass; is_handler_name()
   std::vector<std::string> aliases;  ///< further handlers and RuntimeClasses with the same of everything
@@ -68,8 +72,9 @@ struct KataClass {
   /// What a pod's VM takes beside its containers, by resource; absent: by the guest's memory
   /// (runtime_class.h).
   std::optional<std::map<std::string, std::string>> overhead = {};
-  std::optional<std::string> snapshotter = {};     ///< absent: the container runtime's own choice
-  std::optional<std::filesystem::path> shim = {};  ///< absent: where Kata's installers put it (kata_shim.h)
+  std::optional<std::string> snapshotter = {};  ///< absent: the container runtime's own choice
+  /// Its name begins with kKataShimPrefix. Absent: where Kata's installers put it (kata_shim.h).
+  std::optional<std::filesystem::path> shim = {};
   /// Names of hypervisor settings that pods may change by annotation, beside those that the artifact allows.
   std::vector<std::string> annotations = {};
   TomlTable configuration = {};  ///< laid over Kata's configuration, after all that Ferry says

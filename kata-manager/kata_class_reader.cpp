@@ -181,6 +181,11 @@ Result<> read_ours(const ClassPart& part, KataClass& into) {
     return r;
   if (!snapshotter.empty()) into.snapshotter = snapshotter;
   if (auto r = part.path_at("shim", into.shim); !r) return r;
+  if (into.shim && !into.shim->filename().native().starts_with(kKataShimPrefix))
+    return part.refuse(
+        *part.find("shim"), "shim",
+        fmt::format("the name of Kata's shim begins with {}, and by that its sandboxes are found",
+                    kKataShimPrefix));
   if (auto r = part.texts_at("annotations", "the name of a hypervisor's setting, such as default_memory",
                              is_setting, into.annotations);
       !r)

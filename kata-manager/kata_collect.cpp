@@ -5,7 +5,7 @@
 
 #include "kata-manager/artifacts.h"
 #include "kata-manager/kata_configuration.h"
-#include "kata-manager/runtime_change.h"
+#include "kata-manager/kata_users.h"
 
 namespace ferry {
 
@@ -15,11 +15,14 @@ namespace {
 /// next sandbox is made of it, though another one has been fetched since.
 bool is_named(const HostFs& host, const std::string& name, const std::filesystem::path& version) {
   const auto folder = kata_configuration_folder(name).relative_path();
+  const auto drop_ins = host.list(folder / "config.d");
+  if (!drop_ins && !is_gone(drop_ins.error())) return true;
   std::vector<std::filesystem::path> files = {folder / "configuration.toml"};
-  for (const std::string& file : host.list(folder / "config.d").value_or(std::vector<std::string>()))
+  for (const std::string& file : drop_ins.value_or(std::vector<std::string>()))
     files.push_back(folder / "config.d" / file);
   return std::ranges::any_of(files, [&](const auto& file) {
-    return host.read_file(file).value_or("").find(version.string() + "/") != std::string::npos;
+    const auto text = host.read_file(file);
+    return text ? text->find(version.string() + "/") != std::string::npos : !is_gone(text.error());
   });
 }
 
@@ -28,9 +31,11 @@ bool is_named(const HostFs& host, const std::string& name, const std::filesystem
 Result<std::vector<std::filesystem::path>> collect_unused(HostFs& host, ContainerRuntime& runtime,
                                                           const std::filesystem::path& artifacts_dir,
                                                           const KataClass& kata) {
-  const auto handlers = kata.handlers();
-  const auto pods = pods_with(runtime, handlers);
-  if (!pods || !pods->empty()) return std::vector<std::filesystem::path>();
+  const auto state = runtime.state();
+  if (!state) return std::vector<std::filesystem::path>();
+  const auto who =
+      who_has(host, runtime, *state, {.classes = {kata.name}, .handlers = kata.handlers(), .others = {}});
+  if (!who || *who) return std::vector<std::filesystem::path>();
   return collect_versions(host, artifacts_dir, kata.name,
                           [&](const auto& version) { return is_named(host, kata.name, version); });
 }

@@ -12,11 +12,11 @@
 
 namespace ferry {
 
-/// The folders that are gone, of those that collect_versions() names. None while a pod runs with a handler of
-/// the class, whichever version it began with, and none where the runtime does not say which pods run: VMs
-/// outlive it; and none that Kata's configuration of the class names. To be called before a fetch, so that
-/// what was in use until then is left to the next time: a sandbox that is just being made is in no list yet.
-/// Errors: as collect_versions().
+/// The folders that are gone, of those that collect_versions() names. None while somebody may have the class
+/// (kata_users.h), whichever version it began with, and none where the runtime does not say which pods run:
+/// VMs outlive it; and none that Kata's configuration of the class names. To be called before a fetch, so
+/// that what was in use until then is left to the next time: a sandbox that is just being made is in no list
+/// yet. Errors: as collect_versions().
 Result<std::vector<std::filesystem::path>> collect_unused(HostFs& host, ContainerRuntime& runtime,
                                                           const std::filesystem::path& artifacts_dir,
                                                           const KataClass& kata);

@@ -15,22 +15,38 @@ namespace {
 
 constexpr std::array kModules = {"vhost_vsock", "vhost_net"};
 
+/// What a daemon that does not run will know when it starts.
+RuntimeState as_predicted(const RuntimePlan& plan) {
+  RuntimeState out;
+  auto& runtimes = out.runtimes.emplace();
+  for (const auto& [name, entry] : plan.after.runtimes()) {
+    const TomlTable* const table = entry.table();
+    const TomlValue* const path = table == nullptr ? nullptr : find(*table, {"options", "ConfigPath"});
+    const std::string* const text = path == nullptr ? nullptr : path->string();
+    if (text != nullptr) runtimes.push_back({.name = name, .type = {}, .shim = {}, .configuration = *text});
+  }
+  return out;
+}
+
 /// Why what leaves may still be asked for, or in use by what has begun since the look before. What these
 /// runtimes are made of stays then, and goes with the next run.
 Result<std::optional<std::string>> still_needed(const ChangeContext& context, const KataChange& change) {
   const auto& gone = change.setup.gone;
   if (gone.empty()) return std::optional<std::string>();
   const auto answer = context.runtime->state();
+  if (!answer && answer.error().code != make_error_code(Errc::not_found))
+    return std::optional("the container runtime does not answer: " + answer.error().message);
   const auto state = answer ? std::optional(*answer) : std::nullopt;
   // One that has been made to read them may be one that never says what it knows.
   if (state && change.outcome->unproven && !change.outcome->acted)
     return std::optional<std::string>("the container runtime has not read its own files yet");
-  if (state) {
-    if (const auto known = runtimes_of_classes(*state, gone); !known.empty())
-      return std::optional(fmt::format("the container runtime knows {} with them by a file that is not ours",
-                                       fmt::join(known, ", ")));
-  }
-  return who_has(*context.host, *context.runtime, state, gone, change.plan.leaving);
+  const auto known = runtimes_of_classes(state ? *state : as_predicted(change.plan), gone);
+  if (!known.empty())
+    return std::optional(fmt::format("the container runtime {} {} with them by a file that is not ours",
+                                     state ? "knows" : "will know", fmt::join(known, ", ")));
+  LeavingClasses leaving{.classes = gone, .handlers = change.plan.leaving, .others = {}};
+  for (const RuntimeHandler& handler : change.setup.handlers) leaving.others.push_back(handler.name);
+  return who_has(*context.host, *context.runtime, state, leaving);
 }
 
 /// Who has the lock of the artifacts' folder removes them; absent: there are none.
@@ -63,9 +79,10 @@ Result<KataChange> plan_no_kata(const HostFs& host, const RuntimeAtHand& runtime
   for (const std::string& name : *classes) {
     auto removal = removal_of(host, name);
     if (!removal) return fail(std::move(removal).error());
+    if (removal->empty()) continue;  // an administrator's
     std::ranges::move(*removal, std::back_inserter(out.setup.files));
+    out.setup.gone.push_back(name);
   }
-  out.setup.gone = std::move(*classes);
   return out;
 }
 
@@ -75,7 +92,10 @@ RuntimeChange change_of(const KataChange& change) {
                     .leaving = change.plan.leaving,
                     .gone = change.setup.gone,
                     .staying = {}};
-  for (const auto& [name, entry] : change.plan.after.runtimes()) out.staying.push_back(name);
+  if (change.runtime.place.kind == RuntimeKind::containerd) {
+    auto& staying = out.staying.emplace();
+    for (const auto& [name, entry] : change.plan.after.runtimes()) staying.push_back(name);
+  }
   return out;
 }
 
@@ -98,8 +118,10 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
 
 Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
                             const std::optional<std::filesystem::path>& artifacts_dir) {
-  const auto lock = lock_what_goes(*context.host, change, artifacts_dir);  // before anything is written
+  // Before anything is written; what was planned from may have been a while ago.
+  const auto lock = lock_what_goes(*context.host, change, artifacts_dir);
   if (!lock) return fail(Error(lock.error()));
+  if (auto r = may_carry_out(context, change_of(change)); !r) return fail(std::move(r).error());
   // Kata's own files first: a handler that is known must work. Those of classes that leave go last.
   std::vector<FileChange> first;
   std::vector<FileChange> last;
@@ -116,8 +138,8 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   const auto needed = still_needed(context, change);
   if (!needed) return fail(Error(needed.error()));
   if (const auto& why = *needed) {
-    change.plan.notes.push_back(
-        fmt::format("Kata's files of what leaves stay: {}; say this again when that is over", *why));
+    change.left = fmt::format("Kata's files of what leaves stay: {}; say this again when that is over", *why);
+    change.plan.notes.push_back(change.left);
     return false;
   }
   // A class that has a folder is looked for again: the folder last.

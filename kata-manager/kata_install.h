@@ -36,6 +36,7 @@ struct KataChange {
   RuntimePlan plan;
   std::string control = {};                    ///< "restart containerd.service"; empty: nobody does
   std::optional<RuntimeOutcome> outcome = {};  ///< absent: not carried out
+  std::string left = {};                       ///< why Kata's files of what leaves stay; empty: they do not
 };
 
 using ArtifactOf = std::function<Result<std::optional<Artifact>>(const KataClass&)>;
@@ -63,8 +64,8 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 /// that is not ours, or is in use (kata_users.h), is left to the next time.
 ///
 /// The host's lock is the caller's, and `change` was planned under it. Its outcome and notes are added to it.
-/// True: all is done, false: something is left so. Errors: as carry_out(), and Errc::refused where another
-/// program works with artifacts that go, before anything is written; those of writing.
+/// True: all is done, false: something is left so, and why. Errors: as carry_out(), and Errc::refused where
+/// another program works with artifacts that go, before anything is written; those of writing.
 Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
                             const std::optional<std::filesystem::path>& artifacts_dir);
 

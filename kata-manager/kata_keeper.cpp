@@ -242,8 +242,9 @@ Result<> KataKeeper::carry_out(const ClassFile& classes, KataRuntime& runtime, W
   const auto done = carry_out_kata(context_of(runtime), *uses_.writer, plan.change, classes.artifacts_dir);
   if (!done) return fail(Error(done.error()));
   for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);
+  if (!*done) return fail(Errc::refused, plan.change.left);
   spdlog::info("Kata's runtimes are as generation {} wants them", file.generation.value_or(0));
-  if (any || !*done) return {};
+  if (any) return {};
   return forget_artifacts_dir(*uses_.host);
 }
 

@@ -81,6 +81,7 @@ class SettingUp {
       if (std::ranges::find(out_.refused, name, &RefusedClass::name) != out_.refused.end()) continue;
       auto removal = removal_of(host_, name);
       if (!removal) return fail(std::move(removal).error());
+      if (removal->empty()) continue;  // an administrator's
       std::ranges::move(*removal, std::back_inserter(out_.files));
       out_.gone.push_back(name);
     }
@@ -106,7 +107,10 @@ class SettingUp {
     if (!drop_in) return fail(std::move(drop_in).error());
     for (const std::string& note : drop_in->notes) out_.notes.push_back(kata.name + ": " + note);
     for (const auto& path : drop_in->host_files) {
-      if (host_.exists(path.relative_path())) continue;
+      // What a class names by the link is seen by where it lies: the link may come only now.
+      const auto inside = path.lexically_relative(artifact.folder);
+      const bool is_by_link = !inside.empty() && *inside.begin() != "..";
+      if (host_.exists((is_by_link ? artifact.version / inside : path).relative_path())) continue;
       out_.notes.push_back(
           fmt::format("{}: {} is not there, and no VM starts without it", kata.name, path.string()));
     }

@@ -10,28 +10,55 @@
 
 #include <fmt/format.h>
 
+#include "kata-manager/class_file.h"
 #include "kata-manager/kata_configuration.h"
 
 namespace ferry {
 namespace {
 
-// As containerd and CRI-O find it by the runtime's type; a path that is given leads to one of that name too.
-constexpr std::string_view kShim = "containerd-shim-kata";
+bool is_shim(const std::filesystem::path& program) {
+  return program.filename().native().starts_with(kKataShimPrefix);
+}
 
-/// The argument behind "-id" of a shim's command line; absent: it is none of Kata's.
-std::optional<std::string> sandbox_of(std::string_view command_line) {
-  std::vector<std::string_view> words;
+bool is_over(const Error& error) {
+  return is_gone(error) || error.code == std::errc::no_such_process;
+}
+
+bool contains(std::span<const std::string> names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::vector<std::string> words_of(std::string_view command_line) {
+  std::vector<std::string> words;
   while (!command_line.empty()) {
     const auto end = std::min(command_line.find('\0'), command_line.size());
-    words.push_back(command_line.substr(0, end));
+    words.emplace_back(command_line.substr(0, end));
     command_line.remove_prefix(std::min(end + 1, command_line.size()));
   }
-  if (words.empty() || !std::filesystem::path(words.front()).filename().native().starts_with(kShim))
-    return std::nullopt;
+  return words;
+}
+
+/// The sandbox of a process that is a shim of Kata's; absent: it is none, or over.
+Result<std::optional<std::string>> sandbox_of(const HostFs& host, const std::string& process) {
+  // First what no lock of the process's is needed for: one that hangs must not hold us up.
+  const auto program = host.link_target("proc/" + process + "/exe");
+  if (program ? !is_shim(*program) : is_over(program.error())) return std::optional<std::string>();
+  const auto command_line = host.read_file("proc/" + process + "/cmdline");
+  if (!command_line && is_over(command_line.error())) return std::optional<std::string>();
+  if (!command_line) return fail(Error(command_line.error()));
+  const auto words = words_of(*command_line);
+  if (!program && (words.empty() || !is_shim(words.front()))) return std::optional<std::string>();
   const auto flag =
-      std::ranges::find_if(words, [](std::string_view word) { return word == "-id" || word == "--id"; });
-  if (flag == words.end() || flag + 1 == words.end()) return std::string();
-  return std::string(*(flag + 1));
+      std::ranges::find_if(words, [](const std::string& word) { return word == "-id" || word == "--id"; });
+  return flag == words.end() || flag + 1 == words.end() ? std::string() : *(flag + 1);
+}
+
+/// Whether a pod's runtime is, or may be, one of theirs.
+bool may_be_theirs(const RunningPod& pod, bool has_shim, const RuntimeState& state,
+                   std::span<const std::string> theirs, const LeavingClasses& leaving) {
+  if (contains(theirs, pod.handler)) return true;
+  const bool known = state.runtimes ? state.has(pod.handler) : contains(leaving.others, pod.handler);
+  return has_shim && !known;
 }
 
 }  // namespace
@@ -49,8 +76,8 @@ std::vector<std::string> runtimes_of_classes(const RuntimeState& state,
   return out;
 }
 
-Result<std::map<std::string, pid_t>> kata_shims(const HostFs& host) {
-  std::map<std::string, pid_t> out;
+Result<KataShims> kata_shims(const HostFs& host) {
+  KataShims out;
   const auto names = host.list("proc");
   if (!names && is_gone(names.error())) return out;
   if (!names) return fail(Error(names.error()));
@@ -58,32 +85,37 @@ Result<std::map<std::string, pid_t>> kata_shims(const HostFs& host) {
     pid_t pid = 0;
     const auto read = std::from_chars(name.data(), name.data() + name.size(), pid);
     if (read.ec != std::errc() || read.ptr != name.data() + name.size()) continue;
-    const auto command_line = host.read_file("proc/" + name + "/cmdline");  // gone meanwhile: not there
-    if (const auto sandbox = sandbox_of(command_line.value_or(""))) out.emplace(*sandbox, pid);
+    out.any_process = true;
+    auto sandbox = sandbox_of(host, name);
+    if (!sandbox) return fail(std::move(sandbox).error());
+    if (auto& of = *sandbox) out.by_sandbox.emplace(std::move(*of), pid);
   }
   return out;
 }
 
 Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime& runtime,
                                            const std::optional<RuntimeState>& state,
-                                           std::span<const std::string> classes,
-                                           std::span<const std::string> handlers) {
-  if (classes.empty()) return std::optional<std::string>();
+                                           const LeavingClasses& leaving) {
+  if (leaving.classes.empty()) return std::optional<std::string>();
   auto shims = kata_shims(host);
   if (!shims) return fail(std::move(shims).error().during("look for Kata's shims"));
+  if (state && !shims->any_process)
+    return fail(Errc::unsupported,
+                "Kata's shims cannot be looked for: there is no process in the host's /proc",
+                "mount the host's /proc below the root that is given");
   std::vector<std::string> users;
   if (state) {
     auto pods = runtime.pods();
     if (!pods) return fail(std::move(pods).error().during("who runs with the runtimes is not known"));
-    std::vector<std::string> theirs = runtimes_of_classes(*state, classes);
-    theirs.insert(theirs.end(), handlers.begin(), handlers.end());
+    std::vector<std::string> theirs = runtimes_of_classes(*state, leaving.classes);
+    for (const auto* const more : {&leaving.handlers, &leaving.classes})
+      theirs.insert(theirs.end(), more->begin(), more->end());
     for (const RunningPod& pod : *pods) {
-      shims->erase(pod.sandbox);
-      const bool forgotten = !pod.handler.empty() && state->tells() && !state->has(pod.handler);
-      if (forgotten || std::ranges::find(theirs, pod.handler) != theirs.end()) users.push_back(text(pod));
+      const bool has_shim = shims->by_sandbox.erase(pod.sandbox) != 0;
+      if (may_be_theirs(pod, has_shim, *state, theirs, leaving)) users.push_back(text(pod));
     }
   }
-  for (const auto& [sandbox, pid] : *shims)
+  for (const auto& [sandbox, pid] : shims->by_sandbox)
     users.push_back(
         fmt::format("process {}, Kata's shim{}{}", pid, sandbox.empty() ? "" : " of the sandbox ", sandbox));
   if (users.empty()) return std::optional<std::string>();

@@ -20,20 +20,30 @@ namespace ferry {
 /// The runtimes that it knows with the configuration of one of these classes, whoever's file says so.
 std::vector<std::string> runtimes_of_classes(const RuntimeState& state, std::span<const std::string> classes);
 
-/// Kata's shims that run, one for each sandbox: its ID, and the process. Also of a sandbox that is just being
-/// made, which the container runtime does not list yet. Errors: those of listing proc; that there is none is
-/// none, and nothing runs there.
-Result<std::map<std::string, pid_t>> kata_shims(const HostFs& host);
+/// Kata's shims that run, one for each sandbox; also of one that is just being made, which the container
+/// runtime does not list yet. They are known by their name, containerd-shim-kata...
+struct KataShims {
+  std::map<std::string, pid_t> by_sandbox;  ///< of one that does not say for which: ""
+  bool any_process = false;                 ///< false: nothing runs on this host, or its proc is not here
+};
+/// Errors: those of reading proc; that there is none is none.
+Result<KataShims> kata_shims(const HostFs& host);
 
-/// Why these classes cannot go now; absent: nobody has them. `state`: what the runtime has just said; absent:
-/// it does not run. `handlers`: runtimes of the classes that are known otherwise.
-/// - A pod runs with one of their runtimes; or with one that the container runtime does not know any more,
-///   which may have been one of theirs.
-/// - A shim of Kata's runs for a sandbox that is no such pod's.
-/// Errors: as ContainerRuntime::pods() and kata_shims().
+struct LeavingClasses {
+  std::vector<std::string> classes;
+  std::vector<std::string> handlers;  ///< of theirs, as far as anybody knows
+  /// Which are none of theirs. It matters where the runtime does not tell what its runtimes are made of.
+  std::vector<std::string> others;
+};
+
+/// Why they cannot go now; absent: nobody has them. `state`: what the runtime has just said; absent: it does
+/// not run.
+/// - A pod runs with one of their runtimes.
+/// - A shim of Kata's runs for a pod whose runtime is not known, any more perhaps; or for no pod.
+/// Errors: as ContainerRuntime::pods() and kata_shims(); Errc::unsupported, the runtime runs and no process
+/// is to be seen.
 Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime& runtime,
                                            const std::optional<RuntimeState>& state,
-                                           std::span<const std::string> classes,
-                                           std::span<const std::string> handlers);
+                                           const LeavingClasses& leaving);
 
 }  // namespace ferry

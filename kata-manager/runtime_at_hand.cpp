@@ -85,15 +85,6 @@ class Looking {
   std::string why_;
 };
 
-Result<RuntimePlan> plan_by_kind(const HostFs& host, const RuntimeAtHand& runtime,
-                                 std::span<const RuntimeHandler> handlers) {
-  const ConfigFiles files(host);
-  if (runtime.place.kind == RuntimeKind::crio) return plan_crio(runtime.place.configuration, files, handlers);
-  if (runtime.place.kind == RuntimeKind::k0s)
-    return plan_k0s(runtime.release, runtime.place.configuration, files, handlers);
-  return plan_containerd(setup_of(runtime), files, handlers);
-}
-
 }  // namespace
 
 std::string RuntimeAtHand::text() const {
@@ -109,11 +100,11 @@ Result<RuntimeAtHand> runtime_at_hand(const HostFs& host, HostWriter& writer, Co
 
 Result<RuntimePlan> plan_runtime(const HostFs& host, const RuntimeAtHand& runtime,
                                  std::span<const RuntimeHandler> handlers) {
-  auto plan = plan_by_kind(host, runtime, handlers);
-  if (!plan) return plan;
-  for (const FileChange& change : plan->changes)
-    if (auto r = check_is_no_link(host, change.path); !r) return fail(std::move(r).error());
-  return plan;
+  const ConfigFiles files(host);
+  if (runtime.place.kind == RuntimeKind::crio) return plan_crio(runtime.place.configuration, files, handlers);
+  if (runtime.place.kind == RuntimeKind::k0s)
+    return plan_k0s(runtime.release, runtime.place.configuration, files, handlers);
+  return plan_containerd(setup_of(runtime), files, handlers);
 }
 
 Result<std::vector<PlacedRuntime>> placed_runtimes(const HostFs& host, const RuntimeAtHand& runtime) {

@@ -80,8 +80,10 @@ class Changing {
       const auto is_in = [](const std::vector<std::string>& names, const std::string& name) {
         return std::ranges::find(names, name) != names.end();
       };
-      for (const std::string& name : runtimes_of_classes(state_, change_.gone))
-        if (!is_in(leaving_, name) && !is_in(change_.staying, name)) leaving_.push_back(name);
+      if (const auto& staying = change_.staying) {
+        for (const std::string& name : runtimes_of_classes(state_, change_.gone))
+          if (!is_in(leaving_, name) && !is_in(*staying, name)) leaving_.push_back(name);
+      }
       return {};
     }
     if (state.error().code == make_error_code(Errc::not_found)) return {};
@@ -92,7 +94,9 @@ class Changing {
 
   Result<> nobody_has_what_goes() const {
     const auto state = running_ ? std::optional(state_) : std::nullopt;
-    auto who = who_has(*context_.host, *context_.runtime, state, change_.gone, leaving_);
+    LeavingClasses leaving{.classes = change_.gone, .handlers = leaving_, .others = {}};
+    for (const RuntimeHandler& handler : change_.handlers) leaving.others.push_back(handler.name);
+    auto who = who_has(*context_.host, *context_.runtime, state, leaving);
     if (!who) return fail(std::move(who).error());
     const auto& names = *who;
     if (!names) return {};
@@ -115,6 +119,8 @@ class Changing {
   }
 
   Result<> may_change() {
+    for (const FileChange& file : change_.files)
+      if (auto r = check_is_no_link(*context_.host, file.path); !r) return r;
     if (!running_ && interrupted_ && context_.control != nullptr) {
       if (const auto harm = context_.control->harm()) {
         return fail(Errc::refused,
@@ -155,7 +161,7 @@ class Changing {
       // A write may have failed behind the moment in which it counts.
       const auto now =
           made ? Result<std::optional<std::string>>(file.after) : content_of(*context_.host, file.path);
-      if (now && *now == file.after) note_written(file);
+      if (!now || *now == file.after) note_written(file);
       if (!made) return made;
     }
     return {};

@@ -45,8 +45,8 @@ struct RuntimeChange {
   std::span<const RuntimeHandler> handlers;  ///< what the runtime shall know
   std::vector<std::string> leaving;          ///< what it shall not know any more
   std::vector<std::string> gone = {};        ///< classes whose files go: nobody may have them
-  /// Runtimes that it will know all the same, by files that are not ours.
-  std::vector<std::string> staying = {};
+  /// Runtimes that it will know; absent: that is not predicted.
+  std::optional<std::vector<std::string>> staying = {};
 };
 
 struct ChangeContext {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "kata-manager/kata_users.h"
 #include "kata-manager/known_artifacts.h"
 #include "kata-manager/runtime_record.h"
 
@@ -115,7 +116,6 @@ class Planner {
   }
 
   void look_at_what_leaves() {
-    std::optional<Result<std::vector<RunningPod>>> pods;
     for (const PlacedRuntime& placed : placed_) {
       if (std::ranges::find(handlers(), placed.name, &RuntimeHandler::name) != handlers().end()) continue;
       const auto set_aside = [&](const KataClass& kata) {
@@ -133,21 +133,33 @@ class Planner {
              refused == others_.end() ? "no class that is wanted has it" : refused->second.why);
         continue;
       }
-      if (!pods) pods = sight_.asked->pods();
-      if (const auto why = in_use(placed.name, *pods)) {
+      if (const auto why = in_use(class_of(placed.configuration), {placed.name})) {
         keep(placed, HandlerState::refused, *why);
       } else {
         out_.changed.insert(placed.name);
       }
     }
+    // Of one that was killed a folder may be left that no handler leads to any more.
+    for (const std::string& name : out_.change.setup.gone) {
+      if (kept_.contains(name) || std::ranges::find(placed_, name, class_of_placed) != placed_.end())
+        continue;
+      if (const auto why = in_use(name, {})) {
+        say(name, HandlerState::refused, *why);
+        kept_.insert(name);
+      }
+    }
   }
 
-  static std::optional<std::string> in_use(const std::string& handler,
-                                           const Result<std::vector<RunningPod>>& pods) {
-    if (!pods) return "which pods run with it is not known: " + pods.error().message;
-    const auto pod = std::ranges::find(*pods, handler, &RunningPod::handler);
-    if (pod == pods->end()) return std::nullopt;
-    return "it is not wanted any more, and goes when no pod runs with it: " + text(*pod);
+  static std::string class_of_placed(const PlacedRuntime& placed) { return class_of(placed.configuration); }
+
+  std::optional<std::string> in_use(const std::string& name, std::vector<std::string> handlers) const {
+    LeavingClasses leaving{.classes = {name}, .handlers = std::move(handlers), .others = {}};
+    for (const RuntimeHandler& handler : this->handlers()) leaving.others.push_back(handler.name);
+    const auto who = who_has(host_, *sight_.asked, sight_.state, leaving);
+    if (!who) return "whether it is in use is not known: " + words_of(who.error());
+    const auto& users = *who;
+    if (!users) return std::nullopt;
+    return "it is not wanted any more, and goes when nobody has it: " + *users;
   }
 
   void keep(const PlacedRuntime& placed, HandlerState state, std::string why) {

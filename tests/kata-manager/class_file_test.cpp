@@ -404,6 +404,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadClasses{ours("snapshotter: a b"),
                    "k.yaml:3: runtimeClasses[0].snapshotter: expected the name of a snapshotter, found the "
                    "string 'a b'"},
+        BadClasses{ours("shim: /opt/bin/kata-shim"),
+                   "k.yaml:3: runtimeClasses[0].shim: the name of Kata's shim begins with "
+                   "containerd-shim-kata, and by that "
+                   "its sandboxes are found"},
         BadClasses{
             ours("shim: kata"),
             "k.yaml:3: runtimeClasses[0].shim: expected an absolute path without '..', found the string "

@@ -97,8 +97,8 @@ TEST_F(KataChecks, MissWhatVmsAreMadeOf) {
             "fail: there is no /dev/vhost-vsock, and the class file says loadModules: false");
   scratch.remove("opt/kata/bin/containerd-shim-kata-v2");
   EXPECT_EQ(answer("kata-shim"), "fail: no shim of Kata's is where its installers put it");
-  EXPECT_EQ(answer("kata-shim", file_of("shim: /opt/shim")),
-            "fail: k.yaml:2: class gpu: there is no /opt/shim");
+  EXPECT_EQ(answer("kata-shim", file_of("shim: /opt/containerd-shim-kata-x")),
+            "fail: k.yaml:2: class gpu: there is no /opt/containerd-shim-kata-x");
 }
 
 TEST_F(KataChecks, KnowHowKataLearnsOfDevices) {

@@ -29,6 +29,7 @@ class KataCollect : public testing::Test {
     for (const std::string& folder : {old, now, std::string("replaced-1")})
       scratch.file("opt/art/.ferry/kata-a/" + folder + "/vmlinuz", "k");
     scratch.link("opt/art/kata-a", ".ferry/kata-a/" + now);
+    scratch.file("proc/1/cmdline", "/sbin/init");
   }
   std::vector<std::filesystem::path> collected() {
     return test::must(collect_unused(host, runtime, "/opt/art", kata));
@@ -58,6 +59,14 @@ TEST_F(KataCollect, TakesNothingWhileAPodRunsWithTheClass) {
         std::vector<RunningPod>{{.name_space = "n", .name = "p", .handler = handler, .sandbox = "s"}};
     EXPECT_THAT(collected(), IsEmpty()) << handler;
   }
+  EXPECT_EQ(left().size(), 3U);
+}
+
+// It may have begun with the version of before.
+TEST_F(KataCollect, TakesNothingWhileASandboxIsBeingMade) {
+  scratch.link("proc/7/exe", "/opt/kata/bin/containerd-shim-kata-v2");
+  scratch.file("proc/7/cmdline", "containerd-shim-kata-v2");
+  EXPECT_THAT(collected(), IsEmpty());
   EXPECT_EQ(left().size(), 3U);
 }
 

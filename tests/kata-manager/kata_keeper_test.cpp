@@ -48,6 +48,7 @@ struct Node {
   Node() {
     test::add_gpu_artifact(scratch, {"kata-a", "kata-b"});
     scratch.file(kMain, kMainText);
+    scratch.link("proc/1/exe", "/sbin/init");
     begin();
   }
   void begin() {
@@ -156,6 +157,29 @@ TEST_F(KataKeeperTest, TouchesNothingWithoutAFile) {
   EXPECT_EQ(everything(), before);
 }
 
+// A sandbox that was being made while containerd was restarted.
+TEST_F(KataKeeperTest, SaysWhoKeepsWhatHasLeft) {
+  want(kTwoClasses, {"kata-a", "kata-b"});
+  settle();
+  daemon->meanwhile = [&] {
+    scratch.link("proc/79/exe", "/opt/kata/bin/containerd-shim-kata-v2");
+    scratch.file("proc/79/cmdline", "containerd-shim-kata-v2");
+  };
+  want(kTwoClasses, {"kata-b"}, {"kata-a"});
+  for (int i = 0; i < 3; ++i) {
+    settle();
+    EXPECT_TRUE(says("kata-a", HandlerState::refused)) << i;
+    EXPECT_THAT(why_of("kata-a"), HasSubstr("process 79")) << i;
+    EXPECT_TRUE(host.exists("etc/ferry/kata/kata-a/configuration.toml"));
+    now += seconds(100);
+  }
+  EXPECT_THAT(said().ready, ElementsAre("kata-b"));
+  scratch.remove("proc/79");
+  settle();
+  EXPECT_EQ(said(), (HandlersFile{.ready = {"kata-b"}, .generation = 2}));
+  EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a"));
+}
+
 TEST_F(KataKeeperTest, WritesNothingBeforeItIsPermitted) {
   want(kOneClass, {"kata-a"});
   wanted.permitted = false;
@@ -205,13 +229,13 @@ TEST_F(KataKeeperTest, LeavesAClassAsItIsWhileItsNewArtifactIsFetched) {
 TEST_F(KataKeeperTest, OneClassThatCannotBeHereKeepsNoOtherFromIt) {
   want(
       "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}}\n"
-      "- {name: kata-b, shim: /opt/none, artifacts: {url: \"file:///srv/gpu\"}}\n"
+      "- {name: kata-b, shim: /opt/containerd-shim-kata-none, artifacts: {url: \"file:///srv/gpu\"}}\n"
       "- {name: kata-snp, artifacts: {url: \"file:///srv/gpu\"}}\n",
       {"kata-a", "kata-b", "kata-snp"});
   const auto said = settle();
   EXPECT_THAT(said.ready, ElementsAre("kata-a"));
   EXPECT_TRUE(says("kata-b", HandlerState::refused));
-  EXPECT_THAT(why_of("kata-b"), HasSubstr("/opt/none"));
+  EXPECT_THAT(why_of("kata-b"), HasSubstr("/opt/containerd-shim-kata-none"));
   EXPECT_TRUE(says("kata-snp", HandlerState::refused) || says("kata-snp", HandlerState::missing_artifact));
 }
 

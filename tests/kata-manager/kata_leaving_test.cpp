@@ -28,6 +28,11 @@ using testing::Pair;
 
 constexpr const char* kOther = "etc/containerd/other.toml";
 constexpr const char* kNothing = "version = 2\n";
+constexpr const char* kForeign =
+    "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.foreign]\n"
+    "  runtime_type = \"io.containerd.kata.v2\"\n"
+    "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+    "  runtime_type = \"io.containerd.runc.v2\"\n";
 constexpr const char* kFolder = "etc/ferry/kata/kata-a";
 constexpr const char* kArtifact = "opt/art/kata-a";
 
@@ -37,7 +42,7 @@ class KataLeaving : public testing::Test {
     test::add_gpu_artifact(scratch, {"kata-a"});
     scratch.file(kMain, std::string("imports = [\"/") + kOther + "\"]\n" + test::kMainText);
     scratch.file(kOther, kNothing);
-    scratch.directory("proc");
+    scratch.link("proc/1/exe", "/sbin/init");
     daemon = std::make_unique<test::PredictedDaemon>(host);
     control = daemon.get();
     must(carry_out_kata(context(), writer, planned(install()), "/opt/art"));
@@ -73,9 +78,18 @@ class KataLeaving : public testing::Test {
           std::string("k8s.io"), std::string("-id"), sandbox})
       line += word + '\0';
     scratch.file("proc/" + pid + "/cmdline", line);
+    scratch.link("proc/" + pid + "/exe", "/opt/kata/bin/containerd-shim-kata-v2");
   }
+  void end_shim(const std::string& pid) const { scratch.remove("proc/" + pid); }
   RunningPod pod(const std::string& handler, const std::string& sandbox = "abc") const {
     return {.name_space = "ns", .name = "vm", .handler = handler, .sandbox = sandbox};
+  }
+  void copy_ours() const {
+    std::string copy;
+    std::istringstream lines(installed);
+    for (std::string line; std::getline(lines, line);)
+      if (!line.starts_with("#") && !line.starts_with("imports")) copy += line + "\n";
+    scratch.file(kOther, copy);
   }
   bool is_whole() const {
     return host.exists(std::string(kFolder) + "/configuration.toml") && host.link_target(kArtifact) &&
@@ -83,10 +97,10 @@ class KataLeaving : public testing::Test {
   }
   bool is_gone() const { return !host.exists(kFolder) && !host.link_target(kArtifact); }
   std::string text(const char* path) const { return host.read_file(path).value_or("there is none"); }
-  void expect_refused(const std::string& who) {
+  void expect_refused(const std::string& who, Errc code = Errc::refused) {
     const auto done = uninstall();
     ASSERT_FALSE(done.has_value());
-    EXPECT_EQ(done.error().code, Errc::refused);
+    EXPECT_EQ(done.error().code, code);
     EXPECT_THAT(done.error().message, HasSubstr(who));
     EXPECT_TRUE(is_whole()) << who;
   }
@@ -107,11 +121,7 @@ TEST_F(KataLeaving, GoesWhenNobodyHasIt) {
 
 // Somebody's program has copied our section into a file of its own.
 TEST_F(KataLeaving, KeepsWhatACopyLeadsTo) {
-  std::string copy;
-  std::istringstream lines(installed);
-  for (std::string line; std::getline(lines, line);)
-    if (!line.starts_with("#") && !line.starts_with("imports")) copy += line + "\n";
-  scratch.file(kOther, copy);
+  copy_ours();
   must(daemon->act());
   daemon->running = {pod("kata-alias")};
   expect_refused("ns/vm (kata-alias)");
@@ -143,7 +153,7 @@ TEST_F(KataLeaving, IsLookedForByItsShimsWhereTheRuntimeIsDown) {
   daemon->runs = false;
   shim("77", "abc");
   expect_refused("process 77, Kata's shim of the sandbox abc");
-  scratch.remove("proc/77/cmdline");
+  end_shim("77");
   EXPECT_TRUE(must(uninstall()));
   EXPECT_TRUE(is_gone());
 }
@@ -152,8 +162,49 @@ TEST_F(KataLeaving, IsKeptForASandboxThatIsBeingMade) {
   shim("78", "new");
   expect_refused("process 78");
   daemon->running = {pod("", "new")};
-  EXPECT_TRUE(must(uninstall())) << "it is that of the default runtime's pod";
+  expect_refused("ns/vm (default)");  // whatever the default runtime was when it began
+  scratch.file(kOther, kForeign);
+  must(daemon->act());
+  daemon->running = {pod("foreign", "new")};
+  EXPECT_TRUE(must(uninstall())) << "it is of somebody else's Kata";
   EXPECT_TRUE(is_gone());
+}
+
+TEST_F(KataLeaving, DoesNotWaitForARuntimeThatIsForgottenAndIsNotKatas) {
+  daemon->running = {pod("nvidia")};
+  EXPECT_TRUE(must(uninstall()));
+}
+
+// CRI-O does not tell what its runtimes are made of.
+TEST_F(KataLeaving, IsKeptForAPodOfARuntimeThatTellsNothing) {
+  daemon->tells = false;
+  shim("80", "abc");
+  daemon->running = {pod("kata-alias")};
+  expect_refused("ns/vm (kata-alias)");
+  daemon->running = {pod("no-name-of-ours")};
+  expect_refused("ns/vm (no-name-of-ours)");
+}
+
+TEST_F(KataLeaving, IsLookedForOnlyWhereProcessesAreToBeSeen) {
+  scratch.remove("proc");
+  expect_refused("there is no process in the host's /proc", Errc::unsupported);
+}
+
+TEST_F(KataLeaving, LeavesAFolderOfAnAdministratorsAlone) {
+  scratch.file(std::string(kFolder) + "/config.d/90-own.toml", "");
+  EXPECT_TRUE(must(uninstall()));
+  EXPECT_TRUE(host.exists(std::string(kFolder) + "/config.d/90-own.toml"));
+  EXPECT_THAT(must(plan_no_kata(host, runtime())).setup.gone, IsEmpty());
+  EXPECT_THAT(must(install()).setup.gone, IsEmpty());
+}
+
+TEST_F(KataLeaving, KeepsWhatACopyWillLeadToWhenTheRuntimeStarts) {
+  copy_ours();
+  daemon->runs = false;
+  EXPECT_FALSE(must(uninstall()));
+  EXPECT_THAT(change.left, HasSubstr("will know kata-a, kata-alias"));
+  EXPECT_TRUE(host.exists(kFolder));
+  EXPECT_TRUE(host.link_target(kArtifact));
 }
 
 TEST_F(KataLeaving, IsKeptForWhatBeginsWhileTheRuntimeIsRestarted) {
@@ -162,7 +213,7 @@ TEST_F(KataLeaving, IsKeptForWhatBeginsWhileTheRuntimeIsRestarted) {
   EXPECT_THAT(change.plan.notes, testing::Contains(HasSubstr("process 79")));
   EXPECT_TRUE(host.exists(kFolder));
   EXPECT_TRUE(host.link_target(kArtifact));
-  scratch.remove("proc/79/cmdline");
+  end_shim("79");
   EXPECT_TRUE(must(uninstall()));
   EXPECT_TRUE(is_gone());
 }
@@ -174,8 +225,10 @@ TEST_F(KataLeaving, IsKeptForAPodWhoseRuntimeIsForgotten) {
   control = daemon.get();
   must(daemon->act());
   installed = text(kMain);
+  shim("81", "abc");
   daemon->running = {pod("kata-alias")};
   expect_refused("ns/vm (kata-alias)");
+  end_shim("81");
   daemon->running.clear();
   EXPECT_TRUE(must(uninstall()));
   EXPECT_TRUE(is_gone());
@@ -236,23 +289,28 @@ TEST_F(KataLeaving, IsMadeOfTheFilesOfOneVersion) {
               HasSubstr(std::string("kernel = \"/") + kVersion + "/vmlinuz\"\n"));
 }
 
-TEST(KataShims, AreToldByTheirCommandLines) {
+TEST(KataShims, AreToldByTheirPrograms) {
   const test::ScratchDirectory scratch;
   const HostFs host(scratch.path());
-  EXPECT_THAT(must(kata_shims(host)), IsEmpty()) << "nothing runs on a tree";
-  const auto process = [&](const std::string& name, const std::string& words) {
+  EXPECT_FALSE(must(kata_shims(host)).any_process) << "nothing runs on a tree";
+  const auto process = [&](const std::string& name, const std::string& program, const std::string& words) {
     std::string line = words;
     std::ranges::replace(line, ' ', '\0');
     scratch.file("proc/" + name + "/cmdline", line);
+    if (!program.empty()) scratch.link("proc/" + name + "/exe", program);
   };
-  process("1", "/sbin/init");
-  process("20", "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id runc");
-  process("21", "containerd-shim-kata-v2 -address /run/c.sock -id abc -debug");
-  process("22", "/opt/kata/bin/containerd-shim-kata-qemu-v2 --id def");
-  process("23", "/opt/kata/bin/containerd-shim-kata-v2 -id");
-  process("24", "");
-  process("x25", "containerd-shim-kata-v2 -id xyz");
-  EXPECT_THAT(must(kata_shims(host)), ElementsAre(Pair("", 23), Pair("abc", 21), Pair("def", 22)));
+  process("1", "/sbin/init", "/sbin/init");
+  process("2", "", "");
+  process("20", "/usr/bin/containerd-shim-runc-v2", "/usr/bin/containerd-shim-runc-v2 -id runc");
+  process("21", "/opt/kata/bin/containerd-shim-kata-v2",
+          "containerd-shim-kata-v2 -address /c.sock -id abc -debug");
+  process("22", "/opt/kata/bin/containerd-shim-kata-qemu-v2 (deleted)", "shim --id def");
+  process("23", "/opt/kata/bin/containerd-shim-kata-v2", "containerd-shim-kata-v2 -id");
+  process("24", "/bin/sh", "/opt/kata/bin/containerd-shim-kata-v2 -id a-script");
+  process("x25", "/opt/kata/bin/containerd-shim-kata-v2", "containerd-shim-kata-v2 -id xyz");
+  const auto shims = must(kata_shims(host));
+  EXPECT_TRUE(shims.any_process);
+  EXPECT_THAT(shims.by_sandbox, ElementsAre(Pair("", 23), Pair("abc", 21), Pair("def", 22)));
 }
 
 }  // namespace

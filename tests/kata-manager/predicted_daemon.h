@@ -32,7 +32,10 @@ class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
   explicit PredictedDaemon(const HostFs& host) : host_(host) { static_cast<void>(act()); }
   Result<RuntimeState> state() override {
     if (!runs) return fail(Errc::not_found, "nobody listens");
-    return RuntimeState{.name = "containerd", .version = "1.7.24", .handlers = {}, .runtimes = known_};
+    return RuntimeState{.name = "containerd",
+                        .version = "1.7.24",
+                        .handlers = {},
+                        .runtimes = tells ? std::optional(known_) : std::nullopt};
   }
   Result<std::vector<RunningPod>> pods() override {
     if (!runs) return fail(Errc::not_found, "nobody listens");
@@ -62,6 +65,7 @@ class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
 
   bool runs = false;
   int acts = -1;  // the first is its own start
+  bool tells = true;
   std::string forgets;
   std::function<void()> meanwhile;  // once, at the next start
   std::vector<RunningPod> running;
