@@ -6,8 +6,10 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <openssl/crypto.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <utility>
 
@@ -137,6 +139,17 @@ struct MetricsListener::Connection {
   std::string out;
   std::size_t sent = 0;  ///< of `out`
   EventLoop::Timer timer;
+  EventLoop::Clock::time_point to_be_taken = {};  ///< when the answer's time is over
+  std::size_t left = 0;                           ///< of the answer, at the last look for progress
+  bool stalls = false;  ///< at that look nothing had been taken since the one before
+
+  /// What the client's end has not acknowledged. What our kernel has taken says nothing: it has room for
+  /// megabytes, and asks for more of them only once much of that is gone.
+  std::size_t untaken() const {
+    int queued = 0;  // ABI: tcp(7), SIOCOUTQ
+    if (::ioctl(socket.get(), SIOCOUTQ, &queued) != 0) queued = 0;
+    return out.size() - sent + static_cast<std::size_t>(queued);
+  }
 };
 
 MetricsListener::MetricsListener(EventLoop& loop, Settings settings, std::function<std::string()> metrics)
@@ -149,8 +162,8 @@ MetricsListener::MetricsListener(EventLoop& loop, Settings settings, std::functi
 
 MetricsListener::~MetricsListener() {
   loop_.cancel(pause_);
-  if (socket_.valid()) loop_.forget(socket_.get());
   while (!connections_.empty()) end(connections_.begin()->first);
+  if (socket_.valid()) loop_.forget(socket_.get());
 }
 
 Result<std::unique_ptr<MetricsListener>> MetricsListener::open(EventLoop& loop, Settings settings,
@@ -187,13 +200,17 @@ Result<> MetricsListener::begin() {
 void MetricsListener::accept_all() {
   // Others of the loop have their turn in between.
   for (std::size_t i = 0; i < kMostConnections; ++i) {
+    const bool full = connections_.size() >= kMostConnections;
+    const auto gives_way = full ? who_gives_way() : connections_.end();
+    if (full && gives_way == connections_.end()) return wait_for_room();
     UniqueFd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
       // To be told of it again and again would keep the loop busy.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting();
       return;
     }
-    if (make_room()) take(std::move(socket));
+    if (full) end(gives_way->first);
+    take(std::move(socket));
   }
 }
 
@@ -204,14 +221,26 @@ void MetricsListener::pause_accepting() {
                     [this] { loop_.watch(socket_.get(), [this] { accept_all(); }); });
 }
 
-// Whoever is slow to ask gives way to who comes; an answer that is on its way is not cut off.
-bool MetricsListener::make_room() {
-  if (connections_.size() < kMostConnections) return true;
-  const auto oldest = std::ranges::find_if(
+// The kernel keeps who comes meanwhile, a backlog of them.
+void MetricsListener::wait_for_room() {
+  waits_for_room_ = true;
+  loop_.forget(socket_.get());
+}
+
+void MetricsListener::go_on_accepting() {
+  if (!waits_for_room_) return;
+  waits_for_room_ = false;
+  loop_.watch(socket_.get(), [this] { accept_all(); });
+}
+
+// Nobody: all are taking their answers.
+MetricsListener::Connections::iterator MetricsListener::who_gives_way() {
+  const auto other = std::ranges::find_if(
       connections_, [](const auto& one) { return one.second->phase != Connection::Phase::answered; });
-  if (oldest == connections_.end()) return false;
-  end(oldest->first);
-  return true;
+  if (other != connections_.end()) return other;
+  return std::ranges::find_if(connections_, [](const auto& one) {
+    return one.second->stalls && one.second->untaken() == one.second->left;
+  });
 }
 
 void MetricsListener::take(UniqueFd socket) {
@@ -231,14 +260,35 @@ void MetricsListener::take(UniqueFd socket) {
 /// Sets its phase's time, and what is waited for.
 void MetricsListener::wait(Number number, Connection& connection) {
   using Phase = Connection::Phase;
-  const auto time = connection.phase == Phase::asking     ? settings_.to_ask
-                    : connection.phase == Phase::answered ? settings_.to_take
-                                                          : settings_.to_end;
+  const auto now = EventLoop::Clock::now();
   loop_.cancel(connection.timer);
-  connection.timer = loop_.at(EventLoop::Clock::now() + time, [this, number] { end(number); });
+  if (connection.phase == Phase::answered) {
+    connection.to_be_taken = now + settings_.to_take;
+    connection.left = connection.untaken();
+    connection.timer = loop_.at(now + std::min(settings_.to_take, settings_.to_stall),
+                                [this, number] { look_for_progress(number); });
+  } else {
+    const auto time = connection.phase == Phase::asking ? settings_.to_ask : settings_.to_end;
+    connection.timer = loop_.at(now + time, [this, number] { end(number); });
+  }
   const bool writes = connection.sent < connection.out.size();
   loop_.watch(connection.socket.get(), {.read = connection.phase != Phase::answered, .write = writes},
               [this, number](EventLoop::Readiness) { ready(number); });
+}
+
+/// Of an answer that is on its way.
+void MetricsListener::look_for_progress(Number number) {
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return;
+  Connection& connection = *found->second;
+  const auto now = EventLoop::Clock::now();
+  if (now >= connection.to_be_taken) return end(number);
+  const std::size_t left = connection.untaken();
+  connection.stalls = left == connection.left;
+  connection.left = left;
+  connection.timer = loop_.at(std::min(connection.to_be_taken, now + settings_.to_stall),
+                              [this, number] { look_for_progress(number); });
+  if (connection.stalls) go_on_accepting();
 }
 
 void MetricsListener::ready(Number number) {
@@ -363,6 +413,7 @@ void MetricsListener::end(Number number) {
     ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   }
   connections_.erase(found);
+  go_on_accepting();
 }
 
 }  // namespace ferry

@@ -36,7 +36,9 @@ struct ListenAddress {
 };
 
 /// One thread, the loop's. However clients behave, there are no more than kMostConnections of them, each with
-/// a bounded request and a bounded time.
+/// a bounded request and a bounded time. Where one comes too many, whoever is slow to ask gives way to it,
+/// then whoever takes nothing of its answer; a client that takes its answer, however slowly, keeps its time.
+/// One that finds no room waits for it.
 class MetricsListener {
  public:
   static constexpr std::size_t kMostConnections = 16;
@@ -48,6 +50,7 @@ class MetricsListener {
     std::filesystem::path token = {};                              ///< empty: whoever asks is answered
     std::chrono::milliseconds to_ask = std::chrono::seconds(10);   ///< for the whole request, TLS included
     std::chrono::milliseconds to_take = std::chrono::seconds(30);  ///< for the whole answer
+    std::chrono::milliseconds to_stall = std::chrono::seconds(1);  ///< in it, while others need the room
     std::chrono::milliseconds to_end = std::chrono::seconds(1);    ///< to close after it
   };
 
@@ -69,12 +72,15 @@ class MetricsListener {
  private:
   struct Connection;
   using Number = std::uint64_t;
+  using Connections = std::map<Number, std::unique_ptr<Connection>>;
 
   MetricsListener(EventLoop& loop, Settings settings, std::function<std::string()> metrics);
   Result<> begin();
   void accept_all();
   void pause_accepting();
-  bool make_room();
+  void wait_for_room();
+  void go_on_accepting();
+  Connections::iterator who_gives_way();
   void take(UniqueFd socket);
   void ready(Number number);
   bool receive(Connection& connection);
@@ -83,6 +89,7 @@ class MetricsListener {
   std::string answer_to(const ScrapeRequest& request);
   std::string own_token();
   void wait(Number number, Connection& connection);
+  void look_for_progress(Number number);
   void end(Number number);
 
   EventLoop& loop_;
@@ -94,8 +101,9 @@ class MetricsListener {
   UniqueFd socket_;
   std::uint16_t port_ = 0;
   EventLoop::Timer pause_;
+  bool waits_for_room_ = false;  ///< and takes no connection until there is some
   Number last_ = 0;
-  std::map<Number, std::unique_ptr<Connection>> connections_;  ///< the oldest first
+  Connections connections_;  ///< the oldest first
 };
 
 }  // namespace ferry

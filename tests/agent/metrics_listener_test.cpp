@@ -60,8 +60,10 @@ TEST(ListenAddress, IsThisMachineAlone) {
 
 // ---- clients
 
-UniqueFd connect_to(std::uint16_t port) {
+/// `buffer`: how much of the server's words the kernel keeps while nobody reads them; 0: as it likes.
+UniqueFd connect_to(std::uint16_t port, int buffer = 0) {
   UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (buffer > 0) ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
   sockaddr_in place{};
   place.sin_family = AF_INET;
   place.sin_port = htons(port);
@@ -209,6 +211,73 @@ TEST(MetricsListener, ManySilentOnesKeepNobodyOut) {
   }
   EXPECT_THAT(served.ask(get("/metrics")), StartsWith("HTTP/1.1 200 "));
   EXPECT_EQ(receive_all(silent.front()), "");  // the oldest has made room
+}
+
+// More than the server's kernel takes for a client that reads nothing.
+constexpr std::size_t kLargeAnswer = 8U << 20U;
+constexpr int kSmallBuffer = 4096;
+
+/// It has asked, and its answer begins, or it was hung up on.
+UniqueFd who_is_being_answered(std::uint16_t port, int buffer) {
+  UniqueFd socket = connect_to(port, buffer);
+  send_all(socket, get("/metrics"));
+  pollfd begins{.fd = socket.get(), .events = POLLIN, .revents = 0};
+  constexpr int kPatience = 20'000;
+  EXPECT_EQ(::poll(&begins, 1, kPatience), 1);
+  return socket;
+}
+
+TEST(MetricsListener, ThoseWhoTakeNothingOfTheirAnswersKeepNobodyOut) {
+  const Served served({.to_take = 1h, .to_stall = 50ms}, std::string(kLargeAnswer, 'x'));
+  std::vector<UniqueFd> silent;
+  for (std::size_t i = 0; i < MetricsListener::kMostConnections; ++i)
+    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer));
+  ASSERT_THAT(served.ask(get("/healthz")), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(served.ask(get("/metrics")), testing::SizeIs(testing::Gt(kLargeAnswer)));
+  EXPECT_LT(receive_all(silent.front()).size(), kLargeAnswer);  // the oldest has made room
+}
+
+/// A client that is slow, in a thread of its own, until it is told to take the rest at once.
+class SlowReader {
+ public:
+  explicit SlowReader(std::uint16_t port) : socket_(who_is_being_answered(port, kBuffer)) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { read(stop); });
+  }
+  /// How much came, all in all.
+  std::size_t hurry() {
+    thread_.request_stop();
+    thread_.join();
+    return taken_ + receive_all(socket_).size();
+  }
+
+ private:
+  // So slow that the server's kernel has room for the rest only now and then.
+  static constexpr int kBuffer = 1 << 16;
+  static constexpr int kPauseMs = 5;
+
+  void read(const std::stop_token& stop) {
+    std::array<char, 4096> piece{};
+    while (!stop.stop_requested()) {
+      const ssize_t count = ::recv(socket_.get(), piece.data(), piece.size(), 0);
+      if (count <= 0) return;
+      taken_ += static_cast<std::size_t>(count);
+      ::poll(nullptr, 0, kPauseMs);
+    }
+  }
+
+  UniqueFd socket_;
+  std::size_t taken_ = 0;
+  std::jthread thread_;
+};
+
+TEST(MetricsListener, WhoTakesItsAnswerSlowlyIsNotCutOffForOthers) {
+  const Served served({.to_take = 1h, .to_stall = 400ms}, std::string(kLargeAnswer, 'x'));
+  SlowReader slow(served.port());  // the oldest, whose turn would be the first
+  std::vector<UniqueFd> silent;
+  for (std::size_t i = 0; i < MetricsListener::kMostConnections + 4; ++i)
+    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer));
+  EXPECT_THAT(served.ask(get("/healthz")), StartsWith("HTTP/1.1 200 "));
+  EXPECT_GT(slow.hurry(), kLargeAnswer);
 }
 
 TEST(MetricsListener, EndsWithConnectionsOpen) {
