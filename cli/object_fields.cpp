@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/object_fields.h"
 
-#include <algorithm>
+#include "common/visible_text.h"
 
 namespace ferry {
-namespace {
 
 using nlohmann::json;
-
-std::string line_of(std::string text) {
-  std::ranges::replace_if(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
-  return text;
-}
-
-}  // namespace
 
 const json& field(const json& object, std::string_view key) {
   static const json kNothing;
@@ -30,7 +21,7 @@ const json& field_at(const json& object, std::initializer_list<std::string_view>
 
 std::string text_field(const json& object, std::string_view key) {
   const json& value = field(object, key);
-  return value.is_string() ? line_of(value.get<std::string>()) : std::string();
+  return value.is_string() ? visible_line(value.get<std::string>()) : std::string();
 }
 
 bool flag_field(const json& object, std::string_view key) {
@@ -43,7 +34,7 @@ std::map<std::string, std::string> texts_field(const json& object, std::string_v
   const json& values = field(object, key);
   if (!values.is_object()) return out;
   for (const auto& [name, value] : values.items())
-    if (value.is_string()) out.emplace(line_of(name), line_of(value.get<std::string>()));
+    if (value.is_string()) out.emplace(visible_line(name), visible_line(value.get<std::string>()));
   return out;
 }
 

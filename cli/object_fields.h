@@ -17,7 +17,7 @@ namespace ferry {
 const nlohmann::json& field(const nlohmann::json& object, std::string_view key);
 /// field() of field() ...
 const nlohmann::json& field_at(const nlohmann::json& object, std::initializer_list<std::string_view> keys);
-/// A line that a terminal can show: control characters are blanks.
+/// A line that a terminal can show (visible_text.h).
 std::string text_field(const nlohmann::json& object, std::string_view key);
 bool flag_field(const nlohmann::json& object, std::string_view key);
 /// Those of its values that are strings.

@@ -5,6 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "common/config_tree.h"
+#include "common/visible_text.h"
 
 namespace ferry {
 namespace {
@@ -59,14 +60,15 @@ std::string printed(OutputFormat format, const json& document, const std::string
       break;
     case OutputFormat::json:
       // Names of processes are bytes of their own choosing.
-      return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+      return visible_json(document.dump(2, ' ', false, json::error_handler_t::replace)) + "\n";
     case OutputFormat::yaml: {
       YAML::Emitter emitter;
       emit(emitter, document);
-      return std::string(emitter.c_str()) + "\n";
+      // Strings are quoted, in which its escapes are those of JSON.
+      return visible_json(emitter.c_str()) + "\n";
     }
   }
-  return text;
+  return visible_lines(text);
 }
 
 }  // namespace ferry

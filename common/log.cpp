@@ -9,29 +9,53 @@
 #include <spdlog/spdlog.h>
 
 #include "common/suggest.h"
+#include "common/visible_text.h"
 
 namespace ferry {
 namespace {
+
+void append(const std::string& text, spdlog::memory_buf_t& out) {
+  out.append(text.data(), text.data() + text.size());
+}
 
 // spdlog's pattern cannot escape a message for JSON, so the message has a flag of its own.
 class JsonMessage final : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,
-              spdlog::memory_buf_t& out) override {
+              spdlog::memory_buf_t& to) override {
+    std::string out;
     for (const char c : message.payload) {
       const auto byte = static_cast<unsigned char>(c);
       if (c == '"' || c == '\\') {
         out.push_back('\\');
         out.push_back(c);
       } else if (byte < 0x20) {
-        fmt::format_to(fmt::appender(out), "\\u{:04x}", byte);
+        fmt::format_to(std::back_inserter(out), "\\u{:04x}", byte);
       } else {
         out.push_back(c);
       }
     }
+    append(visible_json(out), to);
   }
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<JsonMessage>(); }
 };
+
+// A message is one line of the log, whatever names it tells of.
+class TextMessage final : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm& /*time*/,
+              spdlog::memory_buf_t& out) override {
+    append(visible_line({message.payload.data(), message.payload.size()}), out);
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<TextMessage>(); }
+};
+
+template <typename Message>
+std::unique_ptr<spdlog::pattern_formatter> formatter(const char* pattern) {
+  auto out = std::make_unique<spdlog::pattern_formatter>();
+  out->add_flag<Message>('*').set_pattern(pattern);
+  return out;
+}
 
 }  // namespace
 
@@ -43,12 +67,10 @@ Result<> set_up_log(const std::string& level, LogFormat format) {
   }
   auto logger = std::make_shared<spdlog::logger>("ferry", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   if (format == LogFormat::json) {
-    auto formatter = std::make_unique<spdlog::pattern_formatter>();
-    formatter->add_flag<JsonMessage>('*').set_pattern(
-        R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%*"})");
-    logger->set_formatter(std::move(formatter));
+    logger->set_formatter(
+        formatter<JsonMessage>(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%*"})"));
   } else {
-    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %-5l %v");
+    logger->set_formatter(formatter<TextMessage>("%Y-%m-%d %H:%M:%S.%e %-5l %*"));
   }
   logger->set_level(spdlog::level::from_str(level == "warn" ? "warning" : level));
   spdlog::set_default_logger(std::move(logger));

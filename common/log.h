@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log set-up. Lines go to stderr; data goes to stdout and is none of the log's business.
+// Log set-up. Lines go to stderr, one for each message (visible_text.h); data goes to stdout and is none of
+// the log's business.
 //
 // info = a change of state an operator wants to see in production, warn = abnormal but continuing, error =
 // something asked for did not happen, debug = what was read. Each line names its address, group or UUID.

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "common/visible_text.h"
+
 namespace ferry {
 
 // What other objects have in static storage may open something, too.
@@ -17,7 +19,8 @@ namespace ferry {
 }
 
 void say_to_stderr(std::string_view text) {
-  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+  const std::string shown = visible_lines(text);
+  (void)std::fwrite(shown.data(), 1, shown.size(), stderr);
 }
 
 }  // namespace ferry

@@ -14,6 +14,7 @@ namespace ferry {
 void guard_standard_streams();
 
 /// To standard error, and lost where that takes nothing (a full disk, closed): what is being done goes on.
+/// What a terminal would obey is told instead (visible_text.h).
 void say_to_stderr(std::string_view text);
 
 template <typename... Values>

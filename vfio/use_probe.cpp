@@ -3,9 +3,14 @@
 
 #include <fmt/format.h>
 
-namespace ferry {
+#include "common/visible_text.h"
 
-std::string Holder::text() const {
+namespace ferry {
+namespace {
+
+std::string as_named(const Holder& holder) {
+  const auto& [kind, name, pid, what, pod_uid, service, also] = holder;
+  using Kind = Holder::Kind;
   std::string who;
   switch (kind) {
     case Kind::process:
@@ -42,6 +47,12 @@ std::string Holder::text() const {
   if (!pod_uid.empty()) who += fmt::format(" in pod {}", pod_uid);
   if (!service.empty()) who += " of " + service;
   return fmt::format("{} holds {}", who, what);
+}
+
+}  // namespace
+
+std::string Holder::text() const {
+  return visible_line(as_named(*this));
 }
 
 std::string_view Holder::remedy() const {

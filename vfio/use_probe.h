@@ -56,7 +56,9 @@ struct Holder {
   /// Other devices that it holds as well and can only let go of together with this one (a module's).
   std::set<std::string> also = {};
 
-  /// "VM demo-gpu (pid 412) holds /dev/vfio/12", "process dcgm (pid 5) of dcgm.service holds /dev/nvidia0"
+  /// "VM demo-gpu (pid 412) holds /dev/vfio/12", "process dcgm (pid 5) of dcgm.service holds /dev/nvidia0".
+  /// Whoever chose the name gives the reader's terminal no orders with it (visible_text.h); `name` itself is
+  /// as it is.
   std::string text() const;
   /// What to do about it: "stop the VM first".
   std::string_view remedy() const;

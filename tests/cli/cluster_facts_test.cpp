@@ -182,10 +182,10 @@ TEST(ClusterFacts, SaysWhatLabelsAskForInTheAgentsOrder) {
 
 TEST(ClusterFacts, PutsNothingIntoATerminalThatMovesItsCursor) {
   auto node = gpu_node("n", {{"gpu-ferry.io/state", "failed"}}, {});
-  node["metadata"]["annotations"]["gpu-ferry.io/last-error"] = "a\033[2Jb\nc";
+  node["metadata"]["annotations"]["gpu-ferry.io/last-error"] = "a\033[2Jb\nc\xc2\x9b";
   ClusterObjects objects;
   objects.nodes = {node};
-  EXPECT_EQ(cluster_gpus(objects).nodes.at(0).last_error, "a [2Jb c");
+  EXPECT_EQ(cluster_gpus(objects).nodes.at(0).last_error, R"(a\x1b[2Jb\x0ac\xc2\x9b)");
 }
 
 // --- What is not as the API server makes it

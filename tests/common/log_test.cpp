@@ -30,7 +30,7 @@ class LogTest : public testing::Test {
 
 TEST_F(LogTest, WritesOneJsonObjectALineWhateverTheMessage) {
   must(set_up_log("info", LogFormat::json));
-  const std::string hostile = "say \"hi\" \\ back\nslash\ttab \x01 and a pattern %v {}";
+  const std::string hostile = "say \"hi\" \\ back\nslash\ttab \x01 \x7f \xc2\x9b and a pattern %v {}";
   const std::string line = logged([&] { spdlog::warn("{}", hostile); });
   ASSERT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
   const auto json = nlohmann::json::parse(line, nullptr, false);
@@ -46,6 +46,16 @@ TEST_F(LogTest, WritesALineForPeople) {
   const std::string line = logged([] { spdlog::info("bound 0000:3b:00.0: nouveau -> vfio-pci"); });
   EXPECT_THAT(line, HasSubstr(" info "));
   EXPECT_THAT(line, EndsWith("bound 0000:3b:00.0: nouveau -> vfio-pci\n"));
+}
+
+TEST_F(LogTest, GivesATerminalNoOrders) {
+  const std::string hostile = "process \033[2J\xc2\x9b\x7f\nheld";
+  must(set_up_log("info", LogFormat::text));
+  EXPECT_THAT(logged([&] { spdlog::warn("{}", hostile); }),
+              EndsWith(" warning process \\x1b[2J\\xc2\\x9b\\x7f\\x0aheld\n"));
+  must(set_up_log("info", LogFormat::json));
+  EXPECT_THAT(logged([&] { spdlog::warn("{}", hostile); }),
+              HasSubstr(R"("process \u001b[2J\u009b\u007f\u000aheld")"));
 }
 
 TEST_F(LogTest, LeavesOutWhatIsBelowItsLevel) {

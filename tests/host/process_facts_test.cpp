@@ -214,6 +214,19 @@ TEST(ProcessFacts, TakeAProcessThatMayNotBeLookedAtForAVm) {
   EXPECT_TRUE(runs_a_vm(host, 7));
 }
 
+// A process names itself, and root reads that on a terminal.
+TEST(ProcessFacts, GiveATerminalNoOrdersByANameAndLeaveTheNameAsItIs) {
+  using namespace std::string_literals;
+  const test::ScratchDirectory tree;
+  tree.file("proc/7/comm", "a\033[2J\nb\n");
+  tree.file("proc/8/cmdline", "qemu-kvm\0-name\0guest=v\033]0;m\a\0"s);
+  const HostFs host(tree.path());
+  const Holder process = describe_process(host, 7, "/dev/null");
+  EXPECT_EQ(process.text(), R"(process a\x1b[2J\x0ab (pid 7) holds /dev/null)");
+  EXPECT_EQ(process.name, "a\033[2J\nb");
+  EXPECT_EQ(describe_process(host, 8, "/dev/null").text(), R"(VM v\x1b]0;m\x07 (pid 8) holds /dev/null)");
+}
+
 TEST(ProcessFacts, DescribeAProcessThatHasJustEnded) {
   const test::ScratchDirectory tree;
   EXPECT_EQ(describe_process(HostFs(tree.path()), 7, "/dev/null").text(),

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Text that others chose, on somebody's terminal: a process names itself, a VM and a Node's annotation are
+// named by whoever made them. Control characters (C0, DEL, C1), and bytes that are no UTF-8, are told and not
+// obeyed: "\x1b".
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ferry {
+
+/// All on one line: a line break is told too.
+std::string visible_line(std::string_view text);
+
+/// Of text that is laid out already: line breaks, tabs and the colours of canvas.h stay.
+std::string visible_lines(std::string_view text);
+
+/// Of a JSON text: the control characters that JSON lets stand in strings become escapes of its own, and it
+/// stays the same document.
+std::string visible_json(std::string_view json);
+
+}  // namespace ferry

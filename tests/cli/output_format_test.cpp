@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output_format.h"
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/canvas.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+
+// Whatever it is that others have named: every program's output comes through here.
+TEST(OutputFormat, GivesATerminalNoOrders) {
+  const Canvas canvas{.colour = true};
+  const std::string name = "a\033[2J\xc2\x9b\x7f";
+  const json document = {{"name", name}};
+  EXPECT_EQ(printed(OutputFormat::table, document, tinted(canvas, Tint::bad, name) + "\n"),
+            "\033[31ma\\x1b[2J\\xc2\\x9b\\x7f\033[0m\n");
+  const std::string as_json = printed(OutputFormat::json, document, "");
+  EXPECT_EQ(json::parse(as_json), document) << "programs read it as it is";
+  for (const OutputFormat format : {OutputFormat::json, OutputFormat::yaml}) {
+    const std::string out = printed(format, document, "");
+    for (const char* order : {"\033", "\xc2\x9b", "\x7f"})
+      EXPECT_THAT(out, testing::Not(testing::HasSubstr(order)));
+  }
+}
+
+TEST(OutputFormat, LeavesEveryColourOfOurs) {
+  const Canvas canvas{.colour = true};
+  for (const Tint tint : {Tint::plain, Tint::heading, Tint::dim, Tint::good, Tint::attention, Tint::bad}) {
+    const std::string text = tinted(canvas, tint, "a") + "\n";
+    EXPECT_EQ(printed(OutputFormat::table, {}, text), text);
+  }
+}
+
+}  // namespace
+}  // namespace ferry

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/visible_text.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace ferry {
+namespace {
+
+TEST(VisibleText, TellsControlCharactersInsteadOfObeyingThem) {
+  EXPECT_EQ(visible_line("a\033[2Jb\nc\rd\te\x7f"), R"(a\x1b[2Jb\x0ac\x0dd\x09e\x7f)");
+  EXPECT_EQ(visible_line(std::string("\0\x1f", 2)), R"(\x00\x1f)");
+  // U+009B is what ESC [ is.
+  EXPECT_EQ(visible_line("a\xc2\x9b"
+                         "2J"),
+            R"(a\xc2\x9b2J)");
+}
+
+TEST(VisibleText, LeavesWhatIsText) {
+  for (const char* text :
+       {"", "qemu-system-x86", "Grafikkarte für zwei", "\xc2\xa0", "├─ 東京 🚢", R"(\x1b)"}) {
+    EXPECT_EQ(visible_line(text), text);
+    EXPECT_EQ(visible_lines(text), text);
+    EXPECT_EQ(visible_json(text), text);
+  }
+}
+
+// Where the character set is another one, each of them is a character, and some are control characters.
+TEST(VisibleText, TellsBytesThatAreNoUtf8) {
+  EXPECT_EQ(visible_line("a\x9b"
+                         "2J"),
+            R"(a\x9b2J)");
+  EXPECT_EQ(visible_line("\xc3"), R"(\xc3)");
+  EXPECT_EQ(visible_line("\xe2\x94"
+                         "a"),
+            R"(\xe2\x94a)");
+  EXPECT_EQ(visible_line("\xc0\x9b\xf5\xff"), R"(\xc0\x9b\xf5\xff)");
+}
+
+TEST(VisibleText, OfLinesTheLayoutStays) {
+  EXPECT_EQ(visible_lines("\033[31mbad\033[0m\n\tmore\n"), "\033[31mbad\033[0m\n\tmore\n");
+  EXPECT_EQ(visible_lines("\033[8mhidden\033[2J\033]0;title\a\033"),
+            R"(\x1b[8mhidden\x1b[2J\x1b]0;title\x07\x1b)");
+}
+
+TEST(VisibleText, OfJsonTheDocumentStays) {
+  const nlohmann::json document = {{"a\x7f", "b\033\xc2\x9b\xc3\xbc"}};
+  const std::string text = visible_json(document.dump());
+  EXPECT_EQ(text, "{\"a\\u007f\":\"b\\u001b\\u009b\xc3\xbc\"}");
+  EXPECT_EQ(nlohmann::json::parse(text), document);
+}
+
+}  // namespace
+}  // namespace ferry
