@@ -2,6 +2,7 @@
 #include "cli/cluster_text.h"
 
 #include <algorithm>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -113,6 +114,40 @@ std::string devices_text(const GpuUser& user) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
+bool is_plain_pod(const GpuUser& user) {
+  return user.kind == GpuUser::Kind::pod;
+}
+
+Table vms_table(const ClusterGpus& cluster) {
+  Table table({"NAMESPACE", "NAME", "KIND", "PHASE", "NODE", "GPUS", "DEVICES"});
+  for (const GpuUser& user : cluster.users) {
+    if (is_plain_pod(user)) continue;
+    table.add({user.space, user.name, std::string(text(user.kind)), user.phase, user.node,
+               resources_text(user), devices_text(user)});
+  }
+  return table;
+}
+
+// Seven columns that can still be read take more than 80; five do not.
+Table narrow_vms_table(const ClusterGpus& cluster) {
+  Table table({"NAME", "KIND", "NODE", "GPUS", "DEVICES"});
+  for (const GpuUser& user : cluster.users) {
+    if (is_plain_pod(user)) continue;
+    const std::string kind(text(user.kind));
+    table.add({user.space + "/" + user.name, user.phase.empty() ? kind : kind + "\n" + user.phase, user.node,
+               resources_text(user), devices_text(user)});
+  }
+  return table;
+}
+
+bool goes_into(const std::string& text, Columns columns) {
+  if (!columns) return true;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (width_of(line) > *columns) return false;
+  return true;
+}
+
 }  // namespace
 
 std::string list_text(const ClusterGpus& cluster, Columns columns) {
@@ -157,15 +192,12 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
 
 std::string vms_text(const ClusterGpus& cluster, Columns columns) {
   std::string out;
-  Table table({"NAMESPACE", "NAME", "KIND", "PHASE", "NODE", "GPUS", "DEVICES"});
-  bool any = false;
-  for (const GpuUser& user : cluster.users) {
-    if (user.kind == GpuUser::Kind::pod) continue;
-    any = true;
-    table.add({user.space, user.name, std::string(text(user.kind)), user.phase, user.node,
-               resources_text(user), devices_text(user)});
+  if (std::ranges::all_of(cluster.users, is_plain_pod)) {
+    out = "no VM has a GPU, or asks for one\n";
+  } else {
+    const std::string apart = vms_table(cluster).text(columns);
+    out = goes_into(apart, columns) ? apart : narrow_vms_table(cluster).text(columns);
   }
-  out = any ? table.text(columns) : "no VM has a GPU, or asks for one\n";
   add_notes(out, cluster, columns);
   return out;
 }

@@ -245,19 +245,27 @@ Tint tint_of(NodePhase phase) {
   return Tint::plain;
 }
 
+std::vector<std::string> fitted(const std::string& text, const Canvas& canvas) {
+  return canvas.columns ? wrapped(text, *canvas.columns) : std::vector<std::string>{text};
+}
+
 // "policy mixed (label gpu-ferry.io/policy=mixed): as wanted"
-std::string policy_line(const NodePicture& view, const Canvas& canvas) {
+std::string policy_lines(const NodePicture& view, const Canvas& canvas) {
   if (!view.phase || (!view.wanted && !view.error)) return {};
   std::string phase(text(*view.phase));
   std::ranges::replace(phase, '_', ' ');
-  std::string line = "policy";
-  if (view.wanted) line += " " + view.wanted->policy;
-  if (view.wanted && !view.wanted->asked_by.empty()) line += fmt::format(" ({})", view.wanted->asked_by);
-  line += ": " + tinted(canvas, tint_of(*view.phase), phase);
-  if (view.error) line += ", " + view.error->message;
-  line += "\n";
-  if (view.error && !view.error->hint.empty()) line += "hint: " + view.error->hint + "\n";
-  return line;
+  std::string head = "policy";
+  if (view.wanted) head += " " + view.wanted->policy;
+  if (view.wanted && !view.wanted->asked_by.empty()) head += fmt::format(" ({})", view.wanted->asked_by);
+  head += ": ";
+  const std::string rest = view.error ? ", " + view.error->message : std::string();
+  std::string out = fmt::format("{}\n", fmt::join(fitted(head + phase + rest, canvas), "\n"));
+  // It is where it was: line breaks have taken the places of blanks. One that has a colour is a single word.
+  if (out.compare(head.size(), phase.size(), phase) == 0)
+    out.replace(head.size(), phase.size(), tinted(canvas, tint_of(*view.phase), phase));
+  if (view.error && !view.error->hint.empty())
+    out += fmt::format("{}\n", fmt::join(fitted("hint: " + view.error->hint, canvas), "\n"));
+  return out;
 }
 
 }  // namespace
@@ -282,11 +290,9 @@ std::string who(const Holder& holder) {
 std::string status_text(const NodePicture& view, const Canvas& canvas) {
   std::string out = view.accelerators.empty() ? "no accelerators on this host\n"
                                               : Drawing(rows_of(view, canvas), canvas).text();
-  out += policy_line(view, canvas);
+  out += policy_lines(view, canvas);
   const auto add = [&](const std::string& text, Tint tint = Tint::plain) {
-    std::vector<std::string> lines = {text};
-    if (canvas.columns) lines = wrapped(text, *canvas.columns);
-    for (const std::string& line : lines) out += tinted(canvas, tint, line) + "\n";
+    for (const std::string& line : fitted(text, canvas)) out += tinted(canvas, tint, line) + "\n";
   };
   if (view.no_iommu) {
     add("nothing here can be given to a VM: " + view.no_iommu->message, Tint::bad);

@@ -55,9 +55,8 @@ TEST_P(ClusterGolden, IsADocumentForMachines) {
   test::expect_golden(fixture(GetParam() + ".json"), out.dump(1) + "\n");
 }
 
-// A column is never narrower than what can be read: seven of them are 96 columns wide.
 TEST_P(ClusterGolden, FitsItsColumns) {
-  for (const std::size_t columns : {100U, 160U}) {
+  for (const std::size_t columns : {80U, 100U, 160U}) {
     const ClusterGpus gpus = cluster();
     std::string all = list_text(gpus, columns) + vms_text(gpus, columns);
     for (const ClusterNode& node : gpus.nodes) all += node_text(gpus, node, columns);

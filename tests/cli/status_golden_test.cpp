@@ -202,5 +202,32 @@ TEST(ExplainUnknown, NamesWhatWasProbablyMeant) {
   EXPECT_TRUE(find_subject(inputs, "566B0CDA-8c18-5fd3-92cb-496c5a60815f"));
 }
 
+// What hostd could not do stands in no row, and may be long.
+TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
+  test::Machine machine;
+  test::composed_machine("policy-node").build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
+  const std::string message =
+      "read /var/lib/ferry/wanted.json: devices[3].vgpu-devices: expected the name of a type and how many of "
+      "it, as in `A40-8Q: 6`, and this is a list of three names";
+  const std::string hint =
+      "docs/policy.md says how a policy file is written; `ferry apply --dry-run -f FILE` "
+      "says what one would change";
+  view.wanted = WantedMark{.generation = 1, .policy = "mixed", .asked_by = "label gpu-ferry.io/policy=mixed"};
+  view.phase = NodePhase::failed;
+  view.error = StateError{.message = message, .hint = hint};
+  std::istringstream lines(status_text(view, {.columns = 80}));
+  std::string all;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_THAT(width_of(line), Le(80U)) << line;
+    all += line + " ";
+  }
+  EXPECT_THAT(all, HasSubstr("): failed, " + message + " hint: " + hint + " "));
+  EXPECT_THAT(status_text(view, {}), HasSubstr(": failed, " + message + "\nhint: " + hint + "\n"));
+  EXPECT_THAT(status_text(view, {.columns = 80, .colour = true}),
+              HasSubstr("(label gpu-ferry.io/policy=mixed): \033[31mfailed\033[0m, read\n"));
+}
+
 }  // namespace
 }  // namespace ferry
