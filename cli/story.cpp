@@ -421,6 +421,30 @@ std::vector<OfferedToKubelet> devices_of(const StoryInputs& inputs, const std::s
   return out;
 }
 
+// For Kata an ID is a number, which names nothing that anybody could look at: its group tells what it is.
+std::optional<Subject> subject_of(const StoryInputs& inputs, const OfferedToKubelet& device) {
+  if (find_vgpu(inputs.view, device.id).vgpu != nullptr)
+    return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {device.id}};
+  const auto address = PciAddress::parse(device.id);
+  if (address && inputs.sight.inventory.find(*address) != nullptr)
+    return Subject{.kind = Subject::Kind::function, .address = *address};
+  for (const AcceleratorView& gpu : inputs.view.accelerators) {
+    for (const VgpuPicture& vgpu : gpu.vgpus)
+      if (vgpu.device.iommu_group == device.iommu_group)
+        return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = vgpu.device.id};
+    if (gpu.function.iommu_group == device.iommu_group)
+      return Subject{.kind = Subject::Kind::function, .address = gpu.address()};
+  }
+  return std::nullopt;
+}
+
+// Empty: it is nothing that is here.
+std::string name_of(const StoryInputs& inputs, const OfferedToKubelet& device) {
+  const auto subject = subject_of(inputs, device);
+  if (!subject) return {};
+  return subject->kind == Subject::Kind::vgpu ? subject->vgpu.text : subject->address.text();
+}
+
 Story of_resource(const StoryInputs& inputs, const std::string& resource) {
   const auto devices = devices_of(inputs, resource);
   const auto taken = std::ranges::count_if(devices, &OfferedToKubelet::allocated);
@@ -431,14 +455,18 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
   StoryPart list{.label = "devices", .lines = {}};
   for (const OfferedToKubelet& device : devices) {
     std::string line = device.id;
+    if (const auto name = name_of(inputs, device); !name.empty() && name != device.id)
+      line += fmt::format(" ({})", name);
     if (device.allocated) line += ", allocated";
     if (!device.healthy) line += ", unhealthy: " + device.reason;
     list.lines.push_back({.text = std::move(line), .tint = device.healthy ? Tint::plain : Tint::bad});
   }
   story.parts.push_back(std::move(list));
-  if (!devices.empty())
+  const auto known = std::ranges::find_if(
+      devices, [&](const OfferedToKubelet& device) { return !name_of(inputs, device).empty(); });
+  if (known != devices.end())
     story.parts.push_back(
-        part("more", {fmt::format("`ferry explain {}` tells of one of them", devices.front().id)}));
+        part("more", {fmt::format("`ferry explain {}` tells of one of them", name_of(inputs, *known))}));
   return story;
 }
 
@@ -499,6 +527,12 @@ Result<Subject> find_subject(const StoryInputs& inputs, const std::string& word)
   const auto address = PciAddress::parse(word);
   if (address && inputs.sight.inventory.find(*address) != nullptr)
     return Subject{.kind = Subject::Kind::function, .address = *address};
+  if (inputs.sight.offered) {
+    const auto& devices = inputs.sight.offered->devices;
+    const auto offered = std::ranges::find(devices, word, &OfferedToKubelet::id);
+    const auto subject = offered == devices.end() ? std::nullopt : subject_of(inputs, *offered);
+    if (subject) return *subject;
+  }
   const std::string meant = did_you_mean(word, known_names(inputs));
   // A short address: parse() knows its long form.
   const std::string hint = !address && meant.empty() && word.find(':') != std::string::npos

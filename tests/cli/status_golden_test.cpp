@@ -202,6 +202,27 @@ TEST(ExplainUnknown, NamesWhatWasProbablyMeant) {
   EXPECT_TRUE(find_subject(inputs, "566B0CDA-8c18-5fd3-92cb-496c5a60815f"));
 }
 
+// For Kata the kubelet knows numbers.
+TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
+  test::Machine machine;
+  test::composed_machine("t4-server").build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  StoryInputs inputs = must(look_for_stories(session));
+  const std::string gpu = "0000:3b:00.0";
+  const auto group = inputs.sight.inventory.find(*PciAddress::parse(gpu))->iommu_group;
+  inputs.sight.offered = OfferedDevices{.devices = {{.resource = "nvidia.com/pgpu",
+                                                     .id = "42",
+                                                     .iommu_group = group.value(),
+                                                     .allocated = true}}};
+  const std::string text = story_text(story_of(inputs, must(find_subject(inputs, "nvidia.com/pgpu"))), {});
+  EXPECT_THAT(text, HasSubstr("42 (0000:3b:00.0), allocated\n"));
+  EXPECT_THAT(text, HasSubstr("`ferry explain 0000:3b:00.0` tells of one of them\n"));
+  const Subject by_number = must(find_subject(inputs, "42"));
+  EXPECT_EQ(by_number.kind, Subject::Kind::function);
+  EXPECT_EQ(by_number.address.text(), gpu);
+  EXPECT_FALSE(find_subject(inputs, "43"));
+}
+
 // What hostd could not do stands in no row, and may be long.
 TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
   test::Machine machine;
