@@ -172,12 +172,16 @@ std::vector<std::string> holder_lines(const std::vector<Holder>& holders) {
   return lines;
 }
 
+std::string allocated_text(const std::string& pod) {
+  return pod.empty() ? "allocated to a pod" : "allocated to pod " + pod;
+}
+
 StoryPart offers_part(const StoryInputs& inputs, const std::vector<OfferedAs>& offers,
                       const std::string& not_offered) {
   StoryPart out{.label = "offered", .lines = {}};
   for (const OfferedAs& offer : offers) {
     const std::string who =
-        fmt::format("as {}{}", offer.resource, offer.allocated ? ", allocated to a pod" : "");
+        fmt::format("as {}{}", offer.resource, offer.allocated ? ", " + allocated_text(offer.pod) : "");
     if (offer.healthy) {
       out.lines.push_back({.text = who});
     } else {
@@ -457,7 +461,7 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
     std::string line = device.id;
     if (const auto name = name_of(inputs, device); !name.empty() && name != device.id)
       line += fmt::format(" ({})", name);
-    if (device.allocated) line += ", allocated";
+    if (device.allocated) line += device.pod.empty() ? ", allocated" : ", " + allocated_text(device.pod);
     if (!device.healthy) line += ", unhealthy: " + device.reason;
     list.lines.push_back({.text = std::move(line), .tint = device.healthy ? Tint::plain : Tint::bad});
   }
@@ -591,7 +595,8 @@ json to_json(const StoryInputs& inputs, const Subject& subject) {
                                   {"iommu_group", device.iommu_group},
                                   {"healthy", device.healthy},
                                   {"reason", device.reason},
-                                  {"allocated", device.allocated}});
+                                  {"allocated", device.allocated},
+                                  {"pod", device.pod.empty() ? json(nullptr) : json(device.pod)}});
       break;
     }
   }

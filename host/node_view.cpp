@@ -274,7 +274,8 @@ std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& devi
                    .id = offered.id,
                    .healthy = offered.healthy,
                    .allocated = offered.allocated,
-                   .reason = offered.reason});
+                   .reason = offered.reason,
+                   .pod = offered.pod});
   }
   return out;
 }

@@ -60,6 +60,7 @@ struct OfferedAs {
   bool healthy = true;
   bool allocated = false;
   std::string reason = {};  ///< why it is not healthy
+  std::string pod = {};     ///< OfferedToKubelet::pod
 };
 
 /// Another function of an accelerator's IOMMU group.

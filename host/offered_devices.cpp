@@ -22,6 +22,12 @@ const json* member(const json& object, const char* key) {
   return found == object.end() ? nullptr : &*found;
 }
 
+// For people alone: empty where it is none.
+std::string text_of(const json& device, const char* key) {
+  const json* const value = member(device, key);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
+}
+
 Result<OfferedToKubelet> read_device(const std::string& resource, const json& device) {
   const json* const id = member(device, "id");
   if (id == nullptr || !id->is_string()) return malformed("id: expected the text that names a device");
@@ -32,14 +38,13 @@ Result<OfferedToKubelet> read_device(const std::string& resource, const json& de
   const json* const allocated = member(device, "allocated");
   if (allocated == nullptr || !allocated->is_boolean()) return malformed("allocated: expected true or false");
   const json* const healthy = member(device, "healthy");
-  const json* const reason = member(device, "reason");
-  return OfferedToKubelet{
-      .resource = resource,
-      .id = id->get<std::string>(),
-      .iommu_group = group->get<std::uint32_t>(),
-      .allocated = allocated->get<bool>(),
-      .healthy = healthy == nullptr || !healthy->is_boolean() || healthy->get<bool>(),
-      .reason = reason != nullptr && reason->is_string() ? reason->get<std::string>() : std::string()};
+  return OfferedToKubelet{.resource = resource,
+                          .id = id->get<std::string>(),
+                          .iommu_group = group->get<std::uint32_t>(),
+                          .allocated = allocated->get<bool>(),
+                          .healthy = healthy == nullptr || !healthy->is_boolean() || healthy->get<bool>(),
+                          .reason = text_of(device, "reason"),
+                          .pod = text_of(device, "pod")};
 }
 
 // For people alone, so that a strange one is passed over.

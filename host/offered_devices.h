@@ -27,6 +27,7 @@ struct OfferedToKubelet {
   bool allocated = false;
   bool healthy = true;      ///< as the file says; of one that says neither nothing is held against it
   std::string reason = {};  ///< why it is not
+  std::string pod = {};     ///< "namespace/name" of who has it; empty: the plugin does not say
 };
 
 struct OfferedDevices {

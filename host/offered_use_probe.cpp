@@ -50,8 +50,8 @@ Result<UseReport> OfferedUseProbe::look(std::span<const UseQuestion> questions) 
   for (const UseQuestion& question : questions) {
     const auto* const device = find_device(*host_, given, question.device);
     if (device == nullptr) continue;
-    report.holders[question.device] = {
-        by_the_kubelet("(not listed yet)", device->resource + " (allocated by the kubelet)")};
+    report.holders[question.device] = {by_the_kubelet(device->pod.empty() ? "(not listed yet)" : device->pod,
+                                                      device->resource + " (allocated by the kubelet)")};
   }
   return report;
 }

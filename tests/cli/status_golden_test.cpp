@@ -213,9 +213,10 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   inputs.sight.offered = OfferedDevices{.devices = {{.resource = "nvidia.com/pgpu",
                                                      .id = "42",
                                                      .iommu_group = group.value(),
-                                                     .allocated = true}}};
+                                                     .allocated = true,
+                                                     .pod = "studio/render-a"}}};
   const std::string text = story_text(story_of(inputs, must(find_subject(inputs, "nvidia.com/pgpu"))), {});
-  EXPECT_THAT(text, HasSubstr("42 (0000:3b:00.0), allocated\n"));
+  EXPECT_THAT(text, HasSubstr("42 (0000:3b:00.0), allocated to pod studio/render-a\n"));
   EXPECT_THAT(text, HasSubstr("`ferry explain 0000:3b:00.0` tells of one of them\n"));
   const Subject by_number = must(find_subject(inputs, "42"));
   EXPECT_EQ(by_number.kind, Subject::Kind::function);

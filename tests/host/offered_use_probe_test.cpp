@@ -79,6 +79,14 @@ TEST_F(OfferedUseProbeTest, FindsWhatIsAllocatedWithItsGroup) {
             "pod (not listed yet) holds nvidia.com/GPU (allocated by the kubelet)");
 }
 
+TEST_F(OfferedUseProbeTest, NamesThePodThatThePluginNames) {
+  offer(offered(R"({"id": "0000:01:00.0", "iommu_group": 15, "allocated": true, "pod": "studio/render-a"},
+                   {"id": "0000:02:00.0", "iommu_group": 16, "allocated": true, "pod": null})"));
+  const auto report = look(nobody());
+  EXPECT_EQ(report.of(kGpu)[0].text(), "pod studio/render-a holds nvidia.com/GPU (allocated by the kubelet)");
+  EXPECT_EQ(report.of(kOther)[0].name, "(not listed yet)");
+}
+
 TEST_F(OfferedUseProbeTest, KnowsKatasNumbersAndVgpus) {
   offer(offered(device("16", 16, true) + "," + device(kUuid, 211, true)));
   EXPECT_THAT(held(look(nobody())), ElementsAre(kOther, kUuid));
