@@ -315,6 +315,26 @@ class MeaningTest(unittest.TestCase):
         values["kata"]["install"]["enabled"] = False
         self.assertEqual(kata_words("agent") + kata_words("hostd"), [])
 
+    def test_what_may_be_released_is_what_the_agent_takes(self) -> None:
+        source = (chart.REPOSITORY / "vfio/release.cpp").read_text()
+        def words_of(constant: str) -> list[str]:
+            found = re.search(constant + r" = \{([^}]*)\}", source)
+            self.assertIsNotNone(found)
+            return re.findall(r'"([^"]+)"', found[1] if found else "")
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())
+        items = schema["properties"]["defaults"]["properties"]["release"]["items"]
+        pattern, refused = items["pattern"], [one["pattern"] for one in items["not"]["anyOf"]]
+
+        def taken(name: str) -> bool:
+            return bool(re.search(pattern, name)) and not any(re.search(no, name) for no in refused)
+        for name in ("nvidia-dcgm", "nv-hostengine", "nvidia_drm", "none", "gpu@0.service", "a" * 247):
+            self.assertTrue(taken(name), name)
+        for begin in words_of("kBeginnings"):
+            self.assertFalse(taken(begin + "-x.service"), begin)
+        for kind in words_of("kKinds"):
+            self.assertFalse(taken("nvidia" + kind), kind)
+        self.assertFalse(taken("a" * 248))
+
     def test_an_update_takes_nothing_from_a_node(self) -> None:
         (daemon_set,) = chart.of_kind(chart.render(), "DaemonSet")
         self.assertEqual(daemon_set["spec"]["updateStrategy"],
