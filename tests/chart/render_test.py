@@ -347,12 +347,27 @@ class MeaningTest(unittest.TestCase):
         after = chart.pod_of(chart.render({"config": {"policies": "version: v2\npolicies: {}\n"}}))
         self.assertEqual(before, after)
 
+    def notes(self, values: Any, namespace: str = "gpus") -> str:
+        done = chart.run(chart.newest(), "install", "ferry", str(chart.CHART), "--dry-run=client", "--namespace", namespace,
+                         values=values)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split("NOTES:")[1]
+
+    def test_the_notes_clean_a_node_as_the_manual_does(self) -> None:
+        def end_of(text: str) -> list[str]:
+            text = text[text.index("`helm uninstall` changes nothing"):].split("Labels with what the GPUs are go")[0]
+            return [re.sub(" +#.*", "", line) for line in text.splitlines() if line.startswith("    kubectl")]
+        manual = end_of((chart.REPOSITORY / "docs/install.md").read_text())
+        self.assertEqual(end_of(self.notes({}, namespace="ferry")), manual)
+        # Whatever Ferry writes to a Node of its own is taken off it.
+        words = (chart.REPOSITORY / "agent/cluster_words.h").read_text()
+        taken_off = set(re.findall(r"([a-z-]+[.][a-z.]+/[a-zA-Z.-]+)-(?= |$)", "\n".join(manual), re.MULTILINE))
+        for name, word in re.findall(r"k(\w+) = \"([^\"]+)\"", words):
+            if name in ("StateLabel", "VgpuStateLabel") or name.endswith("Annotation") and word.startswith("gpu-ferry.io/"):
+                self.assertIn(word, taken_off)
+
     def test_the_notes_say_what_to_do(self) -> None:
-        def notes(values: Any) -> str:
-            done = chart.run(chart.newest(), "install", "ferry", str(chart.CHART), "--dry-run=client", "--namespace",
-                             "gpus", values=values)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            return done.stdout.split("NOTES:")[1]
+        notes = self.notes
         self.assertIn("kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough", notes({}))
         self.assertNotIn("vfioManager", notes({}))
         beside = notes({"gpuOperator": {"enabled": True}})
