@@ -228,7 +228,8 @@ ChangeOutcome change_outcome(const HostSide& host) {
     case SeenPhase::refused:
       return ChangeOutcome::refused;
     case SeenPhase::failed:
-      return ChangeOutcome::failed;
+      // What a former one has said last may be of its own end, as it was before ones of today.
+      return host.hostd_speaks ? ChangeOutcome::failed : awaited;
     case SeenPhase::withdrawing:
     case SeenPhase::changing:
     case SeenPhase::nothing_wanted:

@@ -109,7 +109,7 @@ void add_to_error(NodeReport& report, const std::string& text);
 bool host_is_changing(const HostSide& host);
 
 /// What has come of wanted.json, for those who wait until it is done: silence of more than kChangePatience is
-/// a failure too.
+/// a failure too. A failure of which a hostd has spoken that runs no more is none until that time is up.
 ChangeOutcome change_outcome(const HostSide& host);
 /// Why that is a failure, in a line that others can be shown.
 std::string failure_of(const HostSide& host);

@@ -511,8 +511,8 @@ Result<> NodeKeeper::end() {
   if (!published_ || published_->withdraw.empty()) return {};
   NodeState next = *published_;
   next.withdraw.clear();
+  // Nothing of it was tried, so nothing has failed: whoever comes next goes on.
   if (next.phase == NodePhase::withdrawing) {
-    next.phase = NodePhase::failed;
     next.error = StateError{.message = "hostd has ended before the node was as wanted",
                             .hint = "start `ferry hostd` again"};
   }

@@ -83,7 +83,8 @@ class NodeKeeper {
   /// anything is written is looked at again whenever there is news.
   Round round(News news = News::anything);
 
-  /// What is withdrawn may be offered again: nobody will change it now.
+  /// What is withdrawn may be offered again: nobody will change it now. A change that was about to begin is
+  /// still `withdrawing`, with an error that says why it does not go on: an end is no failure of the policy.
   Result<> end();
 
  private:

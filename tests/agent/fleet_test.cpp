@@ -130,6 +130,46 @@ TEST(Fleet, ARefusalIsNoReasonToStop) {
   EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
 }
 
+/// Of two nodes the one that goes ahead is withdrawing, and its hostd ends.
+Fleet::Machine& end_in_a_withdrawal(Fleet& fleet) {
+  settle_first(fleet);
+  fleet.configure(2);
+  EXPECT_TRUE(fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 1min));
+  Fleet::Machine& first = *fleet.machines.at(fleet.holders().at(0) == "n0" ? 0 : 1);
+  for (int i = 0; i < 10 && !first.hostd.under_way; ++i) fleet.pass(1s);
+  first.hostd.stop();
+  return first;
+}
+
+TEST(Fleet, AHostdThatEndsBeforeAChangeCondemnsNothing) {
+  Fleet fleet(2, 1);
+  Fleet::Machine& first = end_in_a_withdrawal(fleet);
+  fleet.pass(1min);
+  EXPECT_EQ(fleet.state(first.name), "withdrawing");
+  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
+  first.hostd.start();
+  fleet.pass(2min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.most_seen, 1U);
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet.reasons(first.name), Not(Contains("HostFailed")));
+}
+
+TEST(Fleet, LastWordsOfAFormerVersionCondemnNothing) {
+  Fleet fleet(2, 1);
+  for (const auto& machine : fleet.machines) machine->hostd.calls_its_end_a_failure = true;
+  Fleet::Machine& first = end_in_a_withdrawal(fleet);
+  // Its pod ends as a whole.
+  first.agent.reset();
+  fleet.start(first);
+  fleet.pass(1min);
+  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
+  first.hostd.start();
+  fleet.pass(2min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+}
+
 TEST(Fleet, AKilledAgentGoesOnInItsTurn) {
   Fleet fleet(2, 1);
   fleet.start();
@@ -296,6 +336,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
       happen(fleet, static_cast<Event>(draw_(static_cast<int>(kEventNames.size()))));
       fleet.pass(std::chrono::seconds(draw_(3) == 0 ? draw_(40) : draw_(4)));
       ASSERT_LE(fleet.most_seen, most) << "more nodes than may were changing";
+      expect_true_verdicts(fleet);
     }
     settle(fleet, most);
   }
@@ -314,6 +355,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
         return fleet.start(machine);
       case hostd_restarted:
         machine.hostd.stop();
+        fleet.pass(std::chrono::seconds(draw_(4)));
         return machine.hostd.start();
       case holder:
         machine.hostd.holder = !machine.hostd.holder;
@@ -328,6 +370,18 @@ class FleetSchedules : public testing::TestWithParam<int> {
       case outage:
         down_ = !down_;
         return fleet.server.set_down(down_);
+    }
+  }
+
+  /// Nobody is said to have failed who has only ended, or was killed.
+  static void expect_true_verdicts(const Fleet& fleet) {
+    for (const auto& [configuration, verdict] : fleet.verdicts().failed) {
+      const bool of_silence = verdict.ends_with("gone silent in the middle of it");
+      if (of_silence || verdict.find("says nothing") != std::string::npos) continue;
+      const auto node = std::ranges::find(fleet.machines, verdict.substr(0, 2),
+                                          [](const auto& machine) { return machine->name; });
+      ASSERT_NE(node, fleet.machines.end()) << verdict;
+      EXPECT_TRUE((*node)->hostd.has_failed) << verdict;
     }
   }
 

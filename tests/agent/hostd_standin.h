@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -36,7 +37,10 @@ class HostdStandin {
     if (!wanted) return end(std::nullopt, "nothing_wanted");
     const auto generation = wanted->generation;
     if (holder) return end(generation, "refused");
-    if (fails) return end(generation, "failed");
+    if (fails) {
+      if (ended_ == generation && phase_ == "refused") ++tries_unasked;
+      return end(generation, "failed");
+    }
     if (wanted->policy == is && (!by_text || config_.empty() || config_ == wanted->config)) {
       config_ = wanted->config;
       return end(generation, "as_wanted");
@@ -44,6 +48,7 @@ class HostdStandin {
     if (!held_by().empty()) return end(generation, "refused");
     // What was refused or has failed is tried again without being asked.
     under_way = ended_ != generation;
+    if (!under_way) ++tries_unasked;
     say(generation, "withdrawing");
     next_ = clock_.at(clock_.now() + 2s, [this, generation, wish = *wanted] {
       say(generation, "changing");
@@ -54,10 +59,16 @@ class HostdStandin {
       });
     });
   }
+  /// As by a SIGTERM: of a change that was about to begin it says that it does not go on.
   void stop() {
     if (runs) stopped = clock_.now();
-    runs = false;
     clock_.cancel(next_);
+    if (runs && phase_ == "withdrawing") {
+      error_ = "hostd has ended before the node was as wanted";
+      say(generation_, calls_its_end_a_failure ? "failed" : "withdrawing");
+      error_.clear();
+    }
+    runs = false;
     if (!presence_) return;
     wrote_();  // that its file is closed is told before its lock is let go
     presence_.reset();
@@ -79,7 +90,11 @@ class HostdStandin {
   bool holder = false;                      ///< a VM has the GPU
   std::function<nlohmann::json()> holders;  ///< others, as state.json has them; empty: none
   bool fails = false;
-  bool under_way = false;  ///< a change that wanted.json has begun is on its way
+  bool has_failed = false;               ///< ever
+  bool calls_its_end_a_failure = false;  ///< as versions did before, where it was withdrawing
+  bool under_way = false;                ///< a change that wanted.json has begun is on its way
+  std::size_t tries_unasked = 0;         ///< changes that were refused or had failed, and were tried again
+  bool matches = true;                   ///< what is wanted says something of the GPU
   std::chrono::seconds takes{5};
   std::string is = "kept";
 
@@ -95,16 +110,27 @@ class HostdStandin {
   }
   void end(std::optional<std::uint64_t> generation, const std::string& phase) {
     under_way = false;
+    has_failed = has_failed || phase == "failed";
     ended_ = phase == "as_wanted" ? std::nullopt : generation;
     say(generation, phase);
   }
   void say(std::optional<std::uint64_t> generation, const std::string& phase) {
     using nlohmann::json;
-    json gpu = {
-        {"address", "0000:02:00.0"}, {"id", "10de:26b9"},  {"class", "0302"}, {"model", "AD102GL [L40S]"},
-        {"iommu_group", 12},         {"driver", "nvidia"}, {"mode", mode()},  {"wanted", nullptr},
-        {"state", "as_wanted"},      {"reason", ""},       {"hint", ""},      {"holders", json::array()},
-        {"vgpus", json::array()}};
+    generation_ = generation;
+    phase_ = phase;
+    json gpu = {{"address", "0000:02:00.0"},
+                {"id", "10de:26b9"},
+                {"class", "0302"},
+                {"model", "AD102GL [L40S]"},
+                {"iommu_group", 12},
+                {"driver", "nvidia"},
+                {"mode", mode()},
+                {"wanted", generation && matches ? json(mode()) : json()},
+                {"state", "as_wanted"},
+                {"reason", ""},
+                {"hint", ""},
+                {"holders", json::array()},
+                {"vgpus", json::array()}};
     if (phase == "refused") {
       gpu["state"] = "refused";
       gpu["reason"] = "0000:02:00.0 is in use: VM guest-7 (pid 4711) holds /dev/vfio/12";
@@ -121,7 +147,7 @@ class HostdStandin {
                   {"phase", phase},
                   {"accelerators", {gpu}},
                   {"withdraw", json::array()},
-                  {"error", nullptr},
+                  {"error", error_.empty() ? json() : json{{"message", error_}, {"hint", ""}}},
                   {"features", {{"iommu", "on"}, {"largest_group", 1}, {"vgpu_types", {{"L40S-12Q", 4}}}}}};
     if (!host_.write_file(kStateFile, state.dump())) std::abort();
     wrote_();
@@ -132,8 +158,11 @@ class HostdStandin {
   std::function<void()> wrote_;
   std::optional<Presence> presence_;
   std::uint64_t said_ = 0;
-  std::string config_;                  ///< of `is`, once it has been told
-  std::optional<std::uint64_t> ended_;  ///< the generation that was refused or has failed
+  std::string config_;                       ///< of `is`, once it has been told
+  std::optional<std::uint64_t> generation_;  ///< that was spoken of last
+  std::string phase_;                        ///< likewise
+  std::string error_;                        ///< to be said of the whole
+  std::optional<std::uint64_t> ended_;       ///< the generation that was refused or has failed
   Timers::Timer next_;
 };
 

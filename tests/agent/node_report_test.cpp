@@ -111,6 +111,24 @@ INSTANTIATE_TEST_SUITE_P(
         Answer{"StoodBack", stood_back(), answer(vgpu_wish(), SeenPhase::as_wanted), "stood_back", ""}),
     [](const auto& row) { return row.param.name; });
 
+TEST(ChangeOutcome, OfAFailureIsKnownWhileHostdSpeaks) {
+  HostSide host = answer(vgpu_wish(), SeenPhase::failed);
+  EXPECT_EQ(change_outcome(host), ChangeOutcome::failed);
+  host.hostd_speaks = false;
+  EXPECT_EQ(change_outcome(host), ChangeOutcome::open) << "it may have spoken of its own end";
+  host.silent = kChangePatience + seconds(1);
+  EXPECT_EQ(change_outcome(host), ChangeOutcome::failed) << "nobody waits for ever";
+}
+
+TEST(ChangeOutcome, OfWhatIsDoneOrInUseOutlivesHostd) {
+  for (const auto& [phase, outcome] : {std::pair{SeenPhase::as_wanted, ChangeOutcome::done},
+                                       std::pair{SeenPhase::refused, ChangeOutcome::refused}}) {
+    HostSide host = answer(vgpu_wish(), phase);
+    host.hostd_speaks = false;
+    EXPECT_EQ(change_outcome(host), outcome);
+  }
+}
+
 TEST(NodeReport, NamesDeviceHolderAndHint) {
   const NodeReport report = node_report(passthrough_wish(), refused(passthrough_wish()));
   EXPECT_EQ(report.trouble, "0000:02:00.0 (NVIDIA L40S): in use; held by vm guest-7 (pid 4711); stop the VM");

@@ -999,8 +999,18 @@ TEST_F(NodeKeeperTest, GivesBackToTheKubeletWhatItNoLongerChanges) {
   EXPECT_THAT(withdrawn(), ElementsAre(kFirst));
   must(keeper_.end());
   EXPECT_THAT(withdrawn(), IsEmpty());
-  EXPECT_EQ(state().phase, NodePhase::failed);
   EXPECT_EQ(kernel_.driver_of(kFirst), "vfio-pci");
+}
+
+TEST_F(NodeKeeperTest, ItsEndIsNoFailureOfWhatIsWanted) {
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  want(kFirstBack);
+  EXPECT_EQ(round().phase, NodePhase::withdrawing);
+  must(keeper_.end());
+  EXPECT_EQ(state().phase, NodePhase::withdrawing);
+  EXPECT_THAT(state().error.value_or(StateError()).message, HasSubstr("hostd has ended"));
 }
 
 TEST_F(NodeKeeperTest, CountsOnAfterARestart) {
