@@ -340,6 +340,7 @@ class NodeAgent::Impl {
     view.told = told_;
     view.features = settings_.features;
     if (timers_.now() < labels_again_) view.labels_refused = labels_refused_;
+    if (timers_.now() < own_again_) view.own_refused = own_refused_;
     if (awaits_since_) view.paused = since(*awaits_since_, timers_.now());
     return view;
   }
@@ -400,11 +401,13 @@ class NodeAgent::Impl {
       slots_->act(step.lease, name_of(step.lease.configuration, step.wish.wished));
     if (pulls_) pulls_->act(step.kata.pulls);
     const json patch = patch_of(step.labels, step.annotations, step.unschedulable);
-    const bool undone =
-        (!patch.is_null() && patch == patch_ && timers_.now() < patch_again_) || has_just_said_another(step);
+    const bool in_vain = all_refused_ && timers_.now() < own_again_;
+    const bool undone = (!patch.is_null() && patch == patch_ && timers_.now() < patch_again_) ||
+                        has_just_said_another(step) || in_vain;
     if (!patch.is_null() && !undone) return change_node(*object);
     if (patch.is_null()) sent_.reset();
-    if (!undone) tell(step);
+    if (patch.is_null() && timers_.now() >= own_again_) forget_refusal();
+    if (!undone || in_vain) tell(step);
     if (auto written = write_wish(host_, step); !written) {
       std::string why = text_of(written.error());
       const bool news = why != unwritable_;
@@ -480,19 +483,30 @@ class NodeAgent::Impl {
 
   void not_changed(const Error& error) {
     const bool refused = error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid;
-    const bool labels = sent_ && has_labels_that_can_wait(*sent_);
-    if (!refused || !sent_ || !(labels || concerns_a_drain(*sent_))) return failed(error);
+    if (!refused || !sent_) return failed(error);
     // An admission policy may be against it. What else there is to say is said without.
-    sent_.reset();
+    const NodeStep sent = *std::exchange(sent_, {});
     spdlog::error("{}", text_of(error));
-    if (labels) {
+    if (has_labels_that_can_wait(sent)) {
       labels_refused_ = text_of(error);
       labels_again_ = timers_.now() + kLabelsPause * labels_backoff_.next(random_);
-    } else {
+    } else if (concerns_a_drain(sent)) {
       cordon_refused_ = text_of(error);
       cordon_again_ = timers_.now() + cordon_backoff_.next(random_);
+    } else {
+      all_refused_ = !has_own_labels(sent);
+      own_refused_ = text_of(error);
+      own_again_ = timers_.now() + kLabelsPause * own_backoff_.next(random_);
     }
     look_soon();
+  }
+
+  /// The Node shows what we say, or there is nothing to be said.
+  void forget_refusal() {
+    own_refused_.clear();
+    all_refused_ = false;
+    own_backoff_.reset();
+    told_in_vain_.clear();
   }
 
   /// Words may change with each look, as where the holder of a GPU is another process each time.
@@ -511,6 +525,7 @@ class NodeAgent::Impl {
   void node_shows(const NodeStep& sent) {
     constexpr std::chrono::minutes kInARow{10};
     tell(sent);
+    if (has_own_labels(sent)) forget_refusal();
     if (changes_the_error_alone(sent)) error_shown();
     json patch = patch_of(sent.labels, sent.annotations, sent.unschedulable);
     if (patch.is_null()) return;
@@ -535,8 +550,17 @@ class NodeAgent::Impl {
     node_shows(shown);
   }
 
+  /// What the Node would remember is remembered here while it takes nothing from us.
+  bool is_news(const NodeEvent& event) {
+    constexpr std::size_t kMost = 100;
+    if (own_refused_.empty()) return true;
+    if (told_in_vain_.size() >= kMost) told_in_vain_.clear();
+    return told_in_vain_.insert(event.reason + " " + event.message).second;
+  }
+
   void tell(const NodeStep& step) {
     for (const NodeEvent& event : step.events) {
+      if (!is_news(event)) continue;
       spdlog::log(event.warning ? spdlog::level::warn : spdlog::level::info, "{}: {}", event.reason,
                   event.message);
       events_.record(event.warning ? EventRecorder::Type::warning : EventRecorder::Type::normal, event.reason,
@@ -558,6 +582,7 @@ class NodeAgent::Impl {
     if (step.drain_left) look_at(timers_.now() + *step.drain_left + kBeyond);
     look_at(cordon_again_);
     look_at(labels_again_);
+    look_at(own_again_);
     if (step.feature_file) look_at(feature_file_again_);
     if (awaits_since_) look_at(*awaits_since_ + kPausePatience + kBeyond);
     // Whatever is asked for by now: nobody stays paused for a host that says nothing more.
@@ -625,6 +650,12 @@ class NodeAgent::Impl {
   std::string labels_refused_;  ///< NodeView::labels_refused, until
   Moment labels_again_;
   Backoff labels_backoff_;
+
+  std::string own_refused_;  ///< NodeView::own_refused, until
+  Moment own_again_;
+  bool all_refused_ = false;  ///< no annotation is taken either, until then
+  Backoff own_backoff_;
+  std::set<std::string> told_in_vain_;  ///< events, while the Node does not show what they tell
 
   bool node_missed_ = false;  ///< and that has been said
   bool look_waits_ = false;

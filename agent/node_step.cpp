@@ -137,7 +137,9 @@ void plan_wish_file(const NodeView& view, const std::vector<OtherOwner>& owners,
     return;
   }
   if (view.paused <= kPausePatience) {
-    if (!pausing.empty()) {
+    if (!view.own_refused.empty()) {
+      step.waits_for = "the API server to take labels of ours";
+    } else if (!pausing.empty()) {
       step.waits_for = "the operands' labels to be paused";
     } else if (change_is_coming(step.wish, host)) {
       step.waits_for = still_to_go(view);
@@ -189,6 +191,18 @@ void plan_features(const NodeView& view, LabelChanges& labels, LabelChanges& ann
     step.node_feature = std::move(features);
 }
 
+/// Of labels that the API server does not take; `why` is empty where it does.
+void add_refusal(const char* which, const std::string& why, NodeStep& step) {
+  if (why.empty()) return;
+  std::string text = fmt::format("{} stay as they are: {}", which, why);
+  add_to_error(step.report, text);
+  step.wish.warnings.push_back(std::move(text));
+}
+
+bool can_wait(const std::string& label) {
+  return is_feature_label(label) || label.starts_with(kKataPrefix);
+}
+
 }  // namespace
 
 NodeStep node_step(const NodeView& view) {
@@ -207,12 +221,8 @@ NodeStep node_step(const NodeView& view) {
   DrainStep drain =
       view.drain ? drain_step(view.node, step.wish, *view.drain, need, step.budget) : DrainStep();
   step.report = node_report(step.wish, view.host, step.budget.held, drain.report);
-  if (!view.labels_refused.empty()) {
-    const std::string why =
-        "labels of features and of Kata's handlers stay as they are: " + view.labels_refused;
-    step.wish.warnings.push_back(why);
-    add_to_error(step.report, why);
-  }
+  add_refusal("labels of features and of Kata's handlers", view.labels_refused, step);
+  add_refusal("labels that say what has come of a wish, and those of operands,", view.own_refused, step);
 
   const bool changing = host_is_changing(view.host);
   const bool pause = step.wish.kind == NodeWish::Kind::policy && !is_silent(step.wish, view.host) &&
@@ -221,8 +231,11 @@ NodeStep node_step(const NodeView& view) {
   const bool keep = (changing || !has_answered(view.host)) && !is_silent(step.wish, view.host);
   const LabelChanges pausing = pause ? pause_operands(labels) : LabelChanges();
   add_warnings(view, pause, step.wish);
-  LabelChanges wanted = step.report.labels;
-  wanted.merge(pause ? LabelChanges(pausing) : keep ? LabelChanges() : resume_operands(labels));
+  LabelChanges wanted;
+  if (view.own_refused.empty()) {
+    wanted = step.report.labels;
+    wanted.merge(pause ? LabelChanges(pausing) : keep ? LabelChanges() : resume_operands(labels));
+  }
   if (view.labels_refused.empty())
     wanted.merge(kata_labels(labels, view.kata ? labelled_handlers(view.node, view.host)
                                                : known_to_kubelet(view.node, view.host.kata.ready)));
@@ -245,9 +258,11 @@ NodeStep node_step(const NodeView& view) {
 
 bool has_labels_that_can_wait(const NodeStep& step) {
   return step.annotations.contains(kFeaturesAnnotation) ||
-         std::ranges::any_of(step.labels, [](const auto& change) {
-           return is_feature_label(change.first) || change.first.starts_with(kKataPrefix);
-         });
+         std::ranges::any_of(step.labels, [](const auto& change) { return can_wait(change.first); });
+}
+
+bool has_own_labels(const NodeStep& step) {
+  return !std::ranges::all_of(step.labels, [](const auto& change) { return can_wait(change.first); });
 }
 
 }  // namespace ferry

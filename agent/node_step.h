@@ -47,11 +47,14 @@ struct NodeView {
   FeatureWay features = FeatureWay::none;
   /// Why the API server took none of the labels that can wait (below); empty: it may.
   std::string labels_refused = {};
+  /// Why it took none of the others, by which it is said what has come of a wish and operands are paused.
+  std::string own_refused = {};
   std::chrono::seconds paused{0};  ///< for how long NodeStep::awaits_operands has been so
   std::set<std::string> told;      ///< warnings that events have told
 };
 
-/// Paused operands, and pods of theirs, are waited for so long, then a change goes on without.
+/// Paused operands, pods of theirs, and a Node that may be labelled, are waited for so long, then a change
+/// goes on without.
 inline constexpr std::chrono::seconds kPausePatience{120};
 
 struct NodeStep {
@@ -83,5 +86,8 @@ NodeStep node_step(const NodeView& view);
 /// Whether what is to be changed of the Node has labels by which pods are placed and nothing else is done:
 /// those of features, and of Kata's handlers. Where they are refused all else goes on.
 bool has_labels_that_can_wait(const NodeStep& step);
+
+/// Whether it has others.
+bool has_own_labels(const NodeStep& step);
 
 }  // namespace ferry

@@ -473,6 +473,76 @@ TEST_F(AgentLabels, AreNotKeptByWhoElseAsksWhetherHostdRuns) {
   EXPECT_TRUE(features().empty());
 }
 
+/// A webhook, which is against changes of the Node that have `word` in them.
+class AgainstTheAgent : public AgentLoop {
+ protected:
+  void refuse(int status, std::string word) {
+    cluster.server.script = [this, status, word = std::move(word)](const ApiRequest& request) {
+      const bool against = request.method == "PATCH" && request.path.find("/nodes/") != std::string::npos &&
+                           request.body.find(word) != std::string::npos;
+      if (against) ++refusals;
+      return against ? std::optional(test::ApiFault::status_of(status, "Forbidden", "a webhook says no"))
+                     : std::nullopt;
+    };
+  }
+  std::size_t told() const {
+    std::size_t count = 0;
+    for (const auto& [name, event] : cluster.server.objects({.kind = kEvents, .space = "default"}))
+      if (event.at("message").get<std::string>().find("a webhook says no") != std::string::npos)
+        count += event.value("count", std::size_t{1});
+    return count;
+  }
+  std::size_t refusals = 0;
+};
+
+TEST_F(AgainstTheAgent, TellsOnceWhatTheNodeDoesNotShow) {
+  refuse(422, kStateLabel);
+  cluster.hostd.fails = true;
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  for (int i = 0; i < 30; ++i) {
+    pass(1min);
+    cluster.hostd.wanted_changed();
+  }
+  std::size_t count = 0;
+  for (const auto& [name, event] : cluster.server.objects({.kind = kEvents, .space = "default"}))
+    if (event.at("reason") == "HostFailed") count += event.value("count", std::size_t{1});
+  EXPECT_EQ(count, 1U);
+}
+
+TEST_F(AgainstTheAgent, WhatIsAskedForIsDoneAllTheSame) {
+  cluster.start_agent();
+  for (const char* const word : {kStateLabel, "gpu.deploy", "metadata"}) {
+    for (const int status : {403, 422}) {
+      cluster.put_validator();
+      refuse(status, word);
+      const auto told_before = told();
+      const std::string wished = status == 403 ? "given" : "divided";
+      cluster.label(kPolicyLabel, wished);
+      pass(1min);
+      EXPECT_NE(cluster.wanted(), wished) << "soon it may be permitted";
+      if (word != std::string_view("metadata")) {
+        EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("a webhook says no")) << word;
+      }
+      pass(3min);
+      EXPECT_EQ(cluster.wanted(), wished) << word;
+      EXPECT_EQ(cluster.hostd.is, wished) << word;
+      EXPECT_GT(told(), told_before) << word;
+      pass(30min);
+      const auto tried = refusals;
+      const auto once = told();
+      pass(2h);
+      EXPECT_EQ(told(), once) << "nothing is told twice";
+      EXPECT_LE(refusals - tried, 120U) << word;
+      cluster.server.script = nullptr;
+      pass(11min);
+      EXPECT_EQ(cluster.label(kStateLabel), "as_wanted") << word;
+      EXPECT_EQ(cluster.annotation(kErrorAnnotation), "") << word;
+      EXPECT_EQ(cluster.label(kValidator), "true") << word;
+    }
+  }
+}
+
 TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
   for (const int status : {403, 422}) {
     cluster.server.edit(kNode, {{"spec", {{"unschedulable", true}}},
