@@ -59,18 +59,28 @@ bool is_blamed(const ChangeBudget& budget, const NodeChange& change) {
 
 /// And that is done after all.
 bool is_mended(const ChangeBudget& budget, const NodeChange& change) {
-  return change.outcome == ChangeOutcome::done && is_blamed(budget, change);
+  return change.outcome == ChangeOutcome::done && change.has_any && is_blamed(budget, change);
 }
 
-/// What is still to be said of the configuration in wanted.json, which was begun in a slot.
-std::optional<std::string> verdict_of(const ChangeBudget& budget, const NodeChange& change) {
-  if (change.outcome == ChangeOutcome::done &&
-      (is_mended(budget, change) || !is_proven(budget, change.written))) {
-    return std::string();
-  }
-  if (change.outcome == ChangeOutcome::failed && !budget.verdicts.failed.contains(change.written))
-    return fmt::format("{}: {}", change.node, change.why.empty() ? "failed" : change.why);
-  return std::nullopt;
+/// What is still to be said of the configuration in wanted.json. Absent: nothing.
+std::optional<std::string> failure_to_tell(const ChangeBudget& budget, const NodeChange& change) {
+  if (change.outcome != ChangeOutcome::failed || budget.verdicts.failed.contains(change.written))
+    return std::nullopt;
+  return fmt::format("{}: {}", change.node, change.why.empty() ? "failed" : change.why);
+}
+
+/// Likewise, where it was begun in a slot.
+std::optional<std::string> verdict_inside(const ChangeBudget& budget, const NodeChange& change) {
+  const bool proves = change.outcome == ChangeOutcome::done && change.has_any;
+  if (proves && (is_mended(budget, change) || !is_proven(budget, change.written))) return std::string();
+  return failure_to_tell(budget, change);
+}
+
+/// And where it was not, or the slot has been given back meanwhile. What has been told once is not told
+/// again: a person may have taken it back.
+std::optional<std::string> verdict_outside(const ChangeBudget& budget, const NodeChange& change) {
+  if (is_mended(budget, change)) return std::string();
+  return change.is_news && !change.written.empty() ? failure_to_tell(budget, change) : std::nullopt;
 }
 
 BudgetStep waits(BudgetStep step, std::string why) {
@@ -93,7 +103,7 @@ BudgetStep step_in(const ChangeSlot& slot, const ChangeBudget& budget, const Nod
     if (!fits && !change.begin.empty()) return waits(step, "what was begun before to end");
     return budget.renewed || change.begin.empty() ? step : waits(step, "our turn to be written down");
   }
-  if (slot.configuration == change.written) step.verdict = verdict_of(budget, change);
+  if (slot.configuration == change.written) step.verdict = verdict_inside(budget, change);
   // The verdicts lie in slot 0: there both are one write, elsewhere the verdict comes first.
   step.kind = step.verdict && slot.index != 0 ? Kind::judge : Kind::give_back;
   return change.begin.empty() ? step : waits(step, "our turn for another configuration to be given back");
@@ -109,10 +119,10 @@ std::string holders(const ChangeBudget& budget) {
 /// Without one.
 BudgetStep step_outside(const ChangeBudget& budget, const NodeChange& change) {
   BudgetStep step;
-  if (is_mended(budget, change)) {
+  step.verdict = verdict_outside(budget, change);
+  if (step.verdict) {
     step.kind = Kind::judge;
     step.configuration = change.written;
-    step.verdict = std::string();
   }
   step.looks = !change.begin.empty() || change.outcome == ChangeOutcome::failed || is_blamed(budget, change);
   if (change.begin.empty()) return step;

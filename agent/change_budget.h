@@ -4,7 +4,8 @@
 //
 // A change needs one of so many slots, from before anything is done for it until it has ended. A
 // configuration that has not proven itself on any node yet needs slot 0, so that one node goes first; one
-// that has failed on a node is begun on no other. Where wanted.json says it already, as after a boot, nothing
+// that has failed on a node is begun on no other, also where that had its slot no more, as when what was
+// refused is done later. Where wanted.json says it already, as after a boot, nothing
 // is needed: what has begun goes on.
 #pragma once
 
@@ -67,7 +68,9 @@ struct NodeChange {
   bool by_label = false;  ///< it is begun because somebody has set a label of this very node
   std::string written;    ///< the configuration in wanted.json; empty: none
   ChangeOutcome outcome = ChangeOutcome::none;
-  std::string why;  ///< of `failed`
+  std::string why;       ///< of `failed`
+  bool is_news = false;  ///< of `failed`: nobody has been told of it yet, so it counts without a slot too
+  bool has_any = true;   ///< of `done`: something here is as the configuration says, so that it is proven
 };
 
 struct BudgetStep {

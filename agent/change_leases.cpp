@@ -125,13 +125,14 @@ json patch_to_judge(const json& lease, const std::string& node, const std::strin
   const std::string proven = kProvenPrefix + configuration;
   const std::string failed = kFailedPrefix + configuration;
   json changes = json::object();
+  const json& annotations = annotations_of(lease);
   if (verdict.empty()) {
     changes[proven] = node;
-    changes[failed] = nullptr;
+    // What has failed on another node has failed there all the same.
+    if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
   } else {
     changes[failed] = told(verdict, kLongestVerdict);
   }
-  const json& annotations = annotations_of(lease);
   if (annotations.is_object()) {
     for (const auto& [prefix, ours] : {std::pair<std::string, std::string>{kProvenPrefix, proven},
                                        std::pair<std::string, std::string>{kFailedPrefix, failed}}) {

@@ -342,6 +342,8 @@ class NodeAgent::Impl {
     if (timers_.now() < labels_again_) view.labels_refused = labels_refused_;
     if (timers_.now() < own_again_) view.own_refused = own_refused_;
     if (awaits_since_) view.paused = since(*awaits_since_, timers_.now());
+    view.failure_is_news =
+        outcome_seen_ && host_side_.written && told_failure_ != host_side_.written->generation;
     return view;
   }
 
@@ -375,7 +377,18 @@ class NodeAgent::Impl {
     // From the first time that it waits for them until it is written, or no longer asked for.
     if (step.awaits_operands && !awaits_since_) awaits_since_ = timers_.now();
     if (!step.awaits_operands && !step.wish_file) awaits_since_.reset();
+    remember_outcome(step);
     return step;
+  }
+
+  /// A failure is told once, for a person may take the verdict back; a former agent has told what there is as
+  /// we come. What was refused or done since and fails then is another.
+  void remember_outcome(const NodeStep& step) {
+    if (!host_side_.written) return;
+    const bool former = !std::exchange(outcome_seen_, true);
+    if (step.outcome == ChangeOutcome::failed && (former || step.failure_is_told))
+      told_failure_ = host_side_.written->generation;
+    if (step.outcome == ChangeOutcome::done || step.outcome == ChangeOutcome::refused) told_failure_.reset();
   }
 
   void look() {
@@ -639,6 +652,8 @@ class NodeAgent::Impl {
   std::optional<std::pair<std::uint64_t, std::uint64_t>> same_;
   std::optional<Moment> awaits_since_;  ///< NodeStep::awaits_operands
   std::set<std::string> told_;
+  bool outcome_seen_ = false;                  ///< of wanted.json, since we came
+  std::optional<std::uint64_t> told_failure_;  ///< the generation of wanted.json that is known to have failed
 
   std::optional<Labels> feature_file_;  ///< what it says; absent: it is not known
   Moment feature_file_again_;           ///< then it is renewed

@@ -238,10 +238,14 @@ ChangeOutcome change_outcome(const HostSide& host) {
   return awaited;
 }
 
+bool says_that_it_failed(const HostSide& host) {
+  return has_answered(host) && host.seen && host.seen->phase == SeenPhase::failed;
+}
+
 std::string failure_of(const HostSide& host) {
   constexpr std::size_t kMost = 256;
   std::string out;
-  if (has_answered(host) && host.seen && host.seen->phase == SeenPhase::failed) {
+  if (says_that_it_failed(host)) {
     for (const std::string& trouble : host_troubles(*host.seen)) add(out, trouble);
     return told(out, kMost);
   }

@@ -111,6 +111,8 @@ bool host_is_changing(const HostSide& host);
 /// What has come of wanted.json, for those who wait until it is done: silence of more than kChangePatience is
 /// a failure too. A failure of which a hostd has spoken that runs no more is none until that time is up.
 ChangeOutcome change_outcome(const HostSide& host);
+/// Whether that is a failure of which hostd has spoken.
+bool says_that_it_failed(const HostSide& host);
 /// Why that is a failure, in a line that others can be shown.
 std::string failure_of(const HostSide& host);
 

@@ -89,7 +89,17 @@ NodeChange change_of(const NodeView& view, const NodeWish& wish, const DrainNeed
   }
   change.outcome = change_outcome(host);
   if (change.outcome == ChangeOutcome::failed) change.why = failure_of(host);
+  // That a hostd has not come back, as after a boot, says nothing of what it was to do.
+  change.is_news = view.failure_is_news && says_that_it_failed(host);
+  change.has_any = host.seen && std::ranges::any_of(host.seen->accelerators, [](const SeenAccelerator& gpu) {
+                     return gpu.wanted.has_value();
+                   });
   return change;
+}
+
+bool is_told(const std::optional<ChangeBudget>& budget, const NodeChange& change) {
+  return change.outcome == ChangeOutcome::failed && budget && budget->known &&
+         budget->verdicts.failed.contains(change.written);
 }
 
 /// With whom the cluster's slots are shared; nobody counts without them.
@@ -214,7 +224,10 @@ NodeStep node_step(const NodeView& view) {
   const KataPlan kata =
       view.kata ? kata_plan(view.node, view.host, *view.kata, view.budget ? &*view.budget : nullptr)
                 : KataPlan();
-  NodeTurn turn = turn_of(view, change_of(view, step.wish, need), kata);
+  const NodeChange change = change_of(view, step.wish, need);
+  step.outcome = change.outcome;
+  step.failure_is_told = is_told(view.budget, change);
+  NodeTurn turn = turn_of(view, change, kata);
   step.budget = std::move(turn.gpus);
   step.lease = std::move(turn.lease);
   if (view.kata) step.kata = kata_step(view.node, view.host, *view.kata, kata, turn.kata);

@@ -51,6 +51,7 @@ struct NodeView {
   std::string own_refused = {};
   std::chrono::seconds paused{0};  ///< for how long NodeStep::awaits_operands has been so
   std::set<std::string> told;      ///< warnings that events have told
+  bool failure_is_news = false;    ///< NodeChange::is_news
 };
 
 /// Paused operands, pods of theirs, and a Node that may be labelled, are waited for so long, then a change
@@ -71,9 +72,11 @@ struct NodeStep {
   std::vector<StatusFile> files;
   std::optional<Labels> feature_file;  ///< what it shall say (feature_file.h); absent: it stays
   std::optional<Labels> node_feature;  ///< what that shall say (node_feature.h); absent: it stays
-  bool awaits_operands = false;        ///< wanted.json is not written yet for their sake
-  BudgetStep budget;                   ///< of the GPUs' change
-  BudgetStep lease;                    ///< what is to be done to Leases, for that or for Kata's runtimes
+  bool awaits_operands = false;        ///< wanted.json is not written yet for their sake, or their labels'
+  ChangeOutcome outcome = ChangeOutcome::none;  ///< of wanted.json
+  bool failure_is_told = false;                 ///< it has failed, and the Leases say that it has
+  BudgetStep budget;                            ///< of the GPUs' change
+  BudgetStep lease;  ///< what is to be done to Leases, for that or for Kata's runtimes
   KataStep kata;
   std::vector<NodePod> evict;  ///< to be asked to go
   /// When it has to be looked at again though nothing happens.

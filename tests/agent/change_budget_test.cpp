@@ -83,6 +83,11 @@ NodeChange and_begins(NodeChange change, std::string configuration) {
   return change;
 }
 
+NodeChange as_news(NodeChange change) {
+  change.is_news = true;
+  return change;
+}
+
 class Budget : public testing::TestWithParam<BudgetCase> {};
 
 TEST_P(Budget, SaysWhatIsToBeDone) {
@@ -173,6 +178,12 @@ INSTANTIATE_TEST_SUITE_P(
         BudgetCase{"FailedWhileWeHaveASlot", failed(kMine), begins("new"), Kind::give_back, 0, false, true},
         BudgetCase{"StillFailed", failed(kFree, "me"), has_written("new", kFailed), Kind::nothing, 0, true,
                    true},
+        BudgetCase{"FailedWithoutASlot", proven(kFree), as_news(has_written("new", kFailed)), Kind::judge, 0,
+                   true, true},
+        BudgetCase{"FailedWithoutASlotAndTold", proven(kFree), has_written("new", kFailed), Kind::nothing, 0,
+                   true, true},
+        BudgetCase{"FailedWithoutASlotAsAnotherHas", failed(kFree), as_news(has_written("new", kFailed)),
+                   Kind::nothing, 0, true, true},
         BudgetCase{"OnTheWayToBeMended", failed(kFree, "me"), has_written("new", kOpen), Kind::nothing, 0,
                    true, true},
         BudgetCase{"Mended", failed(kFree, "me"), has_written("new", kDone), Kind::judge, 0, true, true},
@@ -188,6 +199,19 @@ TEST(BudgetVerdict, OfWhatHasEnded) {
   EXPECT_EQ(budget_step(proven(kMine), has_written("new", kDone)).verdict, std::nullopt);
   const auto silent = budget_step(budget_of(1, {slot(0, "gpu-1", "new", true)}), begins("new"));
   EXPECT_THAT(silent.verdict.value_or(""), HasSubstr("gpu-1: the node has gone silent"));
+}
+
+TEST(BudgetVerdict, OfAFailureWithoutASlot) {
+  EXPECT_EQ(budget_step(kFree, as_news(has_written("new", kFailed))).verdict, "me: 0000:02:00.0: no");
+  EXPECT_EQ(budget_step(kFree, as_news(has_written("new", kDone))).verdict, std::nullopt);
+}
+
+TEST(BudgetVerdict, IsNoneWhereTheConfigurationSaysNothing) {
+  NodeChange nothing_here = has_written("new", kDone);
+  nothing_here.has_any = false;
+  const auto step = budget_step(kMine, nothing_here);
+  EXPECT_EQ(step.kind, Kind::give_back);
+  EXPECT_EQ(step.verdict, std::nullopt);
 }
 
 TEST(BudgetTold, WhatOnlyAPersonEnds) {

@@ -32,6 +32,17 @@ void settle_first(Fleet& fleet) {
   fleet.most_seen = 0;
 }
 
+TEST(ChangeLeases, KeepWhatHasFailedOnAnotherNode) {
+  const std::string failed = std::string(kFailedPrefix) + "aa";
+  const auto taken_back = [&](const std::string& verdict) {
+    const nlohmann::json lease = {{"metadata", {{"annotations", {{failed, verdict}}}}}};
+    return patch_to_judge(lease, "n1", "aa", "").at("metadata").at("annotations").contains(failed);
+  };
+  EXPECT_TRUE(taken_back("n1: in vain"));
+  EXPECT_FALSE(taken_back("n10: in vain"));
+  EXPECT_FALSE(taken_back("n2: in vain"));
+}
+
 TEST(Fleet, ChangesOneNodeAtATime) {
   Fleet fleet(4, 1);
   fleet.start();
@@ -184,6 +195,49 @@ TEST(Fleet, AKilledAgentGoesOnInItsTurn) {
   fleet.pass(1min);
   EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
   EXPECT_THAT(fleet.holders(), IsEmpty());
+}
+
+TEST(Fleet, WhatFailsWhenItsHolderHasGoneStopsTheOthers) {
+  Fleet fleet(3, 1);
+  settle_first(fleet);
+  Fleet::Machine& first = *fleet.machines.at(0);
+  for (const auto& machine : fleet.machines) machine->hostd.holder = true;
+  fleet.configure(2);
+  fleet.pass(3min);
+  ASSERT_EQ(fleet.in_state("refused"), 3U);
+  // The VM ends, and it is tried without a turn.
+  first.hostd.holder = false;
+  first.hostd.fails = true;
+  first.hostd.wanted_changed();
+  fleet.pass(1min);
+  EXPECT_EQ(first.hostd.tries_unasked, 1U);
+  const auto failed = fleet.verdicts().failed;
+  ASSERT_EQ(failed.size(), 1U);
+  EXPECT_THAT(failed.begin()->second, HasSubstr("n0: "));
+  // Taken back by a person it is not said again, by an agent that comes after it neither.
+  fleet.server.edit(fleet.lease_path(0),
+                    {{"metadata", {{"annotations", {{kFailedPrefix + failed.begin()->first, nullptr}}}}}});
+  fleet.pass(1min);
+  first.agent.reset();
+  fleet.start(first);
+  first.hostd.wanted_changed();
+  fleet.pass(1min);
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+}
+
+TEST(Fleet, ANodeWithoutSuchGpusProvesNothing) {
+  Fleet fleet(3, 3);
+  fleet.machines.at(0)->hostd.matches = false;
+  fleet.start();
+  fleet.label("n0", "divided");
+  fleet.pass(1min);
+  EXPECT_EQ(fleet.state("n0"), "as_wanted");
+  EXPECT_THAT(fleet.verdicts().proven, IsEmpty());
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+  for (const auto& machine : fleet.machines) machine->hostd.fails = true;
+  fleet.label_all("divided");
+  fleet.pass(3min);
+  EXPECT_EQ(fleet.in_state("failed"), 1U) << "one goes ahead all the same";
 }
 
 TEST(Fleet, ADeadNodesTurnIsTakenWhenItHasBeenSilentForLong) {
