@@ -72,17 +72,41 @@ std::string why_failed(const HostSide& host) {
   return "ferry hostd says nothing";
 }
 
+/// Also above what hostd has read of a file that was lost.
+std::uint64_t next_generation(const HostSide& host) {
+  const std::uint64_t written = host.kata_written ? host.kata_written->generation : 0;
+  return std::max(written, host.kata.generation.value_or(0)) + 1;
+}
+
 WantedClasses next_file(const HostSide& host, const KataWish& wish) {
   const bool same = host.kata_written && host.kata_written->config.text == wish.config.text &&
                     host.kata_written->classes == wish.classes;
   if (same) return *host.kata_written;
   WantedClasses out;
-  const std::uint64_t written = host.kata_written ? host.kata_written->generation : 0;
-  // Also above what hostd has read of a file that was lost.
-  out.generation = std::max(written, host.kata.generation.value_or(0)) + 1;
+  out.generation = next_generation(host);
   out.config = wish.config;
   out.classes = wish.classes;
   return out;
+}
+
+bool admit_the_same(const ConfidentialMode& a, const ConfidentialMode& b, const ClassFile& file) {
+  return std::ranges::all_of(file.classes, [&](const KataClass& kata) {
+    return a.admits(kata).has_value() == b.admits(kata).has_value();
+  });
+}
+
+/// In which mode the node's GPUs are, where that matters to a class of the file. Where it lets other classes
+/// onto them than before something else is wanted, which needs an answer and a turn of its own.
+void say_mode(const NodeObject& node, const HostSide& host, const ClassFile& file, WantedClasses& next) {
+  const bool matters =
+      std::ranges::any_of(file.classes, [](const KataClass& kata) { return is_confidential(kata.kind); });
+  const ConfidentialMode before = confidential_mode_of(next);
+  const ConfidentialMode now = matters ? ConfidentialMode::of_labels(node.labels) : ConfidentialMode();
+  next.confidential_mode = now.state;
+  const bool is_new = !host.kata_written || host.kata_written->generation != next.generation;
+  if (is_new || admit_the_same(before, now, file)) return;
+  next.generation = next_generation(host);
+  next.permitted = false;
 }
 
 /// Those that are on their way out, or were, and have no label.
@@ -99,7 +123,8 @@ std::set<std::string> unlabelled(const Labels& labels, const HostSide& host) {
 
 bool says_the_same(const WantedClasses& a, const WantedClasses& b) {
   return a.generation == b.generation && a.config.text == b.config.text && a.classes == b.classes &&
-         a.permitted == b.permitted && a.unlabelled == b.unlabelled && a.asked_by == b.asked_by;
+         a.permitted == b.permitted && a.unlabelled == b.unlabelled && a.asked_by == b.asked_by &&
+         a.confidential_mode == b.confidential_mode;
 }
 
 // ---- what people are told
@@ -186,6 +211,7 @@ KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView&
   if (!out.next) return out;
   out.next->unlabelled = unlabelled(node.labels, host);
   if (auto file = wanted_class_file(*out.next)) out.file = std::move(*file);
+  if (out.file) say_mode(node, host, *out.file, *out.next);
   const auto& written = host.kata_written;
   const bool is_written = written && written->generation == out.next->generation;
   const bool heard = host.kata.generation == out.next->generation;

@@ -37,6 +37,7 @@ class KataBeside {
     out.runtime_for = [&session, options](const ClassFile& file) {
       return kata_runtime(session, options, &file);
     };
+    // No Node object is named here: the agent has it, and says the mode of the GPUs in its file.
     out.devices = [&session, options] { return kata_devices(session, options); };
     return out;
   }

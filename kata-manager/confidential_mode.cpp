@@ -41,13 +41,17 @@ const char* text(State state) {
   return "unknown";
 }
 
+std::optional<State> confidential_state(std::string_view text) {
+  const auto* const found =
+      std::ranges::find_if(kWritten, [&](State each) { return text == ferry::text(each); });
+  return found == kWritten.end() ? std::nullopt : std::optional(*found);
+}
+
 ConfidentialMode ConfidentialMode::of_labels(const std::map<std::string, std::string>& labels) {
   ConfidentialMode out;
   out.asked_for = value_of(labels, kAskedFor);
   const std::string reached = value_of(labels, kReached);
-  const auto* const known =
-      std::ranges::find_if(kWritten, [&](State each) { return reached == ferry::text(each); });
-  if (known != kWritten.end()) {
+  if (const auto known = confidential_state(reached)) {
     out.state = *known;
   } else if (reached.empty()) {
     out.why_unknown = fmt::format("the node has no label {}, which NVIDIA's CC manager writes", kReached);

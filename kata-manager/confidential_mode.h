@@ -6,7 +6,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "common/result.h"
 #include "kata-manager/class_file.h"
@@ -39,5 +41,7 @@ struct ConfidentialMode {
 
 /// "on"; that of State::unknown is "unknown".
 const char* text(ConfidentialMode::State state);
+/// By its text. Absent: it is none that the manager writes; "unknown" is none either.
+std::optional<ConfidentialMode::State> confidential_state(std::string_view text);
 
 }  // namespace ferry

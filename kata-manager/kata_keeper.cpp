@@ -196,6 +196,7 @@ Result<WantedPlan> KataKeeper::look(const WantedClasses& wanted, const ClassFile
                                     KataRuntime& runtime, const RuntimeState& state) const {
   auto devices = uses_.devices();
   if (!devices) return fail(std::move(devices).error());
+  devices->mode = confidential_mode_of(wanted);
   return plan_wanted(*uses_.host, wanted, classes,
                      {.runtime = &runtime.at_hand,
                       .asked = runtime.asked.get(),

@@ -41,6 +41,7 @@ class KataKeeper {
     /// The container runtime as a class file says it. Empty, with `devices`: no file is obeyed, and only what
     /// is ready is said.
     std::function<Result<KataRuntime>(const ClassFile& file)> runtime_for = {};
+    /// What a pod here can be given. In which mode the GPUs are the wanted classes say, and it counts alone.
     std::function<Result<KataDevices>()> devices = {};
   };
 

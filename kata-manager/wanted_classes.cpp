@@ -22,6 +22,7 @@ constexpr const char* kClasses = "classes";
 constexpr const char* kPermitted = "permitted";
 constexpr const char* kUnlabelled = "unlabelled";
 constexpr const char* kAskedBy = "asked_by";
+constexpr const char* kConfidentialMode = "confidential_mode";
 constexpr std::int64_t kOurVersion = 1;
 // As for any configuration file.
 constexpr std::size_t kLargest = std::size_t{2} * 1024 * 1024;
@@ -35,7 +36,8 @@ class Reader : public ConfigReader {
   Result<WantedClasses> read() const {
     if (root_.kind != Kind::map) return refuse(root_, "", "expected an object, found " + root_.described());
     if (auto known = check_keys(
-            root_, "", {kVersion, kGeneration, kConfig, kClasses, kPermitted, kUnlabelled, kAskedBy});
+            root_, "",
+            {kVersion, kGeneration, kConfig, kClasses, kPermitted, kUnlabelled, kAskedBy, kConfidentialMode});
         !known)
       return fail(std::move(known).error());
     WantedClasses out;
@@ -59,6 +61,7 @@ class Reader : public ConfigReader {
       if (!node->is_string()) return refuse(*node, kAskedBy, "expected a string, found " + node->described());
       out.asked_by = node->text;
     }
+    if (auto r = read_mode(out.confidential_mode); !r) return fail(std::move(r).error());
     return out;
   }
 
@@ -98,6 +101,16 @@ class Reader : public ConfigReader {
             .one_line = !config.block_line.has_value()};
     return {};
   }
+  Result<> read_mode(ConfidentialMode::State& into) const {
+    const ConfigNode* const node = value(kConfidentialMode);
+    if (node == nullptr) return {};
+    const auto state = node->is_string() ? confidential_state(node->text) : std::nullopt;
+    if (!state)
+      return refuse(*node, kConfidentialMode,
+                    "expected on, off, devtools, ppcie or failed, found " + node->described());
+    into = *state;
+    return {};
+  }
   Result<> read_names(const std::string& key, const ConfigNode& node, std::vector<std::string>& into) const {
     if (node.kind != Kind::list) return refuse(node, key, "expected a list, found " + node.described());
     for (std::size_t i = 0; i < node.items.size(); ++i) {
@@ -132,6 +145,8 @@ std::string wanted_classes_text(const WantedClasses& wanted) {
                                  {kPermitted, wanted.permitted}};
   if (!wanted.unlabelled.empty()) file[kUnlabelled] = wanted.unlabelled;
   if (!wanted.asked_by.empty()) file[kAskedBy] = wanted.asked_by;
+  if (wanted.confidential_mode != ConfidentialMode::State::unknown)
+    file[kConfidentialMode] = text(wanted.confidential_mode);
   return file.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -151,6 +166,11 @@ Result<ClassFile> wanted_class_file(const WantedClasses& wanted) {
     return std::ranges::find(wanted.classes, kata.name) == wanted.classes.end();
   });
   return file;
+}
+
+ConfidentialMode confidential_mode_of(const WantedClasses& wanted) {
+  return {.state = wanted.confidential_mode,
+          .why_unknown = "the agent has not said that the node has a label for it"};
 }
 
 Result<std::optional<WantedClasses>> read_wanted_classes(const HostFs& host) {

@@ -180,6 +180,46 @@ TEST(KataStep, LabelsWhatTheKubeletListsToo) {
   EXPECT_EQ(scene.step().trouble, "");
 }
 
+constexpr const char* kModeLabel = "nvidia.com/cc.mode.state";
+constexpr const char* kConfidential =
+    "version: v2\nruntimeClasses:\n"
+    "- {name: kata-a, artifacts: {url: \"registry.example/a:1\"}}\n"
+    "- {name: kata-a-snp, artifacts: {url: \"registry.example/c:1\"}}\n";
+
+TEST(KataStep, CarriesTheModeOfTheGpusToConfidentialClasses) {
+  Scene scene;
+  scene.view.source = source(kConfidential);
+  scene.write();
+  EXPECT_EQ(scene.host.kata_written->generation, 2U);
+  EXPECT_FALSE(confidential_mode_of(*scene.host.kata_written).known());
+  scene.node.labels[kModeLabel] = "off";
+  scene.write();
+  EXPECT_EQ(scene.host.kata_written->confidential_mode, ConfidentialMode::State::off);
+  EXPECT_EQ(scene.host.kata_written->generation, 3U);
+  scene.host.kata_written->permitted = true;
+  scene.node.labels[kModeLabel] = "on";
+  scene.write();
+  EXPECT_EQ(scene.host.kata_written->generation, 4U);
+  EXPECT_FALSE(scene.host.kata_written->permitted) << "something else is wanted, which needs its own turn";
+}
+
+TEST(KataStep, AModeThatAdmitsTheSameIsNoNewGeneration) {
+  Scene scene;
+  scene.view.source = source(kConfidential);
+  scene.write();
+  for (const char* mode : {"on", "ppcie", "", "no mode"}) {
+    scene.node.labels[kModeLabel] = mode;
+    scene.write();
+    EXPECT_EQ(scene.host.kata_written->generation, 2U) << mode;
+    EXPECT_EQ(scene.host.kata_written->confidential_mode,
+              confidential_state(mode).value_or(ConfidentialMode::State::unknown));
+    EXPECT_FALSE(scene.step().file) << mode;
+  }
+  Scene plain;
+  plain.node.labels[kModeLabel] = "off";
+  EXPECT_FALSE(plain.step().file) << "no class asks for it";
+}
+
 TEST(KataStep, PullsWhatIsMissingAndInItsTurnWhatIsInUse) {
   Scene scene;
   scene.host.kata.others = {{"kata-a", HandlerState::missing_artifact},

@@ -239,6 +239,26 @@ TEST_F(KataKeeperTest, OneClassThatCannotBeHereKeepsNoOtherFromIt) {
   EXPECT_TRUE(says("kata-snp", HandlerState::refused) || says("kata-snp", HandlerState::missing_artifact));
 }
 
+TEST_F(KataKeeperTest, ConfidentialClassesGoByTheModeThatTheFileSays) {
+  using State = ConfidentialMode::State;
+  scratch.file("sys/module/kvm_amd/parameters/sev_snp", "Y\n");
+  fetch("kata-snp");
+  const auto want_in = [&](State mode) {
+    want("- {name: kata-snp, artifacts: {url: \"file:///srv/gpu\"}}\n", {"kata-snp"});
+    wanted.confidential_mode = mode;
+    write_wanted();
+    return settle().ready;
+  };
+  for (const State mode : {State::off, State::devtools, State::failed}) {
+    EXPECT_THAT(want_in(mode), IsEmpty()) << ferry::text(mode);
+    EXPECT_TRUE(says("kata-snp", HandlerState::refused));
+    EXPECT_THAT(why_of("kata-snp"), HasSubstr(std::string("confidential computing is ") + ferry::text(mode)));
+    EXPECT_EQ(daemon->acts, 0);
+  }
+  EXPECT_THAT(want_in(State::on), ElementsAre("kata-snp"));
+  EXPECT_THAT(want_in(State::unknown), ElementsAre("kata-snp")) << "nobody says it: no reason to refuse";
+}
+
 TEST_F(KataKeeperTest, WhatLeavesLosesItsLabelFirst) {
   want(kTwoClasses, {"kata-a", "kata-b"});
   settle();

@@ -16,6 +16,7 @@ using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr const char* kTwo =
     "version: v2\n"
@@ -37,6 +38,7 @@ TEST(WantedClasses, ReadBackAsTheyWere) {
   all.permitted = true;
   all.unlabelled = {"kata-old", "kata-older"};
   all.asked_by = "ConfigMap x/\xc3\xa4";
+  all.confidential_mode = ConfidentialMode::State::ppcie;
   const auto again = must(read(wanted_classes_text(all)));
   EXPECT_EQ(again.generation, 3U);
   EXPECT_EQ(again.config.text, kTwo);
@@ -44,10 +46,13 @@ TEST(WantedClasses, ReadBackAsTheyWere) {
   EXPECT_TRUE(again.permitted);
   EXPECT_THAT(again.unlabelled, ElementsAre("kata-old", "kata-older"));
   EXPECT_EQ(again.asked_by, all.asked_by);
+  EXPECT_EQ(again.confidential_mode, all.confidential_mode);
   const auto least =
       must(read(R"({"version": 1, "generation": 0, "config": "", "classes": [], "permitted": false})"));
   EXPECT_FALSE(least.permitted);
   EXPECT_THAT(least.unlabelled, IsEmpty());
+  EXPECT_FALSE(confidential_mode_of(least).known()) << "an agent of before says nothing of it";
+  EXPECT_THAT(wanted_classes_text(least), Not(HasSubstr("confidential_mode")));
 }
 
 struct BadFile {
@@ -102,6 +107,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{R"({"version": 1, "generation": 1, "config": "", "classes": [], "permitted": true,
                     "asked_by": []})",
                 "asked_by: expected a string, found a list"},
+        BadFile{R"({"version": 1, "generation": 1, "config": "", "classes": [], "permitted": true,
+                    "confidential_mode": "unknown"})",
+                "w.json:2: confidential_mode: expected on, off, devtools, ppcie or failed, found the string"},
+        BadFile{R"({"version": 1, "generation": 1, "config": "", "classes": [], "permitted": true,
+                    "confidential_mode": true})",
+                "confidential_mode: expected on, off,"},
         BadFile{R"({"version": 1, "generation": 1, "config": "", "classes": [], "permited": true})",
                 "permited: unknown key; did you mean 'permitted'?"},
         BadFile{"{\"version\": 1, \"permitted\": false,\n\"permitted\": true}", "w.json:2: permitted"}));

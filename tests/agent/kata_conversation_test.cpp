@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// The agent's step and hostd's keeper on one host, each by the file that the other has written.
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "agent/cluster_words.h"
+#include "agent/host_files.h"
+#include "agent/kata_labels.h"
+#include "agent/kata_step.h"
+#include "kata-manager/kata_keeper.h"
+#include "tests/agent/views.h"
+#include "tests/kata-manager/gpu_artifact.h"
+#include "tests/kata-manager/predicted_daemon.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using test::must;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kModeLabel = "nvidia.com/cc.mode.state";
+constexpr const char* kClasses =
+    "version: v2\nartifactsDir: /opt/art\nloadModules: false\nruntimeClasses:\n"
+    "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}}\n"
+    "- {name: kata-a-snp, artifacts: {url: \"file:///srv/gpu\"}}\n";
+
+class KataConversation : public testing::Test {
+ protected:
+  KataConversation() {
+    test::add_gpu_artifact(scratch, {"kata-a", "kata-a-snp"});
+    scratch.file(test::kMain, test::kMainText);
+    scratch.file("sys/module/kvm_amd/parameters/sev_snp", "Y\n");
+    daemon = std::make_unique<test::PredictedDaemon>(host);
+    keeper = std::make_unique<KataKeeper>(
+        KataKeeper::Uses{.host = &host,
+                         .writer = &writer,
+                         .asked = daemon.get(),
+                         .runtime_for = [this](const ClassFile&) { return runtime(); },
+                         .devices = [] { return Result<KataDevices>(KataDevices{.gpus = 1, .mode = {}}); }},
+        KataKeeper::Pauses{
+            .first = seconds(10), .longest = seconds(40), .lock = milliseconds(0), .proof = milliseconds(0)});
+  }
+
+  Result<KataRuntime> runtime() const {
+    KataRuntime out;
+    out.at_hand.place = must(runtime_place("containerd"));
+    out.at_hand.release = test::kRelease;
+    out.asked = std::make_unique<test::AskedDaemon>(*daemon);
+    out.control = std::make_unique<test::RestartOfDaemon>(*daemon);
+    return out;
+  }
+  HostSide host_side() const { return must(read_host_side(host)); }
+
+  /// One look of the agent, that has its turn whenever it asks for one, and what the API server makes of it.
+  void look() {
+    const HostSide side = host_side();
+    const KataPlan plan = kata_plan(node, side, view, nullptr);
+    BudgetStep turn;
+    turn.may_begin = true;
+    const KataStep step = kata_step(node, side, view, plan, turn);
+    trouble = step.trouble;
+    if (step.file) must(write_wanted_classes(host, *step.file));
+    std::erase_if(node.labels, [](const auto& label) { return label.first.starts_with(kKataPrefix); });
+    for (const std::string& handler : labelled_handlers(node, side))
+      node.labels[kKataPrefix + handler] = "ready";
+  }
+  /// Until both have said all that there is to say.
+  HostSide settle() {
+    constexpr int kEnough = 12;
+    for (int i = 0; i < kEnough; ++i) {
+      look();
+      keeper->round(now);
+      now += minutes(1);
+    }
+    return host_side();
+  }
+  HostSide settle_in(const std::string& mode) {
+    node.labels[kModeLabel] = mode;
+    return settle();
+  }
+  std::string runtimes() const { return host.read_file(test::kMain).value_or(""); }
+
+  test::ScratchDirectory scratch;
+  HostFs host{scratch.path()};
+  test::ModuleWriter writer;
+  NodeObject node = test::node_with({});
+  KataView view{.source = {.name = "ConfigMap gpus/kata", .texts = {test::config("kata", kClasses)}},
+                .pulls = {}};
+  KataKeeper::Clock::time_point now{seconds(1000)};
+  std::unique_ptr<test::PredictedDaemon> daemon;
+  std::unique_ptr<KataKeeper> keeper;
+  std::string trouble;
+};
+
+TEST_F(KataConversation, AConfidentialClassIsThereWhileTheNodesLabelAdmitsIt) {
+  EXPECT_THAT(settle_in("off").kata.ready, ElementsAre("kata-a"));
+  EXPECT_THAT(trouble, AllOf(HasSubstr("kata-a-snp: refused: "), HasSubstr("confidential computing is off")));
+  EXPECT_THAT(runtimes(), AllOf(HasSubstr("runtimes.kata-a]"), Not(HasSubstr("kata-a-snp"))));
+
+  const HostSide on = settle_in("on");
+  EXPECT_THAT(on.kata.ready, ElementsAre("kata-a", "kata-a-snp"));
+  EXPECT_EQ(trouble, "");
+  const int acts = daemon->acts;
+  const HostSide ppcie = settle_in("ppcie");
+  EXPECT_EQ(ppcie.kata_written->generation, on.kata_written->generation);
+  EXPECT_EQ(ppcie.kata, on.kata);
+  EXPECT_EQ(daemon->acts, acts);
+
+  EXPECT_THAT(settle_in("failed").kata.ready, ElementsAre("kata-a"));
+  EXPECT_THAT(runtimes(), Not(HasSubstr("kata-a-snp"))) << "its label went first, and then it";
+  node.labels.erase(kModeLabel);
+  EXPECT_THAT(settle().kata.ready, ElementsAre("kata-a", "kata-a-snp")) << "unknown is no reason to refuse";
+}
+
+}  // namespace
+}  // namespace ferry
