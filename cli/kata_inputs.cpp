@@ -9,6 +9,7 @@
 
 #include "cli/runtime_control.h"
 #include "common/standard_streams.h"
+#include "kata-manager/artifact_check.h"
 #include "kata-manager/cri_client.h"
 #include "kata-manager/fetch_request.h"
 #include "policy/accelerators.h"
@@ -56,7 +57,7 @@ void add_control(const Session& session, const KataOptions& options, const Class
   }
 }
 
-/// Says how far a fetch is, from the third second on.
+/// Says how far a fetch or a look at what was fetched is, from the third second on.
 class Progress {
  public:
   explicit Progress(std::string name) : name_(std::move(name)) {}
@@ -135,6 +136,10 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
 Result<std::string> credentials_of(const Session& session, const KataOptions& options, const ClassFile& file,
                                    const KataClass& kata) {
   return credentials_of(*session.host, credentials(options), file, kata);
+}
+
+Result<std::vector<std::string>> check_files(const Session& session, const Artifact& artifact) {
+  return changes_since_fetch(*session.host, artifact, Progress(artifact.name));
 }
 
 Result<Artifact> fetch_class(const Session& session, const KataOptions& options, const ClassFile& file,

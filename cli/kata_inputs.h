@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "cli/session.h"
 #include "cli/verbs.h"
@@ -35,6 +36,10 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
 /// read.
 Result<std::string> credentials_of(const Session& session, const KataOptions& options, const ClassFile& file,
                                    const KataClass& kata);
+
+/// What of a class's files is not as it was fetched, as changes_since_fetch(); says how far it is on stderr
+/// when that takes long.
+Result<std::vector<std::string>> check_files(const Session& session, const Artifact& artifact);
 
 /// Fetches a class's files, or finds them here; says how far it is on stderr when that takes long.
 Result<Artifact> fetch_class(const Session& session, const KataOptions& options, const ClassFile& file,

@@ -223,6 +223,20 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
   return report;
 }
 
+/// What of the classes' files is not as it was fetched. Where it is not known what is here, that is said by
+/// who sets the classes up.
+Result<std::vector<std::string>> changed_files(const Session& session, const ClassFile& file) {
+  std::vector<std::string> out;
+  for (const KataClass& kata : file.classes) {
+    const auto known = known_artifact(*session.host, file, kata);
+    if (!known || !*known) continue;
+    auto changed = check_files(session, **known);
+    if (!changed) return changed;
+    std::ranges::move(*changed, std::back_inserter(out));
+  }
+  return out;
+}
+
 ExitStatus tell(const Session& session, const Result<KataChange>& report) {
   if (!report) return complain(report.error());
   return print(session, show(session, *report));
@@ -262,7 +276,10 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   if (!devices) return complain(devices.error());
   auto setup = set_up(*session.host, *file, *devices,
                       [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); });
-  if (!setup) return complain(setup.error());
+  const auto changed = changed_files(session, *file);
+  if (!changed) return complain(changed.error());
+  // A configuration that is not as it was fetched may be why they cannot be set up.
+  if (!setup) return changed->empty() ? complain(setup.error()) : print(session, show_differences(*changed));
   auto plan = plan_runtime(*session.host, runtime->at_hand, setup->handlers);
   if (!plan) return complain(plan.error());
   std::vector<std::string> missing = differences(*setup, *plan, runtime->asked->state());
@@ -270,6 +287,7 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
     if (kata.artifact && !session.host->exists(kata.artifact->folder.relative_path()))
       missing.push_back(fmt::format("{} is not there", kata.artifact->folder.string()));
   }
+  missing.insert(missing.end(), changed->begin(), changed->end());
   return print(session, show_differences(missing));
 }
 

@@ -43,7 +43,7 @@ std::string ContentHash::hex() {
   return text;
 }
 
-Result<std::string> sha256_of(int fd, const std::string& path) {
+Result<std::string> sha256_of(int fd, const std::string& path, const std::function<void(std::size_t)>& told) {
   constexpr std::size_t kAtOnce = 256UL * 1024;
   ContentHash hash;
   std::vector<char> buffer(kAtOnce);
@@ -54,6 +54,7 @@ Result<std::string> sha256_of(int fd, const std::string& path) {
     if (n == 0) return hash.hex();
     hash.add({buffer.data(), static_cast<std::size_t>(n)});
     at += n;
+    if (told) told(static_cast<std::size_t>(n));
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,7 +27,9 @@ class ContentHash {
   std::unique_ptr<void, Free> context_;
 };
 
-/// SHA-256 of an open file from its beginning; where it is read at does not move.
-Result<std::string> sha256_of(int fd, const std::string& path);
+/// SHA-256 of an open file from its beginning; where it is read at does not move. `told`: how many bytes were
+/// read since it was called last.
+Result<std::string> sha256_of(int fd, const std::string& path,
+                              const std::function<void(std::size_t)>& told = {});
 
 }  // namespace ferry

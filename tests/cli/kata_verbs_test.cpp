@@ -141,6 +141,55 @@ TEST_F(KataVerbs, VerifySaysWhatIsMissing) {
   EXPECT_THAT(status.out, HasSubstr("kata-nvidia-gpu       ?      ?     /etc/containerd/config.toml\n"));
 }
 
+TEST_F(KataVerbs, VerifyNamesTheFilesThatAreNotAsTheyWereFetched) {
+  // As a fetch from a registry leaves it.
+  const std::string version = "opt/art/.ferry/kata-a/sha256-" + std::string(64, 'a');
+  const std::string configuration = text("srv/gpu/configuration.toml");
+  const auto whole = [&] {
+    scratch.file(version + "/configuration.toml", configuration);
+    scratch.file(version + "/vmlinuz", "kernel");
+    scratch.file(version + "/image", "image");
+  };
+  whole();
+  scratch.file(version + ".json",
+               json{{"version", 1},
+                    {"url", "registry.example/kata:1"},
+                    {"digest", "sha256:" + std::string(64, 'a')},
+                    {"configuration", "configuration.toml"},
+                    {"files",
+                     {{{"path", "configuration.toml"},
+                       {"size", configuration.size()},
+                       {"sha256", "82ba4ddab92204a75f505103439eb2e91757c486c0f17c96165f3f1b4f25ab42"}},
+                      {{"path", "image"},
+                       {"size", 5},
+                       {"sha256", "6105d6cc76af400325e94d588ce511be5bfdbb73b437dc51eca43917d7a43e3d"}},
+                      {{"path", "vmlinuz"},
+                       {"size", 6},
+                       {"sha256", "6923dd1bc0460082c5d55a831908c24a282860b7f1cd6c2b79cf1bc8857c639c"}}}}}
+                   .dump());
+  scratch.link("opt/art/kata-a", ".ferry/kata-a/sha256-" + std::string(64, 'a'));
+  classes("- name: kata-a\n  artifacts: {url: \"registry.example/kata:1\"}\n");
+  EXPECT_THAT(on_1_7({"verify"}).out, Not(HasSubstr("/" + version))) << "all is as it was fetched";
+
+  scratch.file(version + "/image", "imagE");
+  scratch.file(version + "/vmlinuz", "kernels");
+  const auto changed = on_1_7({"verify"});
+  EXPECT_EQ(changed.status, 3) << changed.err;
+  EXPECT_THAT(changed.out,
+              AllOf(HasSubstr("/" + version + "/image has another content than when it was fetched\n"),
+                    HasSubstr("/" + version + "/vmlinuz has 7 bytes, and had 6 when it was fetched\n"),
+                    Not(HasSubstr(version + "/configuration.toml"))));
+  whole();
+  scratch.remove(version + "/image");
+  EXPECT_THAT(on_1_7({"verify"}).out, HasSubstr("/" + version + "/image is not there\n"));
+  whole();
+  // Nothing can be set up by it.
+  scratch.remove(version + "/configuration.toml");
+  const auto gone = on_1_7({"verify"});
+  EXPECT_EQ(gone.status, 3) << gone.err;
+  EXPECT_EQ(gone.out, "/" + version + "/configuration.toml is not there\n");
+}
+
 TEST_F(KataVerbs, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
   const auto release = kata({"install"});
   EXPECT_EQ(release.status, 2);

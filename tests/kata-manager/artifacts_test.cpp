@@ -2,6 +2,7 @@
 // The door, with the real ferry-fetch behind it.
 #include "kata-manager/artifacts.h"
 
+#include "kata-manager/artifact_check.h"
 #include "kata-manager/fetch_protocol.h"
 #include "tests/kata-manager/fetching.h"
 
@@ -11,7 +12,10 @@ namespace {
 using test::HttpAnswer;
 using test::HttpSeen;
 using test::must;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
 
 const std::filesystem::path kProgram = FERRY_FETCH;
 
@@ -40,6 +44,18 @@ TEST_F(Artifacts, ComeByAnotherProgram) {
   EXPECT_EQ(artifact.files.size(), 2U);
   EXPECT_EQ(seen("guest.img"), "guest");
   EXPECT_FALSE(must(ferry::fetch(host, request, {}, kProgram)).changed);
+}
+
+TEST_F(Artifacts, AreComparedWithWhatTheirFetchHasRecorded) {
+  registry.image(layers());
+  must(ferry::fetch(host, request, {}, kProgram));
+  const auto artifact =
+      must(current_artifact(host, request.artifacts_dir, request.name)).value_or(Artifact());
+  EXPECT_THAT(must(changes_since_fetch(host, artifact)), IsEmpty());
+  const auto image = artifact.version / "guest.img";
+  scratch.file(image.relative_path(), "Guest");
+  EXPECT_THAT(must(changes_since_fetch(host, artifact)),
+              ElementsAre(StartsWith(image.string() + " has another content")));
 }
 
 TEST_F(Artifacts, FailAsTheyWouldHere) {
