@@ -229,8 +229,10 @@ Result<std::vector<std::string>> changed_files(const Session& session, const Cla
   std::vector<std::string> out;
   for (const KataClass& kata : file.classes) {
     const auto known = known_artifact(*session.host, file, kata);
-    if (!known || !*known) continue;
-    auto changed = check_files(session, **known);
+    if (!known) continue;
+    const auto& artifact = *known;
+    if (!artifact) continue;
+    auto changed = check_files(session, *artifact);
     if (!changed) return changed;
     std::ranges::move(*changed, std::back_inserter(out));
   }
