@@ -59,7 +59,7 @@ bool is_blamed(const ChangeBudget& budget, const NodeChange& change) {
 
 /// And that is done after all.
 bool is_mended(const ChangeBudget& budget, const NodeChange& change) {
-  return change.outcome == ChangeOutcome::done && change.has_any && is_blamed(budget, change);
+  return change.outcome == ChangeOutcome::done && is_blamed(budget, change);
 }
 
 /// What is still to be said of the configuration in wanted.json. Absent: nothing.

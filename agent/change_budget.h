@@ -68,9 +68,10 @@ struct NodeChange {
   bool by_label = false;  ///< it is begun because somebody has set a label of this very node
   std::string written;    ///< the configuration in wanted.json; empty: none
   ChangeOutcome outcome = ChangeOutcome::none;
-  std::string why;       ///< of `failed`
-  bool is_news = false;  ///< of `failed`: nobody has been told of it yet, so it counts without a slot too
-  bool has_any = true;   ///< of `done`: something here is as the configuration says, so that it is proven
+  std::string why;  ///< of `failed`
+  bool is_news =
+      false;  ///< of `failed`: it was refused before, and nobody has been told: it counts without a slot
+  bool has_any = true;  ///< of `done`: something here is as the configuration says, so that it is proven
 };
 
 struct BudgetStep {

@@ -209,7 +209,9 @@ void ChangeSlots::written(std::size_t slot, Moment sent, Result<json> result) {
     const Error& error = result.error();
     spdlog::warn("{}", error.message);
     ours_.erase(name);
-    write_trouble_ = error.code == ApiErrc::forbidden ? error.message : std::string();
+    // Neither ends by itself.
+    const bool refused = error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid;
+    write_trouble_ = refused ? error.message : std::string();
     not_before_ = timers_.now() + backoff_.next(random_);
   }
   changed_();

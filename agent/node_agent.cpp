@@ -343,7 +343,7 @@ class NodeAgent::Impl {
     if (timers_.now() < own_again_) view.own_refused = own_refused_;
     if (awaits_since_) view.paused = since(*awaits_since_, timers_.now());
     view.failure_is_news =
-        outcome_seen_ && host_side_.written && told_failure_ != host_side_.written->generation;
+        view.host.hostd_speaks && host_side_.written && refused_ == host_side_.written->generation;
     return view;
   }
 
@@ -381,14 +381,12 @@ class NodeAgent::Impl {
     return step;
   }
 
-  /// A failure is told once, for a person may take the verdict back; a former agent has told what there is as
-  /// we come. What was refused or done since and fails then is another.
+  /// What we have seen refused, and fails when it is tried without a turn, is told to the others once: a
+  /// person may take the verdict back. What was done and fails then is this node's own trouble.
   void remember_outcome(const NodeStep& step) {
     if (!host_side_.written) return;
-    const bool former = !std::exchange(outcome_seen_, true);
-    if (step.outcome == ChangeOutcome::failed && (former || step.failure_is_told))
-      told_failure_ = host_side_.written->generation;
-    if (step.outcome == ChangeOutcome::done || step.outcome == ChangeOutcome::refused) told_failure_.reset();
+    if (step.outcome == ChangeOutcome::refused) refused_ = host_side_.written->generation;
+    if (step.outcome == ChangeOutcome::done || step.failure_is_told) refused_.reset();
   }
 
   void look() {
@@ -652,8 +650,7 @@ class NodeAgent::Impl {
   std::optional<std::pair<std::uint64_t, std::uint64_t>> same_;
   std::optional<Moment> awaits_since_;  ///< NodeStep::awaits_operands
   std::set<std::string> told_;
-  bool outcome_seen_ = false;                  ///< of wanted.json, since we came
-  std::optional<std::uint64_t> told_failure_;  ///< the generation of wanted.json that is known to have failed
+  std::optional<std::uint64_t> refused_;  ///< the generation of wanted.json that was, and is not done yet
 
   std::optional<Labels> feature_file_;  ///< what it says; absent: it is not known
   Moment feature_file_again_;           ///< then it is renewed

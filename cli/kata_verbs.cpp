@@ -90,7 +90,11 @@ Result<> check_credentials(const Session& session, const KataOptions& options, c
 /// Makes room before a fetch. What cannot be removed now is there the next time.
 void collect(const Session& session, const ClassFile& file, KataRuntime& runtime) {
   for (const KataClass& kata : file.classes) {
-    const auto gone = collect_unused(*session.host, *runtime.asked, file.artifacts_dir, kata);
+    std::vector<std::string> others;
+    for (const KataClass& other : file.classes)
+      if (other.name != kata.name) std::ranges::move(other.handlers(), std::back_inserter(others));
+    const auto gone =
+        collect_unused(*session.host, *runtime.asked, file.artifacts_dir, kata, std::move(others));
     if (!gone) print_to_stderr("note: {}: {}\n", kata.name, gone.error().message);
     if (!gone) continue;
     for (const auto& folder : *gone)
@@ -281,7 +285,12 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   const auto changed = changed_files(session, *file);
   if (!changed) return complain(changed.error());
   // A configuration that is not as it was fetched may be why they cannot be set up.
-  if (!setup) return changed->empty() ? complain(setup.error()) : print(session, show_differences(*changed));
+  if (!setup && changed->empty()) return complain(setup.error());
+  if (!setup) {
+    auto all = *changed;
+    all.push_back(setup.error().message);
+    return print(session, show_differences(all));
+  }
   auto plan = plan_runtime(*session.host, runtime->at_hand, setup->handlers);
   if (!plan) return complain(plan.error());
   std::vector<std::string> missing = differences(*setup, *plan, runtime->asked->state());

@@ -40,7 +40,8 @@ std::size_t character_at(std::string_view text) {
 
 // U+0080 to U+009F, of which terminals take some as they take ESC sequences.
 bool is_c1(std::string_view character) {
-  return character.size() == 2 && byte_at(character, 0) == 0xc2 && byte_at(character, 1) < 0xa0;
+  return character.size() == 2 && byte_at(character, 0) == 0xc2 && byte_at(character, 1) >= 0x80 &&
+         byte_at(character, 1) < 0xa0;
 }
 
 bool is_control(std::string_view character) {
@@ -77,6 +78,7 @@ std::string told(std::string_view text, Stays stays) {
 // What tinted() writes: to colour is all that it can do.
 std::size_t layout_at(std::string_view text) {
   if (text.front() == '\n' || text.front() == '\t') return 1;
+  if (text.starts_with("\r\n")) return 2;  // of a file whose difference is shown
   constexpr std::array<std::string_view, 6> kColours = {"\033[0m",  "\033[1m",  "\033[2m",
                                                         "\033[31m", "\033[32m", "\033[33m"};
   const auto* const colour =

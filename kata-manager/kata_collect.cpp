@@ -2,6 +2,7 @@
 #include "kata-manager/kata_collect.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kata-manager/artifacts.h"
 #include "kata-manager/kata_configuration.h"
@@ -30,11 +31,13 @@ bool is_named(const HostFs& host, const std::string& name, const std::filesystem
 
 Result<std::vector<std::filesystem::path>> collect_unused(HostFs& host, ContainerRuntime& runtime,
                                                           const std::filesystem::path& artifacts_dir,
-                                                          const KataClass& kata) {
+                                                          const KataClass& kata,
+                                                          std::vector<std::string> others) {
   const auto state = runtime.state();
   if (!state) return std::vector<std::filesystem::path>();
   const auto who =
-      who_has(host, runtime, *state, {.classes = {kata.name}, .handlers = kata.handlers(), .others = {}});
+      who_has(host, runtime, *state,
+              {.classes = {kata.name}, .handlers = kata.handlers(), .others = std::move(others)});
   if (!who || *who) return std::vector<std::filesystem::path>();
   return collect_versions(host, artifacts_dir, kata.name,
                           [&](const auto& version) { return is_named(host, kata.name, version); });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "common/host_fs.h"
@@ -17,8 +18,10 @@ namespace ferry {
 /// VMs outlive it; and none that Kata's configuration of the class names. To be called before a fetch, so
 /// that what was in use until then is left to the next time: a sandbox that is just being made is in no list
 /// yet. Errors: as collect_versions().
+/// `others`: handlers that are other classes' (LeavingClasses).
 Result<std::vector<std::filesystem::path>> collect_unused(HostFs& host, ContainerRuntime& runtime,
                                                           const std::filesystem::path& artifacts_dir,
-                                                          const KataClass& kata);
+                                                          const KataClass& kata,
+                                                          std::vector<std::string> others = {});
 
 }  // namespace ferry

@@ -155,6 +155,8 @@ class Planner {
   std::optional<std::string> in_use(const std::string& name, std::vector<std::string> handlers) const {
     LeavingClasses leaving{.classes = {name}, .handlers = std::move(handlers), .others = {}};
     for (const RuntimeHandler& handler : this->handlers()) leaving.others.push_back(handler.name);
+    for (const PlacedRuntime& placed : placed_)
+      if (class_of(placed.configuration) != name) leaving.others.push_back(placed.name);
     const auto who = who_has(host_, *sight_.asked, sight_.state, leaving);
     if (!who) return "whether it is in use is not known: " + words_of(who.error());
     const auto& users = *who;

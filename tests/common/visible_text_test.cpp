@@ -38,7 +38,7 @@ TEST(VisibleText, TellsBytesThatAreNoUtf8) {
 }
 
 TEST(VisibleText, OfLinesTheLayoutStays) {
-  EXPECT_EQ(visible_lines("\033[31mbad\033[0m\n\tmore\n"), "\033[31mbad\033[0m\n\tmore\n");
+  EXPECT_EQ(visible_lines("\033[31mbad\033[0m\n\tmore\r\n"), "\033[31mbad\033[0m\n\tmore\r\n");
   EXPECT_EQ(visible_lines("\033[8mhidden\033[2J\033]0;title\a\033"),
             R"(\x1b[8mhidden\x1b[2J\x1b]0;title\x07\x1b)");
 }
@@ -48,6 +48,8 @@ TEST(VisibleText, OfJsonTheDocumentStays) {
   const std::string text = visible_json(document.dump());
   EXPECT_EQ(text, "{\"a\\u007f\":\"b\\u001b\\u009b\xc3\xbc\"}");
   EXPECT_EQ(nlohmann::json::parse(text), document);
+  EXPECT_EQ(visible_json("\"\xc2\\\"\xc2\""), "\"\xc2\\\"\xc2\"")
+      << "half a character hides no end of a string";
 }
 
 }  // namespace

@@ -62,6 +62,16 @@ TEST_F(KataCollect, TakesNothingWhileAPodRunsWithTheClass) {
   EXPECT_EQ(left().size(), 3U);
 }
 
+// CRI-O does not tell what its runtimes are made of.
+TEST_F(KataCollect, KnowsThePodsOfOtherClasses) {
+  scratch.link("proc/7/exe", "/opt/kata/bin/containerd-shim-kata-v2");
+  scratch.file("proc/7/cmdline", std::string("containerd-shim-kata-v2\0-id\0s\0", 30));
+  runtime.answer =
+      std::vector<RunningPod>{{.name_space = "n", .name = "p", .handler = "kata-other", .sandbox = "s"}};
+  EXPECT_THAT(collected(), IsEmpty());
+  EXPECT_EQ(test::must(collect_unused(host, runtime, "/opt/art", kata, {"kata-other"})).size(), 2U);
+}
+
 // It may have begun with the version of before.
 TEST_F(KataCollect, TakesNothingWhileASandboxIsBeingMade) {
   scratch.link("proc/7/exe", "/opt/kata/bin/containerd-shim-kata-v2");
