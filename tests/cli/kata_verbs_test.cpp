@@ -187,7 +187,8 @@ TEST_F(KataVerbs, VerifyNamesTheFilesThatAreNotAsTheyWereFetched) {
   scratch.remove(version + "/configuration.toml");
   const auto gone = on_1_7({"verify"});
   EXPECT_EQ(gone.status, 3) << gone.err;
-  EXPECT_EQ(gone.out, "/" + version + "/configuration.toml is not there\n");
+  EXPECT_THAT(gone.out, AllOf(StartsWith("/" + version + "/configuration.toml is not there\n"),
+                              HasSubstr("kata-a: open /opt/art/kata-a/configuration.toml")));
 }
 
 TEST_F(KataVerbs, WhatIsWrongIsSaidBeforeAnythingIsWritten) {

@@ -443,7 +443,7 @@ TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
   thread_.join();
   EXPECT_FALSE(result_.get());
   const NodeState left = must(read_state_file(must(kernel_.read_file(kStateFile))));
-  EXPECT_EQ(left.phase, NodePhase::failed);
+  EXPECT_EQ(left.phase, NodePhase::withdrawing) << "nothing has failed";
   EXPECT_THAT(left.withdraw, testing::IsEmpty());
 }
 

@@ -8,9 +8,10 @@
 
 namespace ferry::test {
 
-/// On a host: Kata's shim, the files of an artifact in /srv/gpu, and below /opt/art the links of these
-/// classes to it, as a fetch from there leaves them.
+/// On a host on which processes are to be seen: Kata's shim, the files of an artifact in /srv/gpu, and below
+/// /opt/art the links of these classes to it, as a fetch from there leaves them.
 inline void add_gpu_artifact(const ScratchDirectory& host, const std::vector<std::string>& classes) {
+  host.link("proc/1/exe", "/sbin/init");
   host.file("opt/kata/bin/containerd-shim-kata-v2", "shim");
   host.file("srv/gpu/configuration.toml",
             "[hypervisor.qemu]\npath = \"/usr/bin/qemu\"\nkernel = \"/build/vmlinuz\"\n"

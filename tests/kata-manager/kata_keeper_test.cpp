@@ -48,7 +48,6 @@ struct Node {
   Node() {
     test::add_gpu_artifact(scratch, {"kata-a", "kata-b"});
     scratch.file(kMain, kMainText);
-    scratch.link("proc/1/exe", "/sbin/init");
     begin();
   }
   void begin() {

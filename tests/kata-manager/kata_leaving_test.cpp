@@ -42,7 +42,6 @@ class KataLeaving : public testing::Test {
     test::add_gpu_artifact(scratch, {"kata-a"});
     scratch.file(kMain, std::string("imports = [\"/") + kOther + "\"]\n" + test::kMainText);
     scratch.file(kOther, kNothing);
-    scratch.link("proc/1/exe", "/sbin/init");
     daemon = std::make_unique<test::PredictedDaemon>(host);
     control = daemon.get();
     must(carry_out_kata(context(), writer, planned(install()), "/opt/art"));
