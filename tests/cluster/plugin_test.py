@@ -197,7 +197,7 @@ class PluginTest(unittest.TestCase):
             self.kubernetes.remove_pods()
         self.assertEqual([], list(pathlib.Path("/var/lib/kubelet/plugins_registry").glob("*.sock")), "it has left nothing")
 
-    def test_one_node_serves_kubevirt_and_kata(self) -> None:
+    def test_virtual_machines_and_kata_are_served_by_one_node(self) -> None:
         with self.in_its_place(self.plugin_with("--mode", "both", environment={"P_GPU_ALIAS": "pgpu"})):
             # The kubelet forgets what nobody offers any more only after some minutes.
             self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1, PGPU: 3})

@@ -84,7 +84,7 @@ struct Node {
   void write_wanted() const { scratch.file(kWantedClassesFile, wanted_classes_text(wanted)); }
   KataKeeper::Round round() const { return keeper->round(now); }
   /// Rounds as they are run, until none asks to come again at once.
-  HandlersFile settle() {
+  HandlersFile settle() const {
     for (int i = 0; i < 5; ++i) {
       const auto again = round().again;
       if (!again || *again > now) break;

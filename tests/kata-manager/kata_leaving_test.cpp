@@ -43,16 +43,17 @@ class KataLeaving : public testing::Test {
     scratch.file(kMain, std::string("imports = [\"/") + kOther + "\"]\n" + test::kMainText);
     scratch.file(kOther, kNothing);
     daemon = std::make_unique<test::PredictedDaemon>(host);
-    control = daemon.get();
     must(carry_out_kata(context(), writer, planned(install()), "/opt/art"));
     installed = text(kMain);
   }
 
   ChangeContext context() {
-    return {
-        .host = &host, .runtime = daemon.get(), .control = control, .patience = std::chrono::milliseconds(0)};
+    return {.host = &host,
+            .runtime = daemon.get(),
+            .control = restarts ? daemon.get() : nullptr,
+            .patience = std::chrono::milliseconds(0)};
   }
-  RuntimeAtHand runtime() const {
+  static RuntimeAtHand runtime() {
     RuntimeAtHand out;
     out.place = must(runtime_place("containerd"));
     out.release = test::kRelease;
@@ -80,7 +81,7 @@ class KataLeaving : public testing::Test {
     scratch.link("proc/" + pid + "/exe", "/opt/kata/bin/containerd-shim-kata-v2");
   }
   void end_shim(const std::string& pid) const { scratch.remove("proc/" + pid); }
-  RunningPod pod(const std::string& handler, const std::string& sandbox = "abc") const {
+  static RunningPod pod(const std::string& handler, const std::string& sandbox = "abc") {
     return {.name_space = "ns", .name = "vm", .handler = handler, .sandbox = sandbox};
   }
   void copy_ours() const {
@@ -107,7 +108,7 @@ class KataLeaving : public testing::Test {
   test::FaultyHost host{scratch.path()};
   test::ModuleWriter writer;
   std::unique_ptr<test::PredictedDaemon> daemon;
-  RuntimeControl* control = nullptr;
+  bool restarts = true;
   KataChange change;
   std::string installed;
 };
@@ -219,9 +220,9 @@ TEST_F(KataLeaving, IsKeptForWhatBeginsWhileTheRuntimeIsRestarted) {
 
 // Written without a restart; somebody else restarts it, and a pod runs on.
 TEST_F(KataLeaving, IsKeptForAPodWhoseRuntimeIsForgotten) {
-  control = nullptr;
+  restarts = false;
   EXPECT_FALSE(must(uninstall())) << "it has not read its files";
-  control = daemon.get();
+  restarts = true;
   must(daemon->act());
   installed = text(kMain);
   shim("81", "abc");
