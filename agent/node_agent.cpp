@@ -447,7 +447,7 @@ class NodeAgent::Impl {
     const auto& written = host_side_.kata_written;
     if (!step.file && !(fetched_ && written)) return true;
     if (auto done = write_wanted_classes(host_, step.file ? *step.file : *written); !done) {
-      std::string why = text_of(done.error());
+      const std::string why = text_of(done.error());
       if (std::exchange(kata_unwritable_, why) != why) look_soon();  // to tell the cluster
       failed(done.error());
       return false;
@@ -496,7 +496,8 @@ class NodeAgent::Impl {
     const bool refused = error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid;
     if (!refused || !sent_) return failed(error);
     // An admission policy may be against it. What else there is to say is said without.
-    const NodeStep sent = *std::exchange(sent_, {});
+    const NodeStep sent = std::move(*sent_);
+    sent_.reset();
     spdlog::error("{}", text_of(error));
     if (has_labels_that_can_wait(sent)) {
       labels_refused_ = text_of(error);

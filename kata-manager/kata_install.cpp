@@ -38,7 +38,8 @@ Result<std::optional<std::string>> still_needed(const ChangeContext& context, co
     return std::optional("the container runtime does not answer: " + answer.error().message);
   const auto state = answer ? std::optional(*answer) : std::nullopt;
   // One that has been made to read them may be one that never says what it knows.
-  if (state && change.outcome->unproven && !change.outcome->acted)
+  const RuntimeOutcome outcome = change.outcome.value_or(RuntimeOutcome());
+  if (state && outcome.unproven && !outcome.acted)
     return std::optional<std::string>("the container runtime has not read its own files yet");
   const auto known = runtimes_of_classes(state ? *state : as_predicted(change.plan), gone);
   if (!known.empty())
@@ -143,7 +144,7 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
     return false;
   }
   // A class that has a folder is looked for again: the folder last.
-  if (*lock) {
+  if (artifacts_dir && *lock) {
     for (const std::string& name : change.setup.gone) {
       if (auto r = remove_locked_artifact(*context.host, *artifacts_dir, name); !r)
         return fail(std::move(r).error());

@@ -29,8 +29,8 @@ Result<Offer> scanned_by(Scanner& scanner) {
 
 /// What a scan works with, of its own.
 struct BackgroundScan::Shared {
-  Shared(const HostFs& whose, const OfferRules& by, ReadVgpus read_vgpus)
-      : host(whose.root()), rules(by), scanner(host, rules, std::move(read_vgpus)) {}
+  Shared(const HostFs& whose, OfferRules by, ReadVgpus read_vgpus)
+      : host(whose.root()), rules(std::move(by)), scanner(host, rules, std::move(read_vgpus)) {}
 
   const HostFs host;
   const OfferRules rules;

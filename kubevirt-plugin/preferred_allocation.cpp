@@ -26,7 +26,8 @@ struct Choice {
   /// Where it is: its NUMA node, the way from the host bridge down, its IOMMU group; of what has no such
   /// step, itself.
   std::string step(std::size_t level) const {
-    if (level == 0) return node() ? fmt::format("{}", *node()) : std::string();
+    const Node of = node();
+    if (level == 0) return of ? fmt::format("{}", *of) : std::string();
     if (!has_step(level)) return *id;
     const auto& path = known->bus_path;
     return level <= path.size() ? path[level - 1] : fmt::format("{}", known->iommu_group);
