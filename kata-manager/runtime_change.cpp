@@ -93,6 +93,8 @@ class Changing {
   }
 
   Result<> nobody_has_what_goes() const {
+    // One that was killed may be why it does not run: that comes first. Whose the class is keeps its files.
+    if (!running_ && interrupted_) return {};
     const auto state = running_ ? std::optional(state_) : std::nullopt;
     LeavingClasses leaving{.classes = change_.gone, .handlers = leaving_, .others = {}};
     for (const RuntimeHandler& handler : change_.handlers) leaving.others.push_back(handler.name);

@@ -10,6 +10,7 @@
 #include "kata-manager/kata_install.h"
 #include "kata-manager/kata_users.h"
 #include "kata-manager/known_artifacts.h"
+#include "kata-manager/runtime_record.h"
 #include "tests/kata-manager/faulty_host.h"
 #include "tests/kata-manager/gpu_artifact.h"
 #include "tests/kata-manager/predicted_daemon.h"
@@ -243,6 +244,18 @@ TEST_F(KataLeaving, WaitsForWhoWorksWithItsArtifacts) {
   }
   EXPECT_TRUE(must(uninstall()));
   EXPECT_TRUE(is_gone());
+}
+
+// The daemon is down by a run that was killed: it comes back first, and the VM keeps what it runs on.
+TEST_F(KataLeaving, IsKeptByARunThatTakesUpOneThatWasKilled) {
+  must(write_runtime_record(host, {}));
+  daemon->runs = false;
+  shim("82", "abc");
+  EXPECT_FALSE(must(uninstall()));
+  EXPECT_TRUE(daemon->runs);
+  EXPECT_THAT(change.left, HasSubstr("process 82"));
+  EXPECT_TRUE(host.exists(kFolder));
+  EXPECT_TRUE(host.link_target(kArtifact));
 }
 
 // By its folder it is known that it leaves: whatever fails, the next run finds what is left.
