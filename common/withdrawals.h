@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the device plugin reads of run/ferry/state.json: the devices that shall not be offered to the kubelet
-// now, because they are about to become something else. The whole file is host/state_file.h's.
+// now, because they are about to become something else, and whether anything shall (common/serving_file.h).
+// The whole file is host/state_file.h's.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct Withdrawal {
 struct Withdrawals {
   std::uint64_t generation = 0;  ///< of the file; told back in offered.json once all of it is done
   std::vector<Withdrawal> devices;
+  std::string stand_back = {};  ///< why nothing shall be offered, whatever it is; empty: it may be
   bool operator==(const Withdrawals&) const = default;
 };
 

@@ -58,10 +58,11 @@ Result<std::unique_ptr<ApiCalls>> ApiCalls::reach(const std::filesystem::path& k
       new ApiCalls(std::make_unique<Parts>(std::move(*loop), std::move(*access))));
 }
 
-Result<nlohmann::json> ApiCalls::wait(const std::function<void(ApiClient::Done)>& begin) {
-  std::optional<Result<nlohmann::json>> answer;
+template <typename Answer>
+Result<Answer> ApiCalls::wait(const std::function<void(std::function<void(Result<Answer>)>)>& begin) {
+  std::optional<Result<Answer>> answer;
   std::stop_source stop;
-  begin([&](Result<nlohmann::json> result) {
+  begin([&](Result<Answer> result) {
     answer = std::move(result);
     stop.request_stop();
   });
@@ -76,12 +77,18 @@ Result<nlohmann::json> ApiCalls::wait(const std::function<void(ApiClient::Done)>
 }
 
 Result<nlohmann::json> ApiCalls::list(const Selection& selection, const ListRange& range) {
-  return wait([&](ApiClient::Done done) { parts_->client.list(selection, range, std::move(done)); });
+  return wait<nlohmann::json>(
+      [&](ApiClient::Done done) { parts_->client.list(selection, range, std::move(done)); });
+}
+
+Result<std::string> ApiCalls::log(const ObjectRef& pod, const LogEnd& end) {
+  return wait<std::string>([&](auto done) { parts_->client.log(pod, end, std::move(done)); });
 }
 
 Result<nlohmann::json> ApiCalls::change(const ObjectRef& object, const ApiClient::MakePatch& make,
                                         const nlohmann::json& known) {
-  return wait([&](ApiClient::Done done) { parts_->client.change(object, make, std::move(done), &known); });
+  return wait<nlohmann::json>(
+      [&](ApiClient::Done done) { parts_->client.change(object, make, std::move(done), &known); });
 }
 
 const std::string& ApiCalls::default_namespace() const {

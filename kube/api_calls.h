@@ -28,6 +28,7 @@ class ApiCalls {
 
   // As those of ApiClient.
   Result<nlohmann::json> list(const Selection& selection, const ListRange& range = {});
+  Result<std::string> log(const ObjectRef& pod, const LogEnd& end);
   Result<nlohmann::json> change(const ObjectRef& object, const ApiClient::MakePatch& make,
                                 const nlohmann::json& known);
 
@@ -37,7 +38,8 @@ class ApiCalls {
  private:
   struct Parts;
   explicit ApiCalls(std::unique_ptr<Parts> parts);
-  Result<nlohmann::json> wait(const std::function<void(ApiClient::Done)>& begin);
+  template <typename Answer>
+  Result<Answer> wait(const std::function<void(std::function<void(Result<Answer>)>)>& begin);
 
   const std::unique_ptr<Parts> parts_;
 };

@@ -73,6 +73,9 @@ class ApiClient {
   /// A part of it; paged_list.h has the whole by parts.
   Call list(const Selection& selection, const ListRange& range, Done done);
 
+  /// Text, as the container wrote it.
+  Call log(const ObjectRef& pod, const LogEnd& end, std::function<void(Result<std::string>)> done);
+
   /// Whatever the object is like: the last one wins, and one that was slow on its way may be the last. Where
   /// that matters, change().
   Call merge_patch(const ObjectRef& object, const nlohmann::json& patch, Done done);

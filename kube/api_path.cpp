@@ -97,4 +97,15 @@ Result<std::string> path_of(const Selection& selection, const ListRange& range) 
   return out;
 }
 
+Result<std::string> log_path(const ObjectRef& pod, const LogEnd& end) {
+  // A bound for lines of any length: the kubelet takes so much from where the lines begin.
+  constexpr unsigned kMostBytes = 4U << 20U;
+  auto path = path_of(pod, "log");
+  if (!path) return path;
+  *path += fmt::format("?container={}&tailLines={}&limitBytes={}&timestamps=true{}",
+                       percent_escaped(end.container), end.lines, kMostBytes,
+                       end.previous ? "&previous=true" : "");
+  return path;
+}
+
 }  // namespace ferry

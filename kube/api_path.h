@@ -60,6 +60,13 @@ struct ListRange {
   std::string after = {};  ///< metadata.continue of the answer before; empty: from the first one on
 };
 
+/// The end of a container's log.
+struct LogEnd {
+  std::string container;
+  bool previous = false;  ///< of the container before its last restart
+  unsigned lines = 0;     ///< at most; each with its time in front
+};
+
 ObjectRef node_ref(std::string name);
 ObjectRef config_map_ref(std::string space, std::string name);
 ObjectRef pod_ref(std::string space, std::string name);
@@ -76,5 +83,7 @@ Result<std::string> path_of(const ObjectRef& object, std::string_view subresourc
 Result<std::string> collection_of(ApiKind kind, std::string_view space);
 /// The collection with its selectors as a query, "?" included; more goes behind "&". Errc::usage as above.
 Result<std::string> path_of(const Selection& selection, const ListRange& range = {});
+/// The log of a pod's container. Errc::usage as above.
+Result<std::string> log_path(const ObjectRef& pod, const LogEnd& end);
 
 }  // namespace ferry

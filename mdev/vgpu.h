@@ -81,6 +81,8 @@ struct VgpuDevice {
   /// Its place in the GPU's memory, as the driver counts them. Absent: the driver tells none, as of GPUs
   /// before Ada while all their vGPUs have one size.
   std::optional<std::uint32_t> placement = {};
+  /// Of a captured host (captured_vgpus.h): the number by which Ferry gave it its UUID there.
+  std::optional<unsigned> captured_number = {};
 };
 
 /// How much of a vGPU is read.

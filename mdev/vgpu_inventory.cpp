@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/counted.h"
+#include "mdev/captured_vgpus.h"
 #include "mdev/held_gpus.h"
 #include "mdev/mdev_bus.h"
 #include "mdev/vendor_vfio.h"
@@ -195,6 +196,7 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
     out.notes.push_back(
         fmt::format("{} carries mediated devices and is no accelerator: passed over", stranger.text()));
   }
+  take_captured_numbers(host, out);
   return out;
 }
 

@@ -14,6 +14,19 @@ TEST(Withdrawals, AreReadOfAWholeStateFile) {
           "withdraw": [{"id": "0000:17:00.0", "reason": "it goes", "more": 1}, {"id": "b", "reason": ""}]})"));
   EXPECT_EQ(read.generation, 17U);
   EXPECT_THAT(read.devices, testing::ElementsAre(Withdrawal{"0000:17:00.0", "it goes"}, Withdrawal{"b", ""}));
+  EXPECT_EQ(read.stand_back, "") << "hostd of before did not say it";
+}
+
+TEST(Withdrawals, SayWhyNothingAtAllShallBeOffered) {
+  const auto stand_back_of = [](const std::string& value) {
+    return read_withdrawals(R"({"version": 1, "generation": 1, "withdraw": [], "stand_back": )" + value +
+                            "}");
+  };
+  EXPECT_EQ(test::must(stand_back_of("\"another serves\"")).stand_back, "another serves");
+  EXPECT_EQ(test::must(stand_back_of("null")).stand_back, "");
+  const auto read = stand_back_of("true");
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().message, "state file: stand_back: expected a text or null");
 }
 
 struct BadState {

@@ -318,6 +318,11 @@ void ApiServer::end(Call call, Result<ApiReply> reply) {
 ApiReply ApiServer::handle(const ApiRequest& request) {
   const auto place = place_of(request.path);
   if (!place) return refusal(404, "NotFound", "the server could not find the requested resource");
+  if (request.method == "GET" && place->subresource == "log") {
+    const auto log = logs.find(fmt::format("{}/{}/{}", place->space, place->name, place->value("container")));
+    return log == logs.end() ? refusal(404, "NotFound", "no such log")
+                             : ApiReply{.status = 200, .body = log->second};
+  }
   if (request.method == "GET") return read(*place);
   if (request.method == "PATCH") return patch(*place, request);
   auto content = json::parse(request.body, nullptr, false);

@@ -114,6 +114,7 @@ class ApiServer final : public ApiTransport {
   // What it is like.
   bool knows_policy_v1 = true;                ///< false: before Kubernetes 1.22
   std::set<std::string> disruption_budgeted;  ///< "namespace/name" of pods that may not be evicted now
+  std::map<std::string, std::string> logs;    ///< by "namespace/pod/container"; others are not found
   std::chrono::milliseconds grace{2'000};     ///< from a pod's deletion to its end
 
   const std::vector<ApiSeen>& seen() const { return seen_; }
