@@ -53,6 +53,9 @@ struct KataArtifacts {
   std::string pull_secret;  ///< name of a Secret in our own namespace; empty: none
   /// Kata's configuration, relative to the artifact's folder; absent: the only *.toml at its top.
   std::optional<std::filesystem::path> configuration;
+  /// Its archives may have set-user-ID and set-group-ID files, which are unpacked as such, and root's. They
+  /// are refused else: nothing that is known of Kata's has any.
+  bool allow_setuid = false;
 
   /// The folder of "file:///DIR", absolute and below the host's root; absent: it is a reference.
   std::optional<std::filesystem::path> folder() const;

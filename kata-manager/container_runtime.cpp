@@ -15,11 +15,12 @@ bool RuntimeState::has(const std::string& handler) const {
 bool RuntimeState::knows(const RuntimeHandler& handler) const {
   if (!has(handler.name)) return false;
   if (!runtimes) return true;
-  return std::ranges::find(*runtimes, KnownRuntime{.name = handler.name,
-                                                   .type = handler.runtime_type(),
-                                                   .shim = handler.shim.string(),
-                                                   .configuration = handler.configuration.string()}) !=
-         runtimes->end();
+  const KnownRuntime& known = *std::ranges::find(*runtimes, handler.name, &KnownRuntime::name);
+  return known.type == handler.runtime_type() && known.shim == handler.shim.string() &&
+         known.configuration == handler.configuration.string() &&
+         known.snapshotter.value_or(handler.snapshotter.value_or("")) == handler.snapshotter.value_or("") &&
+         known.pod_annotations.value_or(handler.pod_annotations) == handler.pod_annotations &&
+         known.container_annotations.value_or(handler.container_annotations) == handler.container_annotations;
 }
 
 std::string text(const RunningPod& pod) {

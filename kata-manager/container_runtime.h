@@ -18,6 +18,10 @@ struct KnownRuntime {
   std::string type;           ///< "io.containerd.runc.v2"
   std::string shim;           ///< empty: looked for by the type
   std::string configuration;  ///< `ConfigPath` of its options; empty: it has none
+  // Absent: it does not say.
+  std::optional<std::string> snapshotter = {};  ///< empty: its own choice
+  std::optional<std::vector<std::string>> pod_annotations = {};
+  std::optional<std::vector<std::string>> container_annotations = {};
   bool operator==(const KnownRuntime&) const = default;
 };
 
@@ -31,7 +35,8 @@ struct RuntimeState {
 
   /// Whether it says anything of its runtimes; the two below are only then of use.
   bool tells() const { return handlers || runtimes; }
-  /// Whether it has read of a runtime as we would have it, as far as it tells.
+  /// Whether it has read of a runtime as we would have it, as far as it tells: shim, configuration,
+  /// snapshotter, and which annotations it lets through.
   bool knows(const RuntimeHandler& handler) const;
   /// Whether it has a runtime of that name at all.
   bool has(const std::string& handler) const;

@@ -10,6 +10,7 @@
 #include "kata-manager/containerd_place.h"
 #include "kata-manager/text_block.h"
 #include "kata-manager/toml_difference.h"
+#include "kata-manager/toml_text.h"
 
 namespace ferry {
 namespace {
@@ -44,11 +45,6 @@ Result<std::optional<TomlTable>> said_in_block(const ConfigFiles& files, const s
   auto said = parse_toml(*lines, path.string());
   if (!said) return fail(std::move(said).error());
   return std::optional(std::move(*said));
-}
-
-std::filesystem::path path_at(const TomlTable& entry, std::initializer_list<std::string_view> keys) {
-  const TomlValue* value = find(entry, keys);
-  return value != nullptr && value->string() != nullptr ? *value->string() : "";
 }
 
 // None is as good as an empty one to a daemon that is not given its name.
@@ -200,6 +196,7 @@ class Planner {
     }
     const TomlTable base = problem ? before_.plugins : less_ours(true);
     std::optional<std::string> why;
+    std::optional<Error> closed;
     for (const EditPlace& candidate : candidates()) {
       const auto text = without_.read_if_there(candidate.file);
       if (!text) return fail(Error(text.error()));
@@ -215,12 +212,35 @@ class Planner {
         return finish(tried, std::move(after));
       }
       if (!why) why = candidate.file.string() + ": " + *fault;
+      if (!closed) closed = closed_in(candidate, (*text).value_or(""));
     }
-    return fail(
-        Errc::refused,
-        fmt::format("no place was found for the runtimes that changes nothing else: {}",
-                    why.value_or("the main file is written by another program, and imports no folder")),
-        setup_.main_is_rendered ? "a newer k3s or rke2 imports a folder of drop-ins" : "");
+    Error none{.code = Errc::refused,
+               .message = fmt::format(
+                   "no place was found for the runtimes that changes nothing else: {}",
+                   why.value_or("the main file is written by another program, and imports no folder")),
+               .hint = setup_.main_is_rendered ? "a newer k3s or rke2 imports a folder of drop-ins" : ""};
+    if (closed) {
+      none.message += "; " + closed->message;
+      none.hint = closed->hint;
+    }
+    return fail(std::move(none));
+  }
+
+  /// Whether a place fails because what would be added to is an inline table.
+  std::optional<Error> closed_in(const EditPlace& candidate, const std::string& text) const {
+    const std::vector<std::string> keys = {"plugins", candidate.section, "containerd", "runtimes"};
+    const auto closed = inline_table_on(text, keys);
+    if (!closed) return std::nullopt;
+    const std::vector<std::string> on_the_way(keys.begin(),
+                                              keys.begin() + static_cast<std::ptrdiff_t>(closed->depth));
+    return Error{
+        .code = Errc::refused,
+        .message = fmt::format("{}:{}: {} is an inline table, {{ … }}, to which no runtime can be added",
+                               candidate.file.string(), closed->line, dotted(on_the_way)),
+        .hint =
+            fmt::format("write it without braces: each table under a header of its own, such as [{}.NAME], "
+                        "and below that a line for each key",
+                        dotted(keys))};
   }
 
   /// What must not be; nothing, if our runtimes are there and all else is as it was.
@@ -324,11 +344,7 @@ Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& s
     if (!said) return fail(Error(said.error()));
     for (const auto& [name, entry] : runtimes_in((*said).value_or(TomlTable()))) {
       if (name == "runc" || entry.table() == nullptr) continue;
-      out.push_back({.name = name,
-                     .file = path,
-                     .shim = path_at(*entry.table(), {"runtime_path"}),
-                     .configuration = path_at(*entry.table(), {"options", "ConfigPath"}),
-                     .snapshotter = path_at(*entry.table(), {"snapshotter"})});
+      out.push_back(placed_runtime(name, path, *entry.table()));
     }
   }
   std::ranges::sort(out, {}, &PlacedRuntime::name);

@@ -14,6 +14,7 @@
 #include "kata-manager/containerd_config.h"
 #include "kata-manager/containerd_release.h"
 #include "kata-manager/file_change.h"
+#include "kata-manager/placed_runtime.h"
 #include "kata-manager/runtime_handler.h"
 
 namespace ferry {
@@ -41,16 +42,6 @@ struct RuntimePlan {
 /// cannot be read.
 Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFiles& files,
                                     std::span<const RuntimeHandler> handlers);
-
-/// A runtime of ours as a file has it.
-struct PlacedRuntime {
-  std::string name;
-  std::filesystem::path file;
-  std::filesystem::path shim;
-  std::filesystem::path configuration;
-  std::string snapshotter = {};  ///< empty: the runtime's own choice
-  bool operator==(const PlacedRuntime&) const = default;
-};
 
 /// Our runtimes in containerd's files, by name; also those in a drop-in of ours that is not imported any
 /// more. Errors: Errc::invalid_config, a file with a block of ours cannot be read.

@@ -62,6 +62,16 @@ std::string text_at(const nlohmann::json& object, const char* key) {
   return value != object.end() && value->is_string() ? value->get<std::string>() : "";
 }
 
+/// Absent: it is not said. Go has `null` for an empty list.
+std::optional<std::vector<std::string>> texts_at(const nlohmann::json& object, const char* key) {
+  const auto value = object.find(key);
+  if (value == object.end()) return std::nullopt;
+  std::vector<std::string> out;
+  if (!value->is_array()) return out;
+  for (const auto& text : *value) out.push_back(text.is_string() ? text.get<std::string>() : "");
+  return out;
+}
+
 }  // namespace
 
 Result<std::optional<std::vector<KnownRuntime>>> runtimes_of_info(std::string_view config) {
@@ -81,6 +91,9 @@ Result<std::optional<std::vector<KnownRuntime>>> runtimes_of_info(std::string_vi
                                                         .type = text_at(runtime, "runtimeType"),
                                                         .shim = text_at(runtime, "runtimePath"),
                                                         .configuration = {}});
+    if (runtime.contains("snapshotter")) known.snapshotter = text_at(runtime, "snapshotter");
+    known.pod_annotations = texts_at(runtime, "PodAnnotations");
+    known.container_annotations = texts_at(runtime, "ContainerAnnotations");
     const auto options = runtime.find("options");
     if (options != runtime.end() && options->is_object())
       known.configuration = text_at(*options, "ConfigPath");

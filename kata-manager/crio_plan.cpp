@@ -52,13 +52,7 @@ Result<> check(const RuntimeHandler& handler) {
 std::string text_of(std::span<const RuntimeHandler> handlers) {
   std::string out = kHeader;
   for (const RuntimeHandler& handler : handlers) {
-    out += toml_text({"crio", "runtime", "runtimes", handler.name},
-                     {{"runtime_type", {std::string("vm")}},
-                      {"runtime_path", {handler.shim.string()}},
-                      {"runtime_config_path", {handler.configuration.string()}},
-                      {"runtime_root", {std::string("/run/vc")}},
-                      {"privileged_without_host_devices", {true}},
-                      {"container_create_timeout", {kCreateSeconds}}});
+    out += toml_text({"crio", "runtime", "runtimes", handler.name}, crio_entry_of(handler));
   }
   return out;
 }
@@ -124,6 +118,15 @@ Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigF
   }
   if (change.before != change.after) out.changes.push_back(std::move(change));
   return out;
+}
+
+TomlTable crio_entry_of(const RuntimeHandler& handler) {
+  return {{"runtime_type", {std::string("vm")}},
+          {"runtime_path", {handler.shim.string()}},
+          {"runtime_config_path", {handler.configuration.string()}},
+          {"runtime_root", {std::string("/run/vc")}},
+          {"privileged_without_host_devices", {true}},
+          {"container_create_timeout", {kCreateSeconds}}};
 }
 
 Result<std::vector<PlacedRuntime>> placed_in_crio(const std::filesystem::path& folder,

@@ -10,6 +10,7 @@
 #include "kata-manager/config_files.h"
 #include "kata-manager/containerd_plan.h"
 #include "kata-manager/runtime_handler.h"
+#include "kata-manager/toml.h"
 
 namespace ferry {
 
@@ -19,6 +20,9 @@ namespace ferry {
 /// a snapshotter, which it does not know.
 Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
                               std::span<const RuntimeHandler> handlers);
+
+/// What our drop-in says of one of them: the table crio.runtime.runtimes.NAME.
+TomlTable crio_entry_of(const RuntimeHandler& handler);
 
 /// Our runtimes in CRI-O's files, by name.
 Result<std::vector<PlacedRuntime>> placed_in_crio(const std::filesystem::path& folder,

@@ -51,7 +51,8 @@ Result<FetchRequest> fetch_request(const HostFs& host, const PullCredentials& cr
                       .authorities = std::move(*authorities),
                       .registries = endpoints_of(file.pull),
                       .proxy = file.pull.proxy,
-                      .no_proxy = file.pull.no_proxy};
+                      .no_proxy = file.pull.no_proxy,
+                      .allow_setuid = kata.artifacts.allow_setuid};
 }
 
 Error explained(Error error, const KataClass& kata, const FetchRequest& request) {

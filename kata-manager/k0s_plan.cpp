@@ -179,15 +179,7 @@ Result<std::vector<PlacedRuntime>> placed_in_k0s(const std::filesystem::path& fo
   std::vector<PlacedRuntime> out;
   for (const auto& [name, entry] : *runtimes) {
     if (entry.table() == nullptr) continue;
-    const auto path = [&](std::initializer_list<std::string_view> keys) {
-      const TomlValue* value = find(*entry.table(), keys);
-      return value != nullptr && value->string() != nullptr ? *value->string() : std::string();
-    };
-    out.push_back({.name = name,
-                   .file = folder / kDropIn,
-                   .shim = path({"runtime_path"}),
-                   .configuration = path({"options", "ConfigPath"}),
-                   .snapshotter = path({"snapshotter"})});
+    out.push_back(placed_runtime(name, folder / kDropIn, *entry.table()));
   }
   return out;
 }

@@ -26,6 +26,7 @@ constexpr const char* kPullSecret = "pullSecret";
 constexpr const char* kNodeSelector = "nodeSelector";
 constexpr const char* kKind = "kind";
 constexpr const char* kConfiguration = "configuration";
+constexpr const char* kAllowSetuid = "allowSetuid";
 
 bool is_pull_secret(std::string_view text) {
   return text.empty() || is_object_name(text);
@@ -94,7 +95,7 @@ Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
   if (artifacts.map == nullptr) {
     return part.refuse(*part.map, kArtifacts, "the key is missing", "artifacts: {url: REFERENCE}");
   }
-  if (auto r = artifacts.check_keys({kUrl, kPullSecret}, {kConfiguration}); !r) return r;
+  if (auto r = artifacts.check_keys({kUrl, kPullSecret}, {kConfiguration, kAllowSetuid}); !r) return r;
   const ConfigNode* url = artifacts.find(kUrl);
   if (url == nullptr) return artifacts.refuse(*artifacts.map, kUrl, "the key is missing");
   const auto is_given = [](std::string_view text) { return !text.empty(); };
@@ -108,7 +109,7 @@ Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
       !r)
     return r;
   if (!configuration.empty()) into.configuration = configuration;
-  return {};
+  return artifacts.flag_at(kAllowSetuid, into.allow_setuid);
 }
 
 Result<> read_node_selector(const ClassPart& part, KataClass& into) {

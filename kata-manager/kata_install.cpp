@@ -130,9 +130,13 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   if (auto r = write_kata_files(*context.host, first); !r) return fail(std::move(r).error());
   ChangeContext with_witness = context;
   with_witness.contradiction = witness_of(writer, change.runtime, change.plan, change.setup.handlers);
-  if (!with_witness.contradiction && change.runtime.place.kind == RuntimeKind::containerd &&
-      !change.setup.handlers.empty())
-    change.plan.notes.emplace_back("containerd's own program could not be asked what it makes of its files");
+  // Where there is no program to be asked the plan says so.
+  if (!with_witness.contradiction && change.runtime.program &&
+      change.runtime.place.kind != RuntimeKind::k0s && !change.plan.changes.empty()) {
+    change.plan.notes.push_back(
+        fmt::format("this is proven by Ferry's model alone: {} does not say what it makes of its files",
+                    change.runtime.program->string()));
+  }
   auto outcome = carry_out(with_witness, change_of(change));
   if (!outcome) return fail(std::move(outcome).error());
   change.outcome = std::move(*outcome);

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "common/words.h"
 #include "kata-manager/class_file.h"
 #include "kata-manager/kata_configuration.h"
 
@@ -28,16 +29,6 @@ bool contains(std::span<const std::string> names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-std::vector<std::string> words_of(std::string_view command_line) {
-  std::vector<std::string> words;
-  while (!command_line.empty()) {
-    const auto end = std::min(command_line.find('\0'), command_line.size());
-    words.emplace_back(command_line.substr(0, end));
-    command_line.remove_prefix(std::min(end + 1, command_line.size()));
-  }
-  return words;
-}
-
 /// The sandbox of a process that is a shim of Kata's; absent: it is none, or over.
 Result<std::optional<std::string>> sandbox_of(const HostFs& host, const std::string& process) {
   // First what no lock of the process's is needed for: one that hangs must not hold us up.
@@ -46,7 +37,7 @@ Result<std::optional<std::string>> sandbox_of(const HostFs& host, const std::str
   const auto command_line = host.read_file("proc/" + process + "/cmdline");
   if (!command_line && is_over(command_line.error())) return std::optional<std::string>();
   if (!command_line) return fail(Error(command_line.error()));
-  const auto words = words_of(*command_line);
+  const auto words = words_between(*command_line, '\0');
   if (!program && (words.empty() || !is_shim(words.front()))) return std::optional<std::string>();
   const auto flag =
       std::ranges::find_if(words, [](const std::string& word) { return word == "-id" || word == "--id"; });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/config_tree.h"
+#include "common/words.h"
 
 namespace ferry {
 namespace {
@@ -18,16 +19,6 @@ using Kind = ConfigNode::Kind;
 
 constexpr const char* kUsualFile = "/var/lib/kubelet/config.yaml";
 constexpr std::string_view kGate = "KubeletPodResourcesGet";
-
-std::vector<std::string> words_between(std::string_view text, char separator) {
-  std::vector<std::string> out;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(separator), text.size());
-    out.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return out;
-}
 
 /// The command line of the process that is called "kubelet"; empty: there is none.
 std::vector<std::string> kubelets_arguments(const HostFs& host) {

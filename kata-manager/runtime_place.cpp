@@ -114,6 +114,7 @@ void take_what_is_started(const HostFs& host, RuntimePlace& place) {
   if (start.configuration) place.configuration = *start.configuration;
   if (start.socket) place.socket = *start.socket;
   if (start.program) place.programs.insert(place.programs.begin(), *start.program);
+  place.started = start.program;
   if (!start.program) {
     place.notes.push_back(
         fmt::format("{} starts {}, and which file containerd reads then is not known: {} is taken", *name,

@@ -29,7 +29,9 @@ struct RuntimePlace {
   std::filesystem::path socket;
   std::vector<std::string> units = {};               ///< of systemd: the first that is there is its service
   std::vector<std::filesystem::path> programs = {};  ///< the first that is there tells its version
-  std::vector<std::string> notes = {};               ///< what of it could not be known
+  /// The program that its unit starts, which is among `programs`; absent: that is not known.
+  std::optional<std::filesystem::path> started = {};
+  std::vector<std::string> notes = {};  ///< what of it could not be known
 };
 
 /// What somebody has said of the place, instead of what is found.

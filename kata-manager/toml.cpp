@@ -76,6 +76,25 @@ Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
   }
 }
 
+std::optional<InlineTable> inline_table_on(std::string_view text, const std::vector<std::string>& keys) {
+  if (stray_character(text)) return std::nullopt;
+  try {
+    const toml::table root = toml::parse(text);
+    const toml::table* table = &root;
+    for (std::size_t depth = 1; depth <= keys.size(); ++depth) {
+      const toml::node* const node = table->get(keys[depth - 1]);
+      table = node == nullptr ? nullptr : node->as_table();
+      if (table == nullptr) return std::nullopt;
+      if (table->is_inline()) return InlineTable{.depth = depth, .line = table->source().begin.line};
+    }
+  } catch (const toml::parse_error&) {
+    return std::nullopt;
+  } catch (const std::logic_error&) {
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 const TomlValue* find(const TomlTable& root, std::initializer_list<std::string_view> keys) {
   const TomlTable* table = &root;
   const TomlValue* value = nullptr;

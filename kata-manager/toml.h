@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -35,6 +36,14 @@ struct TomlValue {
 
 /// Errc::invalid_config: "FILE:LINE:COLUMN: what". A byte-order mark in front is passed over.
 Result<TomlTable> parse_toml(std::string_view text, const std::string& file);
+
+/// A table that is written in one line, `key = {a = 1}`: TOML lets nothing be added to it elsewhere.
+struct InlineTable {
+  std::size_t depth = 0;  ///< how many of the keys lead to it
+  std::uint32_t line = 0;
+};
+/// The first one on a path of keys; absent: none is, or the text is no TOML.
+std::optional<InlineTable> inline_table_on(std::string_view text, const std::vector<std::string>& keys);
 
 /// The value at a path of keys; nullptr: there is none, or something on the way is no table.
 const TomlValue* find(const TomlTable& root, std::initializer_list<std::string_view> keys);

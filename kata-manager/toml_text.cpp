@@ -58,11 +58,14 @@ std::string value_text(const TomlValue& value) {
 
 }  // namespace
 
+std::string dotted(const std::vector<std::string>& keys) {
+  std::string out;
+  for (const std::string& key : keys) out += (out.empty() ? "" : ".") + key_text(key);
+  return out;
+}
+
 std::string toml_text(const std::vector<std::string>& path, const TomlTable& table) {
-  std::vector<std::string> keys;
-  keys.reserve(path.size());
-  for (const std::string& key : path) keys.push_back(key_text(key));
-  std::string out = fmt::format("[{}]\n", fmt::join(keys, "."));
+  std::string out = fmt::format("[{}]\n", dotted(path));
   for (const auto& [key, value] : table) {
     if (value.table() == nullptr) out += key_text(key) + " = " + value_text(value) + "\n";
   }

@@ -41,15 +41,7 @@ Result<std::optional<Artifact>> artifact_here(const HostFs& host, const ClassFil
 }
 
 bool is_placed_so(const PlacedRuntime& placed, const RuntimeHandler& handler) {
-  return placed.name == handler.name && placed.shim == handler.shim &&
-         placed.configuration == handler.configuration &&
-         placed.snapshotter == handler.snapshotter.value_or("");
-}
-
-RuntimeHandler as_it_is(const PlacedRuntime& placed) {
-  RuntimeHandler out{.name = placed.name, .shim = placed.shim, .configuration = placed.configuration};
-  if (!placed.snapshotter.empty()) out.snapshotter = placed.snapshotter;
-  return out;
+  return handler_of(placed) == handler;
 }
 
 class Planner {
@@ -123,7 +115,7 @@ class Planner {
         return kept_.contains(kata.name) && std::ranges::find(names, placed.name) != names.end();
       };
       if (kept_.contains(class_of(placed.configuration)) || std::ranges::any_of(file_.classes, set_aside)) {
-        out_.change.setup.handlers.push_back(as_it_is(placed));
+        out_.change.setup.handlers.push_back(handler_of(placed));
         continue;
       }
       out_.leaving.insert(placed.name);
@@ -166,7 +158,7 @@ class Planner {
 
   void keep(const PlacedRuntime& placed, HandlerState state, std::string why) {
     say(placed.name, state, std::move(why));
-    out_.change.setup.handlers.push_back(as_it_is(placed));
+    out_.change.setup.handlers.push_back(handler_of(placed));
     kept_.insert(class_of(placed.configuration));
   }
 

@@ -31,7 +31,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   require(list_document(cluster).is_object() && vms_document(cluster).is_object(), "documents are objects");
   cluster_checks(objects, objects.vmis);
   for (const auto& object : objects.pods) {
-    gathered_pod(object);
+    gathered_pod(object, "ferry");
     gathered_node(object);
     gathered_config_map(object);
     gathered_event(object);

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "kata-manager/fetch_request.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -114,6 +115,22 @@ TEST(ClassFile, IsReadLenientlyAsNvidiasProgramDoes) {
 TEST(ClassFile, IsStrictInOursWhateverIsAskedFor) {
   EXPECT_FALSE(read("version: v2\nruntimeClasses: [{name: a}]\n", Reading::lenient));
   EXPECT_FALSE(read("version: v2\nartifactDir: /x\n", Reading::lenient));
+}
+
+TEST(ClassFile, LetsSetUserIdFilesInOnlyWhereItSaysSo) {
+  const auto asked = [](const std::string& artifacts) {
+    const ClassFile file =
+        test::must(read("version: v2\nruntimeClasses:\n- {name: a, artifacts: {" + artifacts + "}}\n"));
+    const test::ScratchDirectory scratch;
+    return test::must(fetch_request(HostFs(scratch.path()), {}, file, file.classes.front())).allow_setuid;
+  };
+  EXPECT_FALSE(asked("url: r/i:1"));
+  EXPECT_FALSE(asked("url: r/i:1, allowSetuid: false"));
+  EXPECT_TRUE(asked("url: r/i:1, allowSetuid: true"));
+  // NVIDIA's file has no such key.
+  const std::string theirs = "runtimeClasses:\n- {name: a, artifacts: {url: r/i:1, allowSetuid: true}}\n";
+  EXPECT_FALSE(read(theirs));
+  EXPECT_FALSE(test::must(read(theirs, Reading::lenient)).classes.front().artifacts.allow_setuid);
 }
 
 class ExampleFile : public testing::Test {
@@ -386,6 +403,8 @@ INSTANTIATE_TEST_SUITE_P(
             ours("aliases: [\"b/\"]"),
             "k.yaml:3: runtimeClasses[0].aliases[0]: expected the name of a handler, a DNS label, found "
             "the string 'b/'"},
+        BadClasses{"version: v2\nruntimeClasses:\n- {name: a, artifacts: {url: r, allowSetuid: 1}}\n",
+                   "k.yaml:3: runtimeClasses[0].artifacts.allowSetuid: expected true or false, found 1"},
         BadClasses{ours("kind: gpus"),
                    "k.yaml:3: runtimeClasses[0].kind: expected one of gpu, vgpu, snp, tdx, found the string "
                    "'gpus'; did you mean 'gpu'?"},

@@ -188,6 +188,49 @@ class Containerd : public testing::Test {
 
 constexpr const char* kMain = "etc/containerd/config.toml";
 
+TEST_F(Containerd, AnInlineTableIsNamedWithWhatToWriteInstead) {
+  struct Row {
+    const char* release;
+    const char* text;
+    const char* said;
+    const char* hint;
+  };
+  for (const Row& row : {
+           Row{"1.7.24",
+               "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n"
+               "runtimes = {runc = {runtime_type = \"io.containerd.runc.v2\"}}\n",
+               "/etc/containerd/config.toml:3: plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes is "
+               "an "
+               "inline table",
+               "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.NAME]"},
+           Row{"1.6.20", "[plugins]\ncri = {containerd = {snapshotter = \"x\"}}\n",
+               "/etc/containerd/config.toml:2: plugins.cri is an inline table",
+               "[plugins.cri.containerd.runtimes.NAME]"},
+           Row{"2.1.9", "version = 3\nplugins = {\"io.containerd.cri.v1.runtime\" = {enable_cdi = true}}\n",
+               "/etc/containerd/config.toml:2: plugins is an inline table",
+               "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.NAME]"},
+       }) {
+    tree.file(kMain, row.text);
+    const auto refused = plan(row.release, {ours()[0]});
+    ASSERT_FALSE(refused) << row.release;
+    EXPECT_EQ(refused.error().code, Errc::refused);
+    EXPECT_THAT(refused.error().message, HasSubstr(row.said));
+    EXPECT_THAT(refused.error().hint, HasSubstr(row.hint));
+  }
+  // Where another file can have ours it is none of our business.
+  tree.file(kMain,
+            "version = 3\nimports = [\"conf.d/*.toml\"]\n"
+            "plugins = {\"io.containerd.cri.v1.runtime\" = {enable_cdi = true}}\n");
+  EXPECT_EQ(test::must(plan("2.1.9", {ours()[0]})).changes.at(0).path,
+            "/etc/containerd/conf.d/ferry-kata.toml");
+  // A runtime of somebody's that is written so is no hindrance.
+  tree.file(kMain,
+            "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes]\n"
+            "kata = {runtime_type = \"io.containerd.kata.v2\"}\n"
+            "runc = {runtime_type = \"io.containerd.runc.v2\"}\n");
+  EXPECT_THAT(test::must(plan("1.7.24", {ours()[0]})).changes, SizeIs(1));
+}
+
 TEST_F(Containerd, IsToldInTheMainFileWhereItImportsNothing) {
   tree.file(kMain,
             "version = 2  # site\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"r/p:3.9\"\n");

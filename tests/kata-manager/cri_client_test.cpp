@@ -36,14 +36,20 @@ ConfigPath = "/nowhere/a.toml"
     const auto state = test::must(client.state());
     EXPECT_EQ(state.name, "containerd");
     EXPECT_EQ(test::must(ContainerdRelease::parse(state.version)), binary.release);
-    const RuntimeHandler ours{
-        .name = "kata-a", .shim = "/nowhere/containerd-shim-kata-v2", .configuration = "/nowhere/a.toml"};
+    const RuntimeHandler ours{.name = "kata-a",
+                              .shim = "/nowhere/containerd-shim-kata-v2",
+                              .configuration = "/nowhere/a.toml",
+                              .pod_annotations = {},
+                              .container_annotations = {}};
     EXPECT_TRUE(state.tells());
     EXPECT_TRUE(state.has("runc"));
     EXPECT_TRUE(state.knows(ours));
     RuntimeHandler other = ours;
     other.configuration = "/nowhere/b.toml";
     EXPECT_FALSE(state.knows(other));
+    other = ours;
+    other.pod_annotations = {"io.katacontainers.*"};
+    EXPECT_FALSE(state.knows(other)) << "they would not reach the shim";
     EXPECT_FALSE(state.has("kata-b"));
     EXPECT_THAT(test::must(client.pods()), testing::IsEmpty());
     daemon.stop();
@@ -51,6 +57,36 @@ ConfigPath = "/nowhere/a.toml"
     ASSERT_FALSE(gone.has_value());
     EXPECT_THAT(gone.error().message, HasSubstr(daemon.socket().filename().string()));
   }
+}
+
+TEST(CriClient, ReadsWhatContainerdSaysOfItsRuntimes) {
+  const auto all = test::must(runtimes_of_info(R"({"containerd": {"runtimes": {
+      "kata": {"runtimeType": "io.containerd.kata.v2", "runtimePath": "/shim", "snapshotter": "nydus",
+               "PodAnnotations": ["a.*", "b.*"], "ContainerAnnotations": null,
+               "options": {"ConfigPath": "/c.toml"}},
+      "runc": {"runtimeType": "io.containerd.runc.v2", "snapshotter": "", "options": null}}}})"));
+  ASSERT_TRUE(all);
+  EXPECT_THAT(*all, testing::ElementsAre(KnownRuntime{.name = "kata",
+                                                      .type = "io.containerd.kata.v2",
+                                                      .shim = "/shim",
+                                                      .configuration = "/c.toml",
+                                                      .snapshotter = "nydus",
+                                                      .pod_annotations = {{"a.*", "b.*"}},
+                                                      .container_annotations = {{}}},
+                                         KnownRuntime{.name = "runc",
+                                                      .type = "io.containerd.runc.v2",
+                                                      .shim = {},
+                                                      .configuration = {},
+                                                      .snapshotter = ""}));
+  for (const char* none : {"{}", "[]", "1", R"({"containerd": []})", R"({"containerd": {"runtimes": 1}})"})
+    EXPECT_FALSE(test::must(runtimes_of_info(none)).has_value()) << none;
+  for (const char* broken : {"", "{", R"({"containerd": {"runtimes": {"kata": 1}}})"})
+    EXPECT_FALSE(runtimes_of_info(broken)) << broken;
+  // What is of another type says nothing, and is nobody's.
+  const auto odd = test::must(runtimes_of_info(
+      R"({"containerd": {"runtimes": {"kata": {"runtimeType": 1, "PodAnnotations": [1], "options": {"ConfigPath": 2}}}}})"));
+  EXPECT_EQ(odd.value().front().type, "");
+  EXPECT_EQ(odd.value().front().configuration, "");
 }
 
 }  // namespace

@@ -405,6 +405,24 @@ TEST_F(KataKeeperTest, PutsBackWhatFailsAndTriesAgainWithGrowingPauses) {
   EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
 }
 
+TEST_F(KataKeeperTest, AnotherSnapshotterIsProvenToo) {
+  const std::string list = "- {name: kata-a, artifacts: {url: 'file:///srv/gpu'}, snapshotter: ";
+  want(list + "nydus}\n", {"kata-a"});
+  EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
+  EXPECT_EQ(daemon->acts, 1);
+  const std::string before = text(kMain);
+  daemon->keeps_snapshotter = "nydus";  // whatever is written
+  want(list + "erofs}\n", {"kata-a"});
+  settle();
+  EXPECT_TRUE(says("kata-a", HandlerState::failed)) << why_of("kata-a");
+  EXPECT_EQ(daemon->acts, 3) << "with it, and with what was there before";
+  EXPECT_EQ(text(kMain), before);
+  daemon->keeps_snapshotter.reset();
+  now += seconds(100);
+  EXPECT_THAT(settle().others, IsEmpty());
+  EXPECT_THAT(text(kMain), HasSubstr("erofs"));
+}
+
 TEST_F(KataKeeperTest, TriesAnotherWishAtOnce) {
   daemon->forgets = "kata-a";
   want(kTwoClasses, {"kata-a"});

@@ -17,6 +17,7 @@
 #include "kata-manager/config_files.h"
 #include "kata-manager/container_runtime.h"
 #include "kata-manager/containerd_config.h"
+#include "kata-manager/placed_runtime.h"
 #include "kata-manager/runtime_change.h"
 #include "tests/support/must.h"
 
@@ -55,10 +56,15 @@ class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
         return value == nullptr || value->string() == nullptr ? std::string() : *value->string();
       };
       if (name == forgets) continue;
+      const PlacedRuntime placed =
+          entry.table() == nullptr ? PlacedRuntime() : placed_runtime(name, {}, *entry.table());
       known_.push_back({.name = name,
                         .type = text({"runtime_type"}),
-                        .shim = text({"runtime_path"}),
-                        .configuration = text({"options", "ConfigPath"})});
+                        .shim = placed.shim,
+                        .configuration = placed.configuration,
+                        .snapshotter = keeps_snapshotter.value_or(placed.snapshotter),
+                        .pod_annotations = placed.pod_annotations,
+                        .container_annotations = placed.container_annotations});
     }
     return {};
   }
@@ -67,7 +73,8 @@ class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
   int acts = -1;  // the first is its own start
   bool tells = true;
   std::string forgets;
-  std::function<void()> meanwhile;  // once, at the next start
+  std::optional<std::string> keeps_snapshotter;  // whatever its files say
+  std::function<void()> meanwhile;               // once, at the next start
   std::vector<RunningPod> running;
   std::optional<std::string> harms;
 
@@ -98,7 +105,7 @@ class RestartOfDaemon final : public RuntimeControl {
 };
 
 /// Loads modules, and runs no program.
-class ModuleWriter final : public HostWriter {
+class ModuleWriter : public HostWriter {
  public:
   Result<> write(const std::filesystem::path& /*relative*/, std::string_view /*value*/,
                  std::chrono::milliseconds /*deadline*/) override {

@@ -118,6 +118,33 @@ TEST_F(RealChange, ComesInIsChangedAndLeavesAsIfItHadNeverBeen) {
   }
 }
 
+// What runs has the old one until it is restarted, and says so.
+TEST_F(RealChange, OfASnapshotterOrAnAnnotationIsKnownToWhoAsks) {
+  for (const auto& binary : test::containerd_binaries()) {
+    SCOPED_TRACE(binary.release.text());
+    Node node(binary, "");
+    ASSERT_TRUE(node.daemon.start()) << node.daemon.log();
+    auto handlers = ours("/opt/a.toml");
+    test::must(node.install(handlers));
+    const auto before = test::must(node.runtime.state());
+    EXPECT_TRUE(before.knows(handlers.front()));
+    const auto known = std::ranges::find(before.runtimes.value(), "kata-nvidia-gpu", &KnownRuntime::name);
+    EXPECT_TRUE(known->pod_annotations && known->container_annotations) << "it says them";
+    EXPECT_EQ(known->snapshotter.has_value(), binary.release.has_runtime_snapshotters());
+    handlers.front().pod_annotations = {"io.katacontainers.*"};
+    EXPECT_FALSE(before.knows(handlers.front()));
+    handlers = ours("/opt/a.toml");
+    handlers.front().snapshotter = "nydus";
+    if (!binary.release.has_runtime_snapshotters()) continue;
+    EXPECT_FALSE(before.knows(handlers.front()));
+    const auto outcome = test::must(node.install(handlers));
+    EXPECT_TRUE(outcome.acted);
+    EXPECT_EQ(outcome.unproven, std::nullopt);
+    EXPECT_TRUE(test::must(node.runtime.state()).knows(handlers.front()));
+    EXPECT_FALSE(test::must(node.runtime.state()).knows(ours("/opt/a.toml").front()));
+  }
+}
+
 TEST_F(RealChange, ThatADaemonDoesNotComeBackWithIsPutBackAndItRuns) {
   for (const auto& binary : test::containerd_binaries()) {
     SCOPED_TRACE(binary.release.text());

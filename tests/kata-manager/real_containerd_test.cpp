@@ -2,20 +2,25 @@
 // What is planned, shown to real releases of containerd: they take it, know our runtimes by it, and
 // everything else they say is as before. FERRY_CONTAINERDS names them, "VERSION PATH" a line
 // (scripts/lib/containerd-releases).
+#include <array>
+#include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
 
 #include "common/spawn.h"
 #include "common/unique_fd.h"
+#include "kata-manager/containerd_place.h"
 #include "kata-manager/containerd_plan.h"
 #include "kata-manager/toml_difference.h"
 #include "tests/support/must.h"
@@ -80,6 +85,40 @@ class RealContainerd : public testing::Test {
     }
     std::ifstream text(into);
     return test::must(parse_toml(std::string(std::istreambuf_iterator<char>(text), {}), "dump"));
+  }
+
+  /// Whether the daemon itself, with nothing of this machine's but its kernel, starts and loads CRI.
+  static bool serves(const Program& program, const std::filesystem::path& main) {
+    constexpr const char* kAlone =
+        "for folder in /opt /run /var/lib; do mount -t tmpfs ferry-test $folder || exit 9; done\n"
+        "cd / && exec \"$0\" --config \"$1\" 2>&1";
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return false;
+    const UniqueFd output(ends[0]);
+    UniqueFd writer(ends[1]);
+    const int pid = test::must(
+        spawn("unshare", {"unshare", "--mount", "sh", "-c", kAlone, program.path.string(), main.string()},
+              {.out = writer.get(), .err = writer.get()}));
+    writer.reset();
+    std::string log;
+    std::array<char, 4096> buffer{};
+    while (log.find("containerd successfully booted") == std::string::npos) {
+      const auto n = ::read(output.get(), buffer.data(), buffer.size());
+      if (n <= 0) {
+        reap(pid);
+        return false;
+      }
+      log.append(buffer.data(), static_cast<std::size_t>(n));
+    }
+    ::kill(pid, SIGKILL);
+    reap(pid);
+    std::istringstream lines(log);
+    for (std::string line; std::getline(lines, line);) {
+      const bool is_cri = line.find("io.containerd.grpc.v1.cri") != std::string::npos ||
+                          line.find("io.containerd.cri.v1.") != std::string::npos;
+      if (is_cri && line.find("failed to load plugin") != std::string::npos) return false;
+    }
+    return true;
   }
 
   static TomlTable plugins_of(const TomlTable& dump) { return *find(dump, {"plugins"})->table(); }
@@ -147,6 +186,72 @@ TEST_F(RealContainerd, KnowsOurRuntimesAndNothingElseIsChanged) {
     }
   }
   EXPECT_GT(shown, 40U) << "so few could be tried?";
+}
+
+// What is refused since containerd would not run with it: it does not.
+TEST_F(RealContainerd, DoesNotRunWithWhatIsRefused) {
+  const std::vector<RuntimeHandler> ours = {{.name = "kata-nvidia-gpu",
+                                             .shim = "/opt/kata/bin/containerd-shim-kata-v2",
+                                             .configuration = "/opt/kata/a.toml"}};
+  // A `cni.bin_dirs` that is the built-in one is as good as none to the daemon; which one is built in a file
+  // does not say, so that both keys together are refused.
+  const std::set<std::string> refused_too_soon = {"2.1.9-dump-merge-arrays-v3",
+                                                  "2.1.9-dump-single-v3-v3tables"};
+  constexpr ContainerdRelease kTakesBoth{2, 1, 0};
+  std::size_t served = 0;
+  std::size_t ended = 0;
+  std::size_t by_daemon = 0;
+  for (const Program& program : programs()) {
+    scratch.file("empty.toml", "");
+    if (!serves(program, scratch.path() / "empty.toml")) continue;  // here, whatever its files say
+    ++served;
+    for (const auto& path : all_cases()) {
+      SCOPED_TRACE(program.release.text() + " " + path.filename().string());
+      const auto folder = scratch.path() / path.filename();
+      std::filesystem::remove_all(folder);
+      std::filesystem::copy(path, folder, std::filesystem::copy_options::recursive);
+      const auto main = main_of(folder);
+      if (!std::filesystem::exists(main)) continue;
+      const HostFs host("/");
+      const auto plan = plan_containerd({.release = program.release, .main = main}, ConfigFiles(host), ours);
+      if (plan) continue;
+      EXPECT_THAT(plan.error().message, testing::HasSubstr("would not run with the configuration"));
+      // A dump is no full check: what passes there the daemon itself may refuse.
+      ++ended;
+      if (dump(program, main).empty()) continue;
+      ++by_daemon;
+      EXPECT_EQ(serves(program, main),
+                refused_too_soon.contains(path.filename()) && program.release >= kTakesBoth)
+          << plan.error().message;
+    }
+  }
+  if (served == 0) GTEST_SKIP() << "no release of containerd serves CRI here whatever its files say";
+  EXPECT_GT(ended, 20U) << "so few could be tried?";
+  EXPECT_GT(by_daemon, 5U);
+}
+
+// What is refused for the sake of an inline table would have been no TOML to it.
+TEST_F(RealContainerd, TakesNoAdditionToAnInlineTable) {
+  const std::vector<RuntimeHandler> ours = {{.name = "kata-a", .shim = "/s", .configuration = "/a.toml"}};
+  const auto main = scratch.path() / "config.toml";
+  const std::string text =
+      "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n"
+      "runtimes = {runc = {runtime_type = \"io.containerd.runc.v2\"}}\n";
+  for (const Program& program : programs()) {
+    SCOPED_TRACE(program.release.text());
+    scratch.file("config.toml", text);
+    const HostFs host("/");
+    const auto plan = plan_containerd({.release = program.release, .main = main}, ConfigFiles(host), ours);
+    // The newer section of 2.x is a table of its own, where ours find a place.
+    EXPECT_EQ(plan.has_value(), program.release.merges_sections());
+    if (!plan) {
+      EXPECT_THAT(plan.error().message, testing::HasSubstr("config.toml:3: "));
+    }
+    ASSERT_FALSE(dump(program, main).empty());
+    scratch.file("config.toml",
+                 text + body_of({.file = main, .section = kCriOfVersion2}, ours, false, program.release));
+    EXPECT_TRUE(dump(program, main).empty());
+  }
 }
 
 }  // namespace

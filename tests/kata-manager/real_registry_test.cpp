@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetching.h"
 #include "tests/kata-manager/tls_server.h"
+#include "tests/kata-manager/token_server.h"
 
 namespace ferry {
 namespace {
@@ -33,32 +35,39 @@ class RealRegistry : public test::Fetching {
     host_ = "127.0.0.1:" + std::to_string(test::free_port());
     test::make_certificate(scratch, "IP:127.0.0.1");
     scratch.file("htpasswd", kPasswords);
-    const auto& root = scratch.path();
-    scratch.file(
-        "config.yml",
-        fmt::format("version: 0.1\nlog:\n  accesslog:\n    disabled: true\n  level: error\n"
-                    "storage:\n  filesystem:\n    rootdirectory: {0}/storage\n"
-                    "http:\n  addr: {1}\n  tls:\n    certificate: {0}/cert.pem\n    key: {0}/key.pem\n"
-                    "auth:\n  htpasswd:\n    realm: ferry\n    path: {0}/htpasswd\n",
-                    root.string(), host_));
-    pid_ = must(spawn(program, {"docker-registry", "serve", (root / "config.yml").string()}, {}));
     request.url = host_ + "/kata/gpu:1";
     request.authorities = content("cert.pem");
-    request.registries = {{.registry = host_, .endpoints = {"https://" + host_}}};
     request.docker_config = R"({"auths":{")" + host_ + "\":" + kCredentials + "}}";
-    wait_for_it();
+    const std::string root = scratch.path().string();
+    serve("https", fmt::format("  tls:\n    certificate: {0}/cert.pem\n    key: {0}/key.pem\n"
+                               "auth:\n  htpasswd:\n    realm: ferry\n    path: {0}/htpasswd\n",
+                               root));
   }
 
-  void TearDown() override {
+  void TearDown() override { stop(); }
+
+  /// Starts it with what it keeps, and this of `http` and `auth` in its configuration.
+  void serve(const std::string& scheme, const std::string& more) {
+    scratch.file("config.yml",
+                 fmt::format("version: 0.1\nlog:\n  accesslog:\n    disabled: true\n  level: error\n"
+                             "storage:\n  filesystem:\n    rootdirectory: {}/storage\nhttp:\n  addr: {}\n{}",
+                             scratch.path().string(), host_, more));
+    const char* const program = std::getenv("FERRY_DOCKER_REGISTRY");
+    pid_ = must(spawn(program, {"docker-registry", "serve", (scratch.path() / "config.yml").string()}, {}));
+    request.registries = {{.registry = host_, .endpoints = {scheme + "://" + host_}}};
+    wait_for_it(scheme);
+  }
+
+  void stop() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGTERM);
-    reap(pid_);
+    reap(std::exchange(pid_, -1));
   }
 
   // It answers once it has its port.
-  void wait_for_it() {
+  void wait_for_it(const std::string& scheme) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!ask({.url = "https://" + host_ + "/v2/"})) {
+    while (!ask({.url = scheme + "://" + host_ + "/v2/"})) {
       ASSERT_LT(std::chrono::steady_clock::now(), until) << "docker-registry does not answer";
       std::this_thread::yield();
     }
@@ -116,6 +125,12 @@ class RealRegistry : public test::Fetching {
     put("https://" + host_ + "/v2/kata/gpu/manifests/1", manifest.dump(), type);
   }
 
+  /// Where it keeps a blob.
+  std::filesystem::path blob_file(const std::string& bytes) const {
+    const std::string hex = test::sha256_of_text(bytes).substr(std::string("sha256:").size());
+    return std::filesystem::path("storage/docker/registry/v2/blobs/sha256") / hex.substr(0, 2) / hex / "data";
+  }
+
   std::string host_;
   int pid_ = -1;
 };
@@ -146,6 +161,71 @@ TEST_F(RealRegistry, LetsNobodyElseIn) {
   EXPECT_THAT(anonymous.error().hint, HasSubstr("there are no credentials"));
   request.docker_config = R"({"auths":{")" + host_ + R"(":{"username":"ferry","password":"no"}}})";
   EXPECT_THAT(refusal().hint, HasSubstr("do not let in"));
+}
+
+// Its disk rots, or somebody writes into its store: it serves what lies there.
+TEST_F(RealRegistry, WhatWasDamagedOnItsDiskIsNotTaken) {
+  const auto image = layers(std::string(300'000, 'g'));
+  push_image(image);
+  must(fetch());
+  const auto again = layers(std::string(300'000, 'h'));
+  push_image(again);
+  const auto blob = blob_file(again[0].content);
+  ASSERT_EQ(content(blob), again[0].content);
+  std::string damaged = again[0].content;
+  damaged[200'000] = 'x';
+  scratch.file(blob, damaged);
+  const Error changed = refusal();
+  EXPECT_EQ(changed.code, Errc::failed);
+  EXPECT_THAT(changed.message, HasSubstr("guest.img"));
+  EXPECT_THAT(changed.message, HasSubstr(test::sha256_of_text(again[0].content)));
+  scratch.file(blob, again[0].content.substr(0, 100'000));
+  EXPECT_NE(refusal().message, "") << "and one that has lost its end";
+  EXPECT_EQ(seen("guest.img"), image[0].content) << "what was there before is still in use";
+  // It is put there anew: nothing of the damage was kept.
+  scratch.file(blob, again[0].content);
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), again[0].content);
+}
+
+// The registry checks signature, audience and scope of each token itself.
+TEST_F(RealRegistry, GivesByATokenOfItsTokenServer) {
+  push_image(layers());
+  stop();
+  // "ferry:s3cret:with colon"
+  test::TokenServer tokens(
+      scratch,
+      {.basic = "ZmVycnk6czNjcmV0OndpdGggY29sb24=", .repository = "kata/gpu", .refresh_token = "refresh-7"});
+  const auto by_tokens = [&](const std::string& service) {
+    return fmt::format(
+        "auth:\n  token:\n    realm: {}\n    service: {}\n    issuer: ferry-issuer\n"
+        "    rootcertbundle: {}/token-cert.pem\n",
+        tokens.realm(), service, scratch.path().string());
+  };
+  serve("http", by_tokens("ferry-registry"));
+  must(fetch());
+  EXPECT_EQ(seen("guest.img"), "guest");
+  ASSERT_FALSE(tokens.seen().empty());
+  EXPECT_THAT(tokens.seen().back().path,
+              HasSubstr("service=ferry-registry&scope=repository%3Akata%2Fgpu%3Apull"));
+
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  const std::string with_password =
+      std::exchange(request.docker_config, R"({"auths":{")" + host_ + R"(":{"identitytoken":"refresh-7"}}})");
+  must(fetch());
+  EXPECT_EQ(tokens.seen().back().method, "POST");
+
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  request.docker_config = R"({"auths":{")" + host_ + R"(":{"username":"ferry","password":"no"}}})";
+  EXPECT_EQ(refusal().code, Errc::failed) << "the token server lets nobody else in";
+  request.docker_config.clear();
+  EXPECT_EQ(refusal().code, Errc::failed);
+
+  // A token for another audience is one that the registry does not take: asked for once more, and no longer.
+  stop();
+  serve("http", by_tokens("another-registry"));
+  request.docker_config = with_password;
+  EXPECT_EQ(refusal().code, Errc::failed);
 }
 
 TEST_F(RealRegistry, IsNotBelievedWithoutItsAuthority) {

@@ -2,6 +2,7 @@
 #include "kata-manager/runtime_change.h"
 
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <sys/wait.h>
@@ -80,6 +81,49 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
   bool runs_ = false;
   std::vector<std::string> names_;
 };
+
+TEST(RuntimeStateTest, KnowsARuntimeAsFarAsItTells) {
+  const RuntimeHandler ours = {
+      .name = "ours", .shim = "/shim", .configuration = "/configuration", .snapshotter = "nydus"};
+  const KnownRuntime same = {.name = "ours",
+                             .type = "io.containerd.ours.v2",
+                             .shim = "/shim",
+                             .configuration = "/configuration",
+                             .snapshotter = "nydus",
+                             .pod_annotations = ours.pod_annotations,
+                             .container_annotations = ours.container_annotations};
+  const auto knows = [&](const KnownRuntime& known) {
+    return RuntimeState{.name = "fake", .version = "1", .handlers = {}, .runtimes = {{known}}}.knows(ours);
+  };
+  EXPECT_TRUE(knows(same));
+  struct Row {
+    const char* what;
+    std::function<void(KnownRuntime&)> other;
+    bool known;
+  };
+  for (const Row& row : {
+           Row{"name", [](auto& known) { known.name = "theirs"; }, false},
+           Row{"type", [](auto& known) { known.type = "io.containerd.kata.v2"; }, false},
+           Row{"shim", [](auto& known) { known.shim = "/other"; }, false},
+           Row{"configuration", [](auto& known) { known.configuration = "/other"; }, false},
+           Row{"snapshotter", [](auto& known) { known.snapshotter = "overlayfs"; }, false},
+           Row{"no snapshotter", [](auto& known) { known.snapshotter = ""; }, false},
+           Row{"pod annotations", [](auto& known) { known.pod_annotations->pop_back(); }, false},
+           Row{"no pod annotations", [](auto& known) { known.pod_annotations->clear(); }, false},
+           Row{"container annotations", [](auto& known) { known.container_annotations->clear(); }, false},
+           Row{"a runtime that says none of them",
+               [](auto& known) {
+                 known.snapshotter.reset();
+                 known.pod_annotations.reset();
+                 known.container_annotations.reset();
+               },
+               true},
+       }) {
+    KnownRuntime known = same;
+    row.other(known);
+    EXPECT_EQ(knows(known), row.known) << row.what;
+  }
+}
 
 class RuntimeChangeTest : public testing::Test {
  protected:

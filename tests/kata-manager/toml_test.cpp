@@ -26,6 +26,23 @@ TEST(Toml, IsReadAsValues) {
   EXPECT_EQ(find(root, {"none"}), nullptr);
 }
 
+TEST(Toml, SaysWhichTableIsWrittenInOneLine) {
+  const auto depth = [](std::string_view text) {
+    const auto found = inline_table_on(text, {"a", "b.c", "d"});
+    return found ? std::pair<std::size_t, std::uint32_t>(found->depth, found->line)
+                 : std::pair<std::size_t, std::uint32_t>(0, 0);
+  };
+  using Place = std::pair<std::size_t, std::uint32_t>;
+  EXPECT_EQ(depth(""), Place(0, 0));
+  EXPECT_EQ(depth("[a]\n[a.\"b.c\"]\nd.e = {f = 1}\n"), Place(0, 0)) << "what is in it may be";
+  EXPECT_EQ(depth("[a]\n[a.\"b.c\"]\nd = {e = 1}\n"), Place(3, 3));
+  EXPECT_EQ(depth("x = 1\n[a]\n'b.c' = {d = {e = 1}}\n"), Place(2, 3)) << "the first";
+  EXPECT_EQ(depth("\na = {}\n"), Place(1, 2));
+  EXPECT_EQ(depth("a.\"b.c\".d.e = 1\n"), Place(0, 0));
+  EXPECT_EQ(depth("a = 1\n"), Place(0, 0));
+  EXPECT_EQ(depth("a = {\n"), Place(0, 0)) << "no TOML";
+}
+
 TEST(Toml, SaysWhereItIsMalformed) {
   struct Row {
     const char* text;
