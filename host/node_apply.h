@@ -31,6 +31,7 @@ struct NodeHost {
 struct NodeProbes {
   UseProbe& moves;
   UseProbe& vgpus;  ///< cautious: what is taken away cannot be put back for a pod that was given it
+  UseProbe& open;   ///< for news alone, so now and then: who has nodes open, and nobody is asked
 };
 
 struct NodePreview {

@@ -9,6 +9,7 @@
 
 #include "common/boot_id.h"
 #include "common/node_lock.h"
+#include "common/serving_file.h"
 #include "host/node_features.h"
 #include "host/offered_use_probe.h"
 #include "host/state_file.h"
@@ -93,6 +94,10 @@ void log_change(const NodeState& now, const std::optional<NodeState>& before) {
     spdlog::error("{}", now.error->message);
     if (!now.error->hint.empty()) spdlog::error("hint: {}", now.error->hint);
   }
+  const std::string& was = before ? before->stand_back : std::string();
+  if (!now.stand_back.empty() && was != now.stand_back)
+    spdlog::warn("the device plugin is told to offer nothing: {}", now.stand_back);
+  if (now.stand_back.empty() && !was.empty()) spdlog::info("the device plugin is told to serve again");
   for (const AcceleratorState& gpu : now.accelerators) {
     if (gpu.state != Standing::refused && gpu.state != Standing::failed) continue;
     const auto same = [&](const AcceleratorState& other) {
@@ -103,18 +108,26 @@ void log_change(const NodeState& now, const std::optional<NodeState>& before) {
   }
 }
 
+/// What a change is that could not begin for want of the node's lock. While another one has it nothing was
+/// tried, so nothing has failed: it is about to begin.
+std::optional<NodePhase> phase_without(const Error& lock) {
+  return lock.code == Errc::failed ? std::optional(NodePhase::withdrawing) : std::nullopt;
+}
+
 /// What the plugin still offers counts as held, besides what the probes find.
 class Guarded {
  public:
   Guarded(const HostFs& host, const NodeProbes& uses, const KeeperSettings& settings,
           const StillOfferedProbe::Asked& asked)
       : moves_(host, uses.moves, {settings.offered_file, settings.plugin_presence}, asked),
-        vgpus_(host, uses.vgpus, {settings.offered_file, settings.plugin_presence}, asked) {}
-  NodeProbes probes() { return {.moves = moves_, .vgpus = vgpus_}; }
+        vgpus_(host, uses.vgpus, {settings.offered_file, settings.plugin_presence}, asked),
+        open_(uses.open) {}
+  NodeProbes probes() { return {.moves = moves_, .vgpus = vgpus_, .open = open_}; }
 
  private:
   StillOfferedProbe moves_;
   StillOfferedProbe vgpus_;
+  UseProbe& open_;
 };
 
 }  // namespace
@@ -123,6 +136,7 @@ NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, HostFor node_host, 
     : host_(host), uses_(uses), node_host_(std::move(node_host)), settings_(std::move(settings)) {}
 
 NodeKeeper::Round NodeKeeper::round(News news) {
+  hand_on_serving();
   auto wanted = read_wanted(host_, settings_.wanted_file, settings_.profiles);
   const std::string wish = !wanted   ? "cannot be read: " + wanted.error().message
                            : *wanted ? (*wanted)->text
@@ -141,6 +155,29 @@ NodeKeeper::Round NodeKeeper::round(News news) {
   last_ = reconcile(std::move(wanted));
   if (last_.phase != NodePhase::withdrawing) asked_at_.reset();
   return last_;
+}
+
+/// At once, also where a round has nothing else to say: a change of the host may take minutes. What cannot be
+/// read leaves it at what was said last, be it by another process.
+void NodeKeeper::hand_on_serving() {
+  const auto text = host_.read_file(settings_.wanted_file.parent_path() / kServingFileName);
+  const auto said = text                    ? read_serving_file(*text)
+                    : is_gone(text.error()) ? Result<std::string>(std::string())
+                                            : Result<std::string>(fail(Error(text.error())));
+  if (said) {
+    stand_back_ = *said;
+    serving_fault_.clear();
+  } else {
+    if (!published_) stand_back_ = left_by_the_last().stand_back;
+    if (std::exchange(serving_fault_, said.error().message) != said.error().message) {
+      spdlog::error("{}; the device plugin is told what it was told last", said.error().message);
+      if (!said.error().hint.empty()) spdlog::error("hint: {}", said.error().hint);
+    }
+  }
+  if (!published_ || published_->stand_back == stand_back_) return;
+  NodeState next = *published_;
+  next.stand_back = stand_back_;
+  if (auto published = publish(std::move(next)); !published) spdlog::error("{}", published.error().message);
 }
 
 /// Half of a policy may be written: it is no wish yet.
@@ -197,8 +234,7 @@ NodeKeeper::Round NodeKeeper::nothing_wanted() {
   const auto node = scan_node(*host);
   if (!node) return broken(std::nullopt, node.error(), Awaited::given_back);
   NodeState next = state_with(std::nullopt, NodePhase::nothing_wanted);
-  next.accelerators = describe(*node, {}, {}, host->models);
-  next.features = features_of(*node);
+  tell(next, *node, {}, {}, host->models);
   if (auto published = publish(std::move(next)); !published)
     return broken(std::nullopt, published.error(), Awaited::given_back);
   failures_ = 0;
@@ -208,9 +244,9 @@ NodeKeeper::Round NodeKeeper::nothing_wanted() {
 /// Nothing could be begun. The accelerators are told as they were, where they cannot be read now. Who is
 /// waited for still is where that cannot be told any better: the next pod shall not be given it.
 NodeKeeper::Round NodeKeeper::broken(const std::optional<WantedMark>& wanted, const Error& error,
-                                     Awaited withdrawn) {
+                                     Awaited withdrawn, std::optional<NodePhase> as) {
   const ExitStatus status = exit_status_of(error);
-  const auto phase = status == ExitStatus::refused ? NodePhase::refused : NodePhase::failed;
+  const auto phase = as.value_or(status == ExitStatus::refused ? NodePhase::refused : NodePhase::failed);
   NodeState next = state_with(wanted, phase);
   next.error = StateError{.message = error.message, .hint = error.hint};
   if (published_) {
@@ -218,12 +254,10 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<WantedMark>& wanted, co
     next.features = published_->features;
   }
   if (const auto host = node_host_(uses_)) {
-    if (const auto node = scan_node(*host)) {
-      next.accelerators = describe(*node, {}, {}, host->models);
-      next.features = features_of(*node);
-    }
+    if (const auto node = scan_node(*host)) tell(next, *node, {}, {}, host->models);
   }
-  if (withdrawn == Awaited::kept) next.withdraw = published_ ? published_->withdraw : left_withdrawn();
+  if (withdrawn == Awaited::kept)
+    next.withdraw = published_ ? published_->withdraw : left_by_the_last().devices;
   if (auto published = publish(std::move(next)); !published) spdlog::error("{}", published.error().message);
   return {.phase = phase, .status = status, .again = pause(), .processes = {}, .file = {}};
 }
@@ -257,9 +291,7 @@ NodeKeeper::Round NodeKeeper::keep(const Wanted& wanted) {
   merge(withdrawn, coming(*preview));
   NodeState next = state_with(mark, NodePhase::withdrawing);
   next.withdraw = std::move(withdrawn);
-  next.accelerators =
-      describe(*node, wanted_state(wanted.policy, node->vgpus, host->models).modes, standings, host->models);
-  next.features = features_of(*node);
+  tell(next, *node, wanted_state(wanted.policy, node->vgpus, host->models).modes, standings, host->models);
   // Published whether or not a plugin is there: one that starts meanwhile reads it before it offers anything.
   if (!asked.empty() && !has_withdrawn(asked)) {
     if (auto published = publish(next); !published) return deaf(broken(mark, published.error()));
@@ -325,7 +357,10 @@ NodeKeeper::Round NodeKeeper::carry_out(const Wanted& wanted, const GpuStandings
   std::optional<Error> error;
   {
     const auto lock = NodeLock::take(host_, settings_.lock_patience);
-    if (!lock) return deaf(broken(mark, lock.error()));
+    if (!lock) {
+      asked_at_.reset();  // the plugin has answered
+      return deaf(broken(mark, lock.error(), Awaited::kept, phase_without(lock.error())));
+    }
     auto outcome = apply_policy(*host, wanted.policy);
     if (!outcome) {
       error = std::move(outcome).error();
@@ -378,9 +413,7 @@ NodeKeeper::Round NodeKeeper::settle(const NodeHost& host, const Wanted& wanted,
   if (failed) round.status = worse(round.status, error ? exit_status_of(*error) : ExitStatus::failed);
   NodeState next = state_with(mark, round.phase);
   if (error) next.error = StateError{.message = error->message, .hint = error->hint};
-  next.accelerators =
-      describe(*node, wanted_state(wanted.policy, node->vgpus, host.models).modes, standings, host.models);
-  next.features = features_of(*node);
+  tell(next, *node, wanted_state(wanted.policy, node->vgpus, host.models).modes, standings, host.models);
   if (plugin_runs(host_, settings_.plugin_presence))
     next.withdraw = awaited(standings, *node, listed_devices());
   for (const auto& [gpu, standing] : standings)
@@ -477,14 +510,49 @@ NodeState NodeKeeper::state_with(const std::optional<WantedMark>& wanted, NodePh
           .accelerators = {},
           .withdraw = {},
           .error = {},
-          .features = {}};
+          .features = {},
+          .stand_back = stand_back_};
 }
 
-/// By the last process.
-std::vector<Withdrawal> NodeKeeper::left_withdrawn() const {
+void NodeKeeper::tell(NodeState& next, const ScannedNode& node, const Modes& wanted,
+                      const GpuStandings& standings, const ModelNames& models) {
+  next.accelerators = describe(node, wanted, standings, models);
+  next.features = features_of(node);
+  vgpu_questions_.clear();
+  for (const VgpuGpu& gpu : node.vgpus.gpus)
+    for (const VgpuDevice& vgpu : gpu.devices) vgpu_questions_.push_back(use_question(vgpu));
+}
+
+Result<> NodeKeeper::look_at_use() {
+  if (!published_) return {};
+  std::map<std::string, std::vector<StateHolder>> seen;
+  if (!vgpu_questions_.empty()) {
+    auto report = uses_.open.look(vgpu_questions_);
+    if (!report) {
+      vgpu_holders_.clear();  // what was so may be so no more
+      (void)publish(*published_);
+      return fail(std::move(report).error());
+    }
+    for (const UseQuestion& question : vgpu_questions_) {
+      const auto found = report->of(question.device);
+      // That none is named proves nothing then.
+      const bool unseen = !report->blind_to(question.device).empty() || !report->unknown.empty();
+      if (found.empty() && unseen) continue;
+      // In an order of their own: a file is written where something has changed.
+      const std::set<Holder> holders(found.begin(), found.end());
+      auto& told = seen[question.device];
+      for (const Holder& holder : holders) told.push_back(state_holder(holder));
+    }
+  }
+  vgpu_holders_ = std::move(seen);
+  return publish(*published_);
+}
+
+/// What the last process has asked of the plugin.
+Withdrawals NodeKeeper::left_by_the_last() const {
   const auto text = host_.read_file(settings_.state_file);
   auto read = text ? read_withdrawals(*text) : Result<Withdrawals>(Withdrawals());
-  return read ? std::move(read->devices) : std::vector<Withdrawal>();
+  return read ? std::move(*read) : Withdrawals();
 }
 
 /// A restart goes on where the last process was: an answer to one of its files answers none of ours.
@@ -498,6 +566,11 @@ void NodeKeeper::begin_generations() {
 Result<> NodeKeeper::publish(NodeState next) {
   if (!published_) begin_generations();
   next.generation = generation_;
+  for (AcceleratorState& gpu : next.accelerators)
+    for (StateVgpu& vgpu : gpu.vgpus) {
+      const auto known = vgpu_holders_.find(vgpu.id);
+      vgpu.holders = known == vgpu_holders_.end() ? std::nullopt : std::optional(known->second);
+    }
   if (published_ && *published_ == next && host_.exists(settings_.state_file)) return {};
   next.generation = ++generation_;
   if (auto written = host_.write_file(settings_.state_file, state_file_text(next)); !written) return written;

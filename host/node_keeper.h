@@ -9,6 +9,9 @@
 //
 // What a run that was killed has left stopped or locked is made good by the first round, whatever is wanted.
 //
+// Whether the device plugin shall serve at all (common/serving_file.h) is handed on at the begin of each
+// round.
+//
 // Its clock is handed in, and it waits for nothing but the node's lock: who runs it (node_loop.h) calls again
 // when something has happened, or when a round says so.
 #pragma once
@@ -17,6 +20,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +29,7 @@
 #include "common/exit_status.h"
 #include "common/host_fs.h"
 #include "common/result.h"
+#include "common/withdrawals.h"
 #include "host/node_apply.h"
 #include "host/node_standings.h"
 #include "host/node_state.h"
@@ -36,6 +41,7 @@ namespace ferry {
 
 /// All paths are relative to the host's root.
 struct KeeperSettings {
+  /// serving.json lies beside it.
   std::filesystem::path wanted_file = "var/lib/ferry/wanted.json";
   std::filesystem::path state_file = "run/ferry/state.json";
   std::filesystem::path offered_file = kOfferedFile;
@@ -83,11 +89,17 @@ class NodeKeeper {
   /// anything is written is looked at again whenever there is news.
   Round round(News news = News::anything);
 
+  /// Asks who has the vGPUs that state.json tells of, and says it there: who opens one without the kubelet
+  /// (libvirt, QEMU) tells nobody. To be called now and then; without vGPUs nothing is asked.
+  Result<> look_at_use();
+  bool tells_of_vgpus() const { return !vgpu_questions_.empty(); }
+
   /// What is withdrawn may be offered again: nobody will change it now. A change that was about to begin is
   /// still `withdrawing`, with an error that says why it does not go on: an end is no failure of the policy.
   Result<> end();
 
  private:
+  void hand_on_serving();
   Round settling() const;
   Round reconcile(Result<std::optional<Wanted>> wanted);
   Round keep(const Wanted& wanted);
@@ -100,8 +112,8 @@ class NodeKeeper {
   enum class Awaited { kept, given_back };
   Round begin_nothing(const std::optional<WantedMark>& wanted, const Error& error,
                       Awaited withdrawn = Awaited::kept);
-  Round broken(const std::optional<WantedMark>& wanted, const Error& error,
-               Awaited withdrawn = Awaited::kept);
+  Round broken(const std::optional<WantedMark>& wanted, const Error& error, Awaited withdrawn = Awaited::kept,
+               std::optional<NodePhase> as = std::nullopt);
   Round deaf(Round round);
   void refuse_what_pods_have(const ScannedNode& node, const std::set<std::string>& asked, UseProbe& guarded,
                              GpuStandings& standings) const;
@@ -117,8 +129,11 @@ class NodeKeeper {
   bool a_pod_has_ended() const;
   bool has_withdrawn(const std::set<std::string>& asked) const;
   NodeState state_with(const std::optional<WantedMark>& wanted, NodePhase phase) const;
+  using Modes = std::map<PciAddress, Mode>;
+  void tell(NodeState& next, const ScannedNode& node, const Modes& wanted, const GpuStandings& standings,
+            const ModelNames& models);
   Result<> publish(NodeState next);
-  std::vector<Withdrawal> left_withdrawn() const;
+  Withdrawals left_by_the_last() const;
   void begin_generations();
   Clock::time_point pause();
 
@@ -128,9 +143,14 @@ class NodeKeeper {
   const KeeperSettings settings_;
 
   std::optional<NodeState> published_;
+  std::vector<UseQuestion> vgpu_questions_;                       ///< of the last scan
+  std::map<std::string, std::vector<StateHolder>> vgpu_holders_;  ///< by vGPU, of the last look
   std::uint64_t generation_ = 0;
   std::uint64_t withdrawn_in_ = 0;             ///< the generation that first had the present withdrawals
   std::optional<Clock::time_point> asked_at_;  ///< while the plugin's answer is waited for
+
+  std::string stand_back_;     ///< NodeState::stand_back
+  std::string serving_fault_;  ///< why serving.json could not be read last; told once
 
   std::optional<std::string> wish_;
   unsigned failures_ = 0;  ///< in a row

@@ -15,6 +15,7 @@
 #include "common/directory_watch.h"
 #include "common/event_loop.h"
 #include "common/presence.h"
+#include "common/serving_file.h"
 #include "common/turn.h"
 #include "host/process_ends.h"
 #include "vfio/uevents.h"
@@ -161,8 +162,8 @@ class NodeLoop {
     const auto& files = options_.files;
     Names names;
     // A plugin that dies writes nothing more, but its lock is closed. Ours is missed when it is removed.
-    for (const fs::path& file :
-         {files.wanted_file, files.offered_file, files.plugin_presence, fs::path(kOnlyOne)})
+    for (const fs::path& file : {files.wanted_file, files.wanted_file.parent_path() / kServingFileName,
+                                 files.offered_file, files.plugin_presence, fs::path(kOnlyOne)})
       names[file.parent_path()].insert(file.filename().string());
     if (policy_) {
       add_file(names, policy_->relative_path());
@@ -240,12 +241,29 @@ class NodeLoop {
     if (!is_alone()) return;
     const auto done = keeper_.round(news);
     status_ = done.status;
-    if (options_.once && !done.unfinished) return loop_.finish();
+    if (options_.once && !done.unfinished) {
+      look_at_use();
+      return loop_.finish();
+    }
+    if (!looks_at_use_ && !options_.once) keep_looking_at_use();
     policy_ = done.file;
     // It may have been written after it was read and before it was watched.
     if (watch_folders()) round_soon();
     ends_.watch(done.processes);  // and none where the keeper has waited for none
     if (done.again) again_ = loop_.at(*done.again, [this] { round(NodeKeeper::News::anything); });
+  }
+
+  void look_at_use() {
+    if (auto told = keeper_.look_at_use(); !told) warn_once(told.error());
+  }
+
+  /// No clock runs where there is no vGPU.
+  void keep_looking_at_use() {
+    looks_at_use_ = keeper_.tells_of_vgpus();
+    if (!looks_at_use_) return;
+    // Where another has begun, that is said after the next round.
+    if (only_->is_at(host_, kOnlyOne).value_or(true)) look_at_use();
+    loop_.at(Clock::now() + options_.between_use_looks, [this] { keep_looking_at_use(); });
   }
 
   HostFs& host_;
@@ -255,6 +273,7 @@ class NodeLoop {
   NodeKeeper keeper_;
   std::optional<OnlyOne> only_;
   std::optional<Turn> turn_;
+  bool looks_at_use_ = false;  // now and then
   std::optional<Presence> presence_;
   std::optional<Error> failure_;
   std::map<fs::path, Folder> folders_;

@@ -2,6 +2,7 @@
 // `ferry hostd` as one call: rounds of a NodeKeeper whenever something has happened that may matter.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -17,17 +18,21 @@ namespace ferry {
 struct NodeLoopOptions {
   KeeperSettings files;
   bool once = false;  ///< until the node is as wanted, or is known not to become so
+  /// How long it is left alone who has the vGPUs: whoever opens one without the kubelet tells nobody, and to
+  /// look is to walk all of /proc.
+  std::chrono::milliseconds between_use_looks = std::chrono::seconds(30);
   /// What else the one that keeps the node does in its loop: made when it begins, gone when it ends.
   std::function<std::shared_ptr<void>(EventLoop& loop)> beside = {};
 };
 
 /// Runs until `stop` is requested; a round that has begun is finished. The host is left as it is then.
 ///
-/// Told of by inotify: wanted.json, the policy file that it names, offered.json; by the kernel: devices that
-/// come, go and change drivers, and the ends of processes that hold what is refused (process_ends.h). Those
-/// make one round a second at most. As many descriptors are permitted to this process as it may permit
-/// itself. Nothing is polled but by Round::again. Of several at a time one works, the others wait until it
-/// ends; the one that does shows it in run/ferry/hostd.presence (common/presence.h), but with `once`.
+/// Told of by inotify: wanted.json and serving.json beside it, the policy file that it names, offered.json;
+/// by the kernel: devices that come, go and change drivers, and the ends of processes that hold what is
+/// refused (process_ends.h). Those make one round a second at most. As many descriptors are permitted to this
+/// process as it may permit itself. Nothing is polled but by Round::again and who has vGPUs. Of several at a
+/// time one works, the others wait until it ends; the one that does shows it in run/ferry/hostd.presence
+/// (common/presence.h), but with `once`.
 ///
 /// Gives the exit status of the last round with `once`, else ExitStatus::done. Errors: Errc::refused with
 /// `once` where another one runs, and where another one has begun to since run/ferry was removed; what the

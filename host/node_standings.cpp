@@ -100,11 +100,7 @@ void tell(const GpuStanding& standing, AcceleratorState& of) {
   for (const Holder& holder : standing.holders) {
     const auto names_it = [&](const std::string& reason) { return is_named(holder, reason); };
     if (of.only_in_use && std::ranges::none_of(standing.reasons, names_it)) continue;
-    of.holders.push_back({.kind = std::string(text(holder.kind)),
-                          .name = holder.name,
-                          .pid = holder.pid,
-                          .pod_uid = holder.pod_uid,
-                          .by_the_plugin = holder.kind == Holder::Kind::pod && holder.name == kSomePod});
+    of.holders.push_back(state_holder(holder));
   }
 }
 
@@ -134,6 +130,14 @@ bool GpuStanding::only_in_use() const {
   return !holders.empty() && std::ranges::all_of(reasons, [&](const std::string& reason) {
     return std::ranges::any_of(holders, [&](const Holder& holder) { return is_named(holder, reason); });
   });
+}
+
+StateHolder state_holder(const Holder& holder) {
+  return {.kind = std::string(text(holder.kind)),
+          .name = holder.name,
+          .pid = holder.pid,
+          .pod_uid = holder.pod_uid,
+          .by_the_plugin = holder.kind == Holder::Kind::pod && holder.name == kSomePod};
 }
 
 GpuStandings standings_of(const NodePreview& preview) {

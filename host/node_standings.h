@@ -60,6 +60,9 @@ std::vector<Withdrawal> coming(const NodePreview& preview);
 std::vector<Withdrawal> awaited(const GpuStandings& standings, const ScannedNode& node,
                                 const OfferedDevices& offered);
 
+/// A holder as state.json tells of it.
+StateHolder state_holder(const Holder& holder);
+
 /// Each accelerator as it is, in order of index.
 std::vector<AcceleratorState> describe(const ScannedNode& node, const std::map<PciAddress, Mode>& wanted,
                                        const GpuStandings& standings, const ModelNames& models);

@@ -51,6 +51,8 @@ struct StateHolder {
 struct StateVgpu {
   std::string id;
   std::string type;
+  /// Who has it, whether the kubelet knows of it or not. Absent: nobody has looked yet, or could see.
+  std::optional<std::vector<StateHolder>> holders = {};
   bool operator==(const StateVgpu&) const = default;
 };
 
@@ -110,6 +112,8 @@ struct NodeState {
   std::vector<Withdrawal> withdraw;           ///< not to be offered to the kubelet now
   std::optional<StateError> error;            ///< of no accelerator alone
   std::optional<NodeFeatures> features = {};  ///< absent: the host could not be scanned
+  /// Why the device plugin shall offer nothing at all (common/serving_file.h); empty: it may.
+  std::string stand_back = {};
   bool operator==(const NodeState&) const = default;
 };
 

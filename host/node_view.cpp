@@ -99,11 +99,13 @@ const StuckWrite* stuck_on(const NodeSight& sight, const AcceleratorView& view) 
 
 // What hostd says of it stands above what is merely seen: it knows what is wanted.
 std::optional<Condition> of_wish(const AcceleratorState& wish) {
+  const std::string hint =
+      wish.hint.empty() ? "ferry hostd tries again by itself; its log says what it has tried" : wish.hint;
   switch (wish.state) {
     case Standing::failed:
-      return Condition{.word = "failed", .health = Health::bad, .reason = wish.reason, .hint = wish.hint};
+      return Condition{.word = "failed", .health = Health::bad, .reason = wish.reason, .hint = hint};
     case Standing::refused:
-      return Condition{.word = "refused", .health = Health::bad, .reason = wish.reason, .hint = wish.hint};
+      return Condition{.word = "refused", .health = Health::bad, .reason = wish.reason, .hint = hint};
     case Standing::waiting:
       return Condition{
           .word = "changing", .health = Health::attention, .reason = wish.reason, .hint = wish.hint};
@@ -122,7 +124,13 @@ Condition of_passthrough(const NodeSight& sight, const AcceleratorView& view) {
   if (!view.group_viable)
     return {.word = "blocked", .health = Health::bad, .reason = blocked_reason(sight, view)};
   const auto sick = std::ranges::find_if(view.offers, [](const OfferedAs& offer) { return !offer.healthy; });
-  if (sick != view.offers.end()) return {.word = "unhealthy", .health = Health::bad, .reason = sick->reason};
+  if (sick != view.offers.end())
+    return {.word = "unhealthy",
+            .health = Health::bad,
+            .reason = sick->reason,
+            .hint = fmt::format("it is offered again when that is over; an error of PCIe counts until it is "
+                                "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
+                                view.address().text())};
   return {.word = view.holders.empty() ? "free" : "in use"};
 }
 
@@ -135,7 +143,8 @@ Condition of_vgpu(const AcceleratorView& view) {
     return {.word = "unusable",
             .health = Health::bad,
             .reason = fmt::format("vGPU {} has no {}: no VM can be given it", lost->device.id.text,
-                                  lost->device.driver ? "IOMMU group" : "driver")};
+                                  lost->device.driver ? "IOMMU group" : "driver"),
+            .hint = "taken away and made anew it may get one: `ferry vgpu delete`, then `apply`"};
   return {.word = used == 0 ? "free" : fmt::format("{} in use", used)};
 }
 
@@ -144,7 +153,10 @@ Condition condition_of(const NodeSight& sight, const AcceleratorView& view) {
     return {.word = "unreadable",
             .health = Health::bad,
             .reason = view.function.problem->message,
-            .hint = view.function.problem->hint};
+            .hint = view.function.problem->hint.empty()
+                        ? "`dmesg` says what the kernel saw; a reset of its slot, or the machine off and on "
+                          "again, may bring it back"
+                        : view.function.problem->hint};
   if (const StuckWrite* act = stuck_on(sight, view))
     return {.word = "stuck",
             .health = Health::bad,

@@ -50,7 +50,8 @@ struct Condition {
   std::string word;  ///< "free", "in use", "refused"
   Health health = Health::good;
   std::string reason = {};  ///< of all that is not good; a sentence without its full stop
-  std::string hint = {};    ///< what to do; may be empty
+  /// What to do. Empty of what is bad: what else is known of it (`ferry explain`) says it.
+  std::string hint = {};
 };
 
 /// Under which name a device is offered.

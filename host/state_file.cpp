@@ -27,16 +27,22 @@ Json object_of(const std::map<std::string, std::uint32_t>& numbers) {
   return out;
 }
 
+Json list_of(const std::vector<StateHolder>& holders) {
+  auto out = Json::array();
+  for (const StateHolder& holder : holders)
+    out.push_back({{"kind", holder.kind},
+                   {"name", holder.name},
+                   {"pid", or_null(holder.pid)},
+                   {"pod_uid", text_or_null(holder.pod_uid)},
+                   {"by_the_plugin", holder.by_the_plugin}});
+  return out;
+}
+
 Json json_of(const AcceleratorState& gpu) {
-  auto holders = Json::array();
-  for (const StateHolder& holder : gpu.holders)
-    holders.push_back({{"kind", holder.kind},
-                       {"name", holder.name},
-                       {"pid", or_null(holder.pid)},
-                       {"pod_uid", text_or_null(holder.pod_uid)},
-                       {"by_the_plugin", holder.by_the_plugin}});
   auto vgpus = Json::array();
-  for (const StateVgpu& vgpu : gpu.vgpus) vgpus.push_back({{"id", vgpu.id}, {"type", vgpu.type}});
+  for (const StateVgpu& vgpu : gpu.vgpus)
+    vgpus.push_back(
+        {{"id", vgpu.id}, {"type", vgpu.type}, {"holders", vgpu.holders ? list_of(*vgpu.holders) : Json()}});
   return {{"address", gpu.address.text()},
           {"id", gpu.id},
           {"subsystem", text_or_null(gpu.subsystem)},
@@ -49,7 +55,7 @@ Json json_of(const AcceleratorState& gpu) {
           {"state", text(gpu.state)},
           {"reason", gpu.reason},
           {"hint", gpu.hint},
-          {"holders", std::move(holders)},
+          {"holders", list_of(gpu.holders)},
           {"only_in_use", gpu.only_in_use},
           {"vgpus", std::move(vgpus)},
           {"more_vgpus", object_of(gpu.more_vgpus)}};
@@ -159,7 +165,10 @@ StateHolder read_holder(const Part& part) {
 }
 
 StateVgpu read_vgpu(const Part& part) {
-  return {.id = part.text_at("id"), .type = part.text_at("type")};
+  StateVgpu out{.id = part.text_at("id"), .type = part.text_at("type")};
+  if (part.has("holders") && !part.at("holders").is_null())
+    out.holders = part.list_at("holders", read_holder);
+  return out;
 }
 
 Withdrawal read_withdrawal(const Part& part) {
@@ -217,6 +226,7 @@ NodeState read_state(const Part& part) {
   }
   if (part.has("features") && !part.at("features").is_null())
     out.features = read_features(part.part("features"));
+  if (part.has("stand_back")) out.stand_back = part.text_or_null("stand_back").value_or("");
   return out;
 }
 
@@ -239,7 +249,8 @@ std::string state_file_text(const NodeState& state) {
                      {"accelerators", std::move(accelerators)},
                      {"withdraw", std::move(withdraw)},
                      {"error", std::move(error)},
-                     {"features", state.features ? json_of(*state.features) : Json()}};
+                     {"features", state.features ? json_of(*state.features) : Json()},
+                     {"stand_back", text_or_null(state.stand_back)}};
   return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

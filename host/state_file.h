@@ -12,13 +12,15 @@
 //       "state": "as_wanted | refused | failed | waiting | left_alone", "reason": "...", "hint": "...",
 //       "holders": [{"kind": "virtual_machine", "name": "...", "pid": 412 | null,
 //                    "pod_uid": "..." | null, "by_the_plugin": true | false}], "only_in_use": true | false,
-//       "vgpus": [{"id": "...", "type": "..."}]}],
+//       "vgpus": [{"id": "...", "type": "...", "holders": [as above] | null}]}],
 //    "withdraw": [{"id": "0000:17:00.0", "reason": "..."}],
 //    "error": {"message": "...", "hint": "..."} | null,
 //    "features": {"iommu": "on | off | unsafe_noiommu", "largest_group": 2 | null, "machine": "..." | null,
-//                 "vgpu_types": {"L40S-12Q": 8}} | null}
+//                 "vgpu_types": {"L40S-12Q": 8}} | null,
+//    "stand_back": "NVIDIA's sandbox-device-plugin serves this node" | null}
 //
-// `wanted.generation` is null where wanted.json has none. Keys are only ever added.
+// `wanted.generation` is null where wanted.json has none, `stand_back` where the device plugin may serve.
+// Keys are only ever added.
 #pragma once
 
 #include <string>

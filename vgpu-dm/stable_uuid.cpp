@@ -42,6 +42,7 @@ VgpuId stable_uuid(std::string_view node, const PciAddress& parent, std::string_
 }
 
 std::optional<unsigned> our_number(std::string_view node, const VgpuDevice& device) {
+  if (device.captured_number) return device.captured_number;
   constexpr std::size_t kVersionDigit = 14;
   if (device.id.text.size() <= kVersionDigit || device.id.text[kVersionDigit] != '5') return std::nullopt;
   for (unsigned number = 0; number < kMostNumbers; ++number) {

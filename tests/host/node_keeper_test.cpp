@@ -14,6 +14,7 @@
 
 #include "common/node_lock.h"
 #include "common/presence.h"
+#include "common/serving_file.h"
 #include "host/state_file.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/must.h"
@@ -56,9 +57,13 @@ class Cautious final : public UseProbe {
  public:
   explicit Cautious(UseProbe& as) : as_(as) {}
   std::string blind;
+  std::vector<std::string> unknown;
+  std::optional<Error> error;
   Result<UseReport> look(std::span<const UseQuestion> questions) override {
+    if (error) return fail(Error(*error));
     auto report = as_.look(questions);
     if (report) report->blind = blind;
+    if (report) report->unknown = unknown;
     return report;
   }
 
@@ -106,6 +111,7 @@ class NodeKeeperTest : public testing::Test {
   static constexpr const char* kSecond = "0000:06:00.0";
   static constexpr const char* kThird = "0000:07:00.0";
   static constexpr const char* kWanted = "var/lib/ferry/wanted.json";
+  static constexpr const char* kServing = "var/lib/ferry/serving.json";
 
   NodeKeeperTest() {
     kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
@@ -136,7 +142,7 @@ class NodeKeeperTest : public testing::Test {
   }
   NodeKeeper make_keeper() {
     return {kernel_,
-            {.moves = holders_, .vgpus = vgpu_holders_},
+            {.moves = holders_, .vgpus = vgpu_holders_, .open = open_holders_},
             [this](const NodeProbes& uses) { return host(uses); },
             settings_};
   }
@@ -227,6 +233,7 @@ class NodeKeeperTest : public testing::Test {
   test::FakeMdev mdev_{kernel_};
   Holders holders_;
   Cautious vgpu_holders_{holders_};
+  Cautious open_holders_{holders_};
   Orders services_;
   Locks locks_;
   KeeperSettings settings_{.lock_patience = 1ms,
@@ -625,6 +632,64 @@ TEST_F(NodeKeeperTest, NamesOnlyThoseWhoHaveWhatShallGo) {
   EXPECT_THAT(gpu(kSecond).reason, HasSubstr("pid " + std::to_string(*gpu(kSecond).holders.at(0).pid)));
 }
 
+// Of libvirt, or of QEMU by hand, neither the kubelet nor the plugin knows.
+TEST_F(NodeKeeperTest, TellsWhoHasAVgpuWithoutTheKubelet) {
+  want(kDivided);
+  rounds();
+  ASSERT_THAT(gpu(kSecond).vgpus, SizeIs(2));
+  const std::string id = gpu(kSecond).vgpus.at(0).id;
+  EXPECT_FALSE(gpu(kSecond).vgpus.at(0).holders) << "nobody has looked";
+  holders_.held = {{id, vm(412)}};
+  must(keeper_.look_at_use());
+  ASSERT_TRUE(gpu(kSecond).vgpus.at(0).holders);
+  EXPECT_THAT(*gpu(kSecond).vgpus.at(0).holders,
+              ElementsAre(StateHolder{"virtual_machine", "tenant", 412, "uid-7"}));
+  ASSERT_TRUE(gpu(kSecond).vgpus.at(1).holders);
+  EXPECT_THAT(*gpu(kSecond).vgpus.at(1).holders, IsEmpty()) << "free, by all that could be asked";
+  const auto generation = state().generation;
+  must(keeper_.look_at_use());
+  round();
+  EXPECT_EQ(state().generation, generation) << "nothing has changed";
+  holders_.held.clear();
+  must(keeper_.look_at_use());
+  EXPECT_THAT(*gpu(kSecond).vgpus.at(0).holders, IsEmpty());
+}
+
+TEST_F(NodeKeeperTest, CallsNoVgpuFreeWhoseHolderMayHaveGoneUnseen) {
+  want(kDivided);
+  rounds();
+  const std::string id = gpu(kSecond).vgpus.at(0).id;
+  holders_.held = {{id, vm(412)}};
+  open_holders_.blind = "a process keeps us waiting";
+  must(keeper_.look_at_use());
+  EXPECT_TRUE(gpu(kSecond).vgpus.at(0).holders) << "who is seen is seen";
+  EXPECT_FALSE(gpu(kSecond).vgpus.at(1).holders);
+  open_holders_.blind.clear();
+  open_holders_.unknown = {"process 7: permission denied"};
+  must(keeper_.look_at_use());
+  EXPECT_FALSE(gpu(kSecond).vgpus.at(1).holders) << "it may be the one";
+}
+
+TEST_F(NodeKeeperTest, SaysOfNoVgpuWhoHasItOnceNobodyCanSee) {
+  want(kDivided);
+  rounds();
+  const std::string id = gpu(kSecond).vgpus.at(0).id;
+  holders_.held = {{id, vm(412)}};
+  must(keeper_.look_at_use());
+  ASSERT_TRUE(gpu(kSecond).vgpus.at(0).holders);
+  open_holders_.error =
+      Error{.code = make_error_code(Errc::malformed_host), .message = "no /proc", .hint = {}};
+  EXPECT_FALSE(keeper_.look_at_use());
+  EXPECT_FALSE(gpu(kSecond).vgpus.at(0).holders);
+}
+
+TEST_F(NodeKeeperTest, AsksNobodyWhoHasVgpusWhereThereAreNone) {
+  want(kAllAway);
+  rounds();
+  holders_.before_look = [] { FAIL() << "somebody is asked"; };
+  must(keeper_.look_at_use());
+}
+
 TEST_F(NodeKeeperTest, WithdrawsTheVgpuThatAPodsVmUses) {
   want(kDivided);
   start_plugin();
@@ -981,7 +1046,9 @@ TEST_F(NodeKeeperTest, DoesNothingWhileAnotherChangesTheHost) {
   want(kAllAway);
   std::optional<NodeLock> other = must(NodeLock::take(kernel_, 0ms));
   const auto failed = round();
-  EXPECT_EQ(failed.phase, NodePhase::failed);
+  EXPECT_EQ(failed.phase, NodePhase::withdrawing) << "nothing was tried, so nothing has failed";
+  EXPECT_EQ(failed.status, ExitStatus::failed) << "of a single look";
+  EXPECT_EQ(state().phase, NodePhase::withdrawing);
   EXPECT_THAT(state().error.value_or(StateError()).message, HasSubstr("another ferry is changing this host"));
   EXPECT_THAT(drivers(), ElementsAre("nvidia", "nvidia", "nvidia"));
   other.reset();
@@ -1057,6 +1124,48 @@ TEST_F(NodeKeeperTest, OutlivesAGpuThatIsUnpluggedWhileItIsRefused) {
   round();
   round();
   EXPECT_THAT(drivers(), ElementsAre("", "vfio-pci", "vfio-pci"));
+}
+
+// The file outlives a reboot, and nobody else is asked.
+TEST_F(NodeKeeperTest, HandsOnWhetherThePluginShallServe) {
+  kernel_.file(kServing, serving_file_text("another serves"));
+  EXPECT_EQ(round().phase, NodePhase::nothing_wanted);
+  EXPECT_EQ(state().stand_back, "another serves");
+  want(kAllAway);
+  round();
+  EXPECT_EQ(state().phase, NodePhase::as_wanted);
+  EXPECT_EQ(state().stand_back, "another serves");
+  must(keeper_.end());
+  EXPECT_EQ(state().stand_back, "another serves") << "whether hostd runs changes nothing of it";
+  kernel_.remove(kServing);
+  round();
+  EXPECT_EQ(state().stand_back, "");
+}
+
+// While it waits for the next try of what has failed it says nothing else, for minutes.
+TEST_F(NodeKeeperTest, HandsItOnAlsoBetweenTwoTries) {
+  want("  - {devices: [1], mode: passthrough}\n");
+  round();
+  kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
+  want("  - {devices: [0], mode: passthrough}\n");
+  ASSERT_EQ(round().phase, NodePhase::failed);
+  kernel_.file(kServing, serving_file_text("another serves"));
+  kernel_.forget_changes();
+  round();
+  EXPECT_EQ(state().stand_back, "another serves");
+  EXPECT_EQ(state().phase, NodePhase::failed);
+  EXPECT_THAT(host_writes(), IsEmpty());
+}
+
+TEST_F(NodeKeeperTest, KeepsToWhatItWasToldLastWhereThatCannotBeRead) {
+  kernel_.file(kServing, serving_file_text("another serves"));
+  round();
+  kernel_.file(kServing, "{");
+  round();
+  EXPECT_EQ(state().stand_back, "another serves");
+  auto next = make_keeper();
+  next.round();
+  EXPECT_EQ(state().stand_back, "another serves") << "also over a restart";
 }
 
 TEST_F(NodeKeeperTest, GetsThereAfterDeathAtAnyChange) {

@@ -20,8 +20,10 @@
 #include "common/descriptor_limit.h"
 #include "common/directory_watch.h"
 #include "common/presence.h"
+#include "common/serving_file.h"
 #include "host/state_file.h"
 #include "tests/support/fake_kernel.h"
+#include "tests/support/fake_mdev.h"
 #include "tests/support/few_descriptors.h"
 #include "tests/support/idle_process.h"
 #include "tests/support/must.h"
@@ -92,13 +94,14 @@ class NodeLoopTest : public testing::Test {
   }
   Result<ExitStatus> run(const NodeLoopOptions& options, const std::stop_token& token) {
     return run_node_loop(
-        kernel_, {.moves = holder_, .vgpus = holder_}, [this](const NodeProbes& uses) { return host(uses); },
-        options, token);
+        kernel_, {.moves = holder_, .vgpus = holder_, .open = holder_},
+        [this](const NodeProbes& uses) { return host(uses); }, options, token);
   }
   Result<ExitStatus> once() { return run({.files = {}, .once = true}, {}); }
   void start() {
     std::packaged_task<Result<ExitStatus>(std::stop_token)> task([this](const std::stop_token& token) {
       return run({.files = {},
+                  .between_use_looks = 20ms,
                   .beside =
                       [this](EventLoop& loop) {
                         loop_ = &loop;
@@ -186,6 +189,31 @@ TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   EXPECT_EQ(stop().value_or(ExitStatus::failed), ExitStatus::done);
 }
 
+// After a boot, with nobody there who could tell it: what the agent wrote before is all there is.
+TEST_F(NodeLoopTest, BringsTheNodeUpByWhatWasWrittenBeforeTheBoot) {
+  kernel_.file("var/lib/ferry/wanted.json",
+               wanted_file_text({.generation = 12,
+                                 .policy = "a",
+                                 .config = ConfigText{.file = {}, .text = policy_text("passthrough")},
+                                 .asked_by = "label gpu-ferry.io/policy=a"}));
+  start();
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
+  const NodeState state = must(read_state_file(must(kernel_.read_file(kStateFile))));
+  ASSERT_TRUE(state.wanted);
+  EXPECT_EQ(state.wanted->generation, 12U) << "the agent finds its own wish done when it comes";
+  EXPECT_FALSE(kernel_.exists("var/lib/ferry/agent.lock"));
+}
+
+TEST_F(NodeLoopTest, HearsThatThePluginShallServeNoMore) {
+  start();
+  ASSERT_TRUE(becomes(NodePhase::nothing_wanted, Mode::host));
+  must(kernel_.write_file("var/lib/ferry/serving.json", serving_file_text("another serves")));
+  ASSERT_TRUE(told([](const NodeState& state) { return state.stand_back == "another serves"; }));
+  must(kernel_.remove_file("var/lib/ferry/serving.json"));
+  EXPECT_TRUE(told([](const NodeState& state) { return state.stand_back.empty(); }));
+}
+
 TEST_F(NodeLoopTest, FollowsTheFileThatIsNamed) {
   kernel_.file("etc/ferry/policy.yaml", policy_text("passthrough"));
   kernel_.file("var/lib/ferry/wanted.json",
@@ -234,6 +262,27 @@ TEST_F(NodeLoopTest, LearnsThatAHolderHasEnded) {
   EXPECT_TRUE(becomes(NodePhase::refused, Mode::host));
   worker.end();
   EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough)) << "nobody has asked again";
+  EXPECT_TRUE(stop()) << "before the process is forgotten";
+}
+
+TEST_F(NodeLoopTest, LearnsWhoHasAVgpuWithoutTheKubelet) {
+  test::FakeMdev mdev(kernel_);
+  mdev.add_parent(kGpu);
+  mdev.add_device(kGpu, "nvidia-232", "5b6c0f0e-3b1d-4f0e-9a57-2f6f5f1f7a10");
+  const auto has_holders = [this](std::size_t number) {
+    return told([=](const NodeState& state) {
+      if (state.accelerators.empty() || state.accelerators[0].vgpus.empty()) return false;
+      const auto& holders = state.accelerators[0].vgpus[0].holders;
+      return holders && holders->size() == number;
+    });
+  };
+  start();
+  ASSERT_TRUE(has_holders(0));
+  const test::IdleProcess worker;
+  holder_.pid = worker.pid();
+  EXPECT_TRUE(has_holders(1)) << "nobody has told";
+  worker.end();
+  EXPECT_TRUE(has_holders(0));
   EXPECT_TRUE(stop()) << "before the process is forgotten";
 }
 

@@ -95,6 +95,7 @@ TEST_F(NodeViewTest, AVgpuThatNoVmCanBeGivenIsToldOf) {
     if (!gpu.devices.empty()) gpu.devices.front().iommu_group.reset();
   const Condition condition = of(sight, "0000:af:00.0").condition;
   EXPECT_EQ(condition.word, "unusable");
+  EXPECT_THAT(condition.hint, testing::HasSubstr("made anew"));
   EXPECT_THAT(condition.reason, HasSubstr("has no IOMMU group"));
 }
 
@@ -123,6 +124,7 @@ TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
   for (const OfferedAs& offer : view.offers) names.push_back(offer.resource);
   EXPECT_THAT(names, ElementsAre("nvidia.com/pgpu", "nvidia.com/TU104GL_TESLA_T4"));
   EXPECT_EQ(view.condition.word, "unhealthy");
+  EXPECT_THAT(view.condition.hint, testing::HasSubstr("bound anew"));
   EXPECT_EQ(view.condition.reason, "gone");
   EXPECT_EQ(of(sight, "0000:3b:00.0").not_offered, "on driver nvidia");
   EXPECT_THAT(of(sight, "0000:3b:00.0").offers, IsEmpty());

@@ -17,6 +17,7 @@ using test::must;
 using testing::HasSubstr;
 
 NodeState some_state() {
+  const std::vector<StateHolder> by_hand = {{.kind = "virtual_machine", .name = "by-hand", .pid = 7}};
   AcceleratorState gpu{.address = must(PciAddress::parse("0000:17:00.0")),
                        .id = "10de:2330",
                        .subsystem = "10de:16c1",
@@ -33,7 +34,9 @@ NodeState some_state() {
                                    {"pod", "a/b", {}},
                                    {"pod", "(given)", {}, "", true}},
                        .only_in_use = true,
-                       .vgpus = {{"0000:17:00.4", "H100-4C"}},
+                       .vgpus = {{"0000:17:00.4", "H100-4C", {}},
+                                 {"0000:17:00.5", "H100-4C", by_hand},
+                                 {"0000:17:00.6", "H100-4C", std::vector<StateHolder>()}},
                        .more_vgpus = {{"H100-4C", 19}, {"H100-8C", 0}}};
   return {.generation = 17,
           .pid = 4711,
@@ -46,7 +49,8 @@ NodeState some_state() {
           .features = NodeFeatures{.iommu = "on",
                                    .largest_group = 2,
                                    .machine = "R 1",
-                                   .vgpu_types = {{"H100-4C", 40}, {"H100-8C", 20}}}};
+                                   .vgpu_types = {{"H100-4C", 40}, {"H100-8C", 20}}},
+          .stand_back = "another serves"};
 }
 
 TEST(StateFile, ReadsBackAsItself) {
@@ -64,6 +68,7 @@ TEST(StateFile, IsWhatThePluginReads) {
   const auto withdrawals = must(read_withdrawals(state_file_text(some_state())));
   EXPECT_EQ(withdrawals.generation, 17U);
   EXPECT_EQ(withdrawals.devices, some_state().withdraw);
+  EXPECT_EQ(withdrawals.stand_back, "another serves");
 }
 
 TEST(StateFile, SaysNullForWhatIsNotThere) {
@@ -71,6 +76,7 @@ TEST(StateFile, SaysNullForWhatIsNotThere) {
   EXPECT_TRUE(file["wanted"].is_null());
   EXPECT_TRUE(file["error"].is_null());
   EXPECT_TRUE(file["features"].is_null());
+  EXPECT_TRUE(file["stand_back"].is_null());
   const auto gpu = json::parse(state_file_text(some_state()))["accelerators"][1];
   EXPECT_TRUE(gpu["driver"].is_null());
   EXPECT_TRUE(gpu["wanted"].is_null());
@@ -88,10 +94,15 @@ TEST(StateFile, ReadsWhatWasWrittenBeforeThereWereSomeKeys) {
   auto& gpu = file["accelerators"][0];
   EXPECT_EQ(gpu["holders"][0]["pod_uid"], "uid-1");
   EXPECT_TRUE(gpu["holders"][1]["pod_uid"].is_null());
+  EXPECT_TRUE(gpu["vgpus"][0]["holders"].is_null());
+  EXPECT_EQ(gpu["vgpus"][1]["holders"][0]["name"], "by-hand");
+  EXPECT_EQ(gpu["vgpus"][2]["holders"], json::array());
+  for (auto& vgpu : gpu["vgpus"]) vgpu.erase("holders");
   gpu.erase("only_in_use");
   gpu.erase("subsystem");
   gpu.erase("class");
   file.erase("features");
+  file.erase("stand_back");
   gpu["holders"][0].erase("pod_uid");
   EXPECT_EQ(gpu["holders"][1]["by_the_plugin"], false);
   EXPECT_EQ(gpu["holders"][2]["by_the_plugin"], true);
@@ -99,8 +110,10 @@ TEST(StateFile, ReadsWhatWasWrittenBeforeThereWereSomeKeys) {
   auto expected = some_state();
   expected.accelerators[0].only_in_use = false;
   expected.accelerators[0].subsystem.clear();
+  for (StateVgpu& vgpu : expected.accelerators[0].vgpus) vgpu.holders.reset();
   expected.accelerators[0].pci_class.clear();
   expected.features.reset();
+  expected.stand_back.clear();
   expected.accelerators[0].holders[0].pod_uid.clear();
   expected.accelerators[0].holders[2].by_the_plugin = false;
   EXPECT_EQ(must(read_state_file(file.dump())), expected);
