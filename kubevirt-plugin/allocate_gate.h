@@ -33,6 +33,12 @@ class AllocateGate {
   void open() { decide(true, std::nullopt); }
   /// Nobody may, until it is opened: those who wait are told now.
   void close(Error why) { decide(false, std::move(why)); }
+  /// It is to be found out anew: they wait from now on.
+  void wait() {
+    const std::scoped_lock lock(mutex_);
+    open_ = false;
+    closed_.reset();
+  }
 
  private:
   void decide(bool open, std::optional<Error> closed) {

@@ -263,8 +263,8 @@ void AllocationBook::give_up(const Grant& grant, const Doubts& found) {
       mark_stale(slot.device.iommu_group);  // it may have been listed as allocated
     }
   }
-  for (const auto group : found.open) {
-    left_open_.insert(group);
+  for (const auto& [group, why] : found.open) {
+    left_open_.insert_or_assign(group, why);
     mark_stale(group);
   }
 }
@@ -284,7 +284,8 @@ std::set<std::uint32_t> AllocationBook::may_be_released(std::span<const Holding>
       return holding.resource == resource && std::ranges::find(holding.ids, id) != holding.ids.end();
     });
   };
-  std::set<std::uint32_t> groups = left_open_;
+  std::set<std::uint32_t> groups;
+  for (const auto& [group, why] : left_open_) groups.insert(group);
   const auto undecided = being_decided();
   std::set<std::uint32_t> not_ours;
   for (const auto& shelf : shelves_) {
@@ -377,7 +378,10 @@ void AllocationBook::reconcile(std::span<const Holding> held, const Groups& grou
       if (!is_lost(slot.holder)) continue;
       auto& closed = lost.emplace(slot.holder, true).first->second;
       closed = closed && was_found(group, false);
-      if (was_found(group, true) && left_open_.insert(group).second) mark_stale(group);
+      if (was_found(group, true)) {
+        left_open_.insert_or_assign(group, still_open(group));
+        mark_stale(group);
+      }
     }
   }
   for (const auto& claim : claims_) {

@@ -79,16 +79,17 @@ class AllocationBook {
   };
   /// What the host said against a grant.
   struct Doubts {
-    std::string faulty;            ///< is not what was offered any more; empty: all are
-    std::string fault;             ///< but this
-    std::set<std::uint32_t> open;  ///< of the grant's groups
+    std::string faulty;                         ///< is not what was offered any more; empty: all are
+    std::string fault;                          ///< but this
+    std::map<std::uint32_t, std::string> open;  ///< of the grant's groups, each with what to say of it
   };
 
   /// Only grows; in the order in which they first appeared.
   const std::vector<Shelf>& shelves() const { return shelves_; }
   const std::vector<Claim>& claims() const { return claims_; }
-  /// Groups that are open, and the kubelet knows of no pod that has them.
-  const std::set<std::uint32_t>& left_open() const { return left_open_; }
+  /// Groups that are open, or do not say, and the kubelet knows of no pod that has them; each with what to
+  /// say of it.
+  const std::map<std::uint32_t, std::string>& left_open() const { return left_open_; }
   /// Errc::not_found: no such resource.
   Result<std::size_t> find_shelf(std::string_view resource) const;
   /// What claims hold that have a group and a resource that is offered.
@@ -149,7 +150,7 @@ class AllocationBook {
   std::vector<Shelf> shelves_;
   std::vector<Claim> claims_;
   std::set<Ticket> pending_;  // reserved while the host is being asked
-  std::set<std::uint32_t> left_open_;
+  std::map<std::uint32_t, std::string> left_open_;
   std::map<std::string, Ticket> voided_;  // by ID: lost its allocation to the one of that ticket
   Ticket last_ticket_ = 0;
 };

@@ -34,8 +34,8 @@ Allocation allocation(const std::string& env_name, const std::vector<OfferedDevi
 
 std::string silent(std::uint32_t group) {
   return fmt::format(
-      "the host does not answer what it is asked about IOMMU group {}: a reset of it lasts, or a driver "
-      "hangs",
+      "the host does not answer what it is asked about IOMMU group {}: a reset of it lasts, a driver hangs, "
+      "or there is nothing to ask with (memory, descriptors)",
       group);
 }
 
@@ -144,9 +144,9 @@ AllocationCore::Verdict AllocationCore::judge(const AllocationBook::Grant& grant
   for (const auto& [group, id] : grant.groups) {
     const auto state = said.groups.find(group);
     if (state == said.groups.end() || state->second == GroupState::closed) continue;
-    found.open.insert(group);
+    const std::string why = state->second == GroupState::open ? still_open(group) : silent(group);
+    found.open.emplace(group, why);
     if (!found.error) {
-      const std::string why = state->second == GroupState::open ? still_open(group) : silent(group);
       found.error = Error{
           .code = make_error_code(Errc::refused), .message = fmt::format("{}: {}", id, why), .hint = {}};
     }
@@ -238,13 +238,19 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
       std::ranges::sort(in_order);
       available = in_order;
     }
-    for (const auto& slot : book_.shelves()[*shelf].slots) {
-      candidates.push_back({.id = slot.device.id,
-                            .numa_node = slot.device.numa_node,
-                            .iommu_group = slot.device.iommu_group,
-                            .bus_path = slot.device.bus_path,
-                            .gpu = slot.device.gpu});
-    }
+    const auto add = [&](const OfferedDevice& device) {
+      candidates.push_back({.id = device.id,
+                            .numa_node = device.numa_node,
+                            .iommu_group = device.iommu_group,
+                            .bus_path = device.bus_path,
+                            .gpu = device.gpu});
+    };
+    for (const auto& slot : book_.shelves()[*shelf].slots) add(slot.device);
+    // What is taken of a GPU is so whatever its type.
+    for (const auto& other : book_.shelves())
+      if (&other != &book_.shelves()[*shelf])
+        for (const auto& slot : other.slots)
+          if (slot.holder != 0 && !slot.device.gpu.empty()) add(slot.device);
   }
   return preferred_allocation(candidates, available, must_include, size, placement_);
 }

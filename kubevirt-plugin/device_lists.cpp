@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <set>
+#include <map>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -42,7 +42,7 @@ HeldGroups held_groups(const AllocationBook& book) {
 }
 
 ListedResource list(const AllocationBook::Shelf& shelf, const HeldGroups& held,
-                    const std::set<std::uint32_t>& left_open) {
+                    const std::map<std::uint32_t, std::string>& left_open) {
   const bool all_nodes_known = std::all_of(shelf.slots.begin(), shelf.slots.end(), [](const auto& slot) {
     return slot.device.numa_node.has_value();
   });
@@ -57,7 +57,8 @@ ListedResource list(const AllocationBook::Shelf& shelf, const HeldGroups& held,
                         .awaits_release = false};
     // By no list that is older than its allocation.
     if (device.allocated && slot.named == slot.holder) device.pod = slot.pod;
-    const bool is_open = left_open.contains(device.iommu_group);
+    const auto open = left_open.find(device.iommu_group);
+    const bool is_open = open != left_open.end();
     device.awaits_release = slot.gone || is_open || (device.allocated && !device.reason.empty());
     const auto holder = held.find(device.iommu_group);
     // An allocated device stays Healthy: the kubelet itself takes it out of what it gives.
@@ -66,7 +67,7 @@ ListedResource list(const AllocationBook::Shelf& shelf, const HeldGroups& held,
       device.reason = holder->second;
     }
     // Unless it has forgotten that, and would give it to a pod that cannot have it.
-    if (device.reason.empty() && is_open) device.reason = still_open(device.iommu_group);
+    if (device.reason.empty() && is_open) device.reason = open->second;
     listed.devices.push_back(std::move(device));
   }
   return listed;

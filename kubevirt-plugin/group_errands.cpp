@@ -51,6 +51,8 @@ struct GroupErrands::State {
   std::vector<std::shared_ptr<Errand>> under_way;
   std::condition_variable called;  // the thread that watches is
   bool idle = false;               // it waits until it is
+  Clock::time_point looks_at{};    // and otherwise for as long as that
+  bool sooner = false;             // one has begun that is late before that
   bool over = false;
 };
 
@@ -96,7 +98,8 @@ void GroupErrands::run(const std::shared_ptr<State>& state, const std::set<std::
                                       .until = Clock::now() + time_for(groups.size(), state->deadline),
                                       .then = std::move(then)}));
   // It is not called for each: it finds what has begun when it looks after one that is done by then.
-  if (std::exchange(state->idle, false)) state->called.notify_one();
+  if (errand->until < state->looks_at) state->sooner = true;
+  if (std::exchange(state->idle, false) || state->sooner) state->called.notify_one();
   lock.unlock();
 
   job([&state, &errand](std::uint32_t group) {
@@ -130,8 +133,11 @@ void GroupErrands::watch(State& state) {
       continue;
     }
     const auto errand = *first;
-    if (state.called.wait_until(lock, errand->until, [&] { return state.over; }) ||
-        Clock::now() >= errand->until) {
+    state.looks_at = errand->until;
+    state.sooner = false;
+    state.called.wait_until(lock, errand->until, [&] { return state.over || state.sooner; });
+    state.looks_at = {};
+    if (state.over || Clock::now() >= errand->until) {
       const Then then = std::exchange(errand->then, {});
       lock.unlock();
       state.ended.notify_all();  // the groups that it is not at are free

@@ -47,6 +47,16 @@ HolderWatch::~HolderWatch() {
   loop_.cancel(patience_timer_);
 }
 
+void HolderWatch::begin_anew() {
+  anew_since_ = Clock::now();
+  decides_gate_ = true;
+  learning_ = true;
+  pause_ = kFirstPause;
+  gate_.wait();
+  loop_.cancel(patience_timer_);
+  begin();
+}
+
 void HolderWatch::begin() {
   patience_timer_ = loop_.at(Clock::now() + settings_.patience, [this] {
     spdlog::error("who holds devices is not known, so none is given out: {}", last_error_.message);
@@ -54,7 +64,7 @@ void HolderWatch::begin() {
                  .message = "who holds devices is not known: " + last_error_.message,
                  .hint = "see whether the kubelet answers on its pod resources socket"});
   });
-  ask();
+  ask_now();
 }
 
 void HolderWatch::kubelet_is_there() {
@@ -64,6 +74,11 @@ void HolderWatch::kubelet_is_there() {
   doubt_told_ = false;
   learning_ = true;
   pause_ = kFirstPause;
+  ask_now();
+}
+
+/// What is asked already may be answered as it was before.
+void HolderWatch::ask_now() {
   if (call_) {
     once_more_ = true;
   } else {
@@ -104,11 +119,12 @@ void HolderWatch::ask() {
   auto connection = connect_pod_resources(host_, settings_.socket);
   if (!connection) return answered(fail(std::move(connection).error()));
   std::optional<UniqueFd>& socket = *connection;
-  if (!socket && !known_ && !host_.exists(settings_.kubelet_socket)) return answered(PodList());
   if (!socket) {
-    return answered(
-        fail(Errc::unreachable, fmt::format("there is no /{}, though a kubelet {}", settings_.socket.string(),
-                                            known_ ? "may be down only" : "is there")));
+    const bool seen = !settings_.kubelet_socket.empty();
+    if (!known_ && seen && !host_.exists(settings_.kubelet_socket)) return answered(PodList());
+    const char* const kubelet = known_ ? "may be down only" : seen ? "is there" : "may be there";
+    return answered(fail(Errc::unreachable, fmt::format("there is no /{}, though a kubelet {}",
+                                                        settings_.socket.string(), kubelet)));
   }
   call_ = std::make_unique<PodListCall>(
       queue_, std::move(*socket),
@@ -152,8 +168,9 @@ void HolderWatch::answered(Result<PodList> listed) {
     judge(*listed);
     core_.reconcile(holdings_of(std::move(listed->devices)),
                     {.asked = asked_at_, .settled = releases ? before : 0});
-    learning_ = false;
-    if (!std::exchange(known_, true)) {
+    known_ = true;
+    learning_ = asked_when_ < anew_since_;
+    if (!learning_ && std::exchange(decides_gate_, false)) {
       loop_.cancel(patience_timer_);
       gate_.open();
       learnt_();

@@ -32,6 +32,7 @@ class HolderWatch {
   struct Settings {
     std::filesystem::path socket;  ///< of the pod resources, relative to the host's root
     /// The kubelet's own, likewise. Where it is, a kubelet is or was, and may have given something out.
+    /// Empty: that cannot be seen.
     std::filesystem::path kubelet_socket = "var/lib/kubelet/device-plugins/kubelet.sock";
     std::chrono::milliseconds period = std::chrono::seconds(5);
     /// How long an Allocate waits, at most, for the first answer.
@@ -61,8 +62,11 @@ class HolderWatch {
 
   /// Asks now, and again with a growing pause until there is an answer: the gate is opened then, or closed
   /// when that takes too long. That neither socket is there is an answer at the start, and then only: no
-  /// kubelet has given anything out.
+  /// kubelet has given anything out. (Where the kubelet's own cannot be seen it is none.)
   void begin();
+  /// Others have given devices out, of whom nothing was learnt: as begin(), and only an answer to what is
+  /// asked from here on opens the gate.
+  void begin_anew();
   /// A kubelet has begun to read our lists: what it remembers from before is learnt. From here it settles,
   /// and has to show that it knows its pods.
   void kubelet_is_there();
@@ -73,8 +77,11 @@ class HolderWatch {
   void snapshot_changed();
   /// Whether there has been an answer: the core has what it said.
   bool known() const { return known_; }
+  /// Whether the gate has still to be opened, or closed, by what is asked.
+  bool decides_gate() const { return decides_gate_; }
 
  private:
+  void ask_now();
   void ask();
   void answered(Result<PodList> listed);
   void next_time();
@@ -95,7 +102,9 @@ class HolderWatch {
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 
   bool known_ = false;
-  bool learning_ = false;  // what a kubelet remembers that has come since
+  bool decides_gate_ = true;
+  EventLoop::Clock::time_point anew_since_;  // of begin_anew(); what was asked before does not decide
+  bool learning_ = false;                    // what a kubelet remembers that has come since
   EventLoop::Timer patience_timer_;
   EventLoop::Clock::duration pause_;
   Error last_error_;

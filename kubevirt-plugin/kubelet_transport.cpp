@@ -25,6 +25,8 @@ using Clock = EventLoop::Clock;
 constexpr const char* kKubeletSocket = "kubelet.sock";
 constexpr Clock::duration kFirstPause = std::chrono::milliseconds(2);
 constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
+// For calls in progress, at the end.
+constexpr Clock::duration kPatience = std::chrono::seconds(1);
 // Until descriptors are to be had again.
 constexpr Clock::duration kNoDescriptors = std::chrono::seconds(1);
 
@@ -60,10 +62,12 @@ class KubeletTransport::Impl {
       endpoint.call.reset();
     }
     for (auto& endpoint : endpoints_) endpoint.server->begin_stop();
-    for (auto& endpoint : endpoints_) endpoint.server->wait_stopped();
+    const auto give_up = Clock::now() + kPatience;
+    for (auto& endpoint : endpoints_) endpoint.server->wait_stopped(give_up);
   }
 
   Result<> offer_resources() {
+    Result<> all;
     for (const auto& resource : core_.snapshot()->resources) {
       const std::string& name = resource->name.text();
       if (find(name) != nullptr) continue;
@@ -73,12 +77,15 @@ class KubeletTransport::Impl {
           poster(name, &Impl::stream_changed));
       if (auto opened = open_socket(endpoint, SocketFile::Rival::replace); !opened) {
         endpoints_.pop_back();  // not offered, so the next call tries again
-        return opened;
+        if (all) all = std::move(opened);
+        continue;
       }
       attempt(endpoint);
     }
-    return {};
+    return all;
   }
+
+  bool serves_any() const { return !endpoints_.empty(); }
 
   std::set<std::string> registered() const {
     std::set<std::string> names;
@@ -327,6 +334,10 @@ KubeletTransport::~KubeletTransport() = default;
 
 Result<> KubeletTransport::offer_resources() {
   return impl_->offer_resources();
+}
+
+bool KubeletTransport::serves_any() const {
+  return impl_->serves_any();
 }
 
 std::set<std::string> KubeletTransport::registered() const {

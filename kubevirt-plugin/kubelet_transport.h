@@ -62,8 +62,11 @@ class KubeletTransport {
   /// may wait at the gate any more.
   ~KubeletTransport();
 
-  /// Serves and registers the core's resources that it does not serve yet. Errors: a socket cannot be made.
+  /// Serves and registers the core's resources that it does not serve yet. Errors: a socket cannot be made,
+  /// the first of them; the others are served all the same.
   Result<> offer_resources();
+
+  bool serves_any() const;
 
   /// The resources whose lists are being read.
   std::set<std::string> registered() const;

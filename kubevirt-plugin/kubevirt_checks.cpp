@@ -2,18 +2,23 @@
 #include "kubevirt-plugin/kubevirt_checks.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "common/counted.h"
+#include "common/serving_file.h"
 #include "kubevirt-plugin/scanner.h"
 
 namespace ferry {
 namespace {
 
 constexpr const char* kPlugins = "var/lib/kubelet/device-plugins";
+constexpr const char* kOfferedFile = "run/ferry/offered.json";
 constexpr const char* kPods = "var/lib/kubelet/pod-resources/kubelet.sock";
 
 Check question(std::string id, std::string why) {
@@ -67,6 +72,18 @@ Check rival_check(const HostFs& host, const OfferRules& rules) {
       "`ferry kubevirt-cr` prints them so");
 }
 
+/// Absent: it serves, or has not run here.
+std::optional<Check> stand_back_check(const HostFs& host) {
+  const auto file = nlohmann::json::parse(host.read_file(kOfferedFile).value_or(""), nullptr, false);
+  const auto why = file.is_object() ? file.find("stands_back") : file.end();
+  if (why == file.end() || !why->is_string()) return std::nullopt;
+  return question("plugin-serves", "two plugins that register the same resources displace each other")
+      .warned(
+          fmt::format("Ferry's device plugin stands back and offers nothing: {}", why->get<std::string>()),
+          fmt::format("remove the other one; where none is here any more, /var/lib/ferry/{}",
+                      kServingFileName));
+}
+
 /// How many of a resource can be given out.
 std::size_t count_of(const Offer& offer, const Resource& resource) {
   if (!resource.places) return resource.devices.size();
@@ -107,6 +124,7 @@ Check device_check(const std::string& subject, const std::string& problem) {
 std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus) {
   std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
                                rival_check(host, rules)};
+  if (auto check = stand_back_check(host)) checks.push_back(std::move(*check));
   const auto offer = Scanner(host, rules, std::move(read_vgpus)).scan();
   if (!offer) {
     checks.push_back(

@@ -2,6 +2,7 @@
 #include "kubevirt-plugin/offer_assembly.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include <fmt/format.h>
@@ -21,8 +22,13 @@ void OfferAssembly::leave(std::string id, const std::optional<std::string>& driv
 }
 
 Result<ResourceName> OfferAssembly::name_of(const std::string& model, const std::string& part,
-                                            const std::string& fallback) {
+                                            const std::string& fallback, EnvPrefix prefix) {
   auto name = ResourceName::parse(domain_ + "/" + part);
+  // Kata's is a kind of CDI's too, whose class begins with a letter (its specification, "kind").
+  if (name && prefix == EnvPrefix::none && std::isdigit(static_cast<unsigned char>(part.front())) != 0)
+    name = fail(
+        Errc::invalid_config,
+        fmt::format("resource name '{}': no CDI kind for Kata begins so, but with a letter", name->text()));
   if (name || fallback.empty()) return name;
   warn(part.empty() ? fmt::format("{} has no name; it is offered as {}/{}", model, domain_, fallback)
                     : fmt::format("{}; it is offered as {}/{}", name.error().message, domain_, fallback));
@@ -31,7 +37,7 @@ Result<ResourceName> OfferAssembly::name_of(const std::string& model, const std:
 
 void OfferAssembly::add(OfferedDevice device, const std::string& part, const std::string& fallback,
                         EnvPrefix prefix) {
-  const auto name = name_of(device.model, part, fallback);
+  const auto name = name_of(device.model, part, fallback, prefix);
   if (!name) return refuse(device.id, name.error().message);
   auto& resource = resources_.try_emplace(*name, Resource{.name = *name, .env_prefix = prefix, .devices = {}})
                        .first->second;
@@ -61,7 +67,7 @@ void OfferAssembly::add_place(Waiting waiting) {
   auto* const gpu = find_function(waiting.gpu);
   if (gpu == nullptr) return;  // what is said of that is enough
   auto& companion = waiting.companion;
-  const auto name = name_of(companion.model, waiting.part, waiting.fallback);
+  const auto name = name_of(companion.model, waiting.part, waiting.fallback, EnvPrefix::pci_resource);
   if (!name) return refuse(companion.address, name.error().message);
   const auto known = resources_.find(*name);
   if (known != resources_.end() && !known->second.places)

@@ -57,8 +57,8 @@ class OfferAssembly {
     std::string part;
     std::string fallback;
   };
-  Result<ResourceName> name_of(const std::string& model, const std::string& part,
-                               const std::string& fallback);
+  Result<ResourceName> name_of(const std::string& model, const std::string& part, const std::string& fallback,
+                               EnvPrefix prefix);
   OfferedDevice* find_function(const std::string& address);
   void add_place(Waiting waiting);
   void warn(std::string text);

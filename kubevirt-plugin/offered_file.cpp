@@ -20,7 +20,7 @@ nlohmann::json entry_of(const nlohmann::json& object, const char* key) {
 
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
                          std::span<const NotOffered> not_offered, std::uint64_t state_generation,
-                         std::span<const FatalErrorsOf> fatal_errors) {
+                         std::span<const FatalErrorsOf> fatal_errors, const std::string& stands_back) {
   using Json = nlohmann::ordered_json;
   auto resources = Json::array();
   for (const auto& resource : snapshot.resources) {
@@ -62,7 +62,8 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                {"pid", ::getpid()},
                {"state_generation", state_generation},
                {"resources", std::move(resources)},
-               {"not_offered", std::move(left_out)}};
+               {"not_offered", std::move(left_out)},
+               {"stands_back", stands_back.empty() ? Json() : Json(stands_back)}};
   for (const auto& [function, since, vfio_devices] : fatal_errors)
     file["fatal_errors"].push_back(
         {{"function", function}, {"since", since}, {"vfio_devices", vfio_devices}});

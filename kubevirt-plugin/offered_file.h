@@ -7,7 +7,8 @@
 //       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
 //        "allocated": false, "pod": null}]}],
 //    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}],
-//    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "vfio_devices": ["vfio0"]}]}
+//    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "vfio_devices": ["vfio0"]}],
+//    "stands_back": "NVIDIA's sandbox-device-plugin serves this node" | null}
 //
 // A resource of places has, beside `devices`, `places`: [{"id": "place-0000:17:00.1", "healthy": true,
 // "reason":
@@ -21,7 +22,8 @@
 // started does not offer it what is withdrawn. The file outlives its writer: who starts next takes over what
 // is allocated by it, since the kubelet tells of a pod only a little after its Allocate. `registered` is then
 // what it was: run/ferry/plugin.lock tells whether anybody serves. `fatal_errors`, where there are any: which
-// of them the kernel had counted before the function was first seen. Keys are only ever added.
+// of them the kernel had counted before the function was first seen. `stands_back`: why the kubelet is told
+// of none of this; null where it is. Keys are only ever added.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +39,12 @@
 
 namespace ferry {
 
-/// The file's content. `registered`: the resources whose list the kubelet is reading now.
+/// The file's content. `registered`: the resources whose list the kubelet is reading now. `stands_back`: why
+/// it is told of none; empty: it is.
 std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& registered,
                          std::span<const NotOffered> not_offered, std::uint64_t state_generation,
-                         std::span<const FatalErrorsOf> fatal_errors = {});
+                         std::span<const FatalErrorsOf> fatal_errors = {},
+                         const std::string& stands_back = {});
 
 /// What is allocated by such a file, one that a predecessor left, each device apart. What cannot be read is
 /// passed over.

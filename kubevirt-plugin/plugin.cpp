@@ -17,6 +17,7 @@
 #include "common/directory_watch.h"
 #include "common/event_loop.h"
 #include "common/presence.h"
+#include "common/serving_file.h"
 #include "common/startup_memory.h"
 #include "common/turn.h"
 #include "common/withdrawals.h"
@@ -37,6 +38,8 @@ namespace {
 constexpr auto kSettle = std::chrono::milliseconds(50);
 // A pod with many devices, or many pods at once, change what is offered with each of them.
 constexpr auto kTogether = std::chrono::milliseconds(20);
+// Of a scan, until the process ends.
+constexpr int kFirstTries = 6;
 // Until what was begun is over, and its memory can go.
 constexpr auto kCalm = std::chrono::milliseconds(300);
 
@@ -63,7 +66,9 @@ class Plugin {
   ~Plugin() = default;
 
   Result<> run(const std::stop_token& stop) {
-    if (auto opened = open_transport(); !opened) return opened;
+    auto transport = open_transport();
+    if (!transport) return fail(std::move(transport).error());
+    transport_ = std::move(*transport);
     show_presence();
     claim_service() ? serve() : wait_for_predecessor();
     loop_.run(stop);
@@ -130,17 +135,55 @@ class Plugin {
     core_.reconcile(before, {});
     publish_soon();  // though there may be nothing
     holders_.begin();
+    return offer_or_stand_back();
+  }
+
+  /// By hostd's last word.
+  Result<> offer_or_stand_back() {
+    if (!withdrawals_.stand_back.empty()) return stands_back_ ? Result<>() : stand_back();
+    if (std::exchange(stands_back_, false)) {
+      spdlog::info("the node is ours to serve again");
+      holders_.begin_anew();  // what the other one gave out meanwhile is nobody else's to have
+      publish_soon();
+    }
     return transport_->offer_resources();
+  }
+
+  /// As at the end: every stream ends and every socket goes, so that the kubelet has one owner of each name.
+  /// What is allocated, and the lists, stay as they are known here.
+  Result<> stand_back() {
+    auto idle = open_transport();
+    if (!idle) return fail(std::move(idle).error());
+    stands_back_ = true;
+    spdlog::warn(
+        "standing back: {}; nothing is offered to the kubelet until that has ended: hostd says so in /{} as "
+        "long as the host's /var/lib/ferry/{} does",
+        withdrawals_.stand_back, options_.state_file.string(), kServingFileName);
+    // None may wait there when a server ends. It opens with the answer of who holds what.
+    if (holders_.decides_gate())
+      gate_.close({.code = make_error_code(Errc::refused),
+                   .message = "the plugin stands back: " + withdrawals_.stand_back,
+                   .hint = {}});
+    transport_ = std::move(*idle);
+    registrations_changed();
+    return {};
+  }
+
+  /// Without a scan: what is offered is known.
+  void follow_stand_back() {
+    if (!offers_ || stands_back_ != withdrawals_.stand_back.empty()) return;
+    if (const auto done = offer_or_stand_back(); !done) try_again(done.error());
   }
 
   /// The plugin watcher's directory has no socket of the kubelet's.
   static HolderWatch::Settings holder_settings(const PluginOptions& options) {
     auto settings = options.holders;
-    if (!options.plugin_watcher) settings.kubelet_socket = options.kubelet_directory / "kubelet.sock";
+    settings.kubelet_socket =
+        options.plugin_watcher ? std::filesystem::path() : options.kubelet_directory / "kubelet.sock";
     return settings;
   }
 
-  Result<> open_transport() {
+  Result<std::unique_ptr<KubeletTransport>> open_transport() {
     const std::string where = (host_.root() / options_.kubelet_directory).string();
     auto directory = host_.open(options_.kubelet_directory, O_RDONLY | O_DIRECTORY);
     if (!directory) {
@@ -148,24 +191,17 @@ class Plugin {
       return fail(Errc::not_found, fmt::format("the kubelet's directory {} does not exist", where),
                   "run this on a node whose kubelet has been started once, or name its directory");
     }
-    auto transport = KubeletTransport::open({.loop = loop_,
-                                             .queue = queue_,
-                                             .core = core_,
-                                             .gate = gate_,
-                                             .cdi_names = options_.cdi_names,
-                                             .found_by_kubelet = options_.plugin_watcher,
-                                             .unanswered = options_.unanswered,
-                                             .unread = options_.unread},
-                                            std::move(*directory), where,
-                                            {.changed = [this] { registrations_changed(); },
-                                             .failed =
-                                                 [this](Error error) {
-                                                   failure_ = std::move(error);
-                                                   loop_.finish();
-                                                 }});
-    if (!transport) return fail(std::move(transport).error());
-    transport_ = std::move(*transport);
-    return {};
+    return KubeletTransport::open({.loop = loop_,
+                                   .queue = queue_,
+                                   .core = core_,
+                                   .gate = gate_,
+                                   .cdi_names = options_.cdi_names,
+                                   .found_by_kubelet = options_.plugin_watcher,
+                                   .unanswered = options_.unanswered,
+                                   .unread = options_.unread},
+                                  std::move(*directory), where,
+                                  {.changed = [this] { registrations_changed(); },
+                                   .failed = [this](Error error) { end_by(std::move(error)); }});
   }
 
   /// What Kata was offered by a predecessor, perhaps under other names: by its file and its CDI
@@ -224,10 +260,9 @@ class Plugin {
     if (only_) {
       only_.reset();
       if (!claim_service()) {
-        failure_ = Error{.code = make_error_code(Errc::refused),
-                         .message = "another ferry plugin has begun to serve this node",
-                         .hint = "start one of them alone"};
-        return loop_.finish();
+        return end_by({.code = make_error_code(Errc::refused),
+                       .message = "another ferry plugin has begun to serve this node",
+                       .hint = "start one of them alone"});
       }
     }
     if (!watch_state()) loop_.at(EventLoop::Clock::now() + options_.after_failure, [this] { meet_again(); });
@@ -281,6 +316,7 @@ class Plugin {
 
   void state_changed() {
     read_state();
+    follow_stand_back();
     // What the core has, not what was read last: the scan in between may have failed.
     if (withdrawals_.devices != followed_.devices) return scan_soon();
     if (std::exchange(followed_.generation, withdrawals_.generation) != withdrawals_.generation)
@@ -308,17 +344,32 @@ class Plugin {
   }
 
   void scanned(Result<Offer> offer) {
+    if (!offer) return scan_failed(std::move(offer).error());
     if (!offers_) {
-      auto begun = offer ? begin_to_offer(std::move(*offer)) : Result<>(fail(std::move(offer).error()));
+      auto begun = begin_to_offer(std::move(*offer));
       if (begun) return;
-      failure_ = std::move(begun).error();
-      return loop_.finish();
+      if (transport_->serves_any()) return try_again(begun.error());
+      return end_by(std::move(begun).error());
     }
-    if (offer) take_in(std::move(*offer));
-    const auto done = offer ? transport_->offer_resources() : Result<>(fail(std::move(offer).error()));
-    if (done) return;
-    spdlog::error("{}", done.error().message);
+    take_in(std::move(*offer));
+    if (const auto done = offer_or_stand_back(); !done) try_again(done.error());
+  }
+
+  /// A host without a PCI bus is a wrong mount, which no other try mends. Who cannot begin for long ends, for
+  /// whoever started him to see.
+  void scan_failed(Error error) {
+    if (offers_ || (!is_gone(error) && ++failed_before_first_ < kFirstTries)) return try_again(error);
+    end_by(std::move(error));
+  }
+
+  void try_again(const Error& error) {
+    spdlog::error("{}", error.message);
     scan_in(options_.after_failure);
+  }
+
+  void end_by(Error error) {
+    failure_ = std::move(error);
+    loop_.finish();
   }
 
   void take_in(Offer offer) {
@@ -440,8 +491,9 @@ class Plugin {
 
   Result<> write_offered(const std::set<std::string>& registered) {
     // Before it is known who holds what, a device that is withdrawn and not listed may be a pod's.
-    const auto content = offered_json(*core_.snapshot(), registered, not_offered_,
-                                      holders_.known() ? followed_.generation : 0, fatal_errors_);
+    const auto content =
+        offered_json(*core_.snapshot(), registered, not_offered_, holders_.known() ? followed_.generation : 0,
+                     fatal_errors_, stands_back_ ? withdrawals_.stand_back : std::string());
     if (content == published_) return {};
     if (auto written = host_.write_file(options_.offered_file, content); !written) return written;
     published_ = content;
@@ -462,6 +514,7 @@ class Plugin {
   AllocateGate gate_;
   HolderWatch holders_;
   bool kubelet_is_there_ = false;
+  bool stands_back_ = false;  // the transport serves nothing
   std::vector<NotOffered> not_offered_;
   std::vector<FatalErrorsOf> fatal_errors_;
   std::set<std::string> warned_;
@@ -478,6 +531,7 @@ class Plugin {
   std::optional<OnlyOne> only_;
   std::optional<Turn> turn_;
   bool offers_ = false;
+  int failed_before_first_ = 0;  // scans
   std::optional<DirectoryWatch> state_;
   Withdrawals withdrawals_;
   Withdrawals followed_;  // those that the core has

@@ -31,8 +31,8 @@ struct PluginOptions {
   /// first offers and writes, by a flock on its name with .lock in place of .json; the next takes over when
   /// that ends.
   std::filesystem::path offered_file = "run/ferry/offered.json";
-  /// What `ferry hostd` says of its node, likewise: what shall not be offered now (common/withdrawals.h).
-  /// That it is not there is nothing special.
+  /// What `ferry hostd` says of its node, likewise: what shall not be offered now, and whether anything shall
+  /// (common/withdrawals.h). That it is not there is nothing special.
   std::filesystem::path state_file = "run/ferry/state.json";
   /// Held while this runs, likewise: so hostd knows that somebody has to make way (common/presence.h).
   std::filesystem::path presence_file = "run/ferry/plugin.lock";
@@ -55,10 +55,15 @@ struct PluginOptions {
 
 /// Serves the kubelet until `stop` is requested; then ends every stream, removes its sockets and returns.
 ///
+/// While hostd says that it shall stand back, since another's device plugin serves the node, it does the same
+/// and goes on: nothing is registered, what was known of who holds what is kept, and when it is told to serve
+/// again nothing is given out before the kubelet has said who does.
+///
 /// Blocks the calling thread; starts two more (rpc_queue.h, group_errands.h), and one for each scan
 /// (background_scan.h) and each group whose release is looked for. A kubelet that is absent, restarts or
-/// drops us is waited for, for ever. Errors: Errc::not_found when the kubelet's directory does not exist, or
-/// goes away while running; what the operating system said when a socket cannot be made in it. Nothing on the
+/// drops us is waited for, for ever; a host that cannot be read only once it could be, and some tries before.
+/// Errors: Errc::not_found when the kubelet's directory does not exist, or goes away while running; what the
+/// operating system said when no socket can be made in it, or where the host has no PCI bus. Nothing on the
 /// host is changed but our sockets, the offered file, the one that shows that this runs and, for Kata, our
 /// CDI files.
 Result<> run_plugin(HostFs& host, const PluginOptions& options, const std::stop_token& stop);

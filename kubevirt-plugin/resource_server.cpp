@@ -26,8 +26,6 @@
 namespace ferry {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(1);
-
 /// What one call brought.
 struct Incoming {
   Incoming() { grpc_metadata_array_init(&metadata); }
@@ -76,8 +74,13 @@ grpc_status_code status_of(const Error& error) {
   return GRPC_STATUS_FAILED_PRECONDITION;
 }
 
+/// What went wrong and what to do: the kubelet has one text for both.
+std::string told(const Error& error) {
+  return error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
+}
+
 Answer refusal(const Error& error) {
-  return {.status = status_of(error), .message = error.message, .wire = nullptr};
+  return {.status = status_of(error), .message = told(error), .wire = nullptr};
 }
 
 Answer unreadable() {
@@ -140,7 +143,7 @@ class ResourceServer::Impl {
   Impl& operator=(Impl&&) = delete;
   ~Impl() {
     begin_stop();
-    wait_stopped();
+    wait_stopped(std::chrono::steady_clock::now());
     grpc_server_destroy(server_);
   }
 
@@ -165,8 +168,8 @@ class ResourceServer::Impl {
     for (const auto& stream : streams) stream->finish();
   }
 
-  void wait_stopped() {
-    if (stopped_.wait_for(kPatience) == std::future_status::ready) return;
+  void wait_stopped(std::chrono::steady_clock::time_point give_up) {
+    if (stopped_.wait_until(give_up) == std::future_status::ready) return;
     grpc_server_cancel_all_calls(server_);
     stopped_.wait();
   }
@@ -295,7 +298,7 @@ class ResourceServer::Impl {
   }
 
   static Answer refused(const Error& error) {
-    spdlog::error("{}", error.message);
+    spdlog::error("{}", told(error));
     return refusal(error);
   }
 
@@ -376,8 +379,8 @@ void ResourceServer::add_connection(UniqueFd connection) {
 void ResourceServer::begin_stop() {
   impl_->begin_stop();
 }
-void ResourceServer::wait_stopped() {
-  impl_->wait_stopped();
+void ResourceServer::wait_stopped(std::chrono::steady_clock::time_point give_up) {
+  impl_->wait_stopped(give_up);
 }
 
 }  // namespace ferry

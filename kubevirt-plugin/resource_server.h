@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,8 +38,8 @@ class ResourceServer {
 
   /// Ends every stream with OK and takes no more calls; does not wait.
   void begin_stop();
-  /// Waits until all calls are over; those that are not within a second are cancelled.
-  void wait_stopped();
+  /// Waits until all calls are over; those that are not by `give_up` are cancelled.
+  void wait_stopped(std::chrono::steady_clock::time_point give_up);
 
  private:
   class Impl;

@@ -64,13 +64,19 @@ bool is_for_kata(const PciFunction& function, const OfferRules& rules) {
   return rules.accelerators.asking_for_all().match(function);
 }
 
-/// The IOMMU group that a function goes to a VM with, or what keeps it from any through KubeVirt.
+/// The IOMMU group that a function goes to a VM with, or what keeps it from any.
 Result<std::uint32_t> group_to_offer(const PciFunction& function) {
   if (function.problem) return fail(Error(*function.problem));
   if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
-  if (function.address.domain > kLastDomain)
-    return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
   return *function.iommu_group;
+}
+
+/// The same for KubeVirt, which goes by addresses; Kata does by numbers.
+Result<std::uint32_t> group_for_kubevirt(const PciFunction& function) {
+  auto group = group_to_offer(function);
+  if (group && function.address.domain > kLastDomain)
+    return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
+  return group;
 }
 
 /// The directories of sysfs between `devices` and a function.
@@ -188,6 +194,8 @@ class Scanner::Round {
     const std::string human = human_name(function);
     if (kata) add_for_kata(function, human, device);
     if (!kubevirt) return;
+    if (const auto for_it = group_for_kubevirt(function); !for_it)
+      return assembly_.refuse(id, for_it.error().message);
     if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
     assembly_.add(std::move(device), function_part(function, human), hex_of(function),
                   EnvPrefix::pci_resource);
@@ -200,7 +208,7 @@ class Scanner::Round {
       const auto* const gpu = inventory_.find(address);
       if (gpu == nullptr || !rules_.accelerators.match(*gpu) || !is_companion(*gpu, function)) continue;
       const std::string id = function.address.text();
-      if (const auto group = group_to_offer(function); !group)
+      if (const auto group = group_for_kubevirt(function); !group)
         return assembly_.refuse(id, group.error().message);
       if (auto problem = scanner_.fatal_errors_.problem(host_, function); !problem.empty())
         return assembly_.refuse(id, std::move(problem));
@@ -281,7 +289,7 @@ class Scanner::Round {
     const std::string& id = vgpu.id.text;
     const auto* const function = inventory_.find(vgpu.parent);
     if (function == nullptr) return;  // gone meanwhile
-    const auto group = group_to_offer(*function);
+    const auto group = group_for_kubevirt(*function);
     if (!group) return assembly_.refuse(id, group.error().message);
     if (!is_name(vgpu.type_name, vgpu.type_id)) {
       return assembly_.refuse(

@@ -120,8 +120,9 @@ Result<std::string> ids_now(const HostDirectory& function) {
 
 // As mdev/ reads it: by the driver's name for it, or else the directory's.
 Result<std::string> type_now(const HostFs& host, const std::filesystem::path& path) {
-  if (auto name = host.read_attribute(path / "mdev_type/name"); name && !name->empty()) return name;
-  return host.link_name(path / "mdev_type");
+  auto name = host.read_attribute(path / "mdev_type/name");
+  const bool nameless = name ? name->empty() : is_gone(name.error());
+  return nameless ? host.link_name(path / "mdev_type") : name;
 }
 
 // It begins with vendor and device, of a virtual function with all ones; the header type is in the fifteenth
@@ -136,9 +137,13 @@ Result<std::vector<unsigned char>> read_header(const HostDirectory& function) {
   return header;
 }
 
+bool is_off_the_bus(const std::vector<unsigned char>& header) {
+  return !header.empty() && std::ranges::all_of(header, [](unsigned char c) { return c == 0xff; });
+}
+
 Result<> expect_same_function(const HostDirectory& function, const std::string& model) {
   const auto header = read_header(function);
-  if (header && std::ranges::all_of(*header, [](unsigned char c) { return c == 0xff; }))
+  if (header && is_off_the_bus(*header))
     return fail(Errc::malformed_host, "its config space reads all ones: it is off the bus");
   const bool same = header && header->size() >= 4 &&
                     model == fmt::format("{:02x}{:02x}:{:02x}{:02x}", (*header)[1], (*header)[0],
@@ -190,9 +195,24 @@ Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered)
   return held->holds(host, *gpu);
 }
 
+/// What a vGPU's driver says of it may outlive the GPU.
+Result<> expect_gpu_on_the_bus(const HostFs& host, const OfferedDevice& offered) {
+  const auto gpu = PciAddress::parse(offered.gpu);
+  if (!gpu) return {};
+  const auto directory = HostDirectory::open(host, sysfs_path(*gpu));
+  if (!directory) return fail(Error(directory.error()).during("its GPU " + offered.gpu));
+  const auto header = read_header(*directory);
+  if (header && is_off_the_bus(*header)) {
+    return fail(Errc::malformed_host,
+                fmt::format("its GPU {}: its config space reads all ones: it is off the bus", offered.gpu));
+  }
+  return {};
+}
+
 Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered, const HostDirectory& directory) {
   const auto unread = gpu_is_written_to(host, offered);
   if (!unread) return fail(Error(unread.error()));
+  if (auto there = expect_gpu_on_the_bus(host, offered); !there) return there;
   switch (offered.kind) {
     case DeviceKind::pci_function:
     case DeviceKind::kata_function:
@@ -278,6 +298,10 @@ std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<Offe
     if (all && !gpus.empty()) nodes.push_back("/dev/" + name);
   }
   return nodes;
+}
+
+bool wants_resources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR;
 }
 
 }  // namespace
@@ -368,6 +392,11 @@ class SysfsCheck::Inquiry {
     const std::scoped_lock lock(mutex_);
     if (error == EBUSY) {
       answer_.groups[group] = GroupState::open;
+      at_.reset();
+      return false;
+    }
+    if (wants_resources(error)) {  // ours, or the kernel's: another time it says which
+      answer_.groups[group] = GroupState::silent;
       at_.reset();
       return false;
     }

@@ -227,12 +227,27 @@ TEST_F(AllocationCoreTest, GivesNothingOfAGroupThatTheHostIsSilentAbout) {
   EXPECT_EQ(refused.error().code, Errc::refused);
   EXPECT_THAT(refused.error().message, HasSubstr("0000:01:00.0: the host does not answer"));
   EXPECT_FALSE(allocated("0000:01:00.0"));
-  EXPECT_NE(reason("0000:01:00.0"), "");
+  EXPECT_THAT(reason("0000:01:00.0"), HasSubstr("the host does not answer")) << "nobody is known to have it";
   EXPECT_EQ(doubts, 0) << "a scan would hang as well";
   EXPECT_TRUE(allocate("CARD", {"0000:02:00.0"}));
   check.silent.clear();
   reconcile({{"nvidia.com/CARD", {"0000:02:00.0"}}}, core.ticket());
   EXPECT_EQ(reason("0000:01:00.0"), "") << "it answers again";
+}
+
+// Of mixed sizes a GPU carries several types, each a resource.
+TEST_F(AllocationCoreTest, PacksVgpusOnTheGpuThatCarriesMostOfAnyType) {
+  const auto vgpu = [](const std::string& id, std::uint32_t group, const std::string& gpu) {
+    auto made = device(id, group);
+    made.gpu = gpu;
+    return made;
+  };
+  core.replace(std::vector{resource("4Q", {vgpu("a4", 21, "0000:81:00.0"), vgpu("b4", 22, "0000:82:00.0")}),
+                           resource("8Q", {vgpu("b8", 23, "0000:82:00.0")})});
+  const Ids free = {"a4", "b4"};
+  EXPECT_THAT(*core.prefer("nvidia.com/4Q", free, {}, 1), ElementsAre("a4"));
+  ASSERT_TRUE(allocate("8Q", {"b8"}));
+  EXPECT_THAT(*core.prefer("nvidia.com/4Q", free, {}, 1), ElementsAre("b4"));
 }
 
 // It would give it to a pod that cannot have it.

@@ -142,6 +142,25 @@ TEST(GroupErrands, WatchesOneAfterAnotherThatWasInTime) {
   hang->let_go.set_value();
 }
 
+// Four groups have longer than one. When the first of one group is told, the four are what is waited for.
+TEST(GroupErrands, SeesADeadlineThatIsSoonerThanTheOneItWaitsFor) {
+  constexpr auto kDeadline = 1s;
+  const auto hang = std::make_shared<Hang>();
+  const GroupErrands errands(kDeadline);
+  const auto began = std::chrono::steady_clock::now();
+  const auto hangs = [hang](const auto& /*turn*/) { hang->released.wait(); };
+  Outcome four;
+  errands.begin({1, 2, 3, 4}, hangs, four.then());
+  for (const std::uint32_t group : {15U, 16U}) {
+    Outcome late;
+    errands.begin({group}, hangs, late.then());
+    EXPECT_FALSE(late.end.get().done);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 4 * kDeadline) << "each is late by its own deadline";
+  hang->let_go.set_value();
+  four.end.get();
+}
+
 TEST(GroupErrands, EndsWithoutWaitingForWhatHangs) {
   const auto hang = std::make_shared<Hang>();
   Outcome outcome;

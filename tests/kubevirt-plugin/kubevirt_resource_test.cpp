@@ -102,6 +102,23 @@ TEST_F(KubeVirtTest, FindsAReadyHost) {
   EXPECT_EQ(check("something-offered").found, "nvidia.com/GH100_H100_SXM5_80GB (1)");
 }
 
+TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
+  const auto is_told = [&] {
+    const auto checks = kubevirt_checks(kernel, rules);
+    return std::ranges::find(checks, "plugin-serves", &Check::id) != checks.end();
+  };
+  EXPECT_FALSE(is_told());
+  for (const char* const serves : {"{}", "[]", "half of", R"({"stands_back": null})"}) {
+    kernel.file("run/ferry/offered.json", serves);
+    EXPECT_FALSE(is_told()) << serves;
+  }
+  kernel.file("run/ferry/offered.json", R"({"stands_back": "another serves"})");
+  const Check told = check("plugin-serves");
+  EXPECT_EQ(told.verdict, Verdict::warn);
+  EXPECT_THAT(told.found, HasSubstr("another serves"));
+  EXPECT_THAT(told.fix, HasSubstr("/var/lib/ferry/serving.json"));
+}
+
 // Else the types of a full GPU, which does not name them itself, would have no name.
 TEST_F(KubeVirtTest, LooksForVgpusAsThePluginDoes) {
   const auto checks = kubevirt_checks(

@@ -78,6 +78,21 @@ class PluginCallsTest : public plugin_test::Fixture {
 };
 
 // Newer kubelets say localhost, older ones the socket's path, with and without its slashes written out.
+// It can see no socket of the kubelet's own there: that none lists its pods is no answer.
+TEST_F(PluginCallsTest, GivesNothingToAKubeletThatFindsItAndListsNoPods) {
+  options.holders.patience = 10ms;
+  start_to_be_found();
+  v1beta1::AllocateResponse response;
+  const auto status = allocate({{kFirst}}, response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(),
+              testing::AllOf(HasSubstr("who holds devices is not known: there is no /"),
+                             HasSubstr("though a kubelet may be there")));
+  EXPECT_EQ(offered()["state_generation"], 0) << "nor does hostd get a word";
+  ASSERT_TRUE(kubelet->start());
+  EXPECT_TRUE(eventually([&](const auto&) { return allocate({{kFirst}}, response).ok(); }));
+}
+
 TEST_F(PluginCallsTest, AnswersWhateverItsCallerTakesItsNameToBe) {
   start_with_two_gpus();
   const auto path = (directory() / kGpuSocket).string();

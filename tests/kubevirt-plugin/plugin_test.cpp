@@ -535,7 +535,9 @@ TEST_F(PluginTest, SaysThatNobodyTellsWhatIsHeldAndGoesOnWhenSomebodyDoes) {
   add_gpu("0000:01:00.0", 15);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
-  EXPECT_THAT(kubelet->allocate(kGpu, {"0000:01:00.0"}).error, HasSubstr("who holds devices is not known"));
+  EXPECT_THAT(kubelet->allocate(kGpu, {"0000:01:00.0"}).error,
+              testing::AllOf(HasSubstr("who holds devices is not known"),
+                             HasSubstr("; see whether the kubelet answers")));
   kubelet->stop();
   kubelet = make_kubelet();
   ASSERT_TRUE(kubelet->start());
@@ -756,6 +758,19 @@ TEST_F(PluginTest, OffersAResourceWhoseSocketCouldNotBeMadeAtFirst) {
   EXPECT_TRUE(allocatable(kH100, 1));
 }
 
+TEST_F(PluginTest, OffersTheOthersWhereOneSocketCannotBeMade) {
+  options.after_failure = 1ms;
+  const auto blocked = options.kubelet_directory / kGpuSocket;
+  add_gpu("0000:01:00.0", 10);
+  add_gpu("0000:81:00.0", 30, "10de:2330");
+  kernel.file(blocked, "mine");
+  start_both();
+  EXPECT_TRUE(allocatable(kH100, 1));
+  EXPECT_EQ(registrations(kGpu), 0U);
+  fs::remove(kernel.root() / blocked);
+  EXPECT_TRUE(allocatable(kGpu, 1));
+}
+
 TEST_F(PluginTest, RegistersAgainWithARestartedKubelet) {
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16, "10de:2330");
@@ -944,6 +959,37 @@ TEST_F(PluginTest, SaysThatTheKubeletsDirectoryIsMissing) {
                                        (kernel.root() / "var/lib/kubelet/device-plugins").string() +
                                        " does not exist");
   EXPECT_THAT(ended.error().hint, HasSubstr("kubelet"));
+  EXPECT_FALSE(kernel.exists("run/ferry/offered.json"));
+}
+
+TEST_F(PluginTest, WaitsForAHostThatCannotBeReadYet) {
+  options.after_failure = 1ms;
+  int scans = 0;
+  options.read_vgpus = [&](const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules) {
+    return ++scans < 3 ? Result<VgpuInventory>(fail(Errc::malformed_host, "no memory for it"))
+                       : scan_vgpus(host, inventory, rules);
+  };
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  EXPECT_TRUE(allocatable(kGpu, 1));
+  EXPECT_TRUE(stop());
+}
+
+TEST_F(PluginTest, EndsWhereNoFirstScanComesAbout) {
+  options.after_failure = 1ms;
+  options.read_vgpus = [](const HostFs&, const Inventory&, const AcceleratorRules&) {
+    return Result<VgpuInventory>(fail(Errc::malformed_host, "no memory for it"));
+  };
+  const auto ended = run_plugin(kernel, options, {});
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().message, "no memory for it");
+}
+
+TEST_F(PluginTest, SaysThatTheHostHasNoPciBus) {
+  kernel.remove("sys/bus/pci/devices");
+  const auto ended = run_plugin(kernel, options, {});
+  ASSERT_FALSE(ended);
+  EXPECT_THAT(ended.error().message, HasSubstr("/sys/bus/pci/devices"));
   EXPECT_FALSE(kernel.exists("run/ferry/offered.json"));
 }
 

@@ -844,6 +844,31 @@ TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
   EXPECT_NE(refusal(device), "");
 }
 
+TEST_F(ScannerTest, NamesForKataAsNvidiasPluginDoesAndAsCdiCanSay) {
+  rules.kata = true;
+  rules.kubevirt = false;
+  rules.kata_names.gpu_alias.clear();
+  add_gpu("0000:01:00.0", 15, "vfio-pci", -1, "10de:24fa");  // a name that ends in what no name may end in
+  add_gpu("0000:02:00.0", 16, "vfio-pci", -1, "10de:fffe");
+  auto offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/UNKNOWN_DEVICE", "nvidia.com/device_24fa"));
+  EXPECT_THAT(offer.warnings, ElementsAre(HasSubstr("it is offered as nvidia.com/device_24fa")));
+  rules.kata_names.gpu_alias = "4090";
+  offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/device_24fa", "nvidia.com/device_fffe"));
+  EXPECT_THAT(offer.warnings, testing::Contains(HasSubstr("'nvidia.com/4090': no CDI kind")));
+}
+
+// It goes by numbers.
+TEST_F(ScannerTest, OffersToKataWhatKubeVirtCannotRead) {
+  rules.kata = true;
+  add_gpu("10000:01:00.0", 15);
+  const auto offer = scan();
+  EXPECT_THAT(resource_names(offer), ElementsAre("nvidia.com/pgpu"));
+  EXPECT_THAT(offer.not_offered,
+              ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("four domain digits"))));
+}
+
 TEST_F(ScannerTest, OffersToBothUnlessTheNamesAreTheSame) {
   rules.kata = true;
   add_gpu("0000:01:00.0", 15);
@@ -916,6 +941,26 @@ TEST_F(ScannerTest, SeesThatAVgpuIsGoneOrOfAnotherType) {
   EXPECT_EQ(refusal(device), "its model is NVIDIA A40-16Q now and was NVIDIA A40-8Q");
   kernel.remove(std::string("sys/bus/mdev/devices/") + kUuid);
   EXPECT_THAT(refusal(device), HasSubstr("its model was NVIDIA A40-8Q"));
+}
+
+// A directory in the file's place: read() fails, and that is not to say that the type has no name.
+TEST_F(ScannerTest, TakesNoUnreadableNameForAnotherType) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  const auto device = only_device();
+  const std::string name = "sys/devices/pci0000:00/0000:81:00.0/mdev_supported_types/nvidia-558/name";
+  kernel.remove(name);
+  kernel.directory(name);
+  EXPECT_THAT(refusal(device), AllOf(HasSubstr("its model was NVIDIA A40-8Q"), HasSubstr("directory")));
+}
+
+TEST_F(ScannerTest, GivesNoVgpuWhoseGpuIsOffTheBus) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  const auto mediated = only_device();
+  EXPECT_EQ(refusal(mediated), "");
+  kernel.file("sys/devices/pci0000:00/0000:81:00.0/config", std::string(64, '\xff'));
+  EXPECT_EQ(refusal(mediated), "its GPU 0000:81:00.0: its config space reads all ones: it is off the bus");
 }
 
 }  // namespace

@@ -80,6 +80,10 @@ TEST_F(SysfsCheckTest, TellsOnlyABusyNodeFromOthers) {
   EXPECT_EQ(state(ENODEV), GroupState::closed);
   EXPECT_EQ(state(ENOENT), GroupState::closed);
   EXPECT_EQ(state(EPERM), GroupState::closed) << "which it cannot learn";
+  for (const int error : {EMFILE, ENFILE, ENOMEM, EINTR}) {
+    EXPECT_EQ(state(error), GroupState::silent) << "and another time it does";
+    EXPECT_THAT(check_that_opens(error)->open_groups({15}), ElementsAre(15)) << "nothing is released by that";
+  }
 }
 
 TEST_F(SysfsCheckTest, AsksAboutTheDevicesOfAClosedGroup) {

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plugin where another's serves the node, by what hostd says of it in state.json.
+#include <atomic>
+
+#include <gmock/gmock.h>
+
+#include "tests/kubevirt-plugin/plugin_fixture.h"
+
+namespace ferry {
+namespace {
+
+using namespace plugin_test;
+using testing::IsEmpty;
+using Json = nlohmann::json;
+
+class PluginStandBackTest : public plugin_test::Fixture {
+ protected:
+  PluginStandBackTest() {
+    add_gpu("0000:01:00.0", 15);
+    add_gpu("0000:02:00.0", 16);
+    options.holders.period = 20ms;
+  }
+  /// Replaced as hostd does it. `stand_back`: why nothing is to be offered; empty: it is.
+  void publish(unsigned generation, const std::string& stand_back) {
+    const Json why = stand_back.empty() ? Json() : Json(stand_back);
+    const Json state = {
+        {"version", 1}, {"generation", generation}, {"withdraw", Json::array()}, {"stand_back", why}};
+    EXPECT_TRUE(kernel.write_file(options.state_file, state.dump()));
+  }
+  bool follows(unsigned generation) const {
+    return offered_becomes(
+        [&](const Json& file) { return file.is_object() && file["state_generation"] == generation; });
+  }
+  bool disconnected(const std::string& resource) const {
+    return eventually([&](const standin::Resources& resources) {
+      const auto known = resources.find(resource);
+      return known != resources.end() && !known->second.connected;
+    });
+  }
+  std::vector<std::string> sockets() const {
+    std::vector<std::string> out;
+    for (const auto& entry : std::filesystem::directory_iterator(directory()))
+      if (entry.path().filename() != "kubelet.sock") out.push_back(entry.path().filename());
+    return out;
+  }
+  static Json device(const Json& file, std::size_t index) { return file["resources"][0]["devices"][index]; }
+};
+
+TEST_F(PluginStandBackTest, WithdrawsAllInOrderAndServesAgain) {
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  publish(3, "another serves");
+  ASSERT_TRUE(follows(3));
+  EXPECT_TRUE(disconnected(kGpu));
+  EXPECT_THAT(sockets(), IsEmpty());
+  EXPECT_EQ(offered()["stands_back"], "another serves");
+  EXPECT_EQ(offered()["resources"][0]["registered"], false);
+  EXPECT_EQ(offered()["resources"][0]["devices"].size(), 2U) << "what there is is known on";
+  EXPECT_EQ(registrations(kGpu), 1U);
+
+  publish(4, "");
+  ASSERT_TRUE(follows(4));
+  EXPECT_TRUE(allocatable(kGpu, 2));
+  EXPECT_EQ(registrations(kGpu), 2U);
+  EXPECT_TRUE(offered_becomes([](const Json& file) {
+    return file["stands_back"].is_null() && file["resources"][0]["registered"] == true;
+  }));
+}
+
+TEST_F(PluginStandBackTest, RegistersNothingAtItsStart) {
+  publish(3, "another serves");
+  start_both();
+  ASSERT_TRUE(follows(3));
+  EXPECT_THAT(sockets(), IsEmpty());
+  EXPECT_THAT(kubelet->registrations(), IsEmpty());
+  publish(4, "");
+  EXPECT_TRUE(allocatable(kGpu, 2));
+}
+
+// A kubelet that starts is asked for nothing, and neither is it for what comes meanwhile.
+TEST_F(PluginStandBackTest, RegistersNothingWhateverHappens) {
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  publish(3, "another serves");
+  ASSERT_TRUE(follows(3));
+  kubelet = make_kubelet();
+  ASSERT_TRUE(kubelet->start());
+  add_gpu("0000:03:00.0", 17, "10de:2330");
+  publish(4, "another serves, as before");
+  ASSERT_TRUE(offered_becomes([](const Json& file) { return file["resources"].size() == 2; }));
+  EXPECT_THAT(kubelet->registrations(), IsEmpty());
+  EXPECT_THAT(sockets(), IsEmpty());
+  publish(5, "");
+  EXPECT_TRUE(allocatable(kGpu, 2));
+  EXPECT_TRUE(allocatable(kH100, 1));
+}
+
+TEST_F(PluginStandBackTest, KnowsOnWhatAPodHas) {
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+  publish(3, "another serves");
+  ASSERT_TRUE(follows(3));
+  EXPECT_EQ(device(offered(), 0)["allocated"], true);
+  publish(4, "");
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  EXPECT_EQ(device(offered(), 0)["allocated"], true);
+  EXPECT_EQ(device(offered(), 1)["allocated"], false);
+  EXPECT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}).ok());
+}
+
+// Those who wait until it is known who holds what are answered, and the process goes on.
+TEST_F(PluginStandBackTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
+  std::promise<void> leave;
+  const std::shared_future<void> left = leave.get_future().share();
+  serve_pods([left] { left.wait_for(kPatience); });
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, {"0000:01:00.0"}); });
+  publish(3, "another serves");
+  ASSERT_TRUE(disconnected(kGpu));
+  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
+  EXPECT_FALSE(answer.get().ok());
+  leave.set_value();
+  ASSERT_TRUE(follows(3));
+  publish(4, "");
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  EXPECT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+}
+
+// They are told nothing of a standing back that has ended: they wait, as at a start.
+TEST_F(PluginStandBackTest, KeepsThoseWaitingWhoAskAfterIt) {
+  std::promise<void> leave;
+  const std::shared_future<void> left = leave.get_future().share();
+  serve_pods([left] { left.wait_for(kPatience); });
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  publish(3, "another serves");
+  ASSERT_TRUE(disconnected(kGpu));
+  publish(4, "");
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, {"0000:01:00.0"}); });
+  EXPECT_EQ(answer.wait_for(100ms), std::future_status::timeout);
+  leave.set_value();
+  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
+  EXPECT_TRUE(answer.get().ok());
+}
+
+// While another serves nobody tells what it gives out, and what comes free.
+TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
+  options.holders.names = true;
+  options.holders.between_looks = 20ms;
+  std::promise<void> leave;
+  const std::shared_future<void> left = leave.get_future().share();
+  const auto blocks = std::make_shared<std::atomic<bool>>(false);
+  serve_pods([left, blocks] {
+    if (*blocks) left.wait_for(kPatience);
+  });
+  add_gpu("0000:03:00.0", 17);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 3));
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:01:00.0"}).ok());
+  publish(3, "another serves");
+  ASSERT_TRUE(follows(3));
+  kubelet->release({"0000:01:00.0"});
+  kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:02:00.0"}});
+  *blocks = true;
+  publish(4, "");
+  ASSERT_TRUE(allocatable(kGpu, 3));
+  auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, {"0000:03:00.0"}); });
+  EXPECT_EQ(answer.wait_for(100ms), std::future_status::timeout);
+  leave.set_value();
+  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
+  EXPECT_TRUE(answer.get().ok());
+  EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 1)["allocated"] == true; }))
+      << offered();
+  EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 0)["allocated"] == false; }))
+      << offered();
+}
+
+}  // namespace
+}  // namespace ferry
