@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cluster_objects.h"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -53,6 +54,13 @@ std::string daemon_set_of(const json& pod) {
 bool has_ended(const json& pod) {
   const std::string phase = text_at(at(pod, "status"), "phase");
   return phase == "Succeeded" || phase == "Failed";
+}
+
+bool runs(const json& pod) {
+  const json& containers = at(at(pod, "status"), "containerStatuses");
+  return containers.is_array() && std::ranges::any_of(containers, [](const json& container) {
+           return at(at(container, "state"), "running").is_object();
+         });
 }
 
 // A DaemonSet's pod would come again at once, cordoned or not; a static one the kubelet alone can end.
@@ -147,7 +155,11 @@ std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods) {
   std::vector<PodOnNode> out;
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
-    out.push_back({.name = text_at(at(pod, "metadata"), "name"), .daemon_set = daemon_set_of(pod)});
+    const json& metadata = at(pod, "metadata");
+    out.push_back({.name = text_at(metadata, "name"),
+                   .daemon_set = daemon_set_of(pod),
+                   .uid = text_at(metadata, "uid"),
+                   .runs = runs(pod)});
   }
   return out;
 }

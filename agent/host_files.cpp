@@ -5,6 +5,7 @@
 
 #include "agent/seen_host.h"
 #include "agent/wish_file.h"
+#include "common/serving_file.h"
 #include "kata-manager/ready_handlers.h"
 
 namespace ferry {
@@ -46,6 +47,20 @@ Result<> write_wish(HostFs& host, const NodeStep& step) {
   if (step.wish_file) return host.write_file(kWishFile, wish_file_text(*step.wish_file));
   if (step.remove_wish_file) return host.remove_file(kWishFile);
   return {};
+}
+
+Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run) {
+  if (!step.stand_back) return false;
+  const auto now = host.read_file(kServingFile);
+  if (!now && !is_gone(now.error())) return fail(Error(now.error()));
+  if (now && !is_of_the_agent(*now)) return false;
+  const bool removes = step.stand_back->empty();
+  const std::string text = removes ? std::string() : serving_file_text(*step.stand_back);
+  if (removes ? !now.has_value() : now && *now == text) return false;
+  if (dry_run) return true;
+  if (auto done = removes ? host.remove_file(kServingFile) : host.write_file(kServingFile, text); !done)
+    return fail(std::move(done).error());
+  return true;
 }
 
 Result<> write_wanted_classes(HostFs& host, const WantedClasses& wanted) {

@@ -17,6 +17,13 @@ Result<HostSide> read_host_side(const HostFs& host);
 /// Writes or removes wanted.json, as a step says; nothing where it stays.
 Result<> write_wish(HostFs& host, const NodeStep& step);
 
+/// Relative to the host's root; beside wanted.json (common/serving_file.h).
+inline constexpr const char* kServingFile = "var/lib/ferry/serving.json";
+
+/// Writes or removes serving.json, as a step says; not where it stays, is so already, or is a person's. Gives
+/// whether it does, or would.
+Result<bool> write_serving(HostFs& host, const NodeStep& step, bool dry_run = false);
+
 /// kata-classes.json. Twice the same has hostd look again.
 Result<> write_wanted_classes(HostFs& host, const WantedClasses& wanted);
 

@@ -65,10 +65,29 @@ ChangeOutcome outcome_of(const HostSide& host, const KataView& view, const std::
   return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::refused;
 }
 
-std::string why_failed(const HostSide& host) {
+/// The container runtime's word is half of the proof: pods are started by the kubelet.
+ChangeOutcome proven_by_kubelet(const NodeObject& node, const HostSide& host, ChangeOutcome outcome,
+                                bool has_begun) {
+  if (outcome != ChangeOutcome::done || unknown_to_kubelet(node, host.kata.ready).empty()) return outcome;
+  if (host.kata_unlisted > kListPatience) return ChangeOutcome::failed;
+  return has_begun ? ChangeOutcome::open : ChangeOutcome::none;
+}
+
+std::string never_listed() {
+  return fmt::format(
+      "the container runtime has it for more than {} seconds, and the kubelet does not list it "
+      "(status.runtimeHandlers): no pod is sent here with it. Does the kubelet use the container "
+      "runtime whose socket ferry hostd has (its --container-runtime-endpoint)?",
+      kListPatience.count());
+}
+
+std::string why_failed(const NodeObject& node, const HostSide& host) {
   constexpr std::size_t kMost = 256;
   for (const OtherHandler& other : host.kata.others)
     if (other.state == HandlerState::failed) return told(other.name + ": " + other.why, kMost);
+  const auto unlisted = unknown_to_kubelet(node, host.kata.ready);
+  if (!unlisted.empty() && host.kata_unlisted > kListPatience)
+    return told(*unlisted.begin() + ": " + never_listed(), kMost);
   return "ferry hostd says nothing";
 }
 
@@ -158,11 +177,12 @@ std::vector<Line> lines_of(const NodeObject& node, const HostSide& host, const K
   }
   if (!host.kata.error.empty()) out.push_back({"KataFailed", host.kata.error});
   add_handlers(out, host.kata);
-  // As it should be for some seconds, so no event.
-  const auto known = known_to_kubelet(node, host.kata.ready);
-  for (const std::string& handler : host.kata.ready) {
-    if (!known.contains(handler))
+  for (const std::string& handler : unknown_to_kubelet(node, host.kata.ready)) {
+    if (host.kata_unlisted > kListPatience) {
+      out.push_back({"KataNotListed", handler + ": " + never_listed()});
+    } else {  // as it should be for some seconds, so no event
       out.push_back({nullptr, handler + ": the kubelet does not list it yet (status.runtimeHandlers)"});
+    }
   }
   if (plan.file) {
     for (const KataClass& kata : plan.file->classes) {
@@ -235,9 +255,10 @@ KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView&
   } else {
     change.outcome = host.kata.others.empty() ? ChangeOutcome::done : ChangeOutcome::none;
   }
+  change.outcome = proven_by_kubelet(node, host, change.outcome, asked || has_turn);
   if (change.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
     change.outcome = ChangeOutcome::failed;
-  if (change.outcome == ChangeOutcome::failed) change.why = why_failed(host);
+  if (change.outcome == ChangeOutcome::failed) change.why = why_failed(node, host);
   // What has failed hostd lets rest, and it is waiting then. One that was killed in the middle waits too.
   if (out.answered && !asked && host.kata.error.empty() &&
       (has_state(host.kata, HandlerState::waiting) || pulls_in_turn(host, view, out.file)))
@@ -271,6 +292,7 @@ KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView&
   }
   if (plan.next && !plan.answered) out.awaited = kAnswerPatience;
   if (plan.change.outcome == ChangeOutcome::open) out.awaited = kChangePatience;
+  out.awaits_kubelet = plan.next && !unknown_to_kubelet(node, host.kata.ready).empty();
   tell(node, host, lines_of(node, host, view, plan, turn), out);
   return out;
 }
@@ -279,6 +301,13 @@ std::set<std::string> known_to_kubelet(const NodeObject& node, const std::set<st
   if (node.runtime_handlers.empty()) return handlers;
   std::set<std::string> out;
   std::ranges::set_intersection(handlers, node.runtime_handlers, std::inserter(out, out.end()));
+  return out;
+}
+
+std::set<std::string> unknown_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers) {
+  const auto known = known_to_kubelet(node, handlers);
+  std::set<std::string> out;
+  std::ranges::set_difference(handlers, known, std::inserter(out, out.end()));
   return out;
 }
 

@@ -57,7 +57,8 @@ struct KataStep {
   std::vector<PullOrder> pulls;       ///< in this order; what is pulled and not among them is stopped
   /// How long hostd is given to answer; absent: nothing is awaited of it.
   std::optional<std::chrono::seconds> awaited;
-  std::string trouble;  ///< one line of at most kMostTold bytes; empty: nothing
+  bool awaits_kubelet = false;  ///< it is to list a handler, for at most kListPatience
+  std::string trouble;          ///< one line of at most kMostTold bytes; empty: nothing
   std::vector<NodeEvent> events;
 };
 
@@ -68,9 +69,17 @@ KataPlan kata_plan(const NodeObject& node, const HostSide& host, const KataView&
 KataStep kata_step(const NodeObject& node, const HostSide& host, const KataView& view, const KataPlan& plan,
                    const BudgetStep& turn);
 
-/// Those of `handlers` that the kubelet lists too; all of them where it lists none. One that it lacks is of
-/// another container runtime than its own, or too new: it asks its own every few seconds.
+/// A kubelet asks its container runtime every few seconds, and tells of it with the next status of the node.
+/// What it does not list for longer it does not get: it has another container runtime than the one that hostd
+/// has changed. No label is set, the turn is given back as failed, so that no other node begins, and people
+/// are told.
+inline constexpr std::chrono::seconds kListPatience{120};
+
+/// Those of `handlers` that the kubelet lists too (status.runtimeHandlers, where it exists); all of them
+/// where it lists none. One that it lacks is of another container runtime than its own, or too new.
 std::set<std::string> known_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers);
+/// The others.
+std::set<std::string> unknown_to_kubelet(const NodeObject& node, const std::set<std::string>& handlers);
 
 /// The handlers that the node shall have a label for. One that hostd was told to have none is first taken off
 /// what it was told.

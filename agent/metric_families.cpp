@@ -250,7 +250,8 @@ void add_resources(const SeenOffer& offer, std::vector<MetricFamily>& all) {
                          "not), unhealthy (nobody's).");
   Family left_out = gauge("ferry_devices_not_offered", "Devices that are not fit to be offered now.");
   for (const SeenResource& resource : offer.resources) {
-    registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
+    // Nobody shall read it, and nobody be alarmed that nobody does.
+    if (!offer.stands_back) registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
     std::map<std::string_view, std::size_t> counts = {{"allocated", 0}, {"free", 0}, {"unhealthy", 0}};
     for (const SeenDevice& device : resource.devices)
       ++counts[device.allocated ? "allocated" : device.healthy ? "free" : "unhealthy"];
@@ -282,18 +283,25 @@ void add_allocations(const SeenOffer& offer, const Owners& owners,
   std::move(allocated).into(all);
 }
 
-void add_vgpus(const SeenHost& host, const SeenOffer& offer, std::vector<MetricFamily>& all) {
-  std::set<std::string_view> used;
-  for (const SeenResource& resource : offer.resources)
-    for (const SeenDevice& device : resource.devices)
-      if (device.allocated) used.insert(device.id);
+void add_vgpus(const SeenHost& host, const std::optional<SeenOffer>& offer, std::vector<MetricFamily>& all) {
+  std::set<std::string_view> given;
+  if (offer) {
+    for (const SeenResource& resource : offer->resources)
+      for (const SeenDevice& device : resource.devices)
+        if (device.allocated) given.insert(device.id);
+  }
   Family instances =
-      gauge("ferry_vgpu_instances", "vGPUs that a GPU carries, by type, and whether a pod has them.");
+      gauge("ferry_vgpu_instances",
+            "vGPUs that a GPU carries, by type, and whether a pod, a VM or a process has them.");
+  const auto looked_at = [](const SeenVgpu& vgpu) { return vgpu.holders.has_value(); };
   for (const SeenAccelerator& gpu : host.accelerators) {
+    // Free is what somebody has looked at: the plugin at what pods have, hostd at who has it open.
+    if (!offer && !std::ranges::all_of(gpu.vgpus, looked_at)) continue;
     std::map<std::string, std::pair<std::size_t, std::size_t>> by_type;  // free, used
     for (const SeenVgpu& vgpu : gpu.vgpus) {
       auto& [free, taken] = by_type[vgpu.type];
-      ++(used.contains(vgpu.id) ? taken : free);
+      const bool held = vgpu.holders && !vgpu.holders->empty();
+      ++(held || given.contains(vgpu.id) ? taken : free);
     }
     for (const auto& [type, counts] : by_type) {
       for (const auto& [state, count] : {std::pair{"free", counts.first}, {"used", counts.second}})
@@ -404,7 +412,7 @@ std::vector<MetricFamily> metric_families(const MetricsView& view) {
     add_resources(*offer, all);
     add_allocations(*offer, Owners(host), view.vmis, all);
   }
-  if (host && offer) add_vgpus(*host, *offer, all);
+  if (host) add_vgpus(*host, offer, all);
   add_changes(view.changes, all);
   if (view.pulls) add_pulls(*view.pulls, all);
   add_requests(view.requests, all);

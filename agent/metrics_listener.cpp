@@ -142,6 +142,7 @@ struct MetricsListener::Connection {
   EventLoop::Clock::time_point to_be_taken = {};  ///< when the answer's time is over
   std::size_t left = 0;                           ///< of the answer, at the last look for progress
   bool stalls = false;  ///< at that look nothing had been taken since the one before
+  EventLoop::Clock::time_point came = EventLoop::Clock::now();
 
   /// What the client's end has not acknowledged. What our kernel has taken says nothing: it has room for
   /// megabytes, and asks for more of them only once much of that is gone.
@@ -233,13 +234,19 @@ void MetricsListener::go_on_accepting() {
   loop_.watch(socket_.get(), [this] { accept_all(); });
 }
 
-// Nobody: all are taking their answers.
+// Nobody: all are taking their answers, or may yet ask. Who has just come is no better than who comes now: it
+// goes only where nobody is being answered, of whom it is soon known whether he takes anything.
 MetricsListener::Connections::iterator MetricsListener::who_gives_way() {
-  const auto other = std::ranges::find_if(
-      connections_, [](const auto& one) { return one.second->phase != Connection::Phase::answered; });
-  if (other != connections_.end()) return other;
-  return std::ranges::find_if(connections_, [](const auto& one) {
-    return one.second->stalls && one.second->untaken() == one.second->left;
+  const auto is_answered = [](const auto& one) { return one.second->phase == Connection::Phase::answered; };
+  const auto stalls = std::ranges::find_if(connections_, [&](const auto& one) {
+    return is_answered(one) && one.second->stalls && one.second->untaken() == one.second->left;
+  });
+  if (stalls != connections_.end()) return stalls;
+  constexpr int kPartOfTheTime = 4;
+  const auto slow_since = EventLoop::Clock::now() - settings_.to_ask / kPartOfTheTime;
+  const bool any_answered = std::ranges::any_of(connections_, is_answered);
+  return std::ranges::find_if(connections_, [&](const auto& one) {
+    return !is_answered(one) && (!any_answered || one.second->came < slow_since);
   });
 }
 
@@ -288,7 +295,7 @@ void MetricsListener::look_for_progress(Number number) {
   connection.left = left;
   connection.timer = loop_.at(std::min(connection.to_be_taken, now + settings_.to_stall),
                               [this, number] { look_for_progress(number); });
-  if (connection.stalls) go_on_accepting();
+  go_on_accepting();  // somebody may give way by now
 }
 
 void MetricsListener::ready(Number number) {

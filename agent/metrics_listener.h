@@ -36,9 +36,10 @@ struct ListenAddress {
 };
 
 /// One thread, the loop's. However clients behave, there are no more than kMostConnections of them, each with
-/// a bounded request and a bounded time. Where one comes too many, whoever is slow to ask gives way to it,
-/// then whoever takes nothing of its answer; a client that takes its answer, however slowly, keeps its time.
-/// One that finds no room waits for it.
+/// a bounded request and a bounded time. Where one comes too many, whoever takes nothing of its answer gives
+/// way to it, then whoever is slow to ask; a client that takes its answer, however slowly, keeps its time,
+/// and one that has just come is not sent away for the next while others are being answered. One that finds
+/// no room waits for it.
 class MetricsListener {
  public:
   static constexpr std::size_t kMostConnections = 16;

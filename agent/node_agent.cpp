@@ -2,6 +2,7 @@
 #include "agent/node_agent.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -46,6 +47,11 @@ constexpr std::chrono::minutes kForbiddenPatience{5};
 // Long beside the moment between the two, within the kernel's closing of a file.
 constexpr std::chrono::seconds kReleased{1};
 
+// For a change of hostd's to end, and for the API server to be told: less than what ends a process by force.
+constexpr std::chrono::seconds kLeavePatience{60};
+// Of that, for the API server.
+constexpr std::chrono::seconds kLastWord{10};
+
 // So many times a backoff's pause: what is refused for a key is mostly refused until a person acts.
 constexpr int kLabelsPause = 10;
 
@@ -60,6 +66,13 @@ std::string text_of(const Error& error) {
 bool concerns_a_drain(const NodeStep& step) {
   return step.unschedulable || step.annotations.contains(kDrainAnnotation) ||
          step.annotations.contains(kCordonedAnnotation);
+}
+
+/// Annotations that say what is wrong, and nothing goes by.
+constexpr std::array kNotes = {kErrorAnnotation, kKataErrorAnnotation};
+
+bool has_notes(const NodeStep& step) {
+  return std::ranges::any_of(kNotes, [&](const char* note) { return step.annotations.contains(note); });
 }
 
 bool changes_the_error_alone(const NodeStep& step) {
@@ -119,6 +132,7 @@ class NodeAgent::Impl {
     timers_.cancel(soon_);
     timers_.cancel(later_);
     timers_.cancel(see_again_);
+    timers_.cancel(leave_timer_);
   }
 
   Result<> begin() {
@@ -163,6 +177,14 @@ class NodeAgent::Impl {
   }
 
   void configurations_changed() { look_soon(); }
+
+  void leave(EventLoop::Job left) {
+    if (left_) return;
+    left_ = std::move(left);
+    leave_by_ = timers_.now() + kLeavePatience;
+    leave_timer_ = timers_.at(leave_by_, [this] { have_left(); });
+    go_on_leaving();
+  }
 
   std::optional<PullCounts> pulls() const { return pulls_ ? std::optional(pulls_->counts()) : std::nullopt; }
 
@@ -320,8 +342,9 @@ class NodeAgent::Impl {
       else
         view.unreadable.push_back(std::move(text).error());
     }
-    if (is_listed(pods_) && !settings_.operator_space.empty()) view.others.pods = pods_of(pods_->objects());
+    if (is_listed(pods_)) view.others.pods = pods_of(pods_->objects());
     view.others.are_neighbours = settings_.among_others;
+    see_other_plugins(view.others);
     if (is_listed(daemon_sets_)) {
       if (auto names = names_of(daemon_sets_->objects()); are_of_the_operator(names))
         view.others.daemon_sets = std::move(names);
@@ -332,6 +355,11 @@ class NodeAgent::Impl {
       view.host.same_as = same_->second;
     view.host.silent = since(host_since_, timers_.now());
     if (hostd_down_since_) view.host.hostd_down = since(*hostd_down_since_, timers_.now());
+    if (auto unlisted = unknown_to_kubelet(view.node, host_side_.kata.ready); unlisted != unlisted_) {
+      unlisted_ = std::move(unlisted);
+      unlisted_since_ = timers_.now();
+    }
+    if (!unlisted_.empty()) view.host.kata_unlisted = since(unlisted_since_, timers_.now());
     view.host.kata_silent = since(kata_since_, timers_.now());
     if (kata_) view.kata = kata_view();
     view.host.hostd_speaks = !hostd_down_since_ && !last_words_;
@@ -345,6 +373,15 @@ class NodeAgent::Impl {
     view.failure_is_news =
         view.host.hostd_speaks && host_side_.written && refused_ == host_side_.written->generation;
     return view;
+  }
+
+  void see_other_plugins(OtherPrograms& others) {
+    if (!others.pods || has_another_plugin(others)) {
+      unserved_since_.reset();
+      return;
+    }
+    if (!unserved_since_) unserved_since_ = timers_.now();
+    others.unserved = since(*unserved_since_, timers_.now());
   }
 
   KataView kata_view() {
@@ -374,6 +411,8 @@ class NodeAgent::Impl {
 
   NodeStep step_of(const json& node) {
     NodeStep step = node_step(view_of(node));
+    if (timers_.now() < notes_again_)
+      for (const char* note : kNotes) step.annotations.erase(note);
     // From the first time that it waits for them until it is written, or no longer asked for.
     if (step.awaits_operands && !awaits_since_) awaits_since_ = timers_.now();
     if (!step.awaits_operands && !step.wish_file) awaits_since_.reset();
@@ -389,7 +428,41 @@ class NodeAgent::Impl {
     if (step.outcome == ChangeOutcome::done || step.failure_is_told) refused_.reset();
   }
 
+  /// Only that is done which nobody else would do: whom we keep away comes back.
+  void go_on_leaving() {
+    if (changing_) return;  // its answer is a reason to look
+    const json* const object = node_ ? node() : nullptr;
+    if (object == nullptr || resume_operands(node_object_of(*object).labels).empty()) return have_left();
+    see_hostd();
+    const Moment late = leave_by_ - kLastWord;
+    if (host_is_changing(host_side_) && !hostd_down_since_ && timers_.now() < late)
+      return look_again_at(late);
+    changing_ = true;
+    client_.change(
+        node_ref(settings_.node),
+        [](const json& now) -> Result<json> {
+          return patch_of(resume_operands(node_object_of(now).labels), {}, std::nullopt);
+        },
+        [this](const Result<json>& changed) {
+          changing_ = false;
+          if (!changed)
+            spdlog::error(
+                "operands stay paused: {}; the next agent resumes them, or whoever takes {} off the "
+                "labels {}* of Node {}",
+                text_of(changed.error()), kPauseMark, kDeployPrefix, settings_.node);
+          have_left();
+        },
+        object);
+  }
+
+  void have_left() {
+    timers_.cancel(leave_timer_);
+    if (!leave_told_) left_();
+    leave_told_ = true;
+  }
+
   void look() {
+    if (left_) return go_on_leaving();
     const json* const object = node();
     if (object == nullptr) return miss_node();
     node_missed_ = false;
@@ -403,6 +476,9 @@ class NodeAgent::Impl {
     // What cannot be written now is tried again; the cluster is told of the node all the same.
     const auto files = write_status_files(host_, step.files);
     if (!files) failed(files.error());
+    // Before anything is asked of the cluster: until then two plugins displace each other.
+    const auto served = write_serving(host_, step);
+    if (!served) failed(served.error());
     if (changing_) return;  // its answer is a reason to look
     // Before the Node and the turn tell that nobody is evicted any more.
     evictions_.leave_out_others(step.evict);
@@ -435,7 +511,7 @@ class NodeAgent::Impl {
     evictions_.act(step.evict);
     if (auto kept = keep_feature_file(step.feature_file); !kept) return failed(kept.error());
     if (node_feature_ && step.node_feature) node_feature_->keep(*step.node_feature, *object);
-    if (!files || !kata_written) return;
+    if (!files || !served || !kata_written) return;
     backoff_.reset();
     wait_for(*object, step, undone);
   }
@@ -476,6 +552,7 @@ class NodeAgent::Impl {
         node_ref(settings_.node),
         [this](const json& now) -> Result<json> {
           tell_if_shown(now);
+          if (left_) return json();  // to be tried again would be to begin
           sent_ = step_of(now);
           return patch_of(sent_->labels, sent_->annotations, sent_->unschedulable);
         },
@@ -483,13 +560,28 @@ class NodeAgent::Impl {
           changing_ = false;
           if (!changed) return not_changed(changed.error());
           cordon_backoff_.reset();
-          if (sent_ && has_labels_that_can_wait(*sent_)) labels_backoff_.reset();
+          if (sent_) is_taken(*sent_);
           if (sent_) node_shows(*std::exchange(sent_, {}));
           // An answer may come later than the watch's word of what others did after it.
           if (!heard_since_change_) changed_ = std::move(*changed);
           look_soon();
         },
         &object);
+  }
+
+  void is_taken(const NodeStep& sent) {
+    if (has_notes(sent)) notes_backoff_.reset();
+    if (concerns_a_drain(sent)) cordon_refused_.clear();
+    if (!has_labels_that_can_wait(sent)) return;
+    labels_backoff_.reset();
+    labels_refused_.clear();
+  }
+
+  /// Something of it has been refused before, and not been taken since.
+  bool is_refused_again(const NodeStep& sent) const {
+    return (has_labels_that_can_wait(sent) && !labels_refused_.empty()) ||
+           (concerns_a_drain(sent) && !cordon_refused_.empty()) ||
+           (has_own_labels(sent) && !own_refused_.empty());
   }
 
   void not_changed(const Error& error) {
@@ -499,6 +591,12 @@ class NodeAgent::Impl {
     const NodeStep sent = std::move(*sent_);
     sent_.reset();
     spdlog::error("{}", text_of(error));
+    if (has_notes(sent) && !is_refused_again(sent)) {
+      // First, for they are words alone. Where it is refused without them too they were not what is refused.
+      notes_again_ = timers_.now() + kLabelsPause * notes_backoff_.next(random_);
+      return look_soon();
+    }
+    notes_again_ = {};
     if (has_labels_that_can_wait(sent)) {
       labels_refused_ = text_of(error);
       labels_again_ = timers_.now() + kLabelsPause * labels_backoff_.next(random_);
@@ -565,7 +663,7 @@ class NodeAgent::Impl {
   /// What the Node would remember is remembered here while it takes nothing from us.
   bool is_news(const NodeEvent& event) {
     constexpr std::size_t kMost = 100;
-    if (own_refused_.empty()) return true;
+    if (own_refused_.empty() && timers_.now() >= notes_again_) return true;
     if (told_in_vain_.size() >= kMost) told_in_vain_.clear();
     return told_in_vain_.insert(event.reason + " " + event.message).second;
   }
@@ -588,17 +686,21 @@ class NodeAgent::Impl {
     const auto look_at = [&](Moment when) {
       if (when > timers_.now()) first = first ? std::min(*first, when) : when;
     };
+    if (step.kata.awaits_kubelet) look_at(unlisted_since_ + kListPatience + kBeyond);
+    if (unserved_since_ && !step.stand_back) look_at(*unserved_since_ + kUnservedPatience);
     if (undone) look_at(patch_again_);
     if (undone) look_at(error_again_);
     if (hostd_down_since_) look_at(*hostd_down_since_ + kGonePatience + kBeyond);
     if (step.drain_left) look_at(timers_.now() + *step.drain_left + kBeyond);
     look_at(cordon_again_);
     look_at(labels_again_);
+    look_at(notes_again_);
     look_at(own_again_);
     if (step.feature_file) look_at(feature_file_again_);
     if (awaits_since_) look_at(*awaits_since_ + kPausePatience + kBeyond);
     // Whatever is asked for by now: nobody stays paused for a host that says nothing more.
     const bool paused = !resume_operands(node_object_of(object).labels).empty();
+    if (paused) look_at(host_since_ + kPausePatience + kBeyond);
     if (step.kata.awaited) look_at(kata_since_ + *step.kata.awaited + kBeyond);
     if (paused || step.report.condition == NodeCondition::pending ||
         step.report.condition == NodeCondition::withdrawing ||
@@ -645,11 +747,14 @@ class NodeAgent::Impl {
   Moment host_since_;
   std::optional<Moment> hostd_down_since_;  ///< absent: it runs
   Moment kata_since_;                       ///< of HostSide::kata_silent
+  std::set<std::string> unlisted_;          ///< handlers that are ready, and the kubelet does not list, since
+  Moment unlisted_since_;                   ///< for HostSide::kata_unlisted
   bool fetched_ = false;                    ///< something is here that hostd has not been told of
   std::optional<std::string> last_words_;   ///< state.json, as a former hostd left it; absent: it is news
   /// Generations of wanted.json: one that we wrote, and the one of which it says the same in other words.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> same_;
-  std::optional<Moment> awaits_since_;  ///< NodeStep::awaits_operands
+  std::optional<Moment> unserved_since_;  ///< OtherPrograms::unserved; absent: one is here, or is not seen
+  std::optional<Moment> awaits_since_;    ///< NodeStep::awaits_operands
   std::set<std::string> told_;
   std::optional<std::uint64_t> refused_;  ///< the generation of wanted.json that was, and is not done yet
 
@@ -663,6 +768,9 @@ class NodeAgent::Impl {
   std::string labels_refused_;  ///< NodeView::labels_refused, until
   Moment labels_again_;
   Backoff labels_backoff_;
+
+  Moment notes_again_;  ///< until then what is wrong is not said on the Node, which does not take it
+  Backoff notes_backoff_;
 
   std::string own_refused_;  ///< NodeView::own_refused, until
   Moment own_again_;
@@ -683,6 +791,10 @@ class NodeAgent::Impl {
   std::optional<json> changed_;  ///< the Node as our last change left it, until the watch says anything
   bool heard_since_change_ = false;
   Backoff backoff_;
+  EventLoop::Job left_;  ///< empty: we stay
+  Moment leave_by_;
+  bool leave_told_ = false;
+  Timers::Timer leave_timer_;
   Timers::Timer soon_;
   Timers::Timer later_;
   Timers::Timer see_again_;
@@ -700,6 +812,10 @@ Result<> NodeAgent::begin() {
 
 void NodeAgent::host_changed() {
   impl_->host_changed();
+}
+
+void NodeAgent::leave(EventLoop::Job left) {
+  impl_->leave(std::move(left));
 }
 
 void NodeAgent::configurations_changed() {

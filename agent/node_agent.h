@@ -16,6 +16,7 @@
 #include "agent/artifact_pulls.h"
 #include "agent/feature_labels.h"
 #include "agent/node_wish.h"
+#include "common/event_loop.h"
 #include "common/host_fs.h"
 #include "common/result.h"
 #include "kube/api_transport.h"
@@ -77,6 +78,12 @@ class NodeAgent {
 
   /// To be called when a configuration file may be another.
   void configurations_changed();
+
+  /// The process is to end: nothing is begun any more, and operands that we have paused are resumed, once
+  /// hostd has ended what it does, or has ended itself, and after a minute in any case. Then `left` is
+  /// called, once: at once where nobody is paused, and where the API server does not answer when that minute
+  /// is over.
+  void leave(EventLoop::Job left);
 
   /// Absent: nothing is pulled here.
   std::optional<PullCounts> pulls() const;

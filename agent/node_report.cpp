@@ -93,6 +93,11 @@ std::string silence(const NodeWish& wish, const HostSide& host, NodeCondition co
   return out;
 }
 
+/// Of what it was about to begin nothing was tried. Those of today call that `withdrawing`.
+bool tells_its_own_end(const SeenHost& host) {
+  return host.error == "hostd has ended before the node was as wanted";
+}
+
 bool is_on_its_way(NodeCondition condition) {
   return condition == NodeCondition::pending || condition == NodeCondition::withdrawing ||
          condition == NodeCondition::changing;
@@ -228,8 +233,9 @@ ChangeOutcome change_outcome(const HostSide& host) {
     case SeenPhase::refused:
       return ChangeOutcome::refused;
     case SeenPhase::failed:
-      // What a former one has said last may be of its own end, as it was before ones of today.
-      return host.hostd_speaks ? ChangeOutcome::failed : awaited;
+      // What a former one has said last may be of its own end, as it was before ones of today. It says so a
+      // moment before it has gone.
+      return host.hostd_speaks && !tells_its_own_end(*host.seen) ? ChangeOutcome::failed : awaited;
     case SeenPhase::withdrawing:
     case SeenPhase::changing:
     case SeenPhase::nothing_wanted:
@@ -239,7 +245,8 @@ ChangeOutcome change_outcome(const HostSide& host) {
 }
 
 bool says_that_it_failed(const HostSide& host) {
-  return has_answered(host) && host.seen && host.seen->phase == SeenPhase::failed;
+  return has_answered(host) && host.seen && host.seen->phase == SeenPhase::failed &&
+         !tells_its_own_end(*host.seen);
 }
 
 std::string failure_of(const HostSide& host) {

@@ -33,6 +33,8 @@ struct HostSide {
   HandlersFile kata = {};                          ///< kata.json: what hostd says of Kata's handlers
   std::optional<WantedClasses> kata_written = {};  ///< kata-classes.json; absent: none, or not readable
   std::chrono::seconds kata_silent{0};             ///< for how long neither of the two has changed
+  /// For how long the kubelet has not listed the same ones of the handlers that are ready; 0: it lists them.
+  std::chrono::seconds kata_unlisted{0};
   /// For how long neither wanted.json nor state.json has changed.
   std::chrono::seconds silent{0};
   /// For how long hostd has not run, as far as the agent has seen it; 0 also while it runs.

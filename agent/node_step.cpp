@@ -55,6 +55,24 @@ bool change_is_coming(const NodeWish& wish, const HostSide& host) {
   return host.unwritable.empty() && would_change(wish, host);
 }
 
+/// Whether hostd has refused a GPU that nothing but operands keep from what is asked for: they were resumed
+/// when it was refused for somebody else's sake, and have it open again. Those that do not go are not waited
+/// for for ever.
+bool operands_are_in_the_way(const NodeView& view, const NodeWish& wish) {
+  const HostSide& host = view.host;
+  if (!is_taken_up(wish, host) || !host.hostd_speaks || !view.others.pods) return false;
+  if (host.seen->phase != SeenPhase::refused || host.silent > kPausePatience) return false;
+  const auto is_operands = [&](const SeenHolder& holder) {
+    const auto pod = std::ranges::find(*view.others.pods, holder.pod_uid, &PodOnNode::uid);
+    return !holder.pod_uid.empty() && pod != view.others.pods->end() &&
+           can_be_paused(view.node.labels, pod->daemon_set);
+  };
+  return std::ranges::any_of(host.seen->accelerators, [&](const SeenAccelerator& gpu) {
+    return gpu.state == "refused" && gpu.only_in_use && !gpu.holders.empty() &&
+           std::ranges::all_of(gpu.holders, is_operands);
+  });
+}
+
 void add_warnings(const NodeView& view, bool pause, NodeWish& wish) {
   if (wish.kind == NodeWish::Kind::policy || wish.kind == NodeWish::Kind::invalid)
     wish.warnings.insert(wish.warnings.end(), view.passed_over.begin(), view.passed_over.end());
@@ -62,6 +80,17 @@ void add_warnings(const NodeView& view, bool pause, NodeWish& wish) {
   for (const std::string& label : operands_that_stay(view.node.labels))
     wish.warnings.push_back(
         fmt::format("label {} cannot be paused: its value is too long for the mark behind it", label));
+}
+
+/// Where something is asked for, that Ferry stands back says it.
+void warn_of_idle_plugin(const OtherPrograms& others, const std::vector<OtherOwner>& owners, NodeWish& wish) {
+  if (wish.kind == NodeWish::Kind::stand_back || others.are_neighbours) return;
+  const std::string why = plugin_stands_back(others).value_or(std::string());
+  if (why.empty()) return;
+  const std::string lines = hand_over_text(owners);
+  wish.warnings.push_back(fmt::format(
+      "Ferry's device plugin offers nothing here: {}; {}", why,
+      lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines));
 }
 
 /// A person has set a label of this node, lately as far as wanted.json goes.
@@ -238,12 +267,16 @@ NodeStep node_step(const NodeView& view) {
   add_refusal("labels that say what has come of a wish, and those of operands,", view.own_refused, step);
 
   const bool changing = host_is_changing(view.host);
-  const bool pause = step.wish.kind == NodeWish::Kind::policy && !is_silent(step.wish, view.host) &&
-                     (changing || (change_is_coming(step.wish, view.host) && step.budget.may_begin));
+  // Also while pods are evicted: an operand that comes back has the GPUs open, and nobody would be evicted.
+  const bool coming = change_is_coming(step.wish, view.host) || need.kind == DrainNeed::Kind::evict;
+  const bool pause =
+      step.wish.kind == NodeWish::Kind::policy && !is_silent(step.wish, view.host) &&
+      (changing || (coming && step.budget.may_begin) || operands_are_in_the_way(view, step.wish));
   // The labels may ask for something else by now; what was written last is still on its way.
   const bool keep = (changing || !has_answered(view.host)) && !is_silent(step.wish, view.host);
   const LabelChanges pausing = pause ? pause_operands(labels) : LabelChanges();
   add_warnings(view, pause, step.wish);
+  warn_of_idle_plugin(view.others, owners, step.wish);
   LabelChanges wanted;
   if (view.own_refused.empty()) {
     wanted = step.report.labels;
@@ -266,6 +299,7 @@ NodeStep node_step(const NodeView& view) {
   std::ranges::copy(step.kata.events, std::back_inserter(step.events));
   step.files = status_files(step.wish, view.host);
   plan_wish_file(view, owners, pausing, step);
+  if (!view.others.are_neighbours) step.stand_back = plugin_stands_back(view.others);
   return step;
 }
 

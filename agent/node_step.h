@@ -70,6 +70,9 @@ struct NodeStep {
   std::optional<WrittenWish> wish_file;
   bool remove_wish_file = false;
   std::vector<StatusFile> files;
+  /// What serving.json shall say: why our device plugin offers nothing; empty: it serves, and there is none.
+  /// Absent: it stays.
+  std::optional<std::string> stand_back;
   std::optional<Labels> feature_file;  ///< what it shall say (feature_file.h); absent: it stays
   std::optional<Labels> node_feature;  ///< what that shall say (node_feature.h); absent: it stays
   bool awaits_operands = false;        ///< wanted.json is not written yet for their sake, or their labels'

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/operands.h"
 
+#include <algorithm>
 #include <array>
 
 #include "agent/cluster_words.h"
@@ -16,7 +17,14 @@ constexpr std::array kPaused = {
     Operand{.name = "sandbox-device-plugin", .daemon_set = "nvidia-sandbox-device-plugin-daemonset"},
     Operand{.name = "kata-sandbox-device-plugin",
             .daemon_set = "nvidia-kata-sandbox-device-plugin-daemonset"},
-    Operand{.name = "sandbox-validator", .daemon_set = "nvidia-sandbox-validator"}};
+    Operand{.name = "sandbox-validator", .daemon_set = "nvidia-sandbox-validator"},
+    Operand{.name = "device-plugin", .daemon_set = "nvidia-device-plugin-daemonset"},
+    Operand{.name = "gpu-feature-discovery", .daemon_set = "gpu-feature-discovery"},
+    Operand{.name = "dcgm", .daemon_set = "nvidia-dcgm"},
+    Operand{.name = "dcgm-exporter", .daemon_set = "nvidia-dcgm-exporter"},
+    Operand{.name = "dcgm-dra", .daemon_set = "nvidia-dcgm-dra"},
+    Operand{.name = "dcgm-exporter-dra", .daemon_set = "nvidia-dcgm-exporter-dra"},
+    Operand{.name = "mig-manager", .daemon_set = "nvidia-mig-manager"}};
 
 /// How every component of the operator's begins its mark.
 constexpr std::string_view kAnyPause = "paused-for-";
@@ -101,6 +109,14 @@ std::set<std::string> paused_daemon_sets(const Labels& labels) {
       out.emplace(operand.daemon_set);
   }
   return out;
+}
+
+bool can_be_paused(const Labels& labels, std::string_view daemon_set) {
+  const Operand* const operand = std::ranges::find(kPaused, daemon_set, &Operand::daemon_set);
+  if (operand == kPaused.end()) return false;
+  const auto label = labels.find(kDeployPrefix + std::string(operand->name));
+  if (label == labels.end()) return false;
+  return label->second.find(kPauseMark) != std::string::npos || paused_value(label->second) != label->second;
 }
 
 }  // namespace ferry

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gpu-operator's pods that look at what changes are kept away meanwhile, by the labels that have them run
-// on the node, as its own components do it. Pure.
+// The gpu-operator's pods that look at what changes, or have GPUs open that shall leave their driver, are
+// kept away meanwhile, by the labels that have them run on the node, as its own components do it. Pure.
 //
 // | the label says             | paused                     | resumed                  |
 // | true                       | paused-for-gpu-ferry       | true                     |
@@ -31,8 +31,10 @@ Labels with_changes(Labels labels, const LabelChanges& changes);
 
 inline constexpr std::string_view kPauseMark = "paused-for-gpu-ferry";
 
-/// What is to be done to have sandbox-device-plugin, kata-sandbox-device-plugin and sandbox-validator off the
-/// node. Empty: it is done. A value that would be too long for a label stays.
+/// What is to be done to have off the node: sandbox-device-plugin, kata-sandbox-device-plugin and
+/// sandbox-validator, which look at what VMs are given; device-plugin, gpu-feature-discovery, dcgm,
+/// dcgm-exporter (and their kind for DRA) and mig-manager, which have every GPU of driver nvidia open. Empty:
+/// it is done. A value that would be too long for a label stays.
 LabelChanges pause_operands(const Labels& labels);
 
 /// The labels of those that pause_operands() leaves although they are on the node, since their values would
@@ -44,6 +46,9 @@ LabelChanges resume_operands(const Labels& labels);
 
 /// The DaemonSets whose pods go once the operands are paused.
 std::set<std::string> paused_daemon_sets(const Labels& labels);
+
+/// Whether its pods are an operand's that is paused, or that pause_operands() would pause.
+bool can_be_paused(const Labels& labels, std::string_view daemon_set);
 
 /// The value that a paused one gets back; others as they are.
 std::string resumed_value(std::string_view value);

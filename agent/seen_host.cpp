@@ -68,7 +68,12 @@ const json& list_at(const json& object, const char* key) {
 }
 
 SeenVgpu vgpu_of(const json& value) {
-  return {.id = value.at("id").get<std::string>(), .type = text_at(value, "type")};
+  SeenVgpu out{.id = value.at("id").get<std::string>(), .type = text_at(value, "type")};
+  if (const auto holders = value.find("holders"); holders != value.end() && !holders->is_null()) {
+    out.holders.emplace();
+    for (const json& holder : list_at(value, "holders")) out.holders->push_back(holder_of(holder));
+  }
+  return out;
 }
 
 std::uint32_t number_of(const json& value, const std::string& key) {

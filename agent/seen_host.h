@@ -40,6 +40,8 @@ struct SeenHolder {
 struct SeenVgpu {
   std::string id;    ///< a UUID, or its virtual function's address
   std::string type;  ///< "L40S-12Q"; empty: nobody has said
+  /// Who has it, whether the kubelet knows of it or not. Absent: nobody has looked, or has said.
+  std::optional<std::vector<SeenHolder>> holders = {};
 };
 
 struct SeenAccelerator {

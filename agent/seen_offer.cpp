@@ -56,6 +56,8 @@ SeenOffer offer_of(const json& file) {
   for (const json& resource : list_at(file, "resources")) out.resources.push_back(resource_of(resource));
   for (const json& device : list_at(file, "not_offered"))
     out.not_offered.push_back(device.at("id").get<std::string>());
+  // Plugins before it was said have none.
+  if (const auto why = file.find("stands_back"); why != file.end()) out.stands_back = why->is_string();
   return out;
 }
 

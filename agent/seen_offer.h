@@ -32,6 +32,7 @@ struct SeenResource {
 struct SeenOffer {
   std::vector<SeenResource> resources;
   std::vector<std::string> not_offered;  ///< IDs
+  bool stands_back = false;              ///< the kubelet is told of none: another's plugin serves the node
 };
 
 /// Keys that are not known are passed over: they are only ever added. Errc::malformed_host says where.

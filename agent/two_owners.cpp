@@ -16,6 +16,7 @@ struct Program {
   std::string_view name;  ///< with the prefix its label
   std::string_view daemon_set;
   std::string_view hand_over;
+  bool offers = false;  ///< it registers resources with the kubelet, under the names that ours have
 };
 constexpr std::array kPrograms = {
     Program{.name = "vfio-manager", .daemon_set = "nvidia-vfio-manager", .hand_over = "vfioManager"},
@@ -24,14 +25,17 @@ constexpr std::array kPrograms = {
             .hand_over = "vgpuDeviceManager"},
     Program{.name = "sandbox-device-plugin",
             .daemon_set = "nvidia-sandbox-device-plugin-daemonset",
-            .hand_over = "sandboxDevicePlugin"},
+            .hand_over = "sandboxDevicePlugin",
+            .offers = true},
     Program{.name = "kata-sandbox-device-plugin",
             .daemon_set = "nvidia-kata-sandbox-device-plugin-daemonset",
-            .hand_over = "kataSandboxDevicePlugin"},
+            .hand_over = "kataSandboxDevicePlugin",
+            .offers = true},
     // The device plugin installed without the operator.
     Program{.name = "kubevirt-gpu-device-plugin",
             .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset",
-            .hand_over = ""}};
+            .hand_over = "",
+            .offers = true}};
 
 /// Absent: it does not.
 std::optional<OtherOwner> owner_of(const Program& program, const Labels& labels,
@@ -51,6 +55,13 @@ std::optional<OtherOwner> owner_of(const Program& program, const Labels& labels,
   if (others.daemon_sets && !others.daemon_sets->contains(std::string(program.daemon_set)))
     return std::nullopt;
   return owner(fmt::format("label {}={}", label->first, value), others.daemon_sets.has_value());
+}
+
+/// Of one that serves the kubelet; the end: of none.
+const Program* offering_program(const PodOnNode& pod) {
+  return std::ranges::find_if(kPrograms, [&](const Program& program) {
+    return program.offers && program.daemon_set == pod.daemon_set;
+  });
 }
 
 }  // namespace
@@ -76,6 +87,24 @@ std::string hand_over_text(const std::vector<OtherOwner>& owners) {
     if (!owner.hand_over.empty()) keys.push_back(fmt::format("{}: {{enabled: false}}", owner.hand_over));
   }
   return keys.empty() ? std::string() : fmt::format("spec: {{{}}}", fmt::join(keys, ", "));
+}
+
+bool has_another_plugin(const OtherPrograms& others) {
+  return others.pods && std::ranges::any_of(*others.pods, [](const PodOnNode& pod) {
+           return offering_program(pod) != kPrograms.end();
+         });
+}
+
+std::optional<std::string> plugin_stands_back(const OtherPrograms& others) {
+  if (!others.pods) return std::nullopt;
+  for (const PodOnNode& pod : *others.pods) {
+    const auto* const program = offering_program(pod);
+    // Without its pod's name, which is another after each restart.
+    if (pod.runs && program != kPrograms.end())
+      return fmt::format("NVIDIA's {} serves this node", program->name);
+  }
+  if (has_another_plugin(others) || others.unserved < kUnservedPatience) return std::nullopt;
+  return std::string();
 }
 
 std::string stood_back_because(const std::vector<OtherOwner>& owners) {

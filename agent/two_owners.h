@@ -2,6 +2,7 @@
 // Who else changes or offers the GPUs of this node: where NVIDIA's own programs do, Ferry stands back. Pure.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,6 +17,8 @@ namespace ferry {
 struct PodOnNode {
   std::string name;
   std::string daemon_set;  ///< whose pod it is; empty: of none
+  std::string uid = {};
+  bool runs = false;  ///< a container of it has been started, and not ended since
 };
 
 /// What is known of other programs. Absent: nobody has looked.
@@ -23,6 +26,8 @@ struct OtherPrograms {
   std::optional<std::vector<PodOnNode>> pods;
   /// The DaemonSets there are. The operator labels nodes also for operands that are switched off.
   std::optional<std::set<std::string>> daemon_sets;
+  /// For how long `pods` has had none of a device plugin's, in whatever state.
+  std::chrono::seconds unserved{0};
   /// They are meant to be there, since Ferry runs in the place of one of them: nobody stands back.
   bool are_neighbours = false;
 };
@@ -46,6 +51,19 @@ std::vector<OtherOwner> other_owners(const Labels& labels, const OtherPrograms& 
 /// What ClusterPolicy must say for them to hand over, as a line of YAML: "spec: {vfioManager: {enabled:
 /// false}}". Empty where no line would help.
 std::string hand_over_text(const std::vector<OtherOwner>& owners);
+
+/// A DaemonSet's pod that is replaced is back sooner.
+inline constexpr std::chrono::seconds kUnservedPatience{30};
+
+/// Whether a pod of one of NVIDIA's device plugins is here, in whatever state. False also where nobody has
+/// looked.
+bool has_another_plugin(const OtherPrograms& others);
+
+/// Why our device plugin shall offer nothing: a pod of another runs here, and two that register the same
+/// resources displace each other. Empty: it shall serve, for there has been none for a while. Absent: what
+/// was said before stands, for a pod that is still to start, or starts over and over, may serve nobody and
+/// may serve in a moment; or nobody has looked.
+std::optional<std::string> plugin_stands_back(const OtherPrograms& others);
 
 /// "Ferry stands back: NVIDIA's vfio-manager (its pod ... is here) serves this node; ...", with how to change
 /// that.

@@ -104,6 +104,22 @@ auto leaves_it() {
                         Field(&NodeStep::annotations, Not(Contains(testing::Key(kCordonedAnnotation)))));
 }
 
+// An operand that came back would have the GPUs open, and nobody may evict a DaemonSet's pod.
+TEST(Drain, KeepsOperandsAwayMeanwhile) {
+  constexpr const char* kDcgm = "nvidia.com/gpu.deploy.dcgm";
+  for (NodeView view :
+       {refused({held_by({vm_in("vm")})}, {pod("vm")}), begun({held_by({vm_in("vm")})}, {pod("vm")})}) {
+    view.node.labels[kDcgm] = "paused-for-gpu-ferry";
+    EXPECT_FALSE(node_step(view).labels.contains(kDcgm));
+    view.node.labels[kDcgm] = "true";
+    EXPECT_THAT(node_step(view).labels, Contains(Pair(kDcgm, "paused-for-gpu-ferry")));
+  }
+  NodeView late = begun({held_by({vm_in("vm")})}, {pod("vm")});
+  late.node.labels[kDcgm] = "paused-for-gpu-ferry";
+  drain_of(late).now = at(0) + kTimeout + seconds(1);
+  EXPECT_THAT(node_step(late).labels, Contains(Pair(kDcgm, "true")));
+}
+
 // --- Its beginning -----------------------------------------------------------------------------------------
 
 TEST(Drain, CordonsFirstAndEvictsOnceTheNodeShowsIt) {

@@ -5,9 +5,11 @@
 
 #include <gmock/gmock.h>
 
+#include "agent/host_files.h"
 #include "agent/seen_host.h"
 #include "agent/status_files.h"
 #include "agent/wish_file.h"
+#include "common/serving_file.h"
 #include "tests/agent/views.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -25,6 +27,45 @@ using testing::Pair;
 
 NodeWish wish_of(Labels labels) {
   return node_wish(node_with(std::move(labels)), test::usual_configs(), {});
+}
+
+// ---- serving.json
+
+TEST(ServingFileOfTheAgent, IsThereWhileThePluginStandsBack) {
+  const test::ScratchDirectory scratch;
+  HostFs host(scratch.path());
+  NodeStep step;
+  const auto write = [&](bool dry_run = false) { return must(write_serving(host, step, dry_run)); };
+  EXPECT_FALSE(write()) << "nothing is said of it";
+  step.stand_back = "";
+  EXPECT_FALSE(write()) << "there is none";
+  step.stand_back = "another serves";
+  EXPECT_TRUE(write(true));
+  EXPECT_FALSE(host.exists(kServingFile)) << "a dry run";
+  EXPECT_TRUE(write());
+  EXPECT_EQ(must(read_serving_file(must(host.read_file(kServingFile)))), "another serves");
+  EXPECT_FALSE(write()) << "it says so";
+  step.stand_back.reset();
+  EXPECT_FALSE(write());
+  EXPECT_TRUE(host.exists(kServingFile)) << "what was said stands";
+  step.stand_back = "";
+  EXPECT_TRUE(write());
+  EXPECT_FALSE(host.exists(kServingFile));
+}
+
+TEST(ServingFileOfTheAgent, IsNoPersons) {
+  const test::ScratchDirectory scratch;
+  HostFs host(scratch.path());
+  NodeStep step;
+  for (const char* const text :
+       {R"({"version": 1, "serve": false})", R"({"version": 1, "serve": true, "by": "me"})", "half of"}) {
+    must(host.write_file(kServingFile, text));
+    for (const char* const said : {"", "another serves"}) {
+      step.stand_back = said;
+      EXPECT_FALSE(must(write_serving(host, step))) << text;
+      EXPECT_EQ(must(host.read_file(kServingFile)), text);
+    }
+  }
 }
 
 // ---- wanted.json
@@ -85,7 +126,9 @@ constexpr const char* kState = R"({
                  {"name": "nv-hostengine", "pid": null}, {"kind": "pod", "name": "a/b", "pid": null, "pod_uid": null, "by_the_plugin": false},
                  {"kind": "pod", "name": "given", "pid": null, "pod_uid": null, "by_the_plugin": true}],
      "only_in_use": true,
-     "vgpus": [{"id": "0000:02:00.4", "type": "L40S-12Q"}, {"id": "0000:02:00.5", "type": "L40S-12Q"}],
+     "vgpus": [{"id": "0000:02:00.4", "type": "L40S-12Q"},
+               {"id": "0000:02:00.5", "type": "L40S-12Q",
+                "holders": [{"kind": "virtual_machine", "name": "by-hand", "pid": 7}]}],
      "more_vgpus": {"L40S-12Q": 2, "L40S-24Q": 0}},
     {"address": "0000:03:00.0", "mode": "host", "wanted": null, "state": "left_alone", "holders": [],
      "vgpus": [], "added_later": true}],
@@ -125,6 +168,9 @@ TEST(SeenHost, GivesWhatTheClusterIsTold) {
   ASSERT_EQ(first.vgpus.size(), 2U);
   EXPECT_EQ(first.vgpus[1].id, "0000:02:00.5");
   EXPECT_EQ(first.vgpus[1].type, "L40S-12Q");
+  EXPECT_FALSE(first.vgpus[0].holders) << "a hostd that does not tell it";
+  ASSERT_TRUE(first.vgpus[1].holders);
+  EXPECT_EQ(first.vgpus[1].holders->at(0).text, "virtual machine by-hand (pid 7)");
   EXPECT_THAT(first.more_vgpus, ElementsAre(std::pair("L40S-12Q", 2U), std::pair("L40S-24Q", 0U)));
   EXPECT_THAT(host.accelerators[1].more_vgpus, testing::IsEmpty()) << "a hostd that does not tell it";
   EXPECT_EQ(first.id, "10de:26b9");

@@ -267,6 +267,41 @@ TEST_F(KataLoop, OneNodeAtATimeAndNoneAfterAFailure) {
   EXPECT_THAT(fleet->holders(), IsEmpty());
 }
 
+TEST_F(KataLoop, AKubeletThatDoesNotListTheHandlerIsAFailureAndNoOtherNodeBegins) {
+  make(2);
+  const auto lists = [&](const std::string& node, const char* handler) {
+    fleet->server.edit("/api/v1/nodes/" + node,
+                       {{"status", {{"runtimeHandlers", {{{"name", "runc"}}, {{"name", handler}}}}}}});
+  };
+  lists("n0", "other");
+  lists("n1", "other");
+  classes(class_text("kata-a", "registry.example/a:1"));
+  fleet->start();
+  fleet->pass(90s);
+  const std::string first = fleet->holders().at(0);
+  EXPECT_THAT(error(first), HasSubstr("kata-a: the kubelet does not list it yet"));
+  fleet->pass(5min);
+  EXPECT_THAT(error(first), HasSubstr("the kubelet does not list it (status.runtimeHandlers)"));
+  EXPECT_THAT(fleet->reasons(first), Contains("KataNotListed"));
+  EXPECT_EQ(label(first, "kata-a"), "");
+  EXPECT_FALSE(written(first)->permitted);
+  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->verdicts().proven, IsEmpty());
+  ASSERT_THAT(fleet->verdicts().failed, testing::SizeIs(1));
+  const std::string second = first == "n0" ? "n1" : "n0";
+  EXPECT_EQ(of(second).hostd.changes, 0U);
+
+  // Its kubelet is given the right socket: the node that failed is well after all, and the other follows.
+  lists(first, "kata-a");
+  fleet->pass(30s);
+  EXPECT_EQ(label(first, "kata-a"), "ready");
+  EXPECT_EQ(error(first), "");
+  lists(second, "kata-a");
+  fleet->pass(5min);
+  EXPECT_EQ(label(second, "kata-a"), "ready");
+  EXPECT_THAT(fleet->verdicts().failed, IsEmpty());
+}
+
 TEST_F(KataLoop, AnotherVersionOfWhatIsInUseIsPulledInTheTurn) {
   make(2);
   classes(class_text("kata-a", "registry.example/a:1"));

@@ -180,6 +180,44 @@ TEST(KataStep, LabelsWhatTheKubeletListsToo) {
   EXPECT_EQ(scene.step().trouble, "");
 }
 
+TEST(KataStep, IsProvenByTheKubeletToo) {
+  Scene scene;
+  scene.host.kata_written->permitted = true;
+  scene.host.kata.ready = {"kata-a", "kata-b"};
+  scene.node.runtime_handlers = {"runc", "kata-b"};
+  scene.host.kata_unlisted = kListPatience;
+  KataStep step = scene.step();
+  EXPECT_EQ(scene.outcome, ChangeOutcome::open) << "the turn is kept: it has yet to be proven";
+  EXPECT_FALSE(step.file);
+  EXPECT_TRUE(step.awaits_kubelet) << "nobody tells that nothing happens";
+
+  scene.host.kata_unlisted += std::chrono::seconds(1);
+  const KataPlan plan = kata_plan(scene.node, scene.host, scene.view, nullptr);
+  EXPECT_EQ(plan.change.outcome, ChangeOutcome::failed);
+  EXPECT_THAT(plan.change.why, HasSubstr("kata-a: "));
+  step = scene.step();
+  ASSERT_TRUE(step.file);
+  EXPECT_FALSE(step.file->permitted);
+  ASSERT_THAT(step.events, SizeIs(2));
+  EXPECT_EQ(step.events.front().reason, "KataNotListed");
+  EXPECT_THAT(step.events.front().message, HasSubstr("kata-a: "));
+  EXPECT_THAT(step.events.front().message, HasSubstr("--container-runtime-endpoint"));
+  EXPECT_THAT(labelled_handlers(scene.node, scene.host), ElementsAre("kata-b"));
+
+  scene.node.runtime_handlers.insert("kata-a");
+  scene.host.kata_unlisted = std::chrono::seconds(0);
+  EXPECT_FALSE(scene.step().awaits_kubelet);
+  EXPECT_EQ(scene.outcome, ChangeOutcome::done);
+}
+
+TEST(KataStep, ProvesNothingOutOfTurnBeforeTheKubeletListsIt) {
+  Scene scene;
+  scene.host.kata.ready = {"kata-a"};
+  scene.node.runtime_handlers = {"runc"};
+  EXPECT_FALSE(scene.step().file);
+  EXPECT_EQ(scene.outcome, ChangeOutcome::none);
+}
+
 constexpr const char* kModeLabel = "nvidia.com/cc.mode.state";
 constexpr const char* kConfidential =
     "version: v2\nruntimeClasses:\n"

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "common/spawn.h"
+#include "tests/agent/sixteen_boards.h"
 #include "tests/agent/views.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -136,6 +137,16 @@ TEST(MetricFamilies, OfAllocations) {
   EXPECT_THAT(samples(view, "ferry_devices_not_offered"), ElementsAre("ferry_devices_not_offered 1"));
 }
 
+// Nobody shall read it, and an alert that nobody does would say the wrong thing.
+TEST(MetricFamilies, SayNothingOfRegistrationsWhileThePluginStandsBack) {
+  MetricsView view;
+  view.offer.content = SeenOffer{.resources = {{.name = "nvidia.com/L40S", .registered = false}},
+                                 .not_offered = {},
+                                 .stands_back = true};
+  EXPECT_THAT(samples(view, "ferry_resource_registered"), testing::IsEmpty());
+  EXPECT_THAT(samples(view, "ferry_resource_devices"), testing::SizeIs(3)) << "what there is, is shown";
+}
+
 // For Kata a device has a number of its own.
 TEST(MetricFamilies, ADeviceOfKataIsKnownByItsGroup) {
   MetricsView view = two_gpus();
@@ -163,6 +174,27 @@ TEST(MetricFamilies, OfVgpus) {
   MetricsView unknown = two_gpus();
   unknown.offer.content.reset();
   EXPECT_THAT(samples(unknown, "ferry_vgpu_instances"), IsEmpty());  // nobody says who has them
+}
+
+// A VM of libvirt's, or QEMU by hand: the kubelet knows nothing of it.
+TEST(MetricFamilies, OfVgpusThatNoPodHas) {
+  MetricsView view = two_gpus();
+  auto& vgpus = view.host.content->accelerators[0].vgpus;
+  vgpus[0].holders.emplace().push_back(
+      {.text = "virtual machine by-hand (pid 7)", .kind = "virtual_machine"});
+  vgpus[1].holders.emplace();  // what a pod was given and has not opened yet
+  vgpus[2].holders.emplace();
+  EXPECT_THAT(
+      samples(view, "ferry_vgpu_instances"),
+      ElementsAre("ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"free\"} 0",
+                  "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"used\"} 2",
+                  "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"free\"} 1",
+                  "ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-24Q\",state=\"used\"} 0"));
+  view.offer.content.reset();
+  EXPECT_THAT(
+      samples(view, "ferry_vgpu_instances"),
+      Contains("ferry_vgpu_instances{pci_bus_id=\"0000:02:00.0\",type=\"L40S-12Q\",state=\"used\"} 1"))
+      << "hostd alone says it";
 }
 
 TEST(MetricFamilies, OfRoomForMoreVgpus) {
@@ -325,60 +357,8 @@ TEST(MetricFamilies, KeepPrometheusConventions) {
 
 // ---- how much there is
 
-SeenAccelerator board(unsigned number) {
-  constexpr unsigned kFunctions = 32;
-  SeenAccelerator gpu = whole_gpu();
-  gpu.mode = Mode::vgpu;
-  gpu.wanted = Mode::vgpu;
-  gpu.model = "AD102GL [L40S]";
-  gpu.address = fmt::format("0000:{:02x}:00.0", number);
-  gpu.iommu_group = number;
-  for (unsigned function = 0; function < kFunctions; ++function)
-    gpu.vgpus.push_back({.id = fmt::format("0000:{:02x}:{:02x}.{}", number, 1 + function / 8, function % 8),
-                         .type = "NVIDIA L40S-1Q"});
-  constexpr unsigned kTypes = 24;  // as many as a board of this kind lists
-  for (unsigned type = 1; type <= kTypes; ++type) gpu.more_vgpus[fmt::format("L40S-{}Q", type)] = 0;
-  return gpu;
-}
-
-GpuFacts facts_of(const SeenAccelerator& gpu) {
-  GpuFacts out{.address = must(PciAddress::parse(gpu.address)),
-               .numa_node = 1,
-               .power_state = "D0",
-               .link = {.current_speed = 16e9, .max_speed = 16e9, .current_lanes = 16, .max_lanes = 16},
-               .group_viable = true};
-  for (const LinkEnd end : {LinkEnd::device, LinkEnd::upstream})
-    for (const Severity severity : {Severity::correctable, Severity::nonfatal, Severity::fatal})
-      out.errors.push_back(
-          {.end = end, .severity = severity, .counts = {.total = 3, .counts = {{"BadTLP", 3}}}});
-  return out;
-}
-
-/// 16 GPUs with 32 virtual functions each, all of which pods have.
-MetricsView sixteen_boards() {
-  constexpr unsigned kGpus = 16;
-  MetricsView view;
-  view.host.content.emplace();
-  view.runs = {{"hostd", true}, {"plugin", true}};
-  SeenResource resource{.name = "nvidia.com/NVIDIA_L40S-1Q", .registered = true, .devices = {}};
-  for (unsigned i = 1; i <= kGpus; ++i) {
-    const SeenAccelerator gpu = board(i);
-    view.host.content->accelerators.push_back(gpu);
-    view.facts.push_back(facts_of(gpu));
-    for (const SeenVgpu& vgpu : gpu.vgpus) {
-      const std::string pod =
-          fmt::format("team-{}/virt-launcher-desktop-{}-x7x2k", i, resource.devices.size());
-      resource.devices.push_back(
-          {.id = vgpu.id, .iommu_group = 100 + i, .healthy = true, .allocated = true, .pod = pod});
-      view.vmis[pod] = fmt::format("desktop-{}", resource.devices.size());
-    }
-  }
-  view.offer.content = SeenOffer{.resources = {resource}, .not_offered = {}};
-  return view;
-}
-
 TEST(MetricFamilies, OfSixteenBoardsFitTwoHundredKibibytes) {
-  const std::string text = metrics_text(metric_families(sixteen_boards()));
+  const std::string text = metrics_text(metric_families(test::sixteen_boards()));
   EXPECT_EQ(std::ranges::count(text, '\n') > 1'000, true);
   EXPECT_LT(text.size(), 200U * 1'024);
   RecordProperty("bytes", static_cast<int>(text.size()));
@@ -387,7 +367,7 @@ TEST(MetricFamilies, OfSixteenBoardsFitTwoHundredKibibytes) {
 // Ten milliseconds are the bound of a scrape of the release build; a test machine has others' work to do.
 TEST(MetricFamilies, OfSixteenBoardsAreQuick) {
   using Clock = std::chrono::steady_clock;
-  const MetricsView view = sixteen_boards();
+  const MetricsView view = test::sixteen_boards();
   auto best = Clock::duration::max();
   for (int i = 0; i < 5; ++i) {
     const auto begin = Clock::now();

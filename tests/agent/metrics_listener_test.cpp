@@ -237,6 +237,21 @@ TEST(MetricsListener, ThoseWhoTakeNothingOfTheirAnswersKeepNobodyOut) {
   EXPECT_LT(receive_all(silent.front()).size(), kLargeAnswer);  // the oldest has made room
 }
 
+// Two Prometheus that ask in the same moment: neither takes the other's place, there are those who take
+// nothing.
+TEST(MetricsListener, TwoWhoAskBesideThoseWhoTakeNothingAreBothAnswered) {
+  const Served served({.to_ask = 1h, .to_take = 1h, .to_stall = 400ms}, std::string(kLargeAnswer, 'x'));
+  std::vector<UniqueFd> silent;
+  for (std::size_t i = 0; i + 1 < MetricsListener::kMostConnections; ++i)
+    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer));
+  const UniqueFd first = connect_to(served.port());
+  const UniqueFd second = connect_to(served.port());
+  send_all(second, get("/metrics"));
+  EXPECT_THAT(receive_all(second), testing::SizeIs(testing::Gt(kLargeAnswer)));
+  send_all(first, get("/metrics"));
+  EXPECT_THAT(receive_all(first), testing::SizeIs(testing::Gt(kLargeAnswer)));
+}
+
 /// A client that is slow, in a thread of its own, until it is told to take the rest at once.
 class SlowReader {
  public:

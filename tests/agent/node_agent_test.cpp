@@ -26,6 +26,7 @@
 #include "agent/status_files.h"
 #include "agent/wish_file.h"
 #include "common/host_fs.h"
+#include "common/serving_file.h"
 #include "kube/api_path.h"
 #include "kube/curl_transport.h"
 #include "tests/agent/hostd_standin.h"
@@ -106,6 +107,11 @@ class Cluster {
     const auto wish = read_wish_file(host.read_file(kWishFile).value_or(""));
     return wish ? wish->policy : "nothing";
   }
+  /// Why the device plugin shall offer nothing, as hostd reads it.
+  std::string stand_back() const {
+    const auto text = host.read_file("var/lib/ferry/serving.json");
+    return text ? read_serving_file(*text).value_or("cannot be read") : std::string();
+  }
   std::set<std::string> reasons() const {
     std::set<std::string> out;
     for (const auto& [name, event] : server.objects({.kind = kEvents, .space = "default"}))
@@ -124,7 +130,8 @@ class Cluster {
     if (wished && !there) put_pod("gpu-operator", "validator", "nvidia-sandbox-validator");
     if (!wished && there && label(kValidator) != "there is none") server.erase(kPod);
   }
-  void put_pod(const char* space, const char* name, const char* daemon_set) {
+  void put_pod(const char* space, const char* name, const char* daemon_set, bool runs = true) {
+    const json state = runs ? json({{"running", json::object()}}) : json({{"waiting", json::object()}});
     server.put({{"apiVersion", "v1"},
                 {"kind", "Pod"},
                 {"metadata",
@@ -132,7 +139,9 @@ class Cluster {
                   {"namespace", space},
                   {"ownerReferences", {{{"kind", "DaemonSet"}, {"name", daemon_set}}}}}},
                 {"spec", {{"nodeName", "n1"}}},
-                {"status", {{"phase", "Running"}}}});
+                {"status",
+                 {{"phase", runs ? "Running" : "Pending"},
+                  {"containerStatuses", json::array({{{"name", "c"}, {"state", state}}})}}}});
   }
   void put_daemon_set(const char* name) {
     server.put({{"apiVersion", "apps/v1"},
@@ -193,12 +202,18 @@ class AgentLoop : public testing::Test {
       tell_hostd();
     }
   }
+  /// As by a SIGTERM.
+  bool leaves_within(std::chrono::seconds time) {
+    cluster.agent->leave([this] { left_ = true; });
+    return cluster.clock.run_until([this] { return left_; }, time);
+  }
   void tell_hostd() {
     const std::string now = cluster.host.read_file(kWishFile).value_or("");
     if (std::exchange(told_, now) != now) cluster.hostd.wanted_changed();
   }
 
   Cluster cluster;
+  bool left_ = false;  ///< the agent has said so
 
  private:
   std::string told_;
@@ -541,6 +556,30 @@ TEST_F(AgainstTheAgent, WhatIsAskedForIsDoneAllTheSame) {
       EXPECT_EQ(cluster.label(kValidator), "true") << word;
     }
   }
+}
+
+// Words that the Node does not take keep nobody paused and no node cordoned.
+TEST_F(AgainstTheAgent, WhatIsDoneWaitsForNoWords) {
+  cluster.put_validator();
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  cluster.clock.run_until([&] { return cluster.label(kValidator) == kPauseMark; }, 10s);
+  cluster.hostd.fails = true;
+  refuse(422, kErrorAnnotation);
+  pass(1min);
+  EXPECT_EQ(cluster.label(kStateLabel), "failed");
+  EXPECT_EQ(cluster.label(kValidator), "true");
+  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+  pass(30min);
+  const auto once = told();
+  const auto tried = refusals;
+  pass(2h);
+  EXPECT_EQ(told(), once) << "nothing is told twice";
+  EXPECT_GE(refusals - tried, 5U) << "it may be permitted by now";
+  EXPECT_LE(refusals - tried, 60U);
+  cluster.server.script = nullptr;
+  pass(11min);
+  EXPECT_NE(cluster.annotation(kErrorAnnotation), "");
 }
 
 TEST_F(AgentLabels, ThatAreRefusedKeepNothingElseFromGoingOn) {
@@ -958,6 +997,79 @@ TEST_F(AgentLoop, OneThatComesAfterACrashResumesThePod) {
   EXPECT_EQ(cluster.label(kValidator), "true");
 }
 
+// Nobody may come after it: Ferry is taken off the node.
+TEST_F(AgentLoop, ResumesThePodWhenItIsToEnd) {
+  cluster.put_validator();
+  cluster.hostd.stop();
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(10s);
+  ASSERT_EQ(cluster.label(kValidator), kPauseMark);
+  EXPECT_TRUE(leaves_within(2s));
+  EXPECT_EQ(cluster.label(kValidator), "true");
+}
+
+TEST_F(AgentLoop, ResumesItOnceHostdHasEndedWhatItDoes) {
+  cluster.put_validator();
+  cluster.hostd.takes = 20s;
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(10s);
+  ASSERT_EQ(cluster.label(kStateLabel), "changing");
+  EXPECT_FALSE(leaves_within(5s));
+  EXPECT_EQ(cluster.label(kValidator), kPauseMark) << "its GPU is on its way";
+  EXPECT_TRUE(cluster.clock.run_until([this] { return left_; }, 25s));
+  EXPECT_EQ(cluster.label(kValidator), "true");
+}
+
+// Either would otherwise keep it from its end until it is killed.
+TEST_F(AgentLoop, DoesNotWaitForEverWhenItIsToEnd) {
+  cluster.put_validator();
+  cluster.hostd.takes = 1h;
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(10s);
+  ASSERT_EQ(cluster.label(kStateLabel), "changing");
+  EXPECT_TRUE(leaves_within(60s));
+  EXPECT_EQ(cluster.label(kValidator), "true") << "and leaves nobody paused";
+  cluster.kill_agent();
+  cluster.label(kValidator, kPauseMark);
+  left_ = false;
+  cluster.start_agent();
+  pass(2s);
+  cluster.server.script = [](const ApiRequest& request) {
+    return request.method == "PATCH" ? std::optional(test::ApiFault::status_of(503, "InternalError"))
+                                     : std::nullopt;
+  };
+  EXPECT_TRUE(leaves_within(61s)) << "nor for the API server";
+}
+
+TEST_F(AgentLoop, HasNothingToDoAtItsEndWhereNobodyIsPaused) {
+  cluster.put_validator();
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(30s);
+  ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_TRUE(leaves_within(0s));
+  cluster.label(kPolicyLabel, "kept");
+  pass(10s);
+  EXPECT_EQ(cluster.wanted(), "given") << "it begins nothing";
+  EXPECT_EQ(cluster.label(kValidator), "true");
+}
+
+// "Nothing of ours" includes that we keep nobody away.
+TEST_F(AgentLoop, ResumesThePodWhereTheNodeIsToBeLeftAlone) {
+  cluster.put_validator();
+  cluster.hostd.stop();
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(10s);
+  ASSERT_EQ(cluster.label(kValidator), kPauseMark);
+  cluster.label(kOperandsLabel, "false");
+  pass(5s);
+  EXPECT_EQ(cluster.label(kValidator), "true");
+}
+
 // NVIDIA's device plugin installed without the operator is in kube-system, and no label speaks of it.
 TEST_F(AgentLoop, StandsBackFromAPodInAnyNamespace) {
   cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
@@ -969,6 +1081,75 @@ TEST_F(AgentLoop, StandsBackFromAPodInAnyNamespace) {
   cluster.server.erase("/api/v1/namespaces/kube-system/pods/plugin");
   pass(20s);
   EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+}
+
+// Two device plugins that register the same resources displace each other.
+TEST_F(AgentLoop, HasThePluginServeOnlyWhereNvidiasDoesNot) {
+  cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
+  cluster.start_agent();
+  pass(5s);
+  EXPECT_EQ(cluster.stand_back(), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  cluster.kill_agent();
+  cluster.start_agent();
+  pass(5s);
+  EXPECT_EQ(cluster.stand_back(), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset", false);
+  pass(60s);
+  EXPECT_NE(cluster.stand_back(), "") << "it starts anew";
+  cluster.server.erase("/api/v1/namespaces/kube-system/pods/plugin");
+  pass(5s);
+  EXPECT_NE(cluster.stand_back(), "") << "its successor may be about to come";
+  pass(30s);
+  EXPECT_EQ(cluster.stand_back(), "");
+  EXPECT_FALSE(cluster.host.exists("var/lib/ferry/serving.json"));
+}
+
+// All that the node offers would be withdrawn for one that offers nothing.
+TEST_F(AgentLoop, HasThePluginServeBesideAnotherThatHasNotStarted) {
+  cluster.put_pod("gpu-operator", "plugin", "nvidia-sandbox-device-plugin-daemonset", false);
+  cluster.put_daemon_set("nvidia-sandbox-device-plugin-daemonset");
+  cluster.label("nvidia.com/gpu.deploy.sandbox-device-plugin", "true");
+  cluster.start_agent();
+  pass(60s);
+  EXPECT_EQ(cluster.stand_back(), "");
+  cluster.put_pod("gpu-operator", "plugin", "nvidia-sandbox-device-plugin-daemonset", true);
+  pass(5s);
+  EXPECT_EQ(cluster.stand_back(), "NVIDIA's sandbox-device-plugin serves this node");
+}
+
+// Not that the other one has gone is seen then, but nothing.
+TEST_F(AgentLoop, LeavesThePluginAsItIsWhereNobodyLooks) {
+  cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
+  cluster.start_agent();
+  pass(5s);
+  cluster.kill_agent();
+  cluster.settings.operator_space.clear();
+  cluster.start_agent();
+  pass(60s);
+  EXPECT_EQ(cluster.stand_back(), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  cluster.kill_agent();
+  test::must(cluster.host.remove_file("var/lib/ferry/serving.json"));
+  cluster.settings.drain_timeout = 60s;
+  cluster.start_agent();
+  pass(5s);
+  EXPECT_EQ(cluster.stand_back(), "NVIDIA's kubevirt-gpu-device-plugin serves this node")
+      << "pods are looked at for the drain's sake";
+}
+
+// Until it is known who serves, what was said last stands: at a boot without an API server, too.
+TEST_F(AgentLoop, LeavesThePluginAsItWasBeforeItKnowsThePods) {
+  ASSERT_TRUE(cluster.host.write_file("var/lib/ferry/serving.json", serving_file_text("another serves")));
+  cluster.server.script = [](const ApiRequest& request) {
+    return request.path.find("/pods") != std::string::npos
+               ? std::optional(test::ApiFault::status_of(503, "InternalError"))
+               : std::nullopt;
+  };
+  cluster.start_agent();
+  pass(60s);
+  EXPECT_EQ(cluster.stand_back(), "another serves");
+  cluster.server.script = nullptr;
+  pass(120s);
+  EXPECT_EQ(cluster.stand_back(), "");
 }
 
 // The operator is in a namespace that nobody named: no DaemonSet there is no proof that none serves.

@@ -120,6 +120,17 @@ TEST(ChangeOutcome, OfAFailureIsKnownWhileHostdSpeaks) {
   EXPECT_EQ(change_outcome(host), ChangeOutcome::failed) << "nobody waits for ever";
 }
 
+// It writes that before its lock is let go: for a moment it both has said it and runs.
+TEST(ChangeOutcome, OfAFormerHostdsEndIsNone) {
+  HostSide host = answer(vgpu_wish(), SeenPhase::failed);
+  ASSERT_TRUE(host.seen);
+  host.seen->error = "hostd has ended before the node was as wanted";
+  EXPECT_EQ(change_outcome(host), ChangeOutcome::open);
+  EXPECT_FALSE(says_that_it_failed(host));
+  host.silent = kChangePatience + seconds(1);
+  EXPECT_EQ(change_outcome(host), ChangeOutcome::failed) << "nobody waits for ever";
+}
+
 TEST(ChangeOutcome, OfWhatIsDoneOrInUseOutlivesHostd) {
   for (const auto& [phase, outcome] : {std::pair{SeenPhase::as_wanted, ChangeOutcome::done},
                                        std::pair{SeenPhase::refused, ChangeOutcome::refused}}) {

@@ -19,6 +19,8 @@ using testing::Pair;
 
 constexpr const char* kValidator = "nvidia.com/gpu.deploy.sandbox-validator";
 constexpr const char* kPlugin = "nvidia.com/gpu.deploy.sandbox-device-plugin";
+constexpr const char* kDcgm = "nvidia.com/gpu.deploy.dcgm";
+constexpr const char* kDriver = "nvidia.com/gpu.deploy.driver";
 
 NodeView view_of(Labels labels) {
   NodeView view;
@@ -69,6 +71,49 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
   EXPECT_THAT(step.labels, IsEmpty());
   EXPECT_THAT(step.annotations, IsEmpty());
   EXPECT_THAT(step.events, IsEmpty());
+}
+
+// A GPU that is taken from driver nvidia is open in all of these; who brings the driver has none open.
+TEST(NodeStep, PausesWhatHasTheDriversGpusOpen) {
+  NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}, {kDriver, "true"}});
+  view.host.seen = SeenHost();
+  view.host.seen->accelerators = {gpu(Mode::host, std::nullopt)};
+  NodeStep step = node_step(view);
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kDcgm, "paused-for-gpu-ferry")));
+  view.node.labels = with_changes(view.node.labels, step.labels);
+  view.others.pods = {PodOnNode{.name = "nvidia-dcgm-abc", .daemon_set = "nvidia-dcgm"}};
+  EXPECT_EQ(node_step(view).waits_for, "pod nvidia-dcgm-abc to end");
+  view.host = answer(wish_of(view), SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)});
+  EXPECT_EQ(node_step(view).labels.at(kDcgm), "true");
+}
+
+// They come back when a change is refused for somebody else's sake, and have the GPUs open when that one
+// goes.
+TEST(NodeStep, PausesThoseAgainThatAloneAreInTheWay) {
+  NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}});
+  view.others.pods = {PodOnNode{.name = "d", .daemon_set = "nvidia-dcgm", .uid = "u-dcgm"},
+                      PodOnNode{.name = "job", .daemon_set = "", .uid = "u-job"}};
+  const auto held_by = [](std::vector<std::string> pods) {
+    SeenAccelerator out = gpu(Mode::host, Mode::passthrough, "refused");
+    out.only_in_use = true;
+    for (std::string& uid : pods)
+      out.holders.push_back({.text = "process", .kind = "process", .pod_uid = std::move(uid)});
+    return out;
+  };
+  const auto pauses = [&] { return node_step(view).labels.contains(kDcgm); };
+  view.host = answer(wish_of(view), SeenPhase::refused, {held_by({"u-dcgm", "u-job"})});
+  EXPECT_FALSE(pauses()) << "the job is, too";
+  view.host.seen->accelerators = {held_by({"u-dcgm", ""})};
+  EXPECT_FALSE(pauses()) << "a process of the host's is, too";
+  view.host.seen->accelerators = {held_by({"u-job"}), held_by({"u-dcgm"})};
+  EXPECT_TRUE(pauses()) << "of one GPU";
+  view.node.labels[kDcgm] = "paused-for-gpu-ferry";
+  EXPECT_FALSE(pauses()) << "it is so until hostd has gone on";
+  view.host.silent = kPausePatience + seconds(1);
+  EXPECT_EQ(node_step(view).labels.at(kDcgm), "true") << "it does not go";
+  view.host.silent = seconds(0);
+  view.host.hostd_speaks = false;
+  EXPECT_EQ(node_step(view).labels.at(kDcgm), "true") << "nobody would go on";
 }
 
 TEST(NodeStep, WaitsForAPodOnlySoLong) {
@@ -357,6 +402,32 @@ TEST(NodeStep, HasNothingToStandBackFromWhereNothingIsAsked) {
   EXPECT_EQ(step.wish.kind, NodeWish::Kind::nothing);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "nothing_wanted")));
   EXPECT_FALSE(step.remove_wish_file) << "none of ours is there";
+}
+
+// The kubelet is served whatever the labels ask for, so it has to be told then, too.
+TEST(NodeStep, HasThePluginStandBackAlsoWhereNothingIsAsked) {
+  NodeView view = view_of({});
+  view.others.unserved = kUnservedPatience;
+  EXPECT_EQ(node_step(view).stand_back, "");
+  view.others.pods = {PodOnNode{.name = "p", .daemon_set = "nvidia-kubevirt-gpu-dp-daemonset"}};
+  EXPECT_EQ(node_step(view).stand_back.has_value(), false) << "it does not run yet";
+  EXPECT_THAT(node_step(view).wish.warnings, IsEmpty());
+  view.others.pods->front().runs = true;
+  NodeStep step = node_step(view);
+  EXPECT_EQ(step.wish.kind, NodeWish::Kind::nothing);
+  EXPECT_EQ(step.stand_back, "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  EXPECT_THAT(step.wish.warnings,
+              ElementsAre("Ferry's device plugin offers nothing here: NVIDIA's kubevirt-gpu-device-plugin "
+                          "serves this node; remove it to hand the node over"));
+  view.node.labels[kWorkloadLabel] = "vm-passthrough";
+  step = node_step(view);
+  EXPECT_EQ(step.wish.kind, NodeWish::Kind::stand_back);
+  EXPECT_EQ(step.stand_back, "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  EXPECT_THAT(step.wish.warnings, IsEmpty()) << "that Ferry stands back says it";
+  view.others.are_neighbours = true;
+  step = node_step(view);
+  EXPECT_EQ(step.stand_back.has_value(), false) << "another agent's to say";
+  EXPECT_THAT(step.wish.warnings, IsEmpty());
 }
 
 TEST(NodeStep, TakesBackWhatNobodyAsksForAnyMore) {

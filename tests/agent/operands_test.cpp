@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "agent/cluster_words.h"
+
 namespace ferry {
 namespace {
 
@@ -28,10 +30,13 @@ void PrintTo(const Value& row, std::ostream* out) {
 
 class OperandValue : public testing::TestWithParam<Value> {};
 
-// For each of the three operands, and with nothing left once it is done.
+// For each of the operands, and with nothing left once it is done.
 TEST_P(OperandValue, IsPausedAndResumed) {
   const Value& row = GetParam();
-  for (const char* key : {kPlugin, kKataPlugin, kValidator}) {
+  for (const char* name :
+       {"sandbox-device-plugin", "kata-sandbox-device-plugin", "sandbox-validator", "device-plugin",
+        "gpu-feature-discovery", "dcgm", "dcgm-exporter", "dcgm-dra", "dcgm-exporter-dra", "mig-manager"}) {
+    const std::string key = kDeployPrefix + std::string(name);
     const Labels before = {{key, row.before}};
     const Labels paused = with_changes(before, pause_operands(before));
     EXPECT_EQ(paused.at(key), row.paused) << key;
@@ -69,6 +74,21 @@ TEST(Operands, ThatAreAbsentStayAbsent) {
                               {"nvidia.com/gpu.deploy.driver", "true"},
                               {"sandbox-validator", "true"}}),
               IsEmpty());
+}
+
+TEST(Operands, AreKnownByTheirDaemonSets) {
+  const Labels labels = {{"nvidia.com/gpu.deploy.dcgm", "true"},
+                         {"nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-gpu-ferry"},
+                         {"nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade"},
+                         {"nvidia.com/gpu.deploy.mig-manager", "false"},
+                         {"nvidia.com/gpu.deploy.driver", "true"}};
+  EXPECT_TRUE(can_be_paused(labels, "nvidia-dcgm"));
+  EXPECT_TRUE(can_be_paused(labels, "nvidia-dcgm-exporter")) << "it is";
+  EXPECT_FALSE(can_be_paused(labels, "nvidia-device-plugin-daemonset")) << "another has";
+  EXPECT_FALSE(can_be_paused(labels, "nvidia-mig-manager"));
+  EXPECT_FALSE(can_be_paused(labels, "gpu-feature-discovery")) << "nobody has it run here";
+  EXPECT_FALSE(can_be_paused(labels, "nvidia-driver-daemonset"));
+  EXPECT_FALSE(can_be_paused(labels, ""));
 }
 
 // An API server that lets us write to few labels would refuse all that goes with another.

@@ -45,6 +45,16 @@ TEST(SeenOffer, GivesWhatIsShown) {
   EXPECT_THAT(offer.not_offered, ElementsAre("0000:65:00.0"));
 }
 
+TEST(SeenOffer, TellsThatThePluginStandsBack) {
+  const auto with = [](const std::string& value) {
+    return test::must(read_seen_offer(
+        R"({"version": 1, "resources": [], "not_offered": [], "stands_back": )" + value + "}"));
+  };
+  EXPECT_TRUE(with("\"another serves\"").stands_back);
+  EXPECT_FALSE(with("null").stands_back);
+  EXPECT_FALSE(test::must(read_seen_offer(kOffer)).stands_back) << "plugins of before did not say it";
+}
+
 TEST(SeenOffer, OfAnotherFormIsAnErrorThatNamesTheFile) {
   for (const auto& [from, to] :
        {std::pair{R"("version": 1)", R"("version": 2)"},

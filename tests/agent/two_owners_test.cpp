@@ -124,5 +124,35 @@ TEST(TwoOwners, SayHowTheNodeIsHandedOver) {
             "remove it to hand the node over");
 }
 
+// Withdrawn is every resource of the node, so only for one that runs.
+TEST(TwoOwners, HaveOurPluginStandBackFromThatOfNvidias) {
+  const auto said = [](const OtherPrograms& others) {
+    return plugin_stands_back(others).value_or("as before");
+  };
+  const auto plugin = [](const char* daemon_set, bool runs) {
+    return PodOnNode{.name = "p", .daemon_set = daemon_set, .runs = runs};
+  };
+  constexpr const char* kByHand = "nvidia-kubevirt-gpu-dp-daemonset";
+  constexpr const char* kKata = "nvidia-kata-sandbox-device-plugin-daemonset";
+  EXPECT_EQ(said({}), "as before") << "nobody has looked";
+  EXPECT_EQ(said(pods({plugin(kByHand, true)})), "NVIDIA's kubevirt-gpu-device-plugin serves this node");
+  EXPECT_EQ(said(pods({plugin(kByHand, false)})), "as before") << "its image cannot be pulled, perhaps";
+  EXPECT_EQ(said(pods({plugin(kByHand, false), plugin(kKata, true)})),
+            "NVIDIA's kata-sandbox-device-plugin serves this node");
+  EXPECT_EQ(said(pods({plugin(kByHand, false), plugin(kByHand, true)})),
+            "NVIDIA's kubevirt-gpu-device-plugin serves this node")
+      << "one that ends beside its successor";
+  EXPECT_EQ(said(pods({})), "as before") << "one that is replaced is gone for a moment";
+  OtherPrograms gone = pods({plugin("nvidia-vfio-manager", true)});
+  gone.unserved = kUnservedPatience;
+  EXPECT_EQ(said(gone), "") << "vfio-manager registers nothing";
+  EXPECT_FALSE(has_another_plugin(gone));
+  gone.pods->push_back(plugin(kKata, false));
+  EXPECT_TRUE(has_another_plugin(gone));
+  EXPECT_EQ(said(gone), "as before");
+  gone.pods.reset();
+  EXPECT_EQ(said(gone), "as before") << "nobody looks any more";
+}
+
 }  // namespace
 }  // namespace ferry
