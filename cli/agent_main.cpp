@@ -178,7 +178,11 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
     }
     return agent.begin();
   });
-  return only.run(stop);
+  // Who is to end has still to let come back whom it keeps away.
+  std::stop_source left;
+  const std::stop_callback leaves(stop,
+                                  [&] { (*loop)->post([&] { agent.leave([&] { left.request_stop(); }); }); });
+  return only.run(left.get_token());
 }
 
 }  // namespace

@@ -43,6 +43,15 @@ std::string_view ferry_program_in(const json& container) {
   return found == kPrograms.end() ? std::string_view() : *found;
 }
 
+bool is_of_ferry(const json& pod, const std::string& space) {
+  const json& metadata = field(pod, "metadata");
+  if (text_field(metadata, "namespace") == space) return true;
+  const json& labels = field(metadata, "labels");
+  // The name is whoever installs it's to choose, the chart's is not.
+  return text_field(labels, "app.kubernetes.io/name") == "ferry" ||
+         text_field(labels, "helm.sh/chart").starts_with("ferry-");
+}
+
 std::optional<AgentProgramOptions> agent_options_in(const json& pod) {
   for (const json& container : items_field(field(pod, "spec"), "containers")) {
     auto given = agent_words(container);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,6 +14,10 @@ namespace ferry {
 /// The program of Ferry's that a container's `command` names, "ferry-agent"; empty: it names another, or the
 /// image does. What only begins or ends like one of ours is somebody else's.
 std::string_view ferry_program_in(const nlohmann::json& container);
+
+/// Whether a pod is of an installation of Ferry's: in its namespace, or with the chart's labels. Somebody
+/// else's program may be called `ferry` too.
+bool is_of_ferry(const nlohmann::json& pod, const std::string& space);
 
 /// What the agent that a pod runs is told on its command line, with the pod's namespace where that names
 /// none; absent: the pod runs none, or one that cannot start.

@@ -44,7 +44,10 @@ Result<NodeView> view_of(const Session& session, const AgentOptions& options) {
                    .release = std::move(*release)};
   view.features = parse_feature_way(options.program.feature_labels).value_or(FeatureWay::none);
   view.others.pods = std::vector<PodOnNode>();  // nobody waits for any here
-  if (options.handed_over) view.others.daemon_sets = std::set<std::string>();
+  if (options.handed_over) {
+    view.others.daemon_sets = std::set<std::string>();
+    view.others.unserved = kUnservedPatience;
+  }
   auto host = read_host_side(*session.host);
   if (!host) return fail(std::move(host).error());
   view.host = std::move(*host);
@@ -115,8 +118,18 @@ json to_json(const LabelChanges& changes) {
   return out;
 }
 
-json document_of(const NodeView& view, const NodeStep& step, const std::vector<StatusFileChange>& files,
-                 bool dry_run) {
+/// What has, or would have, become another of the files that are not told by the step alone.
+struct Written {
+  bool serving = false;
+  std::vector<StatusFileChange> files;
+};
+
+const char* action_on_serving(const NodeStep& step, const Written& written) {
+  if (!written.serving) return "kept";
+  return step.stand_back->empty() ? "removed" : "written";
+}
+
+json document_of(const NodeView& view, const NodeStep& step, const Written& written, bool dry_run) {
   const NodeWish& wish = step.wish;
   const bool policy = wish.kind == NodeWish::Kind::policy;
   const bool invalid = wish.kind == NodeWish::Kind::invalid;
@@ -127,7 +140,7 @@ json document_of(const NodeView& view, const NodeStep& step, const std::vector<S
                       {"message", event.message}});
   }
   json changed = json::array();
-  for (const StatusFileChange& file : files) {
+  for (const StatusFileChange& file : written.files) {
     changed.push_back(
         {{"path", "/" + file.path}, {"action", file.removed ? "removed" : "written"}, {"why", file.why}});
   }
@@ -148,6 +161,8 @@ json document_of(const NodeView& view, const NodeStep& step, const std::vector<S
            {{"path", std::string("/") + kWishFile},
             {"action", action_on_wish(step)},
             {"generation", step.wish_file ? json(step.wish_file->generation) : json(nullptr)}}},
+          {"serving_file",
+           {{"path", std::string("/") + kServingFile}, {"action", action_on_serving(step, written)}}},
           {"feature_file", {{"path", std::string("/") + kFeatureFile}, {"action", action_on_features(step)}}},
           {"node_feature", step.node_feature ? json(*step.node_feature) : json(nullptr)},
           {"status_files", changed}};
@@ -161,7 +176,7 @@ void add_rows(Table& table, const char* kind, const Labels& now, const LabelChan
 }
 
 std::string text_of(const Session& session, const NodeView& view, const NodeStep& step,
-                    const std::vector<StatusFileChange>& files) {
+                    const Written& written) {
   const char* const would = session.dry_run ? "would be " : "";
   std::string out = fmt::format("node {}: {}\nstate: {}\n", view.node.name, sentence(step.wish),
                                 text(step.report.condition));
@@ -175,7 +190,10 @@ std::string text_of(const Session& session, const NodeView& view, const NodeStep
   } else if (step.remove_wish_file) {
     file(kWishFile, "removed", step.wish.reason);
   }
-  for (const StatusFileChange& change : files)
+  if (written.serving)
+    file(kServingFile, action_on_serving(step, written),
+         step.stand_back->empty() ? "no device plugin of NVIDIA's serves this node" : *step.stand_back);
+  for (const StatusFileChange& change : written.files)
     file(change.path, change.removed ? "removed" : "written", change.why);
   if (step.feature_file) file(kFeatureFile, action_on_features(step), "--feature-labels=file");
   if (!step.labels.empty() || !step.annotations.empty()) {
@@ -233,9 +251,12 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
     if (auto written = write_feature_file(*session.host, *step.feature_file, now); !written)
       return complain(written.error());
   }
+  const auto serving = write_serving(*session.host, step, session.dry_run);
+  if (!serving) return complain(serving.error());
   const auto files = write_status_files(*session.host, step.files, session.dry_run);
   if (!files) return complain(files.error());
-  print(session, document_of(*view, step, *files, session.dry_run), text_of(session, *view, step, *files));
+  const Written written = {.serving = *serving, .files = *files};
+  print(session, document_of(*view, step, written, session.dry_run), text_of(session, *view, step, written));
   if (step.wish.kind == NodeWish::Kind::invalid) return complain(step.wish.error);
   return step.wish.kind == NodeWish::Kind::stand_back ? ExitStatus::refused : ExitStatus::done;
 }

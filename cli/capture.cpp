@@ -14,7 +14,10 @@
 #include "common/kernel_release.h"
 #include "common/modprobe_directories.h"
 #include "common/stuck_writes.h"
+#include "mdev/captured_vgpus.h"
 #include "vfio/pci_function.h"
+#include "vgpu-dm/stable_uuid.h"
+#include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
@@ -104,8 +107,8 @@ std::string without_uuids(std::string_view text) {
 
 class Capture {
  public:
-  Capture(const HostFs& host, HostWriter& reader, fs::path to)
-      : host_(host), reader_(reader), to_(std::move(to)) {}
+  Capture(const HostFs& host, HostWriter& reader, const AcceleratorRules& rules, fs::path to)
+      : host_(host), reader_(reader), rules_(rules), to_(std::move(to)) {}
 
   Result<Captured> run() {
     if (auto empty = begin(); !empty) return fail(std::move(empty).error());
@@ -133,6 +136,7 @@ class Capture {
     names_of_devices();
     tables_of_modules();
     if (host_.exists("etc/machine-id")) put("etc/machine-id", std::string(32, '0') + "\n");
+    made_by_ferry();
     if (failure_) return fail(std::move(*failure_));
     return std::move(captured_);
   }
@@ -350,8 +354,25 @@ class Capture {
     }
   }
 
+  /// Looked up in what is captured, where nothing hangs.
+  void made_by_ferry() {
+    if (host_.exists(kCapturedVgpus)) text(kCapturedVgpus, kMostOfAFile);  // of a capture that is captured
+    const auto node = node_identity(host_);
+    const HostFs captured(to_);
+    const auto inventory = scan(captured);
+    if (failure_ || !node || !inventory) return;
+    const auto vgpus = scan_known_vgpus(captured, *inventory, rules_);
+    if (!vgpus) return;
+    std::string ours;
+    for (const VgpuGpu& gpu : vgpus->gpus)
+      for (const VgpuDevice& device : gpu.devices)
+        if (const auto number = our_number(*node, device)) ours += captured_line(device.id, *number);
+    if (!ours.empty()) put(kCapturedVgpus, ours);
+  }
+
   const HostFs& host_;
   HostWriter& reader_;
+  const AcceleratorRules& rules_;
   const fs::path to_;
   Captured captured_;
   std::optional<Error> failure_;
@@ -362,8 +383,9 @@ class Capture {
 
 }  // namespace
 
-Result<Captured> capture_host(const HostFs& host, HostWriter& reader, const fs::path& to) {
-  return Capture(host, reader, to).run();
+Result<Captured> capture_host(const HostFs& host, HostWriter& reader, const AcceleratorRules& rules,
+                              const fs::path& to) {
+  return Capture(host, reader, rules, to).run();
 }
 
 std::string without_private_words(std::string_view command_line) {

@@ -6,7 +6,8 @@
 // hang, has a side effect when read, or is nobody's business: processes and who uses what (their names,
 // containers and files), BARs and ROMs, VPD, serial numbers and UUIDs of GPUs and of the machine, words of
 // the kernel's command line that have nothing to do with devices. Links stay links; device nodes become empty
-// files.
+// files. Which vGPUs Ferry made is written down beside them (mdev/captured_vgpus.h): the machine's ID, by
+// which it would be known, is not there.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +20,7 @@
 #include "common/host_fs.h"
 #include "common/host_writer.h"
 #include "common/result.h"
+#include "vfio/inventory.h"
 
 namespace ferry {
 
@@ -32,7 +34,8 @@ struct Captured {
 /// Writes the tree to `to`, a folder of this process's own file system that is empty or not there yet. What
 /// the kernel serves under a lock is asked of `reader`, with its deadline. Errors: Errc::usage, something is
 /// in the folder; what the operating system says of writing.
-Result<Captured> capture_host(const HostFs& host, HostWriter& reader, const std::filesystem::path& to);
+Result<Captured> capture_host(const HostFs& host, HostWriter& reader, const AcceleratorRules& rules,
+                              const std::filesystem::path& to);
 
 /// Of a /proc/cmdline the words that have to do with devices and their drivers. Any other may be a secret.
 std::string without_private_words(std::string_view command_line);

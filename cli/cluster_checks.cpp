@@ -103,8 +103,10 @@ Check gpus_offered(const ClusterNode& node) {
           fmt::format("{} of {} {}", resource.capacity - resource.allocatable, resource.capacity, name));
   if (lacks.empty())
     return std::move(check).passed(fmt::format("{} resources, all allocatable", node.resources.size()));
-  return std::move(check).warned("not allocatable: " + fmt::format("{}", fmt::join(lacks, ", ")),
-                                 "is `ferry plugin` running? `ferry explain RESOURCE` on the node says why");
+  return std::move(check).warned(
+      "not allocatable: " + fmt::format("{}", fmt::join(lacks, ", ")),
+      "is `ferry plugin` running? `ferry explain` with such a name says on the "
+      "node which devices are unhealthy, and why; 2 where the plugin has none of it");
 }
 
 /// Resource -> whether others than KubeVirt offer it; absent: everything is permitted.

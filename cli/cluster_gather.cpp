@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <string_view>
 
@@ -11,6 +12,7 @@
 
 #include "cli/agent_pod.h"
 #include "cli/cluster_facts.h"
+#include "cli/masked_text.h"
 #include "cli/object_fields.h"
 #include "common/version.h"
 #include "kube/api_error.h"
@@ -31,7 +33,7 @@ json identity_of(const json& object) {
   const json& metadata = field(object, "metadata");
   json out = only_keys(metadata, {"name", "namespace", "labels", "creationTimestamp", "deletionTimestamp"});
   for (const auto& [name, value] : texts_field(metadata, "annotations"))
-    if (is_of_gpus(name)) out["annotations"][name] = value;
+    if (is_of_gpus(name)) out["annotations"][name] = masked_text(value);
   const json owners = each_item(metadata, "ownerReferences", [](const json& owner) {
     return only_keys(owner, {"kind", "name"});
   });
@@ -39,17 +41,33 @@ json identity_of(const json& object) {
   return out;
 }
 
+json masked(json text) {
+  return text.is_string() ? json(masked_text(text.get_ref<const std::string&>())) : std::move(text);
+}
+
+// Conditions and events say in `message` what somebody was told.
+json with_masked_messages(json object) {
+  for (const char* const key : {"message", "failureReason"})
+    if (const auto said = object.find(key); said != object.end()) *said = masked(std::move(*said));
+  if (const auto conditions = object.find("conditions"); conditions != object.end() && conditions->is_array())
+    for (json& condition : *conditions) condition = with_masked_messages(std::move(condition));
+  return object;
+}
+
 // Arguments may have anything in them; Ferry's own name files and namespaces.
-json container_of(const json& container) {
+json container_of(const json& container, bool of_ferry) {
   json out = only_keys(container, {"name", "image", "resources", "restartPolicy"});
-  if (!ferry_program_in(container).empty()) out.update(only_keys(container, {"command", "args"}));
+  if (!of_ferry || ferry_program_in(container).empty()) return out;
+  for (const char* const part : {"command", "args"})
+    if (container.contains(part)) out[part] = each_item(container, part, masked);
   return out;
 }
 
-// What a program has left behind as its last words may be the end of its log.
+// What a program has left behind as its last words may be the end of its log; why it does not start is told
+// in the words of a registry, or of a program that a hook ran, with addresses and what stands in them.
 json container_state_of(const json& state) {
   json out = json::object();
-  if (state.contains("waiting")) out["waiting"] = only_keys(field(state, "waiting"), {"reason", "message"});
+  if (state.contains("waiting")) out["waiting"] = only_keys(field(state, "waiting"), {"reason"});
   if (state.contains("running")) out["running"] = only_keys(field(state, "running"), {"startedAt"});
   if (state.contains("terminated"))
     out["terminated"] =
@@ -64,18 +82,28 @@ json container_status_of(const json& status) {
   return out;
 }
 
-bool concerns_gpus(const json& pod) {
+// How a VM moved; without the two machines' addresses and disks.
+json migration_of(const json& state) {
+  return with_masked_messages(only_keys(
+      state, {"mode", "completed", "failed", "failureReason", "abortRequested", "abortStatus", "sourceNode",
+              "targetNode", "startTimestamp", "endTimestamp", "migrationPolicyName"}));
+}
+
+bool runs_ferry(const json& pod) {
+  return std::ranges::any_of(items_field(field(pod, "spec"), "containers"),
+                             [](const json& container) { return !ferry_program_in(container).empty(); });
+}
+
+bool concerns_gpus(const json& pod, bool of_ferry) {
   const auto labels = texts_field(field(pod, "metadata"), "labels");
   const auto is = [&](const char* key, std::string_view value) {
     const auto found = labels.find(key);
     return found != labels.end() && found->second == value;
   };
-  const auto& containers = items_field(field(pod, "spec"), "containers");
-  const bool ours = std::ranges::any_of(
-      containers, [](const json& container) { return !ferry_program_in(container).empty(); });
   const bool of_operator =
       is("app.kubernetes.io/managed-by", "gpu-operator") || is("app.kubernetes.io/part-of", "gpu-operator");
-  return ours || of_operator || is("kubevirt.io", "virt-launcher") || asks_for_gpus(pod);
+  return (of_ferry && runs_ferry(pod)) || of_operator || is("kubevirt.io", "virt-launcher") ||
+         asks_for_gpus(pod);
 }
 
 class Gathering {
@@ -100,16 +128,29 @@ class Gathering {
   void look_for_ferry(const std::string& space) {
     std::set<std::string> spaces;
     for (const json& pod : items_field(out_.document, "pods"))
-      for (const json& container : items_field(field(pod, "spec"), "containers"))
-        if (!ferry_program_in(container).empty())
-          spaces.insert(text_field(field(pod, "metadata"), "namespace"));
+      if (is_of_ferry(pod, space) && runs_ferry(pod))
+        spaces.insert(text_field(field(pod, "metadata"), "namespace"));
     if (!spaces.empty() && !spaces.contains(space))
       out_.notes.push_back(fmt::format("config_maps, leases: of namespace {}; Ferry runs in {}: say -n {}",
                                        space, fmt::join(spaces, ", "), *spaces.begin()));
   }
 
+  void take_logs(const AskForLog& ask, const std::string& space) {
+    // Without the pods nobody knows whose there are.
+    if (!out_.document.contains("pods")) return;
+    std::vector<json> pods;
+    std::ranges::copy_if(items_field(out_.document, "pods"), std::back_inserter(pods),
+                         [&](const json& pod) { return is_of_ferry(pod, space); });
+    GatheredLogs logs = gather_logs(ask, pods);
+    out_.document["logs"] = std::move(logs.logs);
+    out_.notes.insert(out_.notes.end(), logs.notes.begin(), logs.notes.end());
+    out_.whole = out_.whole && logs.whole;
+  }
+
   Gathered take_all() && {
     out_.document["ferry_version"] = kVersion;
+    // The API server says in its words which machine it could not reach.
+    for (std::string& note : out_.notes) note = masked_text(note);
     out_.document["notes"] = out_.notes;
     return std::move(out_);
   }
@@ -123,7 +164,8 @@ class Gathering {
 
 json gathered_node(const json& node) {
   const json& status = field(node, "status");
-  json taken = only_keys(status, {"capacity", "allocatable", "conditions", "runtimeHandlers"});
+  json taken =
+      with_masked_messages(only_keys(status, {"capacity", "allocatable", "conditions", "runtimeHandlers"}));
   // Without what tells one machine from all others.
   taken["nodeInfo"] =
       only_keys(field(status, "nodeInfo"), {"architecture", "containerRuntimeVersion", "kernelVersion",
@@ -133,14 +175,17 @@ json gathered_node(const json& node) {
           {"status", std::move(taken)}};
 }
 
-json gathered_pod(const json& pod) {
-  if (!concerns_gpus(pod)) return {};
+json gathered_pod(const json& pod, const std::string& space) {
+  const bool of_ferry = is_of_ferry(pod, space);
+  if (!concerns_gpus(pod, of_ferry)) return {};
+  const auto taken_of = [&](const json& container) { return container_of(container, of_ferry); };
   const json& spec = field(pod, "spec");
   const json& status = field(pod, "status");
   json taken = only_keys(spec, {"nodeName", "runtimeClassName", "nodeSelector", "priorityClassName"});
-  taken["containers"] = each_item(spec, "containers", container_of);
-  taken["initContainers"] = each_item(spec, "initContainers", container_of);
-  json said = only_keys(status, {"phase", "reason", "message", "conditions", "startTime"});
+  taken["containers"] = each_item(spec, "containers", taken_of);
+  taken["initContainers"] = each_item(spec, "initContainers", taken_of);
+  json said =
+      with_masked_messages(only_keys(status, {"phase", "reason", "message", "conditions", "startTime"}));
   said["containerStatuses"] = each_item(status, "containerStatuses", container_status_of);
   said["initContainerStatuses"] = each_item(status, "initContainerStatuses", container_status_of);
   return {{"metadata", identity_of(pod)}, {"spec", std::move(taken)}, {"status", std::move(said)}};
@@ -151,19 +196,19 @@ json gathered_vmi(const json& vmi) {
   const json& status = field(vmi, "status");
   json taken = only_keys(spec, {"nodeSelector", "evictionStrategy"});
   taken["devices"] = only_keys(field_at(spec, {"domain", "devices"}), {"gpus", "hostDevices"});
-  return {{"metadata", identity_of(vmi)},
-          {"spec", std::move(taken)},
-          {"status", only_keys(status, {"phase", "nodeName", "reason", "conditions", "migrationState"})}};
+  json said = with_masked_messages(only_keys(status, {"phase", "nodeName", "reason", "conditions"}));
+  if (status.contains("migrationState")) said["migrationState"] = migration_of(status["migrationState"]);
+  return {{"metadata", identity_of(vmi)}, {"spec", std::move(taken)}, {"status", std::move(said)}};
 }
 
 json gathered_kubevirt(const json& kubevirt) {
   const json& configuration = field_at(kubevirt, {"spec", "configuration"});
   json taken = only_keys(configuration, {"permittedHostDevices", "mediatedDevicesConfiguration"});
   taken["featureGates"] = field_at(configuration, {"developerConfiguration", "featureGates"});
-  return {
-      {"metadata", identity_of(kubevirt)},
-      {"configuration", std::move(taken)},
-      {"status", only_keys(field(kubevirt, "status"), {"phase", "conditions", "observedKubeVirtVersion"})}};
+  return {{"metadata", identity_of(kubevirt)},
+          {"configuration", std::move(taken)},
+          {"status", with_masked_messages(only_keys(field(kubevirt, "status"),
+                                                    {"phase", "conditions", "observedKubeVirtVersion"}))}};
 }
 
 // Any namespace has ConfigMaps of others: only those that hold policies or vGPU profiles.
@@ -189,18 +234,20 @@ json gathered_lease(const json& lease) {
 
 json gathered_event(const json& event) {
   if (text_field(field(event, "involvedObject"), "kind") != "Node") return {};
-  json taken = only_keys(event, {"type", "reason", "message", "count", "firstTimestamp", "lastTimestamp",
-                                 "eventTime", "reportingComponent", "source"});
+  json taken =
+      with_masked_messages(only_keys(event, {"type", "reason", "message", "count", "firstTimestamp",
+                                             "lastTimestamp", "eventTime", "reportingComponent", "source"}));
   taken["node"] = text_field(field(event, "involvedObject"), "name");
   return taken;
 }
 
-Result<Gathered> gather_cluster(const AskForPart& ask, const GatherPlace& place) {
+Result<Gathered> gather_cluster(const AskForPart& ask, const AskForLog& ask_for_log,
+                                const GatherPlace& place) {
   // Whoever may not even list these, or reaches no API server, gets no archive.
   if (auto nodes = ask({.kind = kNodes}, {.most = 1}); !nodes) return fail(std::move(nodes).error());
   Gathering gathering(ask);
   gathering.take("nodes", {.kind = kNodes}, gathered_node);
-  gathering.take("pods", {.kind = kPods}, gathered_pod);
+  gathering.take("pods", {.kind = kPods}, [&](const json& pod) { return gathered_pod(pod, place.space); });
   gathering.take("vmis", {.kind = kVmis}, gathered_vmi);
   gathering.take("kubevirts", {.kind = kKubeVirts}, gathered_kubevirt);
   gathering.take("config_maps", {.kind = kConfigMaps, .space = place.space}, gathered_config_map);
@@ -210,6 +257,7 @@ Result<Gathered> gather_cluster(const AskForPart& ask, const GatherPlace& place)
   gathering.take("events", {.kind = kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
                  gathered_event);
   gathering.look_for_ferry(place.space);
+  gathering.take_logs(ask_for_log, place.space);
   return std::move(gathering).take_all();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `kubectl ferry gather`: what support needs to know of a cluster, as one document. Only what is listed here
 // is taken of an object; environments, arguments of other programs, volumes, annotations of others, addresses
-// of machines, cloud-init and Secrets never are.
+// of machines, cloud-init and Secrets never are. Messages and logs are masked (masked_text.h).
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/cluster_logs.h"
 #include "common/result.h"
 #include "kube/paged_list.h"
 
@@ -26,13 +27,15 @@ struct Gathered {  // NOLINT(bugprone-exception-escape): JSON is moved, which th
 };
 
 /// Nodes; the pods that have GPUs or are of Ferry, KubeVirt's launchers or NVIDIA's operator; VMs; the
-/// KubeVirt object; Ferry's ConfigMaps and Leases; events of nodes. What the role does not show, and what the
+/// KubeVirt object; Ferry's ConfigMaps and Leases; events of nodes; the ends of Ferry's own logs
+/// (cluster_logs.h). What the role does not show, and what the
 /// cluster does not know, is said under `notes`, and so is what failed. Errors: those of `ask` for nodes.
-Result<Gathered> gather_cluster(const AskForPart& ask, const GatherPlace& place);
+Result<Gathered> gather_cluster(const AskForPart& ask, const AskForLog& ask_for_log,
+                                const GatherPlace& place);
 
-// What is taken of one object; null: nothing.
+// What is taken of one object; null: nothing. `space`: where Ferry is.
 nlohmann::json gathered_node(const nlohmann::json& node);
-nlohmann::json gathered_pod(const nlohmann::json& pod);
+nlohmann::json gathered_pod(const nlohmann::json& pod, const std::string& space);
 nlohmann::json gathered_vmi(const nlohmann::json& vmi);
 nlohmann::json gathered_kubevirt(const nlohmann::json& kubevirt);
 nlohmann::json gathered_config_map(const nlohmann::json& config_map);

@@ -39,7 +39,11 @@ json to_json(const RuntimeAtHand& runtime) {
   json out = {{"name", runtime.place.name},
               {"configuration", runtime.place.configuration.string()},
               {"socket", runtime.place.socket.string()}};
-  if (runtime.place.kind != RuntimeKind::crio) out["version"] = runtime.release.text();
+  if (runtime.place.kind != RuntimeKind::crio) {
+    out["version"] = runtime.release.text();
+    out["version_by"] = runtime.release_by;
+  }
+  out["program"] = runtime.program ? json(runtime.program->string()) : json(nullptr);
   return out;
 }
 
@@ -160,8 +164,7 @@ Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>
   }
   Table table({"HANDLER", "KNOWN", "PODS", "FILE"});
   for (const PlacedRuntime& runtime_here : placed) {
-    const RuntimeHandler handler{
-        .name = runtime_here.name, .shim = runtime_here.shim, .configuration = runtime_here.configuration};
+    const RuntimeHandler handler = handler_of(runtime_here);
     const bool tells = state && state->tells();
     std::vector<RunningPod> with_it;
     if (pods) {
@@ -187,6 +190,10 @@ Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>
   return out;
 }
 
+std::string with_hint(const Error& error) {
+  return error.hint.empty() ? error.message : fmt::format("{} ({})", error.message, error.hint);
+}
+
 std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& plan,
                                      const Result<RuntimeState>& state) {
   std::vector<std::string> out;
@@ -194,7 +201,7 @@ std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& 
     if (!kata.artifact) out.push_back(fmt::format("{}: its files have not been fetched", kata.name));
   }
   for (const RefusedClass& refused : setup.refused)
-    out.push_back(fmt::format("{}: {}", refused.name, refused.why.message));
+    out.push_back(fmt::format("{}: {}", refused.name, with_hint(refused.why)));
   for (const auto* files : {&setup.files, &plan.changes}) {
     for (const FileChange& change : *files) {
       out.push_back(

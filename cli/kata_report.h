@@ -20,6 +20,9 @@ Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>
                   const Result<RuntimeState>& state, const Result<std::vector<RunningPod>>& pods,
                   const ConfidentialMode& mode);
 
+/// An error in a line of a list: "what (what to do)".
+std::string with_hint(const Error& error);
+
 /// What is missing to what a class file asks for; none: nothing.
 std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& plan,
                                      const Result<RuntimeState>& state);

@@ -288,7 +288,7 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   if (!setup && changed->empty()) return complain(setup.error());
   if (!setup) {
     auto all = *changed;
-    all.push_back(setup.error().message);
+    all.push_back(with_hint(setup.error()));
     return print(session, show_differences(all));
   }
   auto plan = plan_runtime(*session.host, runtime->at_hand, setup->handlers);

@@ -72,6 +72,7 @@ struct Command {
 /// What a verb works with.
 struct Cluster {
   AskForPart ask;
+  AskForLog ask_for_log;
   std::string default_namespace;
   std::optional<std::size_t> columns;
 };
@@ -140,7 +141,7 @@ Result<Report> check_node(const Cluster& cluster, const Command& command) {
 }
 
 Result<Report> gather(const Cluster& cluster, const Command& command) {
-  auto gathered = gather_cluster(cluster.ask, {.space = space_of(cluster, command)});
+  auto gathered = gather_cluster(cluster.ask, cluster.ask_for_log, {.space = space_of(cluster, command)});
   if (!gathered) return fail(std::move(gathered).error());
   std::string text = printed(OutputFormat::json, gathered->document, {});
   return Report{.document = std::move(gathered->document),
@@ -238,6 +239,7 @@ int run(const Command& command, const ClusterVerb& verb) {
   ApiCalls& api = **calls;
   const Cluster cluster{
       .ask = [&api](const Selection& what, const ListRange& range) { return api.list(what, range); },
+      .ask_for_log = [&api](const ObjectRef& pod, const LogEnd& end) { return api.log(pod, end); },
       .default_namespace = api.default_namespace(),
       .columns = canvas_of(stdout).columns};
   const auto report = verb(cluster);

@@ -3,6 +3,9 @@
 #include <filesystem>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
+#include "cli/plugin_options.h"
 #include "cli/verbs.h"
 #include "common/stop_on_signal.h"
 #include "kubevirt-plugin/plugin.h"
@@ -44,10 +47,9 @@ std::filesystem::path directory_of(const ServingOptions& serving) {
 
 }  // namespace
 
-ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
+Result<PluginOptions> plugin_options(const Session& session, const ServingOptions& serving) {
   auto rules = rules_of(session, serving);
-  if (!rules) return complain(rules.error());
-  const StopOnSignal stop;
+  if (!rules) return fail(std::move(rules).error());
   PluginOptions options;
   options.kubelet_directory = directory_of(serving).relative_path();
   options.plugin_watcher = serving.plugin_watcher;
@@ -57,7 +59,17 @@ ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
   options.holders.own_pod = own_pod();
   options.vgpu_placement = serving.vgpu_placement == "spread" ? VgpuPlacement::spread : VgpuPlacement::pack;
   options.read_vgpus = scan_known_vgpus;
-  if (auto served = run_plugin(*session.host, options, stop.token()); !served)
+  return options;
+}
+
+ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
+  const auto options = plugin_options(session, serving);
+  if (!options) return complain(options.error());
+  if (serving.mode != "kubevirt" && environment_or("ENABLE_GFD", {}) == "true")
+    spdlog::warn(
+        "ENABLE_GFD: the node is not labelled by this program but by `ferry agent --feature-labels`");
+  const StopOnSignal stop;
+  if (auto served = run_plugin(*session.host, *options, stop.token()); !served)
     return complain(served.error());
   return ExitStatus::done;
 }

@@ -35,7 +35,7 @@ ModelNames model_names(const Session& session) {
 }
 
 NodeProbes node_probes(const Session& session) {
-  return {.moves = *session.probe, .vgpus = *session.vgpu_probe};
+  return {.moves = *session.probe, .vgpus = *session.vgpu_probe, .open = *session.open_probe};
 }
 
 Result<NodeHost> node_host(const Session& session, const NodeProbes& uses) {

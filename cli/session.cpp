@@ -11,6 +11,7 @@
 #include "host/all_use_probes.h"
 #include "host/nvidia_persistence.h"
 #include "host/nvidia_unbind_lock.h"
+#include "host/proc_use_probe.h"
 #include "host/systemd_services.h"
 #include "kubevirt-plugin/pod_resources.h"
 #include "mdev/called_gpu_management.h"
@@ -28,6 +29,7 @@ Session open_session(const std::filesystem::path& host_root) {
   session.rules = default_accelerator_rules();
   const auto pods = [host = session.host.get()] { return list_pod_devices(*host); };
   session.probe = all_use_probes(*session.host, session.rules, pods);
+  session.open_probe = std::make_unique<ProcUseProbe>(*session.host);
   session.vgpu_probe = all_use_probes(*session.host, session.rules, pods, KubeletSilence::blinds);
   session.driver_lock = std::make_unique<NvidiaUnbindLock>(*session.host, *session.writer);
   session.persistence = nvidia_persistence(*session.host, *session.writer);

@@ -30,6 +30,7 @@ struct Session {
   std::unique_ptr<HostWriter> writer;
   std::unique_ptr<UseProbe> probe;       ///< for moves
   std::unique_ptr<UseProbe> vgpu_probe;  ///< for vGPUs: blind where the kubelet does not answer
+  std::unique_ptr<UseProbe> open_probe;  ///< by /proc alone
   std::unique_ptr<DriverLock> driver_lock;
   std::unique_ptr<PersistenceSwitch> persistence;  ///< nullptr: no nvidia-smi below the host's root
   std::unique_ptr<GpuManagement> management;       ///< NVML below the host's root

@@ -31,7 +31,7 @@ Result<Shown> look(const Session& session) {
 }
 
 ExitStatus capture(const Session& session, const std::filesystem::path& to) {
-  const auto captured = capture_host(*session.host, *session.writer, to);
+  const auto captured = capture_host(*session.host, *session.writer, session.rules, to);
   if (!captured) return complain(captured.error());
   Shown shown;
   shown.document = {{"directory", to.string()},

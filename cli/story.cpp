@@ -199,7 +199,11 @@ StoryPart offers_part(const StoryInputs& inputs, const std::vector<OfferedAs>& o
 
 void add_objections(const AcceleratorView& view, const std::string& so, std::vector<Way>& ways) {
   for (const std::string& reason : view.movable_reasons) ways.push_back({.command = {}, .does = so + reason});
-  if (!view.movable_hint.empty()) ways.push_back({.command = {}, .does = "hint: " + view.movable_hint});
+  if (!view.movable_hint.empty()) {
+    ways.push_back({.command = {}, .does = "hint: " + view.movable_hint});
+  } else if (view.condition.health == Health::bad && view.condition.hint.empty()) {
+    ways.push_back({.command = "ferry doctor", .does = "says what of this host stands in the way"});
+  }
 }
 
 std::string removal_of(const StoryInputs& inputs, const PciAddress& address) {

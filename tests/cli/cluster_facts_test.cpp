@@ -278,7 +278,7 @@ TEST(MalformedObjects, AreNoReasonToFail) {
     auto objects = good;
     objects.pods = {pod};
     show_all(objects);
-    gathered_pod(pod);
+    gathered_pod(pod, "ferry");
   });
   with_each_part_replaced(good.vmis[0], [&](const json& vmi) {
     auto objects = good;

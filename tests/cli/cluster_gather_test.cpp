@@ -21,10 +21,13 @@ using testing::Not;
 using testing::SizeIs;
 
 constexpr const char* kSecret = "hunter2";
+constexpr const char* kAddress = "10.1.2.3";
 
 /// A value in each place where objects hold what is nobody's business.
 json with_secrets(json object) {
   object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = kSecret;
+  object["metadata"]["annotations"]["gpu-ferry.io/kata-error"] =
+      std::string("get https://u:") + kSecret + "@" + kAddress + "/v2/: refused";
   object["metadata"]["managedFields"] = {kSecret};
   object["metadata"]["uid"] = kSecret;
   object["spec"]["volumes"] = {kSecret};
@@ -36,12 +39,18 @@ json with_secrets(json object) {
     auto& container = object["spec"]["containers"][0];
     object["status"]["containerStatuses"][0]["lastState"] = {
         {"terminated", {{"message", kSecret}, {"exitCode", 3}}}};
+    object["status"]["containerStatuses"][0]["state"] = {
+        {"waiting",
+         {{"reason", "ErrImagePull"}, {"message", std::string("get https://u:") + kSecret + "@r"}}}};
     container["env"] = {{{"name", "TOKEN"}, {"value", kSecret}}};
     if (!container.contains("command")) {
       container["command"] = {"/bin/program"};
       container["args"] = {std::string("--password=") + kSecret};
     }
   }
+  if (object["kind"] == "VirtualMachineInstance")
+    object["status"]["migrationState"] = {
+        {"completed", true}, {"targetNodeAddress", kAddress}, {"targetPod", kSecret}};
   if (object["kind"] == "VirtualMachineInstance")
     object["spec"]["volumes"] = {{{"cloudInitNoCloud", {{"userData", kSecret}}}}};
   return object;
@@ -54,6 +63,9 @@ class ClusterGather : public testing::Test, public KubeFixture {
     return must(gather_cluster(
         [this](const Selection& selection, const ListRange& range) {
           return outcome<json>([&](auto done) { client.list(selection, range, std::move(done)); });
+        },
+        [this](const ObjectRef& pod, const LogEnd& end) {
+          return outcome<std::string>([&](auto done) { client.log(pod, end, std::move(done)); });
         },
         {.space = "gpu-system"}));
   }
@@ -69,8 +81,18 @@ TEST_F(ClusterGather, HasWhatSupportNeedsAndNoSecret) {
   server.put(
       config_map("gpu-system", "other", std::string("policies: are kept elsewhere\npassword: ") + kSecret));
   server.put(config_map("gpu-system", "unrelated", std::string("password: ") + kSecret));
+  server.logs["gpu-system/ferry-gpu-1/agent"] = std::string("said\npassword=") + kSecret + "\n";
+  for (const json& pod : objects.pods)
+    server.logs[pod["metadata"]["namespace"].get<std::string>() + "/" +
+                pod["metadata"]["name"].get<std::string>() + "/main"] = kSecret;
   const json document = gathered();
   EXPECT_THAT(document.dump(), Not(HasSubstr(kSecret)));
+  EXPECT_THAT(document.dump(), Not(HasSubstr(kAddress)));
+  EXPECT_EQ(document["nodes"][0]["metadata"]["annotations"]["gpu-ferry.io/kata-error"],
+            "get https://***@***/v2/: refused");
+  EXPECT_EQ(document["vmis"][0]["status"]["migrationState"], json::object({{"completed", true}}));
+  ASSERT_THAT(document["logs"], SizeIs(1)) << "Ferry's own alone";
+  EXPECT_EQ(document["logs"][0]["lines"], json::array({"said", "password=***"}));
   EXPECT_THAT(document["nodes"], SizeIs(2));
   EXPECT_EQ(document["nodes"][0]["status"]["nodeInfo"]["kernelVersion"], "6.1");
   EXPECT_THAT(document["pods"], SizeIs(3)) << "VMs' and Ferry's; none that has nothing to do with GPUs";
@@ -80,6 +102,8 @@ TEST_F(ClusterGather, HasWhatSupportNeedsAndNoSecret) {
     for (const json& container : pod["spec"]["containers"]) args += container.value("args", json()).dump();
   EXPECT_THAT(args, HasSubstr("--config-map=policies"));
   EXPECT_EQ(document["pods"][0]["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 3);
+  EXPECT_EQ(document["pods"][0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"],
+            "ErrImagePull");
   EXPECT_THAT(document["config_maps"], SizeIs(2));
   EXPECT_THAT(document["config_maps"][1]["data"]["config.yaml"].dump(), HasSubstr("mode: host"));
   EXPECT_TRUE(document["config_maps"][0]["data"]["config.yaml"].contains("not_read"));
@@ -96,9 +120,14 @@ TEST_F(ClusterGather, TakesNoProgramForOursThatIsOnlyCalledAlike) {
   server.put(with("booking", {{"command", {"/usr/bin/ferry-booking"}}, {"args", {password}}}));
   server.put(
       with("of-the-image", {{"args", {std::string("--url=https://shop:") + kSecret + "@host/ferry"}}}));
-  const json document = gathered();
-  EXPECT_THAT(document["pods"], SizeIs(2));
-  EXPECT_THAT(document.dump(), Not(HasSubstr(kSecret)));
+  server.put(with("the-same", {{"command", {"/usr/bin/ferry"}}, {"args", {password}}}));
+  server.logs["shop/the-same/main"] = "theirs";
+  const Gathered all = gathered_all();
+  const json& document = all.document;
+  EXPECT_THAT(document["pods"], SizeIs(3));
+  EXPECT_THAT(document.dump(), Not(HasSubstr("--password")));
+  EXPECT_THAT(document["logs"], IsEmpty());
+  EXPECT_THAT(all.notes, Not(Contains(HasSubstr("Ferry runs in shop"))));
 }
 
 TEST_F(ClusterGather, GoesOnWithoutWhatItIsNotShown) {
@@ -131,6 +160,20 @@ TEST_F(ClusterGather, SaysWhetherItHasAllThatCanBeHad) {
   EXPECT_EQ(parts.document["notes"].size(), 1U);
 }
 
+TEST_F(ClusterGather, MasksItsNotes) {
+  server.put(gpu_node("gpu-1", json::object(), {}));
+  server.put(agent_pod("gpu-1", {}));
+  server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+    if (request.path.find("/log?") == std::string::npos) return std::nullopt;
+    return ApiFault::status_of(
+        403, "Forbidden", std::string("Get https://") + kAddress + ":10250/containerLogs?token=" + kSecret);
+  };
+  const Gathered all = gathered_all();
+  ASSERT_THAT(all.notes, Contains(HasSubstr("***:10250/containerLogs?***")));
+  EXPECT_THAT(all.document.dump(), Not(HasSubstr(kAddress)));
+  EXPECT_THAT(all.document.dump(), Not(HasSubstr(kSecret)));
+}
+
 TEST_F(ClusterGather, SaysWhereFerryIsIfNotWhereItLooked) {
   server.put(gpu_node("gpu-1", json::object(), {}));
   server.put(agent_pod("gpu-1", {}));
@@ -138,9 +181,27 @@ TEST_F(ClusterGather, SaysWhereFerryIsIfNotWhereItLooked) {
   auto pod = agent_pod("gpu-1", {});
   server.erase("/api/v1/namespaces/gpu-system/pods/ferry-gpu-1");
   pod["metadata"]["namespace"] = "ferry";
+  pod["metadata"]["labels"]["helm.sh/chart"] = "ferry-0.1.0";
   server.put(pod);
   EXPECT_THAT(gathered_all().notes,
               ElementsAre(HasSubstr("of namespace gpu-system; Ferry runs in ferry: say -n ferry")));
+}
+
+TEST_F(ClusterGather, MasksWhatSomebodyWasTold) {
+  auto node = gpu_node("n", json::object(), {});
+  node["status"]["conditions"] = {{{"type", "Ready"}, {"message", std::string("token=") + kSecret}}};
+  server.put(node);
+  server.put({{"apiVersion", "v1"},
+              {"kind", "Event"},
+              {"metadata", {{"name", "e"}, {"namespace", "default"}}},
+              {"involvedObject", {{"kind", "Node"}, {"name", "n"}}},
+              {"message", std::string("pull of https://u:") + kSecret + "@r failed"}});
+  auto pod = agent_pod("n", {});
+  pod["status"]["message"] = std::string("Bearer ") + kSecret;
+  server.put(pod);
+  const json document = gathered();
+  EXPECT_THAT(document.dump(), Not(HasSubstr(kSecret)));
+  EXPECT_EQ(document["events"][0]["message"], "pull of https://***@r failed");
 }
 
 TEST_F(ClusterGather, TakesEventsOfNodesAndTurns) {

@@ -98,6 +98,7 @@ TEST_F(KubectlFerry, PlansAndGathersAndChecks) {
   EXPECT_THAT(plan.err, HasSubstr("ConfigMap in default"));
   const auto gathered = json::parse(run({"gather", "-n", "gpu-system"}).out, nullptr, false);
   EXPECT_EQ(gathered["nodes"].size(), 2U);
+  EXPECT_TRUE(gathered["logs"].is_array());
   const auto doctor = run({"doctor", "gpu-1"});
   EXPECT_EQ(doctor.status, 0) << doctor.err;
   EXPECT_THAT(doctor.out, HasSubstr("pass     node-ready"));

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What people read of whole machines, character by character: tests/fixtures/status and
 // tests/fixtures/explain.
+#include <algorithm>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -122,6 +128,71 @@ TEST_P(CapturedGolden, OfACapturedHost) {
 }
 INSTANTIATE_TEST_SUITE_P(Hosts, CapturedGolden, testing::ValuesIn(test::captured_hosts()),
                          test::row_of_machine);
+
+/// The lines of a part; none: there is no such part.
+std::vector<std::string> lines_of(const Story& story, const std::string& label) {
+  std::vector<std::string> out;
+  for (const StoryPart& part : story.parts)
+    if (part.label == label)
+      for (const StoryLine& line : part.lines) out.push_back(line.text);
+  return out;
+}
+
+/// Something to do, and not only the way back.
+bool says_what_would_help(const Story& story) {
+  return std::ranges::any_of(lines_of(story, "to change"), [](const std::string& line) {
+    return line.starts_with("hint: ") || line.starts_with("`ferry doctor`") ||
+           line.starts_with("`ferry vfio bind ");
+  });
+}
+
+/// Each `ferry explain WORD` of a text, as its line has it.
+std::vector<std::pair<std::string, std::string>> told_explanations(const std::string& text) {
+  const std::regex told("`ferry explain ([^`]+)`[^\n]*");
+  std::vector<std::pair<std::string, std::string>> out;
+  for (std::sregex_iterator at(text.begin(), text.end(), told), end; at != end; ++at)
+    out.emplace_back((*at)[1].str(), at->str());
+  return out;
+}
+
+// Whoever follows a hint of `ferry status` finds what it promises.
+TEST_P(StatusGolden, PointsToNothingThatExplainLacks) {
+  test::Machine machine;
+  test::composed_machine(GetParam()).build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  const StoryInputs inputs = must(look_for_stories(session));
+  for (const auto& [word, line] : told_explanations(status_text(inputs.view, {}))) {
+    const auto subject = find_subject(inputs, word);
+    ASSERT_TRUE(subject) << line;
+    const Story story = story_of(inputs, *subject);
+    if (line.ends_with("says what would help")) {
+      EXPECT_TRUE(says_what_would_help(story)) << story_text(story, {});
+    } else {
+      EXPECT_THAT(lines_of(story, "used by"), testing::Not(testing::IsEmpty())) << line;
+    }
+    for (const auto& [next, promise] : told_explanations(story_text(story, {})))
+      EXPECT_TRUE(find_subject(inputs, next)) << promise;
+  }
+  for (const AcceleratorView& gpu : inputs.view.accelerators) {
+    if (gpu.condition.health != Health::bad || !gpu.condition.hint.empty()) continue;
+    const Story story = story_of(inputs, must(find_subject(inputs, gpu.address().text())));
+    EXPECT_TRUE(says_what_would_help(story)) << gpu.address().text() << ": " << gpu.condition.reason;
+  }
+}
+
+// A group without its number, on a host that has an IOMMU.
+TEST(StatusText, PointsToADoctorWhereNothingElseIsKnown) {
+  test::Machine machine;
+  test::composed_machine("broken").build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  StoryInputs inputs = must(look_for_stories(session));
+  AcceleratorView& gpu = inputs.view.accelerators.at(1);
+  gpu.movable = false;
+  gpu.movable_reasons = {"nobody knows"};
+  gpu.movable_hint.clear();
+  const Story story = story_of(inputs, must(find_subject(inputs, gpu.address().text())));
+  EXPECT_THAT(lines_of(story, "to change"), testing::Contains(HasSubstr("`ferry doctor` says what")));
+}
 
 struct Explained {
   std::string machine;

@@ -15,6 +15,7 @@
 #include "tests/cli/run_program.h"
 #include "tests/support/machines.h"
 #include "tests/vfio/machines.h"
+#include "vgpu-dm/stable_uuid.h"
 
 namespace ferry {
 namespace {
@@ -147,6 +148,32 @@ TEST_F(StatusVerbs, ACapturedHostSaysTheSame) {
       EXPECT_EQ(here.status, there.status) << composed.name << here.err;
     }
   }
+}
+
+// By their UUIDs, which only the machine's ID tells.
+TEST_F(StatusVerbs, ACapturedHostKnowsWhichVgpusFerryMade) {
+  build("t4-server");
+  const std::string id = "0123456789abcdef0123456789abcdef";
+  const std::string gpu = "0000:d8:00.0";
+  const std::string ours = stable_uuid(id, test::at(gpu), "T4-4Q", 2).text;
+  machine_.mdev().remove_device(gpu, "7b1e6c52-4f0a-5d9b-a3c4-1122334455aa");  // somebody else's
+  machine_.mdev().add_device(gpu, "nvidia-232", ours);
+  const std::string type = content(machine_.kernel.root() / "sys/bus/mdev/devices" / ours / "mdev_type/name");
+  ASSERT_THAT(type, HasSubstr("T4-4Q"));
+  const fs::path to = scratch_.path() / "captured";
+  const fs::path again = scratch_.path() / "again";
+  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
+  ASSERT_EQ(on(to, {"status", "--capture", again.string()}).status, 0) << "one that is captured itself";
+  for (const std::string& word : {ours, gpu}) {
+    const auto there = on(root(), {"explain", word});
+    EXPECT_THAT(there.out, HasSubstr("ferry vgpu delete --device"));
+    for (const fs::path& captured : {to, again}) {
+      const auto here = on(captured, {"explain", word});
+      EXPECT_EQ(here.out, there.out);
+      EXPECT_EQ(here.status, there.status) << here.err;
+    }
+  }
+  EXPECT_THAT(on(to, {"explain", gpu}).out, Not(HasSubstr("--foreign")));
 }
 
 TEST_F(StatusVerbs, ACapturedHostHasNothingSecret) {

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/verbs.h"
+#include "common/result.h"
+#include "kubevirt-plugin/plugin.h"
+
+namespace ferry {
+
+/// What `ferry plugin` runs with, by the command line and the environment (plugin_verb()). Errors:
+/// Errc::usage, by an alias or a template.
+Result<PluginOptions> plugin_options(const Session& session, const ServingOptions& serving);
+
+}  // namespace ferry

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plugin_options.h"
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <gmock/gmock.h>
+
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+/// The variables of the environment that it goes by, as the test wants them.
+class Environment {
+ public:
+  explicit Environment(const std::map<std::string, std::string>& variables) : variables_(variables) {
+    for (const auto& [name, value] : variables_)
+      ::setenv(name.c_str(), value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+  Environment(Environment&&) = delete;
+  Environment& operator=(Environment&&) = delete;
+  ~Environment() {
+    for (const auto& [name, value] : variables_) ::unsetenv(name.c_str());  // NOLINT(concurrency-mt-unsafe)
+  }
+
+ private:
+  const std::map<std::string, std::string> variables_;
+};
+
+PluginOptions options_for(const ServingOptions& serving) {
+  const test::ScratchDirectory root;
+  Session session;
+  session.host = std::make_unique<HostFs>(root.path());
+  auto options = plugin_options(session, serving);
+  EXPECT_TRUE(options) << options.error().message;
+  return std::move(*options);
+}
+
+TEST(PluginOptions, ServeKubeVirtFromTheKubeletsOwnDirectory) {
+  const auto options = options_for({});
+  EXPECT_EQ(options.kubelet_directory, "var/lib/kubelet/device-plugins");
+  EXPECT_FALSE(options.plugin_watcher);
+  EXPECT_TRUE(options.rules.kubevirt);
+  EXPECT_FALSE(options.rules.kata);
+  EXPECT_FALSE(options.cdi_names);
+  EXPECT_FALSE(options.holders.names);
+  EXPECT_EQ(options.holders.own_pod, "");
+  EXPECT_EQ(options.vgpu_placement, VgpuPlacement::pack);
+}
+
+TEST(PluginOptions, GoByTheCommandLine) {
+  ServingOptions serving;
+  serving.plugin_watcher = true;
+  serving.mode = "kata";
+  serving.vgpu_placement = "spread";
+  serving.cdi_names = true;
+  serving.name_pods = true;
+  const auto options = options_for(serving);
+  EXPECT_EQ(options.kubelet_directory, "var/lib/kubelet/plugins_registry");
+  EXPECT_TRUE(options.plugin_watcher);
+  EXPECT_FALSE(options.rules.kubevirt);
+  EXPECT_TRUE(options.rules.kata);
+  EXPECT_EQ(options.rules.kata_names.gpu_alias, "pgpu");
+  EXPECT_EQ(options.rules.kata_names.switch_alias, "nvswitch");
+  EXPECT_TRUE(options.cdi_names);
+  EXPECT_TRUE(options.holders.names);
+  EXPECT_EQ(options.vgpu_placement, VgpuPlacement::spread);
+  serving.kubelet_directory = "/elsewhere";
+  serving.mode = "both";
+  EXPECT_EQ(options_for(serving).kubelet_directory, "elsewhere");
+  EXPECT_TRUE(options_for(serving).rules.kubevirt);
+}
+
+TEST(PluginOptions, TakeNamesFromTheEnvironment) {
+  const Environment given({{"P_GPU_ALIAS", ""},
+                           {"NVSWITCH_ALIAS", "fabric"},
+                           {"POD_NAME", "ferry-x"},
+                           {"POD_NAMESPACE", "gpus"}});
+  ServingOptions serving;
+  serving.mode = "both";
+  const auto options = options_for(serving);
+  EXPECT_EQ(options.rules.kata_names.gpu_alias, "") << "empty is one name for each model";
+  EXPECT_EQ(options.rules.kata_names.switch_alias, "fabric");
+  EXPECT_EQ(options.holders.own_pod, "gpus/ferry-x");
+}
+
+}  // namespace
+}  // namespace ferry
