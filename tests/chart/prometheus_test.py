@@ -91,6 +91,10 @@ ALERT_RESULTS: dict[str, list[Sample]] = {
     "FerryResourceNotRegistered": [of(0, "n3", PART)],
     "FerryDevicesUnhealthy": [of(2, "n3", PART, "unhealthy")],
     "FerryFileUnreadable": [of(1, "offered.json", "n2")],
+    "FerryGpuOffBus": [],
+    "FerryGpuGone": [],
+    "FerryAgentDown": [],
+    "FerryNoAgent": [],
     "FerrySysfsNotRead": [],
     "FerryApiServerFails": [of(None, "n2")],
 }
@@ -203,6 +207,9 @@ class PrometheusTest(unittest.TestCase):
                 self.expect_soon(ALERT_RESULTS[alert], expression)
         # Two minutes from now, if nobody looked until then.
         self.expect_soon([of(None, node) for node in ("n1", "n2", "n3")], ALERTS["FerrySysfsNotRead"], 140)
+        # Ten minutes from now, if nobody was scraped until then.
+        self.expect_soon([of(None, node) for node in ("n1", "n2", "n3")], ALERTS["FerryAgentDown"], 600)
+        self.expect_soon([of(1)], ALERTS["FerryNoAgent"], 600)
 
     def test_prometheus_evaluates_the_rules(self) -> None:
         self.soon(self.expect_rules)

@@ -242,9 +242,9 @@ class MeaningTest(unittest.TestCase):
         operands = (chart.REPOSITORY / "agent/operands.cpp").read_text()
         constants = dict(re.findall(r"k(\w+) = \"([^\"]+)\"", words))
         set_by_agent = {constants["StateLabel"], constants["VgpuStateLabel"]}
-        paused = re.findall(r'"((?:kata-)?sandbox-[a-z-]+)"', operands)
+        paused = re.findall(r'Operand\{\.name = "([a-z-]+)"', operands)
         self.assertTrue(paused)
-        set_by_agent |= {constants["DeployPrefix"] + name for name in paused if not name.startswith("nvidia-")}
+        set_by_agent |= {constants["DeployPrefix"] + name for name in paused}
         policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")
                       if one["metadata"]["name"] == "ferry-own-node")
         variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
@@ -259,6 +259,17 @@ class MeaningTest(unittest.TestCase):
         self.assertGreater(len(seen), 20)
         self.assertEqual([key for key in seen if not features.search(key)], [])
         self.assertIn(constants["CordonedAnnotation"], variables["markedNow"])
+
+    def test_the_kubelets_classic_place_is_the_same_everywhere(self) -> None:
+        def kubelets(file: str) -> dict[str, str]:
+            volumes = chart.of_kind(chart.render(chart.sample(chart.CHART / "ci" / file)), "DaemonSet")[0]["spec"][
+                "template"]["spec"]["volumes"]
+            return {one["name"]: one["hostPath"]["path"] for one in volumes if one["name"] in ("plugins", "pod-resources")}
+        self.assertEqual(kubelets("k0s-values.yaml"), {"plugins": "/var/lib/kubelet/device-plugins",
+                                                       "pod-resources": "/var/lib/k0s/kubelet/pod-resources"})
+        root = "/var/snap/microk8s/common/var/lib/kubelet"
+        self.assertEqual(kubelets("microk8s-values.yaml"), {"plugins": f"{root}/plugins_registry",
+                                                            "pod-resources": f"{root}/pod-resources"})
 
     def test_runtime_classes_lack_the_label_that_has_them_deleted(self) -> None:
         self.assertEqual(chart.of_kind(chart.render(), "RuntimeClass"), [])
