@@ -179,3 +179,15 @@ expect_match "now the GPU is held back" "$(dev gpu-audio) of its IOMMU group" "$
 step "all of it is free again"
 rm $manifests/second.json
 expect "three, each Healthy" wait_for all_free 120
+
+# The group's node stays with its other function, and the next scan without news is a minute off: three times over, it is
+# the kernel's events that tell.
+step "a function's driver leaves and comes back, and the kubelet is told"
+for round in 1 2 3; do
+  echo "$(dev gpu-audio)" > /sys/bus/pci/drivers/vfio-pci/unbind
+  expect "round $round: without a driver it is Unhealthy" wait_for "[[ \$(of gpu-audio healthy) == false ]]" 5
+  expect_match "because" "no driver is bound to it" "$(of gpu-audio reason)"
+  expect "the group's node is there" test -e "/dev/vfio/$(group gpu)"
+  echo "$(dev gpu-audio)" > /sys/bus/pci/drivers/vfio-pci/bind
+  expect "round $round: Healthy again" wait_for all_free 5
+done
