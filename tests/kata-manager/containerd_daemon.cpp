@@ -2,15 +2,18 @@
 #include "tests/kata-manager/containerd_daemon.h"
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <sstream>
+#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "common/spawn.h"
+#include "kata-manager/cri_client.h"
 #include "tests/support/must.h"
 
 namespace ferry::test {
@@ -60,7 +63,23 @@ bool ContainerdDaemon::start() {
     }
     log_.append(buffer.data(), static_cast<std::size_t>(n));
   }
-  return true;
+  return runs_pods();
+}
+
+// It says that it has booted a moment before it takes the kubelet's questions. One without that service answers
+// otherwise, at once.
+bool ContainerdDaemon::runs_pods() {
+  const HostFs host("/");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (true) {
+    const auto state = CriClient(host, socket()).state();
+    if (state || state.error().message.find("not initialized yet") == std::string::npos) return true;
+    if (std::chrono::steady_clock::now() >= end) {
+      log_ += state.error().message;
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 void ContainerdDaemon::stop() {

@@ -34,12 +34,14 @@ class ContainerdDaemon {
   /// What keeps it in its folder, in the words of a main file of version 2.
   std::string own_settings() const;
 
-  /// Returns when it serves; false when it ended instead.
+  /// Returns when it serves, the kubelet's questions too; false when it ended or never does.
   bool start();
   void stop();
   const std::string& log() const { return log_; }
 
  private:
+  bool runs_pods();
+
   ContainerdBinary binary_;
   std::filesystem::path folder_;
   UniqueFd output_;
