@@ -14,9 +14,6 @@
 namespace ferry {
 namespace {
 
-// Shared by all plugins (kubevirt-plugin/plugin.h).
-constexpr const char* kPluginPresence = "run/ferry/plugin.lock";
-
 template <typename Content>
 void read_into(MeetingFile<Content>& out, const HostFs& host, const char* file,
                Result<Content> (*read)(std::string_view)) {
@@ -68,7 +65,7 @@ void NodeMetrics::begin() {
 
 void NodeMetrics::host_changed() {
   read_into<SeenHost>(view_.host, host_, kStateFile, read_seen_host);
-  read_into<SeenOffer>(view_.offer, host_, kOfferFile, read_seen_offer);
+  read_into<SeenOffer>(view_.offer, host_, kOfferedFile, read_seen_offer);
   if (view_.host.content) history_.saw(*view_.host.content, ChangeHistory::Clock::now());
 }
 

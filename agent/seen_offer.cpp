@@ -65,7 +65,7 @@ SeenOffer offer_of(const json& file) {
 
 Result<SeenOffer> read_seen_offer(std::string_view text) {
   const auto broken = [](const std::string& why) {
-    return fail(Errc::malformed_host, fmt::format("/{}: {}", kOfferFile, why),
+    return fail(Errc::malformed_host, fmt::format("/{}: {}", kOfferedFile, why),
                 "ferry plugin writes it: is it of the same version as the agent?");
   };
   try {

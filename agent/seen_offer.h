@@ -8,12 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "common/plugin_files.h"
 #include "common/result.h"
 
 namespace ferry {
-
-/// Relative to the host's root.
-inline constexpr const char* kOfferFile = "run/ferry/offered.json";
 
 struct SeenDevice {
   std::string id;  ///< an address, a UUID, or for Kata a number

@@ -13,12 +13,10 @@
 #include <vector>
 
 #include "common/host_fs.h"
+#include "common/plugin_files.h"
 #include "common/result.h"
 
 namespace ferry {
-
-inline constexpr const char* kOfferedFile = "run/ferry/offered.json";
-inline constexpr const char* kPluginPresence = "run/ferry/plugin.lock";
 
 struct OfferedToKubelet {
   std::string resource;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/counted.h"
+#include "common/plugin_files.h"
+#include "common/presence.h"
 #include "common/serving_file.h"
 #include "kubevirt-plugin/scanner.h"
 
@@ -18,7 +21,6 @@ namespace ferry {
 namespace {
 
 constexpr const char* kPlugins = "var/lib/kubelet/device-plugins";
-constexpr const char* kOfferedFile = "run/ferry/offered.json";
 constexpr const char* kPods = "var/lib/kubelet/pod-resources/kubelet.sock";
 
 Check question(std::string id, std::string why) {
@@ -55,26 +57,61 @@ Check pods_check(const HostFs& host) {
       fmt::format("there is no /{}, though the kubelet is there: nothing is given out", kPods), kFix);
 }
 
-// Its PCI plugin's sockets begin with the whole resource name, ours with what follows the "/".
-Check rival_check(const HostFs& host, const OfferRules& rules) {
-  Check check =
-      question("kubevirt-leaves-them", "KubeVirt's own plugin and this one would offer the same GPUs");
+nlohmann::json offered_file(const HostFs& host) {
+  return nlohmann::json::parse(host.read_file(kOfferedFile).value_or(""), nullptr, false);
+}
+
+/// The resources that the kubelet reads of a plugin of Ferry's that runs now.
+Result<std::set<std::string>> served_by_ferry(const HostFs& host) {
+  const auto runs = is_present(host, kPluginPresence);
+  if (!runs) return fail(Error(runs.error()));
+  std::set<std::string> names;
+  const auto file = offered_file(host);
+  if (!*runs || !file.is_object()) return names;
+  for (const auto& resource : file.value("resources", nlohmann::json()))
+    if (resource.is_object() && resource.value("registered", nlohmann::json()) == true)
+      if (const auto name = resource.value("name", nlohmann::json()); name.is_string())
+        names.insert(name.get<std::string>());
+  return names;
+}
+
+/// Its PCI plugin's sockets begin with the whole resource name, ours with what follows the "/": what bears its
+/// names is its. Its plugin for mediated devices names them as we do: what bears ours, and is read of nobody of
+/// ours, is its too, or left over.
+Result<std::vector<std::string>> foreign_sockets(const HostFs& host, const OfferRules& rules,
+                                                 const Offer* offer) {
   const std::string theirs = fmt::format("kubevirt-{}-", rules.domain);
   std::vector<std::string> found;
   for (const auto& name : host.list(kPlugins).value_or(std::vector<std::string>{}))
     if (name.starts_with(theirs)) found.push_back(name);
-  if (found.empty()) {
-    return std::move(check).passed(fmt::format("/{} has no socket {}*", kPlugins, theirs));
+  if (offer == nullptr) return found;
+  const auto served = served_by_ferry(host);
+  if (!served) return fail(Error(served.error()));
+  for (const Resource& resource : offer->resources) {
+    const std::string socket = endpoint_name(resource.name, resource.env_prefix);
+    if (!served->contains(resource.name.text()) && host.exists(std::filesystem::path(kPlugins) / socket))
+      found.push_back(socket);
   }
+  return found;
+}
+
+/// `offer`: null where it cannot be told, or another plugin may serve it.
+Check rival_check(const HostFs& host, const OfferRules& rules, const Offer* offer) {
+  Check check =
+      question("kubevirt-leaves-them", "KubeVirt's own plugins and this one would offer the same devices");
+  const auto found = foreign_sockets(host, rules, offer);
+  if (!found) return std::move(check).unreadable(found.error());
+  if (found->empty()) return std::move(check).passed(fmt::format("/{} has no socket of theirs", kPlugins));
   return std::move(check).warned(
-      fmt::format("/{} has {}", kPlugins, fmt::join(found, ", ")),
-      "set externalResourceProvider: true for these resources in the KubeVirt object: "
-      "`ferry kubevirt-cr` prints them so");
+      fmt::format("/{} has {}, which no plugin of Ferry's serves", kPlugins, fmt::join(*found, ", ")),
+      "set externalResourceProvider: true for these resources in the KubeVirt object, `ferry kubevirt-cr` "
+      "prints them so, and let no other plugin serve them; a socket that nobody serves goes when `ferry plugin` "
+      "starts");
 }
 
 /// Absent: it serves, or has not run here.
 std::optional<Check> stand_back_check(const HostFs& host) {
-  const auto file = nlohmann::json::parse(host.read_file(kOfferedFile).value_or(""), nullptr, false);
+  const auto file = offered_file(host);
   const auto why = file.is_object() ? file.find("stands_back") : file.end();
   if (why == file.end() || !why->is_string()) return std::nullopt;
   return question("plugin-serves", "two plugins that register the same resources displace each other")
@@ -122,10 +159,13 @@ Check device_check(const std::string& subject, const std::string& problem) {
 }  // namespace
 
 std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus) {
-  std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
-                               rival_check(host, rules)};
-  if (auto check = stand_back_check(host)) checks.push_back(std::move(*check));
   const auto offer = Scanner(host, rules, std::move(read_vgpus)).scan();
+  auto stands_back = stand_back_check(host);
+  // The sockets of whom it stands back for are called as ours are: that check names them.
+  const Offer* const served = offer && !stands_back ? &*offer : nullptr;
+  std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
+                               rival_check(host, rules, served)};
+  if (stands_back) checks.push_back(std::move(*stands_back));
   if (!offer) {
     checks.push_back(
         question("something-offered", "a pod can ask for nothing else").unreadable(offer.error()));

@@ -7,6 +7,7 @@
 #include <stop_token>
 
 #include "common/host_fs.h"
+#include "common/plugin_files.h"
 #include "common/result.h"
 #include "kubevirt-plugin/holder_watch.h"
 #include "kubevirt-plugin/offer_rules.h"
@@ -30,12 +31,12 @@ struct PluginOptions {
   /// atomically at each change, and left behind (offered_file.h). Of several plugins with one such file the
   /// first offers and writes, by a flock on its name with .lock in place of .json; the next takes over when
   /// that ends.
-  std::filesystem::path offered_file = "run/ferry/offered.json";
+  std::filesystem::path offered_file = kOfferedFile;
   /// What `ferry hostd` says of its node, likewise: what shall not be offered now, and whether anything shall
   /// (common/withdrawals.h). That it is not there is nothing special.
   std::filesystem::path state_file = "run/ferry/state.json";
   /// Held while this runs, likewise: so hostd knows that somebody has to make way (common/presence.h).
-  std::filesystem::path presence_file = "run/ferry/plugin.lock";
+  std::filesystem::path presence_file = kPluginPresence;
   /// Where CDI specifications for Kata go, relative to the host's root.
   std::filesystem::path cdi_directory = "var/run/cdi";
   /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).

@@ -72,7 +72,7 @@ TEST_F(NodeMetricsTest, FollowTheFiles) {
   metrics_->begin();
   EXPECT_THAT(metrics_->text(), Not(HasSubstr("ferry_gpu_info")));
   scratch_.file(kStateFile, state("as_wanted"));
-  scratch_.file(kOfferFile, R"({"version": 1, "resources": [{"name": "r", "registered": true, "devices": [
+  scratch_.file(kOfferedFile, R"({"version": 1, "resources": [{"name": "r", "registered": true, "devices": [
     {"id": "0000:3b:00.0", "healthy": true, "iommu_group": 42, "allocated": true, "pod": "a/b"}]}],
     "not_offered": []})");
   metrics_->host_changed();

@@ -308,7 +308,7 @@ class Agreement : public plugin_test::Fixture {
     host_ = must(read_seen_host(must(kernel.read_file(kStateFile))));
   }
   SeenOffer offer() const {
-    const auto text = kernel.read_file(kOfferFile);
+    const auto text = kernel.read_file(kOfferedFile);
     return text ? must(read_seen_offer(*text)) : SeenOffer();
   }
 

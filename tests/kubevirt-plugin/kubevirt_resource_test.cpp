@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include "common/plugin_files.h"
+#include "common/presence.h"
 #include "kubevirt-plugin/kubevirt_checks.h"
 #include "kubevirt-plugin/scanner.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
@@ -33,6 +35,12 @@ class KubeVirtTest : public testing::Test {
   }
   std::string resource() const {
     return kubevirt_resource(must(permitted_host_devices(kernel, must(Scanner(kernel, rules).scan()))));
+  }
+  /// A socket of that GPU's resource, and what Ferry's plugin says that it serves.
+  void serve(const std::string& name, const std::string& registered) {
+    kernel.file("var/lib/kubelet/device-plugins/kubevirt-GH100_H100_SXM5_80GB.sock", "");
+    kernel.file(kOfferedFile,
+                R"({"resources": [{"name": ")" + name + R"(", "registered": )" + registered + "}]}");
   }
   Check check(const std::string& id, const std::string& subject = kHostSubject) const {
     const auto checks = kubevirt_checks(kernel, rules);
@@ -95,11 +103,40 @@ TEST_F(KubeVirtTest, PermitsNothingWhereNothingIsOffered) {
 TEST_F(KubeVirtTest, FindsAReadyHost) {
   kernel.file("var/lib/kubelet/device-plugins/kubelet.sock", "");
   kernel.file("var/lib/kubelet/pod-resources/kubelet.sock", "");
-  kernel.file("var/lib/kubelet/device-plugins/kubevirt-GH100_H100_SXM5_80GB.sock", "");
   add_gpu("0000:01:00.0", 15);
+  serve("nvidia.com/GH100_H100_SXM5_80GB", "true");
+  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
   for (const Check& one : kubevirt_checks(kernel, rules))
     EXPECT_EQ(one.verdict, Verdict::pass) << one.id << ": " << one.found;
   EXPECT_EQ(check("something-offered").found, "nvidia.com/GH100_H100_SXM5_80GB (1)");
+}
+
+// Its sockets for mediated devices are called as ours are.
+TEST_F(KubeVirtTest, TellsKubeVirtsOwnPluginFromOurs) {
+  add_gpu("0000:01:00.0", 15);
+  const char* const name = "nvidia.com/GH100_H100_SXM5_80GB";
+  const auto verdict = [&] { return check("kubevirt-leaves-them").verdict; };
+  EXPECT_EQ(verdict(), Verdict::pass) << "there is no socket";
+  serve(name, "true");
+  const Check found = check("kubevirt-leaves-them");
+  EXPECT_EQ(found.verdict, Verdict::warn) << "what serves it has not said that it is Ferry's";
+  EXPECT_THAT(found.found, HasSubstr("kubevirt-GH100_H100_SXM5_80GB.sock"));
+  EXPECT_THAT(found.fix, HasSubstr("externalResourceProvider"));
+  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
+  EXPECT_EQ(verdict(), Verdict::pass);
+  serve("nvidia.com/ANOTHER", "true");
+  EXPECT_EQ(verdict(), Verdict::warn);
+  for (const char* const no : {"false", "null", "1", "\"true\""}) {
+    serve(name, no);
+    EXPECT_EQ(verdict(), Verdict::warn) << no;
+  }
+  for (const char* const broken :
+       {"", "[]", R"({"resources": 1})", R"({"resources": [1, {"registered": true, "name": 1}]})"}) {
+    kernel.file(kOfferedFile, broken);
+    EXPECT_EQ(verdict(), Verdict::warn) << broken;
+  }
+  serve(name, "true");
+  EXPECT_EQ(verdict(), Verdict::pass);
 }
 
 TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {

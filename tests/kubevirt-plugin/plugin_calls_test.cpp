@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is asked of the plugin that the stand-in for the kubelet never asks, as it comes over the socket.
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <limits>
+#include <list>
+#include <memory>
 #include <vector>
 
 #include <fmt/format.h>
@@ -224,6 +228,42 @@ TEST_F(PluginCallsTest, GoesOnThoughSomebodyDoesNotReadAndKeepsForHimTheNewestLi
   EXPECT_EQ(healthy(), 0);
   EXPECT_LE(read, 3);
   context.TryCancel();
+}
+
+// One deadline for all of them: a pod's grace period is no longer where there are more resources.
+TEST_F(PluginCallsTest, EndsInOneDeadlineThoughReadersOfEachListDoNotRead) {
+  unsigned group = 0;
+  for (const char* const model : {"10de:2684", "10de:2330", "10de:20b5", "10de:2235", "10de:26b9"})
+    for (int card = 0; card < 8; ++card, ++group)
+      add_gpu(fmt::format("0000:{:02x}:00.0", group), group, model);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 8) && allocatable(kH100, 8));
+
+  struct Reader {
+    explicit Reader(const std::filesystem::path& socket) : caller(socket, hardly_anything()) {}
+    static grpc::ChannelArguments hardly_anything() {
+      grpc::ChannelArguments arguments;
+      arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 1);
+      arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+      return arguments;
+    }
+    Caller caller;
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1beta1::ListAndWatchResponse>> lists =
+        DevicePlugin(caller.channel()).ListAndWatch(&context, v1beta1::Empty());
+  };
+  std::list<Reader> readers;
+  for (const auto& file : std::filesystem::directory_iterator(directory()))
+    if (file.path().filename().string().starts_with("kubevirt-"))
+      readers.emplace_back(file.path()).lists->WaitForInitialMetadata();
+  ASSERT_EQ(readers.size(), 5U);
+
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(stop());
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(took, 900ms) << "nobody was waited for, and this shows nothing";
+  EXPECT_LT(took, 3s) << "five of them would be waited for, one after the other";
+  for (auto& reader : readers) reader.context.TryCancel();
 }
 
 }  // namespace

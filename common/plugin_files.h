@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where `ferry plugin` is seen by the other processes, relative to the host's root.
+#pragma once
+
+namespace ferry {
+
+/// What it offers, and who has it (kubevirt-plugin/offered_file.h). Outlives its writer.
+inline constexpr const char* kOfferedFile = "run/ferry/offered.json";
+/// Held while one runs (common/presence.h).
+inline constexpr const char* kPluginPresence = "run/ferry/plugin.lock";
+
+}  // namespace ferry
