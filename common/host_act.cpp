@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fcntl.h>
-#include <libkmod.h>
 #include <memory>
 #include <optional>
 #include <poll.h>
@@ -22,6 +21,7 @@
 
 #include "common/acts_under_way.h"
 #include "common/host_writer.h"
+#include "common/kmod_library.h"
 #include "common/memory_file.h"
 #include "common/modprobe_directories.h"
 #include "common/spawn.h"
@@ -41,6 +41,9 @@ int errno_of(const Result<>& result) {
 }
 
 int load_module(const std::string& root, const std::string& name) {
+  const auto library = KmodLibrary::get();
+  if (!library) return ELIBACC;
+  const KmodLibrary& kmod = **library;
   utsname system{};
   if (::uname(&system) != 0) return errno;
   const std::string modules = (std::filesystem::path(root) / "lib/modules" / system.release).string();
@@ -53,22 +56,22 @@ int load_module(const std::string& root, const std::string& name) {
   for (const std::string& directory : directories) configs.push_back(directory.c_str());
   configs.push_back(nullptr);
   const std::unique_ptr<kmod_ctx, kmod_ctx* (*)(kmod_ctx*)> context(
-      ::kmod_new(modules.c_str(), configs.data()), ::kmod_unref);
+      kmod.make(modules.c_str(), configs.data()), kmod.unref);
   if (!context) return ENOMEM;
-  ::kmod_load_resources(context.get());
+  kmod.load_resources(context.get());
 
   kmod_list* found = nullptr;
-  if (const int failure = ::kmod_module_new_from_lookup(context.get(), name.c_str(), &found); failure < 0) {
+  if (const int failure = kmod.module_new_from_lookup(context.get(), name.c_str(), &found); failure < 0) {
     return -failure;
   }
-  const std::unique_ptr<kmod_list, int (*)(kmod_list*)> modules_found(found, ::kmod_module_unref_list);
+  const std::unique_ptr<kmod_list, int (*)(kmod_list*)> modules_found(found, kmod.module_unref_list);
   if (!modules_found) return ENOENT;
-  const std::unique_ptr<kmod_module, kmod_module* (*)(kmod_module*)> module(::kmod_module_get_module(found),
-                                                                            ::kmod_module_unref);
-  const int state = ::kmod_module_get_initstate(module.get());
+  const std::unique_ptr<kmod_module, kmod_module* (*)(kmod_module*)> module(kmod.module_get_module(found),
+                                                                            kmod.module_unref);
+  const int state = kmod.module_get_initstate(module.get());
   if (state == KMOD_MODULE_BUILTIN || state == KMOD_MODULE_LIVE) return 0;
-  const int failure = ::kmod_module_probe_insert_module(module.get(), KMOD_PROBE_APPLY_BLACKLIST_ALIAS_ONLY,
-                                                        nullptr, nullptr, nullptr, nullptr);
+  const int failure = kmod.module_probe_insert_module(module.get(), KMOD_PROBE_APPLY_BLACKLIST_ALIAS_ONLY,
+                                                      nullptr, nullptr, nullptr, nullptr);
   return failure < 0 ? -failure : failure;
 }
 

@@ -10,8 +10,41 @@
 
 #include <fmt/format.h>
 
+#include "common/lazy_library.h"
+
 namespace ferry {
 namespace {
+
+// Loaded with the first hash: `ferry` needs it for `kata verify` alone, and it takes long.
+struct Crypto {
+  decltype(&::EVP_MD_CTX_new) make = nullptr;
+  decltype(&::EVP_MD_CTX_free) free = nullptr;
+  decltype(&::EVP_sha256) sha256 = nullptr;
+  decltype(&::EVP_sha512) sha512 = nullptr;
+  decltype(&::EVP_DigestInit_ex) begin = nullptr;
+  decltype(&::EVP_DigestUpdate) update = nullptr;
+  decltype(&::EVP_DigestFinal_ex) end = nullptr;
+};
+
+Result<Crypto> load() {
+  auto library = LazyLibrary::load("libcrypto.so.3", "install libssl3");
+  if (!library) return fail(std::move(library).error());
+  Crypto crypto;
+  library->find("EVP_MD_CTX_new", crypto.make);
+  library->find("EVP_MD_CTX_free", crypto.free);
+  library->find("EVP_sha256", crypto.sha256);
+  library->find("EVP_sha512", crypto.sha512);
+  library->find("EVP_DigestInit_ex", crypto.begin);
+  library->find("EVP_DigestUpdate", crypto.update);
+  library->find("EVP_DigestFinal_ex", crypto.end);
+  if (auto r = library->has_all("install libssl3"); !r) return fail(std::move(r).error());
+  return crypto;
+}
+
+const Result<Crypto>& loaded() {
+  static const Result<Crypto> crypto = load();
+  return crypto;
+}
 
 EVP_MD_CTX* own(void* context) {
   return static_cast<EVP_MD_CTX*>(context);
@@ -20,24 +53,24 @@ EVP_MD_CTX* own(void* context) {
 }  // namespace
 
 void ContentHash::Free::operator()(void* context) const {
-  ::EVP_MD_CTX_free(own(context));
+  loaded()->free(own(context));
 }
 
-ContentHash::ContentHash(std::string_view algorithm) : context_(::EVP_MD_CTX_new()) {
+ContentHash::ContentHash(std::string_view algorithm) : context_(loaded().value().make()) {
   // These fail for want of memory alone, as an allocation does.
-  const EVP_MD* method = algorithm == "sha512" ? ::EVP_sha512() : ::EVP_sha256();
-  if (context_ == nullptr || ::EVP_DigestInit_ex(own(context_.get()), method, nullptr) != 1)
+  const EVP_MD* method = algorithm == "sha512" ? loaded()->sha512() : loaded()->sha256();
+  if (context_ == nullptr || loaded()->begin(own(context_.get()), method, nullptr) != 1)
     throw std::bad_alloc();
 }
 
 void ContentHash::add(std::string_view bytes) {
-  if (::EVP_DigestUpdate(own(context_.get()), bytes.data(), bytes.size()) != 1) throw std::bad_alloc();
+  if (loaded()->update(own(context_.get()), bytes.data(), bytes.size()) != 1) throw std::bad_alloc();
 }
 
 std::string ContentHash::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
   unsigned size = 0;
-  if (::EVP_DigestFinal_ex(own(context_.get()), bytes.data(), &size) != 1) throw std::bad_alloc();
+  if (loaded()->end(own(context_.get()), bytes.data(), &size) != 1) throw std::bad_alloc();
   std::string text;
   for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", bytes[i]);
   return text;
@@ -45,6 +78,7 @@ std::string ContentHash::hex() {
 
 Result<std::string> sha256_of(int fd, const std::string& path, const std::function<void(std::size_t)>& told) {
   constexpr std::size_t kAtOnce = 256UL * 1024;
+  if (!loaded()) return fail(Error(loaded().error()));
   ContentHash hash;
   std::vector<char> buffer(kAtOnce);
   for (off_t at = 0;;) {

@@ -11,7 +11,8 @@
 
 namespace ferry {
 
-/// SHA-256 or SHA-512 of bytes as they come, by OpenSSL.
+/// SHA-256 or SHA-512 of bytes as they come, by OpenSSL. Who makes one has linked that, or has had an answer
+/// of sha256_of().
 class ContentHash {
  public:
   /// "sha256" or "sha512", as Digest::parse() lets through.
@@ -28,7 +29,7 @@ class ContentHash {
 };
 
 /// SHA-256 of an open file from its beginning; where it is read at does not move. `told`: how many bytes were
-/// read since it was called last.
+/// read since it was called last. Errors: it cannot be read; Errc::unsupported: there is no OpenSSL here.
 Result<std::string> sha256_of(int fd, const std::string& path,
                               const std::function<void(std::size_t)>& told = {});
 

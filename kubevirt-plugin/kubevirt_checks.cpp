@@ -75,9 +75,9 @@ Result<std::set<std::string>> served_by_ferry(const HostFs& host) {
   return names;
 }
 
-/// Its PCI plugin's sockets begin with the whole resource name, ours with what follows the "/": what bears its
-/// names is its. Its plugin for mediated devices names them as we do: what bears ours, and is read of nobody of
-/// ours, is its too, or left over.
+/// Its PCI plugin's sockets begin with the whole resource name, ours with what follows the "/": what bears
+/// its names is its. Its plugin for mediated devices names them as we do: what bears ours, and is read of
+/// nobody of ours, is its too, or left over.
 Result<std::vector<std::string>> foreign_sockets(const HostFs& host, const OfferRules& rules,
                                                  const Offer* offer) {
   const std::string theirs = fmt::format("kubevirt-{}-", rules.domain);
@@ -105,7 +105,8 @@ Check rival_check(const HostFs& host, const OfferRules& rules, const Offer* offe
   return std::move(check).warned(
       fmt::format("/{} has {}, which no plugin of Ferry's serves", kPlugins, fmt::join(*found, ", ")),
       "set externalResourceProvider: true for these resources in the KubeVirt object, `ferry kubevirt-cr` "
-      "prints them so, and let no other plugin serve them; a socket that nobody serves goes when `ferry plugin` "
+      "prints them so, and let no other plugin serve them; a socket that nobody serves goes when `ferry "
+      "plugin` "
       "starts");
 }
 

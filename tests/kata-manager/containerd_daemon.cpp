@@ -66,8 +66,8 @@ bool ContainerdDaemon::start() {
   return runs_pods();
 }
 
-// It says that it has booted a moment before it takes the kubelet's questions. One without that service answers
-// otherwise, at once.
+// It says that it has booted a moment before it takes the kubelet's questions. One without that service
+// answers otherwise, at once.
 bool ContainerdDaemon::runs_pods() {
   const HostFs host("/");
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
