@@ -6,7 +6,6 @@
 //
 // usage: move_bench [--tight] ADDRESS...: accelerators that are not on vfio
 #include <cstdlib>
-#include <exception>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -147,10 +146,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc > 1 && argv[1] == ferry::kHostActVerb) return ferry::host_act_main(argc, argv);
-  try {
-    return ferry::test::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "move_bench: {}\n", error.what());
-    return EXIT_FAILURE;
-  }
+  return ferry::test::run_benchmark(argc, argv, ferry::test::run);
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
+#include <filesystem>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -70,6 +72,15 @@ int run_contest(const Contest& contest, int argc, char** argv) {
              contest.name, best, contest.baseline, best_ours, best_theirs, bound, *middle,
              good ? "ok" : "TOO SLOW");
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int run_benchmark(int argc, char** argv, int (*run)(int argc, char** argv)) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", std::filesystem::path(argv[0]).filename().string(), error.what());
+    return EXIT_FAILURE;
+  }
 }
 
 }  // namespace ferry::test

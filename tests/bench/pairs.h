@@ -27,8 +27,10 @@ struct Contest {
 
 /// Runs five interleaved pairs (fifteen of what waits, with --tight), prints times and ratio of the best
 /// pair, and the median, and returns main's exit status: 1 above the bound, or above three times the bound
-/// unless argv says
-/// --tight (a shared machine is noisy).
+/// unless argv says --tight (a shared machine is noisy).
 int run_contest(const Contest& contest, int argc, char** argv);
+
+/// What main() returns: `run`'s status, or a failure that is printed.
+int run_benchmark(int argc, char** argv, int (*run)(int argc, char** argv));
 
 }  // namespace ferry::test

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much reading a big profile file strictly costs beyond parsing its YAML: 700 profiles, more than are
 // shipped for all boards together.
-#include <cstdlib>
-#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -51,10 +49,5 @@ int run(int argc, char** argv) {
 }  // namespace ferry::test
 
 int main(int argc, char** argv) {
-  try {
-    return ferry::test::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "profile_bench: {}\n", error.what());
-    return EXIT_FAILURE;
-  }
+  return ferry::test::run_benchmark(argc, argv, ferry::test::run);
 }

@@ -2,7 +2,6 @@
 // How much the scan adds to what it reads: 512 functions, against a loop that opens and reads the same files
 // and looks at nothing in them.
 #include <array>
-#include <cstdlib>
 #include <dirent.h>
 #include <fcntl.h>
 #include <filesystem>
@@ -201,10 +200,5 @@ int run(int argc, char** argv) {
 }  // namespace ferry::test
 
 int main(int argc, char** argv) {
-  try {
-    return ferry::test::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "scan_bench: {}\n", error.what());
-    return EXIT_FAILURE;
-  }
+  return ferry::test::run_benchmark(argc, argv, ferry::test::run);
 }

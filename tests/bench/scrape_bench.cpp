@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdlib>
 #include <ctime>
-#include <exception>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -62,10 +61,5 @@ int run(int argc, char** argv) {
 }  // namespace ferry::test
 
 int main(int argc, char** argv) {
-  try {
-    return ferry::test::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "scrape_bench: {}\n", error.what());
-    return EXIT_FAILURE;
-  }
+  return ferry::test::run_benchmark(argc, argv, ferry::test::run);
 }

@@ -4,7 +4,6 @@
 // a process that has waited as long. The looks before either do not count. Runs on a real kernel, as root, on
 // GPUs without vGPUs, and leaves them so. usage: vgpu_bench [--tight] PROFILE-FILE
 #include <cstdlib>
-#include <exception>
 #include <mutex>
 #include <span>
 #include <stdexcept>
@@ -164,10 +163,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc > 1 && argv[1] == ferry::kHostActVerb) return ferry::host_act_main(argc, argv);
-  try {
-    return ferry::test::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "vgpu_bench: {}\n", error.what());
-    return EXIT_FAILURE;
-  }
+  return ferry::test::run_benchmark(argc, argv, ferry::test::run);
 }

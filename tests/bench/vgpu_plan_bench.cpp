@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
-#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -99,10 +98,5 @@ int run(int argc, char** argv) {
 }  // namespace ferry::test
 
 int main(int argc, char** argv) {
-  try {
-    return ferry::test::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "vgpu_plan_bench: {}\n", error.what());
-    return EXIT_FAILURE;
-  }
+  return ferry::test::run_benchmark(argc, argv, ferry::test::run);
 }
