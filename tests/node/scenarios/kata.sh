@@ -2,18 +2,19 @@
 # shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
 socket=/run/containerd/containerd.sock
 main=/etc/containerd/config.toml
+manifests=/run/manifests
+PATH=$PATH:/mnt/kubernetes
 logs=/mnt/state/logs
 mkdir -p $logs /etc/containerd
 
-step "containerd is a service of systemd, and runs a container"
-# The node's systemd as a manager of units beside our init (see release.sh); Ferry reads its units where the one that is
-# PID 1 has them.
-mkdir -p /run/systemd/system /run/systemd/user
+step "containerd is a service of systemd, and runs a pod"
+expect_equal "the first process" systemd "$(cat /proc/1/comm)"
 unit() { # EXECSTARTPRE
-  tee /run/systemd/system/containerd.service > /run/systemd/user/containerd.service << UNIT
+  cat > /run/systemd/system/containerd.service << UNIT
+[Unit]
+DefaultDependencies=no
 [Service]
 Type=notify
-Slice=system.slice
 KillMode=process
 Delegate=yes
 TimeoutStartSec=120
@@ -23,18 +24,53 @@ StandardError=append:$logs/containerd
 UNIT
 }
 unit /bin/true
-printf '# the site'\''s own\nversion = 2\nroot = "/run/containerd-root"\n' > $main
+cat > $main << CONF
+# the site's own
+version = 2
+root = "/run/containerd-root"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/busybox:1"
+CONF
 original=$(md5sum < $main)
-XDG_RUNTIME_DIR=/run /lib/systemd/systemd --user --log-target=console &
-expect "systemd listens" wait_for "test -S /run/systemd/private" 60
-manage() { XDG_RUNTIME_DIR=/run systemctl --user "$@"; }
-pid_of_containerd() { manage show -P MainPID containerd; }
-manage start containerd
-ctr -a $socket images import /mnt/kubernetes/image.tar > /dev/null
-ctr -a $socket run --detach --net-host localhost/busybox:1 stays sleep 100000
-shim=$(pgrep -f "containerd-shim-runc-v2.*stays")
-alive() { [[ $(pgrep -f "containerd-shim-runc-v2.*stays") == "$shim" ]] && pgrep -f "sleep 100000" > /dev/null; }
-expect "the container runs" wait_for alive 60
+pid_of_containerd() { systemctl show -P MainPID containerd; }
+systemctl daemon-reload
+systemctl start containerd
+ctr -a $socket -n k8s.io images import /mnt/kubernetes/image.tar > /dev/null
+
+mkdir -p /var/lib/kubelet $manifests
+mount -t tmpfs tmpfs /var/lib/kubelet
+cat > /run/kubelet.yaml << CONF
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+readOnlyPort: 10255
+cgroupDriver: cgroupfs
+cgroupsPerQOS: false
+enforceNodeAllocatable: []
+failSwapOn: false
+resolvConf: ""
+staticPodPath: $manifests
+fileCheckFrequency: 1s
+evictionHard: {memory.available: 1Mi, nodefs.available: 0%, imagefs.available: 0%}
+CONF
+kubelet --config=/run/kubelet.yaml --container-runtime=remote --container-runtime-endpoint=unix://$socket \
+  --hostname-override=node > $logs/kubelet 2>&1 &
+cat > $manifests/stays.yaml << POD
+apiVersion: v1
+kind: Pod
+metadata: {name: stays, namespace: default}
+spec:
+  hostNetwork: true
+  containers:
+  - {name: stays, image: "localhost/busybox:1", imagePullPolicy: Never, command: [sleep, "100000"]}
+POD
+runs() { [[ $(pgrep -fc "^sleep 100000") == 1 ]]; }
+expect "the pod runs" wait_for runs 180
+processes() { pgrep -f "containerd-shim-runc-v2 -namespace k8s.io|^sleep 100000" | paste -sd' '; }
+pod=$(processes)
+alive() { [[ $(processes) == "$pod" ]]; }
+evidence "its processes" "$pod"
 
 mkdir -p /opt/kata/bin /srv/gpu
 install -m 755 /bin/true /opt/kata/bin/containerd-shim-kata-v2
@@ -58,7 +94,7 @@ expect_match "it is proven" "was asked: it is as it shall be" "$REPLY"
 expect_equal "containerd knows it" "kata-a=true" "$(known)"
 after=$(pid_of_containerd)
 expect "containerd is another process" test "$before" != "$after"
-expect "the container runs on" alive
+expect "the pod runs on" alive
 expect_status "verify" 0 ferry kata verify -f /run/classes.yaml
 expect_status "again" 0 ferry kata install -f /run/classes.yaml
 expect_equal "and nothing is restarted" "$after" "$(pid_of_containerd)"
@@ -66,40 +102,51 @@ expect_equal "and nothing is restarted" "$after" "$(pid_of_containerd)"
 step "containerd does not start with the new file: the old one is back, and it runs"
 held=$(md5sum < $main)
 unit "/bin/sh -c '! grep -q kata-b $main'"
-manage daemon-reload
+systemctl daemon-reload
 classes kata-a kata-b > /run/both.yaml
 expect_status "install" 1 ferry kata install -f /run/both.yaml
 expect_match "what became of it" "the files from before are back, and it runs with them" "$REPLY"
 expect_equal "the file" "$held" "$(md5sum < $main)"
 expect_equal "containerd knows what it knew" "kata-a=true" "$(known)"
-expect "the container runs on" alive
+expect "the pod runs on" alive
 expect "nothing waits for a proof" test ! -e /var/lib/ferry/kata/unproven.json
 
 step "killed between the writing and the proof: the next run brings it about, or back"
 unit "/bin/sh -c 'if grep -q kata-b $main; then kill -9 \$(pgrep -x ferry); fi'"
-manage daemon-reload
+systemctl daemon-reload
 ferry kata install -f /run/both.yaml || true
 expect "something waits for a proof" test -e /var/lib/ferry/kata/unproven.json
 unit /bin/true
-manage daemon-reload
+systemctl daemon-reload
 expect_status "install" 0 ferry kata install -f /run/both.yaml
 expect_equal "containerd knows both" "kata-a=true kata-b=true" "$(known)"
 expect "nothing waits for a proof" test ! -e /var/lib/ferry/kata/unproven.json
-expect "the container runs on" alive
+expect "the pod runs on" alive
 
 step "a containerd that no unit is known of"
 rm -f {/run,/usr/lib,/lib}/systemd/system/containerd.service
+systemctl daemon-reload
 expect_status "without a unit" 1 ferry kata install -f /run/classes.yaml
 expect_match "what is missing" "has no systemd unit" "$REPLY"
 expect_equal "containerd knows both" "kata-a=true kata-b=true" "$(known)"
 expect_status "its files alone" 0 ferry kata install -f /run/classes.yaml --no-restart
 expect_match "who reads them" "until its next start" "$REPLY"
 unit /bin/true
+systemctl daemon-reload
 
 step "all of it leaves"
 expect_status "uninstall" 0 ferry kata uninstall
 expect_equal "the file" "$original" "$(md5sum < $main)"
 expect_equal "containerd knows none" "" "$(known)"
-expect "the container runs on" alive
+expect "the pod runs on" alive
 expect "no configuration stays" test ! -e /etc/ferry/kata/kata-a
+# Its words are the kubelet's, which asks containerd: neither of them has begun the pod anew.
+restarts() {
+  local connection
+  exec {connection}<> /dev/tcp/127.0.0.1/10255
+  printf 'GET /pods HTTP/1.0\r\n\r\n' >&"$connection"
+  sed '1,/^\r$/d' <&"$connection" | jq -r '.items[].status.containerStatuses[] | "\(.name) \(.restartCount) \(.state | keys[0])"'
+  exec {connection}>&-
+}
+expect_equal "the pod, to the kubelet" "stays 0 running" "$(restarts)"
 ok

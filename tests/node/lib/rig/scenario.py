@@ -223,6 +223,8 @@ def _boot(row: Table, number: int, folder: pathlib.Path, devices: dict[str, Devi
             raise row.error("job_file", f"cannot read {folder / job_file}: {error}") from None
     iommu = row.take_choice("iommu", ["on", "off", "absent"], "on")
     kernel_args = row.take_texts("kernel_args")
+    if row.take("systemd", bool, False):
+        kernel_args += ("node.systemd",)
     timeout_s = row.take_seconds("timeout_s", 300)
     steps = tuple(_step(step, devices, timeout_s) for step in row.take_tables("steps"))
     cuts = [n for n, step in enumerate(steps) if step.action == "power cut"]
