@@ -162,6 +162,27 @@ void mask_values(std::string& line) {
   }
 }
 
+/// Of `--password VALUE`. What begins with "-" there is the next option.
+void mask_behind_options(std::string& line) {
+  constexpr std::string_view kBegin = "--";
+  for (auto at = line.find(kBegin); at != std::string::npos; at = line.find(kBegin, at)) {
+    const bool is_word = at == 0 || !is_of_name(line[at - 1]);
+    at += kBegin.size();
+    std::size_t end = at;
+    while (end < line.size() && is_of_name(line[end])) ++end;
+    const std::string name = lower(std::string_view(line).substr(at, end - at));
+    at = end;
+    if (!is_word || !names_a_secret(name)) continue;
+    while (end < line.size() && is_space(line[end])) ++end;
+    if (end == at || end == line.size() || line[end] == '-') continue;
+    if (const auto quote = length_of_quote(line, end); quote > 0) {
+      at = put_mask(line, end + quote, end_of_quoted(line, end, quote));
+    } else {
+      at = put_mask(line, end, end_of_word(line, end));
+    }
+  }
+}
+
 /// As mixed as base64 is, where two letters in three are followed by one of another kind. Paths are not, nor
 /// are digests and UUIDs, which are lower case.
 bool is_like_base64(std::string_view word) {
@@ -257,12 +278,26 @@ std::size_t length_of_ipv6(std::string_view text) {
   return is_address() ? length : 0;
 }
 
+/// "52:54:00:12:34:56", also with "-" between; 0: none begins here.
+std::size_t length_of_mac(std::string_view text) {
+  constexpr std::size_t kLength = 17;
+  if (text.size() < kLength) return 0;
+  for (std::size_t i = 0; i < kLength; ++i) {
+    if (i % 3 == 2 ? text[i] != text[2] : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) return 0;
+  }
+  if (text[2] != ':' && text[2] != '-') return 0;
+  return text.size() > kLength && (is_of_name(text[kLength]) || text[kLength] == ':') ? 0 : kLength;
+}
+
 void mask_addresses(std::string& line) {
   for (std::size_t at = 0; at < line.size(); ++at) {
     const char before = at == 0 ? ' ' : line[at - 1];
     if (is_of_name(before) && before != '-') continue;
     const std::string_view rest = std::string_view(line).substr(at);
-    if (const auto number = length_of_ipv4(rest); number > 0) {
+    // What is in the middle of a longer row of pairs is none.
+    if (const auto mac = before == ':' || before == '-' ? 0 : length_of_mac(rest); mac > 0) {
+      at = put_mask(line, at, at + mac) - 1;
+    } else if (const auto number = length_of_ipv4(rest); number > 0) {
       at = put_mask(line, at, at + number) - 1;
     } else if (const auto length = length_of_ipv6(rest); length > 0) {
       at = put_mask(line, at, at + length) - 1;
@@ -276,6 +311,7 @@ std::string masked_line(std::string_view text) {
   mask_behind_schemes(line);
   mask_in_urls(line);
   mask_values(line);
+  mask_behind_options(line);
   mask_keys(line);
   mask_addresses(line);
   return line;
