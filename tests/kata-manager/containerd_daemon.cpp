@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <poll.h>
 #include <sstream>
 #include <thread>
 #include <unistd.h>
@@ -25,6 +26,21 @@ std::vector<ContainerdBinary> containerd_binaries() {
   for (std::string version, path; lines >> version >> path;)
     out.push_back({.release = must(ContainerdRelease::parse(version)), .path = path});
   return out;
+}
+
+bool reads_that_it_has_booted(int output, std::string& log) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::minutes(1);
+  std::array<char, 4096> buffer{};
+  while (log.find("containerd successfully booted") == std::string::npos) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    pollfd waiting{.fd = output, .events = POLLIN, .revents = 0};
+    if (left <= 0 || ::poll(&waiting, 1, static_cast<int>(left)) <= 0) return false;
+    const auto n = ::read(output, buffer.data(), buffer.size());
+    if (n <= 0) return false;
+    log.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+  return true;
 }
 
 ContainerdDaemon::ContainerdDaemon(ContainerdBinary binary, std::filesystem::path folder)
@@ -54,16 +70,10 @@ bool ContainerdDaemon::start() {
   pid_ = must(spawn(binary_.path, {"containerd", "--config", main().string()}, {.err = writer.get()}));
   writer.reset();
   log_.clear();
-  std::array<char, 4096> buffer{};
-  while (log_.find("containerd successfully booted") == std::string::npos) {
-    const auto n = ::read(output_.get(), buffer.data(), buffer.size());
-    if (n <= 0) {
-      reap(std::exchange(pid_, 0));
-      return false;
-    }
-    log_.append(buffer.data(), static_cast<std::size_t>(n));
-  }
-  return runs_pods();
+  if (reads_that_it_has_booted(output_.get(), log_)) return runs_pods();
+  ::kill(pid_, SIGKILL);
+  reap(std::exchange(pid_, 0));
+  return false;
 }
 
 // It says that it has booted a moment before it takes the kubelet's questions. One without that service

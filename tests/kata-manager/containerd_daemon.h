@@ -19,6 +19,10 @@ struct ContainerdBinary {
 /// Those that FERRY_CONTAINERDS names, "VERSION PATH" a line (scripts/lib/containerd-releases).
 std::vector<ContainerdBinary> containerd_binaries();
 
+/// Reads what a containerd says until that is that it has booted. False: it ended before, or took longer than
+/// a minute.
+bool reads_that_it_has_booted(int output, std::string& log);
+
 class ContainerdDaemon {
  public:
   /// Everything of it lies below `folder`: etc/containerd/config.toml, run/containerd/containerd.sock.

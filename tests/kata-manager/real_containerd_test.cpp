@@ -23,6 +23,7 @@
 #include "kata-manager/containerd_place.h"
 #include "kata-manager/containerd_plan.h"
 #include "kata-manager/toml_difference.h"
+#include "tests/kata-manager/containerd_daemon.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -44,7 +45,7 @@ std::filesystem::path main_of(const std::filesystem::path& folder) {
   if (std::filesystem::exists(folder / "config.toml") || !std::filesystem::exists(folder / "etc"))
     return folder / "config.toml";
   constexpr std::string_view kUsual = "/etc/containerd/config.toml";
-  const std::filesystem::path main = folder / "etc/containerd/config.toml";
+  std::filesystem::path main = folder / "etc/containerd/config.toml";
   std::ifstream in(main, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(in), {});
   for (auto at = text.find(kUsual); at != std::string::npos;
@@ -54,28 +55,14 @@ std::filesystem::path main_of(const std::filesystem::path& folder) {
   return main;
 }
 
-struct Program {
-  ContainerdRelease release;
-  std::filesystem::path path;
-};
-
-std::vector<Program> programs() {
-  std::vector<Program> out;
-  const char* list = std::getenv("FERRY_CONTAINERDS");
-  std::istringstream lines(list == nullptr ? "" : list);
-  for (std::string version, path; lines >> version >> path;)
-    out.push_back({.release = test::must(ContainerdRelease::parse(version)), .path = path});
-  return out;
-}
-
 class RealContainerd : public testing::Test {
  protected:
   void SetUp() override {
-    if (programs().empty()) GTEST_SKIP() << "no containerd is named by FERRY_CONTAINERDS";
+    if (test::containerd_binaries().empty()) GTEST_SKIP() << "no containerd is named by FERRY_CONTAINERDS";
   }
 
   /// `config dump` of a main file; empty: the program does not take it.
-  TomlTable dump(const Program& program, const std::filesystem::path& main) const {
+  TomlTable dump(const test::ContainerdBinary& program, const std::filesystem::path& main) const {
     const auto into = scratch.path() / "dump";
     {
       const UniqueFd file(::open(into.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -88,7 +75,7 @@ class RealContainerd : public testing::Test {
   }
 
   /// Whether the daemon itself, with nothing of this machine's but its kernel, starts and loads CRI.
-  static bool serves(const Program& program, const std::filesystem::path& main) {
+  static bool serves(const test::ContainerdBinary& program, const std::filesystem::path& main) {
     constexpr const char* kAlone =
         "for folder in /opt /run /var/lib; do mount -t tmpfs ferry-test $folder || exit 9; done\n"
         "cd / && exec \"$0\" --config \"$1\" 2>&1";
@@ -101,17 +88,10 @@ class RealContainerd : public testing::Test {
               {.out = writer.get(), .err = writer.get()}));
     writer.reset();
     std::string log;
-    std::array<char, 4096> buffer{};
-    while (log.find("containerd successfully booted") == std::string::npos) {
-      const auto n = ::read(output.get(), buffer.data(), buffer.size());
-      if (n <= 0) {
-        reap(pid);
-        return false;
-      }
-      log.append(buffer.data(), static_cast<std::size_t>(n));
-    }
+    const bool booted = test::reads_that_it_has_booted(output.get(), log);
     ::kill(pid, SIGKILL);
     reap(pid);
+    if (!booted) return false;
     std::istringstream lines(log);
     for (std::string line; std::getline(lines, line);) {
       const bool is_cri = line.find("io.containerd.grpc.v1.cri") != std::string::npos ||
@@ -141,7 +121,7 @@ TEST_F(RealContainerd, KnowsOurRuntimesAndNothingElseIsChanged) {
                                        .configuration = "/opt/kata/snp.toml",
                                        .snapshotter = {}}};
   std::size_t shown = 0;
-  for (const Program& program : programs()) {
+  for (const test::ContainerdBinary& program : test::containerd_binaries()) {
     ours[1].snapshotter.reset();
     if (program.release.has_runtime_snapshotters()) ours[1].snapshotter = "nydus";
     for (const auto& path : all_cases()) {
@@ -201,7 +181,7 @@ TEST_F(RealContainerd, DoesNotRunWithWhatIsRefused) {
   std::size_t served = 0;
   std::size_t ended = 0;
   std::size_t by_daemon = 0;
-  for (const Program& program : programs()) {
+  for (const test::ContainerdBinary& program : test::containerd_binaries()) {
     scratch.file("empty.toml", "");
     if (!serves(program, scratch.path() / "empty.toml")) continue;  // here, whatever its files say
     ++served;
@@ -237,7 +217,7 @@ TEST_F(RealContainerd, TakesNoAdditionToAnInlineTable) {
   const std::string text =
       "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n"
       "runtimes = {runc = {runtime_type = \"io.containerd.runc.v2\"}}\n";
-  for (const Program& program : programs()) {
+  for (const test::ContainerdBinary& program : test::containerd_binaries()) {
     SCOPED_TRACE(program.release.text());
     scratch.file("config.toml", text);
     const HostFs host("/");
