@@ -54,12 +54,23 @@ json with_masked_messages(json object) {
   return object;
 }
 
+json masked_arguments(const json& arguments) {
+  json out = json::array();
+  bool is_secret = false;
+  for (const json& argument : arguments) {
+    const auto* const text = argument.get_ptr<const std::string*>();
+    out.push_back(is_secret ? json("***") : masked(argument));
+    is_secret = text != nullptr && is_secret_option(*text);
+  }
+  return out;
+}
+
 // Arguments may have anything in them; Ferry's own name files and namespaces.
 json container_of(const json& container, bool of_ferry) {
   json out = only_keys(container, {"name", "image", "resources", "restartPolicy"});
   if (!of_ferry || ferry_program_in(container).empty()) return out;
   for (const char* const part : {"command", "args"})
-    if (container.contains(part)) out[part] = each_item(container, part, masked);
+    if (container.contains(part)) out[part] = masked_arguments(field(container, part));
   return out;
 }
 

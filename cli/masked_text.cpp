@@ -162,6 +162,15 @@ void mask_values(std::string& line) {
   }
 }
 
+}  // namespace
+
+bool is_secret_option(std::string_view argument) {
+  return argument.starts_with("--") && argument.find('=') == std::string_view::npos &&
+         names_a_secret(lower(argument));
+}
+
+namespace {
+
 /// Of `--password VALUE`. What begins with "-" there is the next option.
 void mask_behind_options(std::string& line) {
   constexpr std::string_view kBegin = "--";
@@ -175,6 +184,9 @@ void mask_behind_options(std::string& line) {
     if (!is_word || !names_a_secret(name)) continue;
     while (end < line.size() && is_space(line[end])) ++end;
     if (end == at || end == line.size() || line[end] == '-') continue;
+    // A command line's own words of complaint.
+    const std::string_view value = std::string_view(line).substr(end);
+    if (value.starts_with("requires ") || value.starts_with("excludes ")) continue;
     if (const auto quote = length_of_quote(line, end); quote > 0) {
       at = put_mask(line, end + quote, end_of_quoted(line, end, quote));
     } else {
@@ -281,12 +293,22 @@ std::size_t length_of_ipv6(std::string_view text) {
 /// "52:54:00:12:34:56", also with "-" between; 0: none begins here.
 std::size_t length_of_mac(std::string_view text) {
   constexpr std::size_t kLength = 17;
-  if (text.size() < kLength) return 0;
-  for (std::size_t i = 0; i < kLength; ++i) {
+  if (text.size() < kLength || (text[2] != ':' && text[2] != '-')) return 0;
+  for (std::size_t i = 0; i < kLength; ++i)
     if (i % 3 == 2 ? text[i] != text[2] : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) return 0;
-  }
-  if (text[2] != ':' && text[2] != '-') return 0;
-  return text.size() > kLength && (is_of_name(text[kLength]) || text[kLength] == ':') ? 0 : kLength;
+  // What goes on behind it is of a longer row of pairs, or of a word.
+  const std::string_view behind = text.substr(kLength);
+  if (behind.empty()) return kLength;
+  if (behind[0] == ':' || behind[0] == '.')
+    return behind.size() > 1 && std::isxdigit(static_cast<unsigned char>(behind[1])) != 0 ? 0 : kLength;
+  return is_of_name(behind[0]) ? 0 : kLength;
+}
+
+/// "01:", of hexadecimal digits and no longer word.
+bool is_behind_a_pair(std::string_view line, std::size_t at) {
+  if (at < 3 || (line[at - 1] != ':' && line[at - 1] != '-')) return false;
+  const auto is_hex = [&](std::size_t i) { return std::isxdigit(static_cast<unsigned char>(line[i])) != 0; };
+  return is_hex(at - 2) && is_hex(at - 3) && (at == 3 || !is_of_name(line[at - 4]) || line[at - 4] == '-');
 }
 
 void mask_addresses(std::string& line) {
@@ -295,7 +317,7 @@ void mask_addresses(std::string& line) {
     if (is_of_name(before) && before != '-') continue;
     const std::string_view rest = std::string_view(line).substr(at);
     // What is in the middle of a longer row of pairs is none.
-    if (const auto mac = before == ':' || before == '-' ? 0 : length_of_mac(rest); mac > 0) {
+    if (const auto mac = is_behind_a_pair(line, at) ? 0 : length_of_mac(rest); mac > 0) {
       at = put_mask(line, at, at + mac) - 1;
     } else if (const auto number = length_of_ipv4(rest); number > 0) {
       at = put_mask(line, at, at + number) - 1;

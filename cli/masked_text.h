@@ -19,4 +19,7 @@ namespace ferry {
 /// than any program of ours writes the rest is cut.
 std::string masked_text(std::string_view text);
 
+/// Of one of a program's arguments: whether the next one could be a secret ("--password").
+bool is_secret_option(std::string_view argument);
+
 }  // namespace ferry

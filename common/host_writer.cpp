@@ -337,7 +337,12 @@ Result<> SpawningWriter::finish(Child& child, std::span<const AttributeWrite> wr
 }
 
 Result<> SpawningWriter::load_module(std::string_view name, std::chrono::milliseconds deadline) {
-  return done(act("m" + std::string(name), "load module " + std::string(name), std::string(name), deadline));
+  auto r =
+      done(act("m" + std::string(name), "load module " + std::string(name), std::string(name), deadline));
+  // kmod_library.h is the writing process' to ask, and an errno all that it answers.
+  if (!r && r.error().code == std::error_code(ELIBACC, std::generic_category()))
+    r.error().hint = "install libkmod2";
+  return r;
 }
 
 Result<std::string> SpawningWriter::read(const std::filesystem::path& relative,

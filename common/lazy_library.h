@@ -18,7 +18,6 @@ class LazyLibrary {
   /// Sets `function`, a pointer to one, to what the library has under that name; null where it has none.
   template <typename Function>
   void find(const char* name, Function& function) {
-    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): what dlsym() is for
     function = reinterpret_cast<Function>(symbol(name));
   }
   /// Errc::unsupported: something that find() looked for is not in there; `hint` then says what to do.

@@ -11,8 +11,8 @@
 
 namespace ferry {
 
-/// SHA-256 or SHA-512 of bytes as they come, by OpenSSL. Who makes one has linked that, or has had an answer
-/// of sha256_of().
+/// SHA-256 or SHA-512 of bytes as they come, by OpenSSL. Where that is not here making one throws:
+/// sha256_of() says so instead, and what fetches has it by libcurl.
 class ContentHash {
  public:
   /// "sha256" or "sha512", as Digest::parse() lets through.

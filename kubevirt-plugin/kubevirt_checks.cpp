@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -61,57 +60,59 @@ nlohmann::json offered_file(const HostFs& host) {
   return nlohmann::json::parse(host.read_file(kOfferedFile).value_or(""), nullptr, false);
 }
 
-/// The resources that the kubelet reads of a plugin of Ferry's that runs now.
-Result<std::set<std::string>> served_by_ferry(const HostFs& host) {
-  const auto runs = is_present(host, kPluginPresence);
-  if (!runs) return fail(Error(runs.error()));
-  std::set<std::string> names;
-  const auto file = offered_file(host);
-  if (!*runs || !file.is_object()) return names;
-  for (const auto& resource : file.value("resources", nlohmann::json()))
-    if (resource.is_object() && resource.value("registered", nlohmann::json()) == true)
-      if (const auto name = resource.value("name", nlohmann::json()); name.is_string())
-        names.insert(name.get<std::string>());
-  return names;
+// What such a file says outlives who wrote it. Where that cannot be asked it counts as running.
+bool plugin_runs(const HostFs& host) {
+  return is_present(host, kPluginPresence).value_or(true);
 }
 
-/// Its PCI plugin's sockets begin with the whole resource name, ours with what follows the "/": what bears
-/// its names is its. Its plugin for mediated devices names them as we do: what bears ours, and is read of
-/// nobody of ours, is its too, or left over.
-Result<std::vector<std::string>> foreign_sockets(const HostFs& host, const OfferRules& rules,
-                                                 const Offer* offer) {
+/// Its PCI plugin's sockets begin with the whole resource name, ours with what follows the "/". Its plugin
+/// for mediated devices names them as we do: where none of ours runs they are its too.
+std::vector<std::string> foreign_sockets(const HostFs& host, const OfferRules& rules, const Offer* offer) {
   const std::string theirs = fmt::format("kubevirt-{}-", rules.domain);
   std::vector<std::string> found;
   for (const auto& name : host.list(kPlugins).value_or(std::vector<std::string>{}))
     if (name.starts_with(theirs)) found.push_back(name);
-  if (offer == nullptr) return found;
-  const auto served = served_by_ferry(host);
-  if (!served) return fail(Error(served.error()));
+  if (offer == nullptr || plugin_runs(host)) return found;
   for (const Resource& resource : offer->resources) {
     const std::string socket = endpoint_name(resource.name, resource.env_prefix);
-    if (!served->contains(resource.name.text()) && host.exists(std::filesystem::path(kPlugins) / socket))
+    if (resource.env_prefix == EnvPrefix::mdev_pci_resource &&
+        host.exists(std::filesystem::path(kPlugins) / socket))
       found.push_back(socket);
   }
   return found;
 }
 
-/// `offer`: null where it cannot be told, or another plugin may serve it.
+/// `offer`: null where it cannot be told.
 Check rival_check(const HostFs& host, const OfferRules& rules, const Offer* offer) {
   Check check =
       question("kubevirt-leaves-them", "KubeVirt's own plugins and this one would offer the same devices");
   const auto found = foreign_sockets(host, rules, offer);
-  if (!found) return std::move(check).unreadable(found.error());
-  if (found->empty()) return std::move(check).passed(fmt::format("/{} has no socket of theirs", kPlugins));
+  if (found.empty()) return std::move(check).passed(fmt::format("/{} has no socket of theirs", kPlugins));
   return std::move(check).warned(
-      fmt::format("/{} has {}, which no plugin of Ferry's serves", kPlugins, fmt::join(*found, ", ")),
+      fmt::format("/{} has {}", kPlugins, fmt::join(found, ", ")),
       "set externalResourceProvider: true for these resources in the KubeVirt object, `ferry kubevirt-cr` "
-      "prints them so, and let no other plugin serve them; a socket that nobody serves goes when `ferry "
-      "plugin` "
-      "starts");
+      "prints them so; NVIDIA's plugin has such sockets too, and one that nobody serves can be removed");
+}
+
+/// Absent: no plugin of Ferry's runs here.
+std::optional<Check> reading_check(const HostFs& host) {
+  if (!plugin_runs(host)) return std::nullopt;
+  Check check = question("kubelet-reads", "a resource whose list the kubelet does not read is not offered");
+  const auto file = offered_file(host);
+  std::vector<std::string> unread;
+  for (const auto& resource : file.is_object() ? file.value("resources", nlohmann::json()) : nlohmann::json())
+    if (resource.is_object() && resource.value("registered", nlohmann::json()) != true)
+      unread.push_back(resource.value("name", nlohmann::json()).dump());
+  if (unread.empty()) return std::move(check).passed("it reads all lists of Ferry's plugin");
+  return std::move(check).warned(
+      fmt::format("the kubelet does not read {} from Ferry's plugin", fmt::join(unread, ", ")),
+      "look again in a minute; then see whether the kubelet answers, and whether another plugin serves them: "
+      "KubeVirt's own does without externalResourceProvider: true");
 }
 
 /// Absent: it serves, or has not run here.
 std::optional<Check> stand_back_check(const HostFs& host) {
+  if (!plugin_runs(host)) return std::nullopt;
   const auto file = offered_file(host);
   const auto why = file.is_object() ? file.find("stands_back") : file.end();
   if (why == file.end() || !why->is_string()) return std::nullopt;
@@ -161,12 +162,12 @@ Check device_check(const std::string& subject, const std::string& problem) {
 
 std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus) {
   const auto offer = Scanner(host, rules, std::move(read_vgpus)).scan();
-  auto stands_back = stand_back_check(host);
-  // The sockets of whom it stands back for are called as ours are: that check names them.
-  const Offer* const served = offer && !stands_back ? &*offer : nullptr;
   std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
-                               rival_check(host, rules, served)};
-  if (stands_back) checks.push_back(std::move(*stands_back));
+                               rival_check(host, rules, offer ? &*offer : nullptr)};
+  auto stands_back = stand_back_check(host);
+  auto reads = stands_back ? std::nullopt : reading_check(host);
+  for (auto* const check : {&stands_back, &reads})
+    if (*check) checks.push_back(std::move(**check));
   if (!offer) {
     checks.push_back(
         question("something-offered", "a pod can ask for nothing else").unreadable(offer.error()));

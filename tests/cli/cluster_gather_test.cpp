@@ -46,6 +46,9 @@ json with_secrets(json object) {
     if (!container.contains("command")) {
       container["command"] = {"/bin/program"};
       container["args"] = {std::string("--password=") + kSecret};
+    } else {
+      container["args"].push_back("--password");
+      container["args"].push_back(kSecret);
     }
   }
   if (object["kind"] == "VirtualMachineInstance")
@@ -101,6 +104,7 @@ TEST_F(ClusterGather, HasWhatSupportNeedsAndNoSecret) {
   for (const json& pod : document["pods"])
     for (const json& container : pod["spec"]["containers"]) args += container.value("args", json()).dump();
   EXPECT_THAT(args, HasSubstr("--config-map=policies"));
+  EXPECT_THAT(args, HasSubstr(R"("--password","***")"));
   EXPECT_EQ(document["pods"][0]["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 3);
   EXPECT_EQ(document["pods"][0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"],
             "ErrImagePull");

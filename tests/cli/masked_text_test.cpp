@@ -43,6 +43,8 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"--token 'a b' --key -v, --api-key", "--token '***' --key -v, --api-key"},
         Row{"a--token b, --node n1 and --password", "a--token b, --node n1 and --password"},
         Row{"link 52:54:00:aB:cd:ef, 52-54-00-12-34-56.", "link ***, ***."},
+        Row{"52:54:00:12:34:56: up; mac:52:54:00:12:34:56", "***: up; mac:***"},
+        Row{"--metrics-key requires --metrics-address", "--metrics-key requires --metrics-address"},
         Row{"0000:17:00.0 at 12:34:56; 01:02:03:04:05:06:07, 52:54-00:12:34:56",
             "0000:17:00.0 at 12:34:56; 01:02:03:04:05:06:07, 52:54-00:12:34:56"},
         Row{"eyJhbGciOi.eyJzdWIi.c2ln is it", "*** is it"},

@@ -83,7 +83,7 @@ bool ContainerdDaemon::runs_pods() {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (true) {
     const auto state = CriClient(host, socket()).state();
-    if (state || state.error().message.find("not initialized yet") == std::string::npos) return true;
+    if (state || state.error().message.find("unknown service") != std::string::npos) return true;
     if (std::chrono::steady_clock::now() >= end) {
       log_ += state.error().message;
       return false;

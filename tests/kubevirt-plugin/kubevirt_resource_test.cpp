@@ -36,6 +36,17 @@ class KubeVirtTest : public testing::Test {
   std::string resource() const {
     return kubevirt_resource(must(permitted_host_devices(kernel, must(Scanner(kernel, rules).scan()))));
   }
+  void add_mdev() {
+    const std::string home = "sys/devices/pci0000:00/0000:81:00.0/";
+    add_gpu("0000:81:00.0", 30, "nvidia", "10de:2235");
+    kernel.link("sys/class/mdev_bus/0000:81:00.0", "../../devices/pci0000:00/0000:81:00.0");
+    kernel.file(home + "mdev_supported_types/nvidia-558/name", "NVIDIA A40-8Q\n");
+    kernel.file(home + "mdev_supported_types/nvidia-558/available_instances", "3\n");
+    kernel.link(home + kUuid + "/mdev_type", "../mdev_supported_types/nvidia-558");
+    kernel.link(home + kUuid + "/iommu_group", "../../../../kernel/iommu_groups/211");
+    kernel.link(std::string("sys/bus/mdev/devices/") + kUuid,
+                std::string("../../../devices/pci0000:00/0000:81:00.0/") + kUuid);
+  }
   /// A socket of that GPU's resource, and what Ferry's plugin says that it serves.
   void serve(const std::string& name, const std::string& registered) {
     kernel.file("var/lib/kubelet/device-plugins/kubevirt-GH100_H100_SXM5_80GB.sock", "");
@@ -63,15 +74,7 @@ TEST_F(KubeVirtTest, PermitsEachModelAndTypeOnceUnderSomebodyElsesCare) {
   test::FakeVendorVfio vendor(kernel);
   vendor.add_gpu("0000:17:00.0");
   vendor.set("0000:17:00.4", "1153");
-  const std::string home = "sys/devices/pci0000:00/0000:81:00.0/";
-  add_gpu("0000:81:00.0", 30, "nvidia", "10de:2235");
-  kernel.link("sys/class/mdev_bus/0000:81:00.0", "../../devices/pci0000:00/0000:81:00.0");
-  kernel.file(home + "mdev_supported_types/nvidia-558/name", "NVIDIA A40-8Q\n");
-  kernel.file(home + "mdev_supported_types/nvidia-558/available_instances", "3\n");
-  kernel.link(home + kUuid + "/mdev_type", "../mdev_supported_types/nvidia-558");
-  kernel.link(home + kUuid + "/iommu_group", "../../../../kernel/iommu_groups/211");
-  kernel.link(std::string("sys/bus/mdev/devices/") + kUuid,
-              std::string("../../../devices/pci0000:00/0000:81:00.0/") + kUuid);
+  add_mdev();
   EXPECT_EQ(resource(),
             "apiVersion: kubevirt.io/v1\n"
             "kind: KubeVirt\n"
@@ -111,32 +114,43 @@ TEST_F(KubeVirtTest, FindsAReadyHost) {
   EXPECT_EQ(check("something-offered").found, "nvidia.com/GH100_H100_SXM5_80GB (1)");
 }
 
-// Its sockets for mediated devices are called as ours are.
+// Its sockets for mediated devices are called as ours are, and as NVIDIA's.
 TEST_F(KubeVirtTest, TellsKubeVirtsOwnPluginFromOurs) {
+  const auto found = [&] { return check("kubevirt-leaves-them"); };
   add_gpu("0000:01:00.0", 15);
-  const char* const name = "nvidia.com/GH100_H100_SXM5_80GB";
-  const auto verdict = [&] { return check("kubevirt-leaves-them").verdict; };
-  EXPECT_EQ(verdict(), Verdict::pass) << "there is no socket";
-  serve(name, "true");
-  const Check found = check("kubevirt-leaves-them");
-  EXPECT_EQ(found.verdict, Verdict::warn) << "what serves it has not said that it is Ferry's";
-  EXPECT_THAT(found.found, HasSubstr("kubevirt-GH100_H100_SXM5_80GB.sock"));
-  EXPECT_THAT(found.fix, HasSubstr("externalResourceProvider"));
+  add_mdev();
+  EXPECT_EQ(found().verdict, Verdict::pass) << "there is no socket";
+  kernel.file("var/lib/kubelet/device-plugins/kubevirt-GH100_H100_SXM5_80GB.sock", "");
+  EXPECT_EQ(found().verdict, Verdict::pass) << "its plugin for PCI devices calls it otherwise";
+  kernel.file("var/lib/kubelet/device-plugins/kubevirt-NVIDIA_A40-8Q.sock", "");
+  EXPECT_EQ(found().verdict, Verdict::warn);
+  EXPECT_THAT(found().found, HasSubstr("has kubevirt-NVIDIA_A40-8Q.sock"));
+  EXPECT_THAT(found().fix, HasSubstr("externalResourceProvider"));
   const auto plugin = must(Presence::announce(kernel, kPluginPresence));
-  EXPECT_EQ(verdict(), Verdict::pass);
-  serve("nvidia.com/ANOTHER", "true");
-  EXPECT_EQ(verdict(), Verdict::warn);
+  EXPECT_EQ(found().verdict, Verdict::pass) << "it is ours";
+}
+
+TEST_F(KubeVirtTest, NamesWhatTheKubeletDoesNotRead) {
+  add_gpu("0000:01:00.0", 15);
+  const auto is_asked = [&] {
+    const auto checks = kubevirt_checks(kernel, rules);
+    return std::ranges::find(checks, "kubelet-reads", &Check::id) != checks.end();
+  };
+  serve("nvidia.com/GH100_H100_SXM5_80GB", "false");
+  EXPECT_FALSE(is_asked()) << "who wrote that is gone";
+  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
   for (const char* const no : {"false", "null", "1", "\"true\""}) {
-    serve(name, no);
-    EXPECT_EQ(verdict(), Verdict::warn) << no;
+    serve("nvidia.com/GH100_H100_SXM5_80GB", no);
+    EXPECT_EQ(check("kubelet-reads").verdict, Verdict::warn) << no;
+    EXPECT_THAT(check("kubelet-reads").found, HasSubstr("nvidia.com/GH100_H100_SXM5_80GB"));
   }
-  for (const char* const broken :
-       {"", "[]", R"({"resources": 1})", R"({"resources": [1, {"registered": true, "name": 1}]})"}) {
-    kernel.file(kOfferedFile, broken);
-    EXPECT_EQ(verdict(), Verdict::warn) << broken;
+  serve("nvidia.com/GH100_H100_SXM5_80GB", "true");
+  EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass);
+  for (const char* const odd :
+       {"", "[]", R"({"resources": 1})", R"({"resources": [1, {"registered": true}]})"}) {
+    kernel.file(kOfferedFile, odd);
+    EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass) << odd;
   }
-  serve(name, "true");
-  EXPECT_EQ(verdict(), Verdict::pass);
 }
 
 TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
@@ -150,6 +164,8 @@ TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
     EXPECT_FALSE(is_told()) << serves;
   }
   kernel.file("run/ferry/offered.json", R"({"stands_back": "another serves"})");
+  EXPECT_FALSE(is_told()) << "who wrote that is gone";
+  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
   const Check told = check("plugin-serves");
   EXPECT_EQ(told.verdict, Verdict::warn);
   EXPECT_THAT(told.found, HasSubstr("another serves"));

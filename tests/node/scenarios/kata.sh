@@ -56,21 +56,25 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%, imagefs.available: 0
 CONF
 kubelet --config=/run/kubelet.yaml --container-runtime=remote --container-runtime-endpoint=unix://$socket \
   --hostname-override=node > $logs/kubelet 2>&1 &
-cat > $manifests/stays.yaml << POD
+pod() { # NAME SECONDS
+  cat > "/run/$1.yaml" << POD
 apiVersion: v1
 kind: Pod
-metadata: {name: stays, namespace: default}
+metadata: {name: $1, namespace: default}
 spec:
   hostNetwork: true
   containers:
-  - {name: stays, image: "localhost/busybox:1", imagePullPolicy: Never, command: [sleep, "100000"]}
+  - {name: $1, image: "localhost/busybox:1", imagePullPolicy: Never, command: [sleep, "$2"]}
 POD
-runs() { [[ $(pgrep -fc "^sleep 100000") == 1 ]]; }
-expect "the pod runs" wait_for runs 180
+  mv "/run/$1.yaml" $manifests
+}
+runs() { [[ $(pgrep -fc "^sleep $1") == 1 ]]; } # SECONDS
+pod stays 100000
+expect "the pod runs" wait_for "runs 100000" 180
 processes() { pgrep -f "containerd-shim-runc-v2 -namespace k8s.io|^sleep 100000" | paste -sd' '; }
-pod=$(processes)
-alive() { [[ $(processes) == "$pod" ]]; }
-evidence "its processes" "$pod"
+its=$(processes)
+alive() { [[ $(processes) == "$its" ]]; }
+evidence "its processes" "$its"
 
 mkdir -p /opt/kata/bin /srv/gpu
 install -m 755 /bin/true /opt/kata/bin/containerd-shim-kata-v2
@@ -140,7 +144,8 @@ expect_equal "the file" "$original" "$(md5sum < $main)"
 expect_equal "containerd knows none" "" "$(known)"
 expect "the pod runs on" alive
 expect "no configuration stays" test ! -e /etc/ferry/kata/kata-a
-# Its words are the kubelet's, which asks containerd: neither of them has begun the pod anew.
+# One that comes now shows that the kubelet has looked at what runs since the last restart of containerd; neither of the
+# two has begun the first one anew.
 restarts() {
   local connection
   exec {connection}<> /dev/tcp/127.0.0.1/10255
@@ -148,5 +153,10 @@ restarts() {
   sed '1,/^\r$/d' <&"$connection" | jq -r '.items[].status.containerStatuses[] | "\(.name) \(.restartCount) \(.state | keys[0])"'
   exec {connection}>&-
 }
-expect_equal "the pod, to the kubelet" "stays 0 running" "$(restarts)"
+pod comes 200000
+expect "another pod runs" wait_for "runs 200000" 180
+both() { [[ $(restarts | sort | paste -sd,) == "comes 0 running,stays 0 running" ]]; }
+expect "both, to the kubelet" wait_for both 60
+expect "the first one is the same" runs 100000
+expect "by its process" test "$(pgrep -f "^sleep 100000")" == "${its##* }"
 ok
