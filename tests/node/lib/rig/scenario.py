@@ -66,6 +66,7 @@ class Scenario:
     title: str
     memory_mib: int
     kubernetes: bool  # whether it has the folder of $FERRY_KUBERNETES
+    packages: bool  # whether it has the Debian packages beside the executables
     alone: bool  # whether it measures time, so that no other may run beside it
     modules: tuple[str, ...]  # kernel modules loaded before the job besides those that the devices' drivers need
     devices: dict[str, Device]
@@ -253,6 +254,7 @@ def load(file: pathlib.Path) -> Scenario:
     if not 512 <= memory_mib <= 65536:
         raise table.error("memory_mib", f"must be 512 to 65536, not {memory_mib}")
     kubernetes = table.take("kubernetes", bool, False)
+    packages = table.take("packages", bool, False)
     alone = table.take("alone", bool, False)
     boots = [_boot(row, number, file.parent, devices) for number, row in enumerate(table.take_tables("boots"), 1)]
     if not boots:
@@ -262,4 +264,4 @@ def load(file: pathlib.Path) -> Scenario:
         if names.count(name) > 1:
             raise table.error("boots", f'two boots are named "{name}"')
     table.done()
-    return Scenario(file.stem, title, memory_mib, kubernetes, alone, tuple(dict.fromkeys(modules)), devices, tuple(boots))
+    return Scenario(file.stem, title, memory_mib, kubernetes, packages, alone, tuple(dict.fromkeys(modules)), devices, tuple(boots))
