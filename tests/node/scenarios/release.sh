@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
 
-# The node's systemd as a manager of units beside our init: it keeps its socket and its units' control groups where the
-# one that is PID 1 has them.
-mkdir -p /run/systemd/system /run/systemd/user
 card_of() { # NAME: the node of its DRM card
   local cards
   cards=("/sys/bus/pci/devices/$(dev "$1")/drm/card"*)
@@ -11,18 +8,16 @@ card_of() { # NAME: the node of its DRM card
 }
 card=$(card_of gpu-a)
 unit() { # NAME COMMAND: a unit that runs it in a shell
-  printf '[Service]\nSlice=system.slice\nExecStart=/bin/sh -c "%s"\n' "$2" > "/run/systemd/user/$1.service"
+  printf '[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sh -c "%s"\n' "$2" > "/run/systemd/system/$1.service"
 }
 unit nvidia-persistenced "exec sleep 100000 <$card"
 unit other-holder "exec sleep 100001 <$card"
-XDG_RUNTIME_DIR=/run /lib/systemd/systemd --user --log-target=console &
-expect "systemd listens" wait_for "test -S /run/systemd/private" 60
-manage() { XDG_RUNTIME_DIR=/run systemctl --user "$@"; }
-pid_of() { manage show -P MainPID "$1"; }
+systemctl daemon-reload
+pid_of() { systemctl show -P MainPID "$1"; }
 holds() { [[ $(readlink "/proc/$(pid_of "$1")/fd/0") == "$card" ]]; }
 
 step "a service that may be stopped"
-manage start nvidia-persistenced
+systemctl start nvidia-persistenced
 expect "it holds the GPU" wait_for "holds nvidia-persistenced" 60
 before=$(pid_of nvidia-persistenced)
 expect_status "off the list" 4 ferry vfio bind --device "$(dev gpu-a)" --release none
@@ -35,8 +30,8 @@ expect "nothing is owed" test ! -e /run/ferry/stopped-services.json
 
 step "a service that a policy names"
 expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
-manage stop nvidia-persistenced
-manage start other-holder
+systemctl stop nvidia-persistenced
+systemctl start other-holder
 expect "it holds the GPU" wait_for "holds other-holder" 60
 policy() { printf 'version: v2\n%s\npolicies:\n  a: [{devices: [0], mode: passthrough}]\n' "$1" > /run/policy.yaml; }
 policy "release: []"
@@ -45,26 +40,26 @@ policy "release: [other-holder]"
 expect_status "on it" 0 ferry apply -f /run/policy.yaml
 expect_equal "driver" vfio-pci "$(driver gpu-a)"
 expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
-manage stop other-holder
+systemctl stop other-holder
 
 step "the unit of a host without Kubernetes"
 ln -s /mnt/bin/ferry /usr/bin/ferry
-cp /mnt/configs/systemd/ferry-apply.service /run/systemd/user/
-manage daemon-reload
-expect_status "without a policy" 0 manage start ferry-apply
+cp /mnt/configs/systemd/ferry-apply.service /run/systemd/system/
+systemctl daemon-reload
+expect_status "without a policy" 0 systemctl start ferry-apply
 expect_equal "driver" "$(planned gpu-a driver)" "$(driver gpu-a)"
 mkdir -p /etc/ferry
 policy "release: []"
 cp /run/policy.yaml /etc/ferry/policy.yaml
-manage start other-holder
+systemctl start other-holder
 expect "it holds the GPU" wait_for "holds other-holder" 60
-expect_status "while a service has the GPU" 1 manage start ferry-apply
-expect_equal "ferry's own status" 4 "$(manage show -P ExecMainStatus ferry-apply)"
-manage stop other-holder
-expect_status "with one" 0 manage start ferry-apply
+expect_status "while a service has the GPU" 1 systemctl start ferry-apply
+expect_equal "ferry's own status" 4 "$(systemctl show -P ExecMainStatus ferry-apply)"
+systemctl stop other-holder
+expect_status "with one" 0 systemctl start ferry-apply
 expect_equal "driver" vfio-pci "$(driver gpu-a)"
-expect_equal "it is done" "active exited" "$(manage show -P ActiveState ferry-apply) $(manage show -P SubState ferry-apply)"
-expect_status "stopped" 0 manage stop ferry-apply
+expect_equal "it is done" "active exited" "$(systemctl show -P ActiveState ferry-apply) $(systemctl show -P SubState ferry-apply)"
+expect_status "stopped" 0 systemctl stop ferry-apply
 expect_equal "what is bound stays bound" vfio-pci "$(driver gpu-a)"
 rm /etc/ferry/policy.yaml
 expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
@@ -74,8 +69,8 @@ echo "$(planned gpu-b vendor) $(planned gpu-b device)" > /sys/bus/pci/drivers/bo
 expect_equal "driver of gpu-b" bochs-drm "$(driver gpu-b)"
 second=$(card_of gpu-b)
 unit nvidia-persistenced "sleep 100002 <$second & exec sleep 100000 <$card"
-manage daemon-reload
-manage start nvidia-persistenced
+systemctl daemon-reload
+systemctl start nvidia-persistenced
 expect "it holds the GPU" wait_for "holds nvidia-persistenced" 60
 mkdir -p /run/nvidia-persistenced
 true > /run/nvidia-persistenced/socket

@@ -3,7 +3,7 @@
 spec=/mnt/tests/scenarios/container/hostd.json # tests/chart keeps it as the chart renders it
 root=/run/image
 logs=/mnt/state/logs
-mkdir -p $logs /etc/containerd /run/systemd/user /run/systemd/system /run/dbus /etc/modprobe.d \
+mkdir -p $logs /etc/containerd /run/dbus /etc/modprobe.d \
   /var/lib/{ferry,kubelet/pod-resources} /run/ferry # as the kubelet does
 systemd-machine-id-setup > /dev/null 2>&1 || :
 
@@ -12,16 +12,15 @@ mkdir -p $root/{usr/bin,usr/lib64,usr/lib,host,proc,sys,dev,run,tmp,etc}
 ln -s usr/lib $root/lib
 ln -s usr/lib64 $root/lib64
 cp /mnt/bin/ferry $root/usr/bin/
-{ ldd /mnt/bin/ferry; ldd /lib/x86_64-linux-gnu/libsystemd.so.0; echo /lib/x86_64-linux-gnu/libsystemd.so.0; } |
+later=(/lib/x86_64-linux-gnu/{libkmod.so.2,libsystemd.so.0})
+{ ldd /mnt/bin/ferry "${later[@]}"; printf '%s\n' "${later[@]}"; } | grep -v ':$' |
   grep -oE '/lib[^ ]+' | sort -u | while read -r library; do install -D "$library" "$root$library"; done
 
-# The node's systemd as a manager of units beside our init (see release.sh).
 printf 'version = 2\nroot = "/run/containerd-root"\n' > /etc/containerd/config.toml
-printf '[Service]\nType=notify\nSlice=system.slice\nDelegate=yes\nKillMode=process\nTimeoutStartSec=120\nExecStart=/usr/bin/containerd\nStandardError=append:%s/containerd\n' \
-  $logs > /run/systemd/user/containerd.service
-XDG_RUNTIME_DIR=/run /lib/systemd/systemd --user --log-target=console &
-expect "systemd listens" wait_for "test -S /run/systemd/private" 60
-XDG_RUNTIME_DIR=/run systemctl --user start containerd
+printf '[Unit]\nDefaultDependencies=no\n[Service]\nType=notify\nDelegate=yes\nKillMode=process\nTimeoutStartSec=120\nExecStart=/usr/bin/containerd\nStandardError=append:%s/containerd\n' \
+  $logs > /run/systemd/system/containerd.service
+systemctl daemon-reload
+systemctl start containerd
 
 # What a runtime of pods gives besides.
 usual=(CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE)
