@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What values come to in the objects that are rendered."""
+
+import copy
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from typing import Any
+
+import yaml
+
+import chart
+
+
+class ValuesTest(unittest.TestCase):
+    """What values come to."""
+
+    def test_every_option_is_one_that_the_program_has(self) -> None:
+        programs = os.environ["FERRY_BIN"]
+        for file in chart.SAMPLES:
+            for name, container in chart.containers_of(chart.render(chart.sample(file))).items():
+                command = [programs + "/" + container["command"][0].removeprefix("/usr/bin/")]
+                # Parsed, and not run: what is asked for first is help.
+                verb = [word for word in container["args"] if not word.startswith("-")]
+                told = subprocess.run([*command, *verb, "--help"], capture_output=True, text=True, check=True).stdout
+                told += subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+                for word in container["args"]:
+                    if word.startswith("--"):
+                        with self.subTest(values=file.name, container=name, option=word):
+                            option = re.escape(word.split("=")[0])
+                            self.assertTrue(re.search(rf"(?m)^\s+(-\w,\s*)?{option}\b", told),
+                                            f"{command[0]} has no such option")
+
+    def test_the_agent_may_read_the_config_maps_that_it_is_told_of(self) -> None:
+        objects = chart.render({"config": {"configMaps": ["more", "others"]}})
+        told = [word.split("=")[1] for word in chart.containers_of(objects)["agent"]["args"] if "config-map" in word]
+        (role,) = [one for one in chart.of_kind(objects, "Role") if one["metadata"]["name"] == "ferry-config"]
+        self.assertEqual(role["rules"][0]["resourceNames"], told)
+        self.assertEqual(told, ["ferry-policies", "ferry-vgpu-profiles", "more", "others"])
+
+    def test_the_operator(self) -> None:
+        alone = chart.render()
+        self.assertIn("--without-operator", chart.containers_of(alone)["agent"]["args"])
+        self.assertEqual({one["metadata"]["namespace"] for one in chart.of_kind(alone, "Role")}, {"gpus", "default"})
+        beside = chart.render({"gpuOperator": {"enabled": True, "namespace": "nvidia"}})
+        self.assertIn("--operator-namespace=nvidia", chart.containers_of(beside)["agent"]["args"])
+        self.assertEqual({one["metadata"]["namespace"] for one in chart.of_kind(beside, "Role")},
+                         {"gpus", "default", "nvidia"})
+
+    def test_nodes(self) -> None:
+        def terms(values: Any) -> Any:
+            return chart.pod_of(chart.render(values))["spec"]["affinity"]["nodeAffinity"][
+                "requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        out = {"key": "gpu-ferry.io/deploy", "operator": "NotIn", "values": ["false"]}
+        self.assertEqual(terms({"nodes": {"labels": []}}), [{"matchExpressions": [out]}])
+        self.assertEqual(terms({"nodes": {"labels": ["a", "b"]}}), [
+            {"matchExpressions": [{"key": key, "operator": "In", "values": ["true"]}, out]} for key in "ab"])
+
+    def test_apparmor_by_field_or_by_annotation(self) -> None:
+        for version, field in (("1.29.9", False), ("1.30.0", True), ("1.31.2-gke.1", True)):
+            pod = chart.pod_of(chart.render(kube_version=version))
+            context = next(one for one in pod["spec"]["containers"] if one["name"] == "hostd")["securityContext"]
+            self.assertEqual(context.get("appArmorProfile"), {"type": "Unconfined"} if field else None)
+            annotation = pod["metadata"]["annotations"].get("container.apparmor.security.beta.kubernetes.io/hostd")
+            self.assertEqual(annotation, None if field else "unconfined")
+
+    def test_the_admission_policy(self) -> None:
+        def there(version: str, enabled: str) -> bool:
+            objects = chart.render({"admissionPolicy": {"enabled": enabled}}, kube_version=version)
+            return bool(chart.of_kind(objects, "ValidatingAdmissionPolicy"))
+        self.assertEqual([there("1.29.9", word) for word in ("auto", "always", "never")], [False, True, False])
+        self.assertEqual([there("1.30.0", word) for word in ("auto", "always", "never")], [True, True, False])
+
+    def test_what_the_admission_policy_says(self) -> None:
+        if not os.environ["FERRY_K8S_CHECKS"]:
+            self.skipTest("k8s-admit cannot be had, and no admission policy is evaluated")
+        # A value that permits more, what is denied without it, and what is said instead.
+        for values, denied, file in (({}, "", ""),
+                                     ({"drain": {"enabled": True}}, "it cordons", "admission-drain.yaml"),
+                                     ({"featureLabels": "node"}, "it says what its GPUs are", "admission-labels.yaml"),
+                                     ({"featureLabels": "nfd"}, "", "admission-nfd.yaml")):
+            policies = chart.of_kind(chart.render({"agent": values}), "ValidatingAdmissionPolicy")
+            requests = chart.sample(chart.REPOSITORY / "tests/chart/admission.yaml")
+            if file:
+                more = chart.sample(chart.REPOSITORY / "tests/chart" / file)
+                requests = [*(one for one in requests if one["name"] != denied), *more]
+            with self.subTest(values=values):
+                self.expect_verdicts(policies, requests)
+
+    def expect_verdicts(self, policies: list[Any], requests: list[Any]) -> None:
+        cases = tempfile.NamedTemporaryFile("w", suffix=".json")  # without the table's references
+        self.addCleanup(cases.close)
+        json.dump(requests, cases)
+        cases.flush()
+
+        def verdicts(of: list[Any]) -> subprocess.CompletedProcess[str]:
+            return subprocess.run([os.environ["FERRY_K8S_CHECKS"] + "/k8s-admit", cases.name],
+                                  input=yaml.safe_dump_all(of), capture_output=True, text=True, check=False)
+        done = verdicts(policies)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        # Each validation is one that some request fails by.
+        for number, policy in enumerate(policies):
+            for rule in range(len(policy["spec"]["validations"])):
+                fewer = copy.deepcopy(policies)
+                del fewer[number]["spec"]["validations"][rule]
+                with self.subTest(policy=policy["metadata"]["name"], without=rule):
+                    self.assertEqual(verdicts(fewer).returncode, 1)
+
+    def test_the_admission_policy_knows_the_labels_that_the_agent_sets(self) -> None:
+        words = (chart.REPOSITORY / "agent/cluster_words.h").read_text()
+        operands = (chart.REPOSITORY / "agent/operands.cpp").read_text()
+        constants = dict(re.findall(r"k(\w+) = \"([^\"]+)\"", words))
+        set_by_agent = {constants["StateLabel"], constants["VgpuStateLabel"]}
+        paused = re.findall(r'Operand\{\.name = "([a-z-]+)"', operands)
+        self.assertTrue(paused)
+        set_by_agent |= {constants["DeployPrefix"] + name for name in paused}
+        policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")
+                      if one["metadata"]["name"] == "ferry-own-node")
+        variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
+        self.assertEqual(set(re.findall("'([^']+)'", variables["ours"])), set_by_agent)
+        self.assertEqual(variables["kata"].strip("'"), constants["KataPrefix"])
+        self.assertEqual(re.findall("'([^']+)'", variables["oursOfNotes"]),
+                         [constants[name] for name in ("ErrorAnnotation", "DrainAnnotation", "CordonedAnnotation",
+                                                       "FeaturesAnnotation", "KataErrorAnnotation")])
+        features = re.compile(variables["features"].strip("'"))
+        seen = {line.split("=")[0] for file in (chart.REPOSITORY / "tests/fixtures/labels").glob("*.txt")
+                for line in file.read_text().splitlines() if "=" in line}
+        self.assertGreater(len(seen), 20)
+        self.assertEqual([key for key in seen if not features.search(key)], [])
+        self.assertIn(constants["CordonedAnnotation"], variables["markedNow"])
+
+    def test_the_kubelets_classic_place_is_the_same_everywhere(self) -> None:
+        def kubelets(file: str) -> dict[str, str]:
+            volumes = chart.of_kind(chart.render(chart.sample(chart.CHART / "ci" / file)), "DaemonSet")[0]["spec"][
+                "template"]["spec"]["volumes"]
+            return {one["name"]: one["hostPath"]["path"] for one in volumes if one["name"] in ("plugins", "pod-resources")}
+        self.assertEqual(kubelets("k0s-values.yaml"), {"plugins": "/var/lib/kubelet/device-plugins",
+                                                       "pod-resources": "/var/lib/k0s/kubelet/pod-resources"})
+        root = "/var/snap/microk8s/common/var/lib/kubelet"
+        self.assertEqual(kubelets("microk8s-values.yaml"), {"plugins": f"{root}/plugins_registry",
+                                                            "pod-resources": f"{root}/pod-resources"})
+
+    def test_runtime_classes_lack_the_label_that_has_them_deleted(self) -> None:
+        self.assertEqual(chart.of_kind(chart.render(), "RuntimeClass"), [])
+        file = chart.CHART / "ci/kata-values.yaml"
+        classes = chart.of_kind(chart.render(chart.sample(file)), "RuntimeClass")
+        self.assertEqual([(one["metadata"]["name"], one["handler"]) for one in classes],
+                         [("kata-nvidia-gpu", "kata-nvidia-gpu"), ("kata-qemu-nvidia-gpu", "kata-nvidia-gpu")])
+        for one in classes:
+            self.assertNotIn("nvidia.com/kata-runtime-class", one["metadata"]["labels"])
+
+    def test_runtime_classes_are_offered_where_the_handler_is_ready(self) -> None:
+        values = chart.sample(chart.CHART / "ci/kata-values.yaml")
+        prefix = re.findall('kKataPrefix = "([^"]+)"', (chart.REPOSITORY / "agent/cluster_words.h").read_text())[0]
+
+        def selectors() -> list[Any]:
+            classes = chart.of_kind(chart.render(values), "RuntimeClass")
+            return [one.get("scheduling", {}).get("nodeSelector") for one in classes]
+
+        def asks() -> list[str]:
+            hostd = chart.containers_of(chart.render(values))["hostd"]
+            return [word for word in hostd["args"] if "cri-socket" in word] + [
+                one["mountPath"] for one in hostd["volumeMounts"] if one["name"] == "container-runtime"]
+        ready = {prefix + "kata-nvidia-gpu": "ready"}
+        self.assertEqual(selectors(), [ready | {"example.com/gpu": "true"}, ready])
+        self.assertEqual(asks(), ["--cri-socket=/run/containerd/containerd.sock", "/host/run/containerd"])
+        values["hostPaths"] = {"containerRuntime": "/run/k3s/containerd/containerd.sock"}
+        self.assertEqual(asks(), ["--cri-socket=/run/k3s/containerd/containerd.sock", "/host/run/k3s/containerd"])
+        values["kata"]["readyNodesOnly"] = False
+        self.assertEqual(selectors(), [{"example.com/gpu": "true"}, None])
+        self.assertEqual(asks(), [])
+
+    def test_runtimes_are_installed_where_that_is_asked_for_alone(self) -> None:
+        values = chart.sample(chart.CHART / "ci/kata-install-values.yaml")
+
+        def kata_words(name: str) -> list[str]:
+            return [word for word in chart.containers_of(chart.render(values))[name]["args"]
+                    if re.match("--(kata|pull|cri)", word)]
+        self.assertEqual(kata_words("agent"), ["--kata-classes=gpus/ferry-kata-classes", "--pull-secrets=/etc/ferry/pull"])
+        self.assertEqual(kata_words("hostd"), ["--cri-socket=/run/k3s/containerd/containerd.sock", "--kata"])
+        objects = chart.render(values)
+        (role,) = [one for one in chart.of_kind(objects, "Role") if one["metadata"]["name"] == "ferry-config"]
+        self.assertIn("ferry-kata-classes", role["rules"][0]["resourceNames"])
+        self.assertNotIn("secrets", {resource for kind in ("Role", "ClusterRole") for one in chart.of_kind(objects, kind)
+                                     for rule in one["rules"] for resource in rule["resources"]})
+        volumes = [one["secret"] for one in chart.pod_of(objects)["spec"]["volumes"]
+                   if one.get("secret", {}).get("secretName") in ("kata-pull", "other.pull")]
+        self.assertEqual([one["optional"] for one in volumes], [True, True])
+        values["kata"]["install"]["configMap"] = "mine"
+        self.assertEqual(kata_words("agent")[0], "--kata-classes=gpus/mine")
+        self.assertNotIn("ferry-kata-classes",
+                         [one["metadata"]["name"] for one in chart.of_kind(chart.render(values), "ConfigMap")])
+        values["kata"]["readyNodesOnly"] = False
+        self.assertIn("--kata", kata_words("hostd"))
+        values["kata"]["install"]["enabled"] = False
+        self.assertEqual(kata_words("agent") + kata_words("hostd"), [])
+
+    def test_what_may_be_released_is_what_the_agent_takes(self) -> None:
+        source = (chart.REPOSITORY / "vfio/release.cpp").read_text()
+        def words_of(constant: str) -> list[str]:
+            found = re.search(constant + r" = \{([^}]*)\}", source)
+            self.assertIsNotNone(found)
+            return re.findall(r'"([^"]+)"', found[1] if found else "")
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())
+        items = schema["properties"]["defaults"]["properties"]["release"]["items"]
+        pattern, refused = items["pattern"], [one["pattern"] for one in items["not"]["anyOf"]]
+
+        def taken(name: str) -> bool:
+            return bool(re.search(pattern, name)) and not any(re.search(no, name) for no in refused)
+        for name in ("nvidia-dcgm", "nv-hostengine", "nvidia_drm", "none", "gpu@0.service", "a" * 247):
+            self.assertTrue(taken(name), name)
+        for begin in words_of("kBeginnings"):
+            self.assertFalse(taken(begin + "-x.service"), begin)
+        for kind in words_of("kKinds"):
+            self.assertFalse(taken("nvidia" + kind), kind)
+        self.assertFalse(taken("a" * 248))
+
+    def test_the_admission_policy_knows_the_leases_that_the_agent_writes(self) -> None:
+        headers = "".join((chart.REPOSITORY / f"agent/change_{name}").read_text()
+                          for name in ("budget.h", "leases.h", "leases.cpp"))
+        constants = dict(re.findall(r"k(\w+) = \"?([^\";]+)\"?;", headers))
+        policy = next(one for one in chart.of_kind(chart.render(), "ValidatingAdmissionPolicy")
+                      if one["metadata"]["name"] == "ferry-own-changes")
+        variables = {one["name"]: one["expression"] for one in policy["spec"]["variables"]}
+        self.assertEqual([variables[name].strip("'") for name in ("slot", "proven", "failed", "most")],
+                         [constants[name] for name in ("ChangeLease", "ProvenPrefix", "FailedPrefix", "MostVerdicts")])
+        self.assertEqual(re.findall("'([^']+)'", variables["oursOfNotes"]),
+                         [constants["ConfigurationAnnotation"], constants["PolicyAnnotation"]])
+        self.assertIn(constants["ChangeSlotLabel"], str(policy["spec"]["validations"]))
+        self.assertEqual(chart.of_kind(chart.render({"maxChangingNodes": 0}), "ValidatingAdmissionPolicy")[2:], [])
+
+    def test_an_update_takes_nothing_from_a_node(self) -> None:
+        (daemon_set,) = chart.of_kind(chart.render(), "DaemonSet")
+        self.assertEqual(daemon_set["spec"]["updateStrategy"],
+                         {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}})
+        for container in chart.containers_of(chart.render()).values():
+            self.assertNotIn("lifecycle", container)  # nothing is run when it stops
+
+    def test_edits_of_configurations_restart_nothing(self) -> None:
+        before = chart.pod_of(chart.render({"config": {"policies": "version: v2\n"}}))
+        after = chart.pod_of(chart.render({"config": {"policies": "version: v2\npolicies: {}\n"}}))
+        self.assertEqual(before, after)
+
+    def notes(self, values: Any, namespace: str = "gpus") -> str:
+        done = chart.run(chart.newest(), "install", "ferry", str(chart.CHART), "--dry-run=client", "--namespace", namespace,
+                         values=values)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split("NOTES:")[1]
+
+    def test_the_notes_clean_a_node_as_the_manual_does(self) -> None:
+        def end_of(text: str) -> list[str]:
+            text = text[text.index("`helm uninstall` changes nothing"):].split("Labels with what the GPUs are go")[0]
+            return [re.sub(" +#.*", "", line) for line in text.splitlines() if line.startswith("    kubectl")]
+        manual = end_of((chart.REPOSITORY / "docs/install.md").read_text())
+        self.assertEqual(end_of(self.notes({}, namespace="ferry")), manual)
+        # Whatever Ferry writes to a Node of its own is taken off it.
+        words = (chart.REPOSITORY / "agent/cluster_words.h").read_text()
+        taken_off = set(re.findall(r"([a-z-]+[.][a-z.]+/[a-zA-Z.-]+)-(?= |$)", "\n".join(manual), re.MULTILINE))
+        for name, word in re.findall(r"k(\w+) = \"([^\"]+)\"", words):
+            if name in ("StateLabel", "VgpuStateLabel") or name.endswith("Annotation") and word.startswith("gpu-ferry.io/"):
+                self.assertIn(word, taken_off)
+
+    def test_the_notes_say_what_to_do(self) -> None:
+        notes = self.notes
+        self.assertIn("kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough", notes({}))
+        self.assertNotIn("vfioManager", notes({}))
+        beside = notes({"gpuOperator": {"enabled": True}})
+        for key in ("vfioManager", "vgpuDeviceManager", "sandboxDevicePlugin", "kataSandboxDevicePlugin"):
+            self.assertIn(f"{key}: {{enabled: false}}", beside)
+        self.assertIn("A node without labels becomes vm-vgpu", notes({"defaults": {"workload": "vm-vgpu"}}))
