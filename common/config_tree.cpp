@@ -2,9 +2,12 @@
 #include "common/config_tree.h"
 
 #include <algorithm>
+#include <exception>
+#include <iterator>
 #include <regex>
 #include <sstream>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <yaml-cpp/eventhandler.h>
@@ -13,7 +16,7 @@
 namespace ferry {
 namespace {
 
-constexpr int kDeepest = 64;                 // an alias to what surrounds it would go on for ever
+constexpr std::size_t kDeepest = 64;         // an alias to what surrounds it would go on for ever
 constexpr std::size_t kMostValues = 200000;  // aliases of aliases grow without bound
 constexpr std::size_t kLongestPlain = 64;    // no null, boolean or number is longer
 
@@ -56,42 +59,13 @@ bool is_plain_string(const std::string& text) {
 
 namespace {
 
-// yaml-cpp 0.7 never gets past a token that can begin nothing (a "," or "}" too many): it answers with empty
-// documents, and LoadAll collects them for ever. A document that begins where the last one did tells.
-class DocumentStarts final : public YAML::EventHandler {
+/// Ends the parser, which has no other way to be told.
+struct Ended : std::exception {};
+
+/// Makes the tree of what the library reads, piece by piece, so that a text is read once.
+class TreeBuilder final : public YAML::EventHandler {
  public:
-  void OnDocumentStart(const YAML::Mark& mark) override {
-    if (mark.pos <= last_) throw YAML::ParserException(mark, "nothing can begin here");
-    last_ = mark.pos;
-  }
-  void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
-  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
-  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                const std::string& /*value*/) override {}
-  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                       YAML::EmitterStyle::value /*style*/) override {}
-  void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
-                  YAML::EmitterStyle::value /*style*/) override {}
-  void OnMapEnd() override {}
-
- private:
-  int last_ = -1;
-};
-
-std::vector<YAML::Node> load_documents(const std::string& text) {
-  std::istringstream input(text);
-  YAML::Parser parser(input);
-  DocumentStarts starts;
-  while (parser.HandleNextDocument(starts)) {
-  }
-  return YAML::LoadAll(text);
-}
-
-class Converter {
- public:
-  Converter(const ConfigText& source, std::vector<std::string>* tolerated)
+  TreeBuilder(const ConfigText& source, std::vector<std::string>* tolerated)
       : source_(source), tolerated_(tolerated) {
     for (std::size_t begin = 0; begin <= source.text.size();) {
       const auto end = source.text.find('\n', begin);
@@ -101,111 +75,209 @@ class Converter {
     }
   }
 
-  Result<ConfigNode> convert(const YAML::Node& from, int depth = 0) {
-    ConfigNode node;
-    node.line = from.Mark().line + 1;
-    if (depth > kDeepest) return refuse(node.line, fmt::format("nested deeper than {} levels", kDeepest));
-    if (++values_ > kMostValues) {
-      return refuse(node.line, fmt::format("more than {} values after all aliases are applied", kMostValues));
+  Result<ConfigNode> read(const std::string& text) {
+    try {
+      std::istringstream input(text);
+      YAML::Parser parser(input);
+      while (parser.HandleNextDocument(*this)) {
+      }
+    } catch (const Ended&) {
+      if (refused_) return fail(*std::move(refused_));
+    } catch (const YAML::Exception& error) {
+      return fail(wrong(error.mark.line + 1, "not readable as YAML: " + error.msg));
     }
-    const std::string& tag = from.Tag();
-    const bool is_text = tag == "!" || tag == "tag:yaml.org,2002:str";
-    if (!tag.empty() && tag != "?" && !is_text) {
-      return refuse(node.line, fmt::format("the tag '{}' is not understood", tag), "leave it out");
-    }
-    switch (from.Type()) {
-      case YAML::NodeType::Undefined:
-      case YAML::NodeType::Null:
-        node.kind = ConfigNode::Kind::null;
-        return node;
-      case YAML::NodeType::Scalar:
-        node.kind = ConfigNode::Kind::scalar;
-        node.text = from.Scalar();
-        node.quoted = is_text;
-        if (is_text && starts_literal_block(from.Mark())) node.block_line = node.line + 1;
-        return node;
-      case YAML::NodeType::Sequence:
-        return convert_list(from, std::move(node), depth);
-      case YAML::NodeType::Map:
-        return convert_map(from, std::move(node), depth);
-    }
-    return node;
+    if (root_) return *std::move(root_);
+    ConfigNode nothing;
+    nothing.line = 1;
+    return nothing;
   }
 
+  // yaml-cpp 0.7 never gets past a token that can begin nothing (a "," or "}" too many): it answers with
+  // empty documents for ever. A document that begins where the last one did tells.
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (mark.pos <= last_start_) throw YAML::ParserException(mark, "nothing can begin here");
+    last_start_ = mark.pos;
+    anchors_.clear();
+  }
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    place({.node = begin(mark, "", ConfigNode::Kind::null)}, anchor);
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    Part part{.node = begin(mark, tag, ConfigNode::Kind::scalar)};
+    part.node.text = value;
+    part.node.quoted = is_text(tag);
+    if (part.node.quoted && starts_literal_block(mark)) part.node.block_line = part.node.line + 1;
+    place(std::move(part), anchor);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const int line = mark.line + 1;
+    const auto named = anchors_.find(anchor);
+    if (named == anchors_.end()) refuse(line, "an alias to what surrounds it would go on for ever");
+    count(named->second.values, line);
+    check_depth(named->second.height, line);
+    place(named->second, YAML::NullAnchor);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value /*style*/) override {
+    open(begin(mark, tag, ConfigNode::Kind::list), anchor);
+  }
+  void OnSequenceEnd() override { close(); }
+
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value /*style*/) override {
+    open(begin(mark, tag, ConfigNode::Kind::map), anchor);
+  }
+  // What stands in the map itself goes before what is merged, and the first of several merged maps before
+  // the others. https://yaml.org/type/merge.html
+  void OnMapEnd() override {
+    Open& map = open_.back();
+    for (ConfigNode& merged : map.merged) {
+      for (ConfigMember& member : merged.members) {
+        if (map.seen.emplace(member.key.text, member.key.line).second)
+          map.part.node.members.push_back(std::move(member));
+      }
+    }
+    close();
+  }
+
+ private:
+  struct Part {
+    ConfigNode node;
+    std::size_t values = 1;  ///< in it, itself too
+    std::size_t height = 0;  ///< levels below it
+  };
+
+  /// A list or a map that has not ended.
+  struct Open {
+    Part part;
+    YAML::anchor_t anchor = YAML::NullAnchor;
+    std::size_t values_before = 0;
+    std::optional<ConfigNode> key = {};  ///< of a map: its value comes next
+    std::vector<ConfigNode> merged = {};
+    bool merges = false;
+    std::unordered_map<std::string, int> seen = {};  // key and line; find() would make a long map quadratic
+  };
+
+  static bool is_text(const std::string& tag) { return tag == "!" || tag == "tag:yaml.org,2002:str"; }
+
+  bool wants_key() const {
+    return !open_.empty() && open_.back().part.node.kind == ConfigNode::Kind::map && !open_.back().key;
+  }
+
+  Error wrong(int line, const std::string& what, std::string hint = {}) const {
+    return {.code = make_error_code(Errc::invalid_config),
+            .message = fmt::format("{}: {}", source_.place(line), what),
+            .hint = std::move(hint)};
+  }
+  [[noreturn]] void refuse(int line, const std::string& what, std::string hint = {}) {
+    refused_ = wrong(line, what, std::move(hint));
+    throw Ended();
+  }
   /// Whether it is tolerated, and then said.
   bool let_pass(int line, const std::string& what) const {
     if (tolerated_ != nullptr) tolerated_->push_back(fmt::format("{}: {}", source_.place(line), what));
     return tolerated_ != nullptr;
   }
 
-  tl::unexpected<Error> refuse(int line, const std::string& what, std::string hint = {}) const {
-    return fail(Errc::invalid_config, fmt::format("{}: {}", source_.place(line), what), std::move(hint));
+  void count(std::size_t values, int line) {
+    values_ += values;
+    if (values_ > kMostValues)
+      refuse(line, fmt::format("more than {} values after all aliases are applied", kMostValues));
+  }
+  void check_depth(std::size_t height, int line) {
+    if (open_.size() + height > kDeepest) refuse(line, fmt::format("nested deeper than {} levels", kDeepest));
   }
 
- private:
-  Result<ConfigNode> convert_list(const YAML::Node& from, ConfigNode node, int depth) {
-    node.kind = ConfigNode::Kind::list;
-    for (const YAML::Node& item : from) {
-      auto converted = convert(item, depth + 1);
-      if (!converted) return converted;
-      node.items.push_back(std::move(*converted));
-    }
+  ConfigNode begin(const YAML::Mark& mark, const std::string& tag, ConfigNode::Kind kind) {
+    ConfigNode node;
+    node.kind = kind;
+    node.line = mark.line + 1;
+    if (root_ && kind != ConfigNode::Kind::null) begin_second(node.line);
+    check_depth(0, node.line);
+    count(1, node.line);
+    if (!tag.empty() && tag != "?" && !is_text(tag))
+      refuse(node.line, fmt::format("the tag '{}' is not understood", tag), "leave it out");
     return node;
   }
 
-  Result<ConfigNode> convert_map(const YAML::Node& from, ConfigNode node, int depth) {
-    node.kind = ConfigNode::Kind::map;
-    std::vector<ConfigNode> merged;
-    std::unordered_map<std::string, int> seen;  // key and line; find() would make a long map quadratic
-    bool merges = false;
-    for (const auto& pair : from) {
-      auto key = convert(pair.first, depth + 1);
-      if (!key) return key;
-      if (key->kind == ConfigNode::Kind::null) {
-        key->kind = ConfigNode::Kind::scalar;  // `~:` and `: x`; is_string() says that it is none
-      }
-      if (key->kind != ConfigNode::Kind::scalar) return refuse(key->line, "a key must be a single word");
-      auto value = convert(pair.second, depth + 1);
-      if (!value) return value;
-      if (value->kind == ConfigNode::Kind::null)
-        value->line = key->line;  // the library says the next thing's
-      if (!key->quoted && key->text == "<<") {
-        if (merges)
-          return refuse(key->line, "<<: the key stands twice", "merge a list: <<: [*first, *second]");
-        merges = true;
-        if (auto added = add_merged(std::move(*value), key->line, merged); !added) return fail(added.error());
-        continue;
-      }
-      if (const auto [first, fresh] = seen.emplace(key->text, key->line); !fresh) {
-        const std::string twice =
-            fmt::format("{}: the key stands twice, first at {}", key->text, source_.place(first->second));
-        if (!let_pass(key->line, twice + "; the last one counts")) return refuse(key->line, twice);
-        std::erase_if(node.members, [&](const ConfigMember& member) { return member.key.text == key->text; });
-      }
-      node.members.push_back({.key = std::move(*key), .value = std::move(*value)});
-    }
-    // What stands in the map itself goes before what is merged, and the first of several merged maps before
-    // the others. https://yaml.org/type/merge.html
-    for (ConfigNode& map : merged) {
-      for (ConfigMember& member : map.members) {
-        if (seen.emplace(member.key.text, member.key.line).second) node.members.push_back(std::move(member));
-      }
-    }
-    return node;
+  [[noreturn]] void begin_second(int line) {
+    if (let_pass(line, "a second document begins here; it is not read")) throw Ended();
+    refuse(line, "a second document begins here", "keep one document in a file");
   }
 
-  Result<> add_merged(ConfigNode value, int line, std::vector<ConfigNode>& merged) const {
-    if (value.kind == ConfigNode::Kind::map) {
-      merged.push_back(std::move(value));
-      return {};
+  void open(ConfigNode node, YAML::anchor_t anchor) {
+    if (wants_key()) refuse_key(node.line);
+    open_.push_back({.part = {.node = std::move(node)}, .anchor = anchor, .values_before = values_ - 1});
+  }
+
+  void close() {
+    Open ended = std::move(open_.back());
+    open_.pop_back();
+    ended.part.values = values_ - ended.values_before;
+    place(std::move(ended.part), ended.anchor);
+  }
+
+  void place(Part part, YAML::anchor_t anchor) {
+    if (anchor != YAML::NullAnchor) anchors_[anchor] = part;
+    if (open_.empty()) {
+      if (part.node.kind != ConfigNode::Kind::null) root_ = std::move(part.node);
+      return;
     }
-    if (value.kind == ConfigNode::Kind::list &&
-        std::all_of(value.items.begin(), value.items.end(),
-                    [](const ConfigNode& item) { return item.kind == ConfigNode::Kind::map; })) {
-      std::move(value.items.begin(), value.items.end(), std::back_inserter(merged));
-      return {};
+    Open& in = open_.back();
+    in.part.height = std::max(in.part.height, part.height + 1);
+    if (in.part.node.kind == ConfigNode::Kind::list) {
+      in.part.node.items.push_back(std::move(part.node));
+    } else if (!in.key) {
+      place_key(in, std::move(part.node));
+    } else {
+      ConfigNode key = *std::move(in.key);
+      in.key.reset();
+      place_value(in, std::move(key), std::move(part.node));
     }
-    return refuse(line, "<<: only a map, or a list of maps, can be merged in");
+  }
+
+  [[noreturn]] void refuse_key(int line) { refuse(line, "a key must be a single word"); }
+
+  void place_key(Open& in, ConfigNode key) {
+    if (key.kind == ConfigNode::Kind::null)
+      key.kind = ConfigNode::Kind::scalar;  // `~:` and `: x`; is_string() says that it is none
+    if (key.kind != ConfigNode::Kind::scalar) refuse_key(key.line);
+    in.key = std::move(key);
+  }
+
+  void place_value(Open& in, ConfigNode key, ConfigNode value) {
+    if (value.kind == ConfigNode::Kind::null) value.line = key.line;  // the library says the next thing's
+    if (!key.quoted && key.text == "<<") {
+      if (in.merges) refuse(key.line, "<<: the key stands twice", "merge a list: <<: [*first, *second]");
+      in.merges = true;
+      add_merged(in, std::move(value), key.line);
+      return;
+    }
+    auto& members = in.part.node.members;
+    if (const auto [first, fresh] = in.seen.emplace(key.text, key.line); !fresh) {
+      const std::string twice =
+          fmt::format("{}: the key stands twice, first at {}", key.text, source_.place(first->second));
+      if (!let_pass(key.line, twice + "; the last one counts")) refuse(key.line, twice);
+      std::erase_if(members, [&](const ConfigMember& member) { return member.key.text == key.text; });
+    }
+    members.push_back({.key = std::move(key), .value = std::move(value)});
+  }
+
+  void add_merged(Open& in, ConfigNode value, int line) {
+    const auto is_map = [](const ConfigNode& node) { return node.kind == ConfigNode::Kind::map; };
+    if (is_map(value)) {
+      in.merged.push_back(std::move(value));
+    } else if (value.kind == ConfigNode::Kind::list && std::ranges::all_of(value.items, is_map)) {
+      std::ranges::move(value.items, std::back_inserter(in.merged));
+    } else {
+      refuse(line, "<<: only a map, or a list of maps, can be merged in");
+    }
   }
 
   // The library does not tell a literal block from a quoted string; the text at its mark does. Anchors and
@@ -224,7 +296,12 @@ class Converter {
   const ConfigText& source_;
   std::vector<std::string>* tolerated_;
   std::vector<std::string_view> lines_;
+  std::vector<Open> open_;
+  std::unordered_map<YAML::anchor_t, Part> anchors_;  ///< what has ended
+  std::optional<ConfigNode> root_;
+  std::optional<Error> refused_;
   std::size_t values_ = 0;
+  int last_start_ = -1;
 };
 
 }  // namespace
@@ -254,32 +331,12 @@ std::string ConfigNode::described() const {
 }
 
 Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::string>* tolerated) {
-  Converter converter(source, tolerated);
   if (source.text.find('\0') != std::string::npos || !is_utf8(source.text)) {
     return fail(Errc::invalid_config, source.file + ": not a text in UTF-8");
   }
   // yaml-cpp 0.7 takes an open quote for closed when a newline ends the file; without one it refuses it.
-  const std::string text = source.text.substr(0, source.text.find_last_not_of(" \r\n") + 1);
-  try {
-    ConfigNode out;
-    out.line = 1;  // of a text without a document
-    bool found = false;
-    for (const YAML::Node& document : load_documents(text)) {
-      if (!document.IsDefined() || document.IsNull()) continue;
-      if (found) {
-        const int line = document.Mark().line + 1;
-        if (converter.let_pass(line, "a second document begins here; it is not read")) break;
-        return converter.refuse(line, "a second document begins here", "keep one document in a file");
-      }
-      found = true;
-      auto converted = converter.convert(document);
-      if (!converted) return converted;
-      out = std::move(*converted);
-    }
-    return out;
-  } catch (const YAML::Exception& error) {
-    return converter.refuse(error.mark.line + 1, "not readable as YAML: " + error.msg);
-  }
+  return TreeBuilder(source, tolerated)
+      .read(source.text.substr(0, source.text.find_last_not_of(" \r\n") + 1));
 }
 
 }  // namespace ferry
