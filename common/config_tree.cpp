@@ -2,6 +2,7 @@
 #include "common/config_tree.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <iterator>
 #include <regex>
@@ -47,14 +48,17 @@ bool is_utf8(std::string_view text) {
 // The union of what YAML 1.1 and 1.2 readers take for something else than a string.
 bool is_plain_string(const std::string& text) {
   if (text.size() > kLongestPlain) return true;
-  static const std::regex kOther(
-      "|~|null|Null|NULL"
-      "|[yY]|yes|Yes|YES|[nN]|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF"
-      "|[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-fA-F_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])*"
+  static constexpr std::array<std::string_view, 27> kWords = {
+      "",   "~",    "null", "Null", "NULL", "y",     "Y",     "yes",   "Yes", "YES", "n",   "N",   "no", "No",
+      "NO", "true", "True", "TRUE", "on",   "false", "False", "FALSE", "On",  "ON",  "off", "Off", "OFF"};
+  if (std::ranges::find(kWords, text) != kWords.end()) return false;
+  if (std::string_view("+-.0123456789").find(text.front()) == std::string_view::npos) return true;
+  static const std::regex kNumber(
+      "[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?0x[0-9a-fA-F_]+|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])*"
       "|[-+]?(\\.[0-9]+|[0-9][0-9_]*(\\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
       "|[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)"
       "|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}");
-  return !std::regex_match(text, kOther);
+  return !std::regex_match(text, kNumber);
 }
 
 namespace {
