@@ -80,15 +80,11 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   Result<ConfigNode> read(const std::string& text) {
-    try {
-      std::istringstream input(text);
-      YAML::Parser parser(input);
-      while (parser.HandleNextDocument(*this)) {
-      }
-    } catch (const Ended&) {
-      if (refused_) return fail(*std::move(refused_));
-    } catch (const YAML::Exception& error) {
-      return fail(wrong(error.mark.line + 1, "not readable as YAML: " + error.msg));
+    if (auto unreadable = parse(text)) return fail(*std::move(unreadable));
+    if (refused_) {
+      // What is no YAML at all is told rather than what its beginning would have meant.
+      auto unreadable = parse(text);
+      return fail(unreadable ? *std::move(unreadable) : *std::move(refused_));
     }
     if (root_) return *std::move(root_);
     ConfigNode nothing;
@@ -106,11 +102,13 @@ class TreeBuilder final : public YAML::EventHandler {
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (refused_) return;
     place({.node = begin(mark, "", ConfigNode::Kind::null)}, anchor);
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
+    if (refused_) return;
     Part part{.node = begin(mark, tag, ConfigNode::Kind::scalar)};
     part.node.text = value;
     part.node.quoted = is_text(tag);
@@ -119,6 +117,7 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (refused_) return;
     const int line = mark.line + 1;
     const auto named = anchors_.find(anchor);
     if (named == anchors_.end()) refuse(line, "an alias to what surrounds it would go on for ever");
@@ -129,17 +128,20 @@ class TreeBuilder final : public YAML::EventHandler {
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value /*style*/) override {
-    open(begin(mark, tag, ConfigNode::Kind::list), anchor);
+    if (!refused_) open(begin(mark, tag, ConfigNode::Kind::list), anchor);
   }
-  void OnSequenceEnd() override { close(); }
+  void OnSequenceEnd() override {
+    if (!refused_) close();
+  }
 
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value /*style*/) override {
-    open(begin(mark, tag, ConfigNode::Kind::map), anchor);
+    if (!refused_) open(begin(mark, tag, ConfigNode::Kind::map), anchor);
   }
   // What stands in the map itself goes before what is merged, and the first of several merged maps before
   // the others. https://yaml.org/type/merge.html
   void OnMapEnd() override {
+    if (refused_) return;
     Open& map = open_.back();
     for (ConfigNode& merged : map.merged) {
       for (ConfigMember& member : merged.members) {
@@ -167,6 +169,22 @@ class TreeBuilder final : public YAML::EventHandler {
     bool merges = false;
     std::unordered_map<std::string, int> seen = {};  // key and line; find() would make a long map quadratic
   };
+
+  /// Why it is no YAML; else all has been read, or the builder has ended it. Deaf once something is refused.
+  std::optional<Error> parse(const std::string& text) {
+    last_start_ = -1;
+    try {
+      std::istringstream input(text);
+      YAML::Parser parser(input);
+      while (parser.HandleNextDocument(*this)) {
+      }
+    } catch (const Ended&) {
+      return std::nullopt;
+    } catch (const YAML::Exception& error) {
+      return wrong(error.mark.line + 1, "not readable as YAML: " + error.msg);
+    }
+    return std::nullopt;
+  }
 
   static bool is_text(const std::string& tag) { return tag == "!" || tag == "tag:yaml.org,2002:str"; }
 
