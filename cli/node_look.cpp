@@ -92,6 +92,7 @@ Result<StoryInputs> look_for_stories(const Session& session) {
     inputs.asked_for = (*wanted)->file.policy;
   }
   inputs.hostd_runs = is_present(*session.host, kHostd).value_or(false);
+  inputs.plugin_runs = is_present(*session.host, kPluginPresence).value_or(false);
   return inputs;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -168,12 +169,23 @@ std::vector<std::string> mode_lines(const StoryInputs& inputs, const Accelerator
 
 std::vector<std::string> holder_lines(const std::vector<Holder>& holders) {
   std::vector<std::string> lines;
-  for (const Holder& holder : holders) lines.push_back(holder.text());
+  std::ranges::transform(holders, std::back_inserter(lines), &Holder::text);
   return lines;
 }
 
 std::string allocated_text(const std::string& pod) {
   return pod.empty() ? "allocated to a pod" : "allocated to pod " + pod;
+}
+
+// Why the kubelet gives none of it to another pod, whatever the file lists; empty: it does. The file outlives
+// its writer.
+std::string not_served(const StoryInputs& inputs, const std::string& resource) {
+  if (!inputs.plugin_runs) return "ferry plugin does not run";
+  if (!inputs.sight.offered) return {};
+  if (!inputs.sight.offered->stands_back.empty())
+    return "ferry plugin stands back: " + inputs.sight.offered->stands_back;
+  const OfferedResource* found = inputs.sight.offered->resource(resource);
+  return found == nullptr || found->registered ? std::string() : "the kubelet does not read its list";
 }
 
 StoryPart offers_part(const StoryInputs& inputs, const std::vector<OfferedAs>& offers,
@@ -187,6 +199,10 @@ StoryPart offers_part(const StoryInputs& inputs, const std::vector<OfferedAs>& o
     } else {
       out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, offer.reason), .tint = Tint::bad});
     }
+  }
+  if (!offers.empty()) {
+    if (const auto why = not_served(inputs, offers.front().resource); !why.empty())
+      out.lines.push_back({.text = "to no further pod now: " + why, .tint = Tint::attention});
   }
   if (!not_offered.empty()) out.lines.push_back({.text = "not: " + not_offered, .tint = Tint::attention});
   if (out.lines.empty())
@@ -274,7 +290,7 @@ StoryPart vgpus_part(const AcceleratorView& view) {
   StoryPart out{.label = "vGPUs", .lines = {}};
   for (const VgpuPicture& vgpu : view.vgpus) {
     std::vector<std::string> users;
-    for (const Holder& holder : vgpu.holders) users.push_back(who(holder));
+    std::ranges::transform(vgpu.holders, std::back_inserter(users), who);
     out.lines.push_back({.text = fmt::format("{}  {}{}{}", vgpu.device.id.text, vgpu.device.type_name,
                                              users.empty() ? "" : ", in use: ", fmt::join(users, ", "))});
   }
@@ -392,10 +408,12 @@ Story of_vgpu(const StoryInputs& inputs, const FoundVgpu& found) {
   Story story{.title = fmt::format("{}  vGPU {}", device.id.text, device.type_name), .parts = {}};
   const bool usable = device.iommu_group && device.driver;
   const bool used = !found.vgpu->holders.empty();
+  const bool seen = inputs.sight.use.blind_to(device.id.text).empty();
   story.parts.push_back({.label = "state",
-                         .lines = {{.text = used     ? "in use"
-                                            : usable ? "free"
-                                                     : "broken: no VM can be given it",
+                         .lines = {{.text = used      ? "in use"
+                                            : !usable ? "broken: no VM can be given it"
+                                            : seen    ? "free"
+                                                      : "use unknown",
                                     .tint = usable ? Tint::plain : Tint::bad}}});
   std::vector<std::string> on = {fmt::format("GPU {}, {}", found.gpu->address().text(), found.gpu->model)};
   if (device.parent != found.gpu->address()) on.push_back("its virtual function " + device.parent.text());
@@ -408,9 +426,11 @@ Story of_vgpu(const StoryInputs& inputs, const FoundVgpu& found) {
   if (device.params && !device.params->empty()) story.parts.push_back(part("told", {*device.params}));
   auto users = holder_lines(found.vgpu->holders);
   if (users.empty()) users.emplace_back("nobody that can be seen");
+  for (const std::string& unknown : inputs.view.unknown) users.push_back("not known: " + unknown);
   story.parts.push_back(part("used by", std::move(users)));
   story.parts.push_back(offers_part(inputs, found.vgpu->offers, {}));
   std::vector<Way> ways;
+  ways.reserve(found.vgpu->holders.size() + 1);
   for (const Holder& holder : found.vgpu->holders)
     ways.push_back({.command = {}, .does = std::string(holder.remedy())});
   ways.push_back({.command = removal_of(inputs, found.gpu->address()),
@@ -458,8 +478,14 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
   const auto taken = std::ranges::count_if(devices, &OfferedToKubelet::allocated);
   const auto healthy = std::ranges::count_if(devices, &OfferedToKubelet::healthy);
   Story story{.title = resource, .parts = {}};
-  story.parts.push_back(part("state", {fmt::format("{}, {} healthy, {} allocated to pods",
-                                                   counted(devices.size(), "device"), healthy, taken)}));
+  StoryPart state = part("state", {fmt::format("{}, {} healthy, {} allocated to pods",
+                                               counted(devices.size(), "device"), healthy, taken)});
+  const OfferedResource* offered = inputs.sight.offered ? inputs.sight.offered->resource(resource) : nullptr;
+  if (offered != nullptr && offered->places > 0)
+    state.lines.push_back({.text = counted(offered->places, "place") + " to ask for beside a GPU"});
+  if (const auto why = not_served(inputs, resource); !why.empty())
+    state.lines.push_back({.text = "given to no further pod now: " + why, .tint = Tint::attention});
+  story.parts.push_back(std::move(state));
   StoryPart list{.label = "devices", .lines = {}};
   for (const OfferedToKubelet& device : devices) {
     std::string line = device.id;
@@ -469,7 +495,7 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
     if (!device.healthy) line += ", unhealthy: " + device.reason;
     list.lines.push_back({.text = std::move(line), .tint = device.healthy ? Tint::plain : Tint::bad});
   }
-  story.parts.push_back(std::move(list));
+  if (!list.lines.empty()) story.parts.push_back(std::move(list));
   const auto known = std::ranges::find_if(
       devices, [&](const OfferedToKubelet& device) { return !name_of(inputs, device).empty(); });
   if (known != devices.end())
@@ -480,19 +506,20 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
 
 std::vector<std::string> known_names(const StoryInputs& inputs) {
   std::vector<std::string> names;
+  names.reserve(inputs.sight.inventory.functions.size());
   for (const auto& [address, function] : inputs.sight.inventory.functions) names.push_back(address.text());
   for (const AcceleratorView& gpu : inputs.view.accelerators)
     for (const VgpuPicture& vgpu : gpu.vgpus) names.push_back(vgpu.device.id.text);
   if (inputs.sight.offered)
-    for (const OfferedToKubelet& device : inputs.sight.offered->devices) names.push_back(device.resource);
+    for (const OfferedResource& resource : inputs.sight.offered->resources) names.push_back(resource.name);
   return names;
 }
 
 json place_document(const StoryInputs& inputs, const PciAddress& address) {
   const auto place = inputs.places.find(address);
   if (place == inputs.places.end()) return nullptr;
-  return {{"slot", place->second.slot ? json(*place->second.slot) : json(nullptr)},
-          {"above", place->second.above}};
+  const auto& slot = place->second.slot;
+  return {{"slot", slot ? json(*slot) : json(nullptr)}, {"above", place->second.above}};
 }
 
 json parts_document(const Story& story) {
@@ -530,7 +557,7 @@ Result<Subject> find_subject(const StoryInputs& inputs, const std::string& word)
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (find_vgpu(inputs.view, lower).vgpu != nullptr && !PciAddress::parse(lower))
     return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {lower}};
-  if (!devices_of(inputs, word).empty())
+  if (inputs.sight.offered && inputs.sight.offered->resource(word) != nullptr)
     return Subject{.kind = Subject::Kind::resource, .address = {}, .resource = word};
   const auto address = PciAddress::parse(word);
   if (address && inputs.sight.inventory.find(*address) != nullptr)
@@ -584,10 +611,11 @@ json to_json(const StoryInputs& inputs, const Subject& subject) {
       break;
     }
     case Subject::Kind::vgpu: {
-      const FoundVgpu found = find_vgpu(inputs.view, subject.vgpu.text);
       out["kind"] = "vgpu";
-      out["vgpu"] = to_json(*found.vgpu);
-      out["accelerator"] = found.gpu->address().text();
+      if (const FoundVgpu found = find_vgpu(inputs.view, subject.vgpu.text); found.vgpu != nullptr) {
+        out["vgpu"] = to_json(*found.vgpu);
+        out["accelerator"] = found.gpu->address().text();
+      }
       break;
     }
     case Subject::Kind::resource: {

@@ -37,6 +37,7 @@ struct StoryInputs {
   NodePicture view;
   std::map<PciAddress, DevicePlace> places;
   bool hostd_runs = false;
+  bool plugin_runs = false;
   std::string node = {};  ///< its identity, of which vGPUs that Ferry made are known; empty: it has none
   std::optional<std::string> asked_for = {};  ///< the policy that wanted.json names
 };

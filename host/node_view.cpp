@@ -116,6 +116,23 @@ std::optional<Condition> of_wish(const AcceleratorState& wish) {
   return std::nullopt;
 }
 
+// That nobody was seen says nothing where somebody may have gone unseen.
+Condition free_as_far_as_seen(const NodeSight& sight, const AcceleratorView& view) {
+  const auto unseen = [&](const PciFunction& function) {
+    return !sight.use.blind_to(function.address.text()).empty();
+  };
+  if (!unseen(view.function) && std::ranges::none_of(view.members, unseen, &MemberView::function))
+    return {.word = "free"};
+  return {.word = "use unknown",
+          .health = Health::attention,
+          .reason = "nobody that can be seen uses it, and not all can be seen"};
+}
+
+Condition of_use(const NodeSight& sight, const AcceleratorView& view) {
+  if (!view.holders.empty()) return {.word = "in use"};
+  return free_as_far_as_seen(sight, view);
+}
+
 Condition of_passthrough(const NodeSight& sight, const AcceleratorView& view) {
   if (!sight.inventory.has_iommu() || !view.function.iommu_group)
     return {.word = "no group",
@@ -131,10 +148,10 @@ Condition of_passthrough(const NodeSight& sight, const AcceleratorView& view) {
             .hint = fmt::format("it is offered again when that is over; an error of PCIe counts until it is "
                                 "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
                                 view.address().text())};
-  return {.word = view.holders.empty() ? "free" : "in use"};
+  return of_use(sight, view);
 }
 
-Condition of_vgpu(const AcceleratorView& view) {
+Condition of_vgpu(const NodeSight& sight, const AcceleratorView& view) {
   const auto used =
       std::ranges::count_if(view.vgpus, [](const VgpuPicture& vgpu) { return !vgpu.holders.empty(); });
   const auto lost = std::ranges::find_if(
@@ -145,7 +162,8 @@ Condition of_vgpu(const AcceleratorView& view) {
             .reason = fmt::format("vGPU {} has no {}: no VM can be given it", lost->device.id.text,
                                   lost->device.driver ? "IOMMU group" : "driver"),
             .hint = "taken away and made anew it may get one: `ferry vgpu delete`, then `apply`"};
-  return {.word = used == 0 ? "free" : fmt::format("{} in use", used)};
+  if (used > 0) return {.word = fmt::format("{} in use", used)};
+  return free_as_far_as_seen(sight, view);
 }
 
 Condition condition_of(const NodeSight& sight, const AcceleratorView& view) {
@@ -171,7 +189,7 @@ Condition condition_of(const NodeSight& sight, const AcceleratorView& view) {
     case Mode::passthrough:
       return of_passthrough(sight, view);
     case Mode::vgpu:
-      return of_vgpu(view);
+      return of_vgpu(sight, view);
     case Mode::host:
       break;
   }
@@ -179,7 +197,7 @@ Condition condition_of(const NodeSight& sight, const AcceleratorView& view) {
     return {.word = "no driver",
             .health = Health::attention,
             .reason = "no driver has taken it: neither the host nor a VM can use it now"};
-  return {.word = view.holders.empty() ? "free" : "in use"};
+  return of_use(sight, view);
 }
 
 Mode mode_of(const NodeSight& sight, const PciFunction& function) {

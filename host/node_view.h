@@ -47,7 +47,7 @@ std::string_view text(Health health);
 
 /// The one word for an accelerator.
 struct Condition {
-  std::string word;  ///< "free", "in use", "refused"
+  std::string word;  ///< "free", "in use", "use unknown", "refused"
   Health health = Health::good;
   std::string reason = {};  ///< of all that is not good; a sentence without its full stop
   /// What to do. Empty of what is bad: what else is known of it (`ferry explain`) says it.

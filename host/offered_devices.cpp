@@ -23,8 +23,8 @@ const json* member(const json& object, const char* key) {
 }
 
 // For people alone: empty where it is none.
-std::string text_of(const json& device, const char* key) {
-  const json* const value = member(device, key);
+std::string text_of(const json& object, const char* key) {
+  const json* const value = member(object, key);
   return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
 }
 
@@ -45,6 +45,16 @@ Result<OfferedToKubelet> read_device(const std::string& resource, const json& de
                           .healthy = healthy == nullptr || !healthy->is_boolean() || healthy->get<bool>(),
                           .reason = text_of(device, "reason"),
                           .pod = text_of(device, "pod")};
+}
+
+// For people alone: what is strange is taken for what is usual.
+OfferedResource read_resource(const std::string& name, const json& resource) {
+  OfferedResource out{.name = name};
+  const json* const registered = member(resource, "registered");
+  out.registered = registered == nullptr || *registered != false;
+  const json* const places = member(resource, "places");
+  if (places != nullptr && places->is_array()) out.places = places->size();
+  return out;
 }
 
 // For people alone, so that a strange one is passed over.
@@ -71,6 +81,11 @@ const OfferedToKubelet* OfferedDevices::find(const std::set<std::string>& ids,
   return found == devices.end() ? nullptr : &*found;
 }
 
+const OfferedResource* OfferedDevices::resource(std::string_view name) const {
+  const auto found = std::ranges::find(resources, name, &OfferedResource::name);
+  return found == resources.end() ? nullptr : &*found;
+}
+
 Result<OfferedDevices> read_offered_devices(std::string_view text) {
   const json file = json::parse(text, nullptr, false);
   if (!file.is_object()) return malformed("not a JSON object");
@@ -88,6 +103,7 @@ Result<OfferedDevices> read_offered_devices(std::string_view text) {
     if (name == nullptr || !name->is_string()) return malformed("name: expected a resource's name");
     const json* const devices = member(resource, "devices");
     if (devices == nullptr || !devices->is_array()) return malformed("devices: expected a list");
+    out.resources.push_back(read_resource(name->get<std::string>(), resource));
     for (const json& device : *devices) {
       auto read = read_device(name->get<std::string>(), device);
       if (!read) return fail(std::move(read).error());
@@ -95,6 +111,7 @@ Result<OfferedDevices> read_offered_devices(std::string_view text) {
     }
   }
   out.not_offered = read_not_offered(file);
+  out.stands_back = text_of(file, "stands_back");
   return out;
 }
 

@@ -3,6 +3,7 @@
 // devices depends on it. Keys that are not of this are passed over: they are only ever added.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -28,12 +29,23 @@ struct OfferedToKubelet {
   std::string pod = {};     ///< "namespace/name" of who has it; empty: the plugin does not say
 };
 
+struct OfferedResource {
+  std::string name;
+  bool registered = true;  ///< the kubelet reads its list; as the file says, which outlives the plugin
+  std::size_t places = 0;  ///< what is asked for beside devices (`--companion-places`)
+};
+
 struct OfferedDevices {
   /// The state.json whose withdrawals are done; 0: of none.
   std::uint64_t state_generation = 0;
   std::vector<OfferedToKubelet> devices;
   /// By ID, what cannot be given to a pod, and why. Nothing that is moved depends on it.
   std::map<std::string, std::string> not_offered = {};
+  std::vector<OfferedResource> resources = {};  ///< for people: also those without a device now
+  std::string stands_back = {};  ///< for people: why the kubelet is told of nothing; empty: it is
+
+  /// nullptr: none is called so.
+  const OfferedResource* resource(std::string_view name) const;
 
   /// The first that is one of `ids`, or of whose IOMMU group one of `groups` is. For Kata a device has a
   /// number of its own, and its group tells which it is. nullptr: none.

@@ -213,7 +213,8 @@ TEST_P(ExplainGolden, OfAComposedMachine) {
   test::Machine machine;
   composed.build(machine);
   const Session session = session_at(machine.kernel.root(), machine.holders);
-  const StoryInputs inputs = must(look_for_stories(session));
+  StoryInputs inputs = must(look_for_stories(session));
+  inputs.plugin_runs = true;
   std::string out = fmt::format("Composed: {}.\n", composed.what);
   for (const std::string& word : GetParam().words) {
     const auto subject = find_subject(inputs, word);
@@ -285,7 +286,8 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
                                                      .id = "42",
                                                      .iommu_group = group.value(),
                                                      .allocated = true,
-                                                     .pod = "studio/render-a"}}};
+                                                     .pod = "studio/render-a"}},
+                                        .resources = {{.name = "nvidia.com/pgpu"}}};
   const std::string text = story_text(story_of(inputs, must(find_subject(inputs, "nvidia.com/pgpu"))), {});
   EXPECT_THAT(text, HasSubstr("42 (0000:3b:00.0), allocated to pod studio/render-a\n"));
   EXPECT_THAT(text, HasSubstr("`ferry explain 0000:3b:00.0` tells of one of them\n"));

@@ -2,6 +2,9 @@
 // One word for each accelerator, and its reason: what comes before what.
 #include "host/node_view.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include <gmock/gmock.h>
 
 #include "mdev/vgpu_inventory.h"
@@ -108,6 +111,32 @@ TEST_F(NodeViewTest, AHolderOfAnyMemberIsOneOfTheGroups) {
   }
 }
 
+// On vfio, on the host's driver, with vGPUs.
+TEST_F(NodeViewTest, WhereAHolderMayHaveGoneUnseenNothingIsCalledFree) {
+  NodeSight sight = sight_of("t4-server");
+  sight.use.holders.clear();
+  std::vector<std::string> free;
+  for (const AcceleratorView& view : view_of(sight, default_accelerator_rules(), {}).accelerators)
+    if (view.condition.word == "free") free.push_back(view.address().text());
+  ASSERT_GE(free.size(), 3U);
+  sight.use.blind = "process 7 could not be looked into";
+  for (const std::string& gpu : free) {
+    const Condition condition = of(sight, gpu).condition;
+    EXPECT_EQ(condition.word, "use unknown") << gpu;
+    EXPECT_EQ(condition.health, Health::attention);
+    EXPECT_FALSE(condition.reason.empty());
+  }
+}
+
+TEST_F(NodeViewTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalledFree) {
+  NodeSight sight = sight_of("one-group");
+  sight.use.holders.clear();
+  sight.use.unseen["0000:45:00.0"] = "no permission";
+  EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "use unknown");
+  sight.use.holders["0000:45:00.0"] = {test::vm_holder("net", 9, "/dev/vfio/7")};
+  EXPECT_EQ(of(sight, "0000:44:00.0").condition.word, "in use") << "one is seen";
+}
+
 TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
   NodeSight sight = sight_of("t4-server");
   sight.offered.emplace().devices = {
@@ -121,7 +150,7 @@ TEST_F(NodeViewTest, KatasNumberIsKnownByItsGroup) {
   sight.offered->not_offered = {{"0000:3b:00.0", "on driver nvidia"}};
   const AcceleratorView view = of(sight, "0000:5e:00.0");
   std::vector<std::string> names;
-  for (const OfferedAs& offer : view.offers) names.push_back(offer.resource);
+  std::ranges::transform(view.offers, std::back_inserter(names), &OfferedAs::resource);
   EXPECT_THAT(names, ElementsAre("nvidia.com/pgpu", "nvidia.com/TU104GL_TESLA_T4"));
   EXPECT_EQ(view.condition.word, "unhealthy");
   EXPECT_THAT(view.condition.hint, testing::HasSubstr("bound anew"));
@@ -143,6 +172,22 @@ TEST(OfferedDevicesTest, TellWhatIsNotHealthyAndWhatIsNotOffered) {
   EXPECT_TRUE(read.devices[1].healthy) << "of one that does not say so nothing is held against it";
   EXPECT_TRUE(read.devices[2].healthy);
   EXPECT_EQ(read.not_offered, (std::map<std::string, std::string>{{"d", "y"}}));
+  EXPECT_TRUE(read.resource("r")->registered) << "one that does not say so is read";
+  EXPECT_EQ(read.stands_back, "");
+}
+
+TEST(OfferedDevicesTest, TellWhetherTheKubeletIsToldOfThem) {
+  const auto read = must(read_offered_devices(
+      R"({"version":1,"stands_back":"another serves","resources":[
+          {"name":"a","registered":false,"devices":[]},
+          {"name":"b","registered":true,"devices":[],"places":[{"id":"place-x"},{"id":"place-y"}]},
+          {"name":"c","registered":"no","devices":[],"places":7}]})"));
+  EXPECT_EQ(read.stands_back, "another serves");
+  EXPECT_FALSE(read.resource("a")->registered);
+  EXPECT_EQ(read.resource("b")->places, 2U);
+  EXPECT_TRUE(read.resource("c")->registered);
+  EXPECT_EQ(read.resource("c")->places, 0U);
+  EXPECT_EQ(read.resource("d"), nullptr);
 }
 
 }  // namespace
