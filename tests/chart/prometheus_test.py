@@ -78,7 +78,7 @@ PANEL_RESULTS: dict[str, list[list[Sample]]] = {
 
 ALERT_RESULTS: dict[str, list[Sample]] = {
     "FerryNodeFailed": [of(1, "n2", "failed")],
-    "FerryChangeDoesNotEnd": [of(1, "n3", "changing")],
+    "FerryChangeDoesNotEnd": [of(1, "n3")],
     "FerryGpuRefused": [of(1, "n2", REFUSED, "in_use")],
     "FerryGpuHeld": [of(1, "n2", HELD)],
     "FerryGroupNotViable": [of(0, "n2", BLOCKED)],
