@@ -230,6 +230,7 @@ class Owners {
       if (gpu.iommu_group) by_group_[*gpu.iommu_group] = gpu.address;
       for (const SeenVgpu& vgpu : gpu.vgpus) by_id_[vgpu.id] = gpu.address;
     }
+    withdrawn_.insert(host->withdraw.begin(), host->withdraw.end());
   }
   /// Empty: nobody knows. For Kata a device has a number of its own, and its group tells which it is.
   std::string of(const SeenDevice& device) const {
@@ -237,24 +238,35 @@ class Owners {
     const auto found = by_group_.find(device.iommu_group);
     return found == by_group_.end() ? std::string() : found->second;
   }
+  /// hostd waits for its pod's end: it has no fault, and is Unhealthy so that no other pod gets it.
+  bool awaited(const SeenDevice& device) const {
+    return withdrawn_.contains(device.id) || withdrawn_.contains(of(device));
+  }
 
  private:
   std::map<std::string, std::string> by_id_;
   std::map<std::uint32_t, std::string> by_group_;
+  std::set<std::string> withdrawn_;
 };
 
-void add_resources(const SeenOffer& offer, std::vector<MetricFamily>& all) {
+std::string_view state_of(const SeenDevice& device, const Owners& owners) {
+  if (!device.allocated) return device.healthy ? "free" : "unhealthy";
+  return device.healthy || owners.awaited(device) ? "allocated" : "allocated_unhealthy";
+}
+
+void add_resources(const SeenOffer& offer, const Owners& owners, std::vector<MetricFamily>& all) {
   Family registered = gauge("ferry_resource_registered", "1 while the kubelet reads a resource's list.");
-  Family devices = gauge("ferry_resource_devices",
-                         "Devices of a resource: free (healthy and nobody's), allocated (a pod's, healthy or "
-                         "not), unhealthy (nobody's).");
+  Family devices =
+      gauge("ferry_resource_devices",
+            "Devices of a resource: free (healthy and nobody's), unhealthy (nobody's), allocated "
+            "(a pod's), allocated_unhealthy (a pod's, and not because its end is awaited).");
   Family left_out = gauge("ferry_devices_not_offered", "Devices that are not fit to be offered now.");
   for (const SeenResource& resource : offer.resources) {
     // Nobody shall read it, and nobody be alarmed that nobody does.
     if (!offer.stands_back) registered.add(resource.registered ? 1 : 0, {{"resource", resource.name}});
-    std::map<std::string_view, std::size_t> counts = {{"allocated", 0}, {"free", 0}, {"unhealthy", 0}};
-    for (const SeenDevice& device : resource.devices)
-      ++counts[device.allocated ? "allocated" : device.healthy ? "free" : "unhealthy"];
+    std::map<std::string_view, std::size_t> counts = {
+        {"allocated", 0}, {"allocated_unhealthy", 0}, {"free", 0}, {"unhealthy", 0}};
+    for (const SeenDevice& device : resource.devices) ++counts[state_of(device, owners)];
     for (const auto& [state, count] : counts)
       devices.add(static_cast<double>(count), {{"resource", resource.name}, {"state", std::string(state)}});
   }
@@ -409,8 +421,9 @@ std::vector<MetricFamily> metric_families(const MetricsView& view) {
   add_errors(view.facts, all);
   add_condition(view.facts, all);
   if (offer) {
-    add_resources(*offer, all);
-    add_allocations(*offer, Owners(host), view.vmis, all);
+    const Owners owners(host);
+    add_resources(*offer, owners, all);
+    add_allocations(*offer, owners, view.vmis, all);
   }
   if (host) add_vgpus(*host, offer, all);
   add_changes(view.changes, all);

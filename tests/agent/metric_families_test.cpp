@@ -144,7 +144,32 @@ TEST(MetricFamilies, SayNothingOfRegistrationsWhileThePluginStandsBack) {
                                  .not_offered = {},
                                  .stands_back = true};
   EXPECT_THAT(samples(view, "ferry_resource_registered"), testing::IsEmpty());
-  EXPECT_THAT(samples(view, "ferry_resource_devices"), testing::SizeIs(3)) << "what there is, is shown";
+  EXPECT_THAT(samples(view, "ferry_resource_devices"), testing::SizeIs(4)) << "what there is, is shown";
+}
+
+// A GPU that dies in a VM.
+TEST(MetricFamilies, WhatAPodHasMayBeUnhealthyToo) {
+  MetricsView view = two_gpus();
+  view.offer.content->resources[0].devices[0].healthy = false;
+  const auto of_state = [](const std::string& state, int count) {
+    return "ferry_resource_devices{resource=\"nvidia.com/L40S\",state=\"" + state + "\"} " +
+           std::to_string(count);
+  };
+  EXPECT_THAT(samples(view, "ferry_resource_devices"),
+              AllOf(Contains(of_state("allocated", 0)), Contains(of_state("allocated_unhealthy", 1)),
+                    Contains(of_state("free", 0)), Contains(of_state("unhealthy", 0))));
+}
+
+// hostd waits for the VM's end, and has it withdrawn: that is no fault.
+TEST(MetricFamilies, WhatAPodHasAndHostdAwaitsIsNotUnhealthy) {
+  MetricsView view = two_gpus();
+  SeenDevice& device = view.offer.content->resources[0].devices[0];
+  device.healthy = false;
+  view.host.content->withdraw = {"0000:3b:00.0"};
+  const auto counted = Contains("ferry_resource_devices{resource=\"nvidia.com/L40S\",state=\"allocated\"} 1");
+  EXPECT_THAT(samples(view, "ferry_resource_devices"), counted);
+  device.id = "3";
+  EXPECT_THAT(samples(view, "ferry_resource_devices"), counted) << "for Kata it has a number of its own";
 }
 
 // For Kata a device has a number of its own.

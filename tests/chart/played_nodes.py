@@ -298,7 +298,8 @@ class PlayedNodes:
         n3.runs("plugin")
         n3.offers({"name": VGPU_RESOURCE, "registered": False,
                    "devices": [device("0000:3b:00.4", 50, healthy=False), device("0000:3b:00.5", 51, healthy=False),
-                               device("0000:3b:00.6", 52)]}, left_out=("0000:3b:00.7",))
+                               device("0000:3b:00.6", 52), device("0000:3b:00.8", 42, healthy=False, pod="studio/dead")]},
+                  left_out=("0000:3b:00.7",))
         n3.state("changing", 1, gpu(BUSY, 42, "nvidia", "vgpu", state="waiting"))
 
     def _well(self, phase: str, generation: int) -> None:
