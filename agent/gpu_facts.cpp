@@ -89,6 +89,26 @@ std::optional<PciAddress> upstream_of(const HostFs& host, const PciAddress& gpu)
   return *above;
 }
 
+/// What both ends of a link can: a card may be more than its slot. What the upper one does not say limits
+/// nothing.
+template <typename Number>
+std::optional<Number> of_both(const std::optional<Number>& gpu, const std::optional<Number>& above) {
+  return gpu && above ? std::min(gpu, above) : gpu;
+}
+
+/// To be read of a GPU that is awake, as the port above it is then.
+LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<PciAddress>& above) {
+  LinkNumbers out{.current_speed = gpu.speed("current_link_speed"),
+                  .max_speed = gpu.speed("max_link_speed"),
+                  .current_lanes = gpu.lanes("current_link_width"),
+                  .max_lanes = gpu.lanes("max_link_width")};
+  if (!above) return out;
+  const Reader port(host, sysfs_path(*above));
+  out.max_speed = of_both(out.max_speed, port.speed("max_link_speed"));
+  out.max_lanes = of_both(out.max_lanes, port.lanes("max_link_width"));
+  return out;
+}
+
 std::optional<bool> group_viable(const HostFs& host, const PciAddress& gpu) {
   const auto name = host.link_name(sysfs_path(gpu) / "iommu_group");
   const auto group = name ? number_of<std::uint32_t>(*name) : std::nullopt;
@@ -109,14 +129,10 @@ GpuFacts facts_of(const HostFs& host, const PciAddress& gpu) {
   }
   out.power_state = reader.text("power_state");
   if (out.power_state && !is_plain(*out.power_state)) out.power_state.reset();
-  if (is_awake(reader, out.power_state)) {
-    out.link = {.current_speed = reader.speed("current_link_speed"),
-                .max_speed = reader.speed("max_link_speed"),
-                .current_lanes = reader.lanes("current_link_width"),
-                .max_lanes = reader.lanes("max_link_width")};
-  }
+  const auto above = upstream_of(host, gpu);
+  if (is_awake(reader, out.power_state)) out.link = link_of(host, reader, above);
   read_errors(host, gpu, LinkEnd::device, out.errors);
-  if (const auto above = upstream_of(host, gpu)) read_errors(host, *above, LinkEnd::upstream, out.errors);
+  if (above) read_errors(host, *above, LinkEnd::upstream, out.errors);
   out.group_viable = group_viable(host, gpu);
   return out;
 }

@@ -161,10 +161,10 @@ void add_phase(const SeenHost& host, std::vector<MetricFamily>& all) {
 void add_links(const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
   Family speed = gauge("ferry_pcie_link_transfers_per_second",
                        "Speed of the link above a GPU (16 GT/s are 1.6e10). One that idles may be slow.");
-  Family max_speed =
-      gauge("ferry_pcie_link_max_transfers_per_second", "Speed of which a GPU's link is capable.");
+  Family max_speed = gauge("ferry_pcie_link_max_transfers_per_second",
+                           "Speed of which both ends of a GPU's link are capable.");
   Family lanes = gauge("ferry_pcie_link_lanes", "Lanes of the link above a GPU.");
-  Family max_lanes = gauge("ferry_pcie_link_max_lanes", "Lanes of which a GPU's link is capable.");
+  Family max_lanes = gauge("ferry_pcie_link_max_lanes", "Lanes that both ends of a GPU's link have.");
   const auto add = [](Family& family, const auto& value, const GpuFacts& gpu) {
     if (value) family.add(static_cast<double>(*value), {{"pci_bus_id", gpu.address.text()}});
   };

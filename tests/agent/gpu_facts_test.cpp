@@ -136,6 +136,27 @@ TEST_F(GpuFactsTest, WhatTheKernelDoesNotKnowIsAbsent) {
   EXPECT_EQ(gpu.link.max_lanes, std::nullopt);
 }
 
+// A card of 16 lanes in a slot of 8 has all that it can have.
+TEST(GpuLink, IsCapableOfWhatBothItsEndsAre) {
+  const test::ScratchDirectory scratch;
+  const std::string port = "sys/devices/pci0000:3a/0000:3a:00.0/";
+  const std::string gpu = port + "0000:3b:00.0/";
+  scratch.link("sys/bus/pci/devices/0000:3a:00.0", "../../../devices/pci0000:3a/0000:3a:00.0");
+  scratch.link("sys/bus/pci/devices/0000:3b:00.0", "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0");
+  const auto link = [&](const std::string& lanes, const std::string& speed) {
+    scratch.file(gpu + "max_link_width", "16\n");
+    scratch.file(gpu + "max_link_speed", "16.0 GT/s PCIe\n");
+    scratch.file(port + "max_link_width", lanes + "\n");
+    scratch.file(port + "max_link_speed", speed + "\n");
+    const std::vector<PciAddress> gpus = {must(PciAddress::parse("0000:3b:00.0"))};
+    const LinkNumbers of = read_gpu_facts(HostFs(scratch.path()), gpus).at(0).link;
+    return std::pair(of.max_lanes, of.max_speed);
+  };
+  EXPECT_EQ(link("8", "8.0 GT/s PCIe"), std::pair(std::optional(8U), std::optional(8e9)));
+  EXPECT_EQ(link("32", "32.0 GT/s PCIe"), std::pair(std::optional(16U), std::optional(16e9)));
+  EXPECT_EQ(link("255", "Unknown"), std::pair(std::optional(16U), std::optional(16e9)));
+}
+
 TEST_F(GpuFactsTest, AGroupWithAnotherDriverIsNotViable) {
   add_gpu("snd_hda_intel");
   EXPECT_EQ(facts().group_viable, false);

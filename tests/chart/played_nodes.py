@@ -294,7 +294,8 @@ class PlayedNodes:
         n2.put("run/ferry/offered.json", "half a fi")
         self._ill("changing")
 
-        n3.function(BUSY, 42, "nvidia", **link)
+        n3.function(BUSY, 42, "nvidia", **(link | {"current_link_width": "8"}))
+        n3.put("sys/bus/pci/devices/0000:00:01.0/max_link_width", "8\n")  # its slot's
         n3.runs("plugin")
         n3.offers({"name": VGPU_RESOURCE, "registered": False,
                    "devices": [device("0000:3b:00.4", 50, healthy=False), device("0000:3b:00.5", 51, healthy=False),
