@@ -182,8 +182,8 @@ std::optional<double> parse_link_speed(std::string_view text) {
   const auto speed = number_of<double>(text.substr(0, end));
   // Not infinite, and no NaN.
   constexpr double kAnyToCome = 1e6;
-  if (!speed || !(*speed > 0 && *speed < kAnyToCome)) return std::nullopt;
-  return *speed * kGiga;
+  if (speed && *speed > 0 && *speed < kAnyToCome) return *speed * kGiga;
+  return std::nullopt;
 }
 
 std::vector<GpuFacts> read_gpu_facts(const HostFs& host, std::span<const PciAddress> gpus) {

@@ -316,9 +316,10 @@ void add_vgpus(const SeenHost& host, const std::optional<SeenOffer>& offer, std:
       ++(held || given.contains(vgpu.id) ? taken : free);
     }
     for (const auto& [type, counts] : by_type) {
-      for (const auto& [state, count] : {std::pair{"free", counts.first}, {"used", counts.second}})
-        instances.add(static_cast<double>(count),
-                      {{"pci_bus_id", gpu.address}, {"type", type}, {"state", state}});
+      const auto& [free, used] = counts;
+      const Labels labels = {{"pci_bus_id", gpu.address}, {"type", type}};
+      instances.add(static_cast<double>(free), {labels[0], labels[1], {"state", "free"}});
+      instances.add(static_cast<double>(used), {labels[0], labels[1], {"state", "used"}});
     }
   }
   std::move(instances).into(all);
