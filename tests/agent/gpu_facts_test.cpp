@@ -36,8 +36,8 @@ TEST(ErrorCounts, AreSplitAtTheLastSpace) {
 TEST(ErrorCounts, OfWhatIsNoSuchLineAreNone) {
   for (const char* bad : {"", "\n\n", "RxErr", "RxErr ", " 1", "RxErr -1", "RxErr 1x", "RxErr 0x1",
                           "RxErr 18446744073709551616",
-                          "Rx\x01"
-                          "Err 1",
+                          ("Rx\x01"
+                           "Err 1"),
                           "TOTAL_ERR_COR x", "AnErrorWithANameThatNoKernelHasEver 1"}) {
     const ErrorCounts counts = parse_error_counts(bad);
     EXPECT_EQ(counts.total, std::nullopt) << bad;
