@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/captured_config.h"
 #include "common/kernel_release.h"
 #include "common/modprobe_directories.h"
 #include "common/stuck_writes.h"
@@ -39,7 +40,6 @@ const Names& function_texts() {
                               "class",
                               "revision",
                               "modalias",
-                              "config",
                               "numa_node",
                               "boot_vga",
                               "sriov_totalvfs",
@@ -84,6 +84,12 @@ bool is_for_writing(std::string_view name) {
   return std::ranges::find(kWritten, name) != kWritten.end();
 }
 
+/// What names one device in the world: the serial number of a screen stands in its EDID.
+bool names_one_device(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kNaming = {"edid", "serial_number", "unique_id", "vpd"};
+  return std::ranges::find(kNaming, name) != kNaming.end();
+}
+
 std::string_view cut_line(std::string_view& text) {
   const auto end = std::min(text.find('\n'), text.size());
   const auto line = text.substr(0, end);
@@ -103,6 +109,11 @@ std::string kept_lines(std::string_view text, const auto& keep) {
 // "GPU UUID: \t GPU-8a2f…": the name of one card in the world.
 std::string without_uuids(std::string_view text) {
   return kept_lines(text, [](std::string_view line) { return line.find("UUID") == std::string_view::npos; });
+}
+
+// Of small computers the kernel prints it below the processors.
+std::string without_serial_lines(std::string_view text) {
+  return kept_lines(text, [](std::string_view line) { return !line.starts_with("Serial"); });
 }
 
 class Capture {
@@ -217,7 +228,7 @@ class Capture {
         link(path, *target);
       } else if (entry.is_directory) {
         walk(path, depth - 1, texts);
-      } else if (texts == Texts::all && !is_for_writing(entry.name)) {
+      } else if (texts == Texts::all && !is_for_writing(entry.name) && !names_one_device(entry.name)) {
         auto content = read(path, kMostOfAFile);
         put(path, content.value_or(""));
       } else {
@@ -266,6 +277,8 @@ class Capture {
         put(path, content ? *content + (content->ends_with('\n') ? "" : "\n") : "(null)\n");
       } else if (name == "sriov_numvfs") {
         numvfs_.push_back(path);  // under that lock too: the links say it
+      } else if (name == "config") {
+        put(path, without_serial_numbers(read(path, kMostOfAFile).value_or("")));
       } else if (function_texts().contains(name) ||
                  (name.starts_with("resource") && name.ends_with("_resize"))) {
         put(path, read(path, kMostOfAFile).value_or(""));
@@ -295,7 +308,8 @@ class Capture {
     for (const char* file : {"proc/sys/kernel/osrelease", "proc/sys/kernel/random/boot_id", "proc/modules",
                              "proc/devices", "proc/iomem", "proc/interrupts", "proc/version"})
       text(file, kMostOfATable);
-    text("proc/cpuinfo", kMostOfATable);
+    if (const auto processors = read("proc/cpuinfo", kMostOfATable))
+      put("proc/cpuinfo", without_serial_lines(*processors));
     if (const auto line = read("proc/cmdline", kMostOfAFile))
       put("proc/cmdline", without_private_words(*line));
     constexpr const char* kGpus = "proc/driver/nvidia/gpus";

@@ -4,10 +4,10 @@
 // Taken is what the verbs that look read of sysfs, procfs and the files of Ferry and of module loading; a
 // test holds what they say of the captured tree against what they say of the host. Left out is what could
 // hang, has a side effect when read, or is nobody's business: processes and who uses what (their names,
-// containers and files), BARs and ROMs, VPD, serial numbers and UUIDs of GPUs and of the machine, words of
-// the kernel's command line that have nothing to do with devices. Links stay links; device nodes become empty
-// files. Which vGPUs Ferry made is written down beside them (mdev/captured_vgpus.h): the machine's ID, by
-// which it would be known, is not there.
+// containers and files), BARs and ROMs, VPD, serial numbers (captured_config.h tells of those in config
+// space) and UUIDs of GPUs and of the machine, words of the kernel's command line that have nothing to do
+// with devices. Links stay links; device nodes become empty files. Which vGPUs Ferry made is written down
+// beside them (mdev/captured_vgpus.h): the machine's ID, by which it would be known, is not there.
 #pragma once
 
 #include <cstddef>

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/capture.h"
+#include "cli/captured_config.h"
 #include "common/unique_fd.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/machines.h"
@@ -176,6 +177,60 @@ TEST_F(StatusVerbs, ACapturedHostKnowsWhichVgpusFerryMade) {
   EXPECT_THAT(on(to, {"explain", gpu}).out, Not(HasSubstr("--foreign")));
 }
 
+void put_word(std::string& config, std::size_t at, unsigned word) {
+  config[at] = static_cast<char>(word & 0xffU);
+  config[at + 1] = static_cast<char>(word >> 8U);
+}
+
+/// With VPD at 0x60 and the serial number at 0x148, both behind another capability.
+std::string config_space(const std::string& serial) {
+  std::string config(4096, '\0');
+  config.replace(0, 4, "\xde\x10\xb8\x1e");
+  config[0x34] = 0x40;
+  config.replace(0x40, 2, "\x10\x60");
+  config.replace(0x60, 2, std::string("\x03\0", 2));
+  config.replace(0x64, 4, serial, 0, 4);
+  put_word(config, 0x100, 0x0001);
+  put_word(config, 0x102, 0x1481);  // its version stands in the lower four bits
+  put_word(config, 0x148, 0x0003);
+  put_word(config, 0x14a, 0x2001);
+  config.replace(0x14c, 8, serial);
+  put_word(config, 0x200, 0x000d);
+  return config;
+}
+
+TEST(CapturedConfig, LosesSerialNumbersAndNothingElse) {
+  EXPECT_EQ(without_serial_numbers(config_space("sesame!!")), config_space(std::string(8, '\0')));
+}
+
+// Each ends, within the bytes that there are.
+TEST(CapturedConfig, FollowsAListNoFurtherThanItLeads) {
+  const std::string whole = config_space("sesame!!");
+  std::string circles = whole;
+  put_word(circles, 0x202, 0x1001);
+  circles[0x61] = 0x40;
+  EXPECT_THAT(without_serial_numbers(circles), Not(HasSubstr("sesa"))) << "round and round";
+  for (const std::size_t size : {0U, 64U, 255U}) {
+    EXPECT_EQ(without_serial_numbers(whole.substr(0, size)), whole.substr(0, size));
+  }
+  for (const std::size_t size : {256U, 257U, 259U, 0x149U, 0x14bU, 0x14cU, 0x14eU, 0x153U}) {
+    const std::string cut = without_serial_numbers(whole.substr(0, size));
+    EXPECT_EQ(cut.size(), size);
+    EXPECT_THAT(cut, Not(HasSubstr("se"))) << size;
+  }
+  const std::string ones(4096, '\xff');
+  EXPECT_EQ(without_serial_numbers(ones), ones) << "off the bus";
+  std::string at_the_end = whole;
+  put_word(at_the_end, 0x14a, 0xffc1);
+  put_word(at_the_end, 0xffc, 0x0003);
+  at_the_end[0x61] = static_cast<char>(0xfc);
+  at_the_end[0xfc] = 0x03;
+  EXPECT_EQ(without_serial_numbers(at_the_end).size(), 4096U);
+  std::string into_the_header = whole;
+  put_word(into_the_header, 0x102, 0x0201);
+  EXPECT_EQ(without_serial_numbers(into_the_header).substr(0, 64), whole.substr(0, 64));
+}
+
 TEST_F(StatusVerbs, ACapturedHostHasNothingSecret) {
   build("t4-server");
   auto& kernel = machine_.kernel;
@@ -187,7 +242,10 @@ TEST_F(StatusVerbs, ACapturedHostHasNothingSecret) {
               "Model: Tesla T4\nGPU UUID: GPU-sesame\nDevice Minor: 0\n");
   const std::string gpu = "sys/devices/pci0000:00/0000:3b:00.0/";
   kernel.file(gpu + "serial_number", "sesame\n");
-  for (const char* unread : {"vpd", "rom", "resource0", "reset"}) kernel.file(gpu + unread, "sesame");
+  for (const char* unread : {"vpd", "rom", "resource0", "reset", "drm/card0/card0-DP-1/edid"})
+    kernel.file(gpu + unread, "sesame");
+  kernel.file(gpu + "config", config_space("sesame!!"));
+  kernel.file("proc/cpuinfo", "processor : 0\nSerial : sesame\n");
   const fs::path to = scratch_.path() / "captured";
   ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
   for (const auto& entry : fs::recursive_directory_iterator(to)) {
