@@ -12,6 +12,7 @@
 
 #include "cli/agent_pod.h"
 #include "cli/cluster_facts.h"
+#include "cli/gathered_labels.h"
 #include "cli/masked_text.h"
 #include "cli/object_fields.h"
 #include "common/version.h"
@@ -31,7 +32,8 @@ bool is_of_gpus(std::string_view name) {
 // them.
 json identity_of(const json& object) {
   const json& metadata = field(object, "metadata");
-  json out = only_keys(metadata, {"name", "namespace", "labels", "creationTimestamp", "deletionTimestamp"});
+  json out = only_keys(metadata, {"name", "namespace", "creationTimestamp", "deletionTimestamp"});
+  take_labels(metadata, "labels", out);
   for (const auto& [name, value] : texts_field(metadata, "annotations"))
     if (is_of_gpus(name)) out["annotations"][name] = masked_text(value);
   const json owners = each_item(metadata, "ownerReferences", [](const json& owner) {
@@ -192,7 +194,8 @@ json gathered_pod(const json& pod, const std::string& space) {
   const auto taken_of = [&](const json& container) { return container_of(container, of_ferry); };
   const json& spec = field(pod, "spec");
   const json& status = field(pod, "status");
-  json taken = only_keys(spec, {"nodeName", "runtimeClassName", "nodeSelector", "priorityClassName"});
+  json taken = only_keys(spec, {"nodeName", "runtimeClassName", "priorityClassName"});
+  take_labels(spec, "nodeSelector", taken);
   taken["containers"] = each_item(spec, "containers", taken_of);
   taken["initContainers"] = each_item(spec, "initContainers", taken_of);
   json said =
@@ -205,7 +208,8 @@ json gathered_pod(const json& pod, const std::string& space) {
 json gathered_vmi(const json& vmi) {
   const json& spec = field(vmi, "spec");
   const json& status = field(vmi, "status");
-  json taken = only_keys(spec, {"nodeSelector", "evictionStrategy"});
+  json taken = only_keys(spec, {"evictionStrategy"});
+  take_labels(spec, "nodeSelector", taken);
   taken["devices"] = only_keys(field_at(spec, {"domain", "devices"}), {"gpus", "hostDevices"});
   json said = with_masked_messages(only_keys(status, {"phase", "nodeName", "reason", "conditions"}));
   if (status.contains("migrationState")) said["migrationState"] = migration_of(status["migrationState"]);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `kubectl ferry gather`: what support needs to know of a cluster, as one document. Only what is listed here
-// is taken of an object; environments, arguments of other programs, volumes, annotations of others, addresses
-// of machines, cloud-init and Secrets never are. Messages and logs are masked (masked_text.h).
+// is taken of an object; environments, arguments of other programs, volumes, annotations of others and labels
+// that support does not need (gathered_labels.h), addresses of machines, cloud-init and Secrets never are.
+// Messages and logs are masked (masked_text.h).
 #pragma once
 
 #include <string>

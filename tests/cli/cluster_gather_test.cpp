@@ -28,6 +28,14 @@ json with_secrets(json object) {
   object["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = kSecret;
   object["metadata"]["annotations"]["gpu-ferry.io/kata-error"] =
       std::string("get https://u:") + kSecret + "@" + kAddress + "/v2/: refused";
+  // What clouds, installers and KubeVirt write there; and what somebody has put where ours stand.
+  for (const char* const key :
+       {"alpha.eksctl.io/instance-id", "rke.cattle.io/machine", "node.example/ip", "kubevirt.io/created-by",
+        "kubernetes.io/hostname", "topology.ebs.csi.aws.com/zone", "nvidia.com/gpu.clique"})
+    object["metadata"]["labels"][key] = kSecret;
+  object["metadata"]["labels"]["feature.node.kubernetes.io/our-address"] = kAddress;
+  object["spec"]["nodeSelector"] = {{"alpha.eksctl.io/instance-id", kSecret},
+                                    {"kubernetes.io/arch", "amd64"}};
   object["metadata"]["managedFields"] = {kSecret};
   object["metadata"]["uid"] = kSecret;
   object["spec"]["volumes"] = {kSecret};
@@ -93,6 +101,13 @@ TEST_F(ClusterGather, HasWhatSupportNeedsAndNoSecret) {
   EXPECT_THAT(document.dump(), Not(HasSubstr(kAddress)));
   EXPECT_EQ(document["nodes"][0]["metadata"]["annotations"]["gpu-ferry.io/kata-error"],
             "get https://***@***/v2/: refused");
+  const json& labels = document["nodes"][1]["metadata"]["labels"];
+  EXPECT_EQ(labels["nvidia.com/gpu.workload.config"], "vm-passthrough");
+  EXPECT_EQ(labels["feature.node.kubernetes.io/our-address"], "***");
+  EXPECT_EQ(document["nodes"][1]["metadata"]["labels_left_out"], 7);
+  for (const char* const list : {"pods", "vmis"})
+    EXPECT_EQ(document[list][0]["spec"]["nodeSelector"], json::object({{"kubernetes.io/arch", "amd64"}}));
+  EXPECT_EQ(document["pods"][0]["spec"]["nodeSelector_left_out"], 1);
   EXPECT_EQ(document["vmis"][0]["status"]["migrationState"], json::object({{"completed", true}}));
   ASSERT_THAT(document["logs"], SizeIs(1)) << "Ferry's own alone";
   EXPECT_EQ(document["logs"][0]["lines"], json::array({"said", "password=***"}));
@@ -111,6 +126,29 @@ TEST_F(ClusterGather, HasWhatSupportNeedsAndNoSecret) {
   EXPECT_THAT(document["config_maps"], SizeIs(2));
   EXPECT_THAT(document["config_maps"][1]["data"]["config.yaml"].dump(), HasSubstr("mode: host"));
   EXPECT_TRUE(document["config_maps"][0]["data"]["config.yaml"].contains("not_read"));
+}
+
+TEST_F(ClusterGather, TakesTheLabelsThatSupportNeedsAsTheyAre) {
+  const json needed = {{"gpu-ferry.io/policy", "mixed"},
+                       {"nvidia.com/gpu.product", "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition"},
+                       {"nvidia.com/cuda.driver-version.full", "580.159.04"},
+                       {"feature.node.kubernetes.io/pci-0302_10de.present", "true"},
+                       {"feature.node.kubernetes.io/gpu-ferry.io-generation", "blackwell"},
+                       {"node-role.kubernetes.io/control-plane", ""},
+                       {"node.kubernetes.io/instance-type", "p5.48xlarge"},
+                       {"topology.kubernetes.io/zone", "eu-central-1a"},
+                       {"kubernetes.io/arch", "amd64"},
+                       {"katacontainers.io/kata-runtime", "true"},
+                       {"kubevirt.io/schedulable", "true"},
+                       {"kubevirt.io", "virt-launcher"},
+                       {"app", "nvidia-device-plugin-daemonset"},
+                       {"app.kubernetes.io/name", "ferry"},
+                       {"helm.sh/chart", "ferry-0.1.0"}};
+  server.put(gpu_node("n", needed, {}));
+  const json document = gathered();
+  const json& metadata = document["nodes"][0]["metadata"];
+  EXPECT_EQ(metadata["labels"], needed);
+  EXPECT_FALSE(metadata.contains("labels_left_out")) << metadata;
 }
 
 TEST_F(ClusterGather, TakesNoProgramForOursThatIsOnlyCalledAlike) {
