@@ -54,6 +54,17 @@ std::string_view code_of(Tint tint) {
   return "";
 }
 
+// Behind the first `width` characters.
+std::size_t end_of_columns(std::string_view text, std::size_t width) {
+  std::size_t end = 0;
+  for (std::size_t taken = 0; end < text.size(); ++end) {
+    if (continues(text[end])) continue;
+    if (taken == width) break;
+    ++taken;
+  }
+  return end;
+}
+
 }  // namespace
 
 Canvas canvas_of(std::FILE* out, const Environment& environment) {
@@ -81,13 +92,7 @@ std::string cut_to(const Canvas& canvas, std::string_view text, std::size_t widt
   if (width_of(text) <= width) return std::string(text);
   const std::string_view mark = canvas.unicode ? "…" : "...";
   const std::size_t room = width > width_of(mark) ? width - width_of(mark) : 0;
-  std::size_t end = 0;
-  for (std::size_t taken = 0; end < text.size(); ++end) {
-    if (continues(text[end])) continue;
-    if (taken == room) break;
-    ++taken;
-  }
-  std::string out(text.substr(0, end));
+  std::string out(text.substr(0, end_of_columns(text, room)));
   out.erase(out.find_last_not_of(' ') + 1);
   return out + std::string(mark);
 }
@@ -98,18 +103,31 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
+std::size_t end_of_part(std::string_view word, std::size_t width) {
+  const std::size_t end = end_of_columns(word, std::max<std::size_t>(width, 1));
+  const auto found = word.substr(0, end).find_last_of("/._-");
+  return found != std::string_view::npos && found > 0 ? found + 1 : end;
+}
+
 std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
   std::vector<std::string> lines(1);
   while (!text.empty()) {
     const auto end = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, end);
+    std::string_view word = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    std::string& line = lines.back();
-    if (line.empty()) {
-      line = word;
-    } else if (width_of(line) + 1 + width_of(word) <= width) {
-      line.append(" ").append(word);
+    if (lines.back().empty()) {
+      lines.back() = word;
+    } else if (width_of(lines.back()) + 1 + width_of(word) <= width) {
+      lines.back().append(" ").append(word);
+      continue;
     } else {
+      lines.emplace_back(word);
+    }
+    while (width_of(word) > width) {
+      const std::size_t part = end_of_part(word, width);
+      if (part == word.size()) break;  // one character that is wider than all
+      lines.back().resize(part);
+      word.remove_prefix(part);
       lines.emplace_back(word);
     }
   }

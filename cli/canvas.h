@@ -37,7 +37,11 @@ std::size_t width_of(std::string_view text);
 std::string cut_to(const Canvas& canvas, std::string_view text, std::size_t width);
 /// Filled up with blanks.
 std::string padded(std::string text, std::size_t width);
-/// Broken at blanks into lines of at most `width` columns; a longer word has a line of its own.
+/// How many bytes of a word that is wider than `width` columns stand on its first line: up to a character
+/// that parts of names end in, where there is one. At least one character.
+std::size_t end_of_part(std::string_view word, std::size_t width);
+/// Broken at blanks into lines of at most `width` columns; a longer word begins a line of its own, and is
+/// broken too.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
 }  // namespace ferry

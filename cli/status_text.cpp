@@ -260,7 +260,8 @@ std::string policy_lines(const NodePicture& view, const Canvas& canvas) {
   head += ": ";
   const std::string rest = view.error ? ", " + view.error->message : std::string();
   std::string out = fmt::format("{}\n", fmt::join(fitted(head + phase + rest, canvas), "\n"));
-  // It is where it was: line breaks have taken the places of blanks. One that has a colour is a single word.
+  // It is where it was, since line breaks have taken the places of blanks, but where a word was broken before
+  // it: then it has no colour. One that has a colour is a single word.
   if (out.compare(head.size(), phase.size(), phase) == 0)
     out.replace(head.size(), phase.size(), tinted(canvas, tint_of(*view.phase), phase));
   if (view.error && !view.error->hint.empty())

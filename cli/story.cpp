@@ -640,7 +640,10 @@ std::string story_text(const Story& story, const Canvas& canvas) {
   constexpr std::size_t kGap = 2;
   std::size_t label = 0;
   for (const StoryPart& part : story.parts) label = std::max(label, width_of(part.label));
-  std::string out = tinted(canvas, Tint::heading, story.title) + "\n";
+  std::string out;
+  for (const std::string& line :
+       canvas.columns ? wrapped(story.title, *canvas.columns) : std::vector<std::string>{story.title})
+    out += tinted(canvas, Tint::heading, line) + "\n";
   for (const StoryPart& part : story.parts) {
     std::string head = part.label;
     for (const StoryLine& line : part.lines) {

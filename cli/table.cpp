@@ -6,6 +6,8 @@
 #include <numeric>
 #include <string_view>
 
+#include "cli/canvas.h"
+
 namespace ferry {
 namespace {
 
@@ -24,13 +26,10 @@ std::vector<std::string> lines_of(const std::string& cell) {
   return lines;
 }
 
-// Behind a blank, or else a character that parts of names end in, where there is one.
+// Behind a blank, or else where a word may be broken.
 std::size_t break_in(std::string_view line, std::size_t width) {
-  for (const std::string_view ends : {" ", "/._-"}) {
-    const auto found = line.substr(0, width).find_last_of(ends);
-    if (found != std::string_view::npos && found > 0) return found + 1;
-  }
-  return width;
+  const auto blank = line.substr(0, width).find_last_of(' ');
+  return blank != std::string_view::npos && blank > 0 ? blank + 1 : end_of_part(line, width);
 }
 
 std::vector<std::string> lines_of(const std::string& cell, std::size_t width) {

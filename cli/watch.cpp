@@ -30,9 +30,10 @@ constexpr auto kSettle = std::chrono::milliseconds(100);
 // A process that opens or closes a device tells nobody.
 constexpr auto kRescan = std::chrono::seconds(10);
 
-/// Of what is redrawn where it is: what fits, in place of what was there.
+/// Of what is redrawn where it is: what fits, in place of what was there. A line that is wider all the same
+/// is cut off: were it broken by the terminal, the first lines would scroll away.
 std::string in_place(const std::string& text, std::size_t rows, bool first) {
-  std::string out = first ? "\033[H\033[2J" : "\033[H";
+  std::string out = first ? "\033[?7l\033[H\033[2J" : "\033[?7l\033[H";
   std::size_t line = 1;
   std::size_t start = 0;
   while (start < text.size()) {
@@ -45,7 +46,7 @@ std::string in_place(const std::string& text, std::size_t rows, bool first) {
     start = end + 1;
     ++line;
   }
-  return out + "\033[J";
+  return out + "\033[J\033[?7h";
 }
 
 class Watching {

@@ -74,8 +74,15 @@ TEST(Text, IsCutWhereCharactersEnd) {
 
 TEST(Text, IsBrokenAtBlanks) {
   EXPECT_THAT(wrapped("stop the VM first", 8), ElementsAre("stop the", "VM first"));
-  EXPECT_THAT(wrapped("0000:5e:00.0 is in use", 5), ElementsAre("0000:5e:00.0", "is in", "use"));
   EXPECT_THAT(wrapped("", 5), ElementsAre(""));
+}
+
+TEST(Text, IsBrokenInWordsThatAreWiderThanALine) {
+  EXPECT_THAT(wrapped("pod team-blue/workstation-7 has it", 12),
+              ElementsAre("pod", "team-blue/", "workstation-", "7 has it"));
+  EXPECT_THAT(wrapped("0123456789 is", 4), ElementsAre("0123", "4567", "89", "is"));
+  EXPECT_THAT(wrapped("äöüßäöüß ä", 3), ElementsAre("äöü", "ßäö", "üß", "ä")) << "by characters";
+  EXPECT_THAT(wrapped("ab", 0), ElementsAre("a", "b")) << "it ends";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // tests/fixtures/explain.
 #include <algorithm>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -57,12 +58,19 @@ std::filesystem::path fixture(const std::string& verb, const std::string& machin
   return std::filesystem::path(FERRY_FIXTURES) / verb / (machine + ".txt");
 }
 
-/// The text on every canvas; nothing but single words may be wider than one.
+void expect_to_fit(const std::string& text, const Canvas& canvas) {
+  if (!canvas.columns || canvas.colour) return;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_THAT(width_of(line), Le(*canvas.columns)) << line;
+}
+
+/// The text on every canvas, into which it fits.
 template <typename Draw>
 std::string on_all_canvases(const std::string& head, const Draw& draw) {
   std::string out = head;
   for (const Drawn& drawn : canvases()) {
     const std::string text = draw(drawn.canvas);
+    expect_to_fit(text, drawn.canvas);
     out += fmt::format("\n== {} ==\n{}", drawn.how, visible(text));
   }
   return out;
@@ -110,10 +118,8 @@ TEST_P(StatusGolden, FitsIntoEightyColumns) {
   test::composed_machine(GetParam()).build(machine);
   const Session session = session_at(machine.kernel.root(), machine.holders);
   const NodePicture view = view_of(session, must(look_at_node(session, Depth::rows)));
-  std::istringstream lines(status_text(view, {.columns = 80}));
-  for (std::string line; std::getline(lines, line);) {
-    EXPECT_THAT(width_of(line), Le(80U)) << line;
-  }
+  const Canvas canvas{.columns = 80};
+  expect_to_fit(status_text(view, canvas), canvas);
 }
 
 INSTANTIATE_TEST_SUITE_P(Machines, StatusGolden, testing::ValuesIn(test::machine_names()),
@@ -295,6 +301,34 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   EXPECT_EQ(by_number.kind, Subject::Kind::function);
   EXPECT_EQ(by_number.address.text(), gpu);
   EXPECT_FALSE(find_subject(inputs, "43"));
+}
+
+// Kubernetes' names are as long as 253 characters, without a blank.
+TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
+  test::Machine machine;
+  test::composed_machine("t4-server").build(machine);
+  const Session session = session_at(machine.kernel.root(), machine.holders);
+  StoryInputs inputs = must(look_for_stories(session));
+  const std::string pod =
+      "team-with-a-rather-long-namespace-name-01/virt-launcher-workstation-of-the-design-department-x7k2p";
+  const std::string resource =
+      "nvidia.com/GB202GL_RTX_PRO_6000_BLACKWELL_MAXQ_WORKSTATION_EDITION_IN_FRANKFURT";
+  AcceleratorView& gpu = inputs.view.accelerators.at(0);
+  gpu.condition = {.word = "refused", .health = Health::bad, .reason = "in use: pod " + pod};
+  gpu.offers = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}};
+  inputs.sight.offered = OfferedDevices{
+      .devices = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}}};
+  for (const std::size_t columns : {40U, 80U}) {
+    const Canvas canvas{.columns = columns};
+    // The columns of the table themselves take 60 and more.
+    if (columns == 80U) expect_to_fit(status_text(inputs.view, canvas), canvas);
+    for (const std::string& word : {std::string("0000:3b:00.0"), resource}) {
+      std::string text = story_text(story_of(inputs, must(find_subject(inputs, word))), canvas);
+      expect_to_fit(text, canvas);
+      std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+      EXPECT_THAT(text, HasSubstr(pod)) << "nothing is left out";
+    }
+  }
 }
 
 // What hostd could not do stands in no row, and may be long.

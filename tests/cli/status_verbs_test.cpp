@@ -4,7 +4,9 @@
 #include <csignal>
 #include <fstream>
 #include <iterator>
+#include <pty.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -109,6 +111,31 @@ TEST_F(StatusVerbs, WatchSaysEachChangeOnceAndEndsByCtrlC) {
     ++blocks;
   EXPECT_EQ(blocks, 3U) << text;
   EXPECT_THAT(text, AllOf(StartsWith("ACCELERATOR"), HasSubstr("\n\nACCELERATOR"), Not(HasSubstr("\033["))));
+}
+
+// A line that the terminal broke would have the first ones scroll away.
+TEST_F(StatusVerbs, WatchLeavesNoLineToTheTerminalToBreak) {
+  build("policy-node");
+  const winsize size{.ws_row = 30, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+  int first = -1;
+  int second = -1;
+  std::array<char, 64> name{};
+  ASSERT_EQ(::openpty(&first, &second, name.data(), nullptr, &size), 0);
+  const UniqueFd screen(first);
+  const UniqueFd terminal(second);
+  test::RunningProgram program("ferry", {"--host-root", root(), "status", "--watch"}, {"COLUMNS=200"},
+                               name.data());
+  std::string drawn;
+  ASSERT_TRUE(program.until([&] {
+    int there = 0;
+    std::array<char, 4096> some{};
+    if (::ioctl(screen.get(), FIONREAD, &there) != 0 || there <= 0) return false;
+    const auto count = ::read(screen.get(), some.data(), some.size());
+    if (count > 0) drawn.append(some.data(), static_cast<std::size_t>(count));
+    return drawn.find("\033[J") != std::string::npos && drawn.ends_with("h");
+  }));
+  EXPECT_THAT(drawn, AllOf(StartsWith("\033[?7l\033[H"), testing::EndsWith("\033[J\033[?7h")));
+  EXPECT_EQ(program.end_by(SIGTERM), 0);
 }
 
 TEST_F(StatusVerbs, WatchSeesFerrysFolderAppear) {
