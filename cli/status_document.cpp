@@ -56,11 +56,8 @@ json to_json(const Condition& condition) {
 }
 
 json to_json(const OfferedAs& offer) {
-  return {{"resource", offer.resource},
-          {"id", offer.id},
-          {"healthy", offer.healthy},
-          {"allocated", offer.allocated},
-          {"reason", offer.reason}};
+  return {{"resource", offer.resource},   {"id", offer.id},         {"healthy", offer.healthy},
+          {"allocated", offer.allocated}, {"reason", offer.reason}, {"pod", or_null(offer.pod)}};
 }
 
 json to_json(const VgpuPicture& view) {

@@ -331,6 +331,16 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
   }
 }
 
+// As the text names it.
+TEST(StatusDocument, NamesThePodThatHasADevice) {
+  const OfferedAs free{.resource = "nvidia.com/pgpu", .id = "42"};
+  EXPECT_TRUE(to_json(free).at("pod").is_null());
+  OfferedAs given = free;
+  given.allocated = true;
+  given.pod = "studio/render-a";
+  EXPECT_EQ(to_json(given).at("pod"), "studio/render-a");
+}
+
 // What hostd could not do stands in no row, and may be long.
 TEST(StatusText, FitsIntoEightyColumnsWithAnError) {
   test::Machine machine;
