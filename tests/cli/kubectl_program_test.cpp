@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // `kubectl ferry` as a user meets it: the program that kubectl finds, and an HTTP server for the cluster.
+#include "cli/kubectl_program.h"
+
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,6 +15,7 @@
 #include "common/version.h"
 #include "tests/cli/composed_clusters.h"
 #include "tests/cli/run_program.h"
+#include "tests/cli/written_commands.h"
 #include "tests/support/http_standin.h"
 #include "tests/support/scratch_directory.h"
 
@@ -145,6 +151,82 @@ TEST_F(KubectlFerry, IsToldHowByItsHelp) {
   for (const char* const verb : {"list", "node", "vms", "plan", "doctor", "gather"})
     EXPECT_THAT(help.out, HasSubstr(std::string("\n  ") + verb));
   EXPECT_EQ(run({"--version"}).out, std::string("ferry ") + kVersion + "\n");
+}
+
+// --- What the pages show
+// ------------------------------------------------------------------------------------------------
+
+const std::filesystem::path kSource = FERRY_SOURCE;
+
+std::vector<std::filesystem::path> pages() {
+  std::vector<std::filesystem::path> out = {kSource / "README.md", kSource / "SECURITY.md",
+                                            kSource / "images/README.md"};
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kSource / "docs"))
+    if (entry.path().extension() == ".md") out.push_back(entry.path());
+  return out;
+}
+
+/// The words behind `kubectl ferry`, of each in a line.
+std::vector<test::CommandWords> plugin_commands_in(const std::string& line) {
+  std::vector<test::CommandWords> out;
+  for (const test::CommandWords& words : test::commands_in(line, "kubectl"))
+    if (words.size() > 1 && words.front() == "ferry") out.emplace_back(words.begin() + 1, words.end());
+  return out;
+}
+
+/// The file that a page shows below its name, with another server.
+std::string shown_kubeconfig(const std::string& address) {
+  std::string out;
+  bool inside = false;
+  for (std::string line : test::lines_of(kSource / "docs/kubectl.md")) {
+    if (line.starts_with("```")) inside = false;
+    constexpr std::string_view kTheirs = "127.0.0.1:8001";
+    if (const auto at = line.find(kTheirs); at != std::string::npos)
+      line.replace(at, kTheirs.size(), address);
+    if (inside) out += line + "\n";
+    if (line == "# proxy.yaml") inside = true;
+  }
+  return out;
+}
+
+TEST_F(KubectlFerry, DoesWhatThePagesShow) {
+  folder_.file("proxy.yaml", shown_kubeconfig(server_.address()));
+  std::size_t ran = 0;
+  for (const auto& page : pages()) {
+    bool fenced = false;
+    for (const std::string& line : test::lines_of(page)) {
+      if (line.starts_with("```")) fenced = !fenced;
+      if (!fenced && !line.starts_with("    ")) continue;
+      for (test::CommandWords words : plugin_commands_in(line)) {
+        for (std::string& word : words)
+          if (std::filesystem::exists(folder_.path() / word)) word = (folder_.path() / word).string();
+        ++ran;
+        const auto result = run(words);
+        EXPECT_EQ(result.status, 0) << page << ": " << line << '\n' << result.err;
+        EXPECT_THAT(result.out, Not(IsEmpty())) << line;
+      }
+    }
+  }
+  EXPECT_GE(ran, 3U);
+}
+
+// Those within a sentence or a table have words that stand for others.
+TEST(KubectlPage, NamesCommandsThatAreUnderstood) {
+  const CommandModel root = kubectl_commands();
+  std::size_t seen = 0;
+  for (std::string line : test::lines_of(kSource / "docs/kubectl.md")) {
+    for (auto at = line.find('`'); at != std::string::npos; at = line.find('`')) {
+      line.erase(0, at + 1);
+      const auto end = line.find('`');
+      if (end == std::string::npos) break;
+      for (const test::CommandWords& words : plugin_commands_in(line.substr(0, end))) {
+        ++seen;
+        EXPECT_THAT(test::problem_with(root, words), IsEmpty()) << line;
+      }
+      line.erase(0, end + 1);
+    }
+  }
+  EXPECT_GE(seen, 6U);
 }
 
 }  // namespace
