@@ -40,31 +40,56 @@ HolderWatch::HolderWatch(const HostFs& host, EventLoop& loop, RpcQueue& queue, A
       gate_(gate),
       learnt_(std::move(learnt)),
       settings_(std::move(settings)),
-      pause_(kFirstPause) {}
+      pause_(kFirstPause) {
+  // On the queue's thread.
+  gate_.on_wait([this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)] {
+    loop.post([this, alive] {
+      if (!alive.expired()) somebody_waits();
+    });
+  });
+}
 
 HolderWatch::~HolderWatch() {
+  gate_.on_wait({});
   loop_.cancel(timer_);
   loop_.cancel(patience_timer_);
 }
 
 void HolderWatch::begin_anew() {
   anew_since_ = Clock::now();
-  decides_gate_ = true;
+  told_learnt_ = false;
   learning_ = true;
   pause_ = kFirstPause;
   gate_.wait();
-  loop_.cancel(patience_timer_);
   begin();
 }
 
 void HolderWatch::begin() {
+  start_patience();
+  ask_now();
+}
+
+void HolderWatch::start_patience() {
+  loop_.cancel(patience_timer_);
+  patient_ = true;
   patience_timer_ = loop_.at(Clock::now() + settings_.patience, [this] {
-    spdlog::error("who holds devices is not known, so none is given out: {}", last_error_.message);
+    patient_ = false;
+    too_late_ = true;
+    const std::string why =
+        last_error_.message.empty() ? "the kubelet has not answered yet" : last_error_.message;
+    spdlog::error("who holds devices is not known, so none is given out: {}", why);
     gate_.close({.code = make_error_code(Errc::unreachable),
-                 .message = "who holds devices is not known: " + last_error_.message,
+                 .message = "who holds devices is not known: " + why,
                  .hint = "see whether the kubelet answers on its pod resources socket"});
   });
-  ask_now();
+}
+
+/// Who came too early for the question that is on its way is asked for when that is over.
+void HolderWatch::somebody_waits() {
+  if (!gate_.anybody_waits()) return;
+  if (!patient_) start_patience();
+  pause_ = kFirstPause;
+  if (!call_) ask();
 }
 
 void HolderWatch::kubelet_is_there() {
@@ -88,10 +113,11 @@ void HolderWatch::ask_now() {
 
 void HolderWatch::kubelet_is_gone() {
   there_since_.reset();
+  gate_.wait();
 }
 
 void HolderWatch::snapshot_changed() {
-  if (!known_ || learning_) return;
+  if (must_learn()) return;
   const auto snapshot = core_.snapshot();
   const auto pause = pause_for(*snapshot);
   // Who waits for long is in the way of who shall not.
@@ -101,6 +127,10 @@ void HolderWatch::snapshot_changed() {
     waits_ = false;
     settled_ = 0;
   }
+}
+
+bool HolderWatch::must_learn() const {
+  return !known_ || learning_ || too_late_ || gate_.anybody_waits();
 }
 
 std::optional<Clock::duration> HolderWatch::pause_for(const Snapshot& snapshot) const {
@@ -116,6 +146,7 @@ void HolderWatch::ask() {
   waits_ = false;
   asked_at_ = core_.ticket();
   asked_when_ = Clock::now();
+  asked_for_ = gate_.arrivals();
   auto connection = connect_pod_resources(host_, settings_.socket);
   if (!connection) return answered(fail(std::move(connection).error()));
   std::optional<UniqueFd>& socket = *connection;
@@ -169,11 +200,11 @@ void HolderWatch::answered(Result<PodList> listed) {
     core_.reconcile(holdings_of(std::move(listed->devices)),
                     {.asked = asked_at_, .settled = releases ? before : 0});
     known_ = true;
+    last_error_ = {};
     learning_ = asked_when_ < anew_since_;
-    if (!learning_ && std::exchange(decides_gate_, false)) {
-      loop_.cancel(patience_timer_);
-      gate_.open();
-      learnt_();
+    if (!learning_) {
+      decide_gate();
+      if (gate_.anybody_waits()) once_more_ = true;
     }
   } else {
     spdlog::debug("pod resources: {}", listed.error().message);
@@ -182,9 +213,18 @@ void HolderWatch::answered(Result<PodList> listed) {
   next_time();
 }
 
+void HolderWatch::decide_gate() {
+  loop_.cancel(patience_timer_);
+  patient_ = false;
+  too_late_ = false;
+  sees_whole() ? gate_.open() : gate_.let_pass(asked_for_);
+  if (gate_.anybody_waits()) start_patience();
+  if (!std::exchange(told_learnt_, true)) learnt_();
+}
+
 void HolderWatch::next_time() {
   if (std::exchange(once_more_, false)) return ask();
-  if (known_ && !learning_) return snapshot_changed();
+  if (!must_learn()) return snapshot_changed();
   ask_in(pause_);
   pause_ = std::min(2 * pause_, kLongestPause);
 }

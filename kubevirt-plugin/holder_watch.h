@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who holds what, by the kubelet's pod resources: asked at the start, before anything is given out; again
-// when a kubelet begins to read our lists, every few seconds until it knows its pods; while somebody waits
-// for a release, since the kubelet never tells of one; and, where that is asked for, until it is known which
-// pods have what is allocated, and now and then until they have it no more. Otherwise not at all.
+// when a kubelet begins to read our lists, every few seconds until it knows its pods, and until then before
+// each Allocate; while somebody waits for a release, since the kubelet never tells of one; and, where that is
+// asked for, until it is known which pods have what is allocated, and now and then until they have it no
+// more. Otherwise not at all.
 //
 // A kubelet answers before it has heard of its pods from the API server, which may be away for long: all that
-// its checkpoint has given out is missing from its lists then, and nothing of it is free.
+// its checkpoint has given out is missing from its lists then, and nothing of it is free. A pod that comes
+// then keeps what the checkpoint has for it, without an Allocate; and the next pod's Allocate may be for
+// another function of that group. So each Allocate waits, as long as a kubelet has not shown that it knows
+// its pods, for an answer to what was asked after it had come. A kubelet takes up one pod after the other and
+// lists what a pod has from where it takes it up: whose turn was before that of the pod that asks is known by
+// then. Whose turn comes later is not (of pods that come together the older go first), and two VMs may get
+// functions of one group still, of which the second does not start: when the pod that keeps its device is
+// younger than one that had not run here before, or when a kubelet has shown enough to be believed before it
+// hears of that pod (Settings::own_pod).
 #pragma once
 
 #include <chrono>
@@ -35,7 +44,7 @@ class HolderWatch {
     /// Empty: that cannot be seen.
     std::filesystem::path kubelet_socket = "var/lib/kubelet/device-plugins/kubelet.sock";
     std::chrono::milliseconds period = std::chrono::seconds(5);
-    /// How long an Allocate waits, at most, for the first answer.
+    /// How long an Allocate waits, at most, for the answer that it needs.
     std::chrono::milliseconds patience = std::chrono::seconds(10);
     /// A kubelet that has just started may not know all its pods yet: for so long nothing counts as released.
     std::chrono::milliseconds settling = std::chrono::seconds(30);
@@ -63,6 +72,9 @@ class HolderWatch {
   /// Asks now, and again with a growing pause until there is an answer: the gate is opened then, or closed
   /// when that takes too long. That neither socket is there is an answer at the start, and then only: no
   /// kubelet has given anything out. (Where the kubelet's own cannot be seen it is none.)
+  ///
+  /// "Opened" is for those who had come by the time of asking, and for everybody once the kubelet is one that
+  /// knows its pods.
   void begin();
   /// Others have given devices out, of whom nothing was learnt: as begin(), and only an answer to what is
   /// asked from here on opens the gate.
@@ -77,17 +89,23 @@ class HolderWatch {
   void snapshot_changed();
   /// Whether there has been an answer: the core has what it said.
   bool known() const { return known_; }
-  /// Whether the gate has still to be opened, or closed, by what is asked.
-  bool decides_gate() const { return decides_gate_; }
 
  private:
   void ask_now();
+  void somebody_waits();
+  void start_patience();
   void ask();
   void answered(Result<PodList> listed);
   void next_time();
   /// Whether what the list that has just come does not name may be over.
   bool may_release() const;
   void judge(const PodList& list);
+  /// Whether every pod that has something of ours is known, up to the next Allocate.
+  bool sees_whole() const { return there_since_ && sight_ == Sight::whole; }
+  /// By an answer: who may pass the gate, and who has to wait for the next one.
+  void decide_gate();
+  /// Whether an answer is wanted at once, and again with a growing pause until there is one.
+  bool must_learn() const;
   /// How long to wait with nothing else to learn; absent: nobody waits for anything.
   std::optional<EventLoop::Clock::duration> pause_for(const Snapshot& snapshot) const;
   void ask_in(EventLoop::Clock::duration pause);
@@ -102,9 +120,11 @@ class HolderWatch {
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 
   bool known_ = false;
-  bool decides_gate_ = true;
+  bool told_learnt_ = false;
   EventLoop::Clock::time_point anew_since_;  // of begin_anew(); what was asked before does not decide
   bool learning_ = false;                    // what a kubelet remembers that has come since
+  bool patient_ = false;                     // the timer runs: the gate is closed when it ends
+  bool too_late_ = false;                    // it is, until there is an answer
   EventLoop::Timer patience_timer_;
   EventLoop::Clock::duration pause_;
   Error last_error_;
@@ -121,8 +141,9 @@ class HolderWatch {
   bool doubt_told_ = false;
   bool once_more_ = false;  // when the call is over
   EventLoop::Clock::time_point asked_when_;
-  AllocationCore::Ticket asked_at_ = 0;  // the last allocation before the list that is on its way
-  AllocationCore::Ticket settled_ = 0;   // and before the one that came last
+  AllocateGate::Arrivals asked_for_ = 0;  // who waited by then
+  AllocationCore::Ticket asked_at_ = 0;   // the last allocation before the list that is on its way
+  AllocationCore::Ticket settled_ = 0;    // and before the one that came last
 };
 
 }  // namespace ferry

@@ -159,11 +159,10 @@ class Plugin {
         "standing back: {}; nothing is offered to the kubelet until that has ended: hostd says so in /{} as "
         "long as the host's /var/lib/ferry/{} does",
         withdrawals_.stand_back, options_.state_file.string(), kServingFileName);
-    // None may wait there when a server ends. It opens with the answer of who holds what.
-    if (holders_.decides_gate())
-      gate_.close({.code = make_error_code(Errc::refused),
-                   .message = "the plugin stands back: " + withdrawals_.stand_back,
-                   .hint = {}});
+    // None may wait there when a server ends. It is opened by what is learnt once the node is ours again.
+    gate_.close({.code = make_error_code(Errc::refused),
+                 .message = "the plugin stands back: " + withdrawals_.stand_back,
+                 .hint = {}});
     transport_ = std::move(*idle);
     registrations_changed();
     return {};

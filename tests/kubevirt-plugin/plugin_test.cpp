@@ -33,6 +33,10 @@ class PluginTest : public plugin_test::Fixture {
       ++lists_;
       added_.notify_all();
     }
+    bool are(int wanted) {
+      std::unique_lock lock(mutex_);
+      return added_.wait_for(lock, kPatience, [&] { return lists_ >= wanted; });
+    }
     /// Waits for so many more that what follows from one is long published.
     bool become_many() {
       constexpr int kMany = 100;
@@ -675,6 +679,53 @@ TEST_F(PluginTest, AsksAKubeletUntilItKnowsItsPodsThoughNothingIsAllocated) {
   kubelet->remember({.name = "ferry", .resource = {}, .ids = {}});
   kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
   EXPECT_TRUE(allocatable(kAudio, 0));
+}
+
+// After a boot a pod keeps what the checkpoint has for it without an Allocate, and the next asks before the
+// kubelet is looked at again.
+TEST_F(PluginTest, AsksAKubeletThatDoesNotKnowItsPodsYetBeforeEachAllocate) {
+  options.holders.period = std::chrono::hours(1);
+  options.rules.companions = Companions::devices;
+  add_gpu("0000:01:00.0", 15);
+  add_audio("0000:01:00.1", 15);
+  add_gpu("0000:02:00.0", 16);
+  ListCount lists;
+  kubelet = make_ignorant_kubelet(lists);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 1));
+  ASSERT_TRUE(lists.are(2)) << "at the start, and when the kubelet came";
+  EXPECT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}).ok());
+  kubelet->remember({.name = "vm", .resource = kGpu, .ids = {"0000:01:00.0"}});
+  const auto answer = kubelet->allocate(kAudio, {"0000:01:00.1"}, true);
+  EXPECT_EQ(answer.status, 9) << "FAILED_PRECONDITION";
+  EXPECT_THAT(answer.error, HasSubstr("0000:01:00.0 of " + std::string(kGpu) + " is allocated"));
+}
+
+TEST_F(PluginTest, RefusesWhatItCannotAskAKubeletAboutThatDoesNotKnowItsPods) {
+  options.holders.period = std::chrono::hours(1);
+  options.holders.patience = 200ms;
+  std::atomic<bool> hangs = false;
+  std::promise<void> leave;
+  ListCount lists;
+  kubelet = std::make_unique<standin::Kubelet>(
+      directory(), standin::Options{.pod_resources = (kernel.root() / options.holders.socket).parent_path(),
+                                    .on_list = [&, left = leave.get_future().share()] {
+                                      lists.add();
+                                      if (hangs) left.wait_for(kPatience);
+                                    }});
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  ASSERT_TRUE(lists.are(2));
+  hangs = true;
+  EXPECT_THAT(kubelet->allocate(kGpu, {"0000:01:00.0"}).error, HasSubstr("who holds devices is not known: "));
+  hangs = false;
+  leave.set_value();
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  bool given = false;
+  while (!given && std::chrono::steady_clock::now() < end)
+    given = kubelet->allocate(kGpu, {"0000:01:00.0"}).ok();
+  EXPECT_TRUE(given) << "it answers again";
 }
 
 TEST_F(PluginTest, BelievesInTheEndThatNothingIsHeldWhereItIsNoPod) {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kubevirt-plugin/allocate_gate.h"
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+namespace ferry {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class AllocateGateTest : public testing::Test {
+ protected:
+  void come(const std::string& name) {
+    gate.pass([this, name](const Error* closed) {
+      told.push_back(closed == nullptr ? name : name + ": " + closed->message);
+    });
+  }
+  static Error error(const std::string& message) {
+    return {.code = make_error_code(Errc::unreachable), .message = message, .hint = {}};
+  }
+
+  AllocateGate gate;
+  std::vector<std::string> told;
+};
+
+TEST_F(AllocateGateTest, LetsPassWhoHadComeByTheTimeOfAsking) {
+  come("one");
+  come("two");
+  const auto asked_for = gate.arrivals();
+  come("three");
+  EXPECT_THAT(told, IsEmpty());
+  gate.let_pass(asked_for);
+  EXPECT_THAT(told, ElementsAre("one", "two"));
+  EXPECT_TRUE(gate.anybody_waits());
+  come("four");
+  gate.let_pass(gate.arrivals());
+  EXPECT_THAT(told, ElementsAre("one", "two", "three", "four"));
+  EXPECT_FALSE(gate.anybody_waits());
+}
+
+TEST_F(AllocateGateTest, IsOpenForEverybodyUntilItIsToBeFoundOutAnew) {
+  come("one");
+  gate.open();
+  come("two");
+  EXPECT_THAT(told, ElementsAre("one", "two"));
+  gate.wait();
+  come("three");
+  EXPECT_THAT(told, ElementsAre("one", "two"));
+}
+
+TEST_F(AllocateGateTest, TellsEverybodyWhyItIsClosedUntilSomebodyMayPass) {
+  come("one");
+  gate.close(error("nobody knows"));
+  come("two");
+  EXPECT_THAT(told, ElementsAre("one: nobody knows", "two: nobody knows"));
+  gate.let_pass(gate.arrivals());
+  come("three");
+  EXPECT_TRUE(gate.anybody_waits());
+}
+
+TEST_F(AllocateGateTest, CallsForWhoBeginsToWaitAndForNobodyElse) {
+  int calls = 0;
+  gate.on_wait([&] {
+    ++calls;
+    EXPECT_TRUE(gate.anybody_waits());
+  });
+  come("one");
+  come("two");
+  EXPECT_EQ(calls, 2);
+  gate.open();
+  come("three");
+  gate.close(error("over"));
+  come("four");
+  EXPECT_EQ(calls, 2);
+}
+
+// As the plugin has it: one thread brings requests, another one asks and says who may pass.
+TEST_F(AllocateGateTest, ForgetsNobodyAndLetsNobodyPassUnasked) {
+  constexpr int kRequests = 2000;
+  std::atomic<int> asked = 0;  // who had come when it was asked last
+  std::atomic<int> passed = 0;
+  std::atomic<bool> too_early = false;
+  std::jthread brings([&] {
+    for (int i = 1; i <= kRequests; ++i) {
+      gate.pass([&, i](const Error* /*closed*/) {
+        if (asked < i) too_early = true;
+        ++passed;
+      });
+    }
+  });
+  while (passed < kRequests) {
+    const auto arrivals = gate.arrivals();
+    asked = static_cast<int>(arrivals);
+    gate.let_pass(arrivals);
+  }
+  EXPECT_FALSE(too_early);
+}
+
+}  // namespace
+}  // namespace ferry
