@@ -171,7 +171,7 @@ class Plugin {
   /// Without a scan: what is offered is known.
   void follow_stand_back() {
     if (!offers_ || stands_back_ != withdrawals_.stand_back.empty()) return;
-    if (const auto done = offer_or_stand_back(); !done) try_again(done.error());
+    if (auto done = offer_or_stand_back(); !done) not_done(std::move(done).error());
   }
 
   /// The plugin watcher's directory has no socket of the kubelet's.
@@ -347,11 +347,18 @@ class Plugin {
     if (!offers_) {
       auto begun = begin_to_offer(std::move(*offer));
       if (begun) return;
-      if (transport_->serves_any()) return try_again(begun.error());
+      if (transport_->serves_any()) return not_done(std::move(begun).error());
       return end_by(std::move(begun).error());
     }
     take_in(std::move(*offer));
-    if (const auto done = offer_or_stand_back(); !done) try_again(done.error());
+    if (auto done = offer_or_stand_back(); !done) not_done(std::move(done).error());
+  }
+
+  /// A kubelet's directory that is gone does not come back to who has it open, and one made anew is not seen:
+  /// while nothing is served there is nobody else to notice.
+  void not_done(Error error) {
+    if (error.code == Errc::not_found) return end_by(std::move(error));
+    try_again(error);
   }
 
   /// A host without a PCI bus is a wrong mount, which no other try mends. Who cannot begin for long ends, for

@@ -95,6 +95,19 @@ TEST_F(PluginStandBackTest, RegistersNothingWhateverHappens) {
   EXPECT_TRUE(allocatable(kH100, 1));
 }
 
+TEST_F(PluginStandBackTest, EndsWhenItIsToServeInADirectoryThatWasMadeAnew) {
+  publish(3, "another serves");
+  start();
+  ASSERT_TRUE(follows(3));
+  std::filesystem::remove_all(directory());
+  std::filesystem::create_directories(directory());
+  publish(4, "");
+  ASSERT_EQ(result.wait_for(kPatience), std::future_status::ready);
+  const auto ended = stop();
+  ASSERT_FALSE(ended);
+  EXPECT_THAT(ended.error().message, testing::HasSubstr("has gone away"));
+}
+
 TEST_F(PluginStandBackTest, KnowsOnWhatAPodHas) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2));

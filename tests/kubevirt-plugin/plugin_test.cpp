@@ -1055,6 +1055,20 @@ TEST_F(PluginTest, EndsWhenTheKubeletsDirectoryGoesAway) {
   EXPECT_THAT(ended.error().message, HasSubstr("has gone away"));
 }
 
+// With no socket of ours in it nothing tells of that: an open directory that is removed raises no event.
+TEST_F(PluginTest, EndsWhenItHasSomethingToServeInADirectoryThatWasMadeAnew) {
+  start();
+  ASSERT_TRUE(offered_becomes([](const auto& file) { return file.is_object(); }));
+  fs::remove_all(directory());
+  fs::create_directories(directory());
+  add_gpu("0000:01:00.0", 15);
+  kernel.file("dev/vfio/news", "");
+  ASSERT_EQ(result.wait_for(kPatience), std::future_status::ready);
+  const auto ended = stop();
+  ASSERT_FALSE(ended);
+  EXPECT_THAT(ended.error().message, HasSubstr("has gone away"));
+}
+
 TEST_F(PluginTest, RunsWithNothingToOffer) {
   start_both();
   ASSERT_TRUE(
