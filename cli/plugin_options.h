@@ -11,4 +11,8 @@ namespace ferry {
 /// Errc::usage, by an alias or a template.
 Result<PluginOptions> plugin_options(const Session& session, const ServingOptions& serving);
 
+/// Whether NVIDIA's plugin for Kata would label the node by the same environment: ENABLE_GFD is true, in any
+/// of the ways in which Go reads it (strconv.ParseBool).
+bool asks_for_labels(const ServingOptions& serving);
+
 }  // namespace ferry

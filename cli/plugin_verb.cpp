@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -62,10 +66,16 @@ Result<PluginOptions> plugin_options(const Session& session, const ServingOption
   return options;
 }
 
+bool asks_for_labels(const ServingOptions& serving) {
+  constexpr std::array<std::string_view, 6> kTrue = {"1", "t", "T", "TRUE", "true", "True"};
+  return serving.mode != "kubevirt" &&
+         std::ranges::find(kTrue, environment_or("ENABLE_GFD", {})) != kTrue.end();
+}
+
 ExitStatus plugin_verb(const Session& session, const ServingOptions& serving) {
   const auto options = plugin_options(session, serving);
   if (!options) return complain(options.error());
-  if (serving.mode != "kubevirt" && environment_or("ENABLE_GFD", {}) == "true")
+  if (asks_for_labels(serving))
     spdlog::warn(
         "ENABLE_GFD: the node is not labelled by this program but by `ferry agent --feature-labels`");
   const StopOnSignal stop;

@@ -89,5 +89,20 @@ TEST(PluginOptions, TakeNamesFromTheEnvironment) {
   EXPECT_EQ(options.holders.own_pod, "gpus/ferry-x");
 }
 
+TEST(PluginOptions, ReadTheWishForLabelsAsGoReadsIt) {
+  ServingOptions serving;
+  serving.mode = "kata";
+  EXPECT_FALSE(asks_for_labels(serving));
+  const auto asks = [&](const std::string& value) {
+    const Environment given(std::map<std::string, std::string>{{"ENABLE_GFD", value}});
+    return asks_for_labels(serving);
+  };
+  for (const char* const yes : {"1", "t", "T", "TRUE", "true", "True"}) EXPECT_TRUE(asks(yes)) << yes;
+  for (const char* const no : {"", "0", "f", "F", "FALSE", "false", "False", "yes", "tRUE"})
+    EXPECT_FALSE(asks(no)) << no;
+  serving.mode = "kubevirt";
+  EXPECT_FALSE(asks("1")) << "NVIDIA's plugin for KubeVirt does not know it";
+}
+
 }  // namespace
 }  // namespace ferry
