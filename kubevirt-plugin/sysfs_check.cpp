@@ -292,10 +292,11 @@ std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<Offe
     const bool all = std::ranges::all_of(gpus, [&](const std::string& gpu) {
       const auto address = PciAddress::parse(gpu);
       return address && std::ranges::any_of(devices, [&](const OfferedDevice& device) {
-               return device.host_name() == address->text();
+               return device.kind != DeviceKind::kata_function && device.host_name() == address->text();
              });
     });
-    if (all && !gpus.empty()) nodes.push_back("/dev/" + name);
+    // A runtime makes no container with a node that is not there.
+    if (all && !gpus.empty() && host.exists("dev/" + name)) nodes.push_back("/dev/" + name);
   }
   return nodes;
 }

@@ -28,7 +28,9 @@ class SysfsCheck final : public DeviceCheck {
 
   /// Opens each group's node for a moment: to be asked only of what no VM is about to open. That it may not
   /// be opened is logged once. Shared is /dev/egmN, the extended GPU memory of a Grace host, of a container
-  /// that gets all GPUs that it names. ABI: NVIDIA's nvgrace-egm driver, sys/class/egm/egmN/gpu_devices.
+  /// that gets all GPUs that it names, where the node is there; not for Kata, which knows its devices by
+  /// their CDI specifications and those have none. ABI: NVIDIA's nvgrace-egm driver,
+  /// sys/class/egm/egmN/gpu_devices.
   void ask(HandOut what, Answered answered) const override;
   std::set<std::uint32_t> open_groups(const std::set<std::uint32_t>& groups) const override;
   std::optional<std::uint32_t> group_of(std::string_view id) const override;

@@ -221,9 +221,23 @@ TEST_F(ScannerTest, GivesTheMemoryNodeThatAllItsGpusShareWithAllOfThemOnly) {
   kernel.file("sys/class/egm/egm4/gpu_devices", "0009:01:00.0 0019:01:00.0\n");
   kernel.file("sys/class/egm/egm5/gpu_devices", "\n");
   kernel.file("sys/class/egm/other/gpu_devices", "0009:01:00.0\n");
+  kernel.file("dev/egm4", "");
+  kernel.file("dev/egm5", "");
   const auto devices = scan().resources.at(0).devices;
   EXPECT_THAT(ask_about(devices).shared, ElementsAre("/dev/egm4"));
   EXPECT_THAT(ask_about({devices[0]}).shared, IsEmpty());
+  kernel.remove("dev/egm4");
+  EXPECT_THAT(ask_about(devices).shared, IsEmpty()) << "no container could be made with it";
+}
+
+// NVIDIA's plugin for Kata does not either, and the CDI specifications have none.
+TEST_F(ScannerTest, GivesKataNoMemoryNode) {
+  rules.kubevirt = false;
+  rules.kata = true;
+  add_gpu("0009:01:00.0", 15, "vfio-pci", 1, "10de:2342");
+  kernel.file("sys/class/egm/egm4/gpu_devices", "0009:01:00.0\n");
+  kernel.file("dev/egm4", "");
+  EXPECT_THAT(ask_about(scan().resources.at(0).devices).shared, IsEmpty());
 }
 
 TEST_F(ScannerTest, FindsTheGroupOfAKubeletId) {
@@ -252,6 +266,20 @@ TEST_F(ScannerTest, OffersCompanionsOnlyWhenAsked) {
   rules.companions = Companions::devices;
   EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/AD102_GEFORCE_RTX_4090",
                                                   "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER"));
+}
+
+// It is of a group of its own, and so goes with no GPU.
+TEST_F(ScannerTest, OffersSwitchesToKubeVirtWithTheCompanionsOnly) {
+  kernel.add_function({.address = "0000:01:00.0",
+                       .ids = "10de:22a3",
+                       .class_code = 0x068000,
+                       .group = 15,
+                       .driver = "vfio-pci"});
+  EXPECT_THAT(scan().resources, IsEmpty());
+  rules.companions = Companions::places;
+  EXPECT_THAT(scan().resources, IsEmpty());
+  rules.companions = Companions::devices;
+  EXPECT_THAT(resource_names(scan()), ElementsAre("nvidia.com/GH100_H100_NVSWITCH"));
 }
 
 TEST_F(ScannerTest, OffersPlacesForTheCompanionsOfItsGpus) {
