@@ -35,9 +35,8 @@ class CdiFiles {
   CdiFiles(HostFs& host, std::filesystem::path directory) : host_(host), directory_(std::move(directory)) {}
 
   /// Makes the files what `resources` say: those that differ are written, and those that we made of resources
-  /// without devices are removed, a predecessor's too (nobody calls this where Kata is offered nothing: what
-  /// an earlier --mode left stays), save those for `held`: of them pods have devices. Others are left alone.
-  /// Goes on after a failure.
+  /// without devices are removed, a predecessor's too, save those for `held`: of them pods have devices.
+  /// Others are left alone. Goes on after a failure.
   std::vector<CdiFailure> update(std::span<const Resource> resources, const std::set<std::string>& held = {});
   /// The resources that our files there, a predecessor's too, are for.
   std::set<std::string> resources() const;

@@ -427,16 +427,16 @@ class Plugin {
     return held;
   }
 
-  /// Those of devices that are offered no more and nobody has. A pod that has one may need it again. False:
-  /// that failed.
+  /// Those of devices that are offered no more and nobody has, also where Kata was offered something by a
+  /// predecessor only. A pod that has one may need it again. False: that failed, and is tried again.
   bool drop_cdi_entries() {
-    if (!options_.rules.kata || !holders_.known()) return true;
+    if (!holders_.known()) return true;
     const bool dropped = cdi_entries_.drop_released(*core_.snapshot());
     const auto held = held_by_former_names();
     if (!dropped && held == former_) return true;
-    former_ = held;  // none of the others comes again
     const auto failures = cdi_files_.update(cdi_entries_.resources(), held);
     for (const auto& failure : failures) spdlog::error("{}", failure.error.message);
+    if (failures.empty()) former_ = held;  // none of the others comes again
     return failures.empty();
   }
 

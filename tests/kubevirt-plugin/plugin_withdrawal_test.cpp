@@ -276,6 +276,25 @@ TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpUnderTheNameOfBefore) {
   EXPECT_TRUE(allocatable("nvidia.com/gpu-for-kata", 2));
 }
 
+TEST_F(PluginWithdrawalTest, RemovesKatasFilesWhenKataIsOfferedNothingAndNoPodHasADevice) {
+  offer_to_kata();
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  start_both();
+  ASSERT_TRUE(allocatable(kPgpu, 2));
+  const std::string before = specification();
+  ASSERT_TRUE(kubelet->allocate(kPgpu, {"15"}).ok());
+  EXPECT_TRUE(stop());
+  options.rules.kata = false;
+  options.rules.kubevirt = true;
+  start();
+  ASSERT_TRUE(allocatable(kGpu, 1)) << "one is held";
+  EXPECT_EQ(specification(), before);
+  kubelet->release({"15"});
+  EXPECT_TRUE(specification_becomes(IsEmpty()));
+  EXPECT_TRUE(allocatable(kGpu, 2));
+}
+
 TEST_F(PluginWithdrawalTest, GoesOnByTheLastFileItCouldRead) {
   add_gpu("0000:01:00.0", 15);
   start_both();
