@@ -7,7 +7,9 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -96,6 +98,22 @@ ListedResource list_places(const ResourceName& name, EnvPrefix env_prefix,
   return places;
 }
 
+/// Whether a vGPU is allocated whose GPU carries one that is offered as another type: of its own type the
+/// kubelet says what is free, where the next one of the other goes is ours to choose.
+bool decides_placement(const std::vector<AllocationBook::Shelf>& shelves) {
+  std::unordered_map<std::string_view, const AllocationBook::Shelf*> carried_as;
+  std::unordered_set<std::string_view> of_several_types;
+  for (const auto& shelf : shelves)
+    for (const auto& slot : shelf.slots)
+      if (!slot.device.gpu.empty() && carried_as.emplace(slot.device.gpu, &shelf).first->second != &shelf)
+        of_several_types.insert(slot.device.gpu);
+  return std::ranges::any_of(shelves, [&](const AllocationBook::Shelf& shelf) {
+    return std::ranges::any_of(shelf.slots, [&](const AllocationBook::Slot& slot) {
+      return slot.holder != 0 && of_several_types.contains(slot.device.gpu);
+    });
+  });
+}
+
 template <typename Predicate>
 bool any_device(const Snapshot& snapshot, Predicate holds) {
   return std::ranges::any_of(snapshot.resources, [&](const auto& resource) {
@@ -140,7 +158,8 @@ std::optional<NextLists> next_lists(const AllocationBook& book, const std::vecto
     if (shelves[i].places)
       put(i, list_places(shelves[i].name, shelves[i].env_prefix, shelves, next->resources));
   if (same) return std::nullopt;
-  next->awaits_release = !next->unlisted.empty() || any_device(*next, &ListedDevice::awaits_release);
+  next->awaits_release = !next->unlisted.empty() || any_device(*next, &ListedDevice::awaits_release) ||
+                         decides_placement(shelves);
   next->is_allocated = any_device(*next, &ListedDevice::allocated);
   next->awaits_name =
       any_device(*next, [](const ListedDevice& device) { return device.allocated && device.pod.empty(); });

@@ -51,7 +51,8 @@ struct Snapshot {
   /// Allocated all the same; those of other plugins, and of which no group is known, are not among them.
   std::vector<UnlistedDevice> unlisted;
   /// A device is held back, or only still listed, until another one, or it itself, is released; or there are
-  /// unlisted ones.
+  /// unlisted ones; or one more vGPU of another type goes where an allocated one is, or elsewhere
+  /// (VgpuPlacement).
   bool awaits_release = false;
   /// A device that is listed is allocated.
   bool is_allocated = false;

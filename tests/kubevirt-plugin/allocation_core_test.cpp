@@ -250,6 +250,26 @@ TEST_F(AllocationCoreTest, PacksVgpusOnTheGpuThatCarriesMostOfAnyType) {
   EXPECT_THAT(*core.prefer("nvidia.com/4Q", free, {}, 1), ElementsAre("b4"));
 }
 
+// Nobody tells of a release unless he is asked, and where the next vGPU goes hangs on it.
+TEST_F(AllocationCoreTest, AwaitsTheReleaseOfAVgpuBesideAnotherType) {
+  const auto vgpu = [](const std::string& id, std::uint32_t group, const std::string& gpu) {
+    auto made = device(id, group);
+    made.gpu = gpu;
+    return made;
+  };
+  core.replace(std::vector{resource("4Q", {vgpu("a4", 21, "0000:81:00.0"), vgpu("b4", 22, "0000:82:00.0")}),
+                           resource("8Q", {vgpu("b8", 23, "0000:82:00.0")})});
+  EXPECT_FALSE(core.snapshot()->awaits_release);
+  ASSERT_TRUE(allocate("4Q", {"a4"}));
+  EXPECT_FALSE(core.snapshot()->awaits_release) << "one type alone is on its GPU";
+  ASSERT_TRUE(allocate("8Q", {"b8"}));
+  EXPECT_TRUE(core.snapshot()->awaits_release);
+  reconcile({{"nvidia.com/4Q", {"a4"}}}, core.ticket());
+  EXPECT_FALSE(allocated("b8"));
+  EXPECT_FALSE(core.snapshot()->awaits_release);
+  EXPECT_THAT(*core.prefer("nvidia.com/4Q", Ids{"b4"}, {}, 1), ElementsAre("b4"));
+}
+
 // It would give it to a pod that cannot have it.
 TEST_F(AllocationCoreTest, ListsUnhealthyWhatTheKubeletHasForgottenAndAVmHasNot) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
