@@ -58,7 +58,8 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
   function.driver = std::move(driver);
   if (own_nodes || blocks_viability(function))
     function.vfio_devices = directory.list("vfio-dev").value_or(std::vector<std::string>{});
-  if (blocks_viability(function)) function.leaves_dma = has_vfio_vfs(host, address, *function.driver);
+  if (blocks_viability(function))
+    function.leaves_dma = has_vfio_vfs(host, address, function.driver.value_or(""));
   GroupMember member{.address = address,
                      .driver = function.driver.value_or(""),
                      .usable = !blocks_viability(function),
