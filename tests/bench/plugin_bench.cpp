@@ -50,7 +50,7 @@ constexpr int kPairs = 5;
 constexpr const char* kOurs = "bin/ferry";
 constexpr const char* kBare = "bench/bare_plugin";
 constexpr unsigned kMostFailures = 2;  // of our runs at one number of devices: a machine may be overloaded
-constexpr double kSlack = 3;           // without --tight, of what is held against the bare server
+constexpr double kSlack = 3;           // without --tight, of what hangs on what else the machine does
 // Eight models, so that so many devices are eight resources.
 constexpr std::array kModels = {"2330", "2684", "20b5", "1eb8", "26b9", "2235", "1db6", "2204"};
 
@@ -180,24 +180,35 @@ struct Bound {
   std::optional<double> times_bare;
   std::optional<double> at_most;
   unsigned up_to_devices = 0;
+  bool steady = false;  ///< whatever else the machine does
 };
 constexpr unsigned kAnyNumber = std::numeric_limits<unsigned>::max();
-constexpr double kTenMebibytes = 10.0 * 1024 * 1024 / 1e6;
+// Half of NVIDIA's.
+constexpr double kIdleMb = 17.4 / 2;
+constexpr double kLoadedMb = 20.3 / 2;
+// NVIDIA's own: a call costs its client and the kernel as much as the server, whoever that is.
+constexpr double kProcessorUs = 98;
+// The bare server registers once, so that there is none to hold it against.
+constexpr double kBackMs = 50;
 // More than the bare server's where that does less: it knows no host to scan, and ours looks at each device
 // before it is handed out, with some 25 system calls.
-const std::array<Bound, 13> kBounds = {{
+const std::array<Bound, 17> kBounds = {{
     {"start to first Register, ms", &Figures::first_register_ms, 2.0, {}, 64},
     {"start to last Register, ms", &Figures::last_register_ms, 1.5, {}, 64},
+    {"start to first list, ms", &Figures::first_list_ms, 2.0, {}, 64},
     {"Allocate, 1 client, p50, us", &Figures::alone_p50_us, 3.0, {}, kAnyNumber},
+    {"Allocate, 1 client, p99, us", &Figures::alone_p99_us, 4.0, {}, kAnyNumber},
     {"Allocate, 8 clients, p50, us", &Figures::eight_p50_us, 2.0, {}, kAnyNumber},
     {"Allocate, 8 clients, p99, us", &Figures::eight_p99_us, 2.0, {}, kAnyNumber},
     {"processor time a call, us", &Figures::processor_us_a_call, 2.0, {}, kAnyNumber},
+    {"processor time a call, us", &Figures::processor_us_a_call, {}, kProcessorUs, 8},
     {"resident idle, MB", &Figures::idle_mb, 1.0, {}, kAnyNumber},
     {"resident after 5,000 calls, MB", &Figures::loaded_mb, 1.0, {}, kAnyNumber},
-    {"resident idle, MB", &Figures::idle_mb, {}, kTenMebibytes, 64},
-    {"resident after 5,000 calls, MB", &Figures::loaded_mb, {}, kTenMebibytes, 64},
+    {"resident idle, MB", &Figures::idle_mb, {}, kIdleMb, 64, true},
+    {"resident after 5,000 calls, MB", &Figures::loaded_mb, {}, kLoadedMb, 64, true},
     {"processor time in 30 s idle, ms", &Figures::idle_processor_ms, 1.0, {}, kAnyNumber},
     {"wake-ups in 30 s idle", &Figures::idle_sleeps, 1.0, {}, kAnyNumber},
+    {"back after a kubelet restart, ms", &Figures::back_ms, {}, kBackMs, 64},
     {"SIGTERM to exit, ms", &Figures::end_ms, 1.0, {}, kAnyNumber},
 }};
 
@@ -422,13 +433,13 @@ class Contest {
     pairs_.push_back({{"ferry", to_json(ours)}, {"bare", to_json(bare)}});
     for (std::size_t i = 0; i < kBounds.size(); ++i) {
       const Bound& bound = kBounds[i];
-      if (bare.*bound.value == 0) continue;  // not measured in this pair
+      if ((bound.times_bare ? bare : ours).*bound.value == 0) continue;  // not measured in this pair
       const double value = bound.times_bare ? ours.*bound.value / bare.*bound.value : ours.*bound.value;
       best_[i] = std::min(best_[i], value);
     }
   }
   double limit(const Bound& bound) const {
-    return bound.times_bare ? *bound.times_bare * (tight_ ? 1.0 : kSlack) : bound.at_most.value_or(0);
+    return bound.times_bare.value_or(bound.at_most.value_or(0)) * (tight_ || bound.steady ? 1.0 : kSlack);
   }
   bool holds(std::size_t i) const {
     return devices_ > kBounds[i].up_to_devices || best_[i] <= limit(kBounds[i]);
