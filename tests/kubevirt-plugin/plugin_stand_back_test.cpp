@@ -130,10 +130,11 @@ TEST_F(PluginStandBackTest, KeepsNobodyWaitingWhoAskedBeforeIt) {
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 2));
   auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, {"0000:01:00.0"}); });
+  EXPECT_EQ(answer.wait_for(250ms), std::future_status::timeout);
   publish(3, "another serves");
   ASSERT_TRUE(disconnected(kGpu));
   ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
-  EXPECT_FALSE(answer.get().ok());
+  EXPECT_THAT(answer.get().error, testing::HasSubstr("the plugin stands back: another serves"));
   leave.set_value();
   ASSERT_TRUE(follows(3));
   publish(4, "");
