@@ -195,7 +195,7 @@ constexpr double kBackMs = 50;
 const std::array<Bound, 17> kBounds = {{
     {"start to first Register, ms", &Figures::first_register_ms, 2.0, {}, 64},
     {"start to last Register, ms", &Figures::last_register_ms, 1.5, {}, 64},
-    {"start to first list, ms", &Figures::first_list_ms, 2.0, {}, 64},
+    {"start to first list, ms", &Figures::first_list_ms, 4.0, {}, 64},
     {"Allocate, 1 client, p50, us", &Figures::alone_p50_us, 3.0, {}, kAnyNumber},
     {"Allocate, 1 client, p99, us", &Figures::alone_p99_us, 4.0, {}, kAnyNumber},
     {"Allocate, 8 clients, p50, us", &Figures::eight_p50_us, 2.0, {}, kAnyNumber},
