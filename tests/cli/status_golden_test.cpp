@@ -316,8 +316,9 @@ TEST(StatusText, FitsIntoEightyColumnsWithLongNames) {
   AcceleratorView& gpu = inputs.view.accelerators.at(0);
   gpu.condition = {.word = "refused", .health = Health::bad, .reason = "in use: pod " + pod};
   gpu.offers = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}};
-  inputs.sight.offered = OfferedDevices{
-      .devices = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}}};
+  inputs.sight.offered =
+      OfferedDevices{.devices = {{.resource = resource, .id = "0000:3b:00.0", .allocated = true, .pod = pod}},
+                     .resources = {{.name = resource}}};
   for (const std::size_t columns : {40U, 80U}) {
     const Canvas canvas{.columns = columns};
     // The columns of the table themselves take 60 and more.
