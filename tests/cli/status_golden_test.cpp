@@ -107,7 +107,7 @@ TEST_P(StatusGolden, IsAsTheDocumentSays) {
     EXPECT_THAT(line, HasSubstr(gpu.at("mode").get<std::string>()));
     EXPECT_THAT(line, HasSubstr(gpu.at("condition").at("word").get<std::string>()));
     const json& condition = gpu.at("condition");
-    EXPECT_EQ(condition.at("health") == "good", condition.at("reason") == "")
+    EXPECT_EQ(condition.at("health") == "good", condition.at("reason").get<std::string>().empty())
         << "a reason beside every word that is not good";
     EXPECT_THAT(text, HasSubstr(condition.at("reason").get<std::string>()));
   }
@@ -290,7 +290,7 @@ TEST(ExplainResource, NamesWhatCanBeAskedForNext) {
   const auto group = inputs.sight.inventory.find(*PciAddress::parse(gpu))->iommu_group;
   inputs.sight.offered = OfferedDevices{.devices = {{.resource = "nvidia.com/pgpu",
                                                      .id = "42",
-                                                     .iommu_group = group.value(),
+                                                     .iommu_group = group.value_or(0),
                                                      .allocated = true,
                                                      .pod = "studio/render-a"}},
                                         .resources = {{.name = "nvidia.com/pgpu"}}};
