@@ -45,8 +45,8 @@ struct SeenErrors {
 
 struct LinkNumbers {
   std::optional<double> current_speed = {};  ///< transfers per second
-  std::optional<double> max_speed =
-      {};  ///< of both its ends, as max_lanes: the slot may be less than the card
+  /// Of both its ends, as max_lanes: the slot may be less than the card.
+  std::optional<double> max_speed = {};
   std::optional<unsigned> current_lanes = {};
   std::optional<unsigned> max_lanes = {};
 };

@@ -17,7 +17,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::size_t kDeepest = 64;         // an alias to what surrounds it would go on for ever
+constexpr std::size_t kDeepest = 64;         // what is read is walked by recursion
 constexpr std::size_t kMostValues = 200000;  // aliases of aliases grow without bound
 constexpr std::size_t kLongestPlain = 64;    // no null, boolean or number is longer
 
@@ -246,7 +246,7 @@ class TreeBuilder final : public YAML::EventHandler {
   }
 
   void place(Part part, YAML::anchor_t anchor) {
-    if (anchor != YAML::NullAnchor) anchors_[anchor] = part;
+    if (anchor != YAML::NullAnchor) keep(part, anchor);
     if (open_.empty()) {
       if (part.node.kind != ConfigNode::Kind::null) root_ = std::move(part.node);
       return;
@@ -262,6 +262,15 @@ class TreeBuilder final : public YAML::EventHandler {
       in.key.reset();
       place_value(in, std::move(key), std::move(part.node));
     }
+  }
+
+  // A copy, also of what is kept by an anchor in it: a few lines of anchors within anchors would take
+  // gigabytes.
+  void keep(const Part& part, YAML::anchor_t anchor) {
+    kept_ += part.values;
+    if (kept_ > kMostValues)
+      refuse(part.node.line, fmt::format("more than {} values below anchors", kMostValues));
+    anchors_[anchor] = part;
   }
 
   [[noreturn]] void refuse_key(int line) { refuse(line, "a key must be a single word"); }
@@ -323,6 +332,7 @@ class TreeBuilder final : public YAML::EventHandler {
   std::optional<ConfigNode> root_;
   std::optional<Error> refused_;
   std::size_t values_ = 0;
+  std::size_t kept_ = 0;  ///< values in anchors_
   int last_start_ = -1;
 };
 

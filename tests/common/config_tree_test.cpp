@@ -181,6 +181,8 @@ INSTANTIATE_TEST_SUITE_P(
             "a: &a " + repeated("[", 40) + repeated("]", 40) + "\nb: " + repeated("[", 40) + "*a" +
                 repeated("]", 40),
             "f.yaml:2: nested deeper than 64 levels"},
+        Bad{"AnchorsWithinAnchors", repeated("&a [", 40) + repeated("1,", 6000) + repeated("]", 40),
+            "f.yaml:1: more than 200000 values below anchors"},
         Bad{"TheSecondDocumentIsAList", "a: 1\n---\n- b\n", "f.yaml:3: a second document begins here"},
         Bad{"OpenBrace", "{\"a\": 1", "f.yaml:1: not readable as YAML: end of map flow not found"},
         Bad{"BrokenBehindWhatIsRefused", "a: 1\na: 2\nb: [1,\n",
