@@ -235,15 +235,20 @@ TEST_F(AllocationCoreTest, GivesNothingOfAGroupThatTheHostIsSilentAbout) {
   EXPECT_EQ(reason("0000:01:00.0"), "") << "it answers again";
 }
 
-// Of mixed sizes a GPU carries several types, each a resource.
-TEST_F(AllocationCoreTest, PacksVgpusOnTheGpuThatCarriesMostOfAnyType) {
+// Of mixed sizes a GPU carries several types, each a resource: here GPU b does, and GPU a has one of the
+// smaller.
+std::vector<Resource> vgpus_of_mixed_sizes() {
   const auto vgpu = [](const std::string& id, std::uint32_t group, const std::string& gpu) {
     auto made = device(id, group);
     made.gpu = gpu;
     return made;
   };
-  core.replace(std::vector{resource("4Q", {vgpu("a4", 21, "0000:81:00.0"), vgpu("b4", 22, "0000:82:00.0")}),
-                           resource("8Q", {vgpu("b8", 23, "0000:82:00.0")})});
+  return {resource("4Q", {vgpu("a4", 21, "0000:81:00.0"), vgpu("b4", 22, "0000:82:00.0")}),
+          resource("8Q", {vgpu("b8", 23, "0000:82:00.0")})};
+}
+
+TEST_F(AllocationCoreTest, PacksVgpusOnTheGpuThatCarriesMostOfAnyType) {
+  core.replace(vgpus_of_mixed_sizes());
   const Ids free = {"a4", "b4"};
   EXPECT_THAT(*core.prefer("nvidia.com/4Q", free, {}, 1), ElementsAre("a4"));
   ASSERT_TRUE(allocate("8Q", {"b8"}));
@@ -252,13 +257,7 @@ TEST_F(AllocationCoreTest, PacksVgpusOnTheGpuThatCarriesMostOfAnyType) {
 
 // Nobody tells of a release unless he is asked, and where the next vGPU goes hangs on it.
 TEST_F(AllocationCoreTest, AwaitsTheReleaseOfAVgpuBesideAnotherType) {
-  const auto vgpu = [](const std::string& id, std::uint32_t group, const std::string& gpu) {
-    auto made = device(id, group);
-    made.gpu = gpu;
-    return made;
-  };
-  core.replace(std::vector{resource("4Q", {vgpu("a4", 21, "0000:81:00.0"), vgpu("b4", 22, "0000:82:00.0")}),
-                           resource("8Q", {vgpu("b8", 23, "0000:82:00.0")})});
+  core.replace(vgpus_of_mixed_sizes());
   EXPECT_FALSE(core.snapshot()->awaits_release);
   ASSERT_TRUE(allocate("4Q", {"a4"}));
   EXPECT_FALSE(core.snapshot()->awaits_release) << "one type alone is on its GPU";

@@ -41,6 +41,17 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
   std::string specification() const {
     return kernel.read_file(options.cdi_directory / "nvidia.com-pgpu.yaml").value_or("");
   }
+  /// Two GPUs are offered to Kata, and a pod has the one of group 15: specification() then.
+  std::string begin_with_one_of_two_given_to_kata() {
+    offer_to_kata();
+    add_gpu("0000:01:00.0", 15);
+    add_gpu("0000:02:00.0", 16);
+    start_both();
+    EXPECT_TRUE(allocatable(kPgpu, 2));
+    const std::string offered = specification();
+    EXPECT_TRUE(kubelet->allocate(kPgpu, {"15"}).ok());
+    return offered;
+  }
   bool specification_becomes(const testing::Matcher<const std::string&>& wanted) const {
     const auto watch = DirectoryWatch::open(kernel.root() / options.cdi_directory);
     EXPECT_TRUE(watch);
@@ -218,13 +229,7 @@ TEST_F(PluginWithdrawalTest, KnowsKatasDevicesByWhatSysfsCallsThem) {
 }
 
 TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpUntilThePodEnds) {
-  offer_to_kata();
-  add_gpu("0000:01:00.0", 15);
-  add_gpu("0000:02:00.0", 16);
-  start_both();
-  ASSERT_TRUE(allocatable(kPgpu, 2));
-  const std::string before = specification();
-  ASSERT_TRUE(kubelet->allocate(kPgpu, {"15"}).ok());
+  const std::string before = begin_with_one_of_two_given_to_kata();
   publish(7, {"0000:01:00.0", "0000:02:00.0"});
   ASSERT_TRUE(specification_becomes(Not(HasSubstr("\"16\""))));
   EXPECT_THAT(before, HasSubstr(specification().substr(specification().find("- name"))))
@@ -259,13 +264,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpOverARestart) {
 
 // Kata asks the kubelet what a pod has, and is told the name that it was given by.
 TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpUnderTheNameOfBefore) {
-  offer_to_kata();
-  add_gpu("0000:01:00.0", 15);
-  add_gpu("0000:02:00.0", 16);
-  start_both();
-  ASSERT_TRUE(allocatable(kPgpu, 2));
-  const std::string before = specification();
-  ASSERT_TRUE(kubelet->allocate(kPgpu, {"15"}).ok());
+  const std::string before = begin_with_one_of_two_given_to_kata();
   EXPECT_TRUE(stop());
   options.rules.kata_names.gpu_alias = "gpu-for-kata";
   start();
@@ -277,13 +276,7 @@ TEST_F(PluginWithdrawalTest, KeepsWhatKataLooksUpUnderTheNameOfBefore) {
 }
 
 TEST_F(PluginWithdrawalTest, RemovesKatasFilesWhenKataIsOfferedNothingAndNoPodHasADevice) {
-  offer_to_kata();
-  add_gpu("0000:01:00.0", 15);
-  add_gpu("0000:02:00.0", 16);
-  start_both();
-  ASSERT_TRUE(allocatable(kPgpu, 2));
-  const std::string before = specification();
-  ASSERT_TRUE(kubelet->allocate(kPgpu, {"15"}).ok());
+  const std::string before = begin_with_one_of_two_given_to_kata();
   EXPECT_TRUE(stop());
   options.rules.kata = false;
   options.rules.kubevirt = true;
