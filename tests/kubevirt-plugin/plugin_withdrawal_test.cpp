@@ -48,7 +48,7 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
     add_gpu("0000:02:00.0", 16);
     start_both();
     EXPECT_TRUE(allocatable(kPgpu, 2));
-    const std::string offered = specification();
+    std::string offered = specification();
     EXPECT_TRUE(kubelet->allocate(kPgpu, {"15"}).ok());
     return offered;
   }
