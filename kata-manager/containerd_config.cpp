@@ -2,7 +2,9 @@
 #include "kata-manager/containerd_config.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -109,14 +111,26 @@ bool is_set(const TomlTable& table, const char* key) {
   return value != table.end() && value->second.string() != nullptr && !value->second.string()->empty();
 }
 
-// What is built in does not count: one of them in a file is fine.
+// The folders that are built in, upstream's and Debian's.
+bool are_built_in(const TomlArray& folders) {
+  static const std::vector<std::vector<std::string>> kBuiltIn = {{"/opt/cni/bin"},
+                                                                 {"/usr/lib/cni", "/opt/cni/bin"}};
+  return std::ranges::any_of(kBuiltIn, [&](const std::vector<std::string>& known) {
+    return std::ranges::equal(folders, known, [](const TomlValue& found, const std::string& path) {
+      return found.string() != nullptr && *found.string() == path;
+    });
+  });
+}
+
+// What is built in does not count, in a file neither, where `config dump` has put it. Which of the two that
+// is here no file says; whose daemon has the other one does not serve CRI before ours is in the files either.
 bool gives_network_folder_twice(const ContainerdRelease& release, const TomlTable& plugins) {
   if (!release.has_list_of_network_folders()) return false;
   const TomlValue* network = find(plugins, {kCriRuntime, "cni"});
   if (network == nullptr || network->table() == nullptr) return false;
   const TomlValue* folders = find(*network->table(), {"bin_dirs"});
   return is_set(*network->table(), "bin_dir") && folders != nullptr && folders->array() != nullptr &&
-         !folders->array()->empty();
+         !folders->array()->empty() && !are_built_in(*folders->array());
 }
 
 std::optional<Error> cri_refuses(const ContainerdRelease& release, const ContainerdOutcome& out) {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kata-manager/kata_users.h"
+#include "kata-manager/runtime_record.h"
 
 namespace ferry {
 namespace {
@@ -58,6 +59,19 @@ Result<std::optional<UniqueFd>> lock_what_goes(const HostFs& host, const KataCha
   auto lock = lock_artifacts(host, artifacts_dir->relative_path());
   if (!lock) return fail(std::move(lock).error());
   return std::optional(std::move(*lock));
+}
+
+/// What has been written of these is as before again, unless a runtime may still lead to it.
+Error put_kata_files_back(HostFs& host, const std::vector<FileChange>& files, Error why) {
+  if (host.exists(kRuntimeRecord)) return why;
+  std::vector<FileChange> back;
+  for (const FileChange& file : files) {
+    const auto now = content_of(host, file.path);
+    if (file.after != file.before && now && *now == file.after) back.push_back(undone(file));
+  }
+  if (auto r = write_kata_files(host, back); !r)
+    why.message += "; and Kata's own files could not be put back: " + r.error().message;
+  return why;
 }
 
 }  // namespace
@@ -127,7 +141,8 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   std::vector<FileChange> first;
   std::vector<FileChange> last;
   for (const FileChange& file : change.setup.files) (file.after ? first : last).push_back(file);
-  if (auto r = write_kata_files(*context.host, first); !r) return fail(std::move(r).error());
+  if (auto r = write_kata_files(*context.host, first); !r)
+    return fail(put_kata_files_back(*context.host, first, std::move(r).error()));
   ChangeContext with_witness = context;
   with_witness.contradiction = witness_of(writer, change.runtime, change.plan, change.setup.handlers);
   // Where there is no program to be asked the plan says so.
@@ -138,7 +153,7 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
                     change.runtime.program->string()));
   }
   auto outcome = carry_out(with_witness, change_of(change));
-  if (!outcome) return fail(std::move(outcome).error());
+  if (!outcome) return fail(put_kata_files_back(*context.host, first, std::move(outcome).error()));
   change.outcome = std::move(*outcome);
   const auto needed = still_needed(context, change);
   if (!needed) return fail(Error(needed.error()));

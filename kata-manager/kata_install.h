@@ -61,7 +61,8 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint);
 /// (runtime_change.h), then removes the artifacts of what has left below `artifacts_dir` (absent: they stay),
 /// and its configuration. A handler that is known always has its configuration, and so has a sandbox: what
 /// may still be asked for, since the runtime runs and nobody made it read its files, or knows it by a file
-/// that is not ours, or is in use (kata_users.h), is left to the next time.
+/// that is not ours, or is in use (kata_users.h), is left to the next time. Where the runtime's files from
+/// before are back, Kata's are too.
 ///
 /// The host's lock is the caller's, and `change` was planned under it. Its outcome and notes are added to it.
 /// True: all is done, false: something is left so, and why. Errors: as carry_out(), and Errc::refused where

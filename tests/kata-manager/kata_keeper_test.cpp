@@ -389,6 +389,7 @@ TEST_F(KataKeeperTest, PutsBackWhatFailsAndTriesAgainWithGrowingPauses) {
     ASSERT_TRUE(again);
     EXPECT_EQ(daemon->acts, acts + 2) << "with it, and with what was there before";
     EXPECT_EQ(text(kMain), kMainText);
+    EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a")) << "Kata's own files";
     EXPECT_TRUE(says("kata-a", HandlerState::failed));
     EXPECT_FALSE(said().changing);
     ++wanted.generation;  // as with another permission
@@ -407,20 +408,24 @@ TEST_F(KataKeeperTest, PutsBackWhatFailsAndTriesAgainWithGrowingPauses) {
 
 TEST_F(KataKeeperTest, AnotherSnapshotterIsProvenToo) {
   const std::string list = "- {name: kata-a, artifacts: {url: 'file:///srv/gpu'}, snapshotter: ";
+  constexpr const char* kOfKata = "etc/ferry/kata/kata-a/config.d/60-ferry.toml";
   want(list + "nydus}\n", {"kata-a"});
   EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
   EXPECT_EQ(daemon->acts, 1);
   const std::string before = text(kMain);
+  const std::string of_kata = text(kOfKata);
   daemon->keeps_snapshotter = "nydus";  // whatever is written
-  want(list + "erofs}\n", {"kata-a"});
+  want(list + "erofs, configuration: {hypervisor: {qemu: {default_memory: 4096}}}}\n", {"kata-a"});
   settle();
   EXPECT_TRUE(says("kata-a", HandlerState::failed)) << why_of("kata-a");
   EXPECT_EQ(daemon->acts, 3) << "with it, and with what was there before";
   EXPECT_EQ(text(kMain), before);
+  EXPECT_EQ(text(kOfKata), of_kata);
   daemon->keeps_snapshotter.reset();
   now += seconds(100);
   EXPECT_THAT(settle().others, IsEmpty());
   EXPECT_THAT(text(kMain), HasSubstr("erofs"));
+  EXPECT_THAT(text(kOfKata), HasSubstr("4096"));
 }
 
 TEST_F(KataKeeperTest, TriesAnotherWishAtOnce) {
