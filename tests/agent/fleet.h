@@ -53,7 +53,8 @@ class Fleet {
     std::unique_ptr<ApiTransport> way;  ///< the agent's to the server; null: the server itself
     std::unique_ptr<NodeAgent> agent;
     HostdStandin hostd;
-    std::string told;  ///< the wanted.json that hostd knows of
+    std::chrono::seconds skew{0};  ///< of its clock on the wall
+    std::string told;              ///< the wanted.json that hostd knows of
   };
 
   Fleet(std::size_t nodes, std::size_t most_changing, std::uint64_t seed = 1)
@@ -89,7 +90,7 @@ class Fleet {
     if (adjust) adjust(machine, settings);
     machine.agent = std::make_unique<NodeAgent>(
         machine.host, machine.way ? *machine.way : server, clock, [this] { return server.draw(); },
-        [this] { return clock.wall(); }, std::move(settings));
+        [this, &machine] { return clock.wall() + machine.skew; }, std::move(settings));
     EXPECT_TRUE(machine.agent->begin());
   }
   void start() {

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's loop against an API server in memory, with a hostd that answers its files and an operator whose
-// pods come and go by the node's labels; hours pass in milliseconds.
+// The agent's loop, on a node whose hostd, operator and API server are played (one_node.h).
 #include "agent/node_agent.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <random>
 #include <set>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,15 +23,11 @@
 #include "common/host_fs.h"
 #include "common/serving_file.h"
 #include "kube/api_path.h"
-#include "kube/curl_transport.h"
-#include "tests/agent/hostd_standin.h"
-#include "tests/agent/overlaps.h"
-#include "tests/kube/certificates.h"
+#include "tests/agent/one_node.h"
 #include "tests/support/api_server.h"
 #include "tests/support/log_of.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
-#include "tests/support/tls_front.h"
 #include "tests/support/virtual_clock.h"
 
 namespace ferry {
@@ -44,180 +35,21 @@ namespace {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
+using test::AgentLoop;
+using test::forbids;
+using test::kNode;
+using test::kPod;
+using test::kPolicies;
+using test::kValidator;
+using test::kVfioManager;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Key;
 using testing::Not;
 using testing::Pair;
 
-constexpr const char* kNode = "/api/v1/nodes/n1";
 constexpr const char* kConfigs = "/api/v1/namespaces/gpus/configmaps/ferry";
-constexpr const char* kValidator = "nvidia.com/gpu.deploy.sandbox-validator";
-constexpr const char* kVfioManager = "nvidia.com/gpu.deploy.vfio-manager";
-constexpr const char* kPod = "/api/v1/namespaces/gpu-operator/pods/validator";
-constexpr const char* kPolicies =
-    "version: v2\npolicies:\n"
-    "  given: [{devices: all, mode: passthrough}]\n"
-    "  kept: [{devices: all, mode: host}]\n"
-    "  divided: [{devices: all, mode: vgpu, vgpu-devices: {L40S-12Q: 4}}]\n";
-
 constexpr const char* kSecondVgpus = "  halved: [{devices: all, mode: vgpu, vgpu-devices: {L40S-24Q: 2}}]\n";
-
-/// A cluster of one node.
-class Cluster {
- public:
-  explicit Cluster(std::uint64_t seed = 1) : server(clock, seed), random_(seed) {
-    server.put({{"apiVersion", "v1"},
-                {"kind", "Node"},
-                {"metadata", {{"name", "n1"}, {"labels", {{"kubernetes.io/hostname", "n1"}}}}}});
-    configure(kPolicies);
-  }
-  void configure(const std::string& text) {
-    server.put({{"apiVersion", "v1"},
-                {"kind", "ConfigMap"},
-                {"metadata", {{"name", "ferry"}, {"namespace", "gpus"}}},
-                {"data", {{"config.yaml", text}}}});
-  }
-  void start_agent() {
-    agent = std::make_unique<NodeAgent>(
-        host, *transport, clock, [this] { return server.draw(); }, [this] { return clock.wall(); }, settings);
-    EXPECT_TRUE(agent->begin());
-  }
-  void kill_agent() { agent.reset(); }
-
-  void label(const std::string& key, const json& value) {
-    server.edit(kNode, {{"metadata", {{"labels", {{key, value}}}}}});
-  }
-  std::map<std::string, std::string> labels() const {
-    const json node = server.object(kNode);
-    return node.at("metadata").value("labels", std::map<std::string, std::string>());
-  }
-  std::string label(const std::string& key) const {
-    const auto all = labels();
-    const auto found = all.find(key);
-    return found == all.end() ? "there is none" : found->second;
-  }
-  std::string annotation(const char* key) const {
-    const json node = server.object(kNode);
-    const auto all = node.at("metadata").value("annotations", std::map<std::string, std::string>());
-    const auto found = all.find(key);
-    return found == all.end() ? "" : found->second;
-  }
-  std::string wanted() const {
-    const auto wish = read_wish_file(host.read_file(kWishFile).value_or(""));
-    return wish ? wish->policy : "nothing";
-  }
-  /// Why the device plugin shall offer nothing, as hostd reads it.
-  std::string stand_back() const {
-    const auto text = host.read_file("var/lib/ferry/serving.json");
-    return text ? read_serving_file(*text).value_or("cannot be read") : std::string();
-  }
-  std::set<std::string> reasons() const {
-    std::set<std::string> out;
-    for (const auto& [name, event] : server.objects({.kind = kEvents, .space = "default"}))
-      out.insert(event.at("reason").get<std::string>());
-    return out;
-  }
-
-  /// The operator's DaemonSet: its pod is on the node while the label says true.
-  void put_validator() {
-    label(kValidator, "true");
-    operator_acts();
-  }
-  void operator_acts() {
-    const bool wished = label(kValidator) == "true";
-    const bool there = !server.object(kPod).is_null();
-    if (wished && !there) put_pod("gpu-operator", "validator", "nvidia-sandbox-validator");
-    if (!wished && there && label(kValidator) != "there is none") server.erase(kPod);
-  }
-  void put_pod(const char* space, const char* name, const char* daemon_set, bool runs = true) {
-    const json state = runs ? json({{"running", json::object()}}) : json({{"waiting", json::object()}});
-    server.put({{"apiVersion", "v1"},
-                {"kind", "Pod"},
-                {"metadata",
-                 {{"name", name},
-                  {"namespace", space},
-                  {"ownerReferences", {{{"kind", "DaemonSet"}, {"name", daemon_set}}}}}},
-                {"spec", {{"nodeName", "n1"}}},
-                {"status",
-                 {{"phase", runs ? "Running" : "Pending"},
-                  {"containerStatuses", json::array({{{"name", "c"}, {"state", state}}})}}}});
-  }
-  void put_daemon_set(const char* name) {
-    server.put({{"apiVersion", "apps/v1"},
-                {"kind", "DaemonSet"},
-                {"metadata", {{"name", name}, {"namespace", "gpu-operator"}}}});
-  }
-  /// Time passes, the operator looking every few seconds.
-  void pass(std::chrono::seconds time) {
-    const auto end = clock.now() + time;
-    while (clock.now() < end) {
-      clock.run_for(std::min<Timers::Clock::duration>(3s, end - clock.now()));
-      operator_acts();
-    }
-  }
-
-  NodeAgent::Settings settings = {.node = "n1",
-                                  .space = "gpus",
-                                  .config_maps = {"ferry"},
-                                  .config_files = {},
-                                  .operator_space = "gpu-operator",
-                                  .defaults = {},
-                                  .drain_timeout = {}};
-  test::VirtualClock clock;
-  test::ApiServer server;
-  ApiTransport* transport = &server;  ///< the way there
-  test::ScratchDirectory scratch;
-  HostFs host{scratch.path()};
-  std::unique_ptr<NodeAgent> agent;
-  test::HostdStandin hostd{clock, host, [this] {
-                             if (agent) agent->host_changed();
-                           }};
-
- private:
-  std::mt19937_64 random_;
-};
-
-/// hostd hears of what the agent writes, as inotify would tell it.
-class AgentLoop : public testing::Test {
- protected:
-  void pass(std::chrono::seconds time) {
-    const auto end = cluster.clock.now() + time;
-    while (cluster.clock.now() < end) {
-      cluster.pass(std::min<std::chrono::seconds>(
-          1s, std::chrono::duration_cast<std::chrono::seconds>(end - cluster.clock.now())));
-      tell_hostd();
-    }
-  }
-  /// Time passes, and somebody acts whenever anything has happened.
-  void pass(std::chrono::seconds time, const std::function<void()>& act) {
-    for (auto second = 0s; second < time; ++second) {
-      cluster.clock.run_until(
-          [&] {
-            act();
-            return false;
-          },
-          1s);
-      cluster.operator_acts();
-      tell_hostd();
-    }
-  }
-  /// As by a SIGTERM.
-  bool leaves_within(std::chrono::seconds time) {
-    cluster.agent->leave([this] { left_ = true; });
-    return cluster.clock.run_until([this] { return left_; }, time);
-  }
-  void tell_hostd() {
-    const std::string now = cluster.host.read_file(kWishFile).value_or("");
-    if (std::exchange(told_, now) != now) cluster.hostd.wanted_changed();
-  }
-
-  Cluster cluster;
-  bool left_ = false;  ///< the agent has said so
-
- private:
-  std::string told_;
-};
 
 TEST_F(AgentLoop, FollowsALabelAndSaysWhatHasComeOfIt) {
   cluster.start_agent();
@@ -1172,14 +1004,6 @@ TEST_F(AgentLoop, StandsBackByLabelWhereTheOperatorIsNotSeen) {
   EXPECT_EQ(cluster.wanted(), "nothing");
 }
 
-std::function<std::optional<test::ApiFault>(const ApiRequest&)> forbids(const char* part) {
-  return [part](const ApiRequest& request) {
-    return request.path.find(part) == std::string::npos
-               ? std::nullopt
-               : std::optional(test::ApiFault::status_of(403, "Forbidden"));
-  };
-}
-
 // A role that is made along with the agent is not permitted everywhere at once.
 TEST_F(AgentLoop, AnAnswerThatSomethingIsForbiddenIsNotTakenAtItsWordAtOnce) {
   cluster.put_daemon_set("nvidia-operator-validator");
@@ -1387,254 +1211,6 @@ TEST_F(AgentLoop, ALabelChangeTakesAHandfulOfRequests) {
   ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
   EXPECT_LE(cluster.server.seen().size() - before, 12U);
 }
-
-int schedules() {
-  const char* const wish = std::getenv("FERRY_SCHEDULES");  // NOLINT(concurrency-mt-unsafe): one thread
-  return wish == nullptr ? 1'000 : std::atoi(wish);         // NOLINT(cert-err34-c): 0 runs none
-}
-
-/// Everything that may happen to a node, in any order and at once.
-class Schedule : public AgentLoop {
- protected:
-  void run(std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    const auto draw = [&](int most) { return std::uniform_int_distribution<int>(0, most - 1)(random); };
-    cluster.put_validator();
-    cluster.label(kVfioManager, "true");
-    cluster.put_daemon_set("nvidia-operator-validator");
-    cluster.start_agent();
-    auto& chances = cluster.server.chances;
-    if (draw(2) == 0) {
-      chances.lost_before = chances.lost_after = chances.server_fault = chances.other_writer = 0.1;
-      chances.late = chances.cut = chances.ended = chances.again = chances.compacted = 0.1;
-      chances.too_many_requests = chances.unauthorized = 0.05;
-    }
-    static constexpr std::array kNames = {"given", "kept", "divided", "typo"};
-    for (int event = 0; event < 12; ++event) {
-      happen(draw(13), kNames[static_cast<std::size_t>(draw(kNames.size()))]);
-      pass(std::chrono::seconds(draw(3) == 0 ? draw(40) : draw(4)));
-    }
-    settle(kNames[static_cast<std::size_t>(draw(3))]);
-    if (draw(4) == 0) lose_hostd(kNames[static_cast<std::size_t>(draw(kNames.size()))], draw(10));
-  }
-
-  enum Event {
-    label_set,
-    label_gone,
-    agent_killed,
-    hostd_restarted,
-    holder,
-    streams_cut,
-    compacted,
-    outage,
-    owner,
-    forbidden,
-    disk_full
-  };
-  static constexpr std::array<const char*, 11> kEventNames = {
-      "label set",           "label removed",    "agent killed",      "hostd restarted",
-      "holder came or went", "streams cut",      "history compacted", "API server down or up",
-      "owner came or went",  "forbidden or not", "disk full or not"};
-
-  void happen(int what, const char* name) {
-    static constexpr std::array kEvents = {label_set,       label_set, label_set,   label_gone, agent_killed,
-                                           hostd_restarted, holder,    streams_cut, compacted,  outage,
-                                           owner,           forbidden, disk_full};
-    const Event event = kEvents.at(static_cast<std::size_t>(what));
-    count(event);
-    switch (event) {
-      case label_set:
-        return cluster.label(kPolicyLabel, name);
-      case label_gone:
-        return cluster.label(kPolicyLabel, nullptr);
-      case agent_killed:
-        cluster.kill_agent();
-        return cluster.start_agent();
-      case hostd_restarted:
-        cluster.hostd.stop();
-        return cluster.hostd.start();
-      case holder:
-        cluster.hostd.holder = !cluster.hostd.holder;
-        return cluster.hostd.wanted_changed();
-      case streams_cut:
-        return cluster.server.cut_streams();
-      case compacted:
-        return cluster.server.compact();
-      case outage:
-        down_ = !down_;
-        return cluster.server.set_down(down_);
-      case owner:
-        return own(!owned_);
-      case forbidden:
-        cluster.server.script = cluster.server.script ? nullptr : forbids("/daemonsets");
-        return;
-      case disk_full:
-        return fill_disk(!full_);
-    }
-  }
-
-  /// NVIDIA's vfio-manager is switched on or off.
-  void own(bool owned) {
-    owned_ = owned;
-    if (owned)
-      cluster.put_daemon_set("nvidia-vfio-manager");
-    else
-      cluster.server.erase("/apis/apps/v1/namespaces/gpu-operator/daemonsets/nvidia-vfio-manager");
-  }
-  /// wanted.json cannot be written: a folder is in its place.
-  void fill_disk(bool full) {
-    full_ = full;
-    const auto place = cluster.scratch.path() / kWishFile;
-    std::filesystem::remove_all(place);
-    if (full) std::filesystem::create_directories(place / "in the way");
-    tell_hostd();
-    if (cluster.agent) cluster.agent->host_changed();
-  }
-
-  void count(Event event) { overlaps().count(recent_, event, cluster.clock.now()); }
-  using Overlaps = test::Overlaps<kEventNames.size()>;
-  static Overlaps& overlaps() {
-    static Overlaps all;
-    return all;
-  }
-
-  static void TearDownTestSuite() { overlaps().show(kEventNames, schedules() >= 1'000); }
-
-  /// All goes well again, and everything becomes as it shall be.
-  void settle(const char* name) {
-    cluster.server.chances = {};
-    cluster.server.set_down(false);
-    cluster.server.script = nullptr;
-    own(false);
-    fill_disk(false);
-    cluster.hostd.holder = false;
-    cluster.label(kPolicyLabel, name);
-    cluster.hostd.wanted_changed();
-    pass(10min);
-    EXPECT_EQ(cluster.wanted(), name);
-    EXPECT_EQ(cluster.hostd.is, name);
-    EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
-    EXPECT_EQ(cluster.label(kValidator), "true") << "an operand was left paused";
-    EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
-    EXPECT_EQ(cluster.host.exists("run/nvidia/validations/vfio-pci-ready"), std::string(name) == "given");
-  }
-
-  /// hostd ends for good, in the middle of what is asked next or before it.
-  void lose_hostd(const char* name, int seconds) {
-    cluster.label(kPolicyLabel, name);
-    pass(std::chrono::seconds(seconds));
-    cluster.hostd.stop();
-    cluster.label(kPolicyLabel, seconds % 2 == 0 ? json("typo") : json());
-    pass(20min);
-    EXPECT_EQ(cluster.label(kValidator), "true") << "an operand was left paused";
-    EXPECT_EQ(cluster.label(kStateLabel), seconds % 2 == 0 ? "failed" : "nothing_wanted");
-  }
-
- private:
-  bool down_ = false;
-  bool owned_ = false;
-  bool full_ = false;
-  Overlaps::Recent recent_;
-};
-
-class RandomSchedules : public Schedule, public testing::WithParamInterface<int> {};
-
-TEST_P(RandomSchedules, EndAsWantedWithNothingPaused) {
-  run(static_cast<std::uint64_t>(GetParam()));
-}
-
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomSchedules, testing::Range(0, schedules()));
-
-/// Knows how many calls the client waits for.
-class AwaitedCalls final : public ApiTransport {
- public:
-  explicit AwaitedCalls(ApiTransport& under) : under_(under) {}
-
-  Call send(ApiRequest request, ApiListener listener) override {
-    const auto mark = std::make_shared<Call>();
-    listener.ended = [this, mark, told = std::move(listener.ended)](Result<ApiReply> reply) {
-      awaited_.erase(*mark);
-      told(std::move(reply));
-    };
-    *mark = under_.send(std::move(request), std::move(listener));
-    awaited_.insert(*mark);
-    return *mark;
-  }
-  void cancel(Call call) override {
-    awaited_.erase(call);
-    under_.cancel(call);
-  }
-  std::size_t count() const { return awaited_.size(); }
-
- private:
-  ApiTransport& under_;
-  std::set<Call> awaited_;
-};
-
-/// The same with all that lies between: requests and answers go by libcurl, over TLS, to a socket of the
-/// loopback. Where the server in memory loses something the connection is cut.
-class SchedulesOverTls : public Schedule, public testing::WithParamInterface<int> {
- protected:
-  static void SetUpTestSuite() {
-    certificates() = std::make_unique<test::ScratchDirectory>();
-    test::make_authority(*certificates(), "ca");
-    test::make_certificate(*certificates(), "server", "ca", "IP:127.0.0.1");
-  }
-  static void TearDownTestSuite() { certificates().reset(); }
-  SchedulesOverTls() {
-    cluster.transport = &client_;
-    cluster.clock.outside = [this] { let_it_flow(); };
-  }
-  ~SchedulesOverTls() override { cluster.kill_agent(); }
-  SchedulesOverTls(const SchedulesOverTls&) = delete;
-  SchedulesOverTls& operator=(const SchedulesOverTls&) = delete;
-  SchedulesOverTls(SchedulesOverTls&&) = delete;
-  SchedulesOverTls& operator=(SchedulesOverTls&&) = delete;
-
-  std::size_t connections() const { return front_.connections(); }
-
- private:
-  static std::unique_ptr<test::ScratchDirectory>& certificates() {
-    static std::unique_ptr<test::ScratchDirectory> folder;
-    return folder;
-  }
-  static std::string file(const char* name) { return (certificates()->path() / name).string(); }
-
-  /// Until nothing moves any more and each call that the client waits for is one that the server has: none is
-  /// on its way, and no answer.
-  void let_it_flow() {
-    constexpr int kStill = 3;
-    const auto too_late = EventLoop::Clock::now() + 10s;
-    std::stop_source stop;
-    int still = 0;
-    std::size_t before = front_.moved();
-    std::function<void()> look = [&] {
-      const bool moves = std::exchange(before, front_.moved()) != front_.moved();
-      still = moves || front_.calls() != client_.count() ? 0 : still + 1;
-      const bool late = EventLoop::Clock::now() > too_late;
-      EXPECT_FALSE(late) << client_.count() << " calls are waited for, " << front_.calls() << " have arrived";
-      if (still == kStill || late) return void(stop.request_stop());
-      loop_->post(look);
-    };
-    loop_->post(look);
-    loop_->run(stop.get_token());
-  }
-
-  std::unique_ptr<EventLoop> loop_ = test::must(EventLoop::create());
-  test::TlsFront front_{*loop_, cluster.server, file("server.pem"), file("server.key")};
-  CurlTransport transport_{*loop_,
-                           {.server = {.tls = true, .host = "127.0.0.1", .port = front_.port(), .path = {}},
-                            .authorities = {.text = {}, .file = file("ca.pem")}}};
-  AwaitedCalls client_{transport_};
-};
-
-TEST_P(SchedulesOverTls, EndAsWantedWithNothingPaused) {
-  run(static_cast<std::uint64_t>(GetParam()));
-  EXPECT_GT(connections(), 0U);
-}
-
-// They take a hundred times as long.
-INSTANTIATE_TEST_SUITE_P(Seeds, SchedulesOverTls, testing::Range(0, std::min(schedules() / 50, 100)));
 
 }  // namespace
 }  // namespace ferry
