@@ -209,11 +209,9 @@ std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& 
                       !change.before ? "is not there" : (change.after ? "is other" : "should not be there")));
     }
   }
-  if (!state) {
+  if (!state && state.error().code != make_error_code(Errc::not_found))
     out.push_back("the container runtime cannot be asked: " + state.error().message);
-    return out;
-  }
-  if (!state->tells()) return out;
+  if (!state || !state->tells()) return out;
   for (const RuntimeHandler& handler : setup.handlers) {
     if (!state->knows(handler))
       out.push_back(fmt::format("the container runtime does not know {} as it is written", handler.name));
@@ -221,11 +219,15 @@ std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& 
   return out;
 }
 
-Shown show_differences(const std::vector<std::string>& differences) {
+Shown show_differences(const std::vector<std::string>& differences, bool runs) {
   Shown out;
-  out.document = {{"differences", differences}};
+  out.document = {{"differences", differences}, {"container_runtime_runs", runs}};
   for (const std::string& difference : differences) out.text += difference + "\n";
-  if (differences.empty()) out.text = "all of it is there, and known\n";
+  if (differences.empty()) {
+    out.text =
+        runs ? "all of it is there, and known\n"
+             : "all of it is there; the container runtime does not run, and knows it once it has started\n";
+  }
   out.status = differences.empty() ? ExitStatus::done : ExitStatus::differs;
   return out;
 }

@@ -26,6 +26,7 @@ std::string with_hint(const Error& error);
 /// What is missing to what a class file asks for; none: nothing.
 std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& plan,
                                      const Result<RuntimeState>& state);
-Shown show_differences(const std::vector<std::string>& differences);
+/// Whether the container runtime runs: one that does not cannot be asked, and that is no difference.
+Shown show_differences(const std::vector<std::string>& differences, bool runs = true);
 
 }  // namespace ferry

@@ -293,13 +293,14 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   }
   auto plan = plan_runtime(*session.host, runtime->at_hand, setup->handlers);
   if (!plan) return complain(plan.error());
-  std::vector<std::string> missing = differences(*setup, *plan, runtime->asked->state());
+  const auto state = runtime->asked->state();
+  std::vector<std::string> missing = differences(*setup, *plan, state);
   for (const KataClassSetup& kata : setup->classes) {
     if (kata.artifact && !session.host->exists(kata.artifact->folder.relative_path()))
       missing.push_back(fmt::format("{} is not there", kata.artifact->folder.string()));
   }
   missing.insert(missing.end(), changed->begin(), changed->end());
-  return print(session, show_differences(missing));
+  return print(session, show_differences(missing, state.has_value()));
 }
 
 ExitStatus kata_runtimeclass_verb(const Session& session, const KataOptions& options) {

@@ -2,7 +2,9 @@
 #include "kata-manager/containerd_plan.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -47,13 +49,47 @@ Result<std::optional<TomlTable>> said_in_block(const ConfigFiles& files, const s
   return std::optional(std::move(*said));
 }
 
+std::string filled_in(std::string text, const std::map<std::string, std::string>& placeholders) {
+  for (const auto& [name, value] : placeholders) {
+    for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + value.size()))
+      text.replace(at, name.size(), value);
+  }
+  return text;
+}
+
 // None is as good as an empty one to a daemon that is not given its name.
 ContainerdOutcome predict(const ContainerdSetup& setup, const ConfigFiles& files) {
   const auto main = files.read_if_there(setup.main);
-  if (!main || *main) return predict_containerd(setup.release, files, setup.main);
-  ConfigFiles with_one = files;
-  with_one.suppose(setup.main, "");
-  return predict_containerd(setup.release, with_one, setup.main);
+  if (!main) return predict_containerd(setup.release, files, setup.main);
+  ConfigFiles as_read = files;
+  as_read.suppose(setup.main, filled_in((*main).value_or(""), setup.placeholders));
+  return predict_containerd(setup.release, as_read, setup.main);
+}
+
+/// A key that containerd 2 takes for one of these though its letters are others, which is not modelled.
+std::optional<std::string> spelt_otherwise(const TomlTable& table,
+                                           std::initializer_list<std::string_view> known) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  for (const auto& [key, value] : table) {
+    for (const std::string_view name : known) {
+      if (key != name && std::ranges::equal(key, name, {}, lower)) return key;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> spelt_otherwise(const ContainerdFile& file) {
+  if (auto key = spelt_otherwise(file.root, {"version", "imports", "plugins", "disabled_plugins"}))
+    return key;
+  for (const char* id : {"cri", kCriOfVersion2, kCriRuntime}) {
+    const TomlValue* const cri = find(file.root, {"plugins", id});
+    if (cri == nullptr || cri->table() == nullptr) continue;
+    if (auto key = spelt_otherwise(*cri->table(), {"containerd"})) return key;
+    const TomlValue* const inner = find(*cri->table(), {"containerd"});
+    if (inner == nullptr || inner->table() == nullptr) continue;
+    if (auto key = spelt_otherwise(*inner->table(), {"runtimes", "default_runtime_name"})) return key;
+  }
+  return std::nullopt;
 }
 
 class Planner {
@@ -69,12 +105,28 @@ class Planner {
                   "start the service that writes it");
     }
     now_ = predict(setup_, files_);
+    if (auto r = check_spelling(); !r) return fail(std::move(r).error());
     if (auto r = take_ours_away(); !r) return fail(std::move(r).error());
     before_ = predict(setup_, without_);
     return handlers_.empty() ? plan_removal() : plan_installation();
   }
 
  private:
+  Result<> check_spelling() const {
+    if (!setup_.release.merges_sections()) return {};
+    for (const ContainerdFile& file : now_.files) {
+      if (const auto key = spelt_otherwise(file)) {
+        return fail(
+            Errc::refused,
+            fmt::format("{}: containerd 2 reads {} whatever the case of its letters, and what comes of "
+                        "it is not predicted",
+                        file.path.string(), *key),
+            "write it in small letters");
+      }
+    }
+    return {};
+  }
+
   Result<> take_away(const std::filesystem::path& path) {
     const auto block = said_in_block(files_, path);
     if (!block) return fail(Error(block.error()));
@@ -205,7 +257,7 @@ class Planner {
       if (!written) return fail(std::move(written).error().during(candidate.file.string()));
       ConfigFiles tried = without_;
       tried.suppose(candidate.file, std::move(*written));
-      ContainerdOutcome after = predict_containerd(setup_.release, tried, setup_.main);
+      ContainerdOutcome after = predict(setup_, tried);
       const auto fault = fault_of(after, base);
       if (!fault) {
         touched_.insert(candidate.file);

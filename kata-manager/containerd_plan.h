@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@ struct ContainerdSetup {
   /// Another program writes the main file anew at each start (k3s, rke2): only what it imports can be added
   /// to.
   bool main_is_rendered = false;
+  std::map<std::string, std::string> placeholders = {};  ///< RuntimePlace::placeholders
 };
 
 struct RuntimePlan {

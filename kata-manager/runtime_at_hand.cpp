@@ -18,7 +18,8 @@ namespace {
 ContainerdSetup setup_of(const RuntimeAtHand& runtime) {
   return {.release = runtime.release,
           .main = runtime.place.configuration,
-          .main_is_rendered = runtime.place.rendered};
+          .main_is_rendered = runtime.place.rendered,
+          .placeholders = runtime.place.placeholders};
 }
 
 std::string without_witness(const RuntimeAtHand& runtime) {
@@ -195,8 +196,12 @@ Result<RuntimePlan> plan_runtime(const HostFs& host, const RuntimeAtHand& runtim
                   ? plan_k0s(runtime.release, place.configuration, files, handlers)
                   : plan_containerd(setup_of(runtime), files, handlers);
   // k0s has yet to write what containerd reads, whoever could be asked.
-  if (plan && !plan->changes.empty() && !runtime.program && place.kind != RuntimeKind::k0s)
+  if (plan && !plan->changes.empty() && place.kind == RuntimeKind::k0s) {
+    plan->notes.push_back(
+        "nothing proves this before containerd reads it: k0s takes its drop-ins in by itself, at once");
+  } else if (plan && !plan->changes.empty() && !runtime.program) {
     plan->notes.push_back(without_witness(runtime));
+  }
   return plan;
 }
 

@@ -36,7 +36,7 @@ class Changing {
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return fail(std::move(r).error());
     if (auto r = nobody_has_what_goes(); !r) return fail(std::move(r).error());
-    if (change_.files.empty() && !interrupted_ && is_as_it_shall_be()) return outcome_;
+    if (change_.files.empty() && !interrupted_ && is_as_it_shall_be()) return nothing_to_do();
     if (auto r = may_change(); !r) return fail(std::move(r).error());
     if (auto r = write(); !r) return put_back(std::move(r).error(), false);
     if (auto r = ask_its_program(); !r) return put_back(std::move(r).error(), false);
@@ -106,6 +106,13 @@ class Changing {
                 "end them first; `ferry kata uninstall` waits for pods with --wait");
   }
 
+  // What was left to be read has been, where the runtime says so.
+  Result<RuntimeOutcome> nothing_to_do() const {
+    if (!running_ || !state_.tells()) return outcome_;
+    if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
+    return outcome_;
+  }
+
   bool is_as_it_shall_be() {
     if (!running_) {
       outcome_.unproven = "it does not run: it reads them when it starts";
@@ -118,6 +125,22 @@ class Changing {
     if (!state.tells()) return true;
     return std::ranges::all_of(change_.handlers, [&](const auto& handler) { return state.knows(handler); }) &&
            std::ranges::none_of(leaving_, [&](const auto& name) { return state.has(name); });
+  }
+
+  // Whatever the model says of the files: what others have put there stays known, but for what these say no
+  // more.
+  std::optional<std::string> lost_of_others(const RuntimeState& now) const {
+    const auto& staying = change_.staying;
+    const auto& before = state_.runtimes;
+    if (!running_ || !before || !now.runtimes || !staying) return std::nullopt;
+    for (const KnownRuntime& known : *before) {
+      const bool stays = std::ranges::find(*staying, known.name) != staying->end();
+      const bool ours =
+          std::ranges::find(leaving_, known.name) != leaving_.end() ||
+          std::ranges::find(change_.handlers, known.name, &RuntimeHandler::name) != change_.handlers.end();
+      if (stays && !ours && !now.has(known.name)) return known.name;
+    }
+    return std::nullopt;
   }
 
   Result<> may_change() {
@@ -194,11 +217,14 @@ class Changing {
     std::string why;
     while (true) {
       const auto state = context_.runtime->state();
-      if (state && knows_all(*state)) {
+      const auto lost = state ? lost_of_others(*state) : std::nullopt;
+      if (state && knows_all(*state) && !lost) {
         tells_ = state->tells();
         return {};
       }
-      why = state ? "it answers, but does not have the runtimes as they are written" : state.error().message;
+      why = !state ? state.error().message
+            : lost ? fmt::format("it answers, but has lost {}, which is not ours", *lost)
+                   : "it answers, but does not have the runtimes as they are written";
       if (Clock::now() >= end) break;
       std::this_thread::sleep_for(kBetweenQuestions);
     }
@@ -232,8 +258,9 @@ class Changing {
       say(context_.control->text() + " with what was there before");
       auto back = context_.control->act();
       if (back) back = wait_until_it_runs();
-      why.message += back ? "; the files from before are back, and it runs with them"
-                          : "; the files from before are back, but it does not run: " + back.error().message;
+      why.message +=
+          undo_.empty() ? "; none of its files is other than before" : "; the files from before are back";
+      why.message += back ? ", and it runs with them" : ", but it does not run: " + back.error().message;
       if (!back) return fail(std::move(why));
     } else if (outcome_.written) {
       why.message += "; what was written is put back";
@@ -247,7 +274,9 @@ class Changing {
   Result<RuntimeOutcome> finish() {
     // What one that was killed has left stays on record until it is proven.
     if (outcome_.unproven && !outcome_.acted && interrupted_) return outcome_;
-    if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
+    const bool unread = outcome_.unproven && !outcome_.acted;
+    auto kept = unread ? leave_unread(*context_.host, undo_) : forget_runtime_record(*context_.host);
+    if (!kept) return fail(std::move(kept).error());
     return outcome_;
   }
 

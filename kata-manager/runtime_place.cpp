@@ -30,6 +30,10 @@ const std::vector<RuntimePlace>& places() {
       rancher("rke2", {"rke2-server.service", "rke2-agent.service"}),
       {.name = "microk8s",
        .configuration = "/var/snap/microk8s/current/args/containerd-template.toml",
+       // As its containerd's start script has them where no add-on says otherwise.
+       .placeholders = {{"${RUNTIME}", "runc"},
+                        {"${RUNTIME_TYPE}", "io.containerd.runc.v2"},
+                        {"${SNAPSHOTTER}", "overlayfs"}},
        .socket = "/var/snap/microk8s/common/run/containerd.sock",
        .units = {"snap.microk8s.daemon-containerd.service"},
        .programs = {"/snap/microk8s/current/bin/containerd"}},

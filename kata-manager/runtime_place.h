@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ struct RuntimePlace {
   /// containerd's main file; of CRI-O and k0s the folder of drop-ins.
   std::filesystem::path configuration;
   bool rendered = false;  ///< another program writes the main file anew at each start
+  /// What the main file is to be read with: it is a template, and each start puts these in.
+  std::map<std::string, std::string> placeholders = {};
   std::filesystem::path socket;
   std::vector<std::string> units = {};               ///< of systemd: the first that is there is its service
   std::vector<std::filesystem::path> programs = {};  ///< the first that is there tells its version

@@ -2,6 +2,7 @@
 #include "kata-manager/runtime_record.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -32,13 +33,13 @@ Result<FileChange> change_from(const json& value) {
   return FileChange{.path = value["path"].get<std::string>(), .before = *before, .after = *after};
 }
 
-Result<std::vector<FileChange>> all_of_it(const HostFs& host) {
-  const auto text = host.read_file(kRuntimeRecord);
+Result<std::vector<FileChange>> all_of_it(const HostFs& host, const char* record) {
+  const auto text = host.read_file(record);
   if (!text && is_gone(text.error())) return std::vector<FileChange>();
   if (!text) return fail(Error(text.error()));
   const json document = json::parse(*text, nullptr, false);
-  const auto malformed = [](const std::string& why) {
-    return fail(Errc::malformed_host, fmt::format("/{} cannot be read: {}", kRuntimeRecord, why),
+  const auto malformed = [record](const std::string& why) {
+    return fail(Errc::malformed_host, fmt::format("/{} cannot be read: {}", record, why),
                 "look at what the container runtime's configuration should be, then remove that file");
   };
   if (!document.is_object() || !document.contains("changes") || !document["changes"].is_array())
@@ -52,9 +53,7 @@ Result<std::vector<FileChange>> all_of_it(const HostFs& host) {
   return out;
 }
 
-}  // namespace
-
-Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& changes) {
+Result<> write_record(HostFs& host, const char* record, const std::vector<FileChange>& changes) {
   auto list = json::array();
   for (const FileChange& change : changes) {
     list.push_back({{"path", change.path.string()},
@@ -67,12 +66,35 @@ Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& chang
   } catch (const json::exception&) {  // of what was read as TOML this is not so
     return fail(Errc::invalid_config, "a configuration file is not UTF-8, and could not be put back");
   }
-  return host.write_file(kRuntimeRecord, text, 0600);
+  return host.write_file(record, text, 0600);
+}
+
+Result<> forget(HostFs& host, const char* record) {
+  if (!host.exists(record)) return {};
+  return host.remove_file(record);
+}
+
+}  // namespace
+
+Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& changes) {
+  return write_record(host, kRuntimeRecord, changes);
+}
+
+Result<> leave_unread(HostFs& host, const std::vector<FileChange>& changes) {
+  std::vector<FileChange> unread;
+  std::ranges::copy_if(changes, std::back_inserter(unread),
+                       [](const FileChange& change) { return change.before != change.after; });
+  auto kept = unread.empty() ? forget(host, kUnreadRecord) : write_record(host, kUnreadRecord, unread);
+  if (!kept) return kept;
+  return forget(host, kRuntimeRecord);
 }
 
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
-  const auto all = all_of_it(host);
-  if (!all) return fail(Error(all.error()));
+  auto all = all_of_it(host, kUnreadRecord);
+  if (!all) return fail(std::move(all).error());
+  auto later = all_of_it(host, kRuntimeRecord);
+  if (!later) return fail(std::move(later).error());
+  std::ranges::move(*later, std::back_inserter(*all));
   std::vector<FileChange> out;
   for (const FileChange& change : *all) {
     // The first one knows what was there before any of them.
@@ -95,7 +117,9 @@ Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
 }
 
 Result<> forget_runtime_record(HostFs& host) {
-  return host.remove_file(kRuntimeRecord);
+  // Last what says that somebody is at work.
+  if (auto r = forget(host, kUnreadRecord); !r) return r;
+  return forget(host, kRuntimeRecord);
 }
 
 }  // namespace ferry

@@ -15,6 +15,7 @@
 #include <gmock/gmock.h>
 
 #include "common/text_diff.h"
+#include "kata-manager/runtime_place.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -23,6 +24,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 // corpus/ is what containerd was measured with, real/ what its releases themselves write.
@@ -327,6 +329,39 @@ TEST_F(Containerd, IsToldNothingWhereItsCriIsSwitchedOff) {
   for (const char* id : {"cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}) {
     tree.file(kMain, std::string("disabled_plugins = [\"") + id + "\"]\n");
     EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr(std::string("disabled_plugins has ") + id));
+  }
+}
+
+// Its values are put in at each start; the file that is changed keeps its own.
+TEST_F(Containerd, IsReadByMicrok8sWithItsTemplateFilledIn) {
+  const std::vector<RuntimeHandler> alone = {ours()[0]};
+  const auto place = test::must(runtime_place("microk8s"));
+  const std::string main = place.configuration.relative_path();
+  const std::string text =
+      "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n"
+      "snapshotter = \"${SNAPSHOTTER}\"\ndefault_runtime_name = \"${RUNTIME}\"\n"
+      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\nruntime_type = "
+      "\"${RUNTIME_TYPE}\"\n";
+  tree.file(main, text);
+  for (const char* release : {"1.6.20", "1.7.24", "2.1.9"}) {
+    ContainerdSetup plain{.release = test::must(ContainerdRelease::parse(release)),
+                          .main = place.configuration};
+    EXPECT_THAT(message_of(plan_containerd(plain, ConfigFiles(host), alone)),
+                HasSubstr("its default runtime is not among its runtimes"));
+    plain.placeholders = place.placeholders;
+    const auto planned = test::must(plan_containerd(plain, ConfigFiles(host), alone));
+    EXPECT_EQ(planned.changes.at(0).path, place.configuration);
+    EXPECT_THAT(planned.changes.at(0).after.value_or(""), testing::StartsWith(text));
+  }
+}
+
+TEST_F(Containerd, IsNotPredictedWhereItsKeysAreSpeltAsOnlyContainerd2ReadsThem) {
+  for (const char* text : {"Version = 2\n", "version = 2\nIMPORTS = []\n", "version = 3\n[Plugins]\n",
+                           "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".Containerd]\n",
+                           "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.Runtimes]\n"}) {
+    tree.file(kMain, text);
+    EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("whatever the case of its letters")) << text;
+    EXPECT_THAT(message_of(plan("1.7.24", ours())), Not(HasSubstr("the case of its letters"))) << text;
   }
 }
 

@@ -63,6 +63,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
     }
     runs_ = std::ranges::find(names_, "broken") == names_.end();
     if (forgets) std::erase(names_, "ours");
+    std::erase(names_, loses);
     return {};
   }
 
@@ -72,7 +73,8 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
   bool pods_known = true;
   bool forgets = false;
   bool refuses_to_act = false;
-  int acts = -1;  // the first is its own start
+  std::string loses;
+  int acts = -1;      // the first is its own start
   std::vector<RunningPod> pods_;
   std::optional<std::string> harm_;
 
@@ -241,6 +243,58 @@ TEST_F(RuntimeChangeTest, IsReadLaterWhereNobodyRestartsAndProvenThen) {
   EXPECT_TRUE(later.acted) << "it runs with what it has read before";
   EXPECT_FALSE(later.written);
   EXPECT_EQ(later.unproven, std::nullopt);
+}
+
+// Who wrote it is long gone when the runtime is made to read it.
+TEST_F(RuntimeChangeTest, ThatWasLeftToBeReadIsPutBackWhereTheRuntimeDoesNotTakeIt) {
+  auto alone = context();
+  alone.control = nullptr;
+  test::must(carry_out(alone, installation("broken")));
+  EXPECT_FALSE(host.exists(kRuntimeRecord)) << "nobody is at work";
+  RuntimeChange again = installation();
+  again.files.clear();
+  EXPECT_THAT(error_of(carry_out(context(), again)),
+              HasSubstr("the files from before are back, and it runs with them"));
+  EXPECT_EQ(main(), "runc\n");
+  EXPECT_EQ(drop_in(), "there is none");
+  EXPECT_FALSE(host.exists(kUnreadRecord));
+}
+
+TEST_F(RuntimeChangeTest, ThatWasLeftToBeReadIsForgottenOnceItIsRead) {
+  auto alone = context();
+  alone.control = nullptr;
+  test::must(carry_out(alone, installation()));
+  ASSERT_TRUE(host.exists(kUnreadRecord));
+  test::must(runtime.act());  // by somebody else
+  RuntimeChange again = installation();
+  again.files.clear();
+  test::must(carry_out(context(), again));
+  EXPECT_FALSE(host.exists(kUnreadRecord));
+  test::must(carry_out(alone, removal()));
+  ASSERT_TRUE(host.exists(kUnreadRecord));
+  RuntimeChange back = installation();
+  back.files.pop_back();
+  test::must(carry_out(alone, back));
+  EXPECT_FALSE(host.exists(kUnreadRecord)) << "it is as it has read it";
+}
+
+TEST_F(RuntimeChangeTest, IsPutBackWhereTheRuntimeHasLostSomebodyElses) {
+  RuntimeChange change = installation();
+  change.staying = std::vector<std::string>{"runc", "imports", "ours"};
+  test::must(runtime.act());  // it has read the main file
+  runtime.loses = "runc";
+  EXPECT_THAT(error_of(carry_out(context(), change)), HasSubstr("has lost runc, which is not ours"));
+  EXPECT_EQ(main(), "runc\n");
+  change.staying = std::vector<std::string>{"imports", "ours"};  // as its files say: somebody has taken it out
+  EXPECT_EQ(error_of(carry_out(context(), change)), "it went well");
+}
+
+TEST_F(RuntimeChangeTest, ThatFailsWithoutAWriteSaysSo) {
+  runtime.refuses_to_act = true;
+  scratch.file(kDropIn, "ours\n");
+  RuntimeChange change = installation();
+  change.files.clear();
+  EXPECT_THAT(error_of(carry_out(context(), change)), HasSubstr("none of its files is other than before"));
 }
 
 TEST_F(RuntimeChangeTest, OfARuntimeThatDoesNotRunIsWrittenOnly) {
