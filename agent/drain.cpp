@@ -218,6 +218,14 @@ DrainNeed drain_need(const NodeObject& node, const NodeWish& wish, const HostSid
   return need;
 }
 
+DrainStep drain_undone(const NodeObject& node, bool cordoned) {
+  DrainStep out;
+  if (!is_ours(node)) return out;
+  out.annotations = {{kCordonedAnnotation, std::nullopt}, {kDrainAnnotation, std::nullopt}};
+  if (cordoned) out.unschedulable = false;
+  return out;
+}
+
 DrainStep drain_step(const NodeObject& node, const NodeWish& wish, const DrainView& view,
                      const DrainNeed& need, const BudgetStep& budget) {
   if (!view.cordon_refused.empty()) {

@@ -77,6 +77,9 @@ struct DrainStep {
   std::optional<std::chrono::seconds> left;  ///< until it has to be looked at again
 };
 
+/// For who leaves the node: what was begun here is begun anew by the next one, if it shall be at all.
+DrainStep drain_undone(const NodeObject& node, bool cordoned);
+
 DrainStep drain_step(const NodeObject& node, const NodeWish& wish, const DrainView& view,
                      const DrainNeed& need, const BudgetStep& budget);
 

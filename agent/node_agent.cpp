@@ -199,7 +199,8 @@ class NodeAgent::Impl {
     Moment since;
     Error error;
   };
-  /// That our role does not permit to see them; absent: it does, as far as is known.
+  /// Why they cannot be seen, by our role or for what is wrong with the server; absent: they can, as far as
+  /// is known.
   using Forbidden = std::optional<Refusal>;
 
   Watch watch(Selection selection, Forbidden* forbidden = nullptr, EventLoop::Job heard = {}) {
@@ -214,25 +215,36 @@ class NodeAgent::Impl {
                               .trouble =
                                   [this, what, forbidden](const Error& error) {
                                     spdlog::warn("watch {}: {}", what, text_of(error));
-                                    if (forbidden == nullptr) return;
-                                    forbidden->reset();
-                                    if (error.code == ApiErrc::forbidden)
-                                      forbidden->emplace(Refusal{.since = timers_.now(), .error = error});
+                                    if (forbidden == nullptr) {
+                                      node_in_trouble_ = true;
+                                      return;
+                                    }
+                                    // Each error anew, but since when does not begin anew.
+                                    const bool same =
+                                        *forbidden && is_denied((*forbidden)->error) == is_denied(error);
+                                    forbidden->emplace(Refusal{
+                                        .since = same ? (*forbidden)->since : timers_.now(), .error = error});
                                     look_soon();
                                   },
                               .well =
                                   [this, what, forbidden] {
                                     spdlog::info("watch {}: the API server answers again", what);
-                                    if (forbidden == nullptr) return;
-                                    forbidden->reset();
+                                    if (forbidden == nullptr) {
+                                      node_in_trouble_ = false;
+                                    } else {
+                                      forbidden->reset();
+                                    }
                                     look_soon();
                                   }});
   }
 
-  /// Whether it is known what they are, or that nobody will tell us.
+  static bool is_denied(const Error& error) { return error.code == ApiErrc::forbidden; }
+
+  /// Whether it is known what they are, or that nobody will tell us: our role lacks the right, or the server
+  /// tells of the Node and not of them. Where it tells of nothing it is waited for.
   bool is_known(const Watch& watch, const Forbidden& forbidden) {
     if (!watch || watch->listed()) return true;
-    if (!forbidden) return false;
+    if (!forbidden || (!is_denied(forbidden->error) && node_in_trouble_)) return false;
     const Moment end = forbidden->since + kForbiddenPatience;
     if (timers_.now() >= end) return true;
     look_again_at(end);
@@ -262,11 +274,25 @@ class NodeAgent::Impl {
     if (!kata_news && !news) return false;
     if (news) host_since_ = timers_.now();
     if (kata_news) kata_since_ = timers_.now();
+    const auto generation = written_generation();
     auto now = read_host_side(host_);
     if (now) host_side_ = std::move(*now);
     if (!now) spdlog::error("{}", text_of(now.error()));
+    const bool another = written_generation() != generation;
+    if (another || !is_open(host_side_)) ends_ = 0;
+    if (another) has_failed_ = false;
+    if (says_that_it_failed(host_side_)) has_failed_ = true;
     if (host_.read_file(kStateFile).value_or("") != last_words_) last_words_.reset();
     return true;
+  }
+
+  std::optional<std::uint64_t> written_generation() const {
+    return host_side_.written ? std::optional(host_side_.written->generation) : std::nullopt;
+  }
+
+  /// Whether hostd has yet to say what has become of what is written.
+  static bool is_open(const HostSide& host) {
+    return host.written && (!has_answered(host) || host_is_changing(host));
   }
 
   /// True: hostd runs and did not, or the other way round. One that cannot be asked for is taken to run.
@@ -278,6 +304,7 @@ class NodeAgent::Impl {
     if (down) {
       hostd_down_since_ = timers_.now();
       read_host();
+      if (is_open(host_side_)) ++ends_;
       last_words_ = host_.read_file(kStateFile).value_or("");
     }
     see_hostd_again();
@@ -354,6 +381,8 @@ class NodeAgent::Impl {
     if (same_ && host_side_.written && host_side_.written->generation == same_->first)
       view.host.same_as = same_->second;
     view.host.silent = since(host_since_, timers_.now());
+    view.host.ends = ends_;
+    view.host.has_failed = has_failed_;
     if (hostd_down_since_) view.host.hostd_down = since(*hostd_down_since_, timers_.now());
     if (auto unlisted = unknown_to_kubelet(view.node, host_side_.kata.ready); unlisted != unlisted_) {
       unlisted_ = std::move(unlisted);
@@ -428,27 +457,31 @@ class NodeAgent::Impl {
     if (step.outcome == ChangeOutcome::done || step.failure_is_told) refused_.reset();
   }
 
-  /// Only that is done which nobody else would do: whom we keep away comes back.
+  /// What nobody else would take back: whom we keep away, and that the node takes no pods.
+  static json taken_back(const json& node) {
+    const NodeObject now = node_object_of(node);
+    const DrainStep drain = drain_undone(now, is_cordoned(node));
+    return patch_of(resume_operands(now.labels), drain.annotations, drain.unschedulable);
+  }
+
   void go_on_leaving() {
     if (changing_) return;  // its answer is a reason to look
     const json* const object = node_ ? node() : nullptr;
-    if (object == nullptr || resume_operands(node_object_of(*object).labels).empty()) return have_left();
+    if (object == nullptr || taken_back(*object).is_null()) return have_left();
     see_hostd();
     const Moment late = leave_by_ - kLastWord;
     if (host_is_changing(host_side_) && !hostd_down_since_ && timers_.now() < late)
       return look_again_at(late);
     changing_ = true;
     client_.change(
-        node_ref(settings_.node),
-        [](const json& now) -> Result<json> {
-          return patch_of(resume_operands(node_object_of(now).labels), {}, std::nullopt);
-        },
+        node_ref(settings_.node), [](const json& now) -> Result<json> { return taken_back(now); },
         [this](const Result<json>& changed) {
           changing_ = false;
           if (!changed)
             spdlog::error(
-                "operands stay paused: {}; the next agent resumes them, or whoever takes {} off the "
-                "labels {}* of Node {}",
+                "operands stay paused, or the node cordoned: {}; the next agent takes that back, or whoever "
+                "takes "
+                "{} off the labels {}* of Node {}, and uncordons it",
                 text_of(changed.error()), kPauseMark, kDeployPrefix, settings_.node);
           have_left();
         },
@@ -738,6 +771,7 @@ class NodeAgent::Impl {
   std::map<std::string, Forbidden> config_maps_forbidden_;  ///< by name
   Forbidden pods_forbidden_;
   Forbidden daemon_sets_forbidden_;
+  bool node_in_trouble_ = false;  ///< nobody tells of the Node either
 
   HostSide host_side_;
   std::string host_said_ = "nothing yet";
@@ -746,6 +780,8 @@ class NodeAgent::Impl {
   std::string kata_unwritable_;  ///< KataView::unwritable, likewise
   Moment host_since_;
   std::optional<Moment> hostd_down_since_;  ///< absent: it runs
+  int ends_ = 0;                            ///< HostSide::ends
+  bool has_failed_ = false;                 ///< HostSide::has_failed
   Moment kata_since_;                       ///< of HostSide::kata_silent
   std::set<std::string> unlisted_;          ///< handlers that are ready, and the kubelet does not list, since
   Moment unlisted_since_;                   ///< for HostSide::kata_unlisted

@@ -80,7 +80,15 @@ std::string with_hint(const std::string& message, const std::string& hint) {
   return out;
 }
 
+std::string ended_in_it(const HostSide& host) {
+  return fmt::format("ferry hostd has ended {} times in the middle of it", host.ends);
+}
+
 std::string silence(const NodeWish& wish, const HostSide& host, NodeCondition condition) {
+  if (host.ends >= kMostEnds) {
+    return with_hint(ended_in_it(host),
+                     "`systemctl status ferry-hostd` on the node, or the log of its container, says why");
+  }
   std::string out =
       condition == NodeCondition::pending
           ? fmt::format("ferry hostd has not taken up policy {} for more than {} seconds", wish.wished.name,
@@ -183,10 +191,14 @@ bool is_done_already(const NodeWish& wish, const HostSide& host) {
   return answered && host.written->holds(wish.wished.policy);
 }
 
+bool waits_in_vain(const HostSide& host) {
+  return host.ends >= kMostEnds || host.silent > (has_answered(host) ? kChangePatience : kAnswerPatience);
+}
+
 bool is_silent(const NodeWish& wish, const HostSide& host) {
   const bool asked = host.written && host.written->says(wish.wished);
   if (wish.kind == NodeWish::Kind::policy && !asked) return false;
-  return host.silent > (has_answered(host) ? kChangePatience : kAnswerPatience);
+  return waits_in_vain(host);
 }
 
 std::vector<std::string> host_troubles(const SeenHost& host) {
@@ -224,7 +236,8 @@ bool host_is_changing(const HostSide& host) {
 }
 
 ChangeOutcome change_outcome(const HostSide& host) {
-  const auto awaited = host.silent > kChangePatience ? ChangeOutcome::failed : ChangeOutcome::open;
+  const bool in_vain = host.silent > kChangePatience || host.ends >= kMostEnds;
+  const auto awaited = in_vain ? ChangeOutcome::failed : ChangeOutcome::open;
   if (!host.written) return host_is_changing(host) ? awaited : ChangeOutcome::none;
   if (!has_answered(host) || !host.seen) return awaited;
   switch (host.seen->phase) {
@@ -256,7 +269,7 @@ std::string failure_of(const HostSide& host) {
     for (const std::string& trouble : host_troubles(*host.seen)) add(out, trouble);
     return told(out, kMost);
   }
-  out = "ferry hostd says nothing";
+  out = host.ends >= kMostEnds ? ended_in_it(host) : "ferry hostd says nothing";
   add(out, host.unreadable);
   return told(out, kMost);
 }

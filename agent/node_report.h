@@ -39,6 +39,12 @@ struct HostSide {
   std::chrono::seconds silent{0};
   /// For how long hostd has not run, as far as the agent has seen it; 0 also while it runs.
   std::chrono::seconds hostd_down{0};
+  /// How often it has ended, as far as the agent has seen it, since `written` was and before it was done
+  /// with.
+  int ends = 0;
+  /// It has said of `written` that it failed. Its own tries since are no reason to send anybody away: who is
+  /// in their way it names.
+  bool has_failed = false;
   /// It runs, and has said `seen` since it came. False at once: whoever acts on a word of hostd's that
   /// somebody else pays for asks this, not hostd_is_gone().
   bool hostd_speaks = true;
@@ -81,6 +87,10 @@ inline constexpr std::size_t kMostTold = 1024;
 inline constexpr std::chrono::seconds kAnswerPatience{30};
 inline constexpr std::chrono::seconds kChangePatience{900};
 
+/// One that ends so often in the middle of a change will not carry it out, though it is started anew each
+/// time.
+inline constexpr int kMostEnds = 3;
+
 /// So long what hostd said last stands while it does not run: over an update and a reboot, and between the
 /// tries to start one that does not stay up, which are five minutes apart in a pod.
 inline constexpr std::chrono::seconds kGonePatience{600};
@@ -98,7 +108,10 @@ bool is_taken_up(const NodeWish& wish, const HostSide& host);
 /// name, by another label, in a configuration that has changed elsewhere.
 bool is_done_already(const NodeWish& wish, const HostSide& host);
 
-/// Whether the host has been silent for too long, so that nobody shall wait for it.
+/// Whether nobody shall wait for the host's answer to what is written any more.
+bool waits_in_vain(const HostSide& host);
+
+/// Whether that is so of the answer to this wish.
 bool is_silent(const NodeWish& wish, const HostSide& host);
 
 /// `held`: why what is asked for is not begun until a person does something; empty: nothing keeps it.
@@ -111,7 +124,8 @@ void add_to_error(NodeReport& report, const std::string& text);
 bool host_is_changing(const HostSide& host);
 
 /// What has come of wanted.json, for those who wait until it is done: silence of more than kChangePatience is
-/// a failure too. A failure of which a hostd has spoken that runs no more is none until that time is up.
+/// a failure too, as are kMostEnds of hostd's. A failure of which a hostd has spoken that runs no more is
+/// none until that time is up.
 ChangeOutcome change_outcome(const HostSide& host);
 /// Whether that is a failure of which hostd has spoken.
 bool says_that_it_failed(const HostSide& host);

@@ -266,14 +266,16 @@ NodeStep node_step(const NodeView& view) {
   add_refusal("labels of features and of Kata's handlers", view.labels_refused, step);
   add_refusal("labels that say what has come of a wish, and those of operands,", view.own_refused, step);
 
-  const bool changing = host_is_changing(view.host);
+  // Nobody is kept away for a host that says nothing more, whatever is asked for by now.
+  const bool in_vain = waits_in_vain(view.host);
+  const bool changing = host_is_changing(view.host) && !in_vain;
   // Also while pods are evicted: an operand that comes back has the GPUs open, and nobody would be evicted.
   const bool coming = change_is_coming(step.wish, view.host) || need.kind == DrainNeed::Kind::evict;
-  const bool pause =
-      step.wish.kind == NodeWish::Kind::policy && !is_silent(step.wish, view.host) &&
-      (changing || (coming && step.budget.may_begin) || operands_are_in_the_way(view, step.wish));
+  const bool pause = step.wish.kind == NodeWish::Kind::policy && !is_silent(step.wish, view.host) &&
+                     ((changing && !view.host.has_failed) || (coming && step.budget.may_begin) ||
+                      operands_are_in_the_way(view, step.wish));
   // The labels may ask for something else by now; what was written last is still on its way.
-  const bool keep = (changing || !has_answered(view.host)) && !is_silent(step.wish, view.host);
+  const bool keep = (changing || !has_answered(view.host)) && !in_vain;
   const LabelChanges pausing = pause ? pause_operands(labels) : LabelChanges();
   add_warnings(view, pause, step.wish);
   warn_of_idle_plugin(view.others, owners, step.wish);

@@ -339,5 +339,31 @@ TEST(DrainLoop, AsksNobodyWhileHostdDoesNotRunAndBeginsAgainWithIt) {
   EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
 }
 
+// The node may be none of ours any more, and then nobody would.
+TEST(DrainLoop, AnAgentThatLeavesUncordonsWhatItHasCordoned) {
+  Yard yard(1);
+  yard.put_pod("n0", "guest");
+  yard.fleet.server.disruption_budgeted = {"tenants/guest"};
+  yard.fleet.start();
+  yard.fleet.label("n0", "divided");
+  yard.pass(30s);
+  ASSERT_TRUE(yard.is_cordoned("n0"));
+  bool left = false;
+  yard.fleet.machines[0]->agent->leave([&] { left = true; });
+  yard.pass(5s);
+  EXPECT_TRUE(left);
+  EXPECT_FALSE(yard.is_cordoned("n0"));
+  EXPECT_EQ(yard.mark("n0") + yard.cordon_mark("n0"), "");
+  yard.cordon("n0", true);
+  yard.fleet.machines[0]->agent.reset();
+  yard.fleet.start();
+  yard.pass(30s);
+  left = false;
+  yard.fleet.machines[0]->agent->leave([&] { left = true; });
+  yard.pass(5s);
+  EXPECT_TRUE(left);
+  EXPECT_TRUE(yard.is_cordoned("n0")) << "it was somebody else";
+}
+
 }  // namespace
 }  // namespace ferry

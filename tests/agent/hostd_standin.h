@@ -53,6 +53,12 @@ class HostdStandin {
     next_ = clock_.at(clock_.now() + 2s, [this, generation, wish = *wanted] {
       say(generation, "changing");
       next_ = clock_.at(clock_.now() + takes, [this, generation, wish] {
+        if (dies) return die();
+        if (fails_late) {
+          end(generation, "failed");
+          next_ = clock_.at(clock_.now() + 10s, [this] { wanted_changed(); });
+          return;
+        }
         is = wish.policy;
         config_ = wish.config;
         end(generation, "as_wanted");
@@ -90,6 +96,8 @@ class HostdStandin {
   bool holder = false;                      ///< a VM has the GPU
   std::function<nlohmann::json()> holders;  ///< others, as state.json has them; empty: none
   bool fails = false;
+  bool fails_late = false;               ///< once it has changed something; it tries that again
+  bool dies = false;                     ///< likewise, and somebody starts it anew
   bool has_failed = false;               ///< ever
   bool calls_its_end_a_failure = false;  ///< as versions did before, where it was withdrawing
   bool under_way = false;                ///< a change that wanted.json has begun is on its way
@@ -107,6 +115,14 @@ class HostdStandin {
     auto shown = Presence::announce(host_, kHostdPresence);
     if (!shown) std::abort();
     presence_.emplace(std::move(*shown));
+  }
+  /// As by a SIGKILL, started anew ten seconds later.
+  void die() {
+    runs = false;
+    stopped = clock_.now();
+    wrote_();
+    presence_.reset();
+    next_ = clock_.at(clock_.now() + std::chrono::seconds(10), [this] { start(); });
   }
   void end(std::optional<std::uint64_t> generation, const std::string& phase) {
     under_way = false;

@@ -42,6 +42,7 @@ using test::kPod;
 using test::kPolicies;
 using test::kValidator;
 using test::kVfioManager;
+using test::OneNode;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::Key;
@@ -1210,6 +1211,81 @@ TEST_F(AgentLoop, ALabelChangeTakesAHandfulOfRequests) {
   pass(30s);
   ASSERT_EQ(cluster.label(kStateLabel), "as_wanted");
   EXPECT_LE(cluster.server.seen().size() - before, 12U);
+}
+
+// Each time it is started anew it says something else than before, so that it is never silent.
+TEST_F(AgentLoop, AHostdThatDiesOverAndOverKeepsNobodyAway) {
+  cluster.put_validator();
+  cluster.hostd.dies = true;
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(12s);
+  ASSERT_EQ(cluster.label(kValidator), kPauseMark);
+  pass(2min);
+  EXPECT_EQ(cluster.label(kValidator), "true");
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation),
+              HasSubstr("times in the middle of it"));
+  EXPECT_THAT(cluster.reasons(), Contains("HostSilent"));
+  pass(10min);
+  EXPECT_EQ(cluster.label(kValidator), "true") << "nor at its later tries";
+  cluster.hostd.dies = false;
+  pass(1min);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.annotation(kErrorAnnotation), "");
+  cluster.label(kPolicyLabel, "kept");
+  pass(4s);
+  EXPECT_EQ(cluster.label(kValidator), kPauseMark) << "what is asked for next is another change";
+}
+
+TEST_F(AgentLoop, WhatFailsAndIsTriedAgainSendsNobodyAwayAgain) {
+  cluster.put_validator();
+  cluster.hostd.fails_late = true;
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  ASSERT_TRUE(becomes("failed"));
+  pass(1s);
+  EXPECT_EQ(cluster.label(kValidator), "true");
+  int paused = 0;
+  pass(10min, [&] { paused += cluster.label(kValidator) == "true" ? 0 : 1; });
+  EXPECT_EQ(paused, 0);
+  cluster.hostd.fails_late = false;
+  pass(1min);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+}
+
+TEST_F(AgentLoop, AHostdThatIsDeadKeepsNobodyAwayForWhatMayNotBegin) {
+  cluster.put_validator();
+  cluster.settings.most_changing = 1;
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  ASSERT_TRUE(becomes("changing"));
+  cluster.hostd.stop();
+  cluster.server.script = forbids("/leases");
+  cluster.label(kPolicyLabel, "divided");
+  pass(20min);
+  EXPECT_EQ(cluster.label(kValidator), "true");
+}
+
+// The Node can be told of all the while.
+TEST_F(AgentLoop, WhatCannotBeListedIsNotWaitedForForEver) {
+  for (const char* kind : {"/pods", "/daemonsets", "/configmaps"}) {
+    OneNode one;
+    one.put_validator();
+    one.label(kValidator, kPauseMark);  // by an agent before
+    one.label(kPolicyLabel, "typo");
+    one.server.script = [&](const ApiRequest& request) {
+      return request.path.find(kind) == std::string::npos
+                 ? std::nullopt
+                 : std::optional(test::ApiFault::status_of(504, "Timeout"));
+    };
+    one.start_agent();
+    one.pass(4min);
+    EXPECT_EQ(one.label(kValidator), kPauseMark) << kind;
+    one.pass(4min);
+    EXPECT_EQ(one.label(kValidator), "true") << kind;
+    EXPECT_EQ(one.label(kStateLabel), "failed") << kind;
+    one.kill_agent();
+  }
 }
 
 }  // namespace

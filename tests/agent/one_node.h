@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/cluster_words.h"
 #include "agent/node_agent.h"
 #include "agent/wish_file.h"
 #include "common/host_fs.h"
@@ -181,6 +182,12 @@ class AgentLoop : public testing::Test {
       cluster.operator_acts();
       tell_hostd();
     }
+  }
+  /// Within a minute the Node says that state.
+  bool becomes(const std::string& state) {
+    for (int second = 0; second < 60 && cluster.label(kStateLabel) != state; ++second)
+      pass(std::chrono::seconds(1));
+    return cluster.label(kStateLabel) == state;
   }
   /// As by a SIGTERM.
   bool leaves_within(std::chrono::seconds time) {
