@@ -287,6 +287,9 @@ class ValuesTest(unittest.TestCase):
         notes = self.notes
         self.assertIn("kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough", notes({}))
         self.assertNotIn("vfioManager", notes({}))
+        self.assertIn("kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged", notes({}))
+        self.assertIn("image.repository=", notes({}))
+        self.assertNotIn("image.repository=", notes({"image": {"repository": "registry.example/ferry"}}))
         beside = notes({"gpuOperator": {"enabled": True}})
         for key in ("vfioManager", "vgpuDeviceManager", "sandboxDevicePlugin", "kataSandboxDevicePlugin"):
             self.assertIn(f"{key}: {{enabled: false}}", beside)
