@@ -51,6 +51,10 @@ class MetricsTest(unittest.TestCase):
                 if word.startswith(f"--metrics-{option}=")}
         self.assertEqual({option: mounts[str(pathlib.PurePath(file).parent)] for option, file in told.items()},
                          {"certificate": "tls", "key": "tls", "token-file": "tok"})
+        # One that is not there yet keeps hostd and plugin from nothing.
+        for one in chart.pod_of(objects)["spec"]["volumes"]:
+            if "secret" in one:
+                self.assertIs(one["secret"].get("optional"), True, one["name"])
 
     def test_whom_the_operator_asks(self) -> None:
         objects = chart.render(chart.sample(chart.CHART / "ci/metrics-values.yaml"))

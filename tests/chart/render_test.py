@@ -70,6 +70,9 @@ class RenderTest(unittest.TestCase):
                 with self.subTest(helm=version, values=wrong["values"]):
                     done = chart.run(helm, "template", "ferry", str(chart.CHART), values=wrong["values"])
                     self.assertNotEqual(done.returncode, 0)
+                    if "says" in wrong:
+                        self.assertIn(wrong["says"], done.stderr)
+                        continue
                     self.assertIn("schema", done.stderr)
                     self.assertRegex(done.stderr, rf"\b{re.escape(wrong['names'])}\b")
 

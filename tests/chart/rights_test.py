@@ -16,12 +16,11 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "hostd.systemd": {"hostd": {"systemd": True}},
     "hostd.extraCapabilities": {"hostd": {"extraCapabilities": ["SYS_ADMIN", "SYS_RAWIO"]}},
     "plugin.pluginWatcher": {"plugin": {"pluginWatcher": True}},
-    "kata.readyNodesOnly": {"kata": {"enabled": True, "readyNodesOnly": True}, "plugin": {"mode": "kubevirt"}},
+    "kata.readyNodesOnly": {"kata": {"enabled": True, "readyNodesOnly": True}},
     "kata.install": {"kata": {"enabled": True, "readyNodesOnly": True,
-                              "install": {"enabled": True, "pullSecrets": ["kata-pull"]}}, "plugin": {"mode": "kubevirt"}},
+                              "install": {"enabled": True, "pullSecrets": ["kata-pull"]}}},
     "agent.featureLabels": {"agent": {"featureLabels": "file"}},
     "agent.metrics": {"agent": {"metrics": {"enabled": True, "tlsSecret": "tls", "tokenSecret": "token"}}},
-    "plugin.mode": {"plugin": {"mode": "both"}},
 }
 OFF: dict[str, Any] = {"hostd": {"systemd": False}}
 

@@ -59,6 +59,26 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual(terms({"nodes": {"labels": ["a", "b"]}}), [
             {"matchExpressions": [{"key": key, "operator": "In", "values": ["true"]}, out]} for key in "ab"])
 
+    def test_what_is_there_by_default_can_be_taken_away(self) -> None:
+        for helm in chart.helms().values():
+            def pod(values: Any, helm: Any = helm) -> Any:
+                return chart.pod_of(chart.render(values, helm=helm))["spec"]
+            self.assertEqual(pod({})["securityContext"], {"seLinuxOptions": {"type": "spc_t"}})
+            self.assertEqual(pod({"seLinuxOptions": {}}), pod({}))  # as values.yaml says of maps
+            for nothing in (None, {"type": None}):
+                self.assertNotIn("securityContext", pod({"seLinuxOptions": nothing}))
+            self.assertNotIn("securityContext", pod(chart.sample(chart.CHART / "ci/microk8s-values.yaml")))
+            self.assertEqual(pod({})["priorityClassName"], "system-node-critical")
+            self.assertNotIn("priorityClassName", pod({"nodes": {"priorityClassName": ""}}))
+            for given, there in (({"a": "b"}, {"a": "b", "grafana_dashboard": "1"}),
+                                 ({"a": "b", "grafana_dashboard": None}, {"a": "b"}),
+                                 ({"grafana_dashboard": None}, {}), (None, {})):
+                objects = chart.render({"agent": {"metrics": {"enabled": True,
+                                                              "dashboard": {"enabled": True, "labels": given}}}}, helm=helm)
+                (labels,) = [one["metadata"]["labels"] for one in chart.of_kind(objects, "ConfigMap")
+                             if one["metadata"]["name"] == "ferry-dashboard"]
+                self.assertEqual({key: value for key, value in labels.items() if "/" not in key}, there)
+
     def test_apparmor_by_field_or_by_annotation(self) -> None:
         for version, field in (("1.29.9", False), ("1.30.0", True), ("1.31.2-gke.1", True)):
             pod = chart.pod_of(chart.render(kube_version=version))
@@ -267,6 +287,9 @@ class ValuesTest(unittest.TestCase):
         notes = self.notes
         self.assertIn("kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough", notes({}))
         self.assertNotIn("vfioManager", notes({}))
+        self.assertIn("kubectl label namespace gpus pod-security.kubernetes.io/enforce=privileged", notes({}))
+        self.assertIn("image.repository=", notes({}))
+        self.assertNotIn("image.repository=", notes({"image": {"repository": "registry.example/ferry"}}))
         beside = notes({"gpuOperator": {"enabled": True}})
         for key in ("vfioManager", "vgpuDeviceManager", "sandboxDevicePlugin", "kataSandboxDevicePlugin"):
             self.assertIn(f"{key}: {{enabled: false}}", beside)
