@@ -49,9 +49,9 @@ class Fetch {
     if (!inside.has_filename()) inside = inside.parent_path();
     const auto in_place = is_in_place(inside);
     if (!in_place) return fail(in_place.error());
-    auto files = list(inside, true);
-    if (!files) return fail(std::move(files).error().during(request_->url));
-    Artifact artifact = described(std::move(*files));
+    auto listing = list(inside, true);
+    if (!listing) return fail(std::move(listing).error().during(request_->url));
+    Artifact artifact = described(std::move(listing->files));
     artifact.digest = digest_of(artifact.files);
     artifact.version = "/" / inside;
     if (auto chosen = choose(artifact, inside); !chosen) return fail(std::move(chosen).error());
@@ -155,12 +155,15 @@ class Fetch {
   Result<Artifact> sound(const std::string& version) {
     auto artifact = read_record(*host_, request_->artifacts_dir, request_->name, version);
     if (!artifact) return artifact;
-    auto files = list(places_.version(version), request_->check_contents);
-    if (!files) return fail(std::move(files).error());
+    const auto listing = list(places_.version(version), request_->check_contents);
+    if (!listing) return fail(Error(listing.error()));
+    // It was fetched when they were allowed. The files themselves are asked, whatever is recorded.
+    if (!request_->allow_setuid && !listing->privileged.empty())
+      return fail(Errc::not_found, "it has set-user-ID or set-group-ID files, which are not allowed");
     std::vector<ArtifactFile> recorded = artifact->files;
     if (!request_->check_contents)
       for (ArtifactFile& file : recorded) file.sha256.clear();
-    if (*files == recorded) return artifact;
+    if (listing->files == recorded) return artifact;
     return fail(Errc::not_found, "it is not as it was recorded");
   }
 
@@ -185,9 +188,9 @@ class Fetch {
     if (auto built = build_version(*host_, places_, registry, manifest, *request_, *world_); !built)
       return fail(std::move(built).error());
     const auto staging = places_.store() / kStaging;
-    auto files = list(staging, true);
-    if (!files) return fail(std::move(files).error());
-    Artifact artifact = described(std::move(*files));
+    auto listing = list(staging, true);
+    if (!listing) return fail(std::move(listing).error());
+    Artifact artifact = described(std::move(listing->files));
     artifact.digest = digest.text();
     artifact.version = "/" / places_.version(digest.file_name());
     artifact.changed = true;
@@ -220,7 +223,7 @@ class Fetch {
     return {};
   }
 
-  Result<std::vector<ArtifactFile>> list(const std::filesystem::path& folder, bool contents) const {
+  Result<TreeListing> list(const std::filesystem::path& folder, bool contents) const {
     auto opened = host_->open(folder, O_RDONLY | O_DIRECTORY);
     if (!opened && is_gone(opened.error()))
       return fail(Errc::not_found, fmt::format("/{} is not there", folder.string()));

@@ -80,6 +80,27 @@ TEST_F(Fetch, OfADigestThatIsHereAsksNobody) {
   EXPECT_EQ(registry.seen().size(), asked);
 }
 
+TEST_F(Fetch, UsesNoSetuidFilesThatAreAllowedNoMore) {
+  auto image = layers();
+  image.push_back({.content = test::tar_of({{.path = "bin/su", .content = "x", .mode = 04755}}),
+                   .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"});
+  const std::string digest = registry.image(image);
+  request.allow_setuid = true;
+  must(fetch());
+  EXPECT_FALSE(must(fetch()).changed);
+  request.allow_setuid = false;
+  EXPECT_EQ(refusal().code, Errc::refused);
+  request.url = registry.address() + "/kata/gpu@" + digest;
+  EXPECT_EQ(refusal().code, Errc::refused) << "nor by its digest";
+  request.allow_setuid = true;
+  EXPECT_EQ(must(fetch()).digest, digest);
+  registry.image(layers());
+  request.url = registry.reference();
+  must(fetch());
+  request.allow_setuid = false;
+  EXPECT_FALSE(must(fetch()).changed) << "one without such files is no other for having been allowed them";
+}
+
 TEST_F(Fetch, SwitchesToANewVersionAndKeepsTheOld) {
   const std::string first = registry.image(layers());
   must(fetch());
