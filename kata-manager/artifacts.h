@@ -78,6 +78,9 @@ struct FetchRequest {
   std::string architecture = {};           ///< as OCI says it ("amd64"); empty: this machine's
   bool allow_setuid = false;    ///< else an archive with set-user-ID or set-group-ID files is refused
   bool check_contents = false;  ///< of a version that is here already: digests too, not sizes alone
+  /// Where no registry can be reached: the version in use, if it is whole and was fetched from the same URL,
+  /// and a note of it.
+  bool or_what_is_here = false;
   ArtifactLimits limits = {};
   FetchPatience patience = {};
   std::chrono::seconds deadline{3600};  ///< for all of it; ferry-fetch is killed then

@@ -67,11 +67,7 @@ class Fetch {
     if (!reference) return fail(std::move(reference).error());
     if (reference->digest) {
       // What is asked for by its digest cannot have changed.
-      if (auto current = version_in_use(*host_, places_)) {
-        auto here = sound(*current);
-        if (here && here->url == request_->url && request_->architecture.empty())
-          return use(std::move(*here), *current);
-      }
+      if (auto here = in_use()) return use(std::move(*here));
     }
     auto credentials = DockerConfig::parse(request_->docker_config);
     if (!credentials) return fail(std::move(credentials).error());
@@ -86,6 +82,10 @@ class Fetch {
                                           .pause = world_->pause});
     if (!registry) return fail(std::move(registry).error());
     auto artifact = asked(*registry, *reference);
+    // One that has answered may have said that it is another version by now.
+    if (!artifact && artifact.error().code == Errc::unreachable && request_->or_what_is_here && !answered_) {
+      if (auto here = in_use()) artifact = used_unasked(std::move(*here), artifact.error());
+    }
     if (!artifact && credentials->names_helpers() && artifact.error().code == Errc::failed)
       artifact.error().hint += "; programs that docker asks for credentials are not asked";
     if (!artifact) return fail(std::move(artifact).error().during(reference->text()));
@@ -126,6 +126,7 @@ class Fetch {
   Result<Artifact> asked(RegistryClient& registry, const ImageReference& reference) {
     auto document = registry.manifest(reference.wanted());
     if (!document) return fail(std::move(document).error());
+    answered_ = true;
     auto parsed = parse_manifest(document->bytes, document->content_type, request_->limits);
     if (!parsed) return fail(std::move(parsed).error());
     if (const auto* const index = std::get_if<ImageIndex>(&*parsed)) {
@@ -141,13 +142,31 @@ class Fetch {
     if (manifest == nullptr) return fail(Errc::malformed_host, "manifest: an index leads to an index");
     const std::string version = document->digest.file_name();
     auto here = sound(version);
-    auto artifact = here ? use(std::move(*here), version) : made(registry, *manifest, document->digest);
+    auto artifact = here ? use(std::move(*here)) : made(registry, *manifest, document->digest);
     if (!artifact) return artifact;
     const auto passed_over =
         std::ranges::count(manifest->layers, ArtifactLayer::Use::nothing, &ArtifactLayer::use);
     if (passed_over > 0)
       artifact->notes.push_back(
           fmt::format("layers without a title that are no archive were passed over: {}", passed_over));
+    return artifact;
+  }
+
+  // The version that users see, if it is sound and of the same URL.
+  std::optional<Artifact> in_use() {
+    const auto current = version_in_use(*host_, places_);
+    if (!current || !request_->architecture.empty()) return std::nullopt;
+    auto here = sound(*current);
+    if (!here || here->url != request_->url) return std::nullopt;
+    return std::move(*here);
+  }
+
+  Result<Artifact> used_unasked(Artifact here, const Error& why) {
+    const std::string digest = here.digest;
+    auto artifact = use(std::move(here));
+    if (artifact)
+      artifact->notes.push_back(fmt::format(
+          "the registry cannot be reached, and what it gave before is used, {}: {}", digest, why.message));
     return artifact;
   }
 
@@ -167,7 +186,8 @@ class Fetch {
     return fail(Errc::not_found, "it is not as it was recorded");
   }
 
-  Result<Artifact> use(Artifact artifact, const std::string& version) {
+  Result<Artifact> use(Artifact artifact) {
+    const std::string version = artifact.version.filename();
     const Artifact before = artifact;
     artifact.url = request_->url;
     if (auto chosen = choose(artifact, places_.version(version)); !chosen)
@@ -248,6 +268,7 @@ class Fetch {
   const FetchRequest* request_;
   const FetchWorld* world_;
   ArtifactPlaces places_;
+  bool answered_ = false;  // a registry, which version it is
 };
 
 }  // namespace

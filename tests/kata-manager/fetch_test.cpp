@@ -80,6 +80,40 @@ TEST_F(Fetch, OfADigestThatIsHereAsksNobody) {
   EXPECT_EQ(registry.seen().size(), asked);
 }
 
+TEST_F(Fetch, UsesWhatIsHereWhereNoRegistryCanBeReached) {
+  const std::string digest = registry.image(layers());
+  must(fetch());
+  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer = {.status = 503}; };
+  EXPECT_EQ(refusal().code, Errc::unreachable) << "only where that is asked for";
+  request.or_what_is_here = true;
+  const Artifact artifact = must(fetch());
+  EXPECT_EQ(artifact.digest, digest);
+  EXPECT_FALSE(artifact.changed);
+  EXPECT_THAT(artifact.notes, ElementsAre(testing::AllOf(HasSubstr("cannot be reached"), HasSubstr(digest),
+                                                         HasSubstr("503"))));
+  for (const int status : {401, 403, 404}) {
+    registry.spoil = [&](const HttpSeen&, HttpAnswer& answer) { answer = {.status = status}; };
+    EXPECT_FALSE(fetch().has_value()) << status;
+  }
+  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer = {.status = 503}; };
+  request.url = registry.reference("another");
+  EXPECT_EQ(refusal().code, Errc::unreachable) << "what is here is not that";
+  request.url = registry.reference();
+  scratch.file(artifact.version.relative_path() / "guest.img", "cut");
+  EXPECT_EQ(refusal().code, Errc::unreachable) << "what is here is not whole";
+}
+
+TEST_F(Fetch, UsesNotWhatIsHereOnceTheRegistryHasSaidThatItIsAnother) {
+  registry.image(layers());
+  must(fetch());
+  registry.image(layers("newer"));
+  registry.spoil = [](const HttpSeen& seen, HttpAnswer& answer) {
+    if (seen.path.find("/blobs/") != std::string::npos) answer = {.status = 503};
+  };
+  request.or_what_is_here = true;
+  EXPECT_EQ(refusal().code, Errc::unreachable);
+}
+
 TEST_F(Fetch, UsesNoSetuidFilesThatAreAllowedNoMore) {
   auto image = layers();
   image.push_back({.content = test::tar_of({{.path = "bin/su", .content = "x", .mode = 04755}}),
