@@ -30,12 +30,14 @@
 #include "agent/node_agent.h"
 #include "agent/node_metrics.h"
 #include "agent/only_agent.h"
+#include "agent/shown_metrics.h"
 #include "cli/help_text.h"
 #include "cli/kubectl_completion.h"
 #include "cli/kubectl_program.h"
 #include "common/event_loop.h"
 #include "common/exit_status.h"
 #include "common/folder_watch.h"
+#include "common/hidden_process.h"
 #include "common/log.h"
 #include "common/standard_streams.h"
 #include "common/stop_on_signal.h"
@@ -155,7 +157,7 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
        .fetcher = kata_classes.empty() ? nullptr : &fetcher});
   FolderWatch of_configs(**loop, [&agent] { agent.configurations_changed(); });
   std::optional<NodeMetrics> metrics;
-  std::unique_ptr<MetricsListener> listener;
+  std::optional<ShownMetrics> scraped;
   HostWatch files(**loop, host, [&agent, &metrics] {
     agent.host_changed();
     if (metrics) metrics->host_changed();
@@ -170,11 +172,9 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
       metrics.emplace(
           **loop, host, [&transport] { return transport.counts(); }, [&agent] { return agent.vmis(); },
           [&agent] { return agent.pulls(); });
-      auto opened = MetricsListener::open(**loop, std::move(**shown), [&metrics] { return metrics->text(); });
-      if (!opened) return fail(std::move(opened).error());
-      listener = std::move(*opened);
+      scraped.emplace(**loop, std::move(**shown), [&metrics] { return metrics->text(); });
+      if (auto begun = scraped->begin(); !begun) return begun;
       metrics->begin();
-      spdlog::info("metrics are shown on {}", command.metrics_address);
     }
     return agent.begin();
   });
@@ -208,6 +208,7 @@ int main(int argc, char** argv) {
   }
   const auto format = command.log_format == "json" ? ferry::LogFormat::json : ferry::LogFormat::text;
   if (auto log = ferry::set_up_log(command.log_level, format); !log) return ferry::complain(log.error());
+  ferry::hide_process();  // it has a token of the API server's
   const ferry::StopOnSignal stop;
   ferry::HostFs host(command.host_root);
   if (auto served = ferry::serve(command.options, host, stop.token()); !served)

@@ -144,8 +144,10 @@ Result<std::vector<std::string>> check_files(const Session& session, const Artif
 
 Result<Artifact> fetch_class(const Session& session, const KataOptions& options, const ClassFile& file,
                              const KataClass& kata) {
-  const auto request = fetch_request(*session.host, credentials(options), file, kata);
-  if (!request) return fail(Error(request.error()));
+  auto request = fetch_request(*session.host, credentials(options), file, kata);
+  if (!request) return fail(std::move(request).error());
+  // What was begun with it can be ended, and what is so already be said again.
+  request->or_what_is_here = true;
   auto artifact = fetch(*session.host, *request, Progress(kata.name));
   if (!artifact) return fail(explained(std::move(artifact).error(), kata, *request));
   return artifact;

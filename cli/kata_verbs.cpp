@@ -102,6 +102,28 @@ void collect(const Session& session, const ClassFile& file, KataRuntime& runtime
   }
 }
 
+using FetchedArtifacts = std::map<std::string, Artifact>;
+
+/// By the names of their classes.
+Result<FetchedArtifacts> fetch_all(const Session& session, const KataOptions& options, const ClassFile& file,
+                                   const KataChange& planned) {
+  FetchedArtifacts out;
+  for (const KataClass& kata : file.classes) {
+    if (is_refused(planned, kata)) continue;
+    auto artifact = fetch_class(session, options, file, kata);
+    if (!artifact) return fail(std::move(artifact).error());
+    for (const std::string& note : artifact->notes) print_to_stderr("note: {}: {}\n", kata.name, note);
+    out.insert_or_assign(kata.name, std::move(*artifact));
+  }
+  return out;
+}
+
+void add_notes(const FetchedArtifacts& fetched, KataChange& report) {
+  for (const auto& [name, artifact] : fetched)
+    for (const std::string& note : artifact.notes)
+      report.setup.notes.push_back(fmt::format("{}: {}", name, note));
+}
+
 Result<KataChange> install(const Session& session, const KataOptions& options) {
   if (!session.dry_run) {
     if (auto r = require_root(session); !r) return fail(std::move(r).error());
@@ -113,7 +135,7 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
   const auto devices = kata_devices(session, options);
   if (!devices) return fail(Error(devices.error()));
   const auto known = [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); };
-  std::map<std::string, Artifact> fetched;
+  FetchedArtifacts fetched;
   if (!session.dry_run) {
     // What is refused is refused before anything is fetched, and what is fetched before the host is locked: a
     // registry may take its time.
@@ -126,13 +148,9 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
     if (auto r = remember_artifacts_dir(*session.host, file->artifacts_dir); !r)
       return fail(std::move(r).error());
     collect(session, *file, *runtime);
-    for (const KataClass& kata : file->classes) {
-      if (is_refused(*planned, kata)) continue;
-      auto artifact = fetch_class(session, options, *file, kata);
-      if (!artifact) return fail(std::move(artifact).error());
-      for (const std::string& note : artifact->notes) print_to_stderr("note: {}: {}\n", kata.name, note);
-      fetched.insert_or_assign(kata.name, std::move(*artifact));
-    }
+    auto all = fetch_all(session, options, *file, *planned);
+    if (!all) return fail(std::move(all).error());
+    fetched = std::move(*all);
   }
   std::unique_ptr<HostChange> change;
   if (!session.dry_run) {
@@ -153,6 +171,7 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
     if (auto r = check_no_links(session, report); !r) return fail(std::move(r).error());
     return report;
   }
+  if (session.output != OutputFormat::table) add_notes(fetched, report);  // people have read them already
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
   if (auto r =
           carry_out_kata(change_context(session, *runtime), *session.writer, report, file->artifacts_dir);

@@ -68,7 +68,8 @@ class UnitReload final : public RuntimeControl {
 class CommandRun final : public RuntimeControl {
  public:
   CommandRun(HostWriter& writer, std::vector<std::string> words)
-      : writer_(writer), command_{.root = {}, .words = std::move(words), .device = {}} {}
+      : writer_(writer),
+        command_{.root = {}, .words = std::move(words), .device = {}, .killed_when_late = true} {}
   std::string text() const override { return "run " + command_.text(); }
   std::optional<std::string> harm() const override { return std::nullopt; }
   Result<> act() override { return writer_.run(command_, kPatience); }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <memory>
@@ -10,12 +13,15 @@
 #include <poll.h>
 #include <span>
 #include <string>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -87,6 +93,7 @@ struct Start {
   bool other_root = false;         ///< whether that is not ours
   int out = -1;                    ///< where what it prints goes; -1: nowhere
   ActUnderWay* told_by = nullptr;  ///< of which it is what is under way
+  bool own_group = false;          ///< to be killed with all that it starts
   std::vector<std::string> words;
 };
 
@@ -102,6 +109,7 @@ struct Start {
   // We may be killed with whoever gave the order, and what the program does goes on.
   start.told_by->is_done_by(::getpid());
   if (const int kept = start.told_by->descriptor(); kept >= 0) ::fcntl(kept, F_SETFD, 0);
+  if (start.own_group) ::setpgid(0, 0);
   // Our own input is the socket to who orders.
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0 && ::dup2(nothing, STDIN_FILENO) == STDIN_FILENO &&
@@ -114,8 +122,30 @@ struct Start {
   ::_exit(told ? EXIT_SUCCESS : EXIT_FAILURE);  // unless that is told, the status counts
 }
 
+// Its exit status; absent: it was killed, with all of its process group. By looks: older kernels have no
+// descriptor of a process.
+std::optional<int> reap_or_kill(pid_t pid, std::chrono::milliseconds most) {
+  constexpr std::chrono::milliseconds kLook{20};
+  const auto until = std::chrono::steady_clock::now() + most;
+  while (std::chrono::steady_clock::now() < until) {
+    siginfo_t ended{};
+    if (::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        ended.si_pid == pid)
+      return reap(pid);
+    std::this_thread::sleep_for(std::min(kLook, most));
+  }
+  // Those that it has started become ours as it dies, so that their ends can be waited for too.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::kill(-pid, SIGKILL);
+  while (::waitpid(-pid, nullptr, 0) > 0 || errno == EINTR) {
+  }
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  return std::nullopt;
+}
+
 // posix_spawn(3) knows no chroot; this process has one thread, so a fork of it may do anything.
-int run_program(const HostFs& host, std::string_view request, int out, ActUnderWay& told_by) {
+int run_program(const HostFs& host, std::string_view request, int out, ActUnderWay& told_by,
+                std::optional<std::chrono::milliseconds> killed_after = std::nullopt) {
   std::vector<std::string> parts(1);
   for (const char c : request) {
     if (c == '\0') {
@@ -133,6 +163,7 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
               .other_root = host.root() != "/" || !root.empty(),
               .out = out,
               .told_by = &told_by,
+              .own_group = killed_after.has_value(),
               .words = std::move(parts)};
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno;
@@ -147,9 +178,19 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
   do {
     n = ::read(reader.get(), &failure, sizeof failure);
   } while (n < 0 && errno == EINTR);
-  const int status = reap(pid);
+  const auto status = killed_after ? reap_or_kill(pid, *killed_after) : reap(pid);
   told_by.is_done_by(::getpid());
-  return n == sizeof failure ? failure : -status;
+  if (n == sizeof failure) return failure;
+  return status ? -*status : ETIMEDOUT;
+}
+
+int run_or_kill(const HostFs& host, std::string_view request, ActUnderWay& told_by) {
+  const auto end = std::min(request.find('\0'), request.size());
+  std::uint64_t most = 0;
+  const auto number = std::from_chars(request.data(), request.data() + end, most);
+  if (number.ec != std::errc() || number.ptr != request.data() + end) return EINVAL;
+  // Behind the number it is as of a program that acts on no device.
+  return run_program(host, request.substr(end), -1, told_by, std::chrono::milliseconds(most));
 }
 
 // Into memory rather than a pipe: a program that prints more than a pipe holds would wait for a reader.
@@ -234,6 +275,7 @@ int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> 
   if (request.starts_with('e')) return try_claim(host, request.substr(1));
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
   if (request.starts_with('x')) return run_program(host, request.substr(1), -1, told_by);
+  if (request.starts_with('k')) return run_or_kill(host, request.substr(1), told_by);
   if (request.starts_with('o')) return run_for_output(host, request.substr(1), read, told_by);
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
   if (request.starts_with('w')) return write_attribute(host, request.substr(1));

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <utility>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "common/spawn.h"
@@ -68,9 +69,7 @@ std::string run_request(std::span<const AttributeWrite>& writes) {
 }
 
 std::string words_of(const HostCommand& command) {
-  std::string out = command.device;
-  out += '\0';
-  out += command.root.string();
+  std::string out = command.root.string();
   for (const std::string& word : command.words) {
     out += '\0';
     out += word;
@@ -379,11 +378,25 @@ Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::m
 }
 
 Result<> SpawningWriter::run(const HostCommand& command, std::chrono::milliseconds deadline) {
-  return done(act("x" + words_of(command), "run " + command.text(), command.device, deadline));
+  const std::string what = "run " + command.text();
+  if (command.killed_when_late && command.device.empty()) return run_or_kill(command, what, deadline);
+  return done(act("x" + command.device + '\0' + words_of(command), what, command.device, deadline));
+}
+
+// The child is the one that kills it, since the program is its own to wait for.
+Result<> SpawningWriter::run_or_kill(const HostCommand& command, const std::string& what,
+                                     std::chrono::milliseconds deadline) {
+  constexpr std::chrono::seconds kKilling{10};  // one that even this does not end is in the kernel
+  auto ended =
+      act("k" + std::to_string(deadline.count()) + '\0' + words_of(command), what, {}, deadline + kKilling);
+  if (ended || ended.error().code != std::errc::timed_out) return done(ended);
+  return fail(Errc::failed, fmt::format("{}: it did not end within {:g} s, and was killed", what,
+                                        std::chrono::duration<double>(deadline).count()));
 }
 
 Result<std::string> SpawningWriter::output(const HostCommand& command, std::chrono::milliseconds deadline) {
-  return act("o" + words_of(command), "run " + command.text(), command.device, deadline);
+  return act("o" + command.device + '\0' + words_of(command), "run " + command.text(), command.device,
+             deadline);
 }
 
 }  // namespace ferry

@@ -42,7 +42,10 @@ struct HostCommand {
   std::filesystem::path root;  ///< below the host's root: the program's own root directory; empty: the host's
   std::vector<std::string> words;  ///< its path there, and its arguments
   std::string device;              ///< what it acts on: named by the record if it does not return
-  std::string text() const;        ///< "/usr/bin/nvidia-smi -i 0000:01:00.0 -pm 0"
+  /// Of one that acts on no device: at the deadline it and what it has started in its process group are
+  /// killed, and its end is waited for. Others are left behind: a driver may be half way.
+  bool killed_when_late = false;
+  std::string text() const;  ///< "/usr/bin/nvidia-smi -i 0000:01:00.0 -pm 0"
 };
 
 /// Something that a library of the host's driver is asked for.
@@ -102,7 +105,7 @@ class HostWriter {
 
   /// Runs a program that changes a device to its end: it inherits nothing, has no input, and what it prints
   /// is thrown away. ENOENT: there is no such program; EPERM: it needs another root directory and we lack
-  /// CAP_SYS_CHROOT; Errc::failed: its exit status is not 0.
+  /// CAP_SYS_CHROOT; Errc::failed: its exit status is not 0, or it was killed at the deadline, as it may be.
   virtual Result<> run(const HostCommand& command, std::chrono::milliseconds deadline = kWriteDeadline) = 0;
 
   /// Runs a program that only tells something, and gives what it printed. Errors as run(); EMSGSIZE: it
@@ -207,6 +210,8 @@ class SpawningWriter final : public HostWriter {
   /// Waits for writes that the child has been given.
   Result<> finish(Child& child, std::span<const AttributeWrite> writes,
                   const std::function<void(std::size_t)>& begin);
+  Result<> run_or_kill(const HostCommand& command, const std::string& what,
+                       std::chrono::milliseconds deadline);
   Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
                           std::chrono::milliseconds deadline);
 
@@ -234,11 +239,12 @@ struct HostLibrary {
 /// that is made only where nothing is set (EEXIST otherwise), "n", its path, a NUL, its value and a NUL; "m"
 /// or "u" and the name of a module to load or unload; "r" and a path; "e", a path, a NUL and the number of a
 /// block device to claim ("8:17"); "x", the device that a program acts on, and after a NUL each a root
-/// directory and its words, or "o" and the same where what it prints is the answer; or "c", the device that
-/// is changed, if any, a NUL, a library's name, a NUL and the request to it. The answer is the errno as an
-/// int, 0 for done, or a program's exit status, negated; behind it what was read or answered, 64 KiB at most.
-/// "b" is answered once, at the first error or the end, how many were made says the WriteProgress; before
-/// that by 0 and "." after each write behind which others follow and which
+/// directory and its words, or "o" and the same where what it prints is the answer; "k", as "x" but in the
+/// device's place the milliseconds after which it is killed, which is answered by ETIMEDOUT; or "c", the
+/// device that is changed, if any, a NUL, a library's name, a NUL and the request to it. The answer is the
+/// errno as an int, 0 for done, or a program's exit status, negated; behind it what was read or answered, 64
+/// KiB at most. "b" is answered once, at the first error or the end, how many were made says the
+/// WriteProgress; before that by 0 and "." after each write behind which others follow and which
 /// WriteProgress::each_is_waited_for(). Ends, with 0, when the other end closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries = {});
 

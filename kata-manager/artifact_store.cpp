@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdio>
 #include <fcntl.h>
+#include <limits>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -41,6 +44,36 @@ Artifact artifact_of(const json& record) {
 Result<UniqueFd> parent_of(const HostFs& host, const std::filesystem::path& path) {
   const auto parent = path.parent_path();
   return host.open(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
+}
+
+// Of a folder of the store that is somebody else's: the later it was put aside, the higher. 0: it is ours.
+unsigned rank_of(const DirectoryEntry& entry) {
+  // A switch that was killed has not put it aside yet.
+  if (entry.name == kNewLink) return entry.is_directory ? std::numeric_limits<unsigned>::max() : 0;
+  const std::string_view name = entry.name;
+  if (!entry.is_directory || !name.starts_with(kPutAside)) return 0;
+  const std::string_view digits = name.substr(std::string_view(kPutAside).size());
+  unsigned number = 0;
+  (void)std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return std::max(number, 1U);
+}
+
+// What stood in the place of the link before us, the last of it, stands there again unless something does.
+Result<> put_back(const HostFs& host, const ArtifactPlaces& places,
+                  const std::vector<DirectoryEntry>& entries) {
+  const auto last = std::ranges::max_element(entries, {}, rank_of);
+  if (last == entries.end() || rank_of(*last) == 0) return {};
+  const std::string what = fmt::format("put /{} back", places.version(last->name).string());
+  const auto store = host.open(places.store(), O_RDONLY | O_DIRECTORY);
+  if (!store) return fail(Error(store.error()).during(what));
+  const auto top = host.open(places.top(), O_RDONLY | O_DIRECTORY);
+  if (!top) return fail(Error(top.error()).during(what));
+  if (::renameat2(store->get(), last->name.c_str(), top->get(), places.link().filename().c_str(),
+                  RENAME_NOREPLACE) != 0) {
+    return errno == EEXIST ? Result<>() : fail(error_from_errno(errno, what));
+  }
+  if (::fsync(top->get()) != 0) return fail(error_from_errno(errno, what));
+  return {};
 }
 
 }  // namespace
@@ -190,8 +223,7 @@ Result<std::vector<std::filesystem::path>> collect_versions(
   if (!lock) return fail(lock.error());
   const auto current = version_in_use(host, *places);
   for (const DirectoryEntry& entry : *entries) {
-    const bool put_aside = entry.name.starts_with(kPutAside);
-    if (!entry.is_directory || entry.name == current || (!is_version(entry.name) && !put_aside)) continue;
+    if (!entry.is_directory || entry.name == current || !is_version(entry.name)) continue;
     const auto path = places->version(entry.name);
     if (in_use("/" / path)) continue;
     // The record last: a folder without one would count as unknown, a record without a folder as nothing.
@@ -220,7 +252,19 @@ Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artif
   if (host.link_target(places->link())) {
     if (auto removed = host.remove_file(places->link()); !removed) return removed;
   }
-  return remove_all(host, places->store());
+  const auto entries = host.entries(places->store());
+  if (!entries && is_gone(entries.error())) return {};
+  if (!entries) return fail(entries.error());
+  if (auto back = put_back(host, *places, *entries); !back) return back;
+  for (const DirectoryEntry& entry : *entries) {
+    if (rank_of(entry) > 0) continue;
+    if (auto removed = remove_all(host, places->version(entry.name)); !removed) return removed;
+  }
+  // Not where somebody's folder is left in it.
+  if (auto removed = host.remove_empty_folder(places->store());
+      !removed && removed.error().code != std::errc::directory_not_empty)
+    return fail(std::move(removed).error());
+  return {};
 }
 
 }  // namespace ferry

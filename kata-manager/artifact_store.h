@@ -40,7 +40,7 @@ class ArtifactPlaces {
 inline constexpr const char* kBlobs = "blobs";      ///< layers as they came; NAME.part: not whole yet
 inline constexpr const char* kStaging = "staging";  ///< a version that is made ready
 inline constexpr const char* kNewLink = "link";     ///< a link before it is in its place
-/// What a folder of the store begins with that was in the place of a link of ours.
+/// What a folder of the store begins with that was in the place of a link of ours: never removed.
 inline constexpr const char* kPutAside = "replaced-";
 
 /// Whether a name in the store is a version's folder; others are half done, or were put aside.

@@ -78,6 +78,9 @@ struct FetchRequest {
   std::string architecture = {};           ///< as OCI says it ("amd64"); empty: this machine's
   bool allow_setuid = false;    ///< else an archive with set-user-ID or set-group-ID files is refused
   bool check_contents = false;  ///< of a version that is here already: digests too, not sizes alone
+  /// Where no registry can be reached: the version in use, if it is whole and was fetched from the same URL,
+  /// and a note of it.
+  bool or_what_is_here = false;
   ArtifactLimits limits = {};
   FetchPatience patience = {};
   std::chrono::seconds deadline{3600};  ///< for all of it; ferry-fetch is killed then
@@ -133,15 +136,16 @@ Result<std::optional<Artifact>> current_artifact(const HostFs& host,
                                                  const std::filesystem::path& artifacts_dir,
                                                  const std::string& name);
 
-/// Removes what a fetch has left behind: versions that are not in use now (also a folder that was there
-/// before the first fetch), save those for which `in_use` says true: a sandbox that began with one opens its
-/// files again at times. The folders that are gone.
+/// Removes what a fetch has left behind: versions that are not in use now, save those for which `in_use` says
+/// true: a sandbox that began with one opens its files again at times. A folder that was there before the
+/// first fetch is not ours, and stays. The folders that are gone.
 Result<std::vector<std::filesystem::path>> collect_versions(
     HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name,
     const std::function<bool(const std::filesystem::path& version)>& in_use);
 
-/// Removes the artifact and all its versions; a folder that file:// named stays. No sandbox may use it. That
-/// there is none is no error.
+/// Removes the artifact and all its versions; a folder that file:// named stays. A folder that stood in its
+/// place before, the last of them, stands there again unless something does; others stay where they were put
+/// aside. No sandbox may use it. That there is none is no error.
 Result<> remove_artifact(HostFs& host, const std::filesystem::path& artifacts_dir, const std::string& name);
 /// The same by who has lock_artifacts().
 Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artifacts_dir,

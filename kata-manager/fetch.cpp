@@ -49,9 +49,9 @@ class Fetch {
     if (!inside.has_filename()) inside = inside.parent_path();
     const auto in_place = is_in_place(inside);
     if (!in_place) return fail(in_place.error());
-    auto files = list(inside, true);
-    if (!files) return fail(std::move(files).error().during(request_->url));
-    Artifact artifact = described(std::move(*files));
+    auto listing = list(inside, true);
+    if (!listing) return fail(std::move(listing).error().during(request_->url));
+    Artifact artifact = described(std::move(listing->files));
     artifact.digest = digest_of(artifact.files);
     artifact.version = "/" / inside;
     if (auto chosen = choose(artifact, inside); !chosen) return fail(std::move(chosen).error());
@@ -67,11 +67,7 @@ class Fetch {
     if (!reference) return fail(std::move(reference).error());
     if (reference->digest) {
       // What is asked for by its digest cannot have changed.
-      if (auto current = version_in_use(*host_, places_)) {
-        auto here = sound(*current);
-        if (here && here->url == request_->url && request_->architecture.empty())
-          return use(std::move(*here), *current);
-      }
+      if (auto here = in_use()) return use(std::move(*here));
     }
     auto credentials = DockerConfig::parse(request_->docker_config);
     if (!credentials) return fail(std::move(credentials).error());
@@ -86,6 +82,10 @@ class Fetch {
                                           .pause = world_->pause});
     if (!registry) return fail(std::move(registry).error());
     auto artifact = asked(*registry, *reference);
+    // One that has answered may have said that it is another version by now.
+    if (!artifact && artifact.error().code == Errc::unreachable && request_->or_what_is_here && !answered_) {
+      if (auto here = in_use()) artifact = used_unasked(std::move(*here), artifact.error());
+    }
     if (!artifact && credentials->names_helpers() && artifact.error().code == Errc::failed)
       artifact.error().hint += "; programs that docker asks for credentials are not asked";
     if (!artifact) return fail(std::move(artifact).error().during(reference->text()));
@@ -126,6 +126,7 @@ class Fetch {
   Result<Artifact> asked(RegistryClient& registry, const ImageReference& reference) {
     auto document = registry.manifest(reference.wanted());
     if (!document) return fail(std::move(document).error());
+    answered_ = true;
     auto parsed = parse_manifest(document->bytes, document->content_type, request_->limits);
     if (!parsed) return fail(std::move(parsed).error());
     if (const auto* const index = std::get_if<ImageIndex>(&*parsed)) {
@@ -141,7 +142,7 @@ class Fetch {
     if (manifest == nullptr) return fail(Errc::malformed_host, "manifest: an index leads to an index");
     const std::string version = document->digest.file_name();
     auto here = sound(version);
-    auto artifact = here ? use(std::move(*here), version) : made(registry, *manifest, document->digest);
+    auto artifact = here ? use(std::move(*here)) : made(registry, *manifest, document->digest);
     if (!artifact) return artifact;
     const auto passed_over =
         std::ranges::count(manifest->layers, ArtifactLayer::Use::nothing, &ArtifactLayer::use);
@@ -151,20 +152,42 @@ class Fetch {
     return artifact;
   }
 
+  // The version that users see, if it is sound and of the same URL.
+  std::optional<Artifact> in_use() {
+    const auto current = version_in_use(*host_, places_);
+    if (!current || !request_->architecture.empty()) return std::nullopt;
+    auto here = sound(*current);
+    if (!here || here->url != request_->url) return std::nullopt;
+    return std::move(*here);
+  }
+
+  Result<Artifact> used_unasked(Artifact here, const Error& why) {
+    const std::string digest = here.digest;
+    auto artifact = use(std::move(here));
+    if (artifact)
+      artifact->notes.push_back(fmt::format(
+          "the registry cannot be reached, and what it gave before is used, {}: {}", digest, why.message));
+    return artifact;
+  }
+
   // A version that is here, whole as far as can be told.
   Result<Artifact> sound(const std::string& version) {
     auto artifact = read_record(*host_, request_->artifacts_dir, request_->name, version);
     if (!artifact) return artifact;
-    auto files = list(places_.version(version), request_->check_contents);
-    if (!files) return fail(std::move(files).error());
+    const auto listing = list(places_.version(version), request_->check_contents);
+    if (!listing) return fail(Error(listing.error()));
+    // It was fetched when they were allowed. The files themselves are asked, whatever is recorded.
+    if (!request_->allow_setuid && !listing->privileged.empty())
+      return fail(Errc::not_found, "it has set-user-ID or set-group-ID files, which are not allowed");
     std::vector<ArtifactFile> recorded = artifact->files;
     if (!request_->check_contents)
       for (ArtifactFile& file : recorded) file.sha256.clear();
-    if (*files == recorded) return artifact;
+    if (listing->files == recorded) return artifact;
     return fail(Errc::not_found, "it is not as it was recorded");
   }
 
-  Result<Artifact> use(Artifact artifact, const std::string& version) {
+  Result<Artifact> use(Artifact artifact) {
+    const std::string version = artifact.version.filename();
     const Artifact before = artifact;
     artifact.url = request_->url;
     if (auto chosen = choose(artifact, places_.version(version)); !chosen)
@@ -185,9 +208,9 @@ class Fetch {
     if (auto built = build_version(*host_, places_, registry, manifest, *request_, *world_); !built)
       return fail(std::move(built).error());
     const auto staging = places_.store() / kStaging;
-    auto files = list(staging, true);
-    if (!files) return fail(std::move(files).error());
-    Artifact artifact = described(std::move(*files));
+    auto listing = list(staging, true);
+    if (!listing) return fail(std::move(listing).error());
+    Artifact artifact = described(std::move(listing->files));
     artifact.digest = digest.text();
     artifact.version = "/" / places_.version(digest.file_name());
     artifact.changed = true;
@@ -220,7 +243,7 @@ class Fetch {
     return {};
   }
 
-  Result<std::vector<ArtifactFile>> list(const std::filesystem::path& folder, bool contents) const {
+  Result<TreeListing> list(const std::filesystem::path& folder, bool contents) const {
     auto opened = host_->open(folder, O_RDONLY | O_DIRECTORY);
     if (!opened && is_gone(opened.error()))
       return fail(Errc::not_found, fmt::format("/{} is not there", folder.string()));
@@ -245,6 +268,7 @@ class Fetch {
   const FetchRequest* request_;
   const FetchWorld* world_;
   ArtifactPlaces places_;
+  bool answered_ = false;  // a registry, which version it is
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/exit_status.h"
+#include "common/hidden_process.h"
 #include "common/version.h"
 #include "kata-manager/fetch.h"
 #include "kata-manager/fetch_protocol.h"
@@ -72,6 +73,7 @@ ExitStatus run() {
 }  // namespace ferry
 
 int main(int argc, char** argv) {
+  ferry::hide_process();  // it has pull secrets, and sees what its agent sees
   using namespace ferry;
   if (argc > 1) {
     if (std::string_view(argv[1]) == "--version") {

@@ -21,7 +21,7 @@ namespace {
 struct Lister {
   bool contents = false;
   std::uint64_t most = 0;
-  std::vector<ArtifactFile> found = {};
+  TreeListing found = {};
   std::uint64_t seen = 0;
 
   Result<> folder(UniqueFd fd, const std::filesystem::path& path) {
@@ -52,6 +52,7 @@ struct Lister {
     const bool is_folder = S_ISDIR(status.st_mode);
     ArtifactFile file{
         .path = path, .size = static_cast<std::uint64_t>(status.st_size), .sha256 = {}, .link = {}};
+    if (!is_folder && (status.st_mode & (S_ISUID | S_ISGID)) != 0) found.privileged = path;
     if (is_folder || contents) {
       UniqueFd fd(
           ::openat(parent, name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (is_folder ? O_DIRECTORY : 0)));
@@ -61,7 +62,7 @@ struct Lister {
       if (!hash) return fail(std::move(hash).error());
       file.sha256 = std::move(*hash);
     }
-    found.push_back(std::move(file));
+    found.files.push_back(std::move(file));
     return {};
   }
 
@@ -69,20 +70,20 @@ struct Lister {
     std::array<char, PATH_MAX> target;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by readlink
     const ssize_t n = ::readlinkat(parent, name.c_str(), target.data(), target.size());
     if (n < 0) return fail(error_from_errno(errno, "read link " + path.string()));
-    found.push_back({.path = path,
-                     .size = 0,
-                     .sha256 = {},
-                     .link = std::string(target.data(), static_cast<std::size_t>(n))});
+    found.files.push_back({.path = path,
+                           .size = 0,
+                           .sha256 = {},
+                           .link = std::string(target.data(), static_cast<std::size_t>(n))});
     return {};
   }
 };
 
 }  // namespace
 
-Result<std::vector<ArtifactFile>> list_tree(UniqueFd folder, bool contents, std::uint64_t most) {
+Result<TreeListing> list_tree(UniqueFd folder, bool contents, std::uint64_t most) {
   Lister lister{.contents = contents, .most = most};
   if (auto listed = lister.folder(std::move(folder), {}); !listed) return fail(std::move(listed).error());
-  std::ranges::sort(lister.found, {}, &ArtifactFile::path);
+  std::ranges::sort(lister.found.files, {}, &ArtifactFile::path);
   return std::move(lister.found);
 }
 

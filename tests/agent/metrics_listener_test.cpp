@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <netinet/in.h>
 #include <openssl/ssl.h>
@@ -23,7 +24,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/shown_metrics.h"
 #include "tests/kube/certificates.h"
+#include "tests/support/log_of.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -306,6 +309,39 @@ TEST(MetricsListener, EndsWithConnectionsOpen) {
   EXPECT_EQ(listener->connections(), 1U);
   listener.reset();
   EXPECT_EQ(receive_all(socket), "");
+}
+
+TEST(ShownMetricsTest, WaitsForASecretAndForAPort) {
+  const test::ScratchDirectory scratch;
+  auto loop = must(EventLoop::create());
+  auto taken =
+      must(MetricsListener::open(*loop, {.address = {"127.0.0.1", 0}}, [] { return std::string(); }));
+  const test::LogOf log;
+  ShownMetrics shown(
+      *loop, {.address = {"127.0.0.1", taken->port()}, .token = scratch.path() / "token"},
+      [] { return std::string(); }, 5ms);
+  must(shown.begin());
+  EXPECT_EQ(shown.listener(), nullptr);
+  const auto pass = [&](auto done) {
+    std::stop_source stop;
+    const auto end = EventLoop::Clock::now() + 10s;
+    std::function<void()> look = [&] {
+      if (done() || EventLoop::Clock::now() > end) return static_cast<void>(stop.request_stop());
+      loop->at(EventLoop::Clock::now() + 1ms, look);
+    };
+    look();
+    loop->run(stop.get_token());
+    return done();
+  };
+  EXPECT_TRUE(pass([&] { return log.text().find("token") != std::string::npos; }));
+  scratch.file("token", "s3cret\n");
+  EXPECT_TRUE(pass([&] { return log.text().find("127.0.0.1") != std::string::npos; })) << log.text();
+  EXPECT_EQ(shown.listener(), nullptr);
+  taken.reset();
+  EXPECT_TRUE(pass([&] { return shown.listener() != nullptr; })) << log.text();
+  ShownMetrics never(*loop, {.address = {"127.0.0.1", 0}, .key = scratch.path() / "key"},
+                     [] { return std::string(); });
+  EXPECT_FALSE(never.begin().has_value()) << "no time mends that";
 }
 
 // ---- who may

@@ -196,6 +196,32 @@ TEST_F(KataVerbs, VerifyNamesTheFilesThatAreNotAsTheyWereFetched) {
                                             HasSubstr("(install Kata, or say in the class")));
 }
 
+// As after an install that was killed behind its fetch, or a whole one.
+TEST_F(KataVerbs, InstallGoesOnWithWhatIsHereWhereNoRegistryAnswers) {
+  const std::string version = "sha256-" + std::string(64, 'a');
+  const std::string store = "opt/art/.ferry/kata-a/";
+  json files = json::array();
+  for (const std::string name : {"configuration.toml", "image", "vmlinuz"}) {
+    const std::string content = text("srv/gpu/" + name);
+    scratch.file(store + version + "/" + name, content);
+    files.push_back({{"path", name}, {"size", content.size()}, {"sha256", std::string(64, 'b')}});
+  }
+  scratch.file(store + version + ".json", json{{"version", 1},
+                                               {"url", "127.0.0.1:1/kata:1"},
+                                               {"digest", "sha256:" + std::string(64, 'a')},
+                                               {"configuration", "configuration.toml"},
+                                               {"files", files}}
+                                              .dump());
+  scratch.link("opt/art/kata-a", ".ferry/kata-a/" + version);
+  classes("- name: kata-a\n  artifacts: {url: \"127.0.0.1:1/kata:1\"}\n");
+  const auto installed = on_1_7({"-o", "json", "install"});
+  ASSERT_EQ(installed.status, 0) << installed.err;
+  EXPECT_THAT(installed.err, HasSubstr("note: kata-a: the registry cannot be reached"));
+  EXPECT_THAT(json::parse(installed.out)["notes"].dump(),
+              HasSubstr("kata-a: the registry cannot be reached"));
+  EXPECT_THAT(text(kMain), HasSubstr("runtimes.kata-a]"));
+}
+
 TEST_F(KataVerbs, WhatIsWrongIsSaidBeforeAnythingIsWritten) {
   const auto release = kata({"install"});
   EXPECT_EQ(release.status, 2);

@@ -326,6 +326,36 @@ TEST_F(HostProgramTest, TellsItsStatusAndThatThereIsNone) {
       std::errc::no_such_file_or_directory);
 }
 
+// The one that it has started holds the other end of the pipe for as long as it lives.
+TEST_F(HostProgramTest, IsKilledWithWhatItStartedWhereItMayBe) {
+  ASSERT_EQ(::mkfifo((tree_.path() / "held").c_str(), 0600), 0);
+  const UniqueFd reader(::open((tree_.path() / "held").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const auto run_late = [&](const std::string& script, std::chrono::milliseconds deadline) {
+    return writer_.run({.root = {},
+                        .words = {"/bin/sh", "-c", script, "sh", tree_.path().string()},
+                        .device = {},
+                        .killed_when_late = true},
+                       deadline);
+  };
+  const auto killed =
+      run_late(R"(exec > "$1/held"; echo begun; sleep 100 & sleep 100)", std::chrono::milliseconds(1500));
+  ASSERT_FALSE(killed);
+  EXPECT_EQ(killed.error().code, Errc::failed) << killed.error().message;
+  EXPECT_THAT(killed.error().message, HasSubstr("it did not end within 1.5 s, and was killed"));
+  std::array<char, 16> read{};
+  EXPECT_EQ(::read(reader.get(), read.data(), read.size()), 6) << "it had begun";
+  EXPECT_EQ(::read(reader.get(), read.data(), read.size()), 0) << "nobody has the other end any more";
+  const std::vector<StuckWrite> stuck = must(stuck_writes(host_));
+  EXPECT_TRUE(std::ranges::none_of(stuck, [&](const StuckWrite& one) {
+    return one.act.find(tree_.path().string()) != std::string::npos;
+  }));
+
+  EXPECT_TRUE(run_late("exit 0", kWriteDeadline));
+  EXPECT_THAT(run_late("exit 3", kWriteDeadline).error().message, HasSubstr("it ended with status 3"));
+  const HostCommand none{.root = {}, .words = {"/no/such/program"}, .device = {}, .killed_when_late = true};
+  EXPECT_EQ(writer_.run(none, kWriteDeadline).error().code, std::errc::no_such_file_or_directory);
+}
+
 TEST_F(HostProgramTest, GivesWhatItPrinted) {
   const auto output = [&](const std::string& script) {
     return writer_.output({.root = {}, .words = {"/bin/sh", "-c", script}, .device = {}}, kWriteDeadline);

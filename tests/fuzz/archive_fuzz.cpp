@@ -27,7 +27,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   const auto found = list_tree(open_top(), false, 1000);
   require(found.has_value(), "only files, folders and links");
   std::uint64_t bytes = 0;
-  for (const ArtifactFile& file : *found) {
+  for (const ArtifactFile& file : found->files) {
     bytes += file.size;
     if (file.link.empty()) continue;
     const auto at = inner_path(file.path.parent_path().empty() ? "." : file.path.parent_path().string());

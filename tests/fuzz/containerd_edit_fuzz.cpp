@@ -1,20 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// A main file of containerd's: what is planned can be read, twice is nothing, and taking it away gives back
-// the bytes.
+// A main file of containerd's: what is planned can be read and says all that it said, twice is nothing, and
+// taking it away gives back the bytes.
+#include <string>
 #include <vector>
 
 #include "kata-manager/containerd_plan.h"
+#include "kata-manager/toml.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry {
 namespace {
 
+constexpr const char* kOurs = "kata-nvidia-gpu";
+
+// In the whole of the file: a key in front of a plugin's tables, or another plugin, is nothing that the plan
+// predicts.
+void says_ours_and_no_more(const std::string& before, const std::string& after) {
+  const auto was = parse_toml(before, "before");
+  const auto is = parse_toml(after, "after");
+  fuzz::require(was.has_value() && is.has_value(), "what is written is TOML");
+  TomlTable expected = *was;
+  if (expected != *was) return;  // a nan is no nan's equal
+  unsigned places = 0;
+  for (const char* section : {kCriOfVersion1, kCriOfVersion2, kCriRuntime}) {
+    const TomlValue* const ours = find(*is, {"plugins", section, "containerd", "runtimes", kOurs});
+    if (ours == nullptr || find(*was, {"plugins", section, "containerd", "runtimes", kOurs}) != nullptr)
+      continue;
+    ++places;
+    TomlTable& runtimes = table_at(expected, {"plugins", section, "containerd", "runtimes"});
+    runtimes[kOurs] = *ours;
+    // A table of runtimes replaces the built-in one, and brings it with it.
+    if (const TomlValue* const runc = find(*is, {"plugins", section, "containerd", "runtimes", "runc"}))
+      runtimes.try_emplace("runc", *runc);
+  }
+  fuzz::require(places == 1, "ours are there, once");
+  fuzz::require(expected == *is, "nothing else is said, and nothing is said no more");
+}
+
 void one_release(const ContainerdRelease& release, std::string_view text) {
   static const test::ScratchDirectory none;
   static const HostFs host(none.path());
   const ContainerdSetup setup{.release = release};
-  const std::vector<RuntimeHandler> ours = {{.name = "kata-nvidia-gpu", .shim = "/s", .configuration = "/c"}};
+  const std::vector<RuntimeHandler> ours = {{.name = kOurs, .shim = "/s", .configuration = "/c"}};
   ConfigFiles files(host);
   files.suppose(setup.main, std::string(text));
   const auto first = plan_containerd(setup, files, ours);
@@ -22,7 +50,10 @@ void one_release(const ContainerdRelease& release, std::string_view text) {
   if (first->changes.empty()) return;  // the input has ours already
   fuzz::require(!first->after.no_start && !first->after.no_cri, "what is planned runs");
   const bool had_ours = text.find("# ferry kata") != std::string_view::npos;
-  for (const FileChange& change : first->changes) files.suppose(change.path, change.after);
+  for (const FileChange& change : first->changes) {
+    if (!had_ours) says_ours_and_no_more(change.before.value_or(""), change.after.value_or(""));
+    files.suppose(change.path, change.after);
+  }
   const auto second = plan_containerd(setup, files, ours);
   fuzz::require(second && second->changes.empty(), "twice is nothing");
   const auto gone = plan_containerd(setup, files, {});

@@ -103,6 +103,7 @@ TEST(FetchProtocol, CarriesEveryField) {
                  .architecture = "arm64",
                  .allow_setuid = true,
                  .check_contents = true,
+                 .or_what_is_here = true,
                  .limits = {.bytes = 1, .files = 2, .layers = 3, .document = 4},
                  .patience = {.connect = std::chrono::milliseconds(5),
                               .slow = std::chrono::seconds(6),

@@ -80,6 +80,61 @@ TEST_F(Fetch, OfADigestThatIsHereAsksNobody) {
   EXPECT_EQ(registry.seen().size(), asked);
 }
 
+TEST_F(Fetch, UsesWhatIsHereWhereNoRegistryCanBeReached) {
+  const std::string digest = registry.image(layers());
+  must(fetch());
+  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer = {.status = 503}; };
+  EXPECT_EQ(refusal().code, Errc::unreachable) << "only where that is asked for";
+  request.or_what_is_here = true;
+  const Artifact artifact = must(fetch());
+  EXPECT_EQ(artifact.digest, digest);
+  EXPECT_FALSE(artifact.changed);
+  EXPECT_THAT(artifact.notes, ElementsAre(testing::AllOf(HasSubstr("cannot be reached"), HasSubstr(digest),
+                                                         HasSubstr("503"))));
+  for (const int status : {401, 403, 404}) {
+    registry.spoil = [&](const HttpSeen&, HttpAnswer& answer) { answer = {.status = status}; };
+    EXPECT_FALSE(fetch().has_value()) << status;
+  }
+  registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer = {.status = 503}; };
+  request.url = registry.reference("another");
+  EXPECT_EQ(refusal().code, Errc::unreachable) << "what is here is not that";
+  request.url = registry.reference();
+  scratch.file(artifact.version.relative_path() / "guest.img", "cut");
+  EXPECT_EQ(refusal().code, Errc::unreachable) << "what is here is not whole";
+}
+
+TEST_F(Fetch, UsesNotWhatIsHereOnceTheRegistryHasSaidThatItIsAnother) {
+  registry.image(layers());
+  must(fetch());
+  registry.image(layers("newer"));
+  registry.spoil = [](const HttpSeen& seen, HttpAnswer& answer) {
+    if (seen.path.find("/blobs/") != std::string::npos) answer = {.status = 503};
+  };
+  request.or_what_is_here = true;
+  EXPECT_EQ(refusal().code, Errc::unreachable);
+}
+
+TEST_F(Fetch, UsesNoSetuidFilesThatAreAllowedNoMore) {
+  auto image = layers();
+  image.push_back({.content = test::tar_of({{.path = "bin/su", .content = "x", .mode = 04755}}),
+                   .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"});
+  const std::string digest = registry.image(image);
+  request.allow_setuid = true;
+  must(fetch());
+  EXPECT_FALSE(must(fetch()).changed);
+  request.allow_setuid = false;
+  EXPECT_EQ(refusal().code, Errc::refused);
+  request.url = registry.address() + "/kata/gpu@" + digest;
+  EXPECT_EQ(refusal().code, Errc::refused) << "nor by its digest";
+  request.allow_setuid = true;
+  EXPECT_EQ(must(fetch()).digest, digest);
+  registry.image(layers());
+  request.url = registry.reference();
+  must(fetch());
+  request.allow_setuid = false;
+  EXPECT_FALSE(must(fetch()).changed) << "one without such files is no other for having been allowed them";
+}
+
 TEST_F(Fetch, SwitchesToANewVersionAndKeepsTheOld) {
   const std::string first = registry.image(layers());
   must(fetch());
@@ -394,11 +449,11 @@ TEST_F(Fetch, LeavesVersionsUntilNobodyUsesThem) {
         asked.push_back(version);
         return version == used;
       }));
-  EXPECT_THAT(gone, testing::UnorderedElementsAre("/opt/artifacts/.ferry/kata-gpu/" + folder_of(second),
-                                                  "/opt/artifacts/.ferry/kata-gpu/replaced-1"));
-  EXPECT_EQ(asked.size(), 3U) << "the one in use now is not even asked about";
-  EXPECT_THAT(in_store(), testing::UnorderedElementsAre(folder_of(first), folder_of(first) + ".json",
-                                                        folder_of(third), folder_of(third) + ".json"));
+  EXPECT_THAT(gone, ElementsAre("/opt/artifacts/.ferry/kata-gpu/" + folder_of(second)));
+  EXPECT_EQ(asked.size(), 2U) << "the one in use now is not even asked about, nor is what is not ours";
+  EXPECT_THAT(in_store(),
+              testing::UnorderedElementsAre(folder_of(first), folder_of(first) + ".json", folder_of(third),
+                                            folder_of(third) + ".json", "replaced-1"));
   EXPECT_EQ(seen("guest.img"), "third");
 }
 
@@ -413,6 +468,60 @@ TEST_F(Fetch, IsUndoneWhole) {
   must(remove_artifact(host, request.artifacts_dir, request.name));
   EXPECT_EQ(seen("x"), "of another program");
   EXPECT_THAT(must(collect_versions(host, "/absent", "a", [](const fs::path&) { return false; })), IsEmpty());
+}
+
+TEST_F(Fetch, GivesBackTheFolderThatWasThere) {
+  scratch.file("opt/artifacts/kata-gpu/guest.img", "of another program");
+  registry.image(layers());
+  must(fetch());
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  EXPECT_EQ(seen("guest.img"), "of another program");
+  EXPECT_FALSE(fs::is_symlink(top() / "kata-gpu"));
+  EXPECT_FALSE(fs::exists(store()));
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  EXPECT_EQ(seen("guest.img"), "of another program");
+}
+
+TEST_F(Fetch, GivesBackTheLastFolderThatWasThere) {
+  registry.image(layers());
+  for (int number = 1; number <= 10; ++number) {
+    if (fs::is_symlink(top() / "kata-gpu")) fs::remove(top() / "kata-gpu");
+    scratch.file("opt/artifacts/kata-gpu/guest.img", std::to_string(number));
+    must(fetch());
+  }
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  EXPECT_EQ(seen("guest.img"), "10");
+  EXPECT_EQ(in_store().size(), 9U) << "neither are the others ours";
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  EXPECT_EQ(seen("guest.img"), "10") << "what is there now is not replaced";
+  EXPECT_EQ(in_store().size(), 9U);
+}
+
+TEST_F(Fetch, GivesBackWhatAKilledSwitchLeftInTheStore) {
+  registry.image(layers());
+  scratch.file("opt/artifacts/kata-gpu/guest.img", "before");
+  must(fetch());
+  scratch.file("opt/artifacts/.ferry/kata-gpu/link/guest.img", "later");
+  must(remove_artifact(host, request.artifacts_dir, request.name));
+  EXPECT_EQ(seen("guest.img"), "later");
+  EXPECT_EQ(content("opt/artifacts/.ferry/kata-gpu/replaced-1/guest.img"), "before");
+}
+
+TEST_F(Fetch, IsUndoneAfterAKillAnywhere) {
+  registry.image(layers());
+  unsigned kills = 0;
+  for (bool killed = true; killed;) {
+    fs::remove_all(top());
+    scratch.file("opt/artifacts/kata-gpu/guest.img", "before");
+    must(fetch());
+    killed =
+        test::killed_at(kills + 1, [&] { (void)remove_artifact(host, request.artifacts_dir, request.name); });
+    kills += killed ? 1U : 0U;
+    must(remove_artifact(host, request.artifacts_dir, request.name));
+    ASSERT_EQ(seen("guest.img"), "before") << "killed at change " << kills;
+    ASSERT_FALSE(fs::exists(store())) << "killed at change " << kills;
+  }
+  EXPECT_GT(kills, 3U) << "it was killed at many places";
 }
 
 }  // namespace

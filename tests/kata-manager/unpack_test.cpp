@@ -58,7 +58,8 @@ class Unpack : public testing::Test {
 
   std::vector<std::string> names() const {
     std::vector<std::string> out;
-    for (const ArtifactFile& file : must(list_tree(top(), false, 100))) out.push_back(file.path.string());
+    for (const ArtifactFile& file : must(list_tree(top(), false, 100)).files)
+      out.push_back(file.path.string());
     return out;
   }
 
@@ -140,8 +141,9 @@ TEST_F(Unpack, LetsNothingOut) {
     fs::remove_all(scratch.path() / "top");
     scratch.directory("top");
   }
-  EXPECT_EQ(must(list_tree(UniqueFd(::open(scratch.path().c_str(), O_RDONLY | O_CLOEXEC)), true, 9)).size(),
-            1U);
+  EXPECT_EQ(
+      must(list_tree(UniqueFd(::open(scratch.path().c_str(), O_RDONLY | O_CLOEXEC)), true, 9)).files.size(),
+      1U);
 }
 
 TEST_F(Unpack, RefusesWhatRemovesFilesOfOtherLayers) {
