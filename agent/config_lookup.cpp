@@ -7,12 +7,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "agent/node_wish.h"
 #include "common/suggest.h"
 #include "policy/policy_yaml.h"
 #include "vgpu-dm/label_name.h"
 
 namespace ferry {
 namespace {
+
+// NVIDIA's own file comes with the chart, and a site's own began as a copy of it. A profile has no list of
+// what may let go and gets the agent's; a policy that reads like it has its own.
+bool says_another(const FoundPolicy& first, const FoundPolicy& other) {
+  return first.of_profile != other.of_profile || !same_policy(first.policy, other.policy);
+}
 
 // NVIDIA's own file has hundreds.
 std::string listed(std::span<const std::string> names) {
@@ -38,23 +45,25 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
       continue;
     }
     for (Policy& policy : file->policies) {
-      names.push_back(policy.name);
+      if (std::ranges::find(names, policy.name) == names.end()) names.push_back(policy.name);
       if (!can_be_label(policy.name)) unreachable.push_back(label_warning(policy.place, policy.name));
       if (policy.name == name)
         found.push_back(
             {.policy = std::move(policy), .config = config.text, .of_profile = file->of_profiles});
     }
   }
-  if (found.size() == 1) {
+  const auto other =
+      std::ranges::find_if(found, [&](const FoundPolicy& one) { return says_another(found.front(), one); });
+  if (!found.empty() && other == found.end()) {
     warnings.insert(warnings.end(), unreachable.begin(), unreachable.end());
     for (const Error& fault : faults) warnings.push_back("passed over: " + fault.message);
     return std::move(found.front());
   }
-  if (found.size() > 1) {
-    return fail(
-        Errc::invalid_config,
-        fmt::format("'{}' stands at {} and at {}", name, found[0].policy.place, found[1].policy.place),
-        "give one of them another name");
+  if (other != found.end()) {
+    return fail(Errc::invalid_config,
+                fmt::format("'{}' stands at {} and, saying something else, at {}", name,
+                            found.front().policy.place, other->policy.place),
+                "give one of them another name");
   }
   if (!faults.empty()) {
     Error fault = std::move(faults.front());

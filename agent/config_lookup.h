@@ -18,9 +18,10 @@ struct FoundPolicy {
   bool of_profile = false;  ///< PolicyFile::of_profiles
 };
 
-/// Configurations that cannot be read, and were not needed, and names that no label can say, are added to
-/// `warnings`. Errc::invalid_config:
-/// none holds the name, and then why one cannot be read, or what was probably meant; or two hold it.
+/// The first that holds the name; others may, where they say the same under it. Configurations that cannot be
+/// read, and were not needed, and names that no label can say, are added to `warnings`. Errc::invalid_config:
+/// none holds the name, and then why one cannot be read, or what was probably meant; or two say different
+/// things under it.
 /// `unreadable`: those that could not even be had.
 Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<const Error> unreadable,
                                 const std::string& name, std::vector<std::string>& warnings);

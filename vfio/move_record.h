@@ -34,6 +34,8 @@ struct PriorState {
 
 struct MoveRecord {
   std::map<PciAddress, PriorState> members;
+  /// Those of them whose driver nobody here can load (find_lost_modules()): nothing that is recorded.
+  std::set<PciAddress> lost = {};
   /// By group, the records of which nothing is known. Going on without one would lose a driver for good:
   /// nothing of such a group is moved.
   std::map<std::uint32_t, Error> unreadable = {};

@@ -17,6 +17,7 @@ struct Home {
   const PciFunction* function = nullptr;
   bool known = false;
   PriorState prior;
+  bool lost = false;  ///< the driver is not loaded, and cannot be: MoveRecord::lost
   bool kernel_chooses() const { return !known || prior.kernels_choice; }
   /// The way back of one that the kernel chooses for was begun, and has not ended.
   bool in_between() const { return known && prior.kernels_choice && !function->driver; }
@@ -27,6 +28,26 @@ bool in_other_hands(const Home& home) {
   const PciFunction& function = *home.function;
   return !home.kernel_chooses() && function.driver && function.driver != home.prior.driver &&
          !on_vfio_driver(function);
+}
+
+// Its driver is in nobody's reach. Kept on vfio for it, it would wait for a driver that in turn may wait for
+// it: NVIDIA's does not load where every GPU is on vfio, and its container then brings none.
+void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vector<Step>& binds,
+                        std::vector<std::string>& notes) {
+  const PciFunction& function = *home.function;
+  if (function.driver) {
+    unbinds.push_back({.kind = Step::Kind::unbind,
+                       .address = function.address,
+                       .value = *function.driver,
+                       .why = "given back to the host"});
+    notes.push_back(fmt::format(
+        "{} had {}, which is not loaded, and the host has no module {} to load: the kernel chooses",
+        function.address.text(), *home.prior.driver, module_for(home.prior)));
+  }
+  binds.push_back({.kind = Step::Kind::probe,
+                   .address = function.address,
+                   .value = {},
+                   .why = "the driver it had before cannot be loaded: the kernel chooses"});
 }
 
 // What way_back() found in somebody else's hands is left there and noted.
@@ -57,6 +78,8 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
     }
     const bool home_already = function.driver == home.prior.driver;
     if (in_other_hands(home)) {
+      // By the kernel's choice perhaps, on an earlier way back.
+      if (home.lost) continue;
       notes.push_back(fmt::format("{} was moved to {} by somebody else and is left there",
                                   function.address.text(), function.driver.value_or("no driver")));
       continue;
@@ -66,6 +89,10 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
           override_step(function, home.prior.driver_override.value_or(""), "the override it had before"));
     }
     if (home_already) continue;
+    if (home.lost) {
+      leave_to_who_comes(home, unbinds, binds, notes);
+      continue;
+    }
     if (function.driver) {
       unbinds.push_back({.kind = Step::Kind::unbind,
                          .address = function.address,
@@ -76,7 +103,7 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
       if (!inventory.drivers.contains(*home.prior.driver)) {
         steps.push_back({.kind = Step::Kind::load_module,
                          .address = function.address,
-                         .value = home.prior.module.value_or(module_named_as(*home.prior.driver)),
+                         .value = module_for(home.prior),
                          .why = "the driver it had before is no longer loaded"});
       }
       binds.push_back({.kind = Step::Kind::bind,
@@ -96,7 +123,16 @@ Home home_of(const PciFunction& function, const MoveRecord& record) {
   if (found == record.members.end() || found->second.ids != function.ids()) {
     return {.function = &function, .known = false, .prior = {}};
   }
-  return {.function = &function, .known = true, .prior = found->second};
+  return {.function = &function,
+          .known = true,
+          .prior = found->second,
+          .lost = record.lost.contains(function.address)};
+}
+
+// What one that is recorded and in nobody else's hands has in the end; empty: none.
+std::string driver_at(const Home& home) {
+  if (home.lost && home.function->driver != home.prior.driver) return kKernelsChoice;
+  return home.prior.driver.value_or("");
 }
 
 }  // namespace
@@ -122,7 +158,7 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
       if (moves(member.role)) {
         homes.push_back(home);
         if (!home.kernel_chooses()) {
-          if (!in_other_hands(home)) member.driver_after = home.prior.driver.value_or("");
+          if (!in_other_hands(home)) member.driver_after = driver_at(home);
         } else if (on_vfio_driver(function) || home.in_between()) {
           member.driver_after = kKernelsChoice;
         }

@@ -299,6 +299,7 @@ Undone undo(const MoveContext& context, const Move& move) {
     const auto lost = record->unreadable.find(group);
     if (lost != record->unreadable.end()) return {.troubles = {lost->second.message}};
   }
+  find_lost_modules(*context.host, *now, *record);
   Move undoing = move;
   undoing.steps = plan_undo(*now, *record, moving).steps;
   Fence fence(*context.host, context.driver_lock);
@@ -320,7 +321,10 @@ Undone undo(const MoveContext& context, const Move& move) {
   if (!after) return {.troubles = {after.error().message}};
   const Undo left = plan_undo(*after, *record, moving);
   troubles = left.notes;
-  for (const Step& step : left.steps) troubles.push_back("still to do: " + step.text());
+  for (const Step& step : left.steps) {
+    // The kernel was asked, and knows no driver: a function without one is all that asking can come to.
+    if (step.kind != Step::Kind::probe) troubles.push_back("still to do: " + step.text());
+  }
   for (const PciAddress& address : moving) {
     if (const PciFunction* function = after->find(address); function != nullptr && function->override_unread)
       troubles.push_back(fmt::format("driver_override of {} cannot be read", address.text()));

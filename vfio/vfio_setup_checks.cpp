@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "common/check_reading.h"
+#include "vfio/driver_modules.h"
 #include "vfio/modprobe_config.h"
 #include "vfio/move_plan.h"
 #include "vfio/passthrough_check_parts.h"
@@ -43,18 +44,8 @@ Check lockdown_check(const HostFs& host) {
   return std::move(check).unknown(fmt::format("/{} says '{}'", kPath, shown(*text)));
 }
 
-// The path in modules.builtin or modules.dep whose file name is vfio-pci.ko, packed or not.
-std::optional<std::string> find_vfio_pci(std::string_view list) {
-  while (!list.empty()) {
-    std::string_view line = cut(list, '\n');
-    const auto path = cut(line, ':');
-    const auto name = path.substr(path.rfind('/') + 1);  // npos + 1 is 0
-    if (name == "vfio-pci.ko" || name.starts_with("vfio-pci.ko.")) return std::string(path);
-  }
-  return std::nullopt;
-}
-
 Check vfio_pci_check(const HostFs& host, const Inventory& inventory) {
+  constexpr const char* kModule = "vfio_pci";
   constexpr const char* kReboot =
       "reboot into the kernel that is installed, or install the modules of the one that runs";
   Check check{.id = "vfio-pci-available",
@@ -81,7 +72,7 @@ Check vfio_pci_check(const HostFs& host, const Inventory& inventory) {
   }
   const auto builtin = read_text(host, directory / "modules.builtin", kListBytes);
   if (!builtin && !is_gone(builtin.error())) return std::move(check).unknown(builtin.error().message);
-  if (builtin && find_vfio_pci(*builtin)) {
+  if (builtin && path_of_module(*builtin, kModule)) {
     return std::move(check).passed(fmt::format("built in, says /{}/modules.builtin", directory.string()));
   }
   const auto loadable = read_text(host, directory / "modules.dep", kListBytes);
@@ -90,7 +81,7 @@ Check vfio_pci_check(const HostFs& host, const Inventory& inventory) {
     return std::move(check).unknown(fmt::format("/{}/modules.dep is empty", directory.string()),
                                     "run `depmod`");
   }
-  const auto module = find_vfio_pci(*loadable);
+  const auto module = path_of_module(*loadable, kModule);
   if (!module) {
     return std::move(check).failed(fmt::format("/{}/modules.dep has no vfio-pci.ko", directory.string()),
                                    "install the package with the rest of this kernel's modules, or a kernel "

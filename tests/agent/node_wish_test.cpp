@@ -201,12 +201,37 @@ TEST(NodeWish, OfAConfigurationThatCannotBeReadSaysWhere) {
                                   "can be read, and this one cannot: bad.yaml:3: policies.x: "));
 }
 
-TEST(NodeWish, OfANameThatStandsTwiceNamesBothPlaces) {
+TEST(NodeWish, OfANameThatStandsTwiceNamesBothPlacesWhereTheySayDifferentThings) {
+  std::string other(test::kPolicies);
+  const std::string_view mixed = "mode: passthrough";
+  other.replace(other.find(mixed), mixed.size(), "mode: host");
   const std::vector<ConfigText> configs = {config("a.yaml", test::kPolicies),
-                                           config("b.yaml", test::kPolicies)};
-  EXPECT_EQ(shown(node_wish(node_with({{kPolicyLabel, "mixed"}}), configs, {})),
-            "invalid: label gpu-ferry.io/policy=mixed: 'mixed' stands at a.yaml:3 and at b.yaml:3 | give one "
-            "of them another name");
+                                           config("b.yaml", test::kPolicies), config("c.yaml", other)};
+  EXPECT_EQ(
+      shown(node_wish(node_with({{kPolicyLabel, "mixed"}}), configs, {})),
+      "invalid: label gpu-ferry.io/policy=mixed: 'mixed' stands at a.yaml:3 and, saying something else, "
+      "at c.yaml:3 | give one of them another name");
+  EXPECT_EQ(node_wish(node_with({{kPolicyLabel, "quarters"}}), configs, {}).kind, NodeWish::Kind::policy)
+      << "that one says the same in all";
+}
+
+// As where the chart brings NVIDIA's file and the site has a copy of its own.
+TEST(NodeWish, OfANameThatStandsTwiceAndSaysTheSameIsTheFirst) {
+  const std::vector<ConfigText> configs = {config("a.yaml", test::kProfiles),
+                                           config("b.yaml", "# Ours.\n" + std::string(test::kProfiles))};
+  const NodeWish wish = node_wish(node_with({{kVgpuConfigLabel, "render-mix"}}), configs, {});
+  ASSERT_EQ(wish.kind, NodeWish::Kind::policy) << wish.error.message;
+  EXPECT_EQ(wish.wished.config, test::kProfiles);
+  EXPECT_THAT(wish.warnings, IsEmpty());
+}
+
+// Of a profile the agent says what may let go, a policy says it itself.
+TEST(NodeWish, OfAPolicyThatReadsLikeAProfileIsNeither) {
+  const std::string policy =
+      "version: v2\npolicies:\n  render-mix: [{devices: all, mode: vgpu, vgpu-devices: {L40S-12Q: 4}}]\n";
+  const std::vector<ConfigText> configs = {config("a.yaml", test::kProfiles), config("b.yaml", policy)};
+  EXPECT_EQ(node_wish(node_with({{kVgpuConfigLabel, "render-mix"}}), configs, {}).kind,
+            NodeWish::Kind::invalid);
 }
 
 TEST(NodeWish, OfAVgpuConfigurationTakesNoGpuFromItsDriver) {

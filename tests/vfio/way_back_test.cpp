@@ -2,6 +2,7 @@
 // The way back where it cannot be gone whole: what has no driver to go to stays where it is, a record that
 // nobody can read keeps its own group alone, and a way back that was broken off can be gone either way.
 #include <cerrno>
+#include <sys/utsname.h>
 
 #include <gmock/gmock.h>
 
@@ -14,6 +15,7 @@ namespace {
 using test::at;
 using test::error_of;
 using test::FakeKernel;
+using test::HostChange;
 using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -49,10 +51,11 @@ class WayBack : public testing::Test {
   MoveResult back(const std::string& device = kGpu) {
     return must(apply(Direction::back, {device})).results.at(0);
   }
-  void unload_nova() {
-    kernel_.remove("sys/bus/pci/drivers/nova");
-    kernel_.remove("sys/module/nova");
+  void unload(const std::string& driver) {
+    kernel_.remove("sys/bus/pci/drivers/" + driver);
+    kernel_.remove("sys/module/" + driver);
   }
+  void unload_nova() { unload("nova"); }
   std::vector<std::string> drivers() const {
     return {kernel_.driver_of(kGpu), kernel_.driver_of("0000:65:00.1"), kernel_.driver_of("0000:65:00.2")};
   }
@@ -60,7 +63,8 @@ class WayBack : public testing::Test {
   test::TableProbe probe_;
 };
 
-TEST_F(WayBack, LeavesAFunctionOnVfioWhoseModuleIsNotThere) {
+// Nothing says which modules the host has.
+TEST_F(WayBack, LeavesAFunctionOnVfioWhoseModuleIsNotFound) {
   unload_nova();
   for (int run = 0; run < 2; ++run) {
     const MoveResult result = back();
@@ -75,6 +79,157 @@ TEST_F(WayBack, LeavesAFunctionOnVfioWhoseModuleIsNotThere) {
   kernel_.add_module({.name = "nova", .ids = {"10de:2684"}});
   EXPECT_EQ(back().status, Status::done);
   EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
+}
+
+/// The driver came in a container, with its module, and went with it.
+class WayBackToAContainersDriver : public WayBack {
+ protected:
+  WayBackToAContainersDriver() {
+    unload_nova();
+    list_modules(kOthers);
+  }
+  /// What depmod wrote down of the host's modules: of others it is known that they are not there.
+  void list_modules(const std::string& modules_dep) { kernel_.file(modules() / "modules.dep", modules_dep); }
+  static std::filesystem::path modules() {
+    utsname system{};
+    ::uname(&system);
+    return std::filesystem::path("lib/modules") / system.release;
+  }
+  static constexpr const char* kOthers =
+      "kernel/drivers/vfio/pci/vfio-pci.ko.zst: kernel/drivers/vfio/vfio.ko.zst\n"
+      "kernel/drivers/gpu/supernova.ko: kernel/drivers/gpu/nova.ko\n";
+};
+
+TEST_F(WayBackToAContainersDriver, FreesTheFunctionForIt) {
+  const MoveResult result = back();
+  ASSERT_EQ(result.status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd"));
+  EXPECT_EQ(kernel_.override_of(kGpu), "");
+  EXPECT_THAT(result.move.notes, ElementsAre("0000:65:00.0 had nova, which is not loaded, and the host has "
+                                             "no module nova to load: the kernel chooses"));
+}
+
+TEST_F(WayBackToAContainersDriver, LeavesItWithoutADriverWhereNoneTakesItAndIsAtHomeThen) {
+  unload("nouveau");
+  MoveRequest request;
+  request.accelerators = {at(kGpu)};
+  const auto preview = must(preview_moves(context(), request, Direction::back));
+  ASSERT_EQ(preview.plan.moves.size(), 1U);
+  EXPECT_EQ(preview.plan.moves[0].members.at(1).driver_after, kKernelsChoice);
+  EXPECT_THAT(preview.plan.moves[0].notes, ElementsAre(HasSubstr("the host has no module nova to load")));
+
+  const MoveResult result = back();
+  ASSERT_EQ(result.status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("", "snd_hda_intel", "xhci_hcd"));
+  EXPECT_EQ(kernel_.override_of(kGpu), "");
+  EXPECT_EQ(result.move.members.at(1).driver_after, "");
+  EXPECT_THAT(result.move.notes, testing::Contains(HasSubstr("one that is loaded later will")));
+  EXPECT_FALSE(kernel_.exists("run/ferry/moves/41.json"));
+  for (const HostChange& change : kernel_.changes()) EXPECT_NE(change.path, "module");
+
+  kernel_.forget_changes();
+  EXPECT_EQ(back().status, Status::already);
+  EXPECT_THAT(kernel_.changes(), IsEmpty());
+}
+
+// As one that is loaded right then does.
+TEST_F(WayBackToAContainersDriver, GivesItTheOverrideThatItHad) {
+  auto record = must(read_records(kernel_)).members;
+  record.at(at(kGpu)).driver_override = "nova";
+  const PriorState gpu = record.at(at(kGpu));
+  must(write_record(kernel_, 41, {{at(kGpu), gpu}}, {at(kGpu)}));
+  EXPECT_EQ(back().status, Status::done);
+  EXPECT_EQ(kernel_.driver_of(kGpu), "") << "nouveau is not the one";
+  EXPECT_EQ(kernel_.override_of(kGpu), "nova");
+}
+
+TEST_F(WayBackToAContainersDriver, IsGoneOnWhereItWasBrokenOff) {
+  must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "\n"));
+  must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
+  kernel_.forget_changes();
+  EXPECT_EQ(back().status, Status::done);
+  EXPECT_EQ(kernel_.driver_of(kGpu), "nouveau");
+}
+
+TEST_F(WayBackToAContainersDriver, LeavesWhatSomebodyElseHasMoved) {
+  must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "\n"));
+  must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
+  must(kernel_.write_attribute("sys/bus/pci/drivers/nouveau/bind", kGpu));
+  const MoveResult result = back();
+  EXPECT_EQ(result.status, Status::done) << "the others of its card";
+  EXPECT_EQ(kernel_.driver_of(kGpu), "nouveau");
+  EXPECT_EQ(result.move.members.at(1).driver_after, "nouveau");
+  EXPECT_THAT(result.move.notes, IsEmpty()) << "the kernel has chosen it, for all that is known";
+}
+
+// Each way in which a load may bring it for all that is known: it is loaded, and in vain here.
+TEST_F(WayBackToAContainersDriver, IsLoadedWhereTheHostMayHaveIt) {
+  const std::map<std::string, std::pair<std::filesystem::path, std::string>> ways = {
+      {"a module", {modules() / "modules.dep", std::string(kOthers) + "updates/dkms/nova.ko.xz:\n"}},
+      {"built in", {modules() / "modules.builtin", "kernel/drivers/gpu/nova.ko\n"}},
+      {"an alias of a module's own", {modules() / "modules.alias", "alias no[uv]a supernova\n"}},
+      {"the administrator's alias", {"etc/modprobe.d/gpu.conf", "alias nova supernova\n"}},
+      {"a command", {"etc/modprobe.d/gpu.conf", "install nova modprobe supernova\n"}},
+      {"an empty list", {modules() / "modules.dep", ""}},
+      {"a list that is none", {modules() / "modules.dep", std::string("\x01")}},
+      {"a configuration that is none", {"etc/modprobe.d/gpu.conf", std::string("\x01")}},
+  };
+  for (const auto& [what, file] : ways) {
+    const auto before = kernel_.read_file(file.first);
+    kernel_.file(file.first, file.second);
+    kernel_.forget_changes();
+    const MoveResult result = back();
+    EXPECT_EQ(result.status, Status::failed) << what;
+    EXPECT_THAT(kernel_.changes(), testing::Contains(HostChange{"module", "nova"})) << what;
+    EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci") << what;
+    kernel_.remove(file.first);
+    if (before) kernel_.file(file.first, *before);
+  }
+  EXPECT_EQ(back().status, Status::done);
+}
+
+TEST_F(WayBackToAContainersDriver, IsOfAKernelWhoseModulesWereRemoved) {
+  kernel_.remove("lib/modules");
+  EXPECT_EQ(back().status, Status::failed) << "nothing is known";
+  kernel_.directory("lib/modules/9.9.9-next");
+  EXPECT_EQ(back().status, Status::done);
+}
+
+TEST_F(WayBackToAContainersDriver, FailsWhereTheLoadOfWhatIsThereFails) {
+  list_modules("extra/nova.ko:\n");
+  kernel_.add_module({.name = "nova", .ids = {"10de:2684"}});
+  kernel_.fail_for_good({.path = "module", .value = "nova"}, ENODEV);
+  const MoveResult result = back();
+  ASSERT_EQ(result.status, Status::failed);
+  EXPECT_THAT(error_of(result).message, HasSubstr("load module nova: "));
+  EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "snd_hda_intel", "xhci_hcd"));
+  kernel_.mend();
+  EXPECT_EQ(back().status, Status::done);
+  EXPECT_THAT(drivers(), ElementsAre("nova", "snd_hda_intel", "xhci_hcd"));
+}
+
+/// Unloaded while its GPU was on the way to vfio, which fails.
+class UnloadedOnTheWay : public WayBackToAContainersDriver {
+ protected:
+  void bind_in_vain() {
+    must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));
+    kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = kGpu}, EBUSY);
+    const MoveResult result = must(apply(Direction::to_vfio, {kGpu})).results.at(0);
+    ASSERT_EQ(result.status, Status::failed);
+    EXPECT_THAT(error_of(result).message, HasSubstr("everything written to this group was taken back"));
+    EXPECT_EQ(kernel_.override_of(kGpu), "");
+  }
+};
+
+TEST_F(UnloadedOnTheWay, IsNotMissed) {
+  unload("nouveau");
+  bind_in_vain();
+  EXPECT_EQ(kernel_.driver_of(kGpu), "");
+}
+
+TEST_F(UnloadedOnTheWay, MayBeReplacedByTheKernel) {
+  bind_in_vain();
+  EXPECT_EQ(kernel_.driver_of(kGpu), "nouveau");
 }
 
 TEST_F(WayBack, LeavesAFunctionOnVfioWhoseModuleBringsAnotherDriver) {
