@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fnmatch.h>
+#include <map>
 
 #include "common/check_reading.h"
 #include "common/kernel_release.h"
@@ -126,9 +127,9 @@ void find_lost_modules(const HostFs& host, const Inventory& inventory, MoveRecor
       if (!module.empty()) prior.module = std::move(module);
     }
     const std::string module = module_for(prior);
-    const auto known = nowhere.find(module);
-    if (known != nowhere.end() ? known->second : (nowhere[module] = is_nowhere(host, module)))
-      record.lost.insert(address);
+    auto known = nowhere.find(module);
+    if (known == nowhere.end()) known = nowhere.emplace(module, is_nowhere(host, module)).first;
+    if (known->second) record.lost.insert(address);
   }
 }
 
