@@ -220,8 +220,11 @@ DrainNeed drain_need(const NodeObject& node, const NodeWish& wish, const HostSid
 
 DrainStep drain_undone(const NodeObject& node, bool cordoned) {
   DrainStep out;
+  // That one has failed is remembered.
+  const auto mark = read_drain_mark(value_of(node, kDrainAnnotation));
+  if (mark && mark->since) out.annotations[kDrainAnnotation] = std::nullopt;
   if (!is_ours(node)) return out;
-  out.annotations = {{kCordonedAnnotation, std::nullopt}, {kDrainAnnotation, std::nullopt}};
+  out.annotations[kCordonedAnnotation] = std::nullopt;
   if (cordoned) out.unschedulable = false;
   return out;
 }

@@ -231,6 +231,7 @@ class NodeAgent::Impl {
                                     spdlog::info("watch {}: the API server answers again", what);
                                     if (forbidden == nullptr) {
                                       node_in_trouble_ = false;
+                                      node_well_since_ = timers_.now();
                                     } else {
                                       forbidden->reset();
                                     }
@@ -245,10 +246,16 @@ class NodeAgent::Impl {
   bool is_known(const Watch& watch, const Forbidden& forbidden) {
     if (!watch || watch->listed()) return true;
     if (!forbidden || (!is_denied(forbidden->error) && node_in_trouble_)) return false;
-    const Moment end = forbidden->since + kForbiddenPatience;
+    const Moment end = end_of_patience(*forbidden);
     if (timers_.now() >= end) return true;
     look_again_at(end);
     return false;
+  }
+
+  /// The time in which nobody told of anything does not count.
+  Moment end_of_patience(const Refusal& refusal) const {
+    const Moment since = is_denied(refusal.error) ? refusal.since : std::max(refusal.since, node_well_since_);
+    return since + kForbiddenPatience;
   }
 
   static bool is_listed(const Watch& watch) { return watch != nullptr && watch->listed(); }
@@ -282,6 +289,7 @@ class NodeAgent::Impl {
     if (another || !is_open(host_side_)) ends_ = 0;
     if (another) has_failed_ = false;
     if (says_that_it_failed(host_side_)) has_failed_ = true;
+    if (change_outcome(host_side_) == ChangeOutcome::done) has_failed_ = false;
     if (host_.read_file(kStateFile).value_or("") != last_words_) last_words_.reset();
     return true;
   }
@@ -458,34 +466,44 @@ class NodeAgent::Impl {
   }
 
   /// What nobody else would take back: whom we keep away, and that the node takes no pods.
-  static json taken_back(const json& node) {
+  static json taken_back(const json& node, bool with_cordon) {
     const NodeObject now = node_object_of(node);
-    const DrainStep drain = drain_undone(now, is_cordoned(node));
+    const DrainStep drain = with_cordon ? drain_undone(now, is_cordoned(node)) : DrainStep();
     return patch_of(resume_operands(now.labels), drain.annotations, drain.unschedulable);
   }
 
   void go_on_leaving() {
     if (changing_) return;  // its answer is a reason to look
     const json* const object = node_ ? node() : nullptr;
-    if (object == nullptr || taken_back(*object).is_null()) return have_left();
+    if (object == nullptr || taken_back(*object, true).is_null()) return have_left();
     see_hostd();
     const Moment late = leave_by_ - kLastWord;
     if (host_is_changing(host_side_) && !hostd_down_since_ && timers_.now() < late)
       return look_again_at(late);
+    take_back(true);
+  }
+
+  /// What is refused of the cordon keeps no operand away.
+  void take_back(bool with_cordon) {
     changing_ = true;
     client_.change(
-        node_ref(settings_.node), [](const json& now) -> Result<json> { return taken_back(now); },
-        [this](const Result<json>& changed) {
+        node_ref(settings_.node),
+        [with_cordon](const json& now) -> Result<json> { return taken_back(now, with_cordon); },
+        [this, with_cordon](const Result<json>& changed) {
           changing_ = false;
-          if (!changed)
-            spdlog::error(
-                "operands stay paused, or the node cordoned: {}; the next agent takes that back, or whoever "
-                "takes "
-                "{} off the labels {}* of Node {}, and uncordons it",
-                text_of(changed.error()), kPauseMark, kDeployPrefix, settings_.node);
+          if (changed) return have_left();
+          spdlog::error(
+              "{} of Node {}: {}; the next agent takes that back, or whoever uncordons it, and takes {} off "
+              "its "
+              "labels {}*",
+              with_cordon ? "a cordon, or pauses of operands, stay" : "pauses of operands stay",
+              settings_.node, text_of(changed.error()), kPauseMark, kDeployPrefix);
+          const bool refused =
+              changed.error().code == ApiErrc::forbidden || changed.error().code == ApiErrc::invalid;
+          if (with_cordon && refused) return take_back(false);
           have_left();
         },
-        object);
+        node());
   }
 
   void have_left() {
@@ -725,6 +743,7 @@ class NodeAgent::Impl {
     if (undone) look_at(error_again_);
     if (hostd_down_since_) look_at(*hostd_down_since_ + kGonePatience + kBeyond);
     if (step.drain_left) look_at(timers_.now() + *step.drain_left + kBeyond);
+    if (kata_ && !kata_->listed() && kata_forbidden_) look_at(end_of_patience(*kata_forbidden_));
     look_at(cordon_again_);
     look_at(labels_again_);
     look_at(notes_again_);
@@ -772,6 +791,7 @@ class NodeAgent::Impl {
   Forbidden pods_forbidden_;
   Forbidden daemon_sets_forbidden_;
   bool node_in_trouble_ = false;  ///< nobody tells of the Node either
+  Moment node_well_since_;        ///< the last time that this ended
 
   HostSide host_side_;
   std::string host_said_ = "nothing yet";

@@ -27,6 +27,6 @@ std::string with_hint(const Error& error);
 std::vector<std::string> differences(const KataSetup& setup, const RuntimePlan& plan,
                                      const Result<RuntimeState>& state);
 /// Whether the container runtime runs: one that does not cannot be asked, and that is no difference.
-Shown show_differences(const std::vector<std::string>& differences, bool runs = true);
+Shown show_differences(const std::vector<std::string>& differences, bool runs);
 
 }  // namespace ferry

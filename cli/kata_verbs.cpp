@@ -305,14 +305,14 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   if (!changed) return complain(changed.error());
   // A configuration that is not as it was fetched may be why they cannot be set up.
   if (!setup && changed->empty()) return complain(setup.error());
+  const auto state = runtime->asked->state();
   if (!setup) {
     auto all = *changed;
     all.push_back(with_hint(setup.error()));
-    return print(session, show_differences(all));
+    return print(session, show_differences(all, state.has_value()));
   }
   auto plan = plan_runtime(*session.host, runtime->at_hand, setup->handlers);
   if (!plan) return complain(plan.error());
-  const auto state = runtime->asked->state();
   std::vector<std::string> missing = differences(*setup, *plan, state);
   for (const KataClassSetup& kata : setup->classes) {
     if (kata.artifact && !session.host->exists(kata.artifact->folder.relative_path()))

@@ -35,6 +35,7 @@ class Changing {
     undo_ = std::move(*unproven);
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return fail(std::move(r).error());
+    if (auto r = leave_out_what_was_read(); !r) return fail(std::move(r).error());
     if (auto r = nobody_has_what_goes(); !r) return fail(std::move(r).error());
     if (change_.files.empty() && !interrupted_ && is_as_it_shall_be()) return nothing_to_do();
     if (auto r = may_change(); !r) return fail(std::move(r).error());
@@ -104,6 +105,15 @@ class Changing {
     if (!names) return {};
     return fail(Errc::refused, "what would leave may be in use: " + *names,
                 "end them first; `ferry kata uninstall` waits for pods with --wait");
+  }
+
+  // What the runtime has read, whoever started it, and works with is not ours to put back any more.
+  Result<> leave_out_what_was_read() {
+    if (!running_ || interrupted_) return {};
+    const auto read = has_been_read(*context_.host, state_);
+    if (!read) return fail(Error(read.error()));
+    if (*read) undo_.clear();
+    return {};
   }
 
   // What was left to be read has been, where the runtime says so.
@@ -176,7 +186,9 @@ class Changing {
   }
 
   Result<> write() {
-    if (change_.files.empty()) return {};
+    // What was left to be read is at stake too, once it is.
+    const bool acts = context_.control != nullptr && running_;
+    if (change_.files.empty() && (undo_.empty() || !acts)) return {};
     std::vector<FileChange> recorded = undo_;
     recorded.insert(recorded.end(), change_.files.begin(), change_.files.end());
     if (auto r = write_runtime_record(*context_.host, recorded); !r) return r;
@@ -194,6 +206,7 @@ class Changing {
 
   void note_written(const FileChange& file) {
     outcome_.written = true;
+    written_.push_back(file);
     const auto known = std::ranges::find(undo_, file.path, &FileChange::path);
     if (known == undo_.end()) {
       undo_.push_back(file);
@@ -246,7 +259,9 @@ class Changing {
 
   tl::unexpected<Error> put_back(Error why, bool acted) {
     bool all_back = true;
-    for (const FileChange& file : std::ranges::reverse_view(undo_)) {
+    // What was left to be read before is not at fault where nothing was made to read it.
+    const bool whole = acted || interrupted_;
+    for (const FileChange& file : std::ranges::reverse_view(whole ? undo_ : written_)) {
       say(fmt::format("put {} back", file.path.string()));
       if (auto r = make(*context_.host, undone(file)); !r) {
         all_back = false;
@@ -266,7 +281,7 @@ class Changing {
       why.message += "; what was written is put back";
     }
     if (!all_back) return fail(std::move(why));
-    if (auto r = forget_runtime_record(*context_.host); !r)
+    if (auto r = whole ? forget_runtime_record(*context_.host) : forget_this_run(*context_.host); !r)
       why.message += "; and the record of it could not be removed: " + r.error().message;
     return fail(std::move(why));
   }
@@ -275,7 +290,9 @@ class Changing {
     // What one that was killed has left stays on record until it is proven.
     if (outcome_.unproven && !outcome_.acted && interrupted_) return outcome_;
     const bool unread = outcome_.unproven && !outcome_.acted;
-    auto kept = unread ? leave_unread(*context_.host, undo_) : forget_runtime_record(*context_.host);
+    if (unread && !outcome_.written && !interrupted_) return outcome_;
+    auto kept = unread ? leave_unread(*context_.host, undo_, change_.handlers, leaving_)
+                       : forget_runtime_record(*context_.host);
     if (!kept) return fail(std::move(kept).error());
     return outcome_;
   }
@@ -283,8 +300,9 @@ class Changing {
   const ChangeContext& context_;
   const RuntimeChange& change_;
   std::vector<std::string> leaving_;
-  std::vector<FileChange> undo_;  // what is written and not proven, by file
-  bool interrupted_ = false;      // somebody before us did that, and came no further
+  std::vector<FileChange> undo_;     // what is written and not proven, by file
+  std::vector<FileChange> written_;  // of it what this run has written
+  bool interrupted_ = false;         // somebody before us did that, and came no further
   bool running_ = false;
   bool tells_ = true;
   RuntimeState state_;

@@ -73,8 +73,9 @@ struct RuntimeOutcome {
 Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change);
 
 /// What the runtime knows with the configuration of a class that goes, and will know no more, leaves too,
-/// whatever its files say: they may have lost it since it has read them. What was written before and nobody
-/// made it read (RuntimeOutcome::unproven) is put back too where it does not come back with it. Where a run
+/// whatever its files say: they may have lost it since it has read them. What was written before, and
+/// the runtime does not show to have read (RuntimeOutcome::unproven), is put back too where it does not come
+/// back with it. Where a run
 /// that was killed may be why it does not run, nobody is asked for: it is to come back.
 ///
 /// Errors: Errc::refused, nothing was written: pods run with a runtime that would leave (by name), somebody

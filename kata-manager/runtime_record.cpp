@@ -33,27 +33,38 @@ Result<FileChange> change_from(const json& value) {
   return FileChange{.path = value["path"].get<std::string>(), .before = *before, .after = *after};
 }
 
-Result<std::vector<FileChange>> all_of_it(const HostFs& host, const char* record) {
+tl::unexpected<Error> malformed(const char* record, const std::string& why) {
+  return fail(Errc::malformed_host, fmt::format("/{} cannot be read: {}", record, why),
+              "look at what the container runtime's configuration should be, then remove that file");
+}
+
+/// null: there is none.
+Result<json> document_of(const HostFs& host, const char* record) {
   const auto text = host.read_file(record);
-  if (!text && is_gone(text.error())) return std::vector<FileChange>();
+  if (!text && is_gone(text.error())) return json();
   if (!text) return fail(Error(text.error()));
-  const json document = json::parse(*text, nullptr, false);
-  const auto malformed = [record](const std::string& why) {
-    return fail(Errc::malformed_host, fmt::format("/{} cannot be read: {}", record, why),
-                "look at what the container runtime's configuration should be, then remove that file");
-  };
+  json document = json::parse(*text, nullptr, false);
   if (!document.is_object() || !document.contains("changes") || !document["changes"].is_array())
-    return malformed("no changes in it");
+    return malformed(record, "no changes in it");
+  return document;
+}
+
+Result<std::vector<FileChange>> all_of_it(const HostFs& host, const char* record) {
+  const auto read = document_of(host, record);
+  if (!read) return fail(Error(read.error()));
+  const json& document = *read;
+  if (document.is_null()) return std::vector<FileChange>();
   std::vector<FileChange> out;
   for (const json& value : document["changes"]) {
     auto change = change_from(value);
-    if (!change) return malformed(change.error().message);
+    if (!change) return malformed(record, change.error().message);
     out.push_back(std::move(*change));
   }
   return out;
 }
 
-Result<> write_record(HostFs& host, const char* record, const std::vector<FileChange>& changes) {
+Result<> write_record(HostFs& host, const char* record, const std::vector<FileChange>& changes,
+                      json document = json::object()) {
   auto list = json::array();
   for (const FileChange& change : changes) {
     list.push_back({{"path", change.path.string()},
@@ -62,7 +73,8 @@ Result<> write_record(HostFs& host, const char* record, const std::vector<FileCh
   }
   std::string text;
   try {
-    text = json{{"changes", std::move(list)}}.dump(2) + "\n";
+    document["changes"] = std::move(list);
+    text = document.dump(2) + "\n";
   } catch (const json::exception&) {  // of what was read as TOML this is not so
     return fail(Errc::invalid_config, "a configuration file is not UTF-8, and could not be put back");
   }
@@ -80,21 +92,27 @@ Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& chang
   return write_record(host, kRuntimeRecord, changes);
 }
 
-Result<> leave_unread(HostFs& host, const std::vector<FileChange>& changes) {
+Result<> leave_unread(HostFs& host, const std::vector<FileChange>& changes,
+                      std::span<const RuntimeHandler> handlers, const std::vector<std::string>& leaving) {
   std::vector<FileChange> unread;
   std::ranges::copy_if(changes, std::back_inserter(unread),
                        [](const FileChange& change) { return change.before != change.after; });
-  auto kept = unread.empty() ? forget(host, kUnreadRecord) : write_record(host, kUnreadRecord, unread);
+  json once_read = {{"knows", json::array()}, {"knows_no_more", leaving}};
+  for (const RuntimeHandler& handler : handlers) {
+    once_read["knows"].push_back({{"name", handler.name},
+                                  {"shim", handler.shim.string()},
+                                  {"configuration", handler.configuration.string()}});
+  }
+  auto kept = unread.empty() ? forget(host, kUnreadRecord)
+                             : write_record(host, kUnreadRecord, unread, std::move(once_read));
   if (!kept) return kept;
   return forget(host, kRuntimeRecord);
 }
 
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
-  auto all = all_of_it(host, kUnreadRecord);
-  if (!all) return fail(std::move(all).error());
-  auto later = all_of_it(host, kRuntimeRecord);
-  if (!later) return fail(std::move(later).error());
-  std::ranges::move(*later, std::back_inserter(*all));
+  // Who writes one has taken into it what was left to be read, and still is as it was written.
+  const auto all = all_of_it(host, host.exists(kRuntimeRecord) ? kRuntimeRecord : kUnreadRecord);
+  if (!all) return fail(Error(all.error()));
   std::vector<FileChange> out;
   for (const FileChange& change : *all) {
     // The first one knows what was there before any of them.
@@ -114,6 +132,29 @@ Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
     }
   }
   return out;
+}
+
+Result<bool> has_been_read(const HostFs& host, const RuntimeState& state) {
+  const auto read = document_of(host, kUnreadRecord);
+  if (!read) return fail(Error(read.error()));
+  const json& document = *read;
+  if (document.is_null() || !state.tells()) return false;
+  for (const json& name : document.value("knows_no_more", json::array()))
+    if (!name.is_string() || state.has(name.get<std::string>())) return false;
+  for (const json& handler : document.value("knows", json::array())) {
+    if (!handler.is_object()) return false;
+    const std::string name = handler.value("name", "");
+    if (!state.has(name)) return false;
+    if (!state.runtimes) continue;
+    const KnownRuntime& known = *std::ranges::find(*state.runtimes, name, &KnownRuntime::name);
+    if (known.shim != handler.value("shim", "") || known.configuration != handler.value("configuration", ""))
+      return false;
+  }
+  return true;
+}
+
+Result<> forget_this_run(HostFs& host) {
+  return forget(host, kRuntimeRecord);
 }
 
 Result<> forget_runtime_record(HostFs& host) {

@@ -123,8 +123,10 @@ void find_lost_modules(const HostFs& host, const Inventory& inventory, MoveRecor
     if (function == nullptr || !prior.driver || inventory.drivers.contains(*prior.driver)) continue;
     if (!prior.module) {
       if (!aliases) aliases = modules_alias_of(host);
-      auto module = module_to_load(host, *prior.driver, modules_for(function->modalias, *aliases));
+      const auto candidates = modules_for(function->modalias, *aliases);
+      auto module = module_to_load(host, *prior.driver, candidates);
       if (!module.empty()) prior.module = std::move(module);
+      if (module.empty() && !candidates.empty()) continue;  // which of them it was is not clear
     }
     const std::string module = module_for(prior);
     auto known = nowhere.find(module);

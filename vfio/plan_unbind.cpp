@@ -42,7 +42,7 @@ void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vecto
                        .why = "given back to the host"});
     notes.push_back(fmt::format(
         "{} had {}, which is not loaded, and the host has no module {} to load: the kernel chooses",
-        function.address.text(), *home.prior.driver, module_for(home.prior)));
+        function.address.text(), home.prior.driver.value_or(""), module_for(home.prior)));
   }
   binds.push_back({.kind = Step::Kind::probe,
                    .address = function.address,

@@ -363,6 +363,7 @@ TEST(DrainLoop, AnAgentThatLeavesUncordonsWhatItHasCordoned) {
   yard.pass(5s);
   EXPECT_TRUE(left);
   EXPECT_TRUE(yard.is_cordoned("n0")) << "it was somebody else";
+  EXPECT_EQ(yard.mark("n0"), "") << "its time is over by when the next one comes";
 }
 
 }  // namespace

@@ -1223,8 +1223,7 @@ TEST_F(AgentLoop, AHostdThatDiesOverAndOverKeepsNobodyAway) {
   ASSERT_EQ(cluster.label(kValidator), kPauseMark);
   pass(2min);
   EXPECT_EQ(cluster.label(kValidator), "true");
-  EXPECT_THAT(cluster.annotation(kErrorAnnotation),
-              HasSubstr("times in the middle of it"));
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("times in the middle of it"));
   EXPECT_THAT(cluster.reasons(), Contains("HostSilent"));
   pass(10min);
   EXPECT_EQ(cluster.label(kValidator), "true") << "nor at its later tries";
@@ -1264,6 +1263,26 @@ TEST_F(AgentLoop, AHostdThatIsDeadKeepsNobodyAwayForWhatMayNotBegin) {
   cluster.label(kPolicyLabel, "divided");
   pass(20min);
   EXPECT_EQ(cluster.label(kValidator), "true");
+}
+
+TEST_F(AgentLoop, AnOutageIsNoReasonToGoWithoutWhatIsListedABitLater) {
+  cluster.put_validator();
+  cluster.label(kPolicyLabel, "given");
+  cluster.server.set_down(true);
+  cluster.start_agent();
+  pass(20min);
+  cluster.server.script = [](const ApiRequest& request) {
+    return request.path.find("/configmaps") == std::string::npos
+               ? std::nullopt
+               : std::optional(test::ApiFault::status_of(503, "ServiceUnavailable"));
+  };
+  cluster.server.set_down(false);
+  pass(2min);
+  EXPECT_NE(cluster.label(kStateLabel), "failed");
+  cluster.server.script = nullptr;
+  pass(5min);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_THAT(cluster.reasons(), Not(Contains("WishInvalid")));
 }
 
 // The Node can be told of all the while.

@@ -74,7 +74,7 @@ class FakeRuntime final : public ContainerRuntime, public RuntimeControl {
   bool forgets = false;
   bool refuses_to_act = false;
   std::string loses;
-  int acts = -1;      // the first is its own start
+  int acts = -1;  // the first is its own start
   std::vector<RunningPod> pods_;
   std::optional<std::string> harm_;
 
@@ -278,6 +278,77 @@ TEST_F(RuntimeChangeTest, ThatWasLeftToBeReadIsForgottenOnceItIsRead) {
   EXPECT_FALSE(host.exists(kUnreadRecord)) << "it is as it has read it";
 }
 
+TEST_F(RuntimeChangeTest, LeavesWhatTheRuntimeHasReadMeanwhile) {
+  auto alone = context();
+  alone.control = nullptr;
+  test::must(carry_out(alone, installation()));
+  test::must(runtime.act());  // by somebody else, and it serves
+  RuntimeChange second;
+  second.files = {{.path = std::string("/") + kMain, .before = "runc imports\n", .after = "runc broken\n"}};
+  second.handlers = ours;
+  EXPECT_THAT(error_of(carry_out(context(), second)), HasSubstr("the files from before are back"));
+  EXPECT_EQ(main(), "runc imports\n");
+  EXPECT_EQ(drop_in(), "ours\n");
+}
+
+TEST_F(RuntimeChangeTest, ThatFailsBeforeAnyRestartLeavesWhatWasLeftBefore) {
+  auto alone = context();
+  alone.control = nullptr;
+  test::must(carry_out(alone, installation()));
+  alone.contradiction = [] { return std::optional<std::string>("sandbox_image has another value"); };
+  RuntimeChange second;
+  second.files = {{.path = std::string("/") + kMain, .before = "runc imports\n", .after = "runc other\n"}};
+  second.handlers = ours;
+  EXPECT_THAT(error_of(carry_out(alone, second)), HasSubstr("what was written is put back"));
+  EXPECT_EQ(main(), "runc imports\n");
+  EXPECT_EQ(drop_in(), "ours\n");
+  EXPECT_TRUE(host.exists(kUnreadRecord));
+  EXPECT_FALSE(host.exists(kRuntimeRecord));
+}
+
+TEST_F(RuntimeChangeTest, KeepsAnEditOfWhatWasLeftToBeReadAlsoBehindARunThatDied) {
+  auto alone = context();
+  alone.control = nullptr;
+  test::must(carry_out(alone, installation()));
+  scratch.file(kMain, "runc edited\n");
+  const FileChange killed{
+      .path = std::string("/") + kMain, .before = "runc edited\n", .after = "runc broken\n"};
+  test::must(write_runtime_record(host, {killed}));
+  test::must(make(host, killed));
+  RuntimeChange again;
+  again.handlers = ours;
+  EXPECT_THAT(error_of(carry_out(context(), again)), HasSubstr("the files from before are back"));
+  EXPECT_EQ(main(), "runc edited\n");
+}
+
+// Else the next one would take it for one that is down for another reason.
+TEST_F(RuntimeChangeTest, ThatIsKilledWhileWhatWasLeftIsReadIsTakenUp) {
+  auto alone = context();
+  alone.control = nullptr;
+  test::must(carry_out(alone, installation("broken")));
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    auto dies = context();
+    dies.told = [](const std::string& what) {
+      if (what.starts_with("put ")) ::_exit(EXIT_SUCCESS);
+    };
+    RuntimeChange again = installation();
+    again.files.clear();
+    static_cast<void>(carry_out(dies, again));
+    ::_exit(EXIT_FAILURE);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  ASSERT_EQ(WEXITSTATUS(status), EXIT_SUCCESS);
+  EXPECT_TRUE(host.exists(kRuntimeRecord));
+  test::must(runtime.act());  // it is down by now
+  RuntimeChange again = installation();
+  again.files.clear();
+  EXPECT_FALSE(carry_out(context(), again).has_value());
+  EXPECT_EQ(main(), "runc\n");
+  EXPECT_TRUE(runtime.state().has_value());
+}
+
 TEST_F(RuntimeChangeTest, IsPutBackWhereTheRuntimeHasLostSomebodyElses) {
   RuntimeChange change = installation();
   change.staying = std::vector<std::string>{"runc", "imports", "ours"};
@@ -285,7 +356,8 @@ TEST_F(RuntimeChangeTest, IsPutBackWhereTheRuntimeHasLostSomebodyElses) {
   runtime.loses = "runc";
   EXPECT_THAT(error_of(carry_out(context(), change)), HasSubstr("has lost runc, which is not ours"));
   EXPECT_EQ(main(), "runc\n");
-  change.staying = std::vector<std::string>{"imports", "ours"};  // as its files say: somebody has taken it out
+  change.staying =
+      std::vector<std::string>{"imports", "ours"};  // as its files say: somebody has taken it out
   EXPECT_EQ(error_of(carry_out(context(), change)), "it went well");
 }
 
