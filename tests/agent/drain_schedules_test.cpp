@@ -85,7 +85,7 @@ class DrainSchedules : public testing::TestWithParam<int> {
       chances.late = chances.cut = chances.ended = chances.again = chances.compacted = 0.1;
       chances.too_many_requests = chances.unauthorized = 0.05;
     }
-    for (int event = 0; event < 24; ++event) {
+    for (int event = 0; event < 32; ++event) {
       happen(yard, static_cast<Event>(draw_(static_cast<int>(kEventNames.size()))));
       yard.pass(std::chrono::seconds(draw_(3) == 0 ? draw_(40) : draw_(4)));
     }
@@ -223,7 +223,8 @@ class DrainSchedules : public testing::TestWithParam<int> {
   }
   static void TearDownTestSuite() {
     const bool many = schedules() >= 100;
-    overlaps().show(kEventNames, many);
+    const bool all_pairs = schedules() >= 200;  // there are so many by now
+    overlaps().show(kEventNames, all_pairs);
     fmt::print("{} drains begun, {} ended without success, {} evictions asked for\n", begun_, failed_,
                asked_);
     EXPECT_TRUE(!many || begun_ > 50) << "else nothing was tried";
