@@ -19,8 +19,8 @@ TomlValue list_of(const std::vector<std::string>& texts) {
 
 }  // namespace
 
-TomlTable entry_of(const RuntimeHandler& handler) {
-  TomlTable out = {{"runtime_type", {handler.runtime_type()}},
+TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& release) {
+  TomlTable out = {{"runtime_type", {handler.runtime_type(release)}},
                    {"runtime_path", {handler.shim.string()}},
                    {"privileged_without_host_devices", {true}},
                    {"pod_annotations", list_of(handler.pod_annotations)},
@@ -45,7 +45,7 @@ std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> 
                  {"sandbox_mode", {std::string("podsandbox")}}});
   }
   for (const RuntimeHandler& handler : handlers) {
-    add(handler.name, entry_of(handler));
+    add(handler.name, entry_of(handler, release));
     // Until containerd takes a runtime's snapshotter from its own entry, the images' side has to know it too;
     // and bringing a section of version 2 up to date does not tell it.
     if (handler.snapshotter && release.merges_sections())
@@ -56,9 +56,9 @@ std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> 
 }
 
 TomlTable with_handlers(TomlTable plugins, const std::string& section,
-                        std::span<const RuntimeHandler> handlers) {
+                        std::span<const RuntimeHandler> handlers, const ContainerdRelease& release) {
   for (const RuntimeHandler& handler : handlers) {
-    table_at(plugins, {section, "containerd", "runtimes"})[handler.name] = {entry_of(handler)};
+    table_at(plugins, {section, "containerd", "runtimes"})[handler.name] = {entry_of(handler, release)};
     if (handler.snapshotter && section == kCriRuntime)
       table_at(plugins,
                {kCriImages, "runtime_platforms", handler.name})["snapshotter"] = {*handler.snapshotter};

@@ -22,7 +22,7 @@ struct EditPlace {
 };
 
 /// A handler as containerd's table of runtimes has it.
-TomlTable entry_of(const RuntimeHandler& handler);
+TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& release);
 
 /// The lines of a block. `new_main`: it is a main file that was not there, and needs a version.
 std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> handlers, bool new_main,
@@ -30,7 +30,7 @@ std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> 
 
 /// What a configuration becomes by them; `section` is where the release has its runtimes.
 TomlTable with_handlers(TomlTable plugins, const std::string& section,
-                        std::span<const RuntimeHandler> handlers);
+                        std::span<const RuntimeHandler> handlers, const ContainerdRelease& release);
 
 /// The runtimes that a block says, by name, in whichever section.
 TomlTable runtimes_in(const TomlTable& block);

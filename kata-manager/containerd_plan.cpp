@@ -204,7 +204,8 @@ class Planner {
     if (entry == nullptr) return false;
     const TomlValue* type = find(*entry, {"runtime_type"});
     const TomlValue* configuration = find(*entry, {"options", "ConfigPath"});
-    if (type == nullptr || configuration == nullptr || *type != TomlValue{handler.runtime_type()})
+    if (type == nullptr || type->string() == nullptr || configuration == nullptr ||
+        !handler.may_have_type(*type->string()))
       return false;
     const TomlValue* had = find(ours_, {handler.name, "options", "ConfigPath"});
     return *configuration == TomlValue{handler.configuration.string()} ||
@@ -232,7 +233,7 @@ class Planner {
     return std::ranges::all_of(handlers_, [&](const RuntimeHandler& handler) {
       const auto there = now_.runtimes().find(handler.name);
       return there != now_.runtimes().end() && there->second.table() != nullptr &&
-             !first_difference(entry_of(handler), *there->second.table(), handler.name);
+             !first_difference(entry_of(handler, setup_.release), *there->second.table(), handler.name);
     });
   }
 
@@ -299,7 +300,8 @@ class Planner {
   std::optional<std::string> fault_of(const ContainerdOutcome& after, const TomlTable& base) const {
     if (after.no_start) return "containerd would not start: " + after.no_start->message;
     if (after.no_cri) return after.no_cri->message;
-    return first_difference(with_handlers(base, after.runtime_section, handlers_), after.plugins, "plugins");
+    return first_difference(with_handlers(base, after.runtime_section, handlers_, setup_.release),
+                            after.plugins, "plugins");
   }
 
   std::optional<std::filesystem::path> drop_in() const {

@@ -72,14 +72,15 @@ Result<std::optional<TomlTable>> ContainerdProgram::plugins(const std::filesyste
 
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      const std::optional<TomlTable>& after, const RuntimePlan& plan,
-                                     std::span<const RuntimeHandler> handlers) {
+                                     std::span<const RuntimeHandler> handlers,
+                                     const ContainerdRelease& release) {
   if (!after) return "it cannot read them";
   const std::string& section = plan.after.runtime_section;
   for (const RuntimeHandler& handler : handlers) {
     const TomlValue* said = find(*after, {section, "containerd", "runtimes", handler.name});
     const std::string name = "runtime " + handler.name;
     if (said == nullptr || said->table() == nullptr) return name + " is not there";
-    if (auto found = missing_or_other(entry_of(handler), *said->table(), name)) return found;
+    if (auto found = missing_or_other(entry_of(handler, release), *said->table(), name)) return found;
   }
   for (const std::string& name : plan.leaving) {
     if (find(*after, {section, "containerd", "runtimes", name}) != nullptr)

@@ -42,6 +42,7 @@ class ContainerdProgram {
 /// read what was there before, only ours are looked at.
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      const std::optional<TomlTable>& after, const RuntimePlan& plan,
-                                     std::span<const RuntimeHandler> handlers);
+                                     std::span<const RuntimeHandler> handlers,
+                                     const ContainerdRelease& release);
 
 }  // namespace ferry

@@ -38,6 +38,10 @@ struct ContainerdRelease {
   bool checks_version() const { return *this >= ContainerdRelease{1, 6, 32}; }
   /// Whether it has heard of CDI (`enable_cdi`, `cdi_spec_dirs`).
   bool knows_cdi() const { return *this >= ContainerdRelease{1, 7, 0}; }
+  /// Whether a pod's shim is the program that its runtime's `runtime_path` names. 1.6 reads that key, says
+  /// that it has it, and looks for a program by `runtime_type` all the same (seen of 1.6.20: its client
+  /// leaves the path out of what it asks the task service for).
+  bool starts_shims_by_path() const { return *this >= ContainerdRelease{1, 7, 0}; }
   /// Whether the programs of the pods' network may lie in several folders (`cni.bin_dirs`).
   bool has_list_of_network_folders() const { return *this >= ContainerdRelease{2, 1, 0}; }
   /// Whether a runtime may have a snapshotter of its own.

@@ -226,7 +226,7 @@ std::function<Result<std::optional<std::string>>()> witness_of(HostWriter& write
   return [program, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
     const auto after = program.plugins(runtime.place.configuration);
     if (!after) return fail(Error(after.error()));
-    return unplanned(before, *after, plan, handlers);
+    return unplanned(before, *after, plan, handlers, runtime.release);
   };
 }
 

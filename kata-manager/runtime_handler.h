@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/result.h"
+#include "kata-manager/containerd_release.h"
 
 namespace ferry {
 
@@ -23,8 +24,16 @@ struct RuntimeHandler {
   std::vector<std::string> container_annotations = {"io.kubernetes.container.terminationMessage*"};
   bool operator==(const RuntimeHandler&) const = default;
 
-  /// "io.containerd.NAME.v2": one of its own, so that processes and metrics tell handlers apart.
-  std::string runtime_type() const { return "io.containerd." + name + ".v2"; }
+  /// `runtime_type` of containerd's: "io.containerd.NAME.v2", one of its own, so that metrics tell handlers
+  /// apart; the path of the shim where the release would look for a program by that name.
+  std::string runtime_type(const ContainerdRelease& release) const {
+    return release.starts_shims_by_path() ? type_by_name() : shim.string();
+  }
+  /// Whether that is what it is for some release.
+  bool may_have_type(std::string_view type) const { return type == type_by_name() || type == shim.string(); }
+
+ private:
+  std::string type_by_name() const { return "io.containerd." + name + ".v2"; }
 };
 
 /// Whether it is a DNS label (RFC 1123): lower case letters, digits and inner dashes, 63 at most. It is a key

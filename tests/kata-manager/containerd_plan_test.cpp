@@ -258,6 +258,15 @@ ConfigPath = "/opt/kata/a.toml"
 )") << "with the runc that a table of runtimes leaves out before 2.0";
 }
 
+TEST_F(Containerd, IsToldOfTheShimByItsTypeWhereItLooksForNoPath) {
+  const std::string by_name = "runtime_type = \"io.containerd.kata-nvidia-gpu.v2\"";
+  const std::string by_path = "runtime_type = \"/opt/kata/bin/containerd-shim-kata-v2\"";
+  for (const char* release : {"1.6.20", "1.6.39"})
+    EXPECT_THAT(text_of(test::must(plan(release, {ours()[0]}))), HasSubstr(by_path));
+  for (const char* release : {"1.7.24", "2.1.9"})
+    EXPECT_THAT(text_of(test::must(plan(release, {ours()[0]}))), HasSubstr(by_name));
+}
+
 TEST_F(Containerd, HasADropInWithoutAVersionWhereItImportsAFolder) {
   for (const char* version : {"2", "3"}) {
     tree.file(kMain,

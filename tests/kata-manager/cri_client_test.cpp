@@ -21,11 +21,17 @@ TEST(CriClient, AsksRealDaemons) {
     SCOPED_TRACE(binary.release.text());
     const test::ScratchDirectory scratch;
     test::ContainerdDaemon daemon(binary, scratch.path());
+    const RuntimeHandler ours{.name = "kata-a",
+                              .shim = "/nowhere/containerd-shim-kata-v2",
+                              .configuration = "/nowhere/a.toml",
+                              .pod_annotations = {},
+                              .container_annotations = {}};
     std::ofstream(daemon.main()) << daemon.own_settings() << R"(
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-a]
-runtime_type = "io.containerd.kata-a.v2"
+runtime_type = ")" << ours.runtime_type(binary.release)
+                                 << R"("
 runtime_path = "/nowhere/containerd-shim-kata-v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-a.options]
 ConfigPath = "/nowhere/a.toml"
@@ -36,11 +42,6 @@ ConfigPath = "/nowhere/a.toml"
     const auto state = test::must(client.state());
     EXPECT_EQ(state.name, "containerd");
     EXPECT_EQ(test::must(ContainerdRelease::parse(state.version)), binary.release);
-    const RuntimeHandler ours{.name = "kata-a",
-                              .shim = "/nowhere/containerd-shim-kata-v2",
-                              .configuration = "/nowhere/a.toml",
-                              .pod_annotations = {},
-                              .container_annotations = {}};
     EXPECT_TRUE(state.tells());
     EXPECT_TRUE(state.has("runc"));
     EXPECT_TRUE(state.knows(ours));

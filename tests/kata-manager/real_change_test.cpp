@@ -62,7 +62,8 @@ class Node {
                       .runtime = &runtime,
                       .control = &restart,
                       .contradiction = [&]() -> Result<std::optional<std::string>> {
-                        return unplanned(before, test::must(program_.plugins(daemon.main())), plan, handlers);
+                        return unplanned(before, test::must(program_.plugins(daemon.main())), plan, handlers,
+                                         setup.release);
                       },
                       .patience = patience},
                      {.files = plan.changes, .handlers = handlers, .leaving = plan.leaving});

@@ -127,6 +127,20 @@ TEST(RuntimeStateTest, KnowsARuntimeAsFarAsItTells) {
   }
 }
 
+TEST(RuntimeStateTest, KnowsARuntimeOfContainerd16ByThePathOfItsShimAlone) {
+  const RuntimeHandler ours = {.name = "ours", .shim = "/shim", .configuration = "/configuration"};
+  KnownRuntime known = {.name = "ours", .type = "/shim", .shim = "/shim", .configuration = "/configuration"};
+  const auto knows = [&](const char* version) {
+    return RuntimeState{.name = "containerd", .version = version, .handlers = {}, .runtimes = {{known}}}
+        .knows(ours);
+  };
+  EXPECT_TRUE(knows("1.6.20~ds1"));
+  EXPECT_FALSE(knows("1.7.24"));
+  known.type = "io.containerd.ours.v2";
+  EXPECT_FALSE(knows("v1.6.39")) << "no pod could be started with it: its shim is looked for by that name";
+  EXPECT_TRUE(knows("1.7.24"));
+}
+
 class RuntimeChangeTest : public testing::Test {
  protected:
   RuntimeChangeTest() { scratch.file(kMain, "runc\n"); }
