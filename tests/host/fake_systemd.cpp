@@ -58,8 +58,8 @@ bool read_processes(sd_bus_message* message, std::string& into) {
 
 }  // namespace
 
-FakeSystemd::FakeSystemd(const std::filesystem::path& socket, Manner manner)
-    : manner_(manner), listener_(listen_at(socket)), stop_(::eventfd(0, EFD_CLOEXEC)) {
+FakeSystemd::FakeSystemd(const std::filesystem::path& socket, Manner manner, Job job)
+    : manner_(manner), job_(std::move(job)), listener_(listen_at(socket)), stop_(::eventfd(0, EFD_CLOEXEC)) {
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -144,7 +144,7 @@ int FakeSystemd::answer(sd_bus_message* message) {
   switch (manner_) {
     case Manner::prompt:
       reply();
-      return end_job(bus, kJob, "done");
+      return end_job(bus, kJob, !job_ || job_(member, unit) ? "done" : "failed");
     case Manner::hasty:
       end_job(bus, kJob, "done");
       return reply();

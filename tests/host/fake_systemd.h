@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <systemd/sd-bus.h>
@@ -29,8 +30,12 @@ class FakeSystemd {
     silent,         ///< takes connections and says nothing, not even who it is
   };
 
-  /// Listens at `socket`, whose directory exists.
-  FakeSystemd(const std::filesystem::path& socket, Manner manner);
+  /// Does what an order is for, in our thread: "RestartUnit", "a.service". False: the job's result is
+  /// "failed".
+  using Job = std::function<bool(const std::string& member, const std::string& unit)>;
+
+  /// Listens at `socket`, whose directory exists. `job`: for Manner::prompt; without it nothing is done.
+  FakeSystemd(const std::filesystem::path& socket, Manner manner, Job job = {});
   FakeSystemd(const FakeSystemd&) = delete;
   FakeSystemd& operator=(const FakeSystemd&) = delete;
   FakeSystemd(FakeSystemd&&) = delete;
@@ -47,6 +52,7 @@ class FakeSystemd {
   static int on_message(sd_bus_message* message, void* self, sd_bus_error* error);
 
   Manner manner_;
+  Job job_;
   UniqueFd listener_;
   UniqueFd stop_;
   bool hung_up_ = false;

@@ -39,11 +39,8 @@ def furnish(group: str) -> None:
     for folder in ("/run", "/var/log"):
         _mount("-t", "tmpfs", "tmpfs", folder)
     _furnish_dev()
-    # What is in it stays to be seen; what is made in it is the box's alone.
-    pathlib.Path("/run/var-lib/upper").mkdir(parents=True)
-    pathlib.Path("/run/var-lib/work").mkdir()
-    _mount("-t", "overlay", "-o", "lowerdir=/var/lib,upperdir=/run/var-lib/upper,workdir=/run/var-lib/work", "overlay",
-           "/var/lib")
+    for folder in ("/var/lib", "/etc", "/opt"):
+        _overlay(pathlib.Path(folder))
     kubelet = pathlib.Path("/var/lib/kubelet")
     kubelet.mkdir(exist_ok=True)
     _mount("-t", "tmpfs", "tmpfs", str(kubelet))
@@ -54,6 +51,14 @@ def furnish(group: str) -> None:
 
 def _mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
+
+
+def _overlay(folder: pathlib.Path) -> None:
+    """What is in it stays to be seen; what is made in it is the box's alone."""
+    own = pathlib.Path("/run/own") / folder.name
+    for name in ("upper", "work"):
+        (own / name).mkdir(parents=True)
+    _mount("-t", "overlay", "-o", f"lowerdir={folder},upperdir={own}/upper,workdir={own}/work", "overlay", str(folder))
 
 
 def _furnish_dev() -> None:

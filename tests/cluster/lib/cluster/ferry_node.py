@@ -28,6 +28,7 @@ POLICY, STATE = "gpu-ferry.io/policy", "gpu-ferry.io/state"
 OPERAND = "nvidia.com/gpu.deploy.sandbox-validator"
 PAUSED = "paused-for-gpu-ferry"
 ERROR = "gpu-ferry.io/last-error"
+EVICTIONS = "ferry-evictions"
 
 # By the names of their ConfigMaps.
 CONFIGURATIONS = {
@@ -142,6 +143,25 @@ class FerryNode:
             "KUBERNETES_SERVICE_HOST": address, "KUBERNETES_SERVICE_PORT": port, "POD_NAMESPACE": AUDITED,
             "KUBECONFIG": ""})
 
+    @contextlib.contextmanager
+    def draining(self) -> Iterator[None]:
+        """Meanwhile the agent is one that may evict pods, and does."""
+        kubectl, former = self.kubernetes.kubectl, self.agent
+        kubectl("create", "clusterrole", EVICTIONS, "--verb=create", "--resource=pods/eviction")
+        kubectl("create", "clusterrolebinding", EVICTIONS, f"--clusterrole={EVICTIONS}",
+                f"--serviceaccount={AUDITED}:{ACCOUNT}")
+        former.stop()
+        self.agent = self.agent_at(API_SERVER, "--drain", "--drain-timeout=5m")
+        self.agent.start()
+        try:
+            yield
+        finally:
+            self.agent.stop()
+            self.agent = former
+            former.start()
+            for kind in ("clusterrole", "clusterrolebinding"):
+                kubectl("delete", kind, EVICTIONS)
+
     def vgpu_device_manager(self) -> Program:
         """ferry under the name of NVIDIA's program: half of what that is told by flags, half by its environment. In its
         namespace, with the rights that it has, and `patch` of nodes."""
@@ -202,7 +222,7 @@ class FerryNode:
     # --- what is to be seen ------------------------------------------------------------------------------------------
 
     def metadata(self) -> Any:
-        return self.kubernetes.get("node", NODE)["metadata"]
+        return self.kubernetes.node()["metadata"]
 
     def labels(self) -> dict[str, str]:
         found: dict[str, str] = self.metadata()["labels"]
@@ -232,8 +252,13 @@ class FerryNode:
         """What hostd is told."""
         return json.loads((self.host.root / "var/lib/ferry/wanted.json").read_text())
 
+    def refused_evictions(self) -> int:
+        """How often a budget has forbidden one to the agent."""
+        return sum(request["objectRef"].get("subresource") == "eviction"
+                   and request.get("responseStatus", {}).get("code") == 429 for request in self.kubernetes.requests())
+
     def validator_runs(self) -> bool:
-        pods = self.kubernetes.get("pods", "-n", OPERATOR, "-l", f"app={VALIDATOR}")["items"]
+        pods = self.kubernetes.read(f"namespaces/{OPERATOR}/pods?labelSelector=app%3D{VALIDATOR}")["items"]
         return [pod["status"]["phase"] for pod in pods if "deletionTimestamp" not in pod["metadata"]] == ["Running"]
 
     def events(self) -> Counter[tuple[str, str]]:

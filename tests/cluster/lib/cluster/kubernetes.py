@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import signal
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -21,6 +22,7 @@ from .programs import Failure, Program, wait_until
 
 API_SERVER = "https://127.0.0.1:6443"
 CONTAINERD = "/run/containerd/containerd.sock"
+CONTAINERD_CONFIGURATION = pathlib.Path("/etc/containerd/config.toml")
 IMAGE = "localhost/busybox:1"
 NODE = "node"
 AUDITED = "ferry"
@@ -55,9 +57,10 @@ def moment() -> str:
 
 
 class Kubernetes:
-    def __init__(self, programs: pathlib.Path, folder: pathlib.Path, control_group: str) -> None:
-        """`programs`: as scripts/lib/kubernetes makes them. `folder`: for certificates, data and logs."""
-        self._programs, self._folder = programs, folder
+    def __init__(self, programs: pathlib.Path, folder: pathlib.Path, control_group: str, systemd: str = "") -> None:
+        """`programs`: as scripts/lib/kubernetes makes them. `folder`: for certificates, data and logs. `systemd`: a
+        stand-in (systemd_standin/main.cpp), of which containerd is a service then."""
+        self._programs, self._folder, self._systemd = programs, folder, systemd
         # Where containerd looks for its shim, and that for runc.
         os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
         self.logs = folder / "logs"
@@ -65,6 +68,7 @@ class Kubernetes:
         # Made by the API server, of which they hold the authority too.
         self.authority = folder / "certificates/apiserver.crt"
         self.last_output = self.last_error = ""
+        self._trusted: ssl.SSLContext | None = None
         for user in USERS:
             self.add_user(user, f"{user}-token")
         kubelet = folder / "kubelet.yaml"
@@ -109,7 +113,7 @@ class Kubernetes:
         self.kubelet.start()
         self.kubelet.wait_until("the node is ready", lambda: self.try_kubectl(
             "wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=1s"), 120)
-        controllers.wait_until("the node may be given pods", lambda: not self.get("node", NODE)["spec"].get("taints"), 60)
+        controllers.wait_until("the node may be given pods", lambda: not self.node()["spec"].get("taints"), 60)
         controllers.wait_until("pods may have an account", lambda: self.try_kubectl("get", "serviceaccount", "default"), 60)
 
     def _prepare_api_server(self) -> None:
@@ -160,8 +164,8 @@ class Kubernetes:
         networks = self._folder / "networks"
         networks.mkdir()
         (networks / "none.conflist").write_text('{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}')
-        configuration = self._folder / "containerd.toml"
-        configuration.write_text(f"""version = 2
+        CONTAINERD_CONFIGURATION.parent.mkdir(exist_ok=True)
+        CONTAINERD_CONFIGURATION.write_text(f"""version = 2
 root = "/run/containerd-root"
 [plugins."io.containerd.grpc.v1.cri"]
   restrict_oom_score_adj = {str(not _may_lower_oom_scores()).lower()}
@@ -169,9 +173,18 @@ root = "/run/containerd-root"
 [plugins."io.containerd.grpc.v1.cri".cni]
   conf_dir = "{networks}"
 """)
-        containerd = self._program("containerd", "--config", str(configuration))
+        containerd = self._program("containerd")
+        if self._systemd:
+            containerd = self._as_a_service(self._programs / "containerd")
         containerd.start()
         return containerd
+
+    def _as_a_service(self, program: pathlib.Path) -> Program:
+        folder, unit = pathlib.Path("/run/systemd"), f"{program.name}.service"
+        folder.mkdir()
+        pathlib.Path("/etc/systemd/system", unit).write_text(
+            f"[Service]\nType=notify\nKillMode=process\nDelegate=yes\nExecStart={program}\n")
+        return Program(self.logs, self._systemd, str(folder / "private"), unit, str(program))
 
     def _import_image(self, containerd: Program) -> None:
         ctr = [str(self._programs / "ctr"), "--address", CONTAINERD]
@@ -220,9 +233,20 @@ root = "/run/containerd-root"
     def get(self, *what: str) -> Any:
         return json.loads(self.kubectl("get", *what, "-o", "json"))
 
+    def read(self, path: str) -> Any:
+        """As get(), below /api/v1, for what is asked ten times a second: a kubectl takes a tenth of one to start."""
+        if not self._trusted:
+            self._trusted = ssl.create_default_context(cafile=str(self.authority))
+        request = urllib.request.Request(f"{API_SERVER}/api/v1/{path}", headers={"Authorization": "Bearer admin-token"})
+        with urllib.request.urlopen(request, timeout=30, context=self._trusted) as answer:
+            return json.load(answer)
+
+    def node(self) -> Any:
+        return self.read(f"nodes/{NODE}")
+
     def devices(self, of: str = "allocatable") -> dict[str, int]:
         """What the node says it has of device plugins' resources: resource -> count."""
-        return {name: int(count) for name, count in self.get("node", NODE)["status"].get(of, {}).items() if "/" in name}
+        return {name: int(count) for name, count in self.node()["status"].get(of, {}).items() if "/" in name}
 
     def registrations(self) -> dict[str, int]:
         """How often each resource has been registered with the kubelet that runs now."""
@@ -241,20 +265,21 @@ root = "/run/containerd-root"
         self.kubelet.start()
         self.kubelet.wait_until("the kubelet reports", lambda: any(
             condition["type"] == "Ready" and condition["lastHeartbeatTime"] > begin  # which has whole seconds
-            for condition in self.get("node", NODE)["status"]["conditions"]), 120)
+            for condition in self.node()["status"]["conditions"]), 120)
 
-    def run_pod(self, name: str, devices: dict[str, int], command: str) -> None:
-        """A pod whose one container runs the command and then stays."""
+    def run_pod(self, name: str, devices: dict[str, int] | None = None, command: str = ":", **more: Any) -> None:
+        """A pod whose one container runs the command and then stays; `more`: what its spec has besides."""
+        limits = {resource: str(count) for resource, count in (devices or {}).items()}
         manifest = {
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
             "spec": {"hostNetwork": True, "restartPolicy": "Never", "containers": [{
                 "name": "c", "image": IMAGE, "imagePullPolicy": "Never",
                 "command": ["sh", "-c", f"trap exit TERM; {command}; sleep infinity & wait"],
-                "resources": {"limits": {resource: str(count) for resource, count in devices.items()}}}]}}
+                "resources": {"limits": limits}}], **more}}
         self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
     def pod(self, name: str) -> Any:
-        return self.get("pod", name)["status"]
+        return self.read(f"namespaces/default/pods/{name}")["status"]
 
     def wait_for_pod(self, name: str) -> None:
         """Until it runs."""

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ferry as Helm installs it: the chart, and its pod with the image of images/build."""
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+from typing import Any
+
+from .kubernetes import CONTAINERD, Kubernetes
+from .programs import Failure
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[4]
+CHART = str(REPOSITORY / "charts/ferry")
+SPACE = "ferry"
+PRESENT = "feature.node.kubernetes.io/pci-10de.present"
+# Nobody forwards the address that the cluster gives its API server here; what a container is told itself counts.
+VALUES = {"minReadySeconds": 1, "agent": {"env": [{"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
+                                                  {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}]}}
+
+
+def helms() -> list[str]:
+    """The programs that there are to be had."""
+    done = subprocess.run([REPOSITORY / "scripts/lib/helm"], stdout=subprocess.PIPE, text=True, check=False)
+    return [line.split(maxsplit=1)[1] + "/helm" for line in done.stdout.splitlines()]
+
+
+class FerryChart:
+    def __init__(self, kubernetes: Kubernetes) -> None:
+        """Has the image loaded, and makes the namespace."""
+        self.kubernetes = kubernetes
+        ctr = [pathlib.Path(os.environ["CLUSTER_PROGRAMS"]) / "ctr", "--address", CONTAINERD, "-n", "k8s.io"]
+        with tempfile.TemporaryDirectory() as scratch:
+            image = f"{scratch}/ferry.tar"
+            subprocess.run([REPOSITORY / "images/build", "--bin", os.environ["CLUSTER_BIN"], image], check=True)
+            subprocess.run([*ctr, "images", "import", image], check=True, capture_output=True)
+        kubernetes.kubectl("create", "namespace", SPACE)
+
+    def helm(self, program: str, *words: str, values: Any = None) -> str:
+        more = ["--values", "-"] if values else []
+        done = subprocess.run([program, "--kubeconfig", str(self.kubernetes.kubeconfig("admin")), "--namespace", SPACE,
+                               *words, *more], input=json.dumps(values), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Failure(f"helm {' '.join(words)}: {done.stderr}")
+        return done.stdout
+
+    def pods(self) -> list[Any]:
+        found = self.kubernetes.read(f"namespaces/{SPACE}/pods")["items"]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def runs(self) -> str:
+        """The UID of the pod, once all three of its containers run; else nothing."""
+        pods = self.pods()
+        if len(pods) != 1:
+            return ""
+        states = pods[0]["status"].get("containerStatuses", [])
+        ready = len(states) == 3 and all("running" in one["state"] for one in states)
+        return str(pods[0]["metadata"]["uid"]) if ready else ""
+
+    def tell(self) -> None:
+        """Prints what its pods are and have said."""
+        print(self.kubernetes.try_kubectl("describe", "pods", "-n", SPACE))
+        for pod in self.pods():
+            print(self.kubernetes.try_kubectl("logs", "-n", SPACE, pod["metadata"]["name"], "--all-containers"))
