@@ -12,6 +12,7 @@ from cluster.ferry_node import STATE, WORKLOAD, FerryNode
 from cluster.kubernetes import API_SERVER
 from cluster.programs import wait_until
 
+CARD = "nvidia.com/AD102_GEFORCE_RTX_4090"
 OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
 # Only what the kubelet has is withdrawn: each change takes the GPUs back.
 PHASES = ("pending", "withdrawing", "changing", "as_wanted")
@@ -71,6 +72,46 @@ class AgentOutageTest(unittest.TestCase):
                 server.start_api_server()
             with self.subTest(phase):
                 print(f"API server killed in {phase}: as wanted {self.change_with(phase, kill):.1f} s later")
+
+    def test_all_of_them_may_be_killed_while_it_drains(self) -> None:
+        """One after the other, in the same change: a budget keeps the pod that has a GPU from being evicted meanwhile."""
+        node, server = self.node, self.node.kubernetes
+        budget = {"apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": {"name": "kept"},
+                  "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guest"}}}}
+        self.addCleanup(server.remove_pods)
+        self.addCleanup(server.try_kubectl, "delete", "pdb", "kept")
+        with node.draining():
+            self.give_away()
+            server.run_pod("guest", {CARD: 1})
+            server.wait_for_pod("guest")
+            server.apply(budget)
+            wait_until("the budget counts", lambda: server.get("pdb", "kept").get("status", {}).get("currentHealthy") == 1, 60)
+            self.take_back()
+            node.wait_for(STATE, "draining")
+            for program in (node.plugin, node.hostd, node.agent):
+                with self.subTest(program.name):
+                    program.stop(signal.SIGKILL)
+                    program.start()
+                    self.expect_draining()
+            with self.subTest("API server"):
+                server.stop_api_server()
+                server.start_api_server()
+                self.expect_draining()
+            server.kubectl("delete", "pdb", "kept")
+            begin = time.monotonic()
+            node.wait_until_is(*OWN)
+            print(f"all killed while it drained: as wanted {time.monotonic() - begin:.1f} s after the pod could go")
+            self.assertIsNone(server.try_kubectl("get", "pod", "guest"), "it was evicted")
+            self.assertNotIn("unschedulable", server.node()["spec"])
+
+    def expect_draining(self) -> None:
+        """Its agent has been told so by the API server since now."""
+        node = self.node
+        refused = node.refused_evictions()
+        wait_until("another eviction is refused", lambda: node.refused_evictions() > refused, 120)
+        self.assertEqual("draining", node.labels()[STATE])
+        self.assertTrue(node.kubernetes.node()["spec"].get("unschedulable"), "it is cordoned")
+        self.assertEqual("vfio-pci", node.host.drivers()[0], "a pod has it")
 
     def test_the_host_changes_while_there_is_no_api_server(self) -> None:
         self.give_away()
