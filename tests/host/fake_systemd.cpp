@@ -38,7 +38,7 @@ int end_job(sd_bus* bus, const char* job, const char* result) {
 }
 
 // The units' properties: texts, and numbers of processes, which are kept.
-bool read_processes(sd_bus_message* message, std::string& into) {
+bool read_processes(sd_bus_message* message, std::string& into, std::uint32_t& last) {
   if (sd_bus_message_enter_container(message, 'a', "(sv)") < 0) return false;
   while (sd_bus_message_enter_container(message, 'r', "sv") > 0) {
     const char* name = nullptr;
@@ -49,7 +49,10 @@ bool read_processes(sd_bus_message* message, std::string& into) {
     if ((numbers ? sd_bus_message_read(message, "v", "au", 1, &process)
                  : sd_bus_message_read(message, "v", "s", &text)) < 0)
       return false;
-    if (numbers) into += std::string(" PIDs ") + std::to_string(process);
+    if (numbers) {
+      into += std::string(" PIDs ") + std::to_string(process);
+      last = process;
+    }
     sd_bus_message_exit_container(message);
   }
   sd_bus_message_exit_container(message);
@@ -134,7 +137,8 @@ int FakeSystemd::answer(sd_bus_message* message) {
   const char* mode = nullptr;
   if (sd_bus_message_read(message, "ss", &unit, &mode) < 0) return -EINVAL;
   std::string more;
-  if (member == "StartTransientUnit" && !read_processes(message, more)) return -EINVAL;
+  std::uint32_t process = 0;
+  if (member == "StartTransientUnit" && !read_processes(message, more, process)) return -EINVAL;
   {
     const std::lock_guard lock(mutex_);
     orders_.push_back(member + " " + unit + " " + mode + more);
@@ -144,7 +148,8 @@ int FakeSystemd::answer(sd_bus_message* message) {
   switch (manner_) {
     case Manner::prompt:
       reply();
-      return end_job(bus, kJob, !job_ || job_(member, unit) ? "done" : "failed");
+      return end_job(bus, kJob,
+                     !job_ || job_({.member = member, .unit = unit, .process = process}) ? "done" : "failed");
     case Manner::hasty:
       end_job(bus, kJob, "done");
       return reply();

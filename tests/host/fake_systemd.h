@@ -4,6 +4,7 @@
 // connection after the other.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -30,9 +31,13 @@ class FakeSystemd {
     silent,         ///< takes connections and says nothing, not even who it is
   };
 
-  /// Does what an order is for, in our thread: "RestartUnit", "a.service". False: the job's result is
-  /// "failed".
-  using Job = std::function<bool(const std::string& member, const std::string& unit)>;
+  struct Order {
+    std::string member;         ///< "RestartUnit"
+    std::string unit;           ///< "a.service"
+    std::uint32_t process = 0;  ///< of StartTransientUnit: who shall be in it
+  };
+  /// Does what an order is for, in our thread. False: the job's result is "failed".
+  using Job = std::function<bool(const Order& order)>;
 
   /// Listens at `socket`, whose directory exists. `job`: for Manner::prompt; without it nothing is done.
   FakeSystemd(const std::filesystem::path& socket, Manner manner, Job job = {});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// usage: systemd-standin SOCKET UNIT PROGRAM [ARGUMENT...]
+// usage: systemd-standin SOCKET GROUP UNIT PROGRAM [ARGUMENT...]
 // A systemd of one service, on the socket where the real one listens for root (tests/host/fake_systemd.h):
-// UNIT is PROGRAM, of Type=notify and KillMode=process. Orders for other units are obeyed by doing nothing.
-// Ends with SIGTERM, which ends the service too.
+// UNIT is PROGRAM, of Type=notify and KillMode=process. A transient unit is a control group of its name below
+// GROUP. Orders for other units are obeyed by doing nothing. Ends with SIGTERM, which ends the service too.
 #include <array>
 #include <csignal>
 #include <cstdio>
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <poll.h>
 #include <stdexcept>
 #include <string>
@@ -74,7 +75,21 @@ class Service {
   pid_t pid_ = 0;
 };
 
-int serve(const std::filesystem::path& socket, const std::string& unit, std::vector<std::string> command) {
+/// Has the process in a control group of its own, without a container's device rules. ABI: cgroups(7), both
+/// versions.
+bool start_scope(const std::string& group, const FakeSystemd::Order& order) {
+  for (const char* hierarchy : {"/sys/fs/cgroup/devices", "/sys/fs/cgroup"}) {
+    const std::filesystem::path parent = std::filesystem::path(hierarchy) / group;
+    if (!std::filesystem::exists(parent)) continue;
+    std::filesystem::create_directory(parent / order.unit);
+    std::ofstream members(parent / order.unit / "cgroup.procs");
+    return static_cast<bool>(members << order.process << std::flush);
+  }
+  return false;
+}
+
+int serve(const std::filesystem::path& socket, const std::string& group, const std::string& unit,
+          std::vector<std::string> command) {
   // Before there is a thread, which would be given them.
   sigset_t ends;
   sigemptyset(&ends);
@@ -82,14 +97,15 @@ int serve(const std::filesystem::path& socket, const std::string& unit, std::vec
   ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   Service service(socket.string() + "-notify", std::move(command));
   if (!service.start()) throw std::runtime_error(unit + " does not start");
-  const FakeSystemd systemd(socket, FakeSystemd::Manner::prompt,
-                            [&](const std::string& order, const std::string& of) {
-                              if (of != unit) return true;
-                              fmt::print("{} {}\n", order, of);
-                              std::fflush(stdout);
-                              if (order != "StartUnit") service.stop();
-                              return order == "StopUnit" || service.start();
-                            });
+  const auto obey = [&](const FakeSystemd::Order& order) {
+    fmt::print("{} {}\n", order.member, order.unit);
+    std::fflush(stdout);
+    if (order.member == "StartTransientUnit") return start_scope(group, order);
+    if (order.unit != unit) return true;
+    if (order.member != "StartUnit") service.stop();
+    return order.member == "StopUnit" || service.start();
+  };
+  const FakeSystemd systemd(socket, FakeSystemd::Manner::prompt, obey);
   int signal = 0;
   ::sigwait(&ends, &signal);
   service.stop();
@@ -100,11 +116,12 @@ int serve(const std::filesystem::path& socket, const std::string& unit, std::vec
 }  // namespace ferry::test
 
 int main(int count, char** words) try {
-  if (count < 4) {
-    fmt::print(stderr, "usage: systemd-standin SOCKET UNIT PROGRAM [ARGUMENT...]\n");
+  constexpr int kFewest = 5;
+  if (count < kFewest) {
+    fmt::print(stderr, "usage: systemd-standin SOCKET GROUP UNIT PROGRAM [ARGUMENT...]\n");
     return 2;
   }
-  return ferry::test::serve(words[1], words[2], std::vector<std::string>(words + 3, words + count));
+  return ferry::test::serve(words[1], words[2], words[3], std::vector<std::string>(words + 4, words + count));
 } catch (const std::exception& error) {
   fmt::print(stderr, "systemd-standin: {}\n", error.what());
   return 1;

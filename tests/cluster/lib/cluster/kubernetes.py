@@ -60,7 +60,8 @@ class Kubernetes:
     def __init__(self, programs: pathlib.Path, folder: pathlib.Path, control_group: str, systemd: str = "") -> None:
         """`programs`: as scripts/lib/kubernetes makes them. `folder`: for certificates, data and logs. `systemd`: a
         stand-in (systemd_standin/main.cpp), of which containerd is a service then."""
-        self._programs, self._folder, self._systemd = programs, folder, systemd
+        self._programs, self._folder = programs, folder
+        self._systemd, self._control_group = systemd, control_group
         # Where containerd looks for its shim, and that for runc.
         os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
         self.logs = folder / "logs"
@@ -184,7 +185,7 @@ root = "/run/containerd-root"
         folder.mkdir()
         pathlib.Path("/etc/systemd/system", unit).write_text(
             f"[Service]\nType=notify\nKillMode=process\nDelegate=yes\nExecStart={program}\n")
-        return Program(self.logs, self._systemd, str(folder / "private"), unit, str(program))
+        return Program(self.logs, self._systemd, str(folder / "private"), self._control_group, unit, str(program))
 
     def _import_image(self, containerd: Program) -> None:
         ctr = [str(self._programs / "ctr"), "--address", CONTAINERD]

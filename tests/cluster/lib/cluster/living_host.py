@@ -21,6 +21,18 @@ CARD, AUDIO, TESLA = "0000:01:00.0", "0000:01:00.1", "0000:02:00.0"
 FUNCTIONS = (CARD, AUDIO, TESLA)
 
 
+def _show(what: pathlib.Path, place: pathlib.Path) -> None:
+    """At another place too, with all that is mounted below."""
+    if what.is_symlink():
+        place.symlink_to(what.readlink())
+        return
+    if what.is_dir():
+        place.mkdir()
+    else:
+        place.touch()
+    subprocess.run(["mount", "--rbind", str(what), str(place)], check=True)
+
+
 class LivingHost:
     """Made inside a box (box.py), once."""
 
@@ -48,6 +60,23 @@ class LivingHost:
     def start(self) -> None:
         self.kernel.start()
         self.kernel.wait_until("sysfs is there", lambda: (self.root / "sys/bus/pci/devices").exists(), 30)
+
+    def become_the_boxes(self) -> None:
+        """Its devices and drivers are those of the box's /sys, beside what that has of others; its modules likewise."""
+        union = pathlib.Path("/run/sys")
+        union.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(union)], check=True)
+        sys, ours = pathlib.Path("/sys"), self.root / "sys"
+        for folder in sys.iterdir():
+            if not (ours / folder.name).is_dir():
+                _show(folder, union / folder.name)
+                continue
+            (union / folder.name).mkdir()
+            for name in {entry.name for entry in (*folder.iterdir(), *(ours / folder.name).iterdir())}:
+                entry = ours / folder.name / name
+                _show(entry if entry.exists() else folder / name, union / folder.name / name)
+        for place, folder in ((sys, union), (pathlib.Path("/lib/modules"), self.root / "lib/modules")):
+            subprocess.run(["mount", "--rbind", str(folder), str(place)], check=True)
 
     @contextlib.contextmanager
     def slow_driver(self) -> Iterator[None]:

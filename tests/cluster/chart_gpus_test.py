@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chart's pod on a node whose GPUs can move: labels and configurations asked, in containers with the rights and the
+parts of the host that the chart gives them, and no more."""
+
+import os
+import pathlib
+import re
+import unittest
+from typing import Any
+
+from cluster.ferry_chart import CHART, PRESENT, SPACE, VALUES, FerryChart, helms
+from cluster.kubernetes import NODE, Kubernetes
+from cluster.living_host import LivingHost
+from cluster.programs import wait_until
+
+CARD, TESLA, VGPU = "nvidia.com/AD102_GEFORCE_RTX_4090", "nvidia.com/TU104GL_TESLA_T4", "nvidia.com/GRID_T4-4Q"
+OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
+WORKLOAD, POLICY = "nvidia.com/gpu.workload.config", "gpu-ferry.io/policy"
+VGPU_CONFIG = "nvidia.com/vgpu.config"
+VGPU_STATE, STATE, ERROR = "nvidia.com/vgpu.config.state", "gpu-ferry.io/state", "gpu-ferry.io/last-error"
+MIXED = """version: v2
+policies:
+  mixed:
+  - {devices: all, mode: host}
+  - {model: "*T4*", mode: passthrough}
+"""
+PROFILES = """version: v1
+vgpu-configs:
+  four:
+  - {devices: all, device-filter: "0x1EB810DE", vgpu-devices: {"T4-4Q": 4}}
+"""
+CHOSEN: dict[str, Any] = {**VALUES, "defaults": {"workload": "container"}, "config": {"policies": MIXED, "configMaps": ["ours"]}}
+
+
+class ChartGpusTest(unittest.TestCase):
+    """By default every GPU is the host's."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        programs = helms()
+        if not programs:
+            raise unittest.SkipTest("there is no Helm to be had")
+        cls.program = programs[-1]
+        folder, binaries = pathlib.Path(os.environ["CLUSTER_FOLDER"]), os.environ["CLUSTER_BIN"]
+        cls.kubernetes = Kubernetes(pathlib.Path(os.environ["CLUSTER_PROGRAMS"]), folder, os.environ["CLUSTER_GROUP"],
+                                    f"{binaries}/systemd-standin")
+        cls.host = LivingHost(folder / "host", cls.kubernetes.logs, f"{binaries}/kernel-standin")
+        cls.host.start()
+        cls.host.become_the_boxes()
+        cls.kubernetes.start()
+        cls.ferry = FerryChart(cls.kubernetes)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.host.kernel.stop()
+
+    # --- what is to be seen ------------------------------------------------------------------------------------------
+
+    def metadata(self) -> Any:
+        return self.kubernetes.node()["metadata"]
+
+    def error(self) -> str:
+        return str(self.metadata().get("annotations", {}).get(ERROR, ""))
+
+    def wait_until_is(self, *drivers: str) -> None:
+        wait_until(f"the drivers are {drivers}, and that is told", lambda: self.host.drivers() == drivers
+                   and self.metadata()["labels"].get(STATE) == "as_wanted" and not self.error(), 90)
+
+    def wait_for_offer(self, wanted: dict[str, int]) -> None:
+        wait_until(f"the kubelet has {wanted}", lambda: wanted == {
+            name: count for name, count in self.kubernetes.devices().items() if count}, 60)
+
+    def label(self, key: str, value: str = "") -> None:
+        self.kubernetes.kubectl("label", "node", NODE, "--overwrite", f"{key}={value}" if value else f"{key}-")
+
+    @staticmethod
+    def status_files() -> set[str]:
+        return {file.name for file in pathlib.Path("/run/nvidia/validations").iterdir()}
+
+    def shown_by_guest_with(self, resource: str) -> str:
+        """Of a pod with one of them: the variable that says which it is, and its nodes."""
+        # Not by `env`: a shell passes no variables on that have "-" in their names.
+        self.kubernetes.run_pod("guest", {resource: 1}, "tr '\\0' '\\n' < /proc/1/environ | grep PCI_RESOURCE_; "
+                                "ls /dev/vfio; echo END")
+        self.kubernetes.wait_for_pod("guest")
+        return str(wait_until("it says what it has", lambda: [
+            text for text in [self.kubernetes.kubectl("logs", "guest")] if "END" in text], 30)[0])
+
+    # --- and what happens --------------------------------------------------------------------------------------------
+
+    def test_labels_move_and_divide_the_gpus(self) -> None:
+        try:
+            self.obey()
+        except Exception:
+            print(self.host.drivers(), self.host.vgpus(), self.metadata())
+            self.ferry.tell()
+            raise
+
+    def obey(self) -> None:
+        kubernetes = self.kubernetes
+        kubernetes.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ours", "namespace": SPACE},
+                          "data": {"config.yaml": PROFILES}})
+        self.ferry.helm(self.program, "install", "ferry", CHART, values=CHOSEN)
+        self.label(PRESENT, "true")
+        first = wait_until("the pod runs", self.ferry.runs, 120)
+        self.wait_until_is(*OWN)
+
+        self.label(WORKLOAD, "vm-passthrough")
+        self.wait_until_is(*GIVEN)
+        self.assertEqual({"workload-type", "vfio-pci-ready"}, self.status_files())
+        self.wait_for_offer({CARD: 1, TESLA: 1})
+        self.assertRegex(self.shown_by_guest_with(CARD), "=0000:01:00.0\n11\nvfio\n")
+
+        # Another version of the pod, below a pod that has a GPU.
+        self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values", values={"agent": {"logLevel": "debug"}})
+        wait_until("another pod runs", lambda: self.ferry.runs() not in ("", first) and self.ferry.runs(), 120)
+        self.wait_for_offer({CARD: 1, TESLA: 1})
+        self.assertEqual(GIVEN, self.host.drivers())
+        self.assertEqual(0, kubernetes.pod("guest")["containerStatuses"][0]["restartCount"])
+
+        # It keeps its GPU; the other one goes back.
+        self.label(WORKLOAD, "container")
+        wait_until("it is refused", lambda: self.metadata()["labels"][STATE] == "refused", 60)
+        wait_until("it says who has it", lambda: re.search("0000:01:00.0 .*held by pod default/guest", self.error()), 60)
+        self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.host.drivers())
+        kubernetes.remove_pods()
+        self.wait_until_is(*OWN)
+        self.wait_for_offer({})
+
+        self.label(VGPU_CONFIG, "four")
+        self.label(WORKLOAD, "vm-vgpu")
+        wait_until("it is divided", lambda: self.metadata()["labels"].get(VGPU_STATE) == "success", 60)
+        self.assertEqual(4, len(self.host.vgpus()))
+        self.wait_for_offer({VGPU: 4})
+        self.assertIn(self.shown_by_guest_with(VGPU).split("=")[1].split()[0], self.host.vgpus())
+        kubernetes.remove_pods()
+
+        self.label(WORKLOAD)
+        self.label(VGPU_CONFIG)
+        self.label(POLICY, "mixed")
+        self.wait_until_is("nvidia", "snd_hda_intel", "vfio-pci")
+        self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values",
+                        values={"config": {"policies": MIXED.replace("*T4*", "*4090*")}})
+        self.wait_until_is("vfio-pci", "vfio-pci", "nvidia")
+
+        # Without Ferry a node stays as it is.
+        self.ferry.helm(self.program, "uninstall", "ferry")
+        wait_until("the pod has ended", lambda: not self.ferry.pods(), 60)
+        self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.host.drivers())
