@@ -12,21 +12,18 @@ bool RuntimeState::has(const std::string& handler) const {
   return !runtimes || std::ranges::find(*runtimes, handler, &KnownRuntime::name) != runtimes->end();
 }
 
-namespace {
-
-// One that does not say which release it is is taken for a new one.
-bool has_type(const RuntimeState& state, const KnownRuntime& known, const RuntimeHandler& handler) {
-  const auto release = ContainerdRelease::parse(state.version);
-  return known.type == handler.runtime_type(release ? *release : ContainerdRelease{.major_number = 2});
+bool RuntimeState::starts_shim_of(const KnownRuntime& known) const {
+  const auto release = ContainerdRelease::parse(version);
+  // One that does not say which release it is is taken for a new one.
+  return known.type == known.shim || !release || release->starts_shims_by_path();
 }
-
-}  // namespace
 
 bool RuntimeState::knows(const RuntimeHandler& handler) const {
   if (!has(handler.name)) return false;
   if (!runtimes) return true;
   const KnownRuntime& known = *std::ranges::find(*runtimes, handler.name, &KnownRuntime::name);
-  return has_type(*this, known, handler) && known.shim == handler.shim.string() &&
+  const bool has_type = known.type == handler.type_by_name() || known.type == handler.shim.string();
+  return has_type && starts_shim_of(known) && known.shim == handler.shim.string() &&
          known.configuration == handler.configuration.string() &&
          known.snapshotter.value_or(handler.snapshotter.value_or("")) == handler.snapshotter.value_or("") &&
          known.pod_annotations.value_or(handler.pod_annotations) == handler.pod_annotations &&

@@ -35,6 +35,9 @@ struct RuntimeState {
 
   /// Whether it says anything of its runtimes; the two below are only then of use.
   bool tells() const { return handlers || runtimes; }
+  /// Whether a pod that asks for a runtime that it knows gets that one's shim, and not whatever it finds by
+  /// the runtime's type (ContainerdRelease::starts_shims_by_path()).
+  bool starts_shim_of(const KnownRuntime& known) const;
   /// Whether it has read of a runtime as we would have it, as far as it tells: shim, configuration,
   /// snapshotter, and which annotations it lets through.
   bool knows(const RuntimeHandler& handler) const;

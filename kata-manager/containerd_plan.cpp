@@ -204,8 +204,10 @@ class Planner {
     if (entry == nullptr) return false;
     const TomlValue* type = find(*entry, {"runtime_type"});
     const TomlValue* configuration = find(*entry, {"options", "ConfigPath"});
-    if (type == nullptr || type->string() == nullptr || configuration == nullptr ||
-        !handler.may_have_type(*type->string()))
+    const TomlValue* shim = find(*entry, {"runtime_path"});
+    // By its name, or, of containerd 1.6 or from a time of it, by its path.
+    if (type == nullptr || configuration == nullptr ||
+        (*type != TomlValue{handler.type_by_name()} && (shim == nullptr || *type != *shim)))
       return false;
     const TomlValue* had = find(ours_, {handler.name, "options", "ConfigPath"});
     return *configuration == TomlValue{handler.configuration.string()} ||
@@ -232,8 +234,13 @@ class Planner {
   bool is_known_already() const {
     return std::ranges::all_of(handlers_, [&](const RuntimeHandler& handler) {
       const auto there = now_.runtimes().find(handler.name);
-      return there != now_.runtimes().end() && there->second.table() != nullptr &&
-             !first_difference(entry_of(handler, setup_.release), *there->second.table(), handler.name);
+      if (there == now_.runtimes().end() || there->second.table() == nullptr) return false;
+      TomlTable wanted = entry_of(handler, setup_.release);
+      const TomlValue* type = find(*there->second.table(), {"runtime_type"});
+      if (type != nullptr && type->string() != nullptr &&
+          handler.may_have_type(*type->string(), setup_.release))
+        wanted["runtime_type"] = *type;
+      return !first_difference(wanted, *there->second.table(), handler.name);
     });
   }
 

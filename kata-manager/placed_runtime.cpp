@@ -27,6 +27,7 @@ PlacedRuntime placed_runtime(const std::string& name, const std::filesystem::pat
                              const TomlTable& entry) {
   return {.name = name,
           .file = file,
+          .type = text_at(entry, {"runtime_type"}),
           .shim = text_at(entry, {"runtime_path"}),
           .configuration = text_at(entry, {"options", "ConfigPath"}),
           .snapshotter = text_at(entry, {"snapshotter"}),

@@ -14,6 +14,7 @@ namespace ferry {
 struct PlacedRuntime {
   std::string name;
   std::filesystem::path file;
+  std::string type = {};  ///< containerd's `runtime_type`; empty of CRI-O
   std::filesystem::path shim;
   std::filesystem::path configuration;
   std::string snapshotter = {};  ///< empty: the runtime's own choice

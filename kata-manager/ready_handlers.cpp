@@ -84,7 +84,8 @@ std::optional<std::set<std::string>> ready_handlers(const RuntimeState& state) {
   if (!state.runtimes) return std::nullopt;
   std::set<std::string> out;
   for (const KnownRuntime& runtime : *state.runtimes)
-    if (is_ours(runtime) && state.has(runtime.name)) out.insert(runtime.name);
+    if (is_ours(runtime) && state.has(runtime.name) && state.starts_shim_of(runtime))
+      out.insert(runtime.name);
   return out;
 }
 

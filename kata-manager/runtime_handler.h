@@ -24,16 +24,17 @@ struct RuntimeHandler {
   std::vector<std::string> container_annotations = {"io.kubernetes.container.terminationMessage*"};
   bool operator==(const RuntimeHandler&) const = default;
 
-  /// `runtime_type` of containerd's: "io.containerd.NAME.v2", one of its own, so that metrics tell handlers
-  /// apart; the path of the shim where the release would look for a program by that name.
+  /// "io.containerd.NAME.v2": one of its own, so that metrics tell handlers apart.
+  std::string type_by_name() const { return "io.containerd." + name + ".v2"; }
+  /// `runtime_type` as containerd is told it: that; the path of the shim where the release would look for a
+  /// program by that name.
   std::string runtime_type(const ContainerdRelease& release) const {
     return release.starts_shims_by_path() ? type_by_name() : shim.string();
   }
-  /// Whether that is what it is for some release.
-  bool may_have_type(std::string_view type) const { return type == type_by_name() || type == shim.string(); }
-
- private:
-  std::string type_by_name() const { return "io.containerd." + name + ".v2"; }
+  /// Whether a pod gets the shim by it all the same: the path does for every release.
+  bool may_have_type(std::string_view type, const ContainerdRelease& release) const {
+    return type == shim.string() || type == runtime_type(release);
+  }
 };
 
 /// Whether it is a DNS label (RFC 1123): lower case letters, digits and inner dashes, 63 at most. It is a key

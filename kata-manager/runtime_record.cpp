@@ -147,7 +147,8 @@ Result<bool> has_been_read(const HostFs& host, const RuntimeState& state) {
     if (!state.has(name)) return false;
     if (!state.runtimes) continue;
     const KnownRuntime& known = *std::ranges::find(*state.runtimes, name, &KnownRuntime::name);
-    if (known.shim != handler.value("shim", "") || known.configuration != handler.value("configuration", ""))
+    if (!state.starts_shim_of(known) || known.shim != handler.value("shim", "") ||
+        known.configuration != handler.value("configuration", ""))
       return false;
   }
   return true;

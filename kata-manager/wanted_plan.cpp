@@ -40,8 +40,10 @@ Result<std::optional<Artifact>> artifact_here(const HostFs& host, const ClassFil
   return known_artifact(host, file, kata);
 }
 
-bool is_placed_so(const PlacedRuntime& placed, const RuntimeHandler& handler) {
-  return handler_of(placed) == handler;
+bool is_placed_so(const PlacedRuntime& placed, const RuntimeHandler& handler,
+                  const ContainerdRelease& release) {
+  return handler_of(placed) == handler &&
+         (placed.type.empty() || handler.may_have_type(placed.type, release));
 }
 
 class Planner {
@@ -171,10 +173,12 @@ class Planner {
     });
   }
 
+  bool is_so(const PlacedRuntime& placed, const RuntimeHandler& handler) const {
+    return is_placed_so(placed, handler, sight_.runtime->release);
+  }
   bool is_placed_already() const {
     return placed_.size() == handlers().size() && std::ranges::all_of(handlers(), [&](const auto& handler) {
-             return std::ranges::any_of(placed_,
-                                        [&](const auto& placed) { return is_placed_so(placed, handler); });
+             return std::ranges::any_of(placed_, [&](const auto& placed) { return is_so(placed, handler); });
            });
   }
 
@@ -187,8 +191,7 @@ class Planner {
     bool all_known = true;
     for (std::size_t i = 0; i < own_; ++i) {
       const RuntimeHandler& handler = setup.handlers[i];
-      const bool placed =
-          std::ranges::any_of(placed_, [&](const auto& p) { return is_placed_so(p, handler); });
+      const bool placed = std::ranges::any_of(placed_, [&](const auto& p) { return is_so(p, handler); });
       const bool same_files = std::ranges::none_of(setup.files, [&](const FileChange& change) {
         return class_of_file(change.path) == class_of(handler.configuration);
       });

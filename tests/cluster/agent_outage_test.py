@@ -101,7 +101,7 @@ class AgentOutageTest(unittest.TestCase):
             begin = time.monotonic()
             node.wait_until_is(*OWN)
             print(f"all killed while it drained: as wanted {time.monotonic() - begin:.1f} s after the pod could go")
-            self.assertIsNone(server.try_kubectl("get", "pod", "guest"), "it was evicted")
+            wait_until("it was evicted", lambda: server.try_kubectl("get", "pod", "guest") is None, 120)
             self.assertNotIn("unschedulable", server.node()["spec"])
 
     def expect_draining(self) -> None:
@@ -112,6 +112,7 @@ class AgentOutageTest(unittest.TestCase):
         self.assertEqual("draining", node.labels()[STATE])
         self.assertTrue(node.kubernetes.node()["spec"].get("unschedulable"), "it is cordoned")
         self.assertEqual("vfio-pci", node.host.drivers()[0], "a pod has it")
+        wait_until("nothing is offered", lambda: not sum(node.kubernetes.devices().values()), 60)
 
     def test_the_host_changes_while_there_is_no_api_server(self) -> None:
         self.give_away()

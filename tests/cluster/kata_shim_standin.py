@@ -69,12 +69,11 @@ def as_field(number: int, contents: bytes) -> bytes:
 
 
 def without_kata(request: bytes) -> bytes:
-    """The same order, for runc's shim. FileNotFoundError: Kata could not obey it."""
+    """The same order, for runc's shim. Any error: Kata could not obey it."""
     if field(request, METHOD) != b"Create":
         return request
     order = field(request, PAYLOAD)
-    if options := field(order, OPTIONS):
-        read_configuration(pathlib.Path(field(field(options, ANY_VALUE), CONFIG_PATH).decode()))
+    read_configuration(pathlib.Path(field(field(field(order, OPTIONS), ANY_VALUE), CONFIG_PATH).decode()))
     rest = b"".join(whole for number, _, whole in fields(order) if number != OPTIONS)
     return b"".join(as_field(PAYLOAD, rest) if number == PAYLOAD else whole for number, _, whole in fields(request))
 
@@ -107,8 +106,7 @@ def pass_orders_on(client: socket.socket, shim: socket.socket) -> None:
             if kind == REQUEST:
                 message = without_kata(message)
             shim.sendall(HEADER.pack(len(message), stream, kind, flags) + message)
-    except (OSError, EOFError) as error:
-        print(f"{error!r}", file=sys.stderr, flush=True)
+    except (OSError, EOFError, KeyError, ValueError):
         shim.close()
         client.close()  # to a container runtime the shim is gone
 

@@ -87,6 +87,7 @@ TEST_F(K0sPlan, IsOneFileOfOurOwn) {
   EXPECT_EQ(test::must(placed_in_k0s(kFolder, ConfigFiles(host))).at(0),
             (PlacedRuntime{.name = "kata-a",
                            .file = kFolder / "ferry-kata.toml",
+                           .type = "io.containerd.kata-a.v2",
                            .shim = ours[0].shim,
                            .configuration = ours[0].configuration}));
   const auto removal = test::must(plan({}));

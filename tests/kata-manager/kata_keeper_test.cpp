@@ -51,7 +51,7 @@ struct Node {
     begin();
   }
   void begin() {
-    daemon = std::make_unique<Daemon>(host);
+    daemon = std::make_unique<Daemon>(host, release);
     keeper = std::make_unique<KataKeeper>(
         KataKeeper::Uses{.host = &host,
                          .writer = &writer,
@@ -64,7 +64,7 @@ struct Node {
   Result<KataRuntime> runtime_for(const ClassFile& file) const {
     KataRuntime out;
     out.at_hand.place = must(runtime_place("containerd"));
-    out.at_hand.release = kRelease;
+    out.at_hand.release = release;
     out.asked = std::make_unique<Asked>(*daemon);
     if (file.restart.how != RuntimeRestart::How::none) out.control = std::make_unique<Restart>(*daemon);
     return out;
@@ -119,6 +119,7 @@ struct Node {
     return out;
   }
 
+  ContainerdRelease release = kRelease;
   test::ScratchDirectory scratch;
   test::FaultyHost host{scratch.path()};
   Writer writer;
@@ -276,6 +277,29 @@ TEST_F(KataKeeperTest, WhatLeavesLosesItsLabelFirst) {
   EXPECT_FALSE(host.exists("opt/art/kata-a"));
   EXPECT_TRUE(host.exists("opt/art/kata-b"));
   EXPECT_EQ(daemon->acts, 2);
+}
+
+// As after a downgrade: containerd 1.6 starts no shim by `runtime_path`.
+TEST_F(KataKeeperTest, WhatAnOlderContainerdCannotStartIsNotReadyAndIsWrittenAnewOnce) {
+  want(kTwoClasses, {"kata-a", "kata-b"});
+  settle();
+  release = must(ContainerdRelease::parse("1.6.20"));
+  begin();
+  wanted.permitted = false;
+  write_wanted();
+  EXPECT_THAT(settle().ready, IsEmpty());
+  want(kTwoClasses, {"kata-b"});  // the other one stays until its label is gone
+  EXPECT_THAT(settle().ready, ElementsAre("kata-b"));
+  EXPECT_THAT(text(kMain), Not(HasSubstr("runtime_type = \"io.containerd.kata")));
+  EXPECT_EQ(daemon->acts, 1);
+  const std::string by_path = text(kMain);
+  settle();
+  // And back: by its path a shim is started by each release.
+  release = kRelease;
+  begin();
+  EXPECT_THAT(settle().ready, ElementsAre("kata-b"));
+  EXPECT_EQ(text(kMain), by_path);
+  EXPECT_EQ(daemon->acts, 0);
 }
 
 TEST_F(KataKeeperTest, WhatComesDoesNotWaitForWhatLeaves) {

@@ -30,11 +30,14 @@ inline const ContainerdRelease kRelease = must(ContainerdRelease::parse("1.7.24"
 /// containerd, as it is predicted to be after each of its starts.
 class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
  public:
-  explicit PredictedDaemon(const HostFs& host) : host_(host) { static_cast<void>(act()); }
+  explicit PredictedDaemon(const HostFs& host, const ContainerdRelease& release = kRelease)
+      : host_(host), release_(release) {
+    static_cast<void>(act());
+  }
   Result<RuntimeState> state() override {
     if (!runs) return fail(Errc::not_found, "nobody listens");
     return RuntimeState{.name = "containerd",
-                        .version = "1.7.24",
+                        .version = release_.text(),
                         .handlers = {},
                         .runtimes = tells ? std::optional(known_) : std::nullopt};
   }
@@ -47,7 +50,7 @@ class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
   Result<> act() override {
     ++acts;
     if (meanwhile) std::exchange(meanwhile, {})();
-    const auto outcome = predict_containerd(kRelease, ConfigFiles(host_), std::string("/") + kMain);
+    const auto outcome = predict_containerd(release_, ConfigFiles(host_), std::string("/") + kMain);
     runs = !outcome.no_start && !outcome.no_cri;
     known_.clear();
     for (const auto& [name, entry] : outcome.runtimes()) {
@@ -80,6 +83,7 @@ class PredictedDaemon final : public ContainerRuntime, public RuntimeControl {
 
  private:
   const HostFs& host_;
+  const ContainerdRelease release_;
   std::vector<KnownRuntime> known_;
 };
 

@@ -99,7 +99,7 @@ int serve(const std::filesystem::path& socket, const std::string& group, const s
   if (!service.start()) throw std::runtime_error(unit + " does not start");
   const auto obey = [&](const FakeSystemd::Order& order) {
     fmt::print("{} {}\n", order.member, order.unit);
-    std::fflush(stdout);
+    static_cast<void>(std::fflush(stdout));
     if (order.member == "StartTransientUnit") return start_scope(group, order);
     if (order.unit != unit) return true;
     if (order.member != "StartUnit") service.stop();
