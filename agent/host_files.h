@@ -9,6 +9,9 @@
 
 namespace ferry {
 
+/// Whose lock says that an agent serves this node. Relative to the host's root.
+inline constexpr const char* kAgentLock = "var/lib/ferry/agent.lock";
+
 /// wanted.json, state.json, kata.json and kata-classes.json. None has to be there, and what cannot be
 /// understood is said in it, or of Kata's files is as if it were not there: an error is one of reading.
 /// `silent` and `kata_silent` are the caller's to say.

@@ -6,6 +6,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "agent/host_files.h"
+
 namespace ferry {
 namespace {
 

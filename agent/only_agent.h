@@ -14,9 +14,6 @@
 
 namespace ferry {
 
-/// Whose lock says that there is one. Relative to the host's root.
-inline constexpr const char* kAgentLock = "var/lib/ferry/agent.lock";
-
 /// Begins what an agent does once no other one does it on this host, and waits for that: in a rolling update
 /// the former may still be ending.
 class OnlyAgent {

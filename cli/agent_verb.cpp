@@ -12,12 +12,14 @@
 #include "agent/feature_file.h"
 #include "agent/host_files.h"
 #include "agent/node_step.h"
+#include "agent/seen_host.h"
 #include "agent/status_files.h"
 #include "cli/agent_program.h"
 #include "cli/document.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
 #include "common/carried_text.h"
+#include "common/presence.h"
 #include "policy/kubernetes_files.h"
 #include "vfio/release.h"
 
@@ -26,7 +28,8 @@ namespace {
 
 using nlohmann::json;
 
-Result<NodeView> view_of(const Session& session, const AgentOptions& options) {
+/// All but the host's side, which is looked at once nobody else writes there.
+Result<NodeView> view_of(const AgentOptions& options) {
   NodeView view;
   auto node = read_node_object(options.node);
   if (!node) return fail(std::move(node).error());
@@ -48,10 +51,16 @@ Result<NodeView> view_of(const Session& session, const AgentOptions& options) {
     view.others.daemon_sets = std::set<std::string>();
     view.others.unserved = kUnservedPatience;
   }
-  auto host = read_host_side(*session.host);
-  if (!host) return fail(std::move(host).error());
-  view.host = std::move(*host);
   return view;
+}
+
+/// An agent that serves the node would take back what is written here, and the GPUs would change twice.
+Result<OnlyOne> alone_on(HostFs& host) {
+  auto only = OnlyOne::claim(host, kAgentLock);
+  if (only || only.error().code != Errc::refused) return only;
+  return fail(
+      Errc::refused, fmt::format("/{}: a ferry agent serves this node", kAgentLock),
+      "change the Node's labels in the cluster, or stop that agent first; --dry-run looks all the same");
 }
 
 void add(LabelChanges& all, const LabelChanges& later) {
@@ -118,11 +127,25 @@ json to_json(const LabelChanges& changes) {
   return out;
 }
 
-/// What has, or would have, become another of the files that are not told by the step alone.
+/// What the step alone does not tell: what has, or would have, become of other files, and who does the rest.
 struct Written {
   bool serving = false;
   std::vector<StatusFileChange> files;
+  std::optional<bool> hostd_runs = {};  ///< absent: it cannot be asked for
 };
+
+/// For who waits for it; empty: there is nothing to wait for, or nobody can tell.
+std::string_view how_it_goes_on(const NodeStep& step, const Written& written, bool dry_run) {
+  const NodeCondition now = step.report.condition;
+  if (step.wish.kind != NodeWish::Kind::policy || now == NodeCondition::as_wanted || !written.hostd_runs)
+    return {};
+  if (!*written.hostd_runs)
+    return "ferry hostd does not run: nobody does it now; `ferry hostd --once` does it one time";
+  const bool begun =
+      now == NodeCondition::pending || now == NodeCondition::withdrawing || now == NodeCondition::changing;
+  if (!begun || (dry_run && step.wish_file)) return {};
+  return "ferry hostd is at it; the same command again says what has come of it";
+}
 
 const char* action_on_serving(const NodeStep& step, const Written& written) {
   if (!written.serving) return "kept";
@@ -154,6 +177,7 @@ json document_of(const NodeView& view, const NodeStep& step, const Written& writ
             {"error", invalid ? ferry::to_json(wish.error) : json(nullptr)},
             {"warnings", wish.warnings}}},
           {"state", text(step.report.condition)},
+          {"hostd_runs", written.hostd_runs ? json(*written.hostd_runs) : json(nullptr)},
           {"labels", to_json(step.labels)},
           {"annotations", to_json(step.annotations)},
           {"events", events},
@@ -180,6 +204,8 @@ std::string text_of(const Session& session, const NodeView& view, const NodeStep
   const char* const would = session.dry_run ? "would be " : "";
   std::string out = fmt::format("node {}: {}\nstate: {}\n", view.node.name, sentence(step.wish),
                                 text(step.report.condition));
+  if (const auto more = how_it_goes_on(step, written, session.dry_run); !more.empty())
+    out += fmt::format("  {}\n", more);
   const auto file = [&](std::string_view path, const std::string& what, const std::string& why) {
     out += fmt::format("/{}: {}{}\n", path, would, what);
     if (session.explain) out += fmt::format("  because {}\n", why);
@@ -229,7 +255,8 @@ std::optional<Error> misuse(const Session& session, const AgentOptions& options)
     return Error{
         .code = make_error_code(Errc::usage),
         .message = "agent --once: it asks no API server, for which " + options.only_for_the_server + " is",
-        .hint = "leave out one of the two"};
+        .hint = options.only_for_the_server == "--config-file" ? "--config FILE names what it reads"
+                                                               : "leave out one of the two"};
   return std::nullopt;
 }
 
@@ -238,10 +265,18 @@ std::optional<Error> misuse(const Session& session, const AgentOptions& options)
 ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (const auto wrong = misuse(session, options)) return complain(*wrong);
   if (!options.once) return complain(become_agent_program(options.words));
-  const auto view = view_of(session, options);
+  auto view = view_of(options);
   if (!view) return complain(view.error());
-  if (auto allowed = session.dry_run ? Result<>() : require_root(session); !allowed)
-    return complain(allowed.error());
+  std::optional<OnlyOne> only;
+  if (!session.dry_run) {
+    if (auto allowed = require_root(session); !allowed) return complain(allowed.error());
+    auto mine = alone_on(*session.host);
+    if (!mine) return complain(mine.error());
+    only = std::move(*mine);
+  }
+  auto host = read_host_side(*session.host);
+  if (!host) return complain(host.error());
+  view->host = std::move(*host);
   const NodeStep step = steps_of(*view);
   if (!session.dry_run) {
     if (auto written = write_wish(*session.host, step); !written) return complain(written.error());
@@ -255,9 +290,16 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (!serving) return complain(serving.error());
   const auto files = write_status_files(*session.host, step.files, session.dry_run);
   if (!files) return complain(files.error());
-  const Written written = {.serving = *serving, .files = *files};
+  Written written = {.serving = *serving, .files = *files};
+  if (const auto runs = is_present(*session.host, kHostdPresence)) written.hostd_runs = *runs;
   print(session, document_of(*view, step, written, session.dry_run), text_of(session, *view, step, written));
-  if (step.wish.kind == NodeWish::Kind::invalid) return complain(step.wish.error);
+  if (step.wish.kind == NodeWish::Kind::invalid) {
+    Error error = step.wish.error;
+    // What the cluster would be told speaks of ConfigMaps.
+    if (options.configs.empty())
+      error.hint = "--config FILE names a policy (docs/policy.md) or a vGPU profile file";
+    return complain(error);
+  }
   return step.wish.kind == NodeWish::Kind::stand_back ? ExitStatus::refused : ExitStatus::done;
 }
 

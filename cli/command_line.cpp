@@ -390,8 +390,9 @@ class CommandTree {
         "Without --once it serves the node until SIGTERM, as the program ferry-agent.\n"
         "Writes /var/lib/ferry/wanted.json and /run/nvidia/validations; --once prints the labels, "
         "annotations\n"
-        "and events that the cluster would be given, and exits with 4 where NVIDIA's programs serve the "
-        "node.");
+        "and events that the cluster would be given, and exits with 4 where NVIDIA's programs, or an agent, "
+        "serve\n"
+        "the node.");
   }
 
   void add_plugin(CLI::App& app) {

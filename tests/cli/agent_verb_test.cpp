@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/host_files.h"
+#include "agent/seen_host.h"
 #include "common/host_fs.h"
+#include "common/presence.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/scratch_directory.h"
 
@@ -13,7 +16,9 @@ namespace {
 using nlohmann::json;
 using test::run_ferry;
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class AgentVerb : public testing::Test {
  protected:
@@ -56,6 +61,7 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
   EXPECT_EQ(asked.out,
             "node gpu-7: policy render-mix, by label nvidia.com/vgpu.config=render-mix\n"
             "state: pending\n"
+            "  ferry hostd does not run: nobody does it now; `ferry hostd --once` does it one time\n"
             "/var/lib/ferry/wanted.json: written, generation 1\n"
             "  because label nvidia.com/vgpu.config=render-mix\n"
             "/run/nvidia/validations/workload-type: written\n"
@@ -78,6 +84,40 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
   EXPECT_EQ(document.at("wanted_file").at("action"), "kept");
   EXPECT_EQ(document.at("status_files").at(0).at("path"), "/run/nvidia/validations/vgpu-devices-ready");
   EXPECT_EQ(document.at("wish").at("kind"), "policy");
+}
+
+TEST_F(AgentVerb, SaysWhoseTurnItIsUntilItIsDone) {
+  constexpr const char* kAbsent = "ferry hostd does not run: nobody does it now";
+  constexpr const char* kAtIt = "ferry hostd is at it";
+  EXPECT_THAT(agent({"--dry-run"}).out, HasSubstr(kAbsent));
+  {
+    const auto hostd = Presence::announce(host_, kHostdPresence);
+    ASSERT_TRUE(hostd);
+    EXPECT_THAT(agent({"--dry-run"}).out, Not(AnyOf(HasSubstr(kAbsent), HasSubstr(kAtIt))))
+        << "it has not been asked";
+    EXPECT_THAT(agent().out, HasSubstr(kAtIt));
+    EXPECT_EQ(json::parse(agent({"-o", "json"}).out).at("hostd_runs"), true);
+    answer("refused", kDivided);
+    EXPECT_THAT(agent().out, AllOf(HasSubstr("state: refused\n"), Not(HasSubstr(kAtIt))));
+  }
+  EXPECT_THAT(agent().out, HasSubstr(kAbsent)) << "nor will anybody when it is let go";
+  EXPECT_EQ(json::parse(agent({"-o", "json"}).out).at("hostd_runs"), false);
+  answer("as_wanted", kDivided);
+  EXPECT_THAT(agent().out, AllOf(HasSubstr("state: as_wanted\n"), Not(HasSubstr(kAbsent))));
+  node("");
+  EXPECT_THAT(agent().out, Not(HasSubstr(kAbsent))) << "nothing is asked for";
+}
+
+TEST_F(AgentVerb, WritesNothingWhereAnAgentServesTheNode) {
+  const auto serving = OnlyOne::claim(host_, kAgentLock);
+  ASSERT_TRUE(serving);
+  const auto beside = agent();
+  EXPECT_EQ(beside.status, 4);
+  EXPECT_THAT(beside.err, AllOf(HasSubstr("/var/lib/ferry/agent.lock: a ferry agent serves this node"),
+                                HasSubstr("--dry-run looks all the same")));
+  EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
+  EXPECT_EQ(content("run/nvidia/validations/workload-type"), "(none)");
+  EXPECT_EQ(agent({"--dry-run"}).status, 0);
 }
 
 TEST_F(AgentVerb, PausesAndAsksInOneGo) {
@@ -120,7 +160,7 @@ TEST_F(AgentVerb, WritesNothingTwiceNorInADryRun) {
   EXPECT_EQ(content("var/lib/ferry/wanted.json"), "(none)");
   EXPECT_EQ(content("run/nvidia/validations/workload-type"), "(none)");
   EXPECT_EQ(agent().status, 0);
-  EXPECT_THAT(agent().out, testing::Not(HasSubstr("written")));
+  EXPECT_THAT(agent().out, Not(HasSubstr("written")));
 }
 
 TEST_F(AgentVerb, LeavesTheHostAsItIsForATypo) {
@@ -193,6 +233,13 @@ TEST_F(AgentVerb, SaysWhatItCannotUse) {
   EXPECT_THAT(agent({"--node-name", "n1"}).err, HasSubstr("asks no API server"));
   EXPECT_THAT(agent({"--drain"}).err, HasSubstr("asks no API server"));
   EXPECT_THAT(agent({"--metrics-address", "127.0.0.1:9417"}).err, HasSubstr("asks no API server"));
+  EXPECT_THAT(agent({"--config-file", path("policies.yaml")}).err,
+              HasSubstr("hint: --config FILE names what it reads"));
+  EXPECT_THAT(
+      run_ferry(
+          {"--host-root", scratch_.path().string(), "agent", "--once", "--node-file", node_file, "--dry-run"})
+          .err,
+      AllOf(HasSubstr("no configuration holds any"), HasSubstr("hint: --config FILE names a policy")));
   EXPECT_EQ(agent({"--default-workload", "vm"}).status, 2);
   EXPECT_EQ(agent({"--default-workload", "container", "--default-policy", "a"}).status, 2);
   EXPECT_EQ(agent({"--release", "kubelet"}).status, 2);
