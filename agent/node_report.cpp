@@ -74,6 +74,14 @@ void add(std::string& text, std::string_view part) {
   text += part;
 }
 
+/// Whether the reason has the holder already, as in "VM guest-7 (pid 4711) holds /dev/vfio/12": it calls the
+/// kinds otherwise.
+bool names(const std::string& reason, const SeenHolder& holder) {
+  const auto name = holder.text.rfind(holder.name);
+  if (holder.name.empty() || name == std::string::npos) return false;
+  return reason.find(fmt::format(" {} holds ", holder.text.substr(name))) != std::string::npos;
+}
+
 std::string with_hint(const std::string& message, const std::string& hint) {
   std::string out = message;
   add(out, hint);
@@ -211,7 +219,8 @@ std::vector<std::string> host_troubles(const SeenHost& host) {
     line += ": " + (gpu.reason.empty() ? gpu.state : gpu.reason);
     std::vector<std::string_view> holders;
     holders.reserve(gpu.holders.size());
-    for (const SeenHolder& holder : gpu.holders) holders.emplace_back(holder.text);
+    for (const SeenHolder& holder : gpu.holders)
+      if (!names(gpu.reason, holder)) holders.emplace_back(holder.text);
     if (!holders.empty()) add(line, fmt::format("held by {}", fmt::join(holders, ", ")));
     add(line, gpu.hint);
     out.push_back(std::move(line));
@@ -265,7 +274,7 @@ bool says_that_it_failed(const HostSide& host) {
 std::string failure_of(const HostSide& host) {
   constexpr std::size_t kMost = 256;
   std::string out;
-  if (says_that_it_failed(host)) {
+  if (host.seen && says_that_it_failed(host)) {
     for (const std::string& trouble : host_troubles(*host.seen)) add(out, trouble);
     return told(out, kMost);
   }

@@ -133,7 +133,8 @@ bool says_that_it_failed(const HostSide& host);
 std::string failure_of(const HostSide& host);
 
 /// What hostd complains of: the error of the whole, then each accelerator that is not as it shall be, as in
-/// "0000:02:00.0 (NVIDIA L40S): in use; held by vm guest-7 (pid 4711); stop the VM".
+/// "0000:02:00.0 (NVIDIA L40S): in use; held by vm guest-7 (pid 4711); stop the VM". Holders whom the reason
+/// names are not named twice.
 std::vector<std::string> host_troubles(const SeenHost& host);
 
 /// One line of at most `most` bytes: line breaks become blanks, the end of a longer one "…".

@@ -153,6 +153,25 @@ TEST(NodeReport, NamesDeviceHolderAndHint) {
             "this host has no active IOMMU; intel_iommu=on; 0000:02:00.0: failed");
 }
 
+TEST(NodeReport, NamesAHolderOnce) {
+  HostSide host = refused(passthrough_wish());
+  ASSERT_TRUE(host.seen);
+  SeenAccelerator& card = host.seen->accelerators.back();
+  const std::string reason =
+      "0000:02:00.0 is in use: VM guest-7 (pid 471) holds /dev/vfio/12; 0000:02:00.0 is in use: pod a/vm "
+      "holds "
+      "nvidia.com/L40S (allocated by the kubelet)";
+  card.reason = reason;
+  card.holders = {{.text = "virtual machine guest-7 (pid 471)", .kind = "virtual_machine", .name = "guest-7"},
+                  {.text = "pod a/vm", .kind = "pod", .name = "a/vm"}};
+  const std::string whole = "0000:02:00.0 (NVIDIA L40S): " + reason;
+  EXPECT_EQ(node_report(passthrough_wish(), host).trouble, whole + "; stop the VM");
+  card.holders.push_back({.text = "process guest-7 (pid 47)", .kind = "process", .name = "guest-7"});
+  card.holders.push_back({.text = "pod a/v", .kind = "pod", .name = "a/v"});
+  EXPECT_EQ(node_report(passthrough_wish(), host).trouble,
+            whole + "; held by process guest-7 (pid 47), pod a/v; stop the VM");
+}
+
 // hostd runs, so nobody has to look whether it does.
 TEST(NodeReport, SaysWhyHostdCannotReadTheWish) {
   HostSide host = unanswered(vgpu_wish(), seconds(31));

@@ -91,7 +91,7 @@ class AgentTest(unittest.TestCase):
         self.node.wait_for(STATE, "refused")
         self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.node.host.drivers(), "the other one is free")
         wait_until("it says who holds it", lambda: re.search(
-            "0000:01:00.0 .*held by pod default/guest", self.node.annotation()), 30)
+            "0000:01:00.0 .*pod default/guest", self.node.annotation()), 30)
         self.node.wait_until_told("HostRefused", "0000:01:00.0", "default/guest", after=before)
         self.assertEqual("true", self.node.labels()[OPERAND], "nobody is kept away for a refusal")
         wait_until("the kubelet offers none", lambda: not self.offered(), 60)
