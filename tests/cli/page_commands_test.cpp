@@ -40,6 +40,7 @@ struct NotRun {
 };
 constexpr std::array kNotRun = {
     NotRun{"README.md", "plugin", "serves a kubelet until it is told to end: scripts/demo runs it"},
+    NotRun{"README.md", "hostd", "keeps the node until it is told to end: scripts/demo runs it"},
     NotRun{"docs/kata.md", "kata install",
            "asks a registry and restarts the container runtime: kata_verbs_test.cpp does, tests/node beside"},
     NotRun{"docs/labels.md", "agent --node-name", "serves a node of an API server: tests/cluster runs it"},

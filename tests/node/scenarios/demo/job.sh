@@ -4,7 +4,10 @@
 # stand-in's books, on the guests' consoles.
 here=/mnt/tests/scenarios/demo
 report=/mnt/state/report
-mkdir -p "$report" /run/demo
+plugins=/var/lib/kubelet/device-plugins
+mkdir -p "$report" /run/demo $plugins
+cp $here/*.yaml /run/demo
+cd /run/demo # the commands are short, and the Node's labels can be changed
 
 run() { # COMMAND...: shown as it would be typed
   echo "\$ $*" >&2
@@ -35,6 +38,29 @@ vgpus() { # inode, UUID and type of each mediated device: another inode is anoth
   done
 }
 
+agent() { # WHAT REGEX: the node's labels are looked at; what it says
+  expect_status "$1" 0 run ferry agent --once --node-file node.yaml --config vgpu-config.yaml
+  expect_match "$1" "$2" "$REPLY"
+}
+
+answers() { # PHASE: whether hostd has said it of what the agent has asked for last
+  jq -e --arg phase "$1" --slurpfile asked /var/lib/ferry/wanted.json \
+    '.phase == $phase and .wanted.generation == $asked[0].generation' /run/ferry/state.json
+}
+
+settles() { # PHASE
+  wait_for "answers $1 &> /dev/null" 400 || fail "hostd does not come to $1: $(cat /run/ferry/state.json hostd.log)"
+}
+
+offered() { # what the kubelet may give out: resources and how many of each
+  kubelet-standin resources --dir $plugins | jq -cS 'map_values(.allocatable) | map_values(select(. > 0))'
+}
+
+is_offered() { # RESOURCES: waited for and shown
+  wait_for "[[ \$(offered) == '$1' ]]" 60 || fail "the kubelet is offered not $1: $(offered; cat plugin.log)"
+  echo "the kubelet can give out $(offered)"
+}
+
 declare -A launchers
 start_virt_launcher() { # NAME ANSWER
   unshare --mount --fork "$here/virt-launcher" "$1" "$2" &
@@ -46,87 +72,95 @@ stop_virt_launcher() { # NAME
   wait "${launchers[$1]}" || fail "the launcher of $1 failed"
 }
 
-snapshot > /run/demo/before
+snapshot > before
 
 step "status before"
 run ferry status
-ferry status -o json > /run/demo/status.json
+ferry status -o json > status.json
 for name in gpu-a gpu-b gpu-c gpu-d; do
-  line=$(jq -r --arg a "$(dev $name)" '.accelerators[] | select(.address == $a) | "\(.iommu_group) \(.driver)"' /run/demo/status.json)
+  line=$(jq -r --arg a "$(dev $name)" '.accelerators[] | select(.address == $a) | "\(.iommu_group) \(.driver)"' status.json)
   bound=$(driver $name)
   expect_equal "status of $name" "$(group $name) ${bound:-null}" "$line"
   evidence "$(dev $name)" "$line"
 done
-expect_equal "accelerators" 4 "$(jq '.accelerators | length' /run/demo/status.json)"
+expect_equal "accelerators" 4 "$(jq '.accelerators | length' status.json)"
 
 step "plan: what would move, and what cannot"
 expect_status "plan with a group that cannot move" 4 run ferry vfio plan --all
-ferry vfio plan --all -o json > /run/demo/plan.json || :
-jq -r '.results[] | select(.status == "refused") | "\(.devices[0])\t\(.reasons | join("; "))"' /run/demo/plan.json > "$report/refused"
+ferry vfio plan --all -o json > plan.json || :
+jq -r '.results[] | select(.status == "refused") | "\(.devices[0])\t\(.reasons | join("; "))"' plan.json > "$report/refused"
 expect_equal "refused" "$(dev gpu-c)" "$(cut -f1 "$report/refused")"
 expect_match "the reason names the other display" "$(dev display-c)" "$(cat "$report/refused")"
-expect_equal "nothing was written" "$(cat /run/demo/before)" "$(snapshot)"
+expect_equal "nothing was written" "$(cat before)" "$(snapshot)"
 
-step "bind: whole groups go to vfio-pci, one is refused untouched"
-expect_status "bind with one refusal" 4 run ferry vfio bind --all
-for name in gpu-a gpu-a-audio gpu-b gpu-b-audio; do
+step "hostd and the device plugin start, and change nothing: nobody has asked for anything"
+kubelet-standin serve --dir $plugins --pod-resources /var/lib/kubelet/pod-resources > standin.log 2>&1 &
+wait_for "[[ -S $plugins/kubelet.sock ]]" 30 || fail "the kubelet's stand-in does not start: $(cat standin.log)"
+echo "\$ ferry hostd &"
+ferry hostd > hostd.log 2>&1 &
+hostd=$!
+echo "\$ ferry plugin &"
+ferry plugin > plugin.log 2>&1 &
+plugin=$!
+wait_for "[[ \$(jq -r .phase /run/ferry/state.json 2> /dev/null) == nothing_wanted ]]" 60 || fail "hostd does not start: $(cat hostd.log)"
+expect_equal "nothing was written" "$(cat before)" "$(snapshot)"
+
+step "the node's label asks for whole GPUs: their groups go to vfio-pci, one is refused untouched"
+run grep nvidia.com/ node.yaml
+agent "hostd is asked" "state: pending"
+settles refused
+agent "what has come of it" "state: refused"
+expect_match "an event names the GPU that stays" "event Warning HostRefused: $(dev gpu-c) " "$REPLY"
+for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-d; do
   expect_driver $name vfio-pci
   dev $name >> "$report/bound"
 done
-for name in gpu-a gpu-b; do
+for name in gpu-a gpu-b gpu-d; do
   expect "the group's node" test -c "/dev/vfio/$(group $name)"
 done
-for name in board-display gpu-c display-c gpu-d disk; do
-  was=$(grep "^$(dev $name) " /run/demo/before)
-  expect_equal "$name was not written to" "$was" "$(snapshot | grep "^$(dev $name) ")"
-  evidence "$(dev $name)" "$was"
+snapshot > now
+for name in board-display gpu-c display-c disk; do
+  address=$(dev $name)
+  was=$(grep "^$address " before)
+  expect_equal "$name was not written to" "$was" "$(grep "^$address " now)"
+  evidence "$address" "$was"
 done
+is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/TU104GL_TESLA_T4":1}'
 
-step "bind again: nothing is left to do"
-snapshot > /run/demo/bound
-expect_status "bind again" 4 run ferry vfio bind --all
-expect_equal "nothing moved" "$(cat /run/demo/bound)" "$(snapshot)"
-
-step "the node's label chooses a profile, and its vGPUs come to exist"
-run grep vgpu.config $here/node.yaml
-run ferry vgpu types
-run ferry vgpu apply -f $here/vgpu-config.yaml --node $here/node.yaml --explain
-vgpus > /run/demo/vgpus
-cut -d' ' -f2- /run/demo/vgpus > "$report/vgpus"
+step "the label is changed: one GPU comes back to its driver and is divided, the others stay"
+run sed -i s/vm-passthrough/vm-vgpu/ node.yaml
+agent "hostd is asked" "state: pending"
+settles as_wanted
+agent "what has come of it" "state: as_wanted"
+expect_driver gpu-d nvidia
+expect_equal "nothing else moved" "$(grep -v "^$(dev gpu-d) " now)" "$(snapshot | grep -v "^$(dev gpu-d) ")"
+vgpus > vgpus
+cut -d' ' -f2- vgpus > "$report/vgpus"
 evidence "/sys/bus/mdev/devices" "$(cat "$report/vgpus")"
-expect_equal "three vGPUs of the type that the label asks for" "3 GRID T4-4Q" "$(cut -d' ' -f3- /run/demo/vgpus | sort | uniq -c | xargs)"
+expect_equal "three vGPUs of the type that the label asks for" "3 GRID T4-4Q" "$(cut -d' ' -f3- vgpus | sort | uniq -c | xargs)"
 seen "/sys/bus/pci/devices/$(dev gpu-d)/mdev_supported_types/$(basename "$(readlink "/sys/bus/mdev/devices/$(head -n 1 "$report/vgpus" | cut -d' ' -f1)/mdev_type")")/available_instances"
 expect_equal "room for one more" 1 "$REPLY"
 
-step "assert agrees, and a second apply writes nothing"
-run ferry vgpu assert -f $here/vgpu-config.yaml --node $here/node.yaml
-run ferry vgpu apply -f $here/vgpu-config.yaml --node $here/node.yaml
-expect_equal "the very same vGPUs" "$(cat /run/demo/vgpus)" "$(vgpus)"
-expect_status "another profile differs" 3 ferry vgpu assert -f $here/vgpu-config.yaml -c default
+step "commands say the same of it, and write nothing"
+run ferry vgpu types
+run ferry assert -f vgpu-config.yaml -c T4-4Q
+run ferry vgpu apply -f vgpu-config.yaml --node node.yaml
+expect_status "bind: all that can be is on vfio-pci already" 4 run ferry vfio bind --all
+expect_equal "the very same vGPUs" "$(cat vgpus)" "$(vgpus)"
+expect_status "another profile differs" 3 run ferry assert -f vgpu-config.yaml -c default
 
-step "the kubelet is offered GPUs and vGPUs"
-plugins=/var/lib/kubelet/device-plugins
-mkdir -p $plugins
-kubelet-standin serve --dir $plugins --pod-resources /var/lib/kubelet/pod-resources > /run/demo/standin.log 2>&1 &
-wait_for "[[ -S $plugins/kubelet.sock ]]" 30 || fail "the kubelet's stand-in does not start: $(cat /run/demo/standin.log)"
-echo "\$ ferry plugin &"
-ferry plugin > /run/demo/plugin.log 2>&1 &
-plugin=$!
-ready() { [[ $(kubelet-standin resources --dir $plugins | jq '[.[] | select(.allocatable > 0)] | length') == 3 ]]; }
-wait_for ready 30 || fail "the plugin registers not what it should: $(kubelet-standin resources --dir $plugins; cat /run/demo/plugin.log)"
-echo "\$ kubelet-standin resources --dir $plugins"
-kubelet-standin resources --dir $plugins | jq -c 'to_entries[] | {(.key): {capacity: .value.capacity, allocatable: .value.allocatable}}'
-kubelet-standin resources --dir $plugins | jq 'map_values(.allocatable)' > "$report/resources.json"
-expect_equal "resources" '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/GRID_T4-4Q":3}' \
-  "$(jq -cS . "$report/resources.json")"
+step "pods are given a GPU and a vGPU"
+is_offered '{"nvidia.com/AD102_GEFORCE_RTX_4090":1,"nvidia.com/GA102_GEFORCE_RTX_3090":1,"nvidia.com/GRID_T4-4Q":3}'
+offered > "$report/resources.json"
 evidence "/proc/$plugin/status" "$(grep VmRSS /proc/$plugin/status)"
-run kubelet-standin allocate --dir $plugins nvidia.com/AD102_GEFORCE_RTX_4090 1 > /run/demo/gpu.json
-run kubelet-standin allocate --dir $plugins nvidia.com/GRID_T4-4Q 1 > /run/demo/vgpu.json
-cat /run/demo/gpu.json /run/demo/vgpu.json
-expect_equal "environment of the GPU" "$(dev gpu-a)" "$(jq -r '.envs.PCI_RESOURCE_NVIDIA_COM_AD102_GEFORCE_RTX_4090' /run/demo/gpu.json)"
-uuid=$(jq -r '.envs["MDEV_PCI_RESOURCE_NVIDIA_COM_GRID_T4-4Q"]' /run/demo/vgpu.json)
+evidence "/proc/$hostd/status" "$(grep VmRSS /proc/$hostd/status)"
+run kubelet-standin allocate --dir $plugins nvidia.com/AD102_GEFORCE_RTX_4090 1 > gpu.json
+run kubelet-standin allocate --dir $plugins nvidia.com/GRID_T4-4Q 1 > vgpu.json
+cat gpu.json vgpu.json
+expect_equal "environment of the GPU" "$(dev gpu-a)" "$(jq -r '.envs.PCI_RESOURCE_NVIDIA_COM_AD102_GEFORCE_RTX_4090' gpu.json)"
+uuid=$(jq -r '.envs["MDEV_PCI_RESOURCE_NVIDIA_COM_GRID_T4-4Q"]' vgpu.json)
 expect "environment of the vGPU" test -e "/sys/bus/mdev/devices/$uuid"
-expect_equal "nodes of the GPU" "/dev/vfio/vfio /dev/vfio/$(group gpu-a)" "$(jq -r '[.devices[].host_path] | join(" ")' /run/demo/gpu.json)"
+expect_equal "nodes of the GPU" "/dev/vfio/vfio /dev/vfio/$(group gpu-a)" "$(jq -r '[.devices[].host_path] | join(" ")' gpu.json)"
 
 step "a GPU that a pod was given is not taken away, though no VM has it yet"
 expect_status "unbind between Allocate and the VM's start" 4 run ferry vfio unbind --device "$(dev gpu-a)"
@@ -139,44 +173,47 @@ step "two VMs start from what Allocate answered, and say what they see"
 mkdir -p /run/dbus /run/libvirt
 dbus-daemon --system --nosyslog
 printf 'user = "root"\ngroup = "root"\nsecurity_driver = "none"\nnamespaces = []\ncgroup_controllers = []\n' > /etc/libvirt/qemu.conf
-start_virt_launcher gpu /run/demo/gpu.json
-start_virt_launcher vgpu /run/demo/vgpu.json
+start_virt_launcher gpu gpu.json
+start_virt_launcher vgpu vgpu.json
 for vm in gpu vgpu; do
-  guest_wait $vm 400
+  guest_wait $vm 800
   echo "the guest $vm prints:"
   guest_devices $vm
   keep "console of guest $vm" "$(guest_devices $vm)"
   guest_devices $vm > "$report/guest-$vm"
 done
-jq -r '.resource' /run/demo/gpu.json > "$report/guest-gpu.resource"
-jq -r '.resource' /run/demo/vgpu.json > "$report/guest-vgpu.resource"
+jq -r '.resource' gpu.json > "$report/guest-gpu.resource"
+jq -r '.resource' vgpu.json > "$report/guest-vgpu.resource"
 wanted="vendor=10de device=2684 class=030000 subsystem_vendor=10de subsystem_device=$(planned gpu-a subsystem_device)"
 expect "this run's random subsystem ID $(planned gpu-a subsystem_device) in the guest" grep -q "$wanted" "$report/guest-gpu"
 expect "a vGPU in the guest" grep -q "vendor=10de device=1eb8 " "$report/guest-vgpu"
 expect "no whole GPU in the vGPU's guest" bash -c "! grep -q device=2684 $report/guest-vgpu"
 
-step "a GPU in use is not taken away"
-expect_status "unbind under a running VM" 4 run ferry vfio unbind --device "$(dev gpu-a)"
-expect_match "the refusal names the VM" "VM gpu \(pid [0-9]+\) holds /dev/vfio/$(group gpu-a)" "$REPLY"
+step "the label asks for all of it back: what the VMs use is not taken away"
+run sed -i s/vm-vgpu/container/ node.yaml
+agent "hostd is asked" "state: pending"
+settles refused
+agent "what has come of it" "HostRefused: $(dev gpu-a) .*VM gpu \(pid [0-9]+\) holds /dev/vfio/$(group gpu-a)"
 expect_driver gpu-a vfio-pci
-expect_status "a vGPU in use stays too" 4 run ferry vgpu delete --all
 expect "the vGPU is there" test -e "/sys/bus/mdev/devices/$uuid"
+for name in gpu-b gpu-b-audio; do
+  expect_equal "$name, which nobody uses, is back" "$(planned $name driver)" "$(driver $name)"
+done
 run ferry status
+
+step "the VMs end, and it is done without being asked again"
 stop_virt_launcher gpu
 stop_virt_launcher vgpu
-kubelet-standin release --dir $plugins "$(dev gpu-a)" "$uuid" > /run/demo/released.json
-
-step "everything is put back"
-kill -TERM $plugin
-wait $plugin
-expect "the plugin's sockets are gone" bash -c "! ls $plugins/kubevirt-* 2> /dev/null"
-# What was given so lately that no pod may be listed with it yet counts as in use.
-wait_for "ferry vgpu delete --all --dry-run &> /dev/null && ferry vfio restore --dry-run &> /dev/null" 60 || :
-run ferry vgpu delete --all
-run ferry vfio restore
+kubelet-standin release --dir $plugins "$(dev gpu-a)" "$uuid" > released.json
+settles as_wanted
+agent "what has come of it" "state: as_wanted"
 run ferry status
 expect_equal "no vGPU is left" "" "$(vgpus)"
-expect_equal "every function is on the driver it had" "$(cat /run/demo/before)" "$(snapshot)"
+expect_equal "every function is on the driver it had" "$(cat before)" "$(snapshot)"
 keep "drivers and overrides" "$(snapshot)"
 expect "no record is left" bash -c "! ls /run/ferry/moves/* 2> /dev/null"
+kill -TERM $plugin $hostd
+wait $plugin
+wait $hostd
+expect "the plugin's sockets are gone" bash -c "! ls $plugins/kubevirt-* 2> /dev/null"
 echo yes > "$report/restored"
