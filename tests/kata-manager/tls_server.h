@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "tests/support/scratch_directory.h"
@@ -10,9 +11,6 @@ namespace ferry::test {
 /// cert.pem and key.pem in the folder, signed by themselves and good for one name: "IP:127.0.0.1",
 /// "DNS:registry.example".
 void make_certificate(const ScratchDirectory& folder, const std::string& name);
-
-/// A port of the loopback that nobody has.
-unsigned free_port();
 
 /// `openssl s_server` with the folder's certificate; each file of the folder is an answer with its head.
 class TlsServer {
@@ -27,7 +25,7 @@ class TlsServer {
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
 
  private:
-  unsigned port_;
+  std::uint16_t port_;
   int pid_;
 };
 

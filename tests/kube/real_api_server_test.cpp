@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transport against a real kube-apiserver and etcd: those of FERRY_KUBERNETES, which
 // scripts/lib/kubernetes makes.
-#include <arpa/inet.h>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -19,6 +18,7 @@
 #include "kube/api_calls.h"
 #include "kube/paged_list.h"
 #include "tests/kube/transport_fixture.h"
+#include "tests/support/loopback.h"
 
 namespace ferry {
 namespace {
@@ -27,21 +27,10 @@ namespace fs = std::filesystem;
 
 using nlohmann::json;
 using std::chrono::milliseconds;
+using test::free_port;
 using test::must;
 
 constexpr const char* kConfigMaps = "/api/v1/namespaces/default/configmaps";
-
-unsigned free_port() {
-  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const plain = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(socket.get(), plain, size) != 0 || ::getsockname(socket.get(), plain, &size) != 0)
-    throw std::runtime_error("no port on the loopback");
-  return ::ntohs(address.sin_port);
-}
 
 /// Killed with its object.
 class Program {

@@ -2,15 +2,9 @@
 #include "tests/support/http_standin.h"
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <array>
 #include <cctype>
-#include <netinet/in.h>
-#include <poll.h>
-#include <stdexcept>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -46,58 +40,14 @@ HttpSeen parse_head(const std::string& head) {
   return seen;
 }
 
-// A client that has heard enough is no error.
-void send_all(int connection, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (n <= 0) return;
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
 }  // namespace
 
 HttpStandin::HttpStandin(std::function<HttpAnswer(const HttpSeen&)> handler)
-    : handler_(std::move(handler)),
-      listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
-      stop_(::eventfd(0, EFD_CLOEXEC)) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const plain = reinterpret_cast<sockaddr*>(&address);
-  constexpr int kWaiting = 16;
-  if (::bind(listener_.get(), plain, size) != 0 || ::listen(listener_.get(), kWaiting) != 0 ||
-      ::getsockname(listener_.get(), plain, &size) != 0)
-    throw std::runtime_error("no port on the loopback");
-  port_ = ::ntohs(address.sin_port);
-  thread_ = std::jthread([this] { serve(); });
-}
-
-HttpStandin::~HttpStandin() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t told = ::write(stop_.get(), &one, sizeof(one));
-}
+    : handler_(std::move(handler)), server_([this](int connection) { answer(connection); }) {}
 
 std::vector<HttpSeen> HttpStandin::seen() const {
   const std::lock_guard guard(mutex_);
   return seen_;
-}
-
-// Until there is something to read, or the end; false at the end.
-bool HttpStandin::readable(int fd) const {
-  std::array<pollfd, 2> watched = {
-      {{.fd = fd, .events = POLLIN, .revents = 0}, {.fd = stop_.get(), .events = POLLIN, .revents = 0}}};
-  while (::poll(watched.data(), watched.size(), -1) < 0) {
-  }
-  return watched[1].revents == 0;
-}
-
-void HttpStandin::serve() {
-  while (readable(listener_.get())) {
-    const UniqueFd connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection.valid()) answer(connection.get());
-  }
 }
 
 void HttpStandin::answer(int connection) {
@@ -106,7 +56,7 @@ void HttpStandin::answer(int connection) {
   std::size_t whole = std::string::npos;  // of head and body
   HttpSeen seen;
   while (text.size() < whole) {
-    if (!readable(connection)) return;
+    if (server_.readable({connection}).empty()) return;
     const ssize_t n = ::recv(connection, buffer.data(), buffer.size(), 0);
     if (n <= 0) return;
     text.append(buffer.data(), static_cast<std::size_t>(n));
@@ -132,7 +82,7 @@ void HttpStandin::answer(int connection) {
   if (!answer.chunked) head += body;
   send_all(connection, head);
   // The client gives up first: it closes, and that can be read.
-  if (answer.stalls) readable(connection);
+  if (answer.stalls) (void)server_.readable({connection});
 }
 
 }  // namespace ferry::test

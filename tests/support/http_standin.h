@@ -4,23 +4,23 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
-#include "common/unique_fd.h"
+#include "tests/support/loopback.h"
 
 namespace ferry::test {
 
 struct HttpSeen {
-  std::string method;
-  std::string path;                            ///< with its query
-  std::map<std::string, std::string> headers;  ///< names in lower case
-  std::string body;
+  std::string method = {};
+  std::string path = {};                            ///< with its query
+  std::map<std::string, std::string> headers = {};  ///< names in lower case
+  std::string body = {};
   std::string header(const std::string& name) const {
     const auto found = headers.find(name);
     return found == headers.end() ? "" : found->second;
@@ -39,29 +39,20 @@ struct HttpAnswer {
 class HttpStandin {
  public:
   explicit HttpStandin(std::function<HttpAnswer(const HttpSeen&)> handler);
-  HttpStandin(const HttpStandin&) = delete;
-  HttpStandin& operator=(const HttpStandin&) = delete;
-  HttpStandin(HttpStandin&&) = delete;
-  HttpStandin& operator=(HttpStandin&&) = delete;
-  ~HttpStandin();
 
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::uint16_t port() const { return server_.port(); }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port()); }
   /// Another origin for the same server.
-  std::string other_address() const { return "localhost:" + std::to_string(port_); }
+  std::string other_address() const { return "localhost:" + std::to_string(port()); }
   std::vector<HttpSeen> seen() const;
 
  private:
-  void serve();
   void answer(int connection);
-  bool readable(int fd) const;
 
   std::function<HttpAnswer(const HttpSeen&)> handler_;
-  UniqueFd listener_;
-  UniqueFd stop_;
-  unsigned port_ = 0;
   mutable std::mutex mutex_;
   std::vector<HttpSeen> seen_;
-  std::jthread thread_;
+  LoopbackServer server_;
 };
 
 }  // namespace ferry::test

@@ -78,27 +78,18 @@ TlsFront::TlsFront(EventLoop& loop, ApiTransport& behind, const std::string& cer
     : loop_(loop),
       behind_(behind),
       context_(std::make_unique<Context>(certificate, key)),
-      listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* const plain = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(listener_.get(), plain, size) != 0 || ::listen(listener_.get(), SOMAXCONN) != 0 ||
-      ::getsockname(listener_.get(), plain, &size) != 0)
-    throw std::runtime_error("no port on the loopback");
-  port_ = ::ntohs(address.sin_port);
-  loop_.watch(listener_.get(), [this] { accept_all(); });
+      listener_(SOCK_NONBLOCK) {
+  loop_.watch(listener_.fd.get(), [this] { accept_all(); });
 }
 
 TlsFront::~TlsFront() {
   while (!connections_.empty()) close(connections_.begin()->first);
-  loop_.forget(listener_.get());
+  loop_.forget(listener_.fd.get());
 }
 
 void TlsFront::accept_all() {
   for (;;) {
-    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd socket(::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) return;
     ++moved_;
     // What is said is to be there at once, not when the client has acknowledged what was said before.

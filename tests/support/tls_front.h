@@ -10,6 +10,7 @@
 #include "common/event_loop.h"
 #include "common/unique_fd.h"
 #include "kube/api_transport.h"
+#include "tests/support/loopback.h"
 
 namespace ferry::test {
 
@@ -26,7 +27,7 @@ class TlsFront {
   TlsFront& operator=(TlsFront&&) = delete;
   ~TlsFront();
 
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return listener_.port; }
   /// Grows with whatever comes and goes.
   std::size_t moved() const { return moved_; }
   std::size_t calls() const;                             ///< that have arrived and are not answered
@@ -50,8 +51,7 @@ class TlsFront {
   EventLoop& loop_;
   ApiTransport& behind_;
   std::unique_ptr<Context> context_;
-  UniqueFd listener_;
-  std::uint16_t port_ = 0;
+  LoopbackListener listener_;
   Id accepted_ = 0;
   std::size_t moved_ = 0;
   std::map<Id, std::unique_ptr<Connection>> connections_;
