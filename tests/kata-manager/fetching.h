@@ -4,13 +4,15 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 
 #include "kata-manager/fetch.h"
-#include "tests/kata-manager/fake_registry.h"
+#include "tests/kata-manager/registry_front.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -19,7 +21,8 @@ namespace ferry::test {
 /// A host without artifacts, and a registry that has some.
 class Fetching : public testing::Test {
  protected:
-  Fetching() {
+  explicit Fetching(std::unique_ptr<RegistryStore> behind = std::make_unique<MemoryStore>())
+      : registry(std::move(behind)) {
     request.name = "kata-gpu";
     request.artifacts_dir = "/opt/artifacts";
     request.url = registry.reference();
@@ -43,14 +46,14 @@ class Fetching : public testing::Test {
   }
   std::string seen(const std::string& name) const { return content("opt/artifacts/kata-gpu/" + name); }
 
-  static std::vector<FakeLayer> layers(const std::string& guest = "guest") {
+  static std::vector<ImageLayer> layers(const std::string& guest = "guest") {
     return {{.content = guest, .title = "guest.img"},
             {.content = "[hypervisor.qemu]\nimage = \"/x/guest.img\"\n", .title = "configuration.toml"}};
   }
 
   ScratchDirectory scratch;
   HostFs host{scratch.path()};
-  FakeRegistry registry;
+  RegistryFront registry;
   FetchRequest request;
   FetchWorld world;
   std::vector<std::int64_t> pauses;  // in milliseconds

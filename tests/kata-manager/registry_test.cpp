@@ -2,17 +2,22 @@
 // What a registry can do to a client: the faults, the detours and the ways to be let in.
 #include "kata-manager/registry.h"
 
+#include <fcntl.h>
+
+#include "kata-manager/tree_listing.h"
 #include "tests/kata-manager/archives.h"
+#include "tests/kata-manager/docker_registry.h"
 #include "tests/kata-manager/fetching.h"
+#include "tests/kata-manager/hostile_archives.h"
 #include "tests/kata-manager/tls_server.h"
 
 namespace ferry {
 namespace {
 
-using test::FakeRegistry;
 using test::HttpAnswer;
 using test::HttpSeen;
 using test::must;
+using test::RegistryFront;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -20,9 +25,25 @@ using testing::IsEmpty;
 // "user:secret" and the header it becomes.
 constexpr const char* kBasic = "Basic dXNlcjpzZWNyZXQ=";
 
-class Registry : public test::Fetching {
+enum class Behind { memory, docker };
+
+std::unique_ptr<test::RegistryStore> behind(Behind what) {
+  if (what == Behind::memory || test::DockerRegistry::program().empty())
+    return std::make_unique<test::MemoryStore>();
+  auto docker = std::make_unique<test::DockerRegistry>();
+  docker->serve({});
+  return docker;
+}
+
+/// Each is true of a registry of the test's own, and of the real program with that before it which fails.
+class Registry : public test::Fetching, public testing::WithParamInterface<Behind> {
  protected:
-  Registry() { registry.image(layers(std::string(3'000'000, 'g'))); }
+  Registry() : Fetching(behind(GetParam())) { registry.image(layers(std::string(3'000'000, 'g'))); }
+
+  void SetUp() override {
+    if (GetParam() == Behind::docker && test::DockerRegistry::program().empty())
+      GTEST_SKIP() << "no registry is named by FERRY_DOCKER_REGISTRY";
+  }
 
   void log_in(const std::string& key,
               const std::string& entry = R"({"username":"user","password":"secret"})") {
@@ -41,7 +62,7 @@ class Registry : public test::Fetching {
   }
 };
 
-TEST_F(Registry, IsAskedAgainAfterWhatTimeMends) {
+TEST_P(Registry, IsAskedAgainAfterWhatTimeMends) {
   for (const int status : {408, 429, 500, 502, 503}) {
     int left = 2;
     registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
@@ -56,7 +77,7 @@ TEST_F(Registry, IsAskedAgainAfterWhatTimeMends) {
   }
 }
 
-TEST_F(Registry, SaysWhenToAskAgain) {
+TEST_P(Registry, SaysWhenToAskAgain) {
   int left = 2;
   registry.instead = [&](const HttpSeen&) -> std::optional<HttpAnswer> {
     if (left == 0) return std::nullopt;
@@ -66,7 +87,7 @@ TEST_F(Registry, SaysWhenToAskAgain) {
   EXPECT_THAT(pauses, ElementsAre(7000, 30000)) << "no longer than our patience";
 }
 
-TEST_F(Registry, IsGivenUpAfterSoManyTries) {
+TEST_P(Registry, IsGivenUpAfterSoManyTries) {
   registry.instead = [](const HttpSeen&) { return HttpAnswer{.status = 503}; };
   const Error error = failure();
   EXPECT_EQ(error.code, Errc::unreachable);
@@ -74,22 +95,23 @@ TEST_F(Registry, IsGivenUpAfterSoManyTries) {
   EXPECT_EQ(registry.seen().size(), 5U);
 }
 
-TEST_F(Registry, IsNotAskedAgainWhereItSaysNo) {
+TEST_P(Registry, IsNotAskedAgainWhereItSaysNo) {
   for (const auto& [status, code] :
        {std::pair{403, Errc::failed}, {404, Errc::not_found}, {400, Errc::malformed_host}}) {
     const auto before = registry.seen().size();
-    registry.instead = [status = status](const HttpSeen&) {
+    registry.instead = [&, status = status](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+      if (!is_blob(seen)) return std::nullopt;
       return HttpAnswer{.status = status,
                         .body = R"({"errors":[{"code":"DENIED","message":"not\u001b[2Jyou"}]})"};
     };
     const Error error = failure();
     EXPECT_EQ(error.code, code) << status;
     EXPECT_THAT(error.message, HasSubstr("DENIED: not [2Jyou")) << "a terminal obeys none of it";
-    EXPECT_EQ(registry.seen().size(), before + 1);
+    EXPECT_EQ(registry.seen().size(), before + 2) << "the manifest, and the first blob once";
   }
 }
 
-TEST_F(Registry, GoesOnWhereItWasCutOff) {
+TEST_P(Registry, GoesOnWhereItWasCutOff) {
   int cuts = 0;
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
     if (is_blob(seen) && cuts++ < 10) answer.sent = 300'000;
@@ -105,7 +127,7 @@ TEST_F(Registry, GoesOnWhereItWasCutOff) {
   EXPECT_EQ(ranges[9], "bytes=2700000-");
 }
 
-TEST_F(Registry, IsGivenUpWhereItIsCutOffWithoutEnd) {
+TEST_P(Registry, IsGivenUpWhereItIsCutOffWithoutEnd) {
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
     if (is_blob(seen)) answer.sent = 1000;
   };
@@ -113,7 +135,7 @@ TEST_F(Registry, IsGivenUpWhereItIsCutOffWithoutEnd) {
   EXPECT_EQ(registry.asked("/blobs/"), 5U);
 }
 
-TEST_F(Registry, MaySendAllOfItAgain) {
+TEST_P(Registry, MaySendAllOfItAgain) {
   bool first = true;
   registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
     if (!is_blob(seen)) return std::nullopt;
@@ -125,7 +147,7 @@ TEST_F(Registry, MaySendAllOfItAgain) {
   EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
 }
 
-TEST_F(Registry, IsNotAskedForWhatLiesBehindTheEnd) {
+TEST_P(Registry, IsNotAskedForWhatLiesBehindTheEnd) {
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;
     answer.body += "more";
@@ -136,7 +158,7 @@ TEST_F(Registry, IsNotAskedForWhatLiesBehindTheEnd) {
   EXPECT_EQ(registry.asked(registry.first_blob()), 1U);
 }
 
-TEST_F(Registry, IsAskedForPiecesThatDoNotFitOnceMore) {
+TEST_P(Registry, IsAskedForPiecesThatDoNotFitOnceMore) {
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;
     answer.body.front() = 'x';
@@ -148,7 +170,7 @@ TEST_F(Registry, IsAskedForPiecesThatDoNotFitOnceMore) {
   EXPECT_EQ(registry.asked(registry.first_blob()), 4U) << "in two pieces, twice";
 }
 
-TEST_F(Registry, MayNotSendAnotherRange) {
+TEST_P(Registry, MayNotSendAnotherRange) {
   bool first = true;
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;
@@ -161,7 +183,7 @@ TEST_F(Registry, MayNotSendAnotherRange) {
   EXPECT_EQ(registry.asked(registry.first_blob()), 3U) << "from the beginning, without a range";
 }
 
-TEST_F(Registry, EndsABlobBeforeItsSizeWithoutSaying) {
+TEST_P(Registry, EndsABlobBeforeItsSizeWithoutSaying) {
   bool first = true;
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
     if (!is_blob(seen)) return;
@@ -172,7 +194,7 @@ TEST_F(Registry, EndsABlobBeforeItsSizeWithoutSaying) {
   EXPECT_EQ(seen("guest.img"), std::string(3'000'000, 'g'));
 }
 
-TEST_F(Registry, IsGivenUpWhereItSendsNothing) {
+TEST_P(Registry, IsGivenUpWhereItSendsNothing) {
   request.patience.slow = std::chrono::seconds(1);
   request.patience.tries = 2;
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
@@ -185,7 +207,7 @@ TEST_F(Registry, IsGivenUpWhereItSendsNothing) {
   EXPECT_THAT(error.message, HasSubstr("too slow"));
 }
 
-TEST_F(Registry, IsNotBelievedAboutWhatItSends) {
+TEST_P(Registry, IsNotBelievedAboutWhatItSends) {
   registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
     if (is_blob(seen)) answer.body.back() = 'x';
   };
@@ -200,7 +222,7 @@ TEST_F(Registry, IsNotBelievedAboutWhatItSends) {
   EXPECT_THAT(more.message, HasSubstr("more of it than its 3000000 bytes"));
 }
 
-TEST_F(Registry, IsHeldToAManifestsDigest) {
+TEST_P(Registry, IsHeldToAManifestsDigest) {
   request.url = registry.address() + "/kata/gpu@" + registry.image(layers());
   registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer.body += "\n"; };
   const Error error = failure();
@@ -208,13 +230,13 @@ TEST_F(Registry, IsHeldToAManifestsDigest) {
   EXPECT_THAT(error.message, HasSubstr("what came has the digest"));
 }
 
-TEST_F(Registry, SendsNoManifestWithoutEnd) {
+TEST_P(Registry, SendsNoManifestWithoutEnd) {
   request.limits.document = 1000;
   registry.spoil = [](const HttpSeen&, HttpAnswer& answer) { answer.body.append(1000, ' '); };
   EXPECT_EQ(failure().code, Errc::refused);
 }
 
-TEST_F(Registry, LetsInByPassword) {
+TEST_P(Registry, LetsInByPassword) {
   registry.instead = [](const HttpSeen& seen) -> std::optional<HttpAnswer> {
     if (seen.header("authorization") == kBasic) return std::nullopt;
     return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
@@ -229,7 +251,7 @@ TEST_F(Registry, LetsInByPassword) {
   EXPECT_EQ(registry.seen().front().header("authorization"), "") << "not before it is asked for";
 }
 
-TEST_F(Registry, LetsInByToken) {
+TEST_P(Registry, LetsInByToken) {
   int given = 0;
   registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
     if (seen.path.starts_with("/token")) {
@@ -251,7 +273,7 @@ TEST_F(Registry, LetsInByToken) {
   EXPECT_EQ(given, 2);
 }
 
-TEST_F(Registry, LetsInByIdentityToken) {
+TEST_P(Registry, LetsInByIdentityToken) {
   registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
     if (seen.path == "/token") {
       EXPECT_EQ(seen.method, "POST");
@@ -268,7 +290,7 @@ TEST_F(Registry, LetsInByIdentityToken) {
   must(fetch());
 }
 
-TEST_F(Registry, GivesATokenThatFitsIntoAHeader) {
+TEST_P(Registry, GivesATokenThatFitsIntoAHeader) {
   for (const char* reply :
        {R"({"token":"a\r\nX-Evil:1"})", R"({"token":""})", "{}", "[]", "no", R"({"token":5})"}) {
     registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
@@ -282,7 +304,7 @@ TEST_F(Registry, GivesATokenThatFitsIntoAHeader) {
   }
 }
 
-TEST_F(Registry, GivesATokenThatIsInNoMessage) {
+TEST_P(Registry, GivesATokenThatIsInNoMessage) {
   registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
     if (seen.path.starts_with("/token")) return HttpAnswer{.body = R"({"token":"hunter2)"};
     return HttpAnswer{
@@ -295,7 +317,7 @@ TEST_F(Registry, GivesATokenThatIsInNoMessage) {
   EXPECT_THAT(error.message, testing::Not(HasSubstr("hunter")));
 }
 
-TEST_F(Registry, LeadsToNobodyElseInTheClear) {
+TEST_P(Registry, LeadsToNobodyElseInTheClear) {
   const auto lead = [&](int status, const std::string& header) {
     registry.instead = [=](const HttpSeen&) { return HttpAnswer{.status = status, .headers = {header}}; };
   };
@@ -311,7 +333,7 @@ TEST_F(Registry, LeadsToNobodyElseInTheClear) {
   EXPECT_EQ(failure().code, Errc::unreachable) << "it was said that this one speaks it";
 }
 
-TEST_F(Registry, SendsElsewhereWithoutCredentials) {
+TEST_P(Registry, SendsElsewhereWithoutCredentials) {
   const test::HttpStandin elsewhere(
       [](const HttpSeen&) { return HttpAnswer{.body = std::string(3'000'000, 'g')}; });
   registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
@@ -328,7 +350,7 @@ TEST_F(Registry, SendsElsewhereWithoutCredentials) {
   EXPECT_EQ(elsewhere.seen()[0].header("authorization"), "");
 }
 
-TEST_F(Registry, IsNotLoggedInToByAnother) {
+TEST_P(Registry, IsNotLoggedInToByAnother) {
   const test::HttpStandin elsewhere([](const HttpSeen&) {
     return HttpAnswer{.status = 401, .headers = {"WWW-Authenticate: Basic realm=\"x\""}};
   });
@@ -342,7 +364,7 @@ TEST_F(Registry, IsNotLoggedInToByAnother) {
   EXPECT_EQ(elsewhere.seen().size(), 1U);
 }
 
-TEST_F(Registry, IsNotFollowedAnywhere) {
+TEST_P(Registry, IsNotFollowedAnywhere) {
   for (const char* location :
        {"", "ftp://127.0.0.1/x", "file:///etc/passwd", "http://user:pw@127.0.0.1/x", "/round"}) {
     registry.instead = [&](const HttpSeen&) {
@@ -352,8 +374,8 @@ TEST_F(Registry, IsNotFollowedAnywhere) {
   }
 }
 
-TEST_F(Registry, IsSparedByAMirror) {
-  FakeRegistry mirror;
+TEST_P(Registry, IsSparedByAMirror) {
+  RegistryFront mirror;
   mirror.image(layers());
   request.url = "registry.example/kata/gpu:1";
   request.registries = {{.registry = "registry.example", .endpoints = {"http://" + mirror.address()}}};
@@ -363,13 +385,13 @@ TEST_F(Registry, IsSparedByAMirror) {
   for (const HttpSeen& seen : mirror.seen()) EXPECT_EQ(seen.header("authorization"), "");
 }
 
-TEST_F(Registry, IsAskedWhereAMirrorFails) {
-  FakeRegistry broken;
+TEST_P(Registry, IsAskedWhereAMirrorFails) {
+  RegistryFront broken;
   broken.image(layers(std::string(3'000'000, 'g')));
   broken.spoil = [](const HttpSeen& seen, HttpAnswer& answer) {
     if (seen.path.find("/blobs/") != std::string::npos) answer.body.front() ^= 1;
   };
-  const FakeRegistry empty;
+  const RegistryFront empty;
   request.registries = {{.registry = registry.address(),
                          .endpoints = {"http://" + broken.address(), "http://" + empty.address()}}};
   const Artifact artifact = must(fetch());
@@ -380,7 +402,7 @@ TEST_F(Registry, IsAskedWhereAMirrorFails) {
   EXPECT_THAT(artifact.notes[1], HasSubstr("mirror " + empty.address() + ": HTTP 404"));
 }
 
-TEST_F(Registry, HasEndpointsThatCanBeRead) {
+TEST_P(Registry, HasEndpointsThatCanBeRead) {
   for (const char* url : {"registry.example", "ftp://a", "https://a/?x", "https://u:p@a", "https://"}) {
     request.registries = {{.registry = registry.address(), .endpoints = {url}}};
     EXPECT_EQ(failure().code, Errc::usage) << url;
@@ -394,7 +416,7 @@ TEST_F(Registry, HasEndpointsThatCanBeRead) {
   EXPECT_EQ(registry.seen().back().path, "/v2/proxy/kata/gpu/manifests/1");
 }
 
-TEST_F(Registry, IsSpokenToByTlsUnlessSaidOtherwise) {
+TEST_P(Registry, IsSpokenToByTlsUnlessSaidOtherwise) {
   // The stand-in speaks none: what is seen is that nothing is asked of it in the clear.
   request.url = registry.reference();
   request.registries = {{.registry = registry.address(), .endpoints = {"https://" + registry.address()}}};
@@ -404,7 +426,7 @@ TEST_F(Registry, IsSpokenToByTlsUnlessSaidOtherwise) {
   EXPECT_THAT(registry.seen(), IsEmpty());
 }
 
-TEST_F(Registry, LeadsFromTlsToNothingInTheClear) {
+TEST_P(Registry, LeadsFromTlsToNothingInTheClear) {
   const test::ScratchDirectory folder;
   test::make_certificate(folder, "IP:127.0.0.1");
   const test::TlsServer server(folder);
@@ -422,7 +444,7 @@ TEST_F(Registry, LeadsFromTlsToNothingInTheClear) {
   EXPECT_THAT(registry.seen(), IsEmpty());
 }
 
-TEST_F(Registry, IsReachedThroughAProxy) {
+TEST_P(Registry, IsReachedThroughAProxy) {
   request.url = "registry.invalid/kata/gpu:1";
   request.registries = {{.registry = "registry.invalid", .endpoints = {"http://registry.invalid"}}};
   request.proxy = "http://" + registry.address();
@@ -439,23 +461,101 @@ TEST_F(Registry, IsReachedThroughAProxy) {
   must(fetch());
 }
 
-TEST_F(Registry, ThatIsNotThereIsUnreachable) {
+TEST_P(Registry, ThatIsNotThereIsUnreachable) {
   request.url = "127.0.0.1:1/kata/gpu:1";
   const Error error = failure();
   EXPECT_EQ(error.code, Errc::unreachable);
   EXPECT_THAT(pauses, ElementsAre(200, 400, 800, 1600));
 }
 
-TEST_F(Registry, SendsNoGzipBombAndNoWayOut) {
-  registry.image({{.content = test::tar_of({{.path = "zeros", .zeros = 64ULL << 20}}),
-                   .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"}});
-  request.limits.bytes = 1ULL << 20;
-  EXPECT_EQ(failure().code, Errc::refused);
-  registry.image({{.content = test::tar_of({{.path = "../../../etc/evil", .content = "x"}}),
-                   .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"}});
-  EXPECT_EQ(failure().code, Errc::refused);
-  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "etc"));
+TEST_P(Registry, MayMoveATagUnderWay) {
+  const std::string before = registry.image(layers("before"));
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer&) {
+    if (seen.path.ends_with("/manifests/1")) registry.image(layers("after"));
+  };
+  EXPECT_EQ(must(fetch()).digest, before) << "what was begun is ended";
+  EXPECT_EQ(seen("guest.img"), "before");
+  EXPECT_TRUE(must(fetch()).changed);
+  EXPECT_EQ(seen("guest.img"), "after");
 }
+
+TEST_P(Registry, MayChangeABlobUnderWay) {
+  registry.spoil = [&](const HttpSeen& seen, HttpAnswer& answer) {
+    if (!is_blob(seen) || !seen.header("range").empty()) return;
+    answer.sent = 1'500'000;
+    registry.store().damage_blob(registry.first_blob(), std::string(3'000'000, 'h'));
+  };
+  const Error error = failure();
+  EXPECT_EQ(error.code, Errc::failed);
+  EXPECT_THAT(error.message, HasSubstr("what came has the digest"));
+}
+
+TEST_P(Registry, LiesAboutASize) {
+  request.patience.tries = 2;
+  auto image = layers();
+  image[0].said_size = 4;
+  registry.image(image);
+  const Error more = failure();
+  EXPECT_EQ(more.code, Errc::malformed_host);
+  EXPECT_THAT(more.message, HasSubstr("more of it than its 4 bytes"));
+  image[0].said_size = 6;
+  registry.image(image);
+  EXPECT_EQ(failure().code, Errc::unreachable) << "as one that was cut off";
+  image[0].said_size = 1ULL << 50;
+  registry.image(image);
+  const auto asked = registry.asked("/blobs/");
+  EXPECT_EQ(failure().code, Errc::refused);
+  EXPECT_EQ(registry.asked("/blobs/"), asked) << "what is too large is not begun";
+}
+
+TEST_P(Registry, SendsNothingThatGrowsWithoutEnd) {
+  constexpr std::uint64_t kMiB = 1ULL << 20;
+  request.limits.bytes = kMiB;
+  request.limits.files = 20;
+  const auto archive = [&](const std::vector<test::TarEntry>& entries, test::Packed packed) {
+    registry.image({{.content = test::tar_of(entries, packed),
+                     .media_type = "application/vnd.oci.image.layer.v1.tar+gzip"}});
+  };
+  for (const test::Packed packed : {test::Packed::gzip, test::Packed::xz, test::Packed::zstd}) {
+    archive({{.path = "zeros", .zeros = 16 * kMiB}}, packed);
+    EXPECT_THAT(failure().message, HasSubstr("more than 1048576 bytes"));
+    std::vector<test::TarEntry> entries(2, {.path = "zeros", .zeros = kMiB});
+    archive(entries, packed);
+    EXPECT_THAT(failure().message, HasSubstr("more than 1048576 bytes")) << "the same one again";
+    entries.assign(21, {.path = "again/", .folder = true});
+    archive(entries, packed);
+    EXPECT_THAT(failure().message, HasSubstr("more than 20 entries"));
+  }
+}
+
+TEST_P(Registry, LetsNothingOut) {
+  const auto why_not = [&](const std::vector<test::ImageLayer>& layers) {
+    registry.image(layers);
+    const Error error = failure();
+    EXPECT_EQ(error.code, Errc::refused) << error.message;
+    UniqueFd top(::open(scratch.path().c_str(), O_RDONLY | O_CLOEXEC));
+    for (const ArtifactFile& file : must(list_tree(std::move(top), false, 100)).files) {
+      const std::string path = file.path.string();
+      EXPECT_TRUE(path.starts_with("opt/artifacts/.ferry/kata-gpu/blobs/") ||
+                  path == "opt/artifacts/k8s-kata-manager.pid")
+          << path;
+    }
+    return error.message;
+  };
+  const std::string type = "application/vnd.oci.image.layer.v1.tar+gzip";
+  for (const auto& row : test::hostile_archives()) {
+    EXPECT_THAT(why_not({{.content = test::tar_of(row.entries), .media_type = type}}), HasSubstr(row.why));
+    std::vector<test::ImageLayer> one_by_one;
+    for (const test::TarEntry& entry : row.entries)
+      one_by_one.push_back({.content = test::tar_of({entry}), .media_type = type});
+    EXPECT_THAT(why_not(one_by_one), HasSubstr(row.why)) << "in a layer each";
+  }
+  for (const char* title : {"../outside", "/etc/passwd", "a/../../outside"})
+    why_not({{.content = "x", .title = title}});
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Registry, testing::Values(Behind::memory, Behind::docker),
+                         [](const auto& row) { return row.param == Behind::memory ? "Memory" : "Docker"; });
 
 }  // namespace
 }  // namespace ferry

@@ -12,6 +12,7 @@
 
 #include "kata-manager/tree_listing.h"
 #include "tests/kata-manager/archives.h"
+#include "tests/kata-manager/hostile_archives.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -106,34 +107,7 @@ TEST_F(Unpack, ReplacesAFileByALaterOne) {
 
 TEST_F(Unpack, LetsNothingOut) {
   scratch.file("outside", "mine");
-  struct Row {
-    std::vector<TarEntry> entries;
-    std::string why;
-  };
-  const std::vector<Row> rows = {
-      {{{.path = "../outside", .content = "x"}}, "leads out of its folder"},
-      {{{.path = "a/../../outside", .content = "x"}}, "leads out of its folder"},
-      {{{.path = "/outside", .content = "x"}}, "is absolute"},
-      {{{.path = "l", .symlink = "../outside"}}, "a link that leads out"},
-      {{{.path = "l", .symlink = "/etc/passwd"}}, "a link that leads out"},
-      {{{.path = "a/l", .symlink = "../../outside"}}, "a link that leads out"},
-      {{{.path = "a/b/d", .symlink = "../.."}, {.path = "a/b/e", .symlink = "d/../outside"}},
-       "a link that leads out"},
-      {{{.path = "d", .symlink = "e"}, {.path = "d/f", .content = "x"}}, "written through 'd'"},
-      {{{.path = "e", .folder = true}, {.path = "d", .symlink = "e"}, {.path = "d/f", .content = "x"}},
-       "written through 'd'"},
-      {{{.path = "l", .hardlink = "../outside"}}, "leads out of its folder"},
-      {{{.path = "l", .hardlink = "/etc/passwd"}}, "is absolute"},
-      {{{.path = "s", .symlink = "x"}, {.path = "l", .hardlink = "s"}}, "which is no file"},
-      {{{.path = "l", .hardlink = "l"}}, "a link to itself"},
-      {{{.path = "dev", .device = true}}, "is no file, folder or link"},
-      {{{.path = "su", .content = "x", .mode = 04755}}, "set-user-ID"},
-      {{{.path = "sg", .content = "x", .mode = 02755}}, "set-user-ID"},
-      {{{.path = "f", .folder = true}, {.path = "f", .content = "x"}}, "is a folder already"},
-      {{{.path = ".", .content = "x"}}, "names the whole folder"},
-      {{{.path = "a\nb", .content = "x"}}, "control characters"},
-  };
-  for (const auto& row : rows) {
+  for (const auto& row : test::hostile_archives()) {
     const Error error = refusal(row.entries);
     EXPECT_EQ(error.code, Errc::refused)
         << row.entries.back().path << " " << row.why << ": " << error.message;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/kata-manager/fake_registry.h"
-
-#include <algorithm>
+#include "tests/kata-manager/registry_store.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -9,12 +7,6 @@
 #include "kata-manager/content_hash.h"
 
 namespace ferry::test {
-namespace {
-
-constexpr const char* kOci = "application/vnd.oci.image.manifest.v1+json";
-constexpr const char* kEmpty = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
-
-}  // namespace
 
 std::string sha256_of_text(std::string_view text) {
   ContentHash hash;
@@ -22,51 +14,39 @@ std::string sha256_of_text(std::string_view text) {
   return "sha256:" + hash.hex();
 }
 
-FakeRegistry::FakeRegistry()
-    : server_([this](const HttpSeen& seen) {
-        if (instead) {
-          if (auto other = instead(seen)) return *other;
-        }
-        HttpAnswer truth = answer(seen);
-        if (spoil) spoil(seen, truth);
-        return truth;
-      }) {}
-
-std::string FakeRegistry::manifest(const std::string& text, const std::string& type, const std::string& tag) {
-  const std::string digest = sha256_of_text(text);
-  manifests_[tag] = {.type = type, .text = text};
-  manifests_[digest] = manifests_[tag];
-  return digest;
-}
-
-std::string FakeRegistry::image(const std::vector<FakeLayer>& layers, const std::string& tag) {
+std::string push_image(RegistryStore& store, const std::vector<ImageLayer>& layers, const std::string& tag) {
   using nlohmann::json;
+  constexpr const char* kOci = "application/vnd.oci.image.manifest.v1+json";
+  constexpr const char* kEmpty = "{}";
   json list = json::array();
-  for (const FakeLayer& layer : layers) {
-    const std::string digest = sha256_of_text(layer.content);
-    blobs_[digest] = layer.content;
-    if (list.empty()) first_blob_ = digest;
-    json entry = {{"mediaType", layer.media_type}, {"digest", digest}, {"size", layer.content.size()}};
+  for (const ImageLayer& layer : layers) {
+    store.keep_blob(layer.content);
+    json entry = {{"mediaType", layer.media_type},
+                  {"digest", sha256_of_text(layer.content)},
+                  {"size", layer.said_size.value_or(layer.content.size())}};
     if (!layer.title.empty()) entry["annotations"]["org.opencontainers.image.title"] = layer.title;
     if (layer.unpack) entry["annotations"]["io.deis.oras.content.unpack"] = "true";
     list.push_back(std::move(entry));
   }
+  store.keep_blob(kEmpty);
   const json document = {
       {"schemaVersion", 2},
       {"mediaType", kOci},
       {"artifactType", "application/vnd.example.kata-gpu"},
-      {"config", {{"mediaType", "application/vnd.oci.empty.v1+json"}, {"digest", kEmpty}, {"size", 2}}},
+      {"config",
+       {{"mediaType", "application/vnd.oci.empty.v1+json"}, {"digest", sha256_of_text(kEmpty)}, {"size", 2}}},
       {"layers", std::move(list)}};
-  return manifest(document.dump(), kOci, tag);
+  const std::string text = document.dump();
+  store.keep_manifest(tag, kOci, text);
+  return sha256_of_text(text);
 }
 
-std::size_t FakeRegistry::asked(const std::string& part) const {
-  const auto all = seen();
-  return static_cast<std::size_t>(std::ranges::count_if(
-      all, [&](const HttpSeen& one) { return one.path.find(part) != std::string::npos; }));
+void MemoryStore::keep_manifest(const std::string& tag, const std::string& type, const std::string& text) {
+  manifests_[tag] = {.type = type, .text = text};
+  manifests_[sha256_of_text(text)] = manifests_[tag];
 }
 
-HttpAnswer FakeRegistry::answer(const HttpSeen& seen) const {
+HttpAnswer MemoryStore::answer(const HttpSeen& seen) {
   const std::string manifests = "/v2/kata/gpu/manifests/";
   const std::string blobs = "/v2/kata/gpu/blobs/";
   if (seen.path.starts_with(manifests)) {

@@ -1,38 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// A registry with what a test puts into it, and a say for the test before each answer.
+// A registry with what a test puts into it, and a say for the test before each answer and after it.
 #pragma once
 
 #include <functional>
-#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tests/kata-manager/registry_store.h"
 #include "tests/support/http_standin.h"
 
 namespace ferry::test {
 
-struct FakeLayer {
-  std::string content;
-  std::string title = {};
-  bool unpack = false;
-  std::string media_type = "application/octet-stream";
-};
-
-std::string sha256_of_text(std::string_view text);  ///< with "sha256:" in front
-
-class FakeRegistry {
+class RegistryFront {
  public:
-  FakeRegistry();
+  explicit RegistryFront(std::unique_ptr<RegistryStore> behind = std::make_unique<MemoryStore>());
 
+  std::uint16_t port() const { return server_.port(); }
   std::string address() const { return server_.address(); }
   /// "127.0.0.1:PORT/kata/gpu:TAG"
   std::string reference(const std::string& tag = "1") const { return address() + "/kata/gpu:" + tag; }
   /// Makes the image of that tag; its digest.
-  std::string image(const std::vector<FakeLayer>& layers, const std::string& tag = "1");
+  std::string image(const std::vector<ImageLayer>& layers, const std::string& tag = "1");
   std::string manifest(const std::string& text, const std::string& type, const std::string& tag = "1");
   /// The first layer's digest of the last image.
   std::string first_blob() const { return first_blob_; }
+  RegistryStore& store() { return *store_; }
 
   /// What it says instead of the truth, if it says something; set before the first question.
   std::function<std::optional<HttpAnswer>(const HttpSeen&)> instead;
@@ -44,14 +38,7 @@ class FakeRegistry {
   std::size_t asked(const std::string& part) const;
 
  private:
-  HttpAnswer answer(const HttpSeen& seen) const;
-
-  struct Manifest {
-    std::string type;
-    std::string text;
-  };
-  std::map<std::string, Manifest> manifests_;
-  std::map<std::string, std::string> blobs_;
+  std::unique_ptr<RegistryStore> store_;
   std::string first_blob_;
   HttpStandin server_;
 };
