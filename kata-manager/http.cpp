@@ -42,6 +42,7 @@ struct Exchange {
   const HttpRequest* request = nullptr;
   CURL* curl = nullptr;
   HttpReply reply;
+  bool head_ended = false;
   std::optional<Error> failure;
 };
 
@@ -54,6 +55,9 @@ std::size_t take_header(const char* bytes, std::size_t size, std::size_t count, 
   const std::string_view line = trimmed({bytes, size * count});
   if (line.starts_with("HTTP/")) {  // each reply begins anew, "100 Continue" too
     exchange.reply.headers.clear();
+    exchange.head_ended = false;
+  } else if (line.empty()) {
+    exchange.head_ended = true;
   } else if (const auto colon = line.find(':'); colon != std::string_view::npos) {
     if (exchange.reply.headers.size() >= kMostHeaders) return 0;
     exchange.reply.headers.emplace(lower(trimmed(line.substr(0, colon))), trimmed(line.substr(colon + 1)));
@@ -155,6 +159,9 @@ Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
 
   ::curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   ::curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  // One request at a time. Of HTTP/2 libcurl keeps a connection on which a request has failed: where that one
+  // is dead, each further try would wait for it as well.
+  ::curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   ::curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
   ::curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
   ::curl_easy_setopt(curl, CURLOPT_USERAGENT, (std::string("ferry/") + kVersion).c_str());
@@ -199,6 +206,9 @@ Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
                     ? "name the authority that signed its certificate, if it is yours"
                     : "");
   }
+  // libcurl takes a head that was cut off behind its first line for a whole one, and no body for all of it.
+  if (!exchange.head_ended)
+    return fail(Errc::unreachable, fmt::format("{}: cut off in the head of its answer", origin->text()));
   long status = 0;
   ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
   exchange.reply.status = static_cast<int>(status);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/http.h"
 
+#include <algorithm>
 #include <fstream>
+#include <sys/socket.h>
 
 #include <gmock/gmock.h>
 
 #include "tests/kata-manager/tls_server.h"
 #include "tests/support/http_standin.h"
+#include "tests/support/loopback.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -57,6 +60,20 @@ TEST(Tls, HasAuthoritiesThatCanBeRead) {
   const auto got = ask("https://" + server.address() + "/", "no certificate");
   ASSERT_FALSE(got.has_value());
   EXPECT_EQ(got.error().code, Errc::invalid_config) << got.error().message;
+}
+
+// What is dead of HTTP/2 is asked again and again (RealRegistry.MayFallSilentAnywhere): it is not offered.
+TEST(Tls, IsSpokenForHttp1Alone) {
+  std::string hello(4096, '\0');
+  {
+    const test::LoopbackServer server([&](int connection) {
+      hello.resize(
+          static_cast<std::size_t>(std::max<ssize_t>(::recv(connection, hello.data(), hello.size(), 0), 0)));
+    });
+    EXPECT_FALSE(ask("https://127.0.0.1:" + std::to_string(server.port()) + "/").has_value());
+  }
+  EXPECT_THAT(hello, HasSubstr("\x08http/1.1"));
+  EXPECT_THAT(hello, testing::Not(HasSubstr("\x02h2")));
 }
 
 TEST(Http, KeepsHeadersOfTheLastAnswerOnly) {

@@ -9,6 +9,7 @@
 
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/docker_registry.h"
+#include "tests/kata-manager/faulty_wire.h"
 #include "tests/kata-manager/fetching.h"
 #include "tests/kata-manager/tls_server.h"
 #include "tests/kata-manager/token_server.h"
@@ -165,6 +166,60 @@ TEST_F(RealRegistry, KnowsWhatItDoesNotHave) {
   const auto missing = fetch();
   EXPECT_EQ(missing.error().code, Errc::not_found);
   EXPECT_THAT(missing.error().message, HasSubstr("MANIFEST_UNKNOWN"));
+}
+
+// Under TLS nothing of a record counts that has not come whole; in the clear each byte may be the last.
+TEST_F(RealRegistry, MayBeCutOffAtAnyByte) {
+  using Fault = test::FaultyWire::Fault;
+  constexpr std::uint64_t kFirstWords = 20;
+  test::push_image(docker, layers());
+  for (const bool tls : {true, false}) {
+    serve(with_password(tls));
+    test::FaultyWire wire(docker.port());
+    ask_at(wire.address());
+    remove();
+    must(fetch());
+    const std::uint64_t whole = wire.said();
+    const std::uint64_t step = tls ? 67 : 31;
+    unsigned unmended = 0;
+    for (std::uint64_t at = 0; at < whole; at += tls || at > kFirstWords ? step : 1) {
+      SCOPED_TRACE(fmt::format("cut off after {} of {} bytes, {}", at, whole, scheme_));
+      remove();
+      wire.fail_after(at, at % 2 == 0 ? Fault::end : Fault::reset);
+      // Every third time nobody asks again: what was in use before is in use until the next fetch.
+      request.patience.tries = at % 3 == 0 ? 1 : 5;
+      auto got = fetch();
+      if (!got && request.patience.tries == 1) {
+        ++unmended;
+        ASSERT_EQ(got.error().code, Errc::unreachable) << got.error().message;
+        ASSERT_FALSE(std::filesystem::exists(scratch.path() / "opt/artifacts/kata-gpu"));
+        got = fetch();
+      }
+      ASSERT_TRUE(got.has_value()) << got.error().message;
+      ASSERT_EQ(seen("guest.img"), "guest");
+    }
+    EXPECT_GT(unmended, 5U) << scheme_;
+  }
+}
+
+TEST_F(RealRegistry, MayFallSilentAnywhere) {
+  test::push_image(docker, layers());
+  test::FaultyWire wire(docker.port());
+  ask_at(wire.address());
+  must(fetch());
+  const std::uint64_t whole = wire.said();
+  request.patience.connect = std::chrono::milliseconds(300);
+  request.patience.slow = std::chrono::seconds(1);
+  // In the handshake, and in the last answer.
+  for (const std::uint64_t at : {std::uint64_t{100}, whole - 40}) {
+    SCOPED_TRACE(at);
+    remove();
+    pauses.clear();
+    wire.fail_after(at, test::FaultyWire::Fault::silence);
+    must(fetch());
+    EXPECT_EQ(seen("guest.img"), "guest");
+    EXPECT_THAT(pauses, testing::ElementsAre(200));
+  }
 }
 
 // By its own redirect, as one that keeps its blobs in an object store does.

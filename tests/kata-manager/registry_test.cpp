@@ -7,6 +7,7 @@
 #include "kata-manager/tree_listing.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/docker_registry.h"
+#include "tests/kata-manager/faulty_wire.h"
 #include "tests/kata-manager/fetching.h"
 #include "tests/kata-manager/hostile_archives.h"
 #include "tests/kata-manager/tls_server.h"
@@ -466,6 +467,23 @@ TEST_P(Registry, ThatIsNotThereIsUnreachable) {
   const Error error = failure();
   EXPECT_EQ(error.code, Errc::unreachable);
   EXPECT_THAT(pauses, ElementsAre(200, 400, 800, 1600));
+}
+
+TEST_P(Registry, MayBeCutOffAtAnyByte) {
+  registry.image(layers());
+  test::FaultyWire wire(registry.port());
+  request.url = wire.address() + "/kata/gpu:1";
+  must(fetch());
+  const std::uint64_t whole = wire.said();
+  constexpr std::uint64_t kFirstWords = 20;
+  const std::uint64_t step = whole / 50;  // no header is passed over
+  for (std::uint64_t at = 0; at < whole; at += at < kFirstWords ? 1 : step) {
+    must(remove_artifact(host, request.artifacts_dir, request.name));
+    wire.fail_after(at, at % 2 == 0 ? test::FaultyWire::Fault::end : test::FaultyWire::Fault::reset);
+    const auto got = fetch();
+    ASSERT_TRUE(got.has_value()) << "cut after " << at << " of " << whole << ": " << got.error().message;
+    ASSERT_EQ(seen("guest.img"), "guest") << at;
+  }
 }
 
 TEST_P(Registry, MayMoveATagUnderWay) {
