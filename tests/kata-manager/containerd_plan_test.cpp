@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -170,6 +171,23 @@ TEST(RealFiles, GetTheseLines) {
     std::ofstream(golden, std::ios::binary) << differences;
   std::ifstream in(golden, std::ios::binary);
   EXPECT_EQ(differences, std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
+TEST(OriginsOfCases, AreSaidOfEachFile) {
+  std::set<std::string> there;
+  for (const char* kind : {"corpus", "real"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(kCases / kind))
+      if (entry.is_regular_file()) there.insert(entry.path().lexically_relative(kCases).string());
+  std::set<std::string> said;
+  std::ifstream in(kCases / "ORIGINS.md");
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t bar = line.find(" | ");
+    if (!line.starts_with("| ") || bar == std::string::npos || bar + 5 >= line.size()) continue;
+    said.insert(line.substr(2, bar - 2));
+  }
+  said.erase("file");
+  said.erase("---");
+  EXPECT_EQ(said, there);
 }
 
 /// A host of one test's own.
