@@ -128,7 +128,8 @@ HttpAnswer DockerRegistry::ask(const HttpSeen& question, const std::string& url)
   };
   add("Expect:");  // 100-continue, of which nobody has a use here
   for (const auto& [name, value] : question.headers)
-    if (name != "host" && name != "content-length" && name != "connection") add(name + ": " + value);
+    if (name != "host" && name != "content-length" && name != "connection")
+      add(fmt::format("{}: {}", name, value));
   HttpAnswer answer;
   const std::string authority = (folder_.path() / "cert.pem").string();
   ::curl_easy_setopt(easy.get(), CURLOPT_URL, url.c_str());

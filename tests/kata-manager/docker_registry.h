@@ -24,6 +24,10 @@ class DockerRegistry final : public RegistryStore {
   static std::string program();
 
   DockerRegistry() = default;
+  DockerRegistry(const DockerRegistry&) = delete;
+  DockerRegistry& operator=(const DockerRegistry&) = delete;
+  DockerRegistry(DockerRegistry&&) = delete;
+  DockerRegistry& operator=(DockerRegistry&&) = delete;
   ~DockerRegistry() override { stop(); }
 
   /// Starts it, or anew, with what it keeps; throws where it does not answer.
