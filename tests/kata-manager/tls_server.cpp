@@ -27,7 +27,7 @@ TlsServer::TlsServer(const ScratchDirectory& folder)
       pid_(must(
           spawn("sh",
                 {"sh", "-c",
-                 "cd \"$0\" && exec openssl s_server -HTTP -quiet -accept \"$1\" -cert cert.pem -key key.pem",
+                 R"(cd "$0" && exec openssl s_server -HTTP -quiet -accept "$1" -cert cert.pem -key key.pem)",
                  folder.path().string(), address()},
                 {}))) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);

@@ -157,6 +157,7 @@ TEST_F(Unpack, IsNoBomb) {
   ASSERT_FALSE(sum.has_value()) << "the limit is for all together";
   EXPECT_EQ(sum.error().code, Errc::refused);
   std::vector<TarEntry> many;
+  many.reserve(50);
   for (int i = 0; i < 50; ++i) many.push_back({.path = "d" + std::to_string(i) + "/f"});
   EXPECT_EQ(take(tar_of(many), {}, {.files = 99}).error().code, Errc::refused) << "folders on the way count";
   fs::remove_all(scratch.path() / "top");

@@ -191,7 +191,7 @@ void TlsFront::ended(Id id, const Result<ApiReply>& reply) {
   std::string head =
       fmt::format("HTTP/1.1 {} Some\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
                   reply->status, reply->body.size());
-  if (reply->retry_after) head += fmt::format("Retry-After: {}\r\n", reply->retry_after->count());
+  if (const auto after = reply->retry_after) head += fmt::format("Retry-After: {}\r\n", after->count());
   say(id, head + "\r\n" + reply->body);
 }
 
@@ -206,7 +206,7 @@ void TlsFront::close(Id id) {
   const auto kept = std::move(found->second);
   connections_.erase(found);
   loop_.forget(kept->fd.get());
-  if (kept->call) behind_.cancel(*kept->call);
+  if (const auto call = kept->call) behind_.cancel(*call);
   ++moved_;
 }
 
