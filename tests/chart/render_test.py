@@ -58,9 +58,9 @@ class RenderTest(unittest.TestCase):
         now = subprocess.run([folder / "render", "--print"], capture_output=True, text=True, check=True).stdout
         self.assertEqual((folder / "ferry.yaml").read_text(), now, "hint: charts/static/render")
 
-    def test_the_virtual_node_runs_this_container(self) -> None:
-        program = chart.REPOSITORY / "tests/chart/hostd-container"
-        file = chart.REPOSITORY / "tests/node/scenarios/container/hostd.json"
+    def test_the_virtual_node_runs_these_containers(self) -> None:
+        program = chart.REPOSITORY / "tests/chart/pod-spec"
+        file = chart.REPOSITORY / "tests/node/scenarios/container/pod.json"
         now = subprocess.run([program], capture_output=True, text=True, check=True).stdout
         self.assertEqual(file.read_text(), now, f"hint: {program} > {file}")
 

@@ -2,8 +2,7 @@
 # shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
 PATH=${PATH//\/mnt\/bin:/} # what is run here is what is installed
 mkdir -p /var/lib/dpkg/info # the image has none
-# libprometheus-cpp is missing here, which ferry-agent alone needs.
-packages() { dpkg --force-depends --force-unsafe-io --log=/mnt/state/dpkg.log "$@"; }
+packages() { dpkg --force-unsafe-io --log=/mnt/state/dpkg.log "$@"; }
 of_unit() { systemctl show -P "$2" "ferry-$1.service"; } # UNIT PROPERTY
 state() { jq -r "$1" /run/ferry/state.json 2> /dev/null; }
 

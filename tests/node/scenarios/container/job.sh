@@ -1,51 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash source-path=SCRIPTDIR/../../lib source=node.sh
-spec=/mnt/tests/scenarios/container/hostd.json # tests/chart keeps it as the chart renders it
-root=/run/image
-logs=/mnt/state/logs
-mkdir -p $logs /etc/containerd /run/dbus /etc/modprobe.d \
-  /var/lib/{ferry,kubelet/pod-resources} /run/ferry # as the kubelet does
-systemd-machine-id-setup > /dev/null 2>&1 || :
+# shellcheck shell=bash source-path=SCRIPTDIR source=lib.sh
+PATH=$PATH:/mnt/kubernetes
+. /mnt/tests/scenarios/container/lib.sh
+begin_api_server # which takes its time
 
-# As images/build does it.
-mkdir -p $root/{usr/bin,usr/lib64,usr/lib,host,proc,sys,dev,run,tmp,etc}
-ln -s usr/lib $root/lib
-ln -s usr/lib64 $root/lib64
-cp /mnt/bin/ferry $root/usr/bin/
-later=(/lib/x86_64-linux-gnu/{libkmod.so.2,libsystemd.so.0})
-{ ldd /mnt/bin/ferry "${later[@]}"; printf '%s\n' "${later[@]}"; } | grep -v ':$' |
-  grep -oE '/lib[^ ]+' | sort -u | while read -r library; do install -D "$library" "$root$library"; done
-
-printf 'version = 2\nroot = "/run/containerd-root"\n' > /etc/containerd/config.toml
-printf '[Unit]\nDefaultDependencies=no\n[Service]\nType=notify\nDelegate=yes\nKillMode=process\nTimeoutStartSec=120\nExecStart=/usr/bin/containerd\nStandardError=append:%s/containerd\n' \
-  $logs > /run/systemd/system/containerd.service
-systemctl daemon-reload
-systemctl start containerd
-
-# What a runtime of pods gives besides.
-usual=(CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE)
-count=0
-hostd() { # CHANGE WORD...: the container, its specification changed by jq, with more words for hostd
-  local words flags one change=$1
-  shift
-  mapfile -t flags < <(jq -r "$change"' | . as $all |
-    (.container.securityContext.capabilities.add[] | "--cap-add=CAP_\(.)"),
-    (.container.volumeMounts[] | "--mount=type=bind,src=\($all.volumes[.name]),dst=\(.mountPath),options=rbind:" +
-      (if .readOnly then "ro" else "rw" end))' $spec)
-  mapfile -t words < <(jq -r "$change | .container | .command[], .args[]" $spec)
-  for one in "${usual[@]}"; do flags+=("--cap-drop=CAP_$one"); done
-  count=$((count + 1))
-  ctr run --rm --rootfs --read-only --net-host --with-ns pid:/proc/1/ns/pid --seccomp "${flags[@]}" \
-    $root "hostd-$count" "${words[@]}" "$@"
-}
-without_mount() { echo "del(.container.volumeMounts[] | select(.name == \"$1\"))"; }
-without_capability() { echo "del(.container.securityContext.capabilities.add[] | select(. == \"$1\"))"; }
-in_its_container='del(.container.args[] | select(. == "--own-scope"))'
+plugins=/var/lib/kubelet/device-plugins
+hostd() { container hostd "$@"; }
+in_its_container='del(.args[] | select(. == "--own-scope"))'
 cat > /run/policies.yaml << YAML
 version: v2
 policies:
   away: [{address: "$(dev lone)", mode: passthrough}]
   home: [{address: "$(dev lone)", mode: host}]
+  divided: [{address: "$(dev t4)", mode: vgpu, vgpu-devices: {T4-4Q: 1}}]
 YAML
 want() { # POLICY
   jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 1, policy: $policy, config: $config}' \
@@ -54,9 +21,11 @@ want() { # POLICY
 }
 state() { jq -r "$1" /run/ferry/state.json 2> /dev/null; }
 settles() { # PHASE POLICY
-  wait_for "[[ \$(state '.phase + \" \" + (.wanted.policy // \"-\")') == '$1 $2' ]]" 90 ||
+  wait_for "[[ \$(state '.phase + \" \" + (.wanted.policy // \"-\")') == '$1 $2' ]]" 240 ||
     fail "it does not become $1: $(cat /run/ferry/state.json; cat $logs/hostd)"
 }
+# How vfio's drivers are to be loaded.
+echo "options vfio-pci disable_idle_d3=1" > /etc/modprobe.d/vfio.conf
 snapshot > /run/start
 
 step "without a systemd to ask it binds, and does not take back"
@@ -76,14 +45,13 @@ expect_status "home" 0 hostd . --once
 expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
 modprobe -r vfio_pci
 want away
-hostd . > $logs/hostd 2>&1 &
-running=$!
+begin hostd
 settles as_wanted away
-expect "the module was loaded" test -e /sys/bus/pci/drivers/vfio-pci
+expect_equal "the module was loaded, as modprobe.d has it" Y "$(< /sys/module/vfio_pci/parameters/disable_idle_d3)"
 expect_equal "driver" vfio-pci "$(driver lone)"
 mapfile -t processes < <(pgrep -x ferry)
 expect_equal "two processes" 2 "${#processes[@]}"
-expect_match "the one that stays" "/hostd-[0-9]" "$(cat "/proc/${processes[0]}/cgroup")"
+expect_match "the one that stays" "/hostd$" "$(cat "/proc/${processes[0]}/cgroup")"
 expect_match "the one that works" "ferry-hostd-${processes[1]}.scope" "$(cat "/proc/${processes[1]}/cgroup")"
 for one in "${processes[@]}"; do
   expect_match "its capabilities" "CapEff:.0000010000090004" "$(grep CapEff "/proc/$one/status")"
@@ -99,8 +67,7 @@ step "the container's end is hostd's, and changes nothing"
 want away
 settles as_wanted away
 snapshot > /run/away
-kill "${processes[0]}"
-wait $running || fail "it ends badly: $(cat $logs/hostd)"
+end hostd
 expect "nobody is left" wait_for "! pgrep -x ferry" 30
 expect_equal "drivers and overrides" "$(< /run/away)" "$(snapshot)"
 
@@ -126,21 +93,141 @@ expect_status "without SYS_MODULE" 1 hostd "$(without_capability SYS_MODULE)" --
 expect_match "why" "load module vfio_pci: Operation not permitted" "$REPLY"
 expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
 
-step "without a mount the way that needs it fails"
-lacks() { # MOUNT STATUS REGEX: what hostd says without it; nothing is moved
-  expect_status "without $1" "$2" hostd "$(without_mount "$1")" --once
-  expect_match "without $1" "$3" "$REPLY"
-  expect_equal "drivers and overrides without $1" "$(< /run/start)" "$(snapshot)"
-  evidence "without $1" "$(tail -n 2 <<< "$REPLY")"
+step "without a mount of hostd's the way that needs it fails"
+lacks() { # STATUS REGEX MOUNT...: what hostd says without it; nothing is moved
+  local status=$1 regex=$2
+  shift 2
+  expect_status "without $*" "$status" hostd "$(without "$@")" --once
+  expect_match "without $*" "$regex" "$REPLY"
+  expect_equal "drivers and overrides without $*" "$(< /run/start)" "$(snapshot)"
+  evidence "without $*" "$(tail -n 2 <<< "$REPLY")"
 }
-lacks sys 1 "open /sys/bus/pci/devices: No such file or directory"
-lacks modules 1 "load module vfio_pci: No such file or directory"
-lacks proc 1 "open /proc/.*: No such file or directory"
-lacks wanted 0 "nothing_wanted"
-lacks ferry 1 "/run/ferry"
-expect_status "away" 0 hostd . --once
+lacks 1 "open /sys/bus/pci/devices: No such file or directory" sys
+lacks 1 "load module vfio_pci: No such file or directory" modules
+lacks 1 "open /proc/.*: No such file or directory" proc
+lacks 1 "make directory /var/lib/ferry: Read-only file system" wanted
+lacks 1 "/run/ferry: Read-only file system" ferry
+expect_status "without modprobe-0" 0 hostd "$(without modprobe-0)" --once
+expect_equal "the module, as nobody has it" N "$(< /sys/module/vfio_pci/parameters/disable_idle_d3)"
 snapshot > /run/start # from here on
 want home
-lacks dev 1 "/dev/vfio/"
-lacks systemd 1 "the container's device rules stay"
+lacks 1 "/dev/vfio/" dev
+lacks 1 "the container's device rules stay" systemd
+
+step "where systemd's own socket is not there D-Bus leads to it"
+for unit in dbus.socket dbus.service; do
+  mkdir /run/systemd/system/$unit.d
+  printf '[Unit]\nDefaultDependencies=no\n' > /run/systemd/system/$unit.d/alone.conf
+done
+systemctl daemon-reload
+systemctl start dbus.socket dbus.service
+expect "systemd is there" wait_for "busctl status org.freedesktop.systemd1 > /dev/null 2>&1" 60
+lacks 1 "the container's device rules stay" systemd dbus
+expect_status "with D-Bus alone" 0 hostd "$(without systemd)" --once
+expect_equal "driver" nvidia "$(driver lone)"
+snapshot > /run/start
+
+step "without the machine's ID no vGPU is made"
+want divided
+vgpus() { find /sys/bus/mdev/devices -mindepth 1; }
+lacks 1 "open /etc/machine-id: No such file or directory" machine-id
+expect_equal "vGPUs" "" "$(vgpus)"
+expect_status "with it" 0 hostd . --once
+evidence "the vGPU" "$(vgpus)"
+
+step "without pod resources a pod's GPU is moved"
+want away
+expect_status "away" 0 hostd . --once
+kubelet-standin serve --dir $plugins --pod-resources /var/lib/kubelet/pod-resources > $logs/kubelet 2>&1 &
+expect "the kubelet listens" wait_for "test -S $plugins/kubelet.sock" 30
+kubelet-standin remember --dir $plugins nvidia.com/GPU owner "$(dev lone)" > /dev/null
+want home
+expect_status "with all" 4 hostd . --once
+expect_match "who has it" "pod default/owner" "$REPLY"
+expect_equal "driver" vfio-pci "$(driver lone)"
+expect_status "without pod-resources" 0 hostd "$(without pod-resources)" --once
+expect_equal "driver" nvidia "$(driver lone)"
+kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
+
+# --- the three of them ------------------------------------------------------------------------------------------------
+
+ready=/run/nvidia/validations/vfio-pci-ready
+former=/var/run/cdi/nvidia.com-FORMER.yaml
+leave_former() { # as a plugin for Kata left it
+  printf '# Made by `ferry plugin`, and removed by it.\ncdiVersion: "0.5.0"\nkind: nvidia.com/FORMER\n' > $former
+}
+health() { # of the GPU, as the kubelet has it
+  kubelet-standin resources --dir $plugins | jq -r ".[].devices[] | select(.id == \"$(dev lone)\") | .health"
+}
+offered() { jq -r "$1" /run/ferry/offered.json 2> /dev/null; }
+allocate() { # the GPU for a pod
+  kubelet-standin allocate --dir $plugins "$(kubelet-standin resources --dir $plugins |
+    jq -r "to_entries[] | select(.value.devices[].id == \"$(dev lone)\").key")" 1 "$(dev lone)"
+}
+
+step "together: a label gives the GPU away, and a pod gets it"
+expect "the API server is ready" wait_for "kubectl get --raw /readyz > /dev/null 2>&1" 600
+printf agent > $token/token
+printf ferry > $token/namespace
+cp $certificates/apiserver.crt $token/ca.crt
+jq -n --rawfile config /run/policies.yaml '{apiVersion: "v1", kind: "List", items: [
+  {apiVersion: "v1", kind: "Namespace", metadata: {name: "ferry"}},
+  {apiVersion: "v1", kind: "Node", metadata: {name: "node", labels: {"gpu-ferry.io/policy": "away"}}},
+  {apiVersion: "v1", kind: "ConfigMap", metadata: {name: "ferry-policies", namespace: "ferry"}, data: {"config.yaml": $config}}]}' |
+  kubectl create --validate=false -f -
+leave_former
+for one in hostd plugin agent; do begin $one; done
+settles as_wanted away
+expect_equal "driver" vfio-pci "$(driver lone)"
+expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
+expect_status "a pod gets it" 0 allocate
+kubelet-standin release --dir $plugins "$(dev lone)" > /dev/null
+expect "the operator's pods are told" wait_for "test -e $ready" 60
+expect "what was Kata's goes" wait_for "test ! -e $former" 60
+of_node() { kubectl get node node -o json | jq -r ".metadata.labels[\"gpu-ferry.io/$1\"]"; }
+expect "the cluster is told" wait_for '[[ $(of_node state) == as_wanted ]]' 120
+for one in agent plugin hostd; do end $one; done
+
+step "without a mount of the plugin's the way that needs it fails"
+serves() { # MOUNT: the plugin goes on without it
+  rm -f /run/ferry/offered.json
+  begin plugin "$(without "$1")"
+}
+refuses() { # NAME STATUS REGEX MOUNT: the container ends at once without it
+  expect_status "$1 without $4" "$2" container "$1" "$(without "$4")"
+  expect_match "$1 without $4" "$3" "$REPLY"
+  evidence "$1 without $4" "$(tail -n 2 <<< "$REPLY")"
+}
+refuses plugin 1 "open /sys/bus/pci/devices: No such file or directory" sys
+refuses plugin 2 "the kubelet's directory .* does not exist" plugins
+serves dev
+unfit() { [[ $(offered ".resources[].devices[] | select(.id == \"$(dev lone)\").reason") == *"are not both there" ]]; }
+expect "its node is missed" wait_for unfit 60
+expect_status "a pod gets nothing" 1 allocate
+end plugin
+serves ferry
+expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
+end plugin 1
+expect "nobody else is told" test ! -e /run/ferry/offered.json
+expect_match "why" "/run/ferry" "$(< $logs/plugin)"
+serves pod-resources
+expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
+expect_status "a pod gets nothing" 1 allocate
+expect_match "why" "who holds devices is not known: there is no /var/lib/kubelet/pod-resources/kubelet.sock" "$REPLY"
+end plugin
+leave_former
+serves cdi
+expect "it knows who has what" wait_for '[[ $(offered .state_generation) -gt 0 ]]' 60
+end plugin
+expect "what was Kata's stays" test -e $former
+
+step "without a mount of the agent's the way that needs it fails"
+refuses agent 2 "read .*/serviceaccount/token: No such file or directory" token
+refuses agent 1 "/var/lib/ferry: Read-only file system" wanted
+refuses agent 1 "/run/ferry: Read-only file system" ferry
+rm $ready
+begin agent "$(without validations)"
+expect "it says so" wait_for "grep -q '/run/nvidia/validations: Read-only file system' $logs/agent" 60
+expect "nobody is told" test ! -e $ready
+end agent
 ok

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash source-path=SCRIPTDIR/../../lib source=node.sh
+# The containers of the chart's pod, by containerd and runc, and an API server for the agent.
+spec=/mnt/tests/scenarios/container/pod.json # tests/chart keeps it as the chart renders it
+image=/run/image
+token=/run/token
+certificates=/run/certificates
+logs=/mnt/state/logs
+
+mapfile -t folders < <(jq -r '.volumes | del(.["machine-id"])[]' $spec)
+mkdir -p $logs $token /etc/containerd "${folders[@]}" # as the kubelet does
+
+# As images/build does it.
+mkdir -p $image/{usr/bin,usr/lib64,usr/lib,host,proc,sys,dev,run,tmp,etc,var/run}
+ln -s usr/lib $image/lib
+ln -s usr/lib64 $image/lib64
+cp /mnt/bin/ferry{,-agent} $image/usr/bin/
+later=(/lib/x86_64-linux-gnu/{libkmod.so.2,libsystemd.so.0})
+{ ldd /mnt/bin/ferry{,-agent} "${later[@]}"; printf '%s\n' "${later[@]}"; } | grep -v ':$' |
+  grep -oE '/lib[^ ]+' | sort -u | while read -r library; do install -D "$library" "$image$library"; done
+
+printf 'version = 2\nroot = "/run/containerd-root"\n' > /etc/containerd/config.toml
+printf '[Unit]\nDefaultDependencies=no\n[Service]\nType=notify\nDelegate=yes\nKillMode=process\nTimeoutStartSec=120\nExecStart=/usr/bin/containerd\nStandardError=append:%s/containerd\n' \
+  $logs > /run/systemd/system/containerd.service
+systemctl daemon-reload
+systemctl start containerd
+
+# What a runtime of pods gives besides.
+usual=(CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE)
+container() { # NAME CHANGE WORD...: one of the pod's, its specification changed by jq, with more words for its program
+  local name=$1 words flags one
+  local changed=".volumes as \$volumes | .containers[] | select(.name == \"$name\") | $2"
+  shift 2
+  mapfile -t flags < <(jq -r --arg token $token "$changed"' |
+    {"spec.nodeName": "node", "metadata.namespace": "ferry", "metadata.name": "ferry"} as $fields |
+    (.securityContext.capabilities.add[]? | "--cap-add=CAP_\(.)"),
+    (.env[]? | "--env=\(.name)=\($fields[.valueFrom.fieldRef.fieldPath])"),
+    (.volumeMounts[] | "--mount=type=bind,src=\($volumes[.name] // $token),dst=\(.mountPath),options=rbind:" +
+      (if .readOnly then "ro" else "rw" end))' $spec)
+  mapfile -t words < <(jq -r "$changed | .command[], .args[]" $spec)
+  for one in "${usual[@]}"; do flags+=("--cap-drop=CAP_$one"); done
+  # Its own root, in which runc makes places for mounts: what is not mounted is not there.
+  rm -rf "$image-$name"
+  cp -al $image "$image-$name"
+  ctr run --rm --rootfs --read-only --net-host --with-ns pid:/proc/1/ns/pid --seccomp "${flags[@]}" \
+    --env=KUBERNETES_SERVICE_HOST=127.0.0.1 --env=KUBERNETES_SERVICE_PORT=6443 \
+    "$image-$name" "$name" "${words[@]}" "$@"
+}
+without() { printf 'del(.volumeMounts[] | select(.name == "%s")) | ' "$@" && echo .; } # MOUNT...
+without_capability() { echo "del(.securityContext.capabilities.add[] | select(. == \"$1\"))"; }
+
+declare -A running
+begin() { # NAME [CHANGE]: the container runs on, and what it says goes to a file
+  container "$1" "${2-.}" > "$logs/$1" 2>&1 &
+  running[$1]=$!
+}
+end() { # NAME [STATUS]: told to, as the kubelet does it
+  local found=0
+  ctr tasks kill --signal SIGTERM "$1"
+  wait "${running[$1]}" || found=$?
+  expect_equal "the end of $1: $(< "$logs/$1")" "${2-0}" "$found"
+}
+
+# Whoever has one of its tokens may do all: what the agent is permitted is asked by tests/cluster.
+begin_api_server() {
+  printf 'people,people,people\nagent,agent,agent\n' > /run/tokens
+  etcd --data-dir=/run/etcd --unsafe-no-fsync > $logs/etcd 2>&1 &
+  {
+    wait_for ": 2> /dev/null < /dev/tcp/127.0.0.1/2379" 120
+    exec kube-apiserver --etcd-servers=http://127.0.0.1:2379 --bind-address=127.0.0.1 --secure-port=6443 \
+      --advertise-address=192.0.2.1 --endpoint-reconciler-type=none --service-cluster-ip-range=10.96.0.0/24 \
+      --cert-dir=$certificates --token-auth-file=/run/tokens --authorization-mode=AlwaysAllow \
+      --service-account-issuer=https://kubernetes.default.svc --service-account-key-file=$certificates/apiserver.key \
+      --service-account-signing-key-file=$certificates/apiserver.key
+  } > $logs/api-server 2>&1 &
+}
+kubectl() {
+  command kubectl --server=https://127.0.0.1:6443 --certificate-authority=$certificates/apiserver.crt --token=people "$@"
+}
