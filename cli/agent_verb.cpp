@@ -148,7 +148,7 @@ std::string_view how_it_goes_on(const NodeStep& step, const Written& written, bo
 }
 
 const char* action_on_serving(const NodeStep& step, const Written& written) {
-  if (!written.serving) return "kept";
+  if (!written.serving || !step.stand_back) return "kept";
   return step.stand_back->empty() ? "removed" : "written";
 }
 
@@ -216,7 +216,7 @@ std::string text_of(const Session& session, const NodeView& view, const NodeStep
   } else if (step.remove_wish_file) {
     file(kWishFile, "removed", step.wish.reason);
   }
-  if (written.serving)
+  if (written.serving && step.stand_back)
     file(kServingFile, action_on_serving(step, written),
          step.stand_back->empty() ? "no device plugin of NVIDIA's serves this node" : *step.stand_back);
   for (const StatusFileChange& change : written.files)
