@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ferry-agent: what speaks to an API server. A program of its own, since it links libcurl (docs/adr/0015);
-// `ferry agent` becomes it, and `ferry kubevirt-cr --check` or `--apply`; linked as kubectl-ferry it is
-// `kubectl ferry`, and as kubectl_complete-ferry what kubectl completes that by. Like ferry's own, this file
-// is above all rooms.
+// `ferry agent` becomes it, and `ferry kubevirt-cr --check` or `--apply`; the chart's end is its `retire`;
+// linked as kubectl-ferry it is `kubectl ferry`, and as kubectl_complete-ferry what kubectl completes that
+// by. Like ferry's own, this file is above all rooms.
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -30,6 +30,7 @@
 #include "agent/node_agent.h"
 #include "agent/node_metrics.h"
 #include "agent/only_agent.h"
+#include "agent/retire_program.h"
 #include "agent/shown_metrics.h"
 #include "cli/help_text.h"
 #include "cli/kubectl_completion.h"
@@ -194,6 +195,7 @@ int main(int argc, char** argv) {
   if (argc > 0 && ferry::is_kubectl_completion(argv[0])) return ferry::kubectl_completion_program(argc, argv);
   if (argc > 1 && std::string_view(argv[1]) == "kubevirt-cr")
     return ferry::kubevirt_cr_program(argc - 1, argv + 1);
+  if (argc > 1 && std::string_view(argv[1]) == "retire") return ferry::retire_program(argc - 1, argv + 1);
   CLI::App app("Has this node's GPUs be what its labels say, and tells the cluster what has come of it.",
                "ferry agent");
   ferry::AgentCommand command;

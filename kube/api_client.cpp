@@ -236,7 +236,9 @@ ApiClient::Call ApiClient::create(ApiKind kind, std::string_view space, const js
 }
 
 ApiClient::Call ApiClient::remove(const ObjectRef& object, std::string_view uid,
-                                  std::function<void(Result<>)> done) {
+                                  std::function<void(Result<>)> done, Dependents dependents) {
+  json options = preconditions(uid);
+  if (dependents == Dependents::first) options["propagationPolicy"] = "Foreground";
   const Asked asked{.verb = "delete", .kind = object.kind, .object = object.text()};
   auto answered = [done = std::move(done)](Call, Result<ApiReply> reply, auto) {
     const bool gone = reply.has_value() || reply.error().code == ApiErrc::not_found ||
@@ -246,7 +248,7 @@ ApiClient::Call ApiClient::remove(const ObjectRef& object, std::string_view uid,
   return begin(path_of(object), {.request = {.method = "DELETE",
                                              .path = {},
                                              .content_type = std::string(kJson),
-                                             .body = text_of(preconditions(uid))},
+                                             .body = text_of(options)},
                                  .asked = asked,
                                  .repeatable = !uid.empty(),
                                  .done = std::move(answered)});

@@ -97,9 +97,12 @@ class ApiClient {
   /// Of the pod with this `uid`, and no later one of its name.
   Call evict(const ObjectRef& pod, std::string_view uid, std::function<void(Result<Eviction>)> done);
 
+  /// When what it owns goes: after it, or before it, so that it is there until they are gone.
+  enum class Dependents { after, first };
   /// Success too when it is gone already. Without a `uid` it is not tried again after silence: the name may
   /// be another object's by then.
-  Call remove(const ObjectRef& object, std::string_view uid, std::function<void(Result<>)> done);
+  Call remove(const ObjectRef& object, std::string_view uid, std::function<void(Result<>)> done,
+              Dependents dependents = Dependents::after);
 
   /// Its function is not called. What has been sent may still be done.
   void cancel(Call call);

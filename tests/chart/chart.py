@@ -42,10 +42,27 @@ def _rendered(helm: pathlib.Path, values: str, kube_version: str, space: str) ->
     return done.stdout
 
 
-def render(values: Any = None, kube_version: str = "1.36.0", helm: pathlib.Path | None = None,
-           space: str = "gpus") -> list[Object]:
+def render_all(values: Any = None, kube_version: str = "1.36.0", helm: pathlib.Path | None = None,
+               space: str = "gpus") -> list[Object]:
+    """With those that Helm makes for a moment."""
     text = _rendered(helm or newest(), yaml.safe_dump(values or {}), kube_version, space)
     return [document for document in yaml.safe_load_all(text) if document]
+
+
+def is_hook(one: Object) -> bool:
+    return "helm.sh/hook" in one["metadata"].get("annotations", {})
+
+
+def render(values: Any = None, kube_version: str = "1.36.0", helm: pathlib.Path | None = None,
+           space: str = "gpus") -> list[Object]:
+    return [one for one in render_all(values, kube_version, helm, space) if not is_hook(one)]
+
+
+def hooks(values: Any = None) -> dict[str, Object]:
+    """Kind -> the one that Helm makes for a moment."""
+    found = [one for one in render_all(values) if is_hook(one)]
+    assert len({one["kind"] for one in found}) == len(found)
+    return {one["kind"]: one for one in found}
 
 
 def sample(file: pathlib.Path) -> Any:

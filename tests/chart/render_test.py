@@ -27,7 +27,7 @@ class RenderTest(unittest.TestCase):
     def test_all_releases_of_helm_render_the_same(self) -> None:
         for file in chart.SAMPLES:
             with self.subTest(values=file.name):
-                first, *others = [chart.render(chart.sample(file), helm=helm) for helm in chart.helms().values()]
+                first, *others = [chart.render_all(chart.sample(file), helm=helm) for helm in chart.helms().values()]
                 for other in others:
                     self.assertEqual(first, other)
 
@@ -39,7 +39,7 @@ class RenderTest(unittest.TestCase):
             for version in ("1.20.2", "1.36.0"):
                 with self.subTest(values=file.name, kubernetes=version):
                     # The Prometheus operator's kinds are not Kubernetes' own.
-                    objects = [one for one in chart.render(chart.sample(file), kube_version=version)
+                    objects = [one for one in chart.render_all(chart.sample(file), kube_version=version)
                                if not one["apiVersion"].startswith("monitoring.coreos.com/")]
                     done = subprocess.run([program, "-"], input=yaml.safe_dump_all(objects), text=True,
                                           capture_output=True, check=False)
@@ -141,4 +141,4 @@ class RenderTest(unittest.TestCase):
                     "--namespace gpus --kube-version 1.36.0; rm -rf $d", shell=True, capture_output=True, text=True,
                     check=True)
                 packed = [document for document in yaml.safe_load_all(done.stdout) if document]
-                self.assertEqual(packed, chart.render(helm=helm))
+                self.assertEqual(packed, chart.render_all(helm=helm))

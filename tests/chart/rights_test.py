@@ -173,3 +173,38 @@ class RightsTest(unittest.TestCase):
         file = chart.REPOSITORY / "tests/cluster/agent-rights.yaml"
         there = [one for one in yaml.safe_load_all(file.read_text()) if one]
         self.assertEqual(granted(there), granted(chart.render({"gpuOperator": {"enabled": True}}, space="ferry")))
+
+    def test_what_ends_the_agents_may_do_that_alone(self) -> None:
+        for file in chart.SAMPLES:
+            with self.subTest(values=file.name):
+                values = chart.sample(file)
+                made = chart.hooks(values)
+                if (values.get("rbac") or {}).get("create") is False:
+                    self.assertEqual(made, {})
+                    continue
+                self.assertEqual(set(made), {"ServiceAccount", "Role", "RoleBinding", "Job"})
+                for one in made.values():
+                    self.assertEqual(one["metadata"]["annotations"]["helm.sh/hook"], "pre-delete")
+                    self.assertEqual(one["metadata"]["namespace"], "gpus")
+                (daemon_set,) = chart.of_kind(chart.render(values), "DaemonSet")
+                self.assertEqual(made["Role"]["rules"], [
+                    {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list", "watch", "delete"],
+                     "resourceNames": [daemon_set["metadata"]["name"]]}])
+                account = made["ServiceAccount"]["metadata"]["name"]
+                self.assertEqual([one["name"] for one in made["RoleBinding"]["subjects"]], [account])
+                self.assertEqual(made["RoleBinding"]["roleRef"]["name"], made["Role"]["metadata"]["name"])
+                template = made["Job"]["spec"]["template"]
+                pod = template["spec"]
+                self.assertEqual(pod["serviceAccountName"], account)
+                self.assertNotIn("volumes", pod)
+                self.assertNotIn("hostPID", pod)
+                self.assertIs(pod["securityContext"]["runAsNonRoot"], True)
+                (container,) = pod["containers"]
+                agent = chart.containers_of(chart.render(values))["agent"]
+                for key in ("privileged", "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities", "seccompProfile"):
+                    self.assertEqual(container["securityContext"][key], agent["securityContext"][key], key)
+                self.assertEqual(container["image"], agent["image"])
+                # The DaemonSet would take it for one of its own, and end it.
+                selected = daemon_set["spec"]["selector"]["matchLabels"]
+                self.assertFalse(selected.items() <= template["metadata"]["labels"].items())
+        self.assertEqual(chart.hooks({"uninstall": {"endsAgentsFirst": False}}), {})

@@ -21,7 +21,10 @@ class ValuesTest(unittest.TestCase):
     def test_every_option_is_one_that_the_program_has(self) -> None:
         programs = os.environ["FERRY_BIN"]
         for file in chart.SAMPLES:
-            for name, container in chart.containers_of(chart.render(chart.sample(file))).items():
+            containers = chart.containers_of(chart.render(chart.sample(file)))
+            if job := chart.hooks(chart.sample(file)).get("Job"):
+                containers["uninstall"] = job["spec"]["template"]["spec"]["containers"][0]
+            for name, container in containers.items():
                 command = [programs + "/" + container["command"][0].removeprefix("/usr/bin/")]
                 # Parsed, and not run: what is asked for first is help.
                 verb = [word for word in container["args"] if not word.startswith("-")]

@@ -150,27 +150,46 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
   }
 }
 
-// Every line that is written into what releases write by themselves. FERRY_GOLDEN=write writes the file anew.
-TEST(RealFiles, GetTheseLines) {
-  std::string differences;
-  for (const std::string& name : all_cases()) {
-    if (!name.starts_with("real/")) continue;
-    const std::string release = name.substr(5, name.find('-') - 5);
-    const CaseHost at(name);
-    const auto plan = plan_containerd(at.setup(release), ConfigFiles(at.host), ours_for(release));
-    if (!plan) {
-      differences += name + ": " + plan.error().message + "\n";
-      continue;
-    }
-    for (const FileChange& change : plan->changes)
-      differences += unified_diff("/" + name + change.path.string(), change.before, change.after);
-  }
-  const auto golden = kCases / "real-installed.diff";
+/// FERRY_GOLDEN=write writes the file anew.
+void expect_as_in(const std::string& name, const std::string& differences) {
+  const auto golden = kCases / name;
   const char* const wish = std::getenv("FERRY_GOLDEN");  // NOLINT(concurrency-mt-unsafe): one thread
   if (wish != nullptr && std::string_view(wish) == "write")
     std::ofstream(golden, std::ios::binary) << differences;
   std::ifstream in(golden, std::ios::binary);
   EXPECT_EQ(differences, std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
+// Every line that is written into what releases write by themselves: when our runtimes come, and when they
+// become others: one upgraded, one gone, one new.
+TEST(RealFiles, GetTheseLines) {
+  std::string installed;
+  std::string upgraded;
+  for (const std::string& name : all_cases()) {
+    if (!name.starts_with("real/")) continue;
+    const std::string release = name.substr(5, name.find('-') - 5);
+    const CaseHost at(name);
+    ConfigFiles files(at.host);
+    const auto add = [&](const std::vector<RuntimeHandler>& handlers, std::string& differences) {
+      const auto plan = plan_containerd(at.setup(release), files, handlers);
+      if (!plan) {
+        differences += name + ": " + plan.error().message + "\n";
+        return false;
+      }
+      for (const FileChange& change : plan->changes)
+        differences += unified_diff("/" + name + change.path.string(), change.before, change.after);
+      carry_out(*plan, files);
+      return true;
+    };
+    if (!add(ours_for(release), installed)) continue;
+    auto others = ours_for(release, "/opt/kata/b.toml");
+    for (RuntimeHandler& handler : others) handler.shim = "/opt/kata/new/containerd-shim-kata-v2";
+    others[0].pod_annotations = {"io.katacontainers.*"};
+    others[1].name = "kata-nvidia-gpu-tdx";  // in place of the one for SNP
+    add(others, upgraded);
+  }
+  expect_as_in("real-installed.diff", installed);
+  expect_as_in("real-upgraded.diff", upgraded);
 }
 
 TEST(OriginsOfCases, AreSaidOfEachFile) {

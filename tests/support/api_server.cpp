@@ -443,8 +443,8 @@ ApiReply ApiServer::remove(const Place& place, const json& options) {
                    fmt::format("Operation cannot be fulfilled on {} \"{}\": Precondition failed: UID in "
                                "precondition: {}, UID in object meta: {}",
                                place.plural, place.name, uid, has));
-  if (place.plural == kPods.plural) {
-    end_pod(place.path);
+  if (place.plural == kPods.plural || text_at(options, "/propagationPolicy") == "Foreground") {
+    end_later(place.path);
   } else {
     forget(place.path);
   }
@@ -463,12 +463,12 @@ ApiReply ApiServer::evict(const Place& place, const json& eviction) {
   return remove(place, eviction.value("deleteOptions", json::object()));
 }
 
-// A pod ends in two steps, as the kubelet has it.
-void ApiServer::end_pod(const std::string& path) {
-  const auto pod = objects_.at(path);
-  if (!text_at(pod, "/metadata/deletionTimestamp").empty()) return;
+// A pod ends in two steps, as the kubelet has it; what waits for its pods does so, too.
+void ApiServer::end_later(const std::string& path) {
+  const auto first = objects_.at(path);
+  if (!text_at(first, "/metadata/deletionTimestamp").empty()) return;
   edit(path, {{"metadata", {{"deletionTimestamp", "1970-01-01T00:00:00Z"}}}});
-  clock_.at(clock_.now() + grace, [this, path, uid = text_at(pod, "/metadata/uid")] {
+  clock_.at(clock_.now() + grace, [this, path, uid = text_at(first, "/metadata/uid")] {
     if (text_at(object(path), "/metadata/uid") == uid) forget(path);
   });
 }

@@ -153,7 +153,7 @@ class ApiServer final : public ApiTransport {
   ApiReply evict(const Place& place, const nlohmann::json& eviction);
   nlohmann::json store(const std::string& path, nlohmann::json object);
   void forget(const std::string& path);
-  void end_pod(const std::string& path);
+  void end_later(const std::string& path);
 
   void open_stream(Call call, const Place& place);
   void pump_soon();

@@ -32,7 +32,7 @@ USERS = {"admin": ("admin", "system:masters"), "nobody": ("nobody", ""),
          "controllers": ("system:kube-controller-manager", "")}
 # What moves and rights need; of the others some would only take time.
 CONTROLLERS = ("serviceaccount", "serviceaccount-token", "root-ca-cert-publisher", "namespace", "daemonset",
-               "garbagecollector", "nodelifecycle", "podgc", "disruption")
+               "garbagecollector", "nodelifecycle", "podgc", "disruption", "job")
 CAP_SYS_RESOURCE = 24
 
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/retirement.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <spdlog/spdlog.h>
+
+namespace ferry {
+
+Retirement::Retirement(ApiTransport& transport, ApiClient& client, Timers& timers, Random random,
+                       ObjectRef daemon_set, std::chrono::seconds patience,
+                       std::function<void(Result<>)> ended)
+    : client_(client),
+      timers_(timers),
+      daemon_set_(std::move(daemon_set)),
+      patience_(patience),
+      ended_(std::move(ended)),
+      watch_(transport, timers, std::move(random), only(daemon_set_),
+             {.changed = [this] { look(); },
+              .trouble = [](const Error& error) { spdlog::warn("{}", error.message); },
+              .well = [] {}}) {}
+
+Retirement::~Retirement() {
+  if (timer_) timers_.cancel(*timer_);
+  if (call_) client_.cancel(*call_);
+}
+
+Result<> Retirement::begin() {
+  // Of a name that nothing can have there is none to be seen.
+  if (auto named = path_of(daemon_set_); !named) return fail(std::move(named).error());
+  if (auto begun = watch_.begin(); !begun) return begun;
+  timer_ = timers_.at(timers_.now() + patience_, [this] {
+    timer_.reset();
+    end(fail(Errc::stuck,
+             fmt::format("{} is still there after {} s: {}", daemon_set_.text(), patience_.count(),
+                         watch_.listed() ? "a pod of it has not ended" : "the API server does not show it"),
+             fmt::format("`kubectl get pods -n {} -o wide` shows where; the pod of a node that is gone goes "
+                         "with its Node object",
+                         daemon_set_.space)));
+  });
+  return {};
+}
+
+void Retirement::look() {
+  if (watch_.objects().empty()) return end({});
+  const nlohmann::json& metadata = watch_.objects().begin()->second.at("metadata");
+  std::string uid = metadata.value("uid", "");
+  if (call_ || uid == removed_) return;
+  removed_ = std::move(uid);
+  spdlog::info("{} goes, behind its pods", daemon_set_.text());
+  call_ = client_.remove(
+      daemon_set_, removed_,
+      [this](Result<> done) {
+        call_.reset();
+        if (!done) return end(std::move(done));
+        look();  // one that has been put back meanwhile
+      },
+      ApiClient::Dependents::first);
+}
+
+void Retirement::end(Result<> how) {
+  if (const auto told = std::exchange(ended_, {})) told(std::move(how));
+}
+
+}  // namespace ferry

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/retirement.h"
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/kube/kube_fixture.h"
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using test::ApiFault;
+using test::code_of;
+using testing::HasSubstr;
+
+constexpr const char* kPath = "/apis/apps/v1/namespaces/ferry/daemonsets/ferry";
+
+class RetirementTest : public testing::Test, public test::KubeFixture {
+ protected:
+  void put() {
+    server.put({{"apiVersion", "apps/v1"},
+                {"kind", "DaemonSet"},
+                {"metadata", {{"name", "ferry"}, {"namespace", "ferry"}}}});
+  }
+  Result<> retire(const std::string& name = "ferry") {
+    test::Answer<bool> answer;
+    Retirement retirement(
+        server, client, clock, [] { return 0.5; }, {.kind = kDaemonSets, .space = "ferry", .name = name},
+        240s, [told = answer.here()](const Result<>& how) {
+          told(how ? Result<bool>(true) : Result<bool>(fail(how.error())));
+        });
+    if (auto begun = retirement.begin(); !begun) return begun;
+    clock.run_until([&] { return answer.is_there(); }, 1h);
+    const auto how = answer.get();
+    return how ? Result<>() : Result<>(fail(how.error()));
+  }
+};
+
+TEST_F(RetirementTest, EndsWhenTheLastPodHas) {
+  put();
+  server.grace = 100s;
+  const auto began = clock.now();
+  EXPECT_EQ(code_of(retire()), std::error_code());
+  EXPECT_GE(clock.now() - began, 100s);
+  EXPECT_TRUE(server.object(kPath).is_null());
+  EXPECT_EQ(server.count("DELETE"), 1U) << "once";
+}
+
+TEST_F(RetirementTest, IsOverWhereThereIsNone) {
+  EXPECT_EQ(code_of(retire()), std::error_code());
+  EXPECT_EQ(server.count("DELETE"), 0U);
+}
+
+TEST_F(RetirementTest, DoesNotWaitForEverForAPodThatDoesNotEnd) {
+  put();
+  server.grace = 10min;
+  const auto how = retire();
+  EXPECT_EQ(code_of(how), Errc::stuck);
+  EXPECT_EQ(how.error().message, "DaemonSet ferry/ferry is still there after 240 s: a pod of it has not ended");
+  EXPECT_THAT(how.error().hint, HasSubstr("kubectl get pods -n ferry -o wide"));
+}
+
+TEST_F(RetirementTest, SaysThatTheServerIsAway) {
+  put();
+  server.script = [](const ApiRequest&) { return std::optional(ApiFault::lost_before()); };
+  EXPECT_THAT(retire().error().message, HasSubstr("the API server does not show it"));
+}
+
+TEST_F(RetirementTest, MayBeForbidden) {
+  put();
+  server.script = [](const ApiRequest& request) {
+    return request.method == "DELETE" ? std::optional(ApiFault::status_of(403, "Forbidden")) : std::nullopt;
+  };
+  EXPECT_EQ(code_of(retire()), ApiErrc::forbidden);
+  EXPECT_EQ(code_of(retire("..")), Errc::usage);
+}
+
+// By whoever keeps a cluster as a repository has it, say.
+TEST_F(RetirementTest, RemovesWhatIsPutBack) {
+  put();
+  clock.at(clock.now() + 1s, [this] {
+    server.erase(kPath);
+    put();
+  });
+  EXPECT_EQ(code_of(retire()), std::error_code());
+  EXPECT_EQ(server.count("DELETE"), 2U);
+}
+
+}  // namespace
+}  // namespace ferry
