@@ -46,13 +46,12 @@ Result<> retire(const Command& command) {
   ApiClient client(transport, timers, random);
   std::stop_source over;
   Result<> outcome;
-  Retirement retirement(
-      transport, client, timers, random,
-      {.kind = kDaemonSets, .space = std::move(space), .name = command.daemon_set},
-      std::chrono::seconds(command.seconds), [&](Result<> how) {
-        outcome = std::move(how);
-        over.request_stop();
-      });
+  Retirement retirement(transport, client, timers, random,
+                        {.kind = kDaemonSets, .space = std::move(space), .name = command.daemon_set},
+                        std::chrono::seconds(command.seconds), [&](Result<> how) {
+                          outcome = std::move(how);
+                          over.request_stop();
+                        });
   if (auto begun = retirement.begin(); !begun) return begun;
   (*loop)->run(over.get_token());
   return outcome;

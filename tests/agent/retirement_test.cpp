@@ -32,7 +32,8 @@ class RetirementTest : public testing::Test, public test::KubeFixture {
     test::Answer<bool> answer;
     Retirement retirement(
         server, client, clock, [] { return 0.5; }, {.kind = kDaemonSets, .space = "ferry", .name = name},
-        240s, [told = answer.here()](const Result<>& how) {
+        240s,
+        [told = answer.here()](const Result<>& how) {
           told(how ? Result<bool>(true) : Result<bool>(fail(how.error())));
         });
     if (auto begun = retirement.begin(); !begun) return begun;
@@ -62,7 +63,8 @@ TEST_F(RetirementTest, DoesNotWaitForEverForAPodThatDoesNotEnd) {
   server.grace = 10min;
   const auto how = retire();
   EXPECT_EQ(code_of(how), Errc::stuck);
-  EXPECT_EQ(how.error().message, "DaemonSet ferry/ferry is still there after 240 s: a pod of it has not ended");
+  EXPECT_EQ(how.error().message,
+            "DaemonSet ferry/ferry is still there after 240 s: a pod of it has not ended");
   EXPECT_THAT(how.error().hint, HasSubstr("kubectl get pods -n ferry -o wide"));
 }
 
