@@ -14,8 +14,10 @@
 #include "agent/retirement.h"
 #include "common/event_loop.h"
 #include "common/exit_status.h"
+#include "common/hidden_process.h"
 #include "common/log.h"
 #include "common/standard_streams.h"
+#include "common/stop_on_signal.h"
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
 
@@ -30,7 +32,7 @@ struct Command {
   std::string context;
 };
 
-Result<> retire(const Command& command) {
+Result<> retire(const Command& command, const std::stop_token& stop) {
   auto access =
       cluster_access({.kubeconfig = command.kubeconfig, .context = command.context}, process_environment());
   if (!access) return fail(std::move(access).error());
@@ -45,7 +47,9 @@ Result<> retire(const Command& command) {
   const Random random = [&generator] { return std::uniform_real_distribution<double>(0, 1)(generator); };
   ApiClient client(transport, timers, random);
   std::stop_source over;
-  Result<> outcome;
+  const std::stop_callback told_to_end(stop, [&over] { over.request_stop(); });
+  Result<> outcome =
+      fail(Errc::stuck, "told to end before the agents had", "`helm uninstall` can be repeated");
   Retirement retirement(transport, client, timers, random,
                         {.kind = kDaemonSets, .space = std::move(space), .name = command.daemon_set},
                         std::chrono::seconds(command.seconds), [&](Result<> how) {
@@ -80,8 +84,10 @@ int retire_program(int argc, char** argv) {
     print_to_stderr("ferry-agent retire: {}\n", error.what());
     return static_cast<int>(ExitStatus::usage);
   }
+  hide_process();  // it has a token of the API server's
+  const StopOnSignal stop;
   const auto logs = set_up_log("info", LogFormat::text);
-  const auto done = logs ? retire(command) : logs;
+  const auto done = logs ? retire(command, stop.token()) : logs;
   if (done) return static_cast<int>(ExitStatus::done);
   print_to_stderr("ferry-agent retire: {}\n", done.error().message);
   if (!done.error().hint.empty()) print_to_stderr("hint: {}\n", done.error().hint);

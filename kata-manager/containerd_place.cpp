@@ -30,6 +30,14 @@ TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& relea
   return out;
 }
 
+RuntimeHandler told_as_in(const TomlValue* entry, RuntimeHandler handler) {
+  if (entry == nullptr || entry->table() == nullptr) return handler;
+  const TomlValue* type = find(*entry->table(), {"runtime_type"});
+  const TomlValue* shim = find(*entry->table(), {"runtime_path"});
+  handler.told_by_path = type != nullptr && shim != nullptr && *type == *shim;
+  return handler;
+}
+
 std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> handlers, bool new_main,
                     const ContainerdRelease& release) {
   std::string out;

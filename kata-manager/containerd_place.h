@@ -24,6 +24,9 @@ struct EditPlace {
 /// A handler as containerd's table of runtimes has it.
 TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& release);
 
+/// The handler with its type told as it is in that entry of one, where that does for the release as well.
+RuntimeHandler told_as_in(const TomlValue* entry, RuntimeHandler handler);
+
 /// The lines of a block. `new_main`: it is a main file that was not there, and needs a version.
 std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> handlers, bool new_main,
                     const ContainerdRelease& release);

@@ -95,7 +95,7 @@ std::optional<std::string> spelt_otherwise(const ContainerdFile& file) {
 class Planner {
  public:
   Planner(const ContainerdSetup& setup, const ConfigFiles& files, std::span<const RuntimeHandler> handlers)
-      : setup_(setup), files_(files), handlers_(handlers), without_(files) {}
+      : setup_(setup), files_(files), handlers_(handlers.begin(), handlers.end()), without_(files) {}
 
   Result<RuntimePlan> plan() {
     const auto main = files_.read_if_there(setup_.main);
@@ -108,6 +108,8 @@ class Planner {
     if (auto r = check_spelling(); !r) return fail(std::move(r).error());
     if (auto r = take_ours_away(); !r) return fail(std::move(r).error());
     before_ = predict(setup_, without_);
+    // A containerd that was 1.6 is not restarted for a type that it understands as well.
+    for (RuntimeHandler& handler : handlers_) handler = told_as_in(find(ours_, {handler.name}), handler);
     return handlers_.empty() ? plan_removal() : plan_installation();
   }
 
@@ -235,11 +237,7 @@ class Planner {
     return std::ranges::all_of(handlers_, [&](const RuntimeHandler& handler) {
       const auto there = now_.runtimes().find(handler.name);
       if (there == now_.runtimes().end() || there->second.table() == nullptr) return false;
-      TomlTable wanted = entry_of(handler, setup_.release);
-      const TomlValue* type = find(*there->second.table(), {"runtime_type"});
-      if (type != nullptr && type->string() != nullptr &&
-          handler.may_have_type(*type->string(), setup_.release))
-        wanted["runtime_type"] = *type;
+      const TomlTable wanted = entry_of(told_as_in(&there->second, handler), setup_.release);
       return !first_difference(wanted, *there->second.table(), handler.name);
     });
   }
@@ -381,7 +379,7 @@ class Planner {
 
   const ContainerdSetup& setup_;
   const ConfigFiles& files_;
-  std::span<const RuntimeHandler> handlers_;
+  std::vector<RuntimeHandler> handlers_;
   ConfigFiles without_;                     // as if none of ours were there
   ContainerdOutcome now_;                   // of files_
   ContainerdOutcome before_;                // of without_

@@ -50,6 +50,11 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
     const auto ready = ready_handlers(*state);
     if (!ready) {
       tell(state->name + " does not tell what its runtimes are: nodes get no labels for Kata's");
+    } else if (const auto names = unstartable_handlers(*state); !names.empty() && !uses_.runtime_for) {
+      tell(
+          fmt::format("{} {} finds the shim of {} by its path alone, and is not told it: no pod starts with "
+                      "it until `ferry kata install` has written it anew",
+                      state->name, state->version, fmt::join(names, ", ")));
     } else if (!failure_) {
       told_.clear();
     }

@@ -89,6 +89,14 @@ std::optional<std::set<std::string>> ready_handlers(const RuntimeState& state) {
   return out;
 }
 
+std::vector<std::string> unstartable_handlers(const RuntimeState& state) {
+  std::vector<std::string> out;
+  for (const KnownRuntime& runtime : state.runtimes.value_or(std::vector<KnownRuntime>()))
+    if (is_ours(runtime) && !state.starts_shim_of(runtime)) out.push_back(runtime.name);
+  std::ranges::sort(out);
+  return out;
+}
+
 std::string_view text(HandlerState state) {
   for (const auto& [known, word] : kStates)
     if (known == state) return word;

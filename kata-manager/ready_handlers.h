@@ -66,6 +66,9 @@ struct HandlersFile {
 /// it has them with (CRI-O).
 std::optional<std::set<std::string>> ready_handlers(const RuntimeState& state);
 
+/// Those of ours that it has by a type of which it starts no shim. Sorted.
+std::vector<std::string> unstartable_handlers(const RuntimeState& state);
+
 /// The text of such a file, as read_handlers_file() takes it. UTF-8; a byte that is none is replaced.
 std::string handlers_file_text(const HandlersFile& file);
 /// One that says only what is ready.

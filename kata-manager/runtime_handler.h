@@ -22,6 +22,8 @@ struct RuntimeHandler {
   /// Patterns of Go's path.Match: the annotations of pods and containers that reach the shim.
   std::vector<std::string> pod_annotations = {"io.katacontainers.*", "cdi.k8s.io/*"};
   std::vector<std::string> container_annotations = {"io.kubernetes.container.terminationMessage*"};
+  /// containerd's `runtime_type` is the path of the shim already, and may stay so.
+  bool told_by_path = false;
   bool operator==(const RuntimeHandler&) const = default;
 
   /// "io.containerd.NAME.v2": one of its own, so that metrics tell handlers apart.
@@ -29,7 +31,7 @@ struct RuntimeHandler {
   /// `runtime_type` as containerd is told it: that; the path of the shim where the release would look for a
   /// program by that name.
   std::string runtime_type(const ContainerdRelease& release) const {
-    return release.starts_shims_by_path() ? type_by_name() : shim.string();
+    return release.starts_shims_by_path() && !told_by_path ? type_by_name() : shim.string();
   }
   /// Whether a pod gets the shim by it all the same: the path does for every release.
   bool may_have_type(std::string_view type, const ContainerdRelease& release) const {

@@ -17,14 +17,14 @@
 #include "agent/wish_file.h"
 #include "common/host_fs.h"
 #include "common/presence.h"
-#include "tests/support/virtual_clock.h"
+#include "kube/timers.h"
 
 namespace ferry::test {
 
 /// Takes up what is wanted, and needs its time.
 class HostdStandin {
  public:
-  HostdStandin(VirtualClock& clock, HostFs& host, std::function<void()> wrote)
+  HostdStandin(Timers& clock, HostFs& host, std::function<void()> wrote)
       : clock_(clock), host_(host), wrote_(std::move(wrote)) {
     show();
   }
@@ -169,7 +169,7 @@ class HostdStandin {
     wrote_();
   }
 
-  VirtualClock& clock_;
+  Timers& clock_;
   HostFs& host_;
   std::function<void()> wrote_;
   std::optional<Presence> presence_;

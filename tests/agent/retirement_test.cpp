@@ -26,7 +26,7 @@ class RetirementTest : public testing::Test, public test::KubeFixture {
   void put() {
     server.put({{"apiVersion", "apps/v1"},
                 {"kind", "DaemonSet"},
-                {"metadata", {{"name", "ferry"}, {"namespace", "ferry"}}}});
+                {"metadata", {{"name", "ferry"}, {"namespace", "ferry"}, {"annotations", annotations_}}}});
   }
   Result<> retire(const std::string& name = "ferry") {
     test::Answer<bool> answer;
@@ -41,6 +41,7 @@ class RetirementTest : public testing::Test, public test::KubeFixture {
     const auto how = answer.get();
     return how ? Result<>() : Result<>(fail(how.error()));
   }
+  json annotations_ = {{"meta.helm.sh/release-name", "ferry"}};
 };
 
 TEST_F(RetirementTest, EndsWhenTheLastPodHas) {
@@ -74,13 +75,31 @@ TEST_F(RetirementTest, SaysThatTheServerIsAway) {
   EXPECT_THAT(retire().error().message, HasSubstr("the API server does not show it"));
 }
 
-TEST_F(RetirementTest, MayBeForbidden) {
+// Its role is as young as it is, and not every API server has read it yet.
+TEST_F(RetirementTest, IsForbiddenOnlyAtTheEnd) {
+  put();
+  const auto began = clock.now();
+  server.script = [&](const ApiRequest& request) {
+    return request.method == "DELETE" && clock.now() < began + 20s
+               ? std::optional(ApiFault::status_of(403, "Forbidden"))
+               : std::nullopt;
+  };
+  EXPECT_EQ(code_of(retire()), std::error_code());
   put();
   server.script = [](const ApiRequest& request) {
     return request.method == "DELETE" ? std::optional(ApiFault::status_of(403, "Forbidden")) : std::nullopt;
   };
   EXPECT_EQ(code_of(retire()), ApiErrc::forbidden);
   EXPECT_EQ(code_of(retire("..")), Errc::usage);
+}
+
+// As by `helm template` and `kubectl apply`.
+TEST_F(RetirementTest, IsForWhatHelmHasInstalled) {
+  annotations_ = json::object();
+  put();
+  EXPECT_EQ(code_of(retire()), std::error_code());
+  EXPECT_FALSE(server.object(kPath).is_null());
+  EXPECT_EQ(server.count("DELETE"), 0U);
 }
 
 // By whoever keeps a cluster as a repository has it, say.

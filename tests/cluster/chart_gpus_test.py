@@ -12,7 +12,7 @@ from typing import Any
 from cluster.ferry_chart import CHART, PRESENT, SPACE, VALUES, FerryChart, helms
 from cluster.kubernetes import NODE, Kubernetes
 from cluster.living_host import LivingHost
-from cluster.programs import wait_until
+from cluster.programs import Failure, wait_until
 
 CARD, TESLA, VGPU = "nvidia.com/AD102_GEFORCE_RTX_4090", "nvidia.com/TU104GL_TESLA_T4", "nvidia.com/GRID_T4-4Q"
 OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
@@ -141,7 +141,8 @@ class ChartGpusTest(unittest.TestCase):
         self.label(POLICY, "mixed")
         self.wait_until_is("nvidia", "snd_hda_intel", "vfio-pci")
         self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values", values={
-            "config": {"policies": MIXED.replace("*T4*", "*4090*")}, "agent": {"drain": {"enabled": True}}})
+            "config": {"policies": MIXED.replace("*T4*", "*4090*")}, "agent": {"drain": {"enabled": True}},
+            "uninstall": {"seconds": 5}})
         self.wait_until_is("vfio-pci", "vfio-pci", "nvidia")
         self.wait_for_offer({CARD: 1})
         self.leave_in_the_middle_of_a_drain()
@@ -157,15 +158,34 @@ class ChartGpusTest(unittest.TestCase):
         self.label(POLICY)
         wait_until("it drains", lambda: self.metadata()["labels"][STATE] == "draining", 60)
         self.assertTrue(kubernetes.node()["spec"].get("unschedulable"), "it is cordoned")
+        self.fail_to_leave()
         begin = time.monotonic()
         self.ferry.helm(self.program, "uninstall", "ferry")
         print(f"helm uninstall took {time.monotonic() - begin:.1f} s")
-        self.assertEqual([], kubernetes.read(f"namespaces/{SPACE}/pods")["items"], "it has waited for them")
+        self.assertEqual([], self.agents_pods(), "it has waited for them")
         self.assertNotIn("unschedulable", kubernetes.node()["spec"])
         self.assertNotIn("gpu-ferry.io/cordoned", self.metadata()["annotations"])
         self.assertEqual(("vfio-pci", "vfio-pci", "nvidia"), self.host.drivers())
         self.assertIn("running", kubernetes.pod("guest")["containerStatuses"][0]["state"])
         for kind in ("jobs", "roles", "rolebindings"):
-            self.assertEqual([], kubernetes.get(kind, "-n", SPACE)["items"])
+            wait_until(f"{kind} are gone", lambda kind=kind: not kubernetes.get(kind, "-n", SPACE)["items"], 30)
         self.assertNotIn("ferry-uninstall", [one["metadata"]["name"] for one in kubernetes.get(
             "serviceaccounts", "-n", SPACE)["items"]])
+
+    def fail_to_leave(self) -> None:
+        """A pod does not go away: nobody loses a right."""
+        kubernetes = self.kubernetes
+        (pod,) = self.agents_pods()
+        kept = ("patch", "pod", "-n", SPACE, pod["metadata"]["name"], "--type=merge", "-p")
+        kubernetes.kubectl(*kept, '{"metadata": {"finalizers": ["example.com/kept"]}}')
+        with self.assertRaises(Failure) as failure:
+            self.ferry.helm(self.program, "uninstall", "ferry")
+        self.assertIn("ferry-uninstall", str(failure.exception))
+        self.assertIn("DaemonSet ferry/ferry is still there after 5 s: a pod of it has not ended",
+                      kubernetes.kubectl("logs", "-n", SPACE, "job/ferry-uninstall"))
+        self.assertIn("ferry-node", [one["metadata"]["name"] for one in kubernetes.get("clusterroles")["items"]])
+        wait_until("its agent has uncordoned", lambda: "unschedulable" not in kubernetes.node()["spec"], 30)
+        kubernetes.kubectl(*kept, '{"metadata": {"finalizers": null}}')
+
+    def agents_pods(self) -> list[Any]:
+        return list(self.kubernetes.get("pods", "-n", SPACE, "-l", "app.kubernetes.io/name=ferry")["items"])

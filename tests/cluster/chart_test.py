@@ -76,9 +76,9 @@ class ChartTest(unittest.TestCase):
 
             begin = time.monotonic()
             ferry.helm(program, "uninstall", "ferry")
-            self.assertEqual([], self.kubernetes.get("pods", "-n", SPACE)["items"])
+            self.assertEqual([], self.kubernetes.get("pods", "-n", SPACE, "-l", "app.kubernetes.io/name=ferry")["items"])
             print(f"helm uninstall: the pod is gone after {time.monotonic() - begin:.0f} s")
-            for kind in ("daemonsets", "jobs", "roles", "rolebindings"):
+            for kind in ("daemonsets", "roles", "rolebindings"):
                 self.assertEqual(self.kubernetes.get(kind, "-n", SPACE)["items"], [])
             for kind in ("clusterroles", "clusterrolebindings"):
                 names = [one["metadata"]["name"] for one in self.kubernetes.get(kind)["items"]]

@@ -156,6 +156,23 @@ class PluginTest(unittest.TestCase):
         self.kubernetes.run_pod("after", {AUDIO: 1}, SHOW)
         self.assertNotEqual(held[:-1], self.device_of("after")[:-1])
 
+    def test_what_nvidias_plugin_has_given_out_stays_given_out(self) -> None:
+        theirs = Program(self.kubernetes.logs, os.environ["CLUSTER_BIN"] + "/former-plugin",
+                         "/var/lib/kubelet/device-plugins", CARD.split("/")[1],
+                         *[f"{address}={group}" for address, group in list(GROUPS.items())[:2]])
+        with self.in_its_place(theirs):
+            self.expect_allocatable({CARD: 2})
+            self.kubernetes.run_pod("before", {CARD: 1}, SHOW)
+            held = self.device_of("before")
+        # Its audio, too: the group is the VM's.
+        self.expect_allocatable({CARD: 2, AUDIO: 1, OTHER: 1})
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            self.kubernetes.restart_kubelet(how)
+            self.expect_allocatable({CARD: 2, AUDIO: 1, OTHER: 1})
+            self.assertEqual("Running", self.kubernetes.pod("before")["phase"])
+        self.kubernetes.run_pod("after", {CARD: 1}, SHOW)
+        self.assertEqual({"0000:01:00.0", "0000:02:00.0"}, {held, self.device_of("after")})
+
     def test_twenty_kubelets_know_every_device_once_each(self) -> None:
         self.kubernetes.run_pod("before", {CARD: 1}, SHOW)
         held = self.device_of("before")
@@ -164,6 +181,7 @@ class PluginTest(unittest.TestCase):
         cards = ["0000:01:00.0", "0000:02:00.0"]
         healthy = {CARD: cards, AUDIO: [f"{card[:-1]}1" for card in cards if card != held], OTHER: ["0000:03:00.0"]}
         seconds = []
+        complete = 0
         for number in range(20):
             self.kubernetes.restart_kubelet(signal.SIGTERM if number % 2 else signal.SIGKILL)
             begin = time.monotonic()
@@ -172,10 +190,14 @@ class PluginTest(unittest.TestCase):
                 self.assertLess(time.monotonic() - begin, 60, f"after restart {number}: {now}")
             seconds.append(time.monotonic() - begin)
             self.assertEqual({resource: 1 for resource in ALL}, self.kubernetes.registrations(), f"restart {number}")
-            # It reports what it has heard before it has written it down.
-            wait_until(f"the kubelet has noted {healthy}", lambda: self.noted_by_kubelet() == healthy, 10)
+            # It reports what it has heard before it has written it down; and what it knew when it began to write may
+            # overtake what it knew later: then one is missing there, and none is another.
+            wait_until("the kubelet has noted no others", lambda: all(
+                ids in ([], healthy[resource]) for resource, ids in self.noted_by_kubelet().items()), 10)
+            complete += self.noted_by_kubelet() == healthy
             self.assertEqual(ALL, self.devices("capacity"))
-        print(f"all are back {max(seconds):.1f} s, at most, after the kubelet's first report")
+        print(f"all are back {max(seconds):.1f} s, at most, after the kubelet's first report; {complete} of 20 have noted all")
+        self.assertGreaterEqual(complete, 10)
 
         self.assertEqual("Running", self.kubernetes.pod("before")["phase"])
         self.kubernetes.run_pod("after", {CARD: 1}, SHOW)

@@ -1,31 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// usage: agents-at-scale KUBECONFIG FOLDER COUNT
+// usage: agents-at-scale KUBECONFIG FOLDER COUNT [MOST]
 // The agents of nodes n0, n1, ... in one process, each with its own connection to the API server and a folder
-// of its own below FOLDER for its host. Until SIGTERM.
+// of its own below FOLDER for its host. Until SIGTERM. With MOST each has what stands for hostd beside it, on
+// which the policy "wrong" fails, and so many may change at once.
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <sys/resource.h>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "agent/node_agent.h"
+#include "agent/wish_file.h"
 #include "common/event_loop.h"
 #include "common/stop_on_signal.h"
 #include "kube/cluster_access.h"
 #include "kube/curl_transport.h"
 #include "kube/timers.h"
+#include "tests/agent/hostd_standin.h"
 
 namespace ferry {
 namespace {
 
+constexpr std::chrono::milliseconds kBetweenLooks{100};
+
 struct Node {
-  Node(EventLoop& loop, Timers& timers, const Random& random, const ClusterAccess& access,
-       const std::filesystem::path& folder, std::string name)
-      : host(folder),
+  Node(EventLoop& loop, Timers& its_timers, const Random& random, const ClusterAccess& access,
+       const std::filesystem::path& folder, std::string name, std::optional<unsigned> most)
+      : timers(its_timers),
+        host(folder),
         transport(loop, access),
         agent(host, transport, timers, random, [] { return std::chrono::system_clock::now(); },
               {.node = std::move(name),
@@ -33,13 +41,33 @@ struct Node {
                .config_maps = {"ferry-policies", "ferry-vgpu-profiles"},
                .config_files = {},
                .operator_space = "gpu-operator",
-               .defaults = {}}) {}
+               .defaults = {},
+               .most_changing = most.value_or(0)}) {
+    if (!most) return;
+    hostd.emplace(timers, host, [this] { agent.host_changed(); });
+    hostd->by_text = true;
+    look();
+  }
+  void look() {
+    const std::string now = host.read_file(kWishFile).value_or("");
+    if (std::exchange(told, now) != now) {
+      const auto wanted = read_wish_file(now);
+      hostd->fails = wanted && wanted->policy == "wrong";
+      hostd->wanted_changed();
+    }
+    timers.at(timers.now() + kBetweenLooks, [this] { look(); });
+  }
+
+  Timers& timers;
   HostFs host;
   CurlTransport transport;
   NodeAgent agent;
+  std::optional<test::HostdStandin> hostd;
+  std::string told;  ///< the wanted.json that it knows of
 };
 
-Result<> serve(const std::filesystem::path& kubeconfig, const std::filesystem::path& folder, unsigned count) {
+Result<> serve(const std::filesystem::path& kubeconfig, const std::filesystem::path& folder, unsigned count,
+               std::optional<unsigned> most) {
   const StopOnSignal stop;
   auto access = cluster_access({.kubeconfig = kubeconfig}, {});
   if (!access) return fail(std::move(access).error());
@@ -52,7 +80,7 @@ Result<> serve(const std::filesystem::path& kubeconfig, const std::filesystem::p
   for (unsigned number = 0; number < count; ++number) {
     const std::string name = fmt::format("n{}", number);
     std::filesystem::create_directories(folder / name);
-    nodes.push_back(std::make_unique<Node>(**loop, timers, random, *access, folder / name, name));
+    nodes.push_back(std::make_unique<Node>(**loop, timers, random, *access, folder / name, name, most));
     if (auto begun = nodes.back()->agent.begin(); !begun) return begun;
   }
   (*loop)->run(stop.token());
@@ -64,15 +92,17 @@ Result<> serve(const std::filesystem::path& kubeconfig, const std::filesystem::p
 
 int main(int argc, char** argv) {
   constexpr int kWords = 4;
-  if (argc != kWords) {
-    fmt::print(stderr, "usage: {} KUBECONFIG FOLDER COUNT\n", argv[0]);
+  if (argc != kWords && argc != kWords + 1) {
+    fmt::print(stderr, "usage: {} KUBECONFIG FOLDER COUNT [MOST]\n", argv[0]);
     return 2;
   }
+  const auto number = [&](int word) { return static_cast<unsigned>(std::stoul(argv[word])); };
+  const auto most = argc > kWords ? std::optional(number(kWords)) : std::nullopt;
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &files);
-  if (auto served = ferry::serve(argv[1], argv[2], static_cast<unsigned>(std::stoul(argv[3]))); !served) {
+  if (auto served = ferry::serve(argv[1], argv[2], number(3), most); !served) {
     fmt::print(stderr, "agents-at-scale: {}\n", served.error().message);
     return 1;
   }

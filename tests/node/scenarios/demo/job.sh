@@ -58,7 +58,7 @@ offered() { # what the kubelet may give out: resources and how many of each
 
 is_offered() { # RESOURCES: waited for and shown
   wait_for "[[ \$(offered) == '$1' ]]" 60 || fail "the kubelet is offered not $1: $(offered; cat plugin.log)"
-  echo "the kubelet can give out $(offered)"
+  echo "# the kubelet can give out $(offered)"
 }
 
 declare -A launchers
