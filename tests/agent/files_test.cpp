@@ -305,6 +305,12 @@ TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
   EXPECT_EQ(content("workload-type"), "vm-vgpu\n");
   EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty, gpu(Mode::vgpu, Mode::vgpu)})),
               ElementsAre("+vgpu-devices-ready"));
+  // By vendor-specific VFIO one is a virtual function.
+  SeenAccelerator by_function = gpu(Mode::vgpu, Mode::vgpu);
+  by_function.vgpus = {{.id = "0000:02:00.4", .type = "NVIDIA L40S-12Q"}};
+  write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {empty}));
+  EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {by_function})),
+              ElementsAre("+vgpu-devices-ready"));
 }
 
 TEST_F(StatusFiles, ThatAreNoLongerTrueGo) {
