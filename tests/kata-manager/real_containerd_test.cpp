@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is planned, shown to real releases of containerd: they take it, know our runtimes by it, and
-// everything else they say is as before. FERRY_CONTAINERDS names them, "VERSION PATH" a line
-// (scripts/lib/containerd-releases).
+// What is planned, shown to real releases of containerd: they take it, know our runtimes by it, start and
+// load CRI with it, and everything else they say is as before. FERRY_CONTAINERDS names them, "VERSION PATH" a
+// line (scripts/lib/containerd-releases).
+//
+// Each is started with what it has written itself, and with FERRY_EVERY_START, as in the soak, with every
+// case.
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -9,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -23,6 +27,7 @@
 #include "kata-manager/containerd_plan.h"
 #include "kata-manager/toml_difference.h"
 #include "tests/kata-manager/containerd_daemon.h"
+#include "tests/kata-manager/containerd_summary.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -100,6 +105,21 @@ class RealContainerd : public testing::Test {
     return true;
   }
 
+  /// The main file of a case, copied to where it may be changed.
+  std::filesystem::path copy_of(const std::filesystem::path& path) const {
+    const auto folder = scratch.path() / path.filename();
+    std::filesystem::remove_all(folder);
+    std::filesystem::copy(path, folder, std::filesystem::copy_options::recursive);
+    return main_of(folder);
+  }
+
+  static void write(const RuntimePlan& plan) {
+    for (const FileChange& change : plan.changes) {
+      std::filesystem::create_directories(change.path.parent_path());
+      std::ofstream(change.path, std::ios::binary) << change.after.value_or("");
+    }
+  }
+
   static TomlTable plugins_of(const TomlTable& dump) { return *find(dump, {"plugins"})->table(); }
 
   test::ScratchDirectory scratch;
@@ -111,24 +131,37 @@ void forget(TomlTable& plugins, const ContainerdRelease& release, const RuntimeH
   if (release.merges_sections()) table_at(plugins, {kCriImages, "runtime_platforms"}).erase(handler.name);
 }
 
+std::vector<RuntimeHandler> ours_for(const ContainerdRelease& release) {
+  return {{.name = "kata-nvidia-gpu",
+           .shim = "/opt/kata/bin/containerd-shim-kata-v2",
+           .configuration = "/opt/kata/a.toml"},
+          {.name = "kata-nvidia-gpu-snp",
+           .shim = R"(/opt/kata/"odd"\shim)",
+           .configuration = "/opt/kata/snp.toml",
+           .snapshotter =
+               release.has_runtime_snapshotters() ? std::optional<std::string>("nydus") : std::nullopt}};
+}
+
+/// What was predicted of CRI, against what the program says.
+void expect_as_predicted(const ContainerdOutcome& predicted, const TomlTable& said,
+                         const std::string& release) {
+  for (const std::string& id : {predicted.runtime_section, std::string(kCriImages)}) {
+    if (id == kCriImages && predicted.runtime_section != kCriRuntime) continue;  // one section has all
+    const TomlValue* section = find(said, {id});
+    ASSERT_NE(section, nullptr) << id;
+    const auto found = test::without_later_keys(test::summary(*predicted.plugins.at(id).table()), release);
+    EXPECT_EQ(test::as_upstream(found, release), test::as_upstream(test::summary(*section->table()), release))
+        << id;
+  }
+}
+
 TEST_F(RealContainerd, KnowsOurRuntimesAndNothingElseIsChanged) {
-  std::vector<RuntimeHandler> ours = {{.name = "kata-nvidia-gpu",
-                                       .shim = "/opt/kata/bin/containerd-shim-kata-v2",
-                                       .configuration = "/opt/kata/a.toml"},
-                                      {.name = "kata-nvidia-gpu-snp",
-                                       .shim = R"(/opt/kata/"odd"\shim)",
-                                       .configuration = "/opt/kata/snp.toml",
-                                       .snapshotter = {}}};
   std::size_t shown = 0;
   for (const test::ContainerdBinary& program : test::containerd_binaries()) {
-    ours[1].snapshotter.reset();
-    if (program.release.has_runtime_snapshotters()) ours[1].snapshotter = "nydus";
+    const std::vector<RuntimeHandler> ours = ours_for(program.release);
     for (const auto& path : all_cases()) {
       SCOPED_TRACE(program.release.text() + " " + path.filename().string());
-      const auto folder = scratch.path() / path.filename();
-      std::filesystem::remove_all(folder);
-      std::filesystem::copy(path, folder, std::filesystem::copy_options::recursive);
-      const auto main = main_of(folder);
+      const auto main = copy_of(path);
       if (!std::filesystem::exists(main)) continue;
       const HostFs host("/");
       const ContainerdSetup setup{.release = program.release, .main = main};
@@ -136,15 +169,12 @@ TEST_F(RealContainerd, KnowsOurRuntimesAndNothingElseIsChanged) {
       if (!plan) continue;  // containerd_plan_test.cpp says which
       const auto before = dump(program, main);
       ASSERT_FALSE(before.empty());
-      for (const FileChange& change : plan->changes) {
-        std::filesystem::create_directories(change.path.parent_path());
-        std::ofstream out(change.path, std::ios::binary);
-        out << change.after.value_or("");
-      }
+      write(*plan);
       const auto after = dump(program, main);
       ASSERT_FALSE(after.empty()) << "it does not take what was planned:\n"
                                   << plan->changes.at(0).after.value_or("");
       TomlTable plugins = plugins_of(after);
+      expect_as_predicted(plan->after, plugins, program.release.text());
       for (const RuntimeHandler& handler : ours) {
         const TomlValue* said =
             find(plugins, {plan->after.runtime_section, "containerd", "runtimes", handler.name});
@@ -167,6 +197,33 @@ TEST_F(RealContainerd, KnowsOurRuntimesAndNothingElseIsChanged) {
   EXPECT_GT(shown, 40U) << "so few could be tried?";
 }
 
+// A dump is no full check of that: the daemon itself is started.
+TEST_F(RealContainerd, RunsWithWhatIsPlanned) {
+  const char* const wish = std::getenv("FERRY_EVERY_START");  // NOLINT(concurrency-mt-unsafe): one thread
+  std::size_t served = 0;
+  for (const test::ContainerdBinary& program : test::containerd_binaries()) {
+    scratch.file("empty.toml", "");
+    if (!serves(program, scratch.path() / "empty.toml")) continue;  // here, whatever its files say
+    ++served;
+    std::size_t started = 0;
+    for (const auto& path : all_cases()) {
+      if (wish == nullptr && !path.filename().native().starts_with(program.release.text() + "-")) continue;
+      SCOPED_TRACE(program.release.text() + " " + path.filename().string());
+      const auto main = copy_of(path);
+      if (!std::filesystem::exists(main)) continue;
+      const HostFs host("/");
+      const auto plan = plan_containerd({.release = program.release, .main = main}, ConfigFiles(host),
+                                        ours_for(program.release));
+      if (!plan) continue;
+      write(*plan);
+      EXPECT_TRUE(serves(program, main)) << plan->changes.at(0).after.value_or("");
+      ++started;
+    }
+    EXPECT_GT(started, wish == nullptr ? 8U : 50U) << program.release.text() << ": so few could be tried?";
+  }
+  if (served == 0) GTEST_SKIP() << "no release of containerd serves CRI here whatever its files say";
+}
+
 // What is refused since containerd would not run with it: it does not.
 TEST_F(RealContainerd, DoesNotRunWithWhatIsRefused) {
   const std::vector<RuntimeHandler> ours = {{.name = "kata-nvidia-gpu",
@@ -181,10 +238,7 @@ TEST_F(RealContainerd, DoesNotRunWithWhatIsRefused) {
     ++served;
     for (const auto& path : all_cases()) {
       SCOPED_TRACE(program.release.text() + " " + path.filename().string());
-      const auto folder = scratch.path() / path.filename();
-      std::filesystem::remove_all(folder);
-      std::filesystem::copy(path, folder, std::filesystem::copy_options::recursive);
-      const auto main = main_of(folder);
+      const auto main = copy_of(path);
       if (!std::filesystem::exists(main)) continue;
       const HostFs host("/");
       const auto plan = plan_containerd({.release = program.release, .main = main}, ConfigFiles(host), ours);
