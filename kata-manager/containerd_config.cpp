@@ -63,6 +63,23 @@ std::optional<Error> merge_by_section(const ContainerdRelease& release, Containe
   return std::nullopt;
 }
 
+// 2.x: a file of version 1, or without one, has its dot-less names made full. Where it has both, they are one
+// key of a map that is gone through in a different order at each start.
+std::optional<Error> names_cri_twice(const ContainerdFile& file) {
+  const TomlTable plugins = plugins_of(file);
+  if (file.version() >= 2 || !plugins.contains(kCriOfVersion1) || !plugins.contains(kCriOfVersion2))
+    return std::nullopt;
+  return refused(
+      fmt::format("{}: to containerd 2 plugins.{} and plugins.\"{}\" of a file without version 2 are "
+                  "one section, and which of them counts is chance",
+                  file.path.string(), kCriOfVersion1, kCriOfVersion2),
+      "leave one of them");
+}
+
+TomlTable plugins_by_full_names(const ContainerdFile& file) {
+  return file.version() < 2 ? with_full_names(plugins_of(file)) : plugins_of(file);
+}
+
 // 2.0 to 2.2: merged as they are; the last number counts, and what it says is done once, to the sum.
 std::optional<Error> merge_then_migrate(const ContainerdRelease& release, ContainerdOutcome& out) {
   std::int64_t version = 0;
@@ -70,7 +87,8 @@ std::optional<Error> merge_then_migrate(const ContainerdRelease& release, Contai
   for (const ContainerdFile& file : out.files) {
     if (file.version() != 0) version = file.version();
     unnumbered_behind |= &file != out.files.data() && file.version() == 0;
-    merge_over(out.plugins, with_full_names(plugins_of(file)));
+    if (auto problem = names_cri_twice(file)) return problem;
+    merge_over(out.plugins, plugins_by_full_names(file));
   }
   if (unnumbered_behind && out.files.front().version() > release.highest_version()) {
     return refused(fmt::format("{}: version {} and a drop-in without one: containerd {} crashes",
@@ -92,7 +110,8 @@ std::optional<Error> migrate_then_merge(const ContainerdRelease& release, Contai
                                  file.path.string(), file.version(), root, release.text()),
                      "a drop-in needs no version");
     }
-    merge_over(out.plugins, migrated_to_version_3(release, with_full_names(plugins_of(file))));
+    if (auto problem = names_cri_twice(file)) return problem;
+    merge_over(out.plugins, migrated_to_version_3(release, plugins_by_full_names(file)));
   }
   return std::nullopt;
 }

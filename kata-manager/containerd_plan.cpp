@@ -349,6 +349,7 @@ class Planner {
     if (!setup_.main_is_rendered) places.push_back(setup_.main);
     std::vector<std::string> sections = {kCriRuntime, kCriOfVersion2};
     if (version == 2) std::ranges::reverse(sections);
+    if (version < 2) sections.emplace_back(kCriOfVersion1);
     for (const auto& place : places) {
       for (const std::string& section : sections) out.push_back({.file = place, .section = section});
     }

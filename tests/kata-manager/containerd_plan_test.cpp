@@ -319,6 +319,37 @@ TEST_F(Containerd, HasADropInWithoutAVersionWhereItImportsAFolder) {
   }
 }
 
+constexpr const char* kOfVersion1 =
+    "[plugins.cri.containerd.runtimes.runc]\nruntime_type = \"io.containerd.runc.v2\"\n"
+    "[plugins.cri.containerd.runtimes.crun]\nruntime_type = \"io.containerd.runc.v2\"\n";
+
+// 2.x makes the one name of CRI's section of the other, and of two in one file either may be lost.
+TEST_F(Containerd, IsToldByTheNameThatAFileOfVersion1HasForItsSection) {
+  for (const char* version : {"", "version = 1\n"}) {
+    tree.file(kMain, std::string(version) + kOfVersion1);
+    for (const char* release : {"1.7.24", "2.3.4"}) {
+      const std::string text = text_of(test::must(plan(release, {ours()[0]})));
+      EXPECT_THAT(text, HasSubstr("[plugins.cri.containerd.runtimes.kata-nvidia-gpu]")) << release;
+      EXPECT_THAT(text, Not(HasSubstr(kCriOfVersion2))) << release;
+    }
+    tree.file(kMain, std::string(version) + kOfVersion1 + "[plugins.\"io.containerd.grpc.v1.cri\"]\n");
+    for (const char* release : {"2.1.9", "2.3.4"})
+      EXPECT_THAT(message_of(plan(release, {ours()[0]})), HasSubstr("which of them counts is chance"));
+    EXPECT_TRUE(plan("1.7.24", {ours()[0]}).has_value()) << "which reads the one by its own name";
+  }
+}
+
+TEST_F(Containerd, DoesNotReadTheNameOfVersion1InALaterFile) {
+  for (const char* version : {"version = 2\n", "version = 3\n"}) {
+    tree.file(kMain, version + std::string("[plugins.cri.containerd.runtimes.old]\nruntime_type = \"x\"\n"));
+    for (const ContainerdRelease release : {ContainerdRelease{2, 1, 9}, ContainerdRelease{2, 3, 4}}) {
+      const auto found = predict_containerd(release, files, setup.main);
+      EXPECT_EQ(said(found.no_start), "");
+      EXPECT_FALSE(found.runtimes().contains("old")) << release.text();
+    }
+  }
+}
+
 TEST_F(Containerd, IsToldWhereItsSectionComesFromBefore2) {
   tree.file(kMain, "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
   tree.file("etc/containerd/conf.d/99-nvidia.toml",
