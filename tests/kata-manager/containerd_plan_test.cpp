@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -190,6 +191,39 @@ TEST(RealFiles, GetTheseLines) {
   }
   expect_as_in("real-installed.diff", installed);
   expect_as_in("real-upgraded.diff", upgraded);
+}
+
+// And into each case of the corpus, by a release of each family; those that are given the same stand
+// together.
+TEST(CorpusFiles, GetTheseLines) {
+  const std::vector<RuntimeHandler> alone = {ours()[1]};
+  std::string installed;
+  for (const std::string& name : all_cases()) {
+    if (!name.starts_with("corpus/")) continue;
+    std::vector<std::pair<std::string, std::string>> outcomes;  // of which releases, and what it is
+    for (const std::string release : {"1.7.24", "2.1.9", "2.3.4"}) {
+      const CaseHost at(name);
+      const ConfigFiles files(at.host);
+      const auto plan = plan_containerd(at.setup(release), files, alone);
+      std::string outcome = plan ? "" : plan.error().message + "\n";
+      const std::string word = " " + release;  // so that refusals are the same
+      for (auto found = outcome.find(word); found != std::string::npos; found = outcome.find(word))
+        outcome.erase(found, word.size());
+      if (plan) {
+        for (const FileChange& change : plan->changes)
+          outcome += unified_diff(change.path.string(), change.before, change.after);
+        for (const std::string& note : plan->notes) outcome += "note: " + note + "\n";
+      }
+      const auto same = std::ranges::find(outcomes, outcome, &std::pair<std::string, std::string>::second);
+      if (same != outcomes.end()) {
+        same->first += ", " + release;
+      } else {
+        outcomes.emplace_back(release, outcome);
+      }
+    }
+    for (const auto& [by, outcome] : outcomes) installed += "== " + name + ", " + by + "\n" + outcome;
+  }
+  expect_as_in("corpus-installed.diff", installed);
 }
 
 TEST(OriginsOfCases, AreSaidOfEachFile) {
