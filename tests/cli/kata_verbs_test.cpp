@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ferry kata` as a user calls it, on a tree without a running daemon.
+#include <chrono>
+#include <future>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -96,6 +99,33 @@ TEST_F(KataVerbs, InstallIsDoneOnceAndUninstallGivesTheOldBytesBack) {
   EXPECT_FALSE(host.exists("opt/art/kata-nvidia-gpu"));
   EXPECT_TRUE(host.exists("srv/gpu/vmlinuz")) << "a folder of somebody else's";
   EXPECT_EQ(on_1_7({"uninstall"}, false).status, 0) << "and again";
+}
+
+// A VM, below a container runtime that does not answer.
+TEST_F(KataVerbs, UninstallIsRefusedWhileAVmRunsOrWaitsForItsEnd) {
+  ASSERT_EQ(on_1_7({"install"}).status, 0);
+  const std::string installed = text(kMain);
+  scratch.link("proc/77/exe", "/opt/kata/bin/containerd-shim-kata-v2");
+  scratch.file("proc/77/cmdline", "");
+  const auto refused = on_1_7({"uninstall"}, false);
+  EXPECT_EQ(refused.status, 4) << refused.out;
+  EXPECT_THAT(refused.err, HasSubstr("process 77, Kata's shim"));
+  EXPECT_EQ(text(kMain), installed);
+
+  const auto told = scratch.path() / "told";
+  auto waiting = std::async(std::launch::async, [&] {
+    return test::run_ferry_redirected(
+        "2>" + told.string(), {"--host-root", scratch.path().string(), "kata", "uninstall", "--wait", "60",
+                               "--containerd-version", "1.7.24"});
+  });
+  constexpr std::chrono::milliseconds kBetweenLooks{5};
+  while (waiting.wait_for(kBetweenLooks) == std::future_status::timeout &&
+         !text("told").starts_with("waiting for process 77, Kata's shim to end\n")) {
+  }
+  EXPECT_EQ(text(kMain), installed);
+  scratch.remove("proc/77");
+  EXPECT_EQ(waiting.get().status, 0) << text("told");
+  EXPECT_EQ(text(kMain), kMainText);
 }
 
 // Whoever made the link writes what it leads to.

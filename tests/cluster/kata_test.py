@@ -15,7 +15,7 @@ from typing import Any
 
 from cluster.ferry_chart import CHART, PRESENT, REPOSITORY, SPACE, VALUES, FerryChart, helms
 from cluster.kubernetes import CONTAINERD_CONFIGURATION, NODE, Kubernetes
-from cluster.programs import wait_until
+from cluster.programs import Program, wait_until
 from cluster.registry import ADDRESS, Registry
 
 HANDLER, READY, ERROR = "kata-gpu", "gpu-ferry.io/kata.kata-gpu", "gpu-ferry.io/kata-error"
@@ -170,7 +170,43 @@ class KataTest(unittest.TestCase):
         resident = self.resident_mib()
         print(f"the agent has {resident:.1f} MiB in memory")
         self.assertTrue(0 < resident < MOST_MIB, resident)
+        self.outlives_the_chart(original)
+        self.assertEqual(before["c"], self.lives_of(kubernetes.get("pod", "stays"))["c"])
+
+    def outlives_the_chart(self, original: bytes) -> None:
+        """Where a pod has it, until somebody takes it away by hand, and that not below the pod."""
+        kubernetes = self.kubernetes
+        kubernetes.kubectl("label", "node", NODE, f"{CHOSEN}=true")
+        wait_until("the node has the runtime again", self.is_ready, 180)
+        kubernetes.run_pod("guest", runtimeClassName=HANDLER)
+        kubernetes.wait_for_pod("guest")
+        guest = self.lives_of(kubernetes.get("pod", "guest"))
         self.ferry.helm(self.helms[-1], "uninstall", "ferry")
+        wait_until("the chart's containers have ended", lambda: not any(
+            map(self.lives_of, kubernetes.read(f"namespaces/{SPACE}/pods")["items"])), 120)
+
+        installed = CONTAINERD_CONFIGURATION.read_bytes()
+        uninstall = (os.environ["CLUSTER_BIN"] + "/ferry", "kata", "uninstall")
+        refused = subprocess.run(uninstall, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(4, refused.returncode, refused.stderr)
+        self.assertIn("default/guest", refused.stderr)
+
+        waiting = Program(kubernetes.logs, *uninstall, "--wait", "120", name="ferry-kata-uninstall")
+        waiting.start()
+        waiting.wait_until("it waits", lambda: "waiting for" in waiting.log.read_text(), 60)
+        self.assertIn("default/guest", waiting.log.read_text())
+        self.assertEqual(installed, CONTAINERD_CONFIGURATION.read_bytes())
+        self.assertEqual(3, self.restarts_of_containerd())
+        self.assertEqual(guest, self.lives_of(kubernetes.get("pod", "guest")))
+        kubernetes.kubectl("delete", "pod", "guest", "--grace-period=5", "--wait", "--timeout=60s")
+        wait_until("it has ended", lambda: not waiting.runs, 90)
+        waiting.stop()
+        self.assertEqual(0, waiting.last_status, waiting.log.read_text())
+        self.assertEqual(original, CONTAINERD_CONFIGURATION.read_bytes())
+        self.assertEqual(4, self.restarts_of_containerd())
+        self.assertFalse(pathlib.Path("/etc/ferry/kata", HANDLER).exists())
+        kubernetes.run_pod("later")
+        kubernetes.wait_for_pod("later")
 
     def install(self) -> None:
         self.make_secrets()
