@@ -20,16 +20,25 @@ identity() { # of every binding and every vGPU: one that is made anew has anothe
   stat -c '%n %i' /sys/bus/pci/devices/*/driver
   stat -Lc '%n %i' /sys/bus/mdev/devices/*
 }
-vm() { # NAME DEVICE NODE: a VM that has the device and does not run
-  qemu-system-x86_64 -name "guest=$1" -S -accel tcg -machine q35 -m 64 -nodefaults -display none \
-    -device "vfio-pci,$2" > "/mnt/state/$1.log" 2>&1 &
+vm() { # NAME DEVICE NODE: a VM that has the device; its console is /mnt/state/NAME.console
+  mkfifo "/run/$1.in"
+  qemu-system-x86_64 -name "guest=$1" -nodefaults -no-user-config -display none -no-reboot -machine q35 -accel tcg \
+    -m "$(guest_memory)" -kernel /mnt/guest/kernel -initrd /mnt/guest/initrd -append "console=ttyS0 quiet no_timer_check" \
+    -chardev "stdio,id=console,logfile=/mnt/state/$1.console" -serial chardev:console \
+    -device "vfio-pci,rombar=0,$2" <> "/run/$1.in" > "/mnt/state/$1.log" 2>&1 &
   vms[$1]=$!
   expect "$1 has its device" wait_for "ls -l /proc/${vms[$1]}/fd | grep -q vfio/$3\$" 60
 }
 declare -A vms
-vms_run_on() {
+asked=0
+vms_run_on() { # each guest's kernel sends back what is typed at its terminal: its processor works, and so do interrupts
   local name
-  for name in "${!vms[@]}"; do expect "$name runs" kill -0 "${vms[$name]}"; done
+  asked=$((asked + 1))
+  for name in "${!vms[@]}"; do echo "at work $asked" > "/run/$name.in"; done
+  for name in "${!vms[@]}"; do
+    wait_for "grep -q '^at work $asked' /mnt/state/$name.console" 60 ||
+      fail "the guest $name does not answer: $(tail -n 3 "/mnt/state/$name.console" "/mnt/state/$name.log")"
+  done
 }
 node() { # POLICY: the Node object, as the API server has it
   printf 'apiVersion: v1\nkind: Node\nmetadata:\n  name: gpu-node\n  labels: {gpu-ferry.io/policy: %s}\n' "$1"
@@ -57,6 +66,10 @@ kubelet remember nvidia.com/GRID_T4-4Q virt-launcher-part "${uuids[0]}" > /dev/n
 vm whole "host=$(dev gpu-a)" "$(group gpu-a)"
 vm part "sysfsdev=/sys/bus/mdev/devices/${uuids[0]}" \
   "$(basename "$(readlink "/sys/bus/mdev/devices/${uuids[0]}/iommu_group")")"
+for name in "${!vms[@]}"; do guest_wait "$name" 400; done
+expect "the guest has its GPU" grep -q "$(as_guest_line gpu-a)" /mnt/state/whole.console
+expect "the guest has its vGPU" grep -q "vendor=10de device=1eb8 " /mnt/state/part.console
+vms_run_on
 identity > /run/theirs
 cat > /run/policies.yaml << 'YAML'
 version: v2
@@ -127,5 +140,8 @@ expect_equal "vfio-manage has nothing to do" "$(< /run/given-back)" "$(identity)
 expect_equal "the kubelet's pods have what they had" "$given" "$(allocated)"
 expect_equal "vGPUs" "$(printf '%s\n' "${uuids[@]}")" "$(ls /sys/bus/mdev/devices)"
 vms_run_on
-kill "${vms[@]}"
+for name in "${!vms[@]}"; do
+  echo "power off" > "/run/$name.in"
+  wait "${vms[$name]}"
+done
 ok
