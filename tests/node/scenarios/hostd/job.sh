@@ -1,35 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
-plugins=/var/lib/kubelet/device-plugins
-mkdir -p $plugins /var/lib/kubelet/pod-resources /var/lib/ferry
-kubelet-standin serve --dir $plugins --pod-resources /var/lib/kubelet/pod-resources > /mnt/state/standin.log 2>&1 &
-expect "the kubelet listens" wait_for "test -S $plugins/kubelet.sock" 30
-ferry plugin 2> /mnt/state/plugin.log &
-start_hostd() {
-  ferry --log-level info hostd 2>> /mnt/state/hostd.log &
-  hostd=$!
-}
-start_hostd
+# shellcheck shell=bash source-path=SCRIPTDIR source=lib.sh
+. /mnt/tests/scenarios/hostd/lib.sh
+mkdir -p /var/lib/ferry
+start
 cat > /run/policies.yaml << 'YAML'
 version: v2
 policies:
   away: [{devices: [0, 1], mode: passthrough}]
   home: [{devices: [0, 1], mode: host}]
+  divided: # by model: a GPU that is not there gives no other one its number
+  - {model: "10de:2684", mode: passthrough}
+  - {model: "10de:2204", mode: passthrough}
+  - {model: "10de:1eb8", mode: vgpu, vgpu-devices: {T4-4Q: 2}}
 YAML
 want() { # POLICY: written as the agent does it
   jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 1, policy: $policy, config: $config}' \
     > /var/lib/ferry/.wanted
   mv /var/lib/ferry/.wanted /var/lib/ferry/wanted.json
 }
-state() { jq -r "$1" /run/ferry/state.json 2> /dev/null; }
 of() { state ".accelerators[] | select(.address == \"$(dev "$1")\") | $2"; }
-settles() { # PHASE POLICY
-  wait_for "[[ \$(state '.phase + \" \" + (.wanted.policy // \"-\")') == '$1 $2' ]]" 60 ||
-    fail "it does not become $1: $(cat /run/ferry/state.json; cat /mnt/state/hostd.log)"
-}
-offered() { # the GPUs that the kubelet may give out
-  kubelet-standin resources --dir $plugins | jq -r '[.[].devices[] | select(.health == "Healthy") | .id] | sort | join(" ")'
-}
 gpus="$(dev gpu-a) $(dev gpu-b)"
 
 step "nothing is wanted, and nothing is changed"
@@ -93,11 +82,31 @@ expect "gpu-b is on vfio-pci again" wait_for "[[ \$(driver gpu-b) == vfio-pci ]]
 settles as_wanted away
 expect "the kubelet is offered both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
 
+step "a GPU that comes is bound and offered, and nobody has asked again"
+want divided
+settles as_wanted divided
+expect "the kubelet is offered two GPUs and two vGPUs" wait_for '[[ $(offered | wc -w) == 4 ]]' 30
+resources > /mnt/state/resources
+snapshot > /mnt/state/bindings
+wanted=$(stat -c %i /var/lib/ferry/wanted.json)
+others() { stat -c '%n %i' /sys/bus/pci/devices/*/driver | grep -v "$(dev gpu-a | sed 's/.$//')"; }
+others > /run/others
+for name in gpu-a-audio gpu-a; do echo 1 > "/sys/bus/pci/devices/$(dev $name)/remove"; done
+expect "the kubelet is not offered what is gone" wait_for "[[ \$(offered | wc -w) == 3 && \$(offered) != *$(dev gpu-a)* ]]" 60
+echo 1 > /sys/bus/pci/rescan
+expect "it comes, and is bound" wait_for "[[ \$(driver gpu-a) == vfio-pci && \$(driver gpu-a-audio) == vfio-pci ]]" 60
+expect "the kubelet is offered it again" wait_for '[[ $(resources) == "$(< /mnt/state/resources)" ]]' 60
+settles as_wanted divided
+expect_equal "drivers and overrides" "$(< /mnt/state/bindings)" "$(snapshot)"
+expect_equal "what is asked for is the same file" "$wanted" "$(stat -c %i /var/lib/ferry/wanted.json)"
+expect_equal "no other function was bound anew" "$(< /run/others)" "$(others)"
+
 step "it ends, and all stays"
 kill $hostd
 status=0
 wait $hostd || status=$?
 expect_equal "exit status" 0 "$status"
 expect_equal "driver of gpu-a" vfio-pci "$(driver gpu-a)"
-expect_equal "the kubelet is still offered both" "$gpus" "$(offered)"
+expect_equal "the kubelet is still offered all" "$(< /mnt/state/resources)" "$(resources)"
+cp -r /var/lib/ferry /mnt/state/ # for the boot that follows
 ok
