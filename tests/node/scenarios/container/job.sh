@@ -107,6 +107,7 @@ lacks 1 "load module vfio_pci: No such file or directory" modules
 lacks 1 "open /proc/.*: No such file or directory" proc
 lacks 1 "make directory /var/lib/ferry: Read-only file system" wanted
 lacks 1 "/run/ferry: Read-only file system" ferry
+modprobe -r vfio_pci # which was loaded before it was found that there is no /proc
 expect_status "without modprobe-0" 0 hostd "$(without modprobe-0)" --once
 expect_equal "the module, as nobody has it" N "$(< /sys/module/vfio_pci/parameters/disable_idle_d3)"
 snapshot > /run/start # from here on
@@ -227,7 +228,7 @@ refuses agent 1 "/var/lib/ferry: Read-only file system" wanted
 refuses agent 1 "/run/ferry: Read-only file system" ferry
 rm $ready
 begin agent "$(without validations)"
-expect "it says so" wait_for "grep -q '/run/nvidia/validations: Read-only file system' $logs/agent" 60
+expect "it says so" wait_for "grep -q 'make directory /run/nvidia: Read-only file system' $logs/agent" 60
 expect "nobody is told" test ! -e $ready
 end agent
 ok
