@@ -60,9 +60,12 @@ class RenderTest(unittest.TestCase):
 
     def test_the_virtual_node_runs_these_containers(self) -> None:
         program = chart.REPOSITORY / "tests/chart/pod-spec"
-        file = chart.REPOSITORY / "tests/node/scenarios/container/pod.json"
-        now = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-        self.assertEqual(file.read_text(), now, f"hint: {program} > {file}")
+        folder = chart.REPOSITORY / "tests/node/scenarios/container"
+        for name, values in {"pod.json": [], "host-tools.json": ["hostd.hostTools=true"]}.items():
+            with self.subTest(file=name):
+                now = subprocess.run([program, *values], capture_output=True, text=True, check=True).stdout
+                self.assertEqual((folder / name).read_text(), now,
+                                 f"hint: {' '.join([str(program), *values])} > {folder / name}")
 
     def test_wrong_values_are_refused(self) -> None:
         for version, helm in chart.helms().items():

@@ -5,7 +5,6 @@ PATH=$PATH:/mnt/kubernetes
 begin_api_server # which takes its time
 
 plugins=/var/lib/kubelet/device-plugins
-hostd() { container hostd "$@"; }
 in_its_container='del(.args[] | select(. == "--own-scope"))'
 cat > /run/policies.yaml << YAML
 version: v2
@@ -14,16 +13,6 @@ policies:
   home: [{address: "$(dev lone)", mode: host}]
   divided: [{address: "$(dev t4)", mode: vgpu, vgpu-devices: {T4-4Q: 1}}]
 YAML
-want() { # POLICY
-  jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 1, policy: $policy, config: $config}' \
-    > /var/lib/ferry/.wanted
-  mv /var/lib/ferry/.wanted /var/lib/ferry/wanted.json
-}
-state() { jq -r "$1" /run/ferry/state.json 2> /dev/null; }
-settles() { # PHASE POLICY
-  wait_for "[[ \$(state '.phase + \" \" + (.wanted.policy // \"-\")') == '$1 $2' ]]" 240 ||
-    fail "it does not become $1: $(cat /run/ferry/state.json; cat $logs/hostd)"
-}
 # How vfio's drivers are to be loaded.
 echo "options vfio-pci disable_idle_d3=1" > /etc/modprobe.d/vfio.conf
 snapshot > /run/start

@@ -36,9 +36,11 @@ container() { # NAME CHANGE WORD...: one of the pod's, its specification changed
     (.securityContext.capabilities.add[]? | "--cap-add=CAP_\(.)"),
     (.env[]? | "--env=\(.name)=\($fields[.valueFrom.fieldRef.fieldPath])"),
     (.volumeMounts[] | "--mount=type=bind,src=\($volumes[.name] // $token),dst=\(.mountPath),options=rbind:" +
-      (if .readOnly then "ro" else "rw" end))' $spec)
+      (if .readOnly then "ro" else "rw" end) + (if .mountPropagation == "HostToContainer" then ":rslave" else "" end))' $spec)
   mapfile -t words < <(jq -r "$changed | .command[], .args[]" $spec)
-  for one in "${usual[@]}"; do flags+=("--cap-drop=CAP_$one"); done
+  for one in "${usual[@]}"; do
+    [[ " ${flags[*]} " == *" --cap-add=CAP_$one "* ]] || flags+=("--cap-drop=CAP_$one")
+  done
   # Its own root, in which runc makes places for mounts: what is not mounted is not there.
   rm -rf "$image-$name"
   cp -al $image "$image-$name"
@@ -47,7 +49,18 @@ container() { # NAME CHANGE WORD...: one of the pod's, its specification changed
     "$image-$name" "$name" "${words[@]}" "$@"
 }
 without() { printf 'del(.volumeMounts[] | select(.name == "%s")) | ' "$@" && echo .; } # MOUNT...
+hostd() { container hostd "$@"; }
 without_capability() { echo "del(.securityContext.capabilities.add[] | select(. == \"$1\"))"; }
+want() { # POLICY of /run/policies.yaml: asked for as the agent does it
+  jq -n --arg policy "$1" --rawfile config /run/policies.yaml '{version: 1, policy: $policy, config: $config}' \
+    > /var/lib/ferry/.wanted
+  mv /var/lib/ferry/.wanted /var/lib/ferry/wanted.json
+}
+state() { jq -r "$1" /run/ferry/state.json 2> /dev/null; }
+settles() { # PHASE POLICY
+  wait_for "[[ \$(state '.phase + \" \" + (.wanted.policy // \"-\")') == '$1 $2' ]]" 240 ||
+    fail "it does not become $1: $(cat /run/ferry/state.json; cat $logs/hostd)"
+}
 
 declare -A running
 begin() { # NAME [CHANGE]: the container runs on, and what it says goes to a file
