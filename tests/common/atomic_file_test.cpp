@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/atomic_file.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <random>
+#include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gmock/gmock.h>
@@ -77,6 +83,38 @@ TEST_F(AtomicFileTest, LeavesTheOldFileWholeWhenTheNewOneDoesNotFit) {
   EXPECT_EQ(written.error().code, std::errc::file_too_large);
   EXPECT_EQ(host_.read_file("state.json").value(), "old");
   EXPECT_THAT(host_.list(".").value(), ElementsAre("state.json")) << "no half file is left beside it";
+}
+
+// Killed wherever it happens to be, hundreds of times, and read meanwhile: the one content or the other.
+TEST_F(AtomicFileTest, IsWholeWhereverItsWriterIsKilled) {
+  constexpr int kWriters = 300;
+  constexpr int kMostMicroseconds = 1500;  // which some writes take
+  // Many pages, since a write is cut off between two of them.
+  const std::array contents = {std::string(64UL << 10, 'a'), std::string(96UL << 10, 'b')};
+  tree_.file("state.json", contents.front());
+  const auto is_whole = [&] {
+    return std::ranges::count(contents, host_.read_file("state.json").value()) == 1;
+  };
+  std::mt19937 random(1);
+  std::uniform_int_distribution<int> moments(0, kMostMicroseconds);
+  for (int writer = 0; writer < kWriters; ++writer) {
+    const pid_t pid = ::fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      for (std::size_t turn = 0; host_.write_file("state.json", contents.at(turn % contents.size()));
+           ++turn) {
+      }
+      ::_exit(1);
+    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(moments(random));
+    while (std::chrono::steady_clock::now() < end) EXPECT_TRUE(is_whole()) << "it is being written";
+    ::kill(pid, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "it could not write";
+    ASSERT_TRUE(is_whole()) << writer;
+  }
+  EXPECT_GT(host_.list(".").value().size(), 10U) << "so few were killed in the middle of a write?";
 }
 
 TEST_F(AtomicFileTest, SaysWhichDirectoryCannotBeMade) {
