@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -20,6 +21,12 @@ constexpr std::chrono::seconds kBetweenTries{1};
 constexpr const char* kOpenHint =
     "whatever has the GPU open (nvidia-persistenced, DCGM, nvidia-smi, a CUDA program) keeps its driver from "
     "it: stop that; the kernel's log says more";
+
+// Of the tool below another root, or of a driver that takes functions from NVIDIA's tool alone, which hostd
+// in a container does not see.
+constexpr const char* kRightHint =
+    "NVIDIA's sriov-manage takes CAP_SYS_CHROOT where hostd is in a container, and the host's root: "
+    "hostd.hostTools of the chart";
 
 constexpr const char* kBindHint =
     "its address, written to `bind` of the driver in /sys/bus/pci/drivers, binds it; the kernel's log says "
@@ -62,12 +69,13 @@ Result<std::uint32_t> switch_to(const VfSwitch& on, const PciAddress& gpu, std::
     auto now = count_vfs(on.host, gpu);
     if (!now || *now == count) return now;
     const bool in_part = count > 0 && *now > 0;
-    if (with_tool && !in_part && attempt < kMostTries) {
+    const bool not_permitted = !done && done.error().code == std::errc::operation_not_permitted;
+    if (with_tool && !in_part && !not_permitted && attempt < kMostTries) {
       on.pause(kBetweenTries);
       continue;
     }
     if (done || in_part) return now;
-    if (done.error().hint.empty()) done.error().hint = kOpenHint;
+    if (done.error().hint.empty()) done.error().hint = not_permitted ? kRightHint : kOpenHint;
     return fail(std::move(done).error());
   }
 }

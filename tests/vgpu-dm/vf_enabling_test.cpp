@@ -189,6 +189,21 @@ TEST_P(EnablingFunctions, GivesUpAfterFiveTriesAndSaysWhy) {
   EXPECT_THAT(outcome.undo_errors, IsEmpty());
 }
 
+// In a container that has not the host's root, or no CAP_SYS_CHROOT for it.
+TEST_P(EnablingFunctions, DoesNotTryAgainWhatItMayNot) {
+  for (const bool with_tool : {false, true}) {
+    SCOPED_TRACE(with_tool);
+    if (with_tool) add_tool("", [this](bool on) { return switch_functions(on); });
+    node.kernel.fail_change(1, EPERM);
+    const GpuOutcome outcome = apply("{T4-4Q: 1}");
+    EXPECT_EQ(outcome.kind, Kind::failed);
+    EXPECT_THAT(test::message_of(outcome.error), testing::HasSubstr("Operation not permitted"));
+    EXPECT_THAT(test::hint_of(outcome.error), testing::HasSubstr("CAP_SYS_CHROOT"));
+    EXPECT_EQ(node.pauses, 0);
+    EXPECT_EQ(functions(), 0U);
+  }
+}
+
 TEST_P(EnablingFunctions, DoesNotBelieveAToolThatMadeNone) {
   add_tool("", [](bool) { return 0; });
   EXPECT_EQ(test::message_of(apply("{T4-4Q: 1}").error),
