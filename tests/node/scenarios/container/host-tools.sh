@@ -50,6 +50,7 @@ expect_equal "driver" vfio-pci "$(driver l40s)"
 expect_equal "the tool" "-d $(dev l40s) $(stat -c %d:%i /)" "$(tail -n +2 $told)"
 
 step "the tool of a driver container that comes while hostd runs, by its mount"
+rm /run/ferry/state.json # so that it is the one that runs who says it
 begin hostd
 settles as_wanted away
 mkdir -p /run/driver/{lower,upper,work} /run/nvidia/driver

@@ -36,7 +36,7 @@ container() { # NAME CHANGE WORD...: one of the pod's, its specification changed
     (.securityContext.capabilities.add[]? | "--cap-add=CAP_\(.)"),
     (.env[]? | "--env=\(.name)=\($fields[.valueFrom.fieldRef.fieldPath])"),
     (.volumeMounts[] | "--mount=type=bind,src=\($volumes[.name] // $token),dst=\(.mountPath),options=rbind:" +
-      (if .readOnly then "ro" else "rw" end) + (if .mountPropagation == "HostToContainer" then ":rslave" else "" end))' $spec)
+      (if .readOnly then "ro" else "rw" end) + (if .mountPropagation == "HostToContainer" then ":rslave" else ":rprivate" end))' $spec)
   mapfile -t words < <(jq -r "$changed | .command[], .args[]" $spec)
   for one in "${usual[@]}"; do
     [[ " ${flags[*]} " == *" --cap-add=CAP_$one "* ]] || flags+=("--cap-drop=CAP_$one")
