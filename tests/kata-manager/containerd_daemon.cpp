@@ -58,6 +58,7 @@ std::string ContainerdDaemon::own_settings() const {
       "version = 2\nroot = \"{0}/root\"\nstate = \"{0}/state\"\n[grpc]\naddress = \"{1}\"\n"
       "[plugins.\"io.containerd.internal.v1.opt\"]\npath = \"{0}/opt\"\n"
       "[plugins.\"io.containerd.grpc.v1.cri\".cni]\nconf_dir = \"{0}/cni\"\n"
+      "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n"  // its socket is one for the machine
       "[plugins.\"io.containerd.grpc.v1.cri\"]\nstream_server_port = \"0\"\n",
       folder_.string(), socket().string());
 }
@@ -72,7 +73,7 @@ bool ContainerdDaemon::start() {
   log_.clear();
   if (reads_that_it_has_booted(output_.get(), log_)) return runs_pods();
   ::kill(pid_, SIGKILL);
-  reap(std::exchange(pid_, 0));
+  log_ += fmt::format("it did not boot, and ended with {}\n", reap(std::exchange(pid_, 0)));
   return false;
 }
 
@@ -85,7 +86,7 @@ bool ContainerdDaemon::runs_pods() {
     const auto state = CriClient(host, socket()).state();
     if (state || state.error().message.find("unknown service") != std::string::npos) return true;
     if (std::chrono::steady_clock::now() >= end) {
-      log_ += state.error().message;
+      log_ += fmt::format("it has booted, and does not answer: {}\n", state.error().message);
       return false;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
