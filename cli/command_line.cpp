@@ -15,6 +15,7 @@
 #include "cli/command_model.h"
 #include "cli/completion.h"
 #include "cli/help_text.h"
+#include "cli/plugin_options.h"
 #include "cli/verbs.h"
 #include "common/log.h"
 #include "common/standard_streams.h"
@@ -129,7 +130,7 @@ class CommandTree {
         ->add_option("--node-file", doctor_.node,
                      "with kata: a Node object, for the mode of its GPUs (kubectl get node NODE -o yaml)")
         ->option_text("FILE");
-    add_naming(doctor, doctor_.naming);
+    add_naming_options(*doctor, doctor_.naming);
   }
 
   static void add_release(CLI::App* verb, std::vector<std::string>& names) {
@@ -317,29 +318,6 @@ class CommandTree {
     choose->add_option("--device", choice_.devices, "of this GPU; may be repeated; all without it");
   }
 
-  /// The same for all verbs that speak of the plugin's resources.
-  static void add_naming(CLI::App* verb, NamingOptions& naming) {
-    constexpr const char* kGroup = "Resources";
-    verb->add_option("--alias", naming.aliases,
-                     "MODEL=NAME, as 10de:2330=h100 or 'NVIDIA A40-8Q=small'; may be repeated")
-        ->group(kGroup);
-    verb->add_option("--name-template", naming.name_template,
-                     "what whole GPUs are called; {name}, {vendor} and {device} are filled in")
-        ->capture_default_str()
-        ->group(kGroup);
-    verb->add_option("--vgpu-name-template", naming.vgpu_name_template, "the same for vGPUs; {name}")
-        ->capture_default_str()
-        ->group(kGroup);
-    CLI::Option* apart =
-        verb->add_flag("--companions", naming.companions,
-                       "also offer GPUs' audio and other functions apart: a pod gets them or the GPU")
-            ->group(kGroup);
-    verb->add_flag("--companion-places", naming.companion_places,
-                   "let a pod ask KubeVirt for them beside GPUs: it gets those of its own GPUs")
-        ->excludes(apart)
-        ->group(kGroup);
-  }
-
   void add_kubevirt_cr(CLI::App& app) {
     CLI::App* verb =
         add_verb(app, "kubevirt-cr", "the part of the KubeVirt object that permits what this host offers",
@@ -359,7 +337,7 @@ class CommandTree {
         "or a merge patch of this part alone would replace the lists of the object that is there, and with "
         "them\n"
         "what other nodes offer.");
-    add_naming(verb, permits_.naming);
+    add_naming_options(*verb, permits_.naming);
   }
 
   void add_agent(CLI::App& app) {
@@ -398,28 +376,7 @@ class CommandTree {
   void add_plugin(CLI::App& app) {
     CLI::App* plugin = add_verb(app, "plugin", "offer GPUs and vGPUs to the kubelet until SIGTERM",
                                 [this](const Session& session) { return plugin_verb(session, serving_); });
-    plugin
-        ->add_option("--kubelet-directory", serving_.kubelet_directory, "the kubelet's directory for plugins")
-        ->option_text("DIR [/var/lib/kubelet/device-plugins]");
-    plugin->add_flag(
-        "--plugin-watcher", serving_.plugin_watcher,
-        "the kubelet finds us, in /var/lib/kubelet/plugins_registry without --kubelet-directory");
-    plugin
-        ->add_option("--mode", serving_.mode,
-                     "whom to offer to: kubevirt, kata or both; P_GPU_ALIAS and NVSWITCH_ALIAS name Kata's "
-                     "resources")
-        ->check(CLI::IsMember({"kubevirt", "kata", "both"}))
-        ->option_text("MODE [kubevirt]");
-    add_naming(plugin, serving_.naming);
-    plugin
-        ->add_option("--vgpu-placement", serving_.vgpu_placement,
-                     "pack vGPUs on few GPUs, or spread them over all")
-        ->check(CLI::IsMember({"pack", "spread"}))
-        ->option_text("pack|spread [pack]");
-    plugin->add_flag("--name-pods", serving_.name_pods,
-                     "say in offered.json which pods have what is allocated; the kubelet is then asked every "
-                     "10 s while something is");
-    plugin->add_flag("--cdi-names", serving_.cdi_names, "answer for Kata with CDI names, not device nodes");
+    add_plugin_options(*plugin, serving_);
   }
 
   CLI::App* with_class_file(CLI::App* verb) {

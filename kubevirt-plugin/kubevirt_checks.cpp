@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,6 +17,7 @@
 #include "common/plugin_files.h"
 #include "common/presence.h"
 #include "common/serving_file.h"
+#include "kubevirt-plugin/offered_file.h"
 #include "kubevirt-plugin/scanner.h"
 
 namespace ferry {
@@ -153,15 +157,41 @@ Check names_check(const Offer& offer) {
                                  "`ferry plugin --alias MODEL=NAME` gives one of your own");
 }
 
-Check device_check(const std::string& subject, const std::string& problem) {
+Check device_check(const std::string& subject, const std::string& problem, std::string fix) {
   return Check{.id = "can-be-given", .subject = subject, .why = "KubeVirt itself looks at nothing of this"}
-      .failed(problem, "`ferry vfio bind` moves whole groups; `ferry doctor` says what is in the way");
+      .failed(problem, std::move(fix));
+}
+
+/// Those that are left out, and those that are listed and given to nobody: by a scan, and by the plugin that
+/// runs, which knows more than one look can see.
+std::vector<Check> device_checks(const Offer& offer, std::span<const NotOffered> by_the_plugin) {
+  std::vector<Check> checks;
+  std::set<std::string> told;
+  for (const auto& device : offer.not_offered)
+    checks.push_back(
+        device_check(device.id, device.reason,
+                     "`ferry vfio bind` moves whole groups; `ferry doctor` says what is in the way"));
+  const auto tell = [&](const std::string& id, const std::string& problem) {
+    if (told.insert(id).second)
+      checks.push_back(
+          device_check(id, problem,
+                       "`ferry explain` tells its whole story; after fatal PCIe errors it is "
+                       "offered again once it is bound anew (`ferry vfio unbind`, then `bind`)"));
+  };
+  for (const auto& resource : offer.resources)
+    for (const auto& device : resource.devices)
+      if (!device.problem.empty()) tell(device.id, device.problem);
+  for (const auto& device : by_the_plugin) tell(device.id, device.reason);
+  return checks;
 }
 
 }  // namespace
 
 std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus) {
-  const auto offer = Scanner(host, rules, std::move(read_vgpus)).scan();
+  const std::string file = host.read_file(kOfferedFile).value_or("");
+  Scanner scanner(host, rules, std::move(read_vgpus));
+  for (const auto& errors : fatal_errors_of(file)) scanner.remember(errors);
+  const auto offer = scanner.scan();
   std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
                                rival_check(host, rules, offer ? &*offer : nullptr)};
   auto stands_back = stand_back_check(host);
@@ -175,10 +205,8 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, 
   }
   checks.push_back(offered_check(*offer));
   checks.push_back(names_check(*offer));
-  for (const auto& device : offer->not_offered) checks.push_back(device_check(device.id, device.reason));
-  for (const auto& resource : offer->resources)
-    for (const auto& device : resource.devices)
-      if (!device.problem.empty()) checks.push_back(device_check(device.id, device.problem));
+  const auto unfit = plugin_runs(host) ? unfit_by(file) : std::vector<NotOffered>();
+  for (Check& one : device_checks(*offer, unfit)) checks.push_back(std::move(one));
   return checks;
 }
 

@@ -85,6 +85,23 @@ std::vector<Holding> allocated_by(std::string_view offered_file) {
   return allocated;
 }
 
+std::vector<NotOffered> unfit_by(std::string_view offered_file) {
+  std::vector<NotOffered> unfit;
+  const auto file = nlohmann::json::parse(offered_file, nullptr, false);
+  for (const auto& resource : entry_of(file, "resources")) {
+    for (const auto& device : entry_of(resource, "devices")) {
+      const auto id = entry_of(device, "id");
+      const auto reason = entry_of(device, "reason");
+      if (!id.is_string() || !reason.is_string() || entry_of(device, "healthy") != false ||
+          entry_of(device, "allocated") != false)
+        continue;
+      if (!reason.get_ref<const std::string&>().starts_with(kHeldBack))
+        unfit.push_back({.id = id.get<std::string>(), .reason = reason.get<std::string>()});
+    }
+  }
+  return unfit;
+}
+
 std::vector<FatalErrorsOf> fatal_errors_of(std::string_view offered_file) {
   std::vector<FatalErrorsOf> found;
   const auto file = nlohmann::json::parse(offered_file, nullptr, false);

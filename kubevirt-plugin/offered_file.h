@@ -53,6 +53,10 @@ std::vector<Holding> allocated_by(std::string_view offered_file);
 /// The functions with fatal errors of such a file, for who scans next. What cannot be read is passed over.
 std::vector<FatalErrorsOf> fatal_errors_of(std::string_view offered_file);
 
+/// Devices of such a file that nobody has and that the kubelet gives to nobody, each with the reason; not
+/// those that only wait for another of their group. What cannot be read is passed over.
+std::vector<NotOffered> unfit_by(std::string_view offered_file);
+
 /// The resources for Kata of such a file, one that a predecessor left. Empty: none, or it cannot be read.
 std::set<std::string> kata_resources_of(std::string_view offered_file);
 

@@ -117,6 +117,9 @@ class Scanner::Round {
   void add_functions() {
     for (const auto& [address, function] : inventory_.functions) {
       if (may_have_place(function, rules_)) add_companion(function);
+      if (is_bare_virtual_function(function))
+        assembly_.refuse(address.text(),
+                         "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types");
       const bool kubevirt = is_for_kubevirt(function, rules_);
       const bool kata = is_for_kata(function, rules_);
       if (!kubevirt && !kata) continue;
@@ -152,6 +155,12 @@ class Scanner::Round {
   }
 
  private:
+  /// One of a GPU that carries no type, since not its vendor's driver has it.
+  bool is_bare_virtual_function(const PciFunction& function) const {
+    return function.is_virtual_function() && function.driver == "vfio-pci" &&
+           is_accelerators_vf(inventory_, rules_.accelerators, function);
+  }
+
   /// What its vGPUs share with it; empty: nothing is wrong.
   std::string problem_of(const VgpuGpu& gpu) {
     if (gpu.devices.empty()) scanner_.gpu_errors_.forget(gpu.address());

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/plugin_options.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include <CLI/CLI.hpp>
 #include <gmock/gmock.h>
 
 #include "tests/support/scratch_directory.h"
@@ -32,6 +35,15 @@ class Environment {
   const std::map<std::string, std::string> variables_;
 };
 
+ServingOptions parsed(std::vector<std::string> words) {
+  CLI::App app;
+  ServingOptions serving;
+  add_plugin_options(app, serving);
+  std::ranges::reverse(words);  // as the library takes them
+  app.parse(words);
+  return serving;
+}
+
 PluginOptions options_for(const ServingOptions& serving) {
   const test::ScratchDirectory root;
   Session session;
@@ -54,13 +66,8 @@ TEST(PluginOptions, ServeKubeVirtFromTheKubeletsOwnDirectory) {
 }
 
 TEST(PluginOptions, GoByTheCommandLine) {
-  ServingOptions serving;
-  serving.plugin_watcher = true;
-  serving.mode = "kata";
-  serving.vgpu_placement = "spread";
-  serving.cdi_names = true;
-  serving.name_pods = true;
-  const auto options = options_for(serving);
+  const auto options = options_for(parsed(
+      {"--plugin-watcher", "--mode", "kata", "--vgpu-placement", "spread", "--cdi-names", "--name-pods"}));
   EXPECT_EQ(options.kubelet_directory, "var/lib/kubelet/plugins_registry");
   EXPECT_TRUE(options.plugin_watcher);
   EXPECT_FALSE(options.rules.kubevirt);
@@ -70,10 +77,24 @@ TEST(PluginOptions, GoByTheCommandLine) {
   EXPECT_TRUE(options.cdi_names);
   EXPECT_TRUE(options.holders.names);
   EXPECT_EQ(options.vgpu_placement, VgpuPlacement::spread);
-  serving.kubelet_directory = "/elsewhere";
-  serving.mode = "both";
-  EXPECT_EQ(options_for(serving).kubelet_directory, "elsewhere");
-  EXPECT_TRUE(options_for(serving).rules.kubevirt);
+  const auto both = options_for(parsed({"--mode", "both", "--kubelet-directory", "/elsewhere"}));
+  EXPECT_EQ(both.kubelet_directory, "elsewhere");
+  EXPECT_FALSE(both.plugin_watcher);
+  EXPECT_TRUE(both.rules.kubevirt);
+  EXPECT_FALSE(both.cdi_names);
+  EXPECT_FALSE(both.holders.names);
+}
+
+// Each switch by itself: two of the same type that had changed places would be seen.
+TEST(PluginOptions, AreEachSwitchedAlone) {
+  EXPECT_TRUE(parsed({"--cdi-names"}).cdi_names);
+  EXPECT_FALSE(parsed({"--cdi-names"}).name_pods);
+  EXPECT_TRUE(parsed({"--name-pods"}).name_pods);
+  EXPECT_FALSE(parsed({"--name-pods"}).plugin_watcher);
+  EXPECT_TRUE(parsed({"--companions"}).naming.companions);
+  EXPECT_TRUE(parsed({"--companion-places"}).naming.companion_places);
+  EXPECT_THROW(parsed({"--companions", "--companion-places"}), CLI::ParseError);
+  EXPECT_THROW(parsed({"--mode", "vm"}), CLI::ParseError);
 }
 
 TEST(PluginOptions, TakeNamesFromTheEnvironment) {

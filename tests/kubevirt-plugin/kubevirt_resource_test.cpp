@@ -8,6 +8,7 @@
 #include "common/plugin_files.h"
 #include "common/presence.h"
 #include "kubevirt-plugin/kubevirt_checks.h"
+#include "kubevirt-plugin/offered_file.h"
 #include "kubevirt-plugin/scanner.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_vendor_vfio.h"
@@ -170,6 +171,39 @@ TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
   EXPECT_EQ(told.verdict, Verdict::warn);
   EXPECT_THAT(told.found, HasSubstr("another serves"));
   EXPECT_THAT(told.fix, HasSubstr("/var/lib/ferry/serving.json"));
+}
+
+// A scan of its own begins to count when it begins to look.
+TEST_F(KubeVirtTest, NamesWhatThePluginHasSeenGoBad) {
+  const std::string counter = "sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal";
+  add_gpu("0000:01:00.0", 15);
+  const auto vfio_devices = must(read_function(kernel, must(PciAddress::parse("0000:01:00.0")))).vfio_devices;
+  kernel.file(counter, "TOTAL_ERR_FATAL 3\n");
+  const std::vector<FatalErrorsOf> errors = {
+      {.function = "0000:01:00.0", .since = 2, .vfio_devices = vfio_devices}};
+  kernel.file(kOfferedFile, offered_json({}, {}, {}, 0, errors));
+  EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("1 fatal PCIe error"));
+  EXPECT_THAT(check("can-be-given", "0000:01:00.0").fix, HasSubstr("bound anew"));
+}
+
+TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
+  add_gpu("0000:01:00.0", 15);
+  kernel.file(kOfferedFile, R"({"resources": [{"devices": [
+    {"id": "0000:01:00.0", "healthy": false, "allocated": false, "reason": "its CDI file cannot be written"},
+    {"id": "0000:02:00.0", "healthy": false, "allocated": false, "reason": "held back: by another"},
+    {"id": "0000:03:00.0", "healthy": false, "allocated": true, "reason": "a pod has it"},
+    {"id": "0000:04:00.0", "healthy": true, "allocated": false, "reason": ""},
+    {"id": "0000:05:00.0", "healthy": false, "allocated": false}, 5]}, 7]})");
+  const auto told = [&] {
+    std::vector<std::string> subjects;
+    for (const Check& one : kubevirt_checks(kernel, rules))
+      if (one.id == "can-be-given") subjects.push_back(one.subject);
+    return subjects;
+  };
+  EXPECT_THAT(told(), testing::IsEmpty()) << "who wrote that is gone";
+  const auto plugin = must(Presence::announce(kernel, kPluginPresence));
+  EXPECT_THAT(told(), testing::ElementsAre("0000:01:00.0"));
+  EXPECT_EQ(check("can-be-given", "0000:01:00.0").found, "its CDI file cannot be written");
 }
 
 // Else the types of a full GPU, which does not name them itself, would have no name.

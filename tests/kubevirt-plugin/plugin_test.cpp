@@ -11,15 +11,18 @@
 #include <gmock/gmock.h>
 
 #include "tests/kubevirt-plugin/plugin_fixture.h"
+#include "tests/support/fake_vendor_vfio.h"
 
 namespace ferry {
 namespace {
 
 using namespace std::chrono_literals;
 using namespace plugin_test;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::Pair;
 namespace fs = std::filesystem;
 
@@ -49,6 +52,13 @@ class PluginTest : public plugin_test::Fixture {
     std::condition_variable added_;
     int lists_ = 0;
   };
+
+  static std::vector<std::string> paths(const standin::Answer& answer) {
+    std::vector<std::string> found;
+    found.reserve(answer.devices.size());
+    for (const auto& device : answer.devices) found.push_back(device.host_path);
+    return found;
+  }
 
   /// What an offered file says that is left behind.
   void predecessor_gave(const std::string& gpu) {
@@ -136,6 +146,54 @@ TEST_F(PluginTest, AllocatesAVgpuWithTheNodesOfItsGroupAlone) {
   ASSERT_EQ(answer.devices.size(), 2U);
   EXPECT_EQ(answer.devices[0].host_path, "/dev/vfio/vfio");
   EXPECT_EQ(answer.devices[1].host_path, "/dev/vfio/211");
+}
+
+// Virtual functions and GPU share their IDs; the type alone has a name.
+TEST_F(PluginTest, AllocatesAVgpuThatIsAVirtualFunction) {
+  kernel.add_function(
+      {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 2});
+  kernel.enable_vfs("0000:17:00.0", 2);
+  test::FakeVendorVfio vendor(kernel);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  kernel.file("dev/vfio/100", "");
+  start_both();
+  constexpr const char* kType = "nvidia.com/NVIDIA_L40S-12Q";
+  ASSERT_TRUE(allocatable(kType, 1));
+  const auto answer = kubelet->allocate(kType, 1);
+  ASSERT_TRUE(answer.ok()) << answer.error;
+  EXPECT_THAT(answer.envs, ElementsAre(Pair("PCI_RESOURCE_NVIDIA_COM_NVIDIA_L40S-12Q", "0000:17:00.4")));
+  EXPECT_THAT(paths(answer), ElementsAre("/dev/vfio/vfio", "/dev/vfio/100"));
+}
+
+TEST_F(PluginTest, AllocatesTheFunctionsOwnNodesWhereTheHostHasIommufd) {
+  add_gpu("0000:01:00.0", 15);
+  kernel.file("dev/vfio/devices/vfio0", "");
+  kernel.file("dev/iommu", "");
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  const auto answer = kubelet->allocate(kGpu, 1);
+  ASSERT_TRUE(answer.ok()) << answer.error;
+  EXPECT_THAT(paths(answer),
+              ElementsAre("/dev/vfio/devices/vfio0", "/dev/vfio/vfio", "/dev/vfio/15", "/dev/iommu"));
+}
+
+// Memory of a Grace processor: to the pod alone that has all of the GPUs that reach it.
+TEST_F(PluginTest, AllocatesTheMemoryNodeWithAllOfItsGpus) {
+  add_gpu("0009:01:00.0", 15, "10de:2342", 0);
+  add_gpu("0019:01:00.0", 16, "10de:2342", 1);
+  kernel.file("sys/class/egm/egm4/gpu_devices", "0009:01:00.0 0019:01:00.0\n");
+  kernel.file("dev/egm4", "");
+  start_both();
+  constexpr const char* kGrace = "nvidia.com/GH100_GH200_120GB___480GB";
+  ASSERT_TRUE(allocatable(kGrace, 2));
+  const auto one = kubelet->allocate(kGrace, 1);
+  ASSERT_TRUE(one.ok()) << one.error;
+  EXPECT_THAT(paths(one), Not(Contains("/dev/egm4")));
+  kubelet->release(one.ids);
+  const auto both = kubelet->allocate(kGrace, 2);
+  ASSERT_TRUE(both.ok()) << both.error;
+  EXPECT_THAT(paths(both), Contains("/dev/egm4"));
 }
 
 TEST_F(PluginTest, AnswersAnUnknownIdWithAnErrorThatNamesIt) {

@@ -625,6 +625,21 @@ TEST_F(ScannerTest, OffersNoVgpuWithAnIllegalName) {
   EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::reason, HasSubstr("'('"))));
 }
 
+TEST_F(ScannerTest, SaysWhyAVirtualFunctionOnVfioIsNotOffered) {
+  kernel.add_function({.address = "0000:17:00.0", .group = 20, .driver = "nvidia", .totalvfs = 2});
+  kernel.enable_vfs("0000:17:00.0", 2);
+  EXPECT_THAT(scan().not_offered, IsEmpty()) << "where its vendor's driver has it, it is only not used yet";
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", "0000:17:00.4"));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/devices/0000:17:00.4/driver_override", "vfio-pci"));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers_probe", "0000:17:00.4"));
+  const Offer offer = scan();
+  EXPECT_THAT(offer.resources, IsEmpty());
+  EXPECT_THAT(offer.not_offered,
+              ElementsAre(NotOffered{
+                  "0000:17:00.4",
+                  "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types"}));
+}
+
 // Virtual functions and GPU share their IDs, so that nothing but the type tells what a pod gets.
 TEST_F(ScannerTest, OffersAVgpuThatIsAVirtualFunctionByItsType) {
   kernel.add_function(
