@@ -81,9 +81,7 @@ class KataManager {
   int run() {
     const EndSignals end;
     const Session session = open_session(host_root_);
-    if (const ExitStatus status = kata_install_verb(session, options(*session.host));
-        status != ExitStatus::done)
-      return kReplacedFailed;
+    if (!kata_install_what_can_be(session, options(*session.host))) return kReplacedFailed;
     const auto classes = read_class_file(options_.file, Reading::lenient);
     if (!classes) return failed(classes.error());
     // Taken only now: by its process ID in there the operator's probe tells that this is ready.

@@ -273,6 +273,12 @@ ExitStatus kata_install_verb(const Session& session, const KataOptions& options)
   return tell(session, install(session, options));
 }
 
+bool kata_install_what_can_be(const Session& session, const KataOptions& options) {
+  const auto report = install(session, options);
+  tell(session, report);
+  return report && has_what_it_can(*report);
+}
+
 ExitStatus kata_uninstall_verb(const Session& session, const KataOptions& options) {
   return tell(session, uninstall(session, options));
 }

@@ -169,6 +169,9 @@ struct KataOptions {
 /// `kata plan` (a dry run of install), `install`: the classes of a file are runtimes of this host, and no
 /// others of ours.
 ExitStatus kata_install_verb(const Session& session, const KataOptions& options);
+/// The same for a program that stays: true where the host has what it can of the file (has_what_it_can()),
+/// some classes refused or none.
+bool kata_install_what_can_be(const Session& session, const KataOptions& options);
 /// `kata uninstall`: none of ours is any more, and the container runtime's files are what they were before.
 ExitStatus kata_uninstall_verb(const Session& session, const KataOptions& options);
 /// `kata status`: our runtimes, whether the container runtime knows them, the pods that run with them.

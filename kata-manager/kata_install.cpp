@@ -101,6 +101,10 @@ Result<KataChange> plan_no_kata(const HostFs& host, const RuntimeAtHand& runtime
   return out;
 }
 
+bool has_what_it_can(const KataChange& change) {
+  return !change.setup.classes.empty() && change.left.empty();
+}
+
 RuntimeChange change_of(const KataChange& change) {
   RuntimeChange out{.files = change.plan.changes,
                     .handlers = change.setup.handlers,

@@ -39,6 +39,11 @@ struct KataChange {
   std::string left = {};                       ///< why Kata's files of what leaves stay; empty: they do not
 };
 
+/// Whether a change of an installation leaves the host with what it can have: a class or more of those that
+/// are wanted, and nothing of others that stays because somebody has it. A class that the host cannot have
+/// counts for nothing: one file may be for many hosts.
+bool has_what_it_can(const KataChange& change);
+
 using ArtifactOf = std::function<Result<std::optional<Artifact>>(const KataClass&)>;
 
 /// The classes of a file shall be here, and no others of ours. Errors: as set_up() and plan_runtime().

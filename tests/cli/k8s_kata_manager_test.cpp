@@ -84,6 +84,43 @@ TEST_F(KataManagerProgram, IsNotReadyWithoutItsRuntimes) {
   EXPECT_FALSE(host.exists(kDropIn));
 }
 
+// NVIDIA's own file has a class for each kind of host.
+constexpr const char* kClassesOfNvidias =
+    "artifactsDir: /opt/art\nruntimeClasses:\n"
+    "- {name: kata-nvidia-gpu, artifacts: {url: \"file:///srv/gpu\", pullSecret: \"\"}}\n"
+    "- name: kata-nvidia-gpu-snp\n  nodeSelector: {nvidia.com/cc.capable: \"true\"}\n"
+    "  artifacts: {url: \"file:///srv/snp\", pullSecret: \"\"}\n";
+
+TEST_F(KataManagerProgram, IsReadyWithoutTheClassesThatTheHostCannotHave) {
+  scratch.file("config.yaml", kClassesOfNvidias);
+  {
+    test::RunningProgram program("k8s-kata-manager", {}, environment({"RUNTIME=crio"}),
+                                 scratch.path() / "printed");
+    const std::string pid = std::to_string(program.pid());
+    ASSERT_TRUE(program.until([&] { return text(kPidFile) == pid; })) << text("printed");
+    EXPECT_EQ(program.end_by(SIGTERM), 0);
+  }
+  EXPECT_THAT(text("printed"), HasSubstr("kata-nvidia-gpu-snp: refused: "));
+  EXPECT_THAT(text(kDropIn), testing::AllOf(HasSubstr("[crio.runtime.runtimes.kata-nvidia-gpu]"),
+                                            testing::Not(HasSubstr("kata-nvidia-gpu-snp"))));
+  // What may not be done is not done in part.
+  scratch.remove(kDropIn);
+  scratch.file("srv/theirs.conf", "");
+  scratch.link(kDropIn, "/srv/theirs.conf");
+  const auto refused = run_ferry_as("k8s-kata-manager", {}, environment({"RUNTIME=crio"}));
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("is a link to /srv/theirs.conf"));
+}
+
+TEST_F(KataManagerProgram, IsNotReadyOnAHostThatCanHaveNoneOfItsClasses) {
+  scratch.file("config.yaml",
+               "artifactsDir: /opt/art\nruntimeClasses:\n"
+               "- {name: kata-nvidia-gpu-snp, artifacts: {url: \"file:///srv/snp\", pullSecret: \"\"}}\n");
+  const auto refused = run_ferry_as("k8s-kata-manager", {}, environment({"RUNTIME=crio"}));
+  EXPECT_EQ(refused.status, 1) << refused.err;
+  EXPECT_FALSE(host.exists(kPidFile));
+}
+
 TEST_F(KataManagerProgram, ReadsPullSecretsWhereTheyAreMounted) {
   scratch.file("config.yaml",
                "artifactsDir: /opt/art\nruntimeClasses:\n"

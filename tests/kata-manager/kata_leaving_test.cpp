@@ -208,6 +208,16 @@ TEST_F(KataLeaving, KeepsWhatACopyWillLeadToWhenTheRuntimeStarts) {
   EXPECT_TRUE(host.link_target(kArtifact));
 }
 
+TEST(KataChanges, LeaveAHostWithWhatItCanHave) {
+  KataChange change;
+  change.setup.refused.push_back({.name = "kata-snp", .why = {}});
+  EXPECT_FALSE(has_what_it_can(change)) << "it has nothing";
+  change.setup.classes.emplace_back().name = "kata-a";
+  EXPECT_TRUE(has_what_it_can(change));
+  change.left = "Kata's files of what leaves stay";
+  EXPECT_FALSE(has_what_it_can(change));
+}
+
 TEST_F(KataLeaving, IsKeptForWhatBeginsWhileTheRuntimeIsRestarted) {
   daemon->meanwhile = [&] { shim("79", "late"); };
   EXPECT_FALSE(must(uninstall()));
