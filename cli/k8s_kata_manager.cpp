@@ -63,13 +63,13 @@ class KataManager {
     app.add_option("--crio-config", crio_config_, "taken, not used: CRI-O gets a file of its own")
         ->envname("CRIO_CONFIG")
         ->capture_default_str();
-    app.add_option("--load-kernel-modules", load_modules_, "load vhost_vsock and vhost_net")
+    app.add_flag("--load-kernel-modules", load_modules_, "load vhost_vsock and vhost_net")
         ->envname("LOAD_KERNEL_MODULES")
         ->capture_default_str();
     app.add_option("--pull-secrets", options_.pull_secrets,
                    "folder with the Secrets that the file names, DIR/NAME/.dockerconfigjson")
         ->envname("PULL_SECRETS");
-    app.add_option("--cdi-enabled", cdi_, "taken, not used: `ferry plugin --mode kata` keeps these files")
+    app.add_flag("--cdi-enabled", cdi_, "taken, not used: `ferry plugin --mode kata` keeps these files")
         ->envname("CDI_ENABLED");
     app.add_option("-n,--namespace", namespace_, "taken, not used")->envname("POD_NAMESPACE");
     app.add_option("-l,--log-level", log_level_, "taken, not used");

@@ -60,6 +60,32 @@ TEST_F(KataManagerProgram, InstallsIsReadyAndLeavesTheRuntimesWhenItEnds) {
   }
 }
 
+// Their library takes a flag alone, and with a value behind `=`.
+TEST_F(KataManagerProgram, TakesItsSwitchesAsNvidiasDoes) {
+  const auto tried = [&](std::vector<std::string> switches, std::vector<std::string> more = {}) {
+    more.push_back("HOST_ROOT=" + scratch.path().string());
+    switches.insert(switches.end(), {"--runtime", "crio", "-c", "/there/is/none"});
+    return run_ferry_as("k8s-kata-manager", switches, more).err;
+  };
+  for (const char* name : {"--cdi-enabled", "--load-kernel-modules", "-cdi-enabled"}) {
+    for (const char* value : {"", "=true", "=false"})
+      EXPECT_THAT(tried({std::string(name) + value}), HasSubstr("/there/is/none")) << name << value;
+    EXPECT_THAT(tried({std::string(name) + "=perhaps"}), testing::Not(HasSubstr("/there/is/none"))) << name;
+  }
+  for (const char* variable : {"CDI_ENABLED", "LOAD_KERNEL_MODULES"})
+    for (const char* value : {"=true", "=false", "="})
+      EXPECT_THAT(tried({}, {std::string(variable) + value}), HasSubstr("/there/is/none"))
+          << variable << value;
+}
+
+TEST_F(KataManagerProgram, LoadsNoModulesWhereItIsToldSo) {
+  test::RunningProgram program(
+      "k8s-kata-manager", {"--load-kernel-modules=false", "--runtime", "crio"},
+      {"HOST_ROOT=" + scratch.path().string(), "CONFIG_FILE=" + (scratch.path() / "config.yaml").string()});
+  const std::string pid = std::to_string(program.pid());
+  EXPECT_TRUE(program.until([&] { return text(kPidFile) == pid; }));
+}
+
 TEST_F(KataManagerProgram, IsTheOnlyOneAtWork) {
   test::RunningProgram first("k8s-kata-manager", {"--runtime", "crio"}, environment());
   const std::string pid = std::to_string(first.pid());
