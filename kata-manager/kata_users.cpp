@@ -87,7 +87,7 @@ Result<KataShims> kata_shims(const HostFs& host) {
 Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime& runtime,
                                            const std::optional<RuntimeState>& state,
                                            const LeavingClasses& leaving) {
-  if (leaving.classes.empty()) return std::optional<std::string>();
+  if (leaving.classes.empty() && leaving.handlers.empty()) return std::optional<std::string>();
   auto shims = kata_shims(host);
   if (!shims) return fail(std::move(shims).error().during("look for Kata's shims"));
   if (state && !shims->any_process)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may still need Kata's configuration of a class that leaves: a shim opens it, and what it leads to,
 // whenever it makes a sandbox, and a VM runs on it for as long as it lives, whether the container runtime
-// runs and knows of it or not.
+// runs and knows of it or not. And who runs with a handler that leaves: without it the container runtime
+// cannot end a pod in order.
 #pragma once
 
 #include <map>
@@ -30,14 +31,15 @@ struct KataShims {
 Result<KataShims> kata_shims(const HostFs& host);
 
 struct LeavingClasses {
-  std::vector<std::string> classes;
-  std::vector<std::string> handlers;  ///< of theirs, as far as anybody knows
+  std::vector<std::string> classes;  ///< whose files go
+  /// Of theirs, as far as anybody knows; and those that go alone, from a class that stays.
+  std::vector<std::string> handlers;
   /// Which are none of theirs. It matters where the runtime does not tell what its runtimes are made of.
   std::vector<std::string> others;
 };
 
-/// Why they cannot go now; absent: nobody has them. `state`: what the runtime has just said; absent: it does
-/// not run.
+/// Why they cannot go now; absent: nobody has them, or there are none. `state`: what the runtime has just
+/// said; absent: it does not run.
 /// - A pod runs with one of their runtimes.
 /// - A shim of Kata's runs for a pod whose runtime is not known, any more perhaps; or for no pod.
 /// Errors: as ContainerRuntime::pods() and kata_shims(); Errc::unsupported, the runtime runs and no process

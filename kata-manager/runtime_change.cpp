@@ -18,12 +18,6 @@ using Clock = std::chrono::steady_clock;
 // A daemon that starts tells nobody when its CRI is there: it is asked.
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
-std::string list_of(const std::vector<RunningPod>& pods) {
-  std::string out;
-  for (const RunningPod& pod : pods) out += (out.empty() ? "" : ", ") + text(pod);
-  return out;
-}
-
 class Changing {
  public:
   Changing(const ChangeContext& context, const RuntimeChange& change)
@@ -165,12 +159,6 @@ class Changing {
       }
     }
     if (!running_) return {};
-    auto pods = pods_with(*context_.runtime, leaving_);
-    if (!pods) return fail(std::move(pods).error().during("who runs with the runtimes is not known"));
-    if (!pods->empty()) {
-      return fail(Errc::refused, "pods run with a runtime that would leave: " + list_of(*pods),
-                  "end them first; `ferry kata uninstall` waits for them with --wait");
-    }
     if (context_.control == nullptr) return {};
     if (const auto harm = context_.control->harm()) {
       auto all = context_.runtime->pods();
@@ -317,16 +305,6 @@ Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change
 
 Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change) {
   return Changing(context, change).carry_out();
-}
-
-Result<std::vector<RunningPod>> pods_with(ContainerRuntime& runtime, std::span<const std::string> handlers) {
-  if (handlers.empty()) return std::vector<RunningPod>();
-  auto pods = runtime.pods();
-  if (!pods) return pods;
-  std::erase_if(*pods, [&](const RunningPod& pod) {
-    return std::ranges::find(handlers, pod.handler) == handlers.end();
-  });
-  return pods;
 }
 
 }  // namespace ferry

@@ -78,15 +78,12 @@ Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change
 /// back with it. Where a run
 /// that was killed may be why it does not run, nobody is asked for: it is to come back.
 ///
-/// Errors: Errc::refused, nothing was written: pods run with a runtime that would leave (by name), somebody
-/// has a class that goes (kata_users.h), the restart would end pods, or a file is being changed by somebody
-/// else. Errc::failed, the runtime's program reads the files otherwise than predicted, or the runtime did not
-/// come back with them: what was there before is back, and the message says whether it runs with it.
-/// Errc::unsupported, it runs, and nothing is known that makes it read them. Others: a file or the record
-/// could not be written; what was written is put back.
+/// Errors: Errc::refused, nothing was written: somebody has, or may have, a runtime or a class that goes
+/// (kata_users.h), the restart would end pods, or a file is being changed by somebody else. Errc::failed, the
+/// runtime's program reads the files otherwise than predicted, or the runtime did not come back with them:
+/// what was there before is back, and the message says whether it runs with it. Errc::unsupported, it runs,
+/// and nothing is known that makes it read them. Others: a file or the record could not be written; what was
+/// written is put back.
 Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change);
-
-/// The pods that run with one of these runtimes. Errors as ContainerRuntime::pods() has them.
-Result<std::vector<RunningPod>> pods_with(ContainerRuntime& runtime, std::span<const std::string> handlers);
 
 }  // namespace ferry

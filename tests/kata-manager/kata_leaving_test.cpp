@@ -60,11 +60,12 @@ class KataLeaving : public testing::Test {
     out.release = test::kRelease;
     return out;
   }
-  Result<KataChange> install() const {
-    const auto file = must(read_classes(
-        {.file = {},
-         .text = "version: v2\nartifactsDir: /opt/art\nloadModules: false\nruntimeClasses:\n"
-                 "- {name: kata-a, aliases: [kata-alias], artifacts: {url: \"file:///srv/gpu\"}}\n"}));
+  Result<KataChange> install(const std::string& more = ", aliases: [kata-alias]") const {
+    const auto file = must(
+        read_classes({.file = {},
+                      .text = "version: v2\nartifactsDir: /opt/art\nloadModules: false\nruntimeClasses:\n"
+                              "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}" +
+                              more + "}\n"}));
     return plan_kata(host, file, {.gpus = 1, .mode = {}}, runtime(),
                      [&](const KataClass& kata) { return known_artifact(host, file, kata); });
   }
@@ -135,6 +136,41 @@ TEST_F(KataLeaving, KeepsWhatACopyLeadsTo) {
   must(daemon->act());
   EXPECT_TRUE(must(uninstall()));
   EXPECT_TRUE(is_gone());
+}
+
+// Of a class that stays an alias goes alone; of one that the host cannot have any more, or whose folder is
+// lost, every handler, and no file of Kata's.
+TEST_F(KataLeaving, IsLookedForWhereHandlersGoAlone) {
+  struct Row {
+    const char* what;
+    std::function<Result<KataChange>()> plan;
+    const char* pods_handler;
+    bool first_loses_its_folder = false;
+  };
+  for (const Row& row : {
+           Row{"an alias", [&] { return install(""); }, "kata-alias"},
+           Row{"a class that is refused", [&] { return install(", kind: snp"); }, "kata-a"},
+           Row{"a class without its folder", [&] { return plan_no_kata(host, runtime()); }, "kata-a", true},
+       }) {
+    SCOPED_TRACE(row.what);
+    if (row.first_loses_its_folder) scratch.remove("etc/ferry/kata");
+    EXPECT_THAT(must(row.plan()).setup.gone, IsEmpty());
+    daemon->runs = false;
+    shim("83", "abc");
+    const auto down = carry_out_kata(context(), writer, planned(row.plan()), "/opt/art");
+    ASSERT_FALSE(down.has_value());
+    EXPECT_EQ(down.error().code, Errc::refused);
+    EXPECT_THAT(down.error().message, HasSubstr("process 83, Kata's shim of the sandbox abc"));
+    EXPECT_EQ(text(kMain), installed);
+    must(daemon->act());
+    daemon->running = {pod(row.pods_handler)};
+    const auto up = carry_out_kata(context(), writer, planned(row.plan()), "/opt/art");
+    ASSERT_FALSE(up.has_value());
+    EXPECT_THAT(up.error().message, HasSubstr(std::string("ns/vm (") + row.pods_handler + ")"));
+    EXPECT_EQ(text(kMain), installed);
+    end_shim("83");
+    daemon->running.clear();
+  }
 }
 
 // Its files have lost our section, and it has not read them since.

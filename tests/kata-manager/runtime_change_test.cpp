@@ -144,7 +144,10 @@ TEST(RuntimeStateTest, KnowsARuntimeOfContainerd16ByThePathOfItsShimAlone) {
 
 class RuntimeChangeTest : public testing::Test {
  protected:
-  RuntimeChangeTest() { scratch.file(kMain, "runc\n"); }
+  RuntimeChangeTest() {
+    scratch.file(kMain, "runc\n");
+    scratch.file("proc/1/cmdline", "init");
+  }
 
   ChangeContext context() {
     return {
