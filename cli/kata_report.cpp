@@ -79,6 +79,10 @@ std::string short_digest(const Artifact& artifact) {
 }
 
 std::string ending(const KataChange& report) {
+  if (const auto& refusal = report.refusal) {
+    return "would be refused: " + refusal->message + "\n" +
+           (refusal->hint.empty() ? "" : "hint: " + refusal->hint + "\n");
+  }
   if (!report.outcome) {
     if (report.plan.changes.empty()) return "the container runtime's files are so already\n";
     return report.control.empty() ? "nobody would make the container runtime read them\n"
@@ -107,6 +111,8 @@ Shown show(const Session& session, const KataChange& report) {
     out.document["refused"].push_back({{"class", refused.name}, {"reason", refused.why.message}});
     out.status = ExitStatus::refused;
   }
+  out.document["refusal"] = report.refusal ? to_json(*report.refusal) : json(nullptr);
+  if (report.refusal) out.status = ExitStatus::refused;
   if (!report.left.empty()) {
     out.document["left"] = report.left;
     // Without a restart it is as it was wished.

@@ -72,6 +72,13 @@ Result<> check_no_links(const Session& session, const KataChange& report) {
   return {};
 }
 
+/// A dry run ends as the real run would be refused. What cannot be asked, by who is not root for one, is no
+/// refusal.
+void foresee_refusal(const Session& session, const KataRuntime& runtime, KataChange& report) {
+  auto may = may_carry_out(change_context(session, runtime), change_of(report));
+  if (!may && may.error().code == make_error_code(Errc::refused)) report.refusal = std::move(may).error();
+}
+
 bool is_refused(const KataChange& report, const KataClass& kata) {
   const auto& refused = report.setup.refused;
   return std::ranges::find(refused, kata.name, &RefusedClass::name) != refused.end();
@@ -169,6 +176,7 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
   if (session.dry_run) {
     if (auto r = check_credentials(session, options, *file, report); !r) return fail(std::move(r).error());
     if (auto r = check_no_links(session, report); !r) return fail(std::move(r).error());
+    foresee_refusal(session, *runtime, report);
     return report;
   }
   if (session.output != OutputFormat::table) add_notes(fetched, report);  // people have read them already
@@ -230,7 +238,10 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
   KataChange report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
   if (auto r = check_no_links(session, report); !r) return fail(std::move(r).error());
-  if (session.dry_run) return report;
+  if (session.dry_run) {
+    foresee_refusal(session, *runtime, report);
+    return report;
+  }
   if (auto r = check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
   std::optional<std::filesystem::path> artifacts_dir;
   if (!options.keep_artifacts) {

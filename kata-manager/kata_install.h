@@ -36,7 +36,10 @@ struct KataChange {
   RuntimePlan plan;
   std::string control = {};                    ///< "restart containerd.service"; empty: nobody does
   std::optional<RuntimeOutcome> outcome = {};  ///< absent: not carried out
-  std::string left = {};                       ///< why Kata's files of what leaves stay; empty: they do not
+  /// Of what is only planned: why it would be refused as a whole, now. Absent: it would not, or that is not
+  /// known.
+  std::optional<Error> refusal = {};
+  std::string left = {};  ///< why Kata's files of what leaves stay; empty: they do not
 };
 
 /// Whether a change of an installation leaves the host with what it can have: a class or more of those that

@@ -128,6 +128,36 @@ TEST_F(KataVerbs, UninstallIsRefusedWhileAVmRunsOrWaitsForItsEnd) {
   EXPECT_EQ(text(kMain), kMainText);
 }
 
+// ADR 3. A VM runs, below a container runtime that does not answer.
+TEST_F(KataVerbs, ADryRunEndsAsTheRealRunWouldBeRefusedAndShowsThePlan) {
+  ASSERT_EQ(on_1_7({"install"}).status, 0);
+  const std::string installed = text(kMain);
+  classes("- name: kata-nvidia-gpu\n  artifacts: {url: \"file:///srv/gpu\"}\n");
+  scratch.link("proc/77/exe", "/opt/kata/bin/containerd-shim-kata-v2");
+  scratch.file("proc/77/cmdline", "");
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"plan"}, {"install", "--dry-run"}, {"uninstall", "--dry-run"}}) {
+    const bool with_file = words.front() != "uninstall";
+    const auto refused = on_1_7(words, with_file);
+    EXPECT_EQ(refused.status, 4) << words.front();
+    EXPECT_THAT(refused.out,
+                AllOf(HasSubstr("--- /etc/containerd/config.toml\n"),
+                      HasSubstr("would be refused: what would leave may be in use: process 77, Kata's shim"),
+                      HasSubstr("\nhint: end them first")));
+    auto as_json = words;
+    as_json.insert(as_json.begin(), {"-o", "json"});
+    EXPECT_THAT(json::parse(on_1_7(as_json, with_file).out)["refusal"]["message"].get<std::string>(),
+                HasSubstr("process 77"));
+  }
+  EXPECT_EQ(text(kMain), installed);
+  EXPECT_EQ(on_1_7({"install"}).status, 4) << "the real run";
+  scratch.remove("proc/77");
+  const auto free = on_1_7({"-o", "json", "plan"});
+  EXPECT_EQ(free.status, 0);
+  EXPECT_TRUE(json::parse(free.out)["refusal"].is_null());
+  EXPECT_EQ(on_1_7({"uninstall", "--dry-run"}, false).status, 0);
+}
+
 // Whoever made the link writes what it leads to.
 TEST_F(KataVerbs, WhatInstallWouldRefuseThePlanDoes) {
   scratch.file("srv/config.toml", kMainText);
