@@ -466,6 +466,21 @@ TEST_F(KataVerbs, K0sGetsADropInAndReadsItByItself) {
   EXPECT_FALSE(host.exists(kOurs));
 }
 
+TEST_F(KataVerbs, TheRestartIsTheOneThatTheClassFileNames) {
+  const std::string list = "- name: kata-a\n  artifacts: {url: \"file:///srv/gpu\"}\n";
+  scratch.file("lib/systemd/system/containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n");
+  scratch.file("lib/systemd/system/own.service", "[Service]\nExecStart=/usr/bin/containerd\n");
+  classes(list);
+  EXPECT_THAT(on_1_7({"plan"}).out, HasSubstr("then: restart containerd.service\n"));
+  classes(list, "restart: {command: [/srv/restart, containerd]}\n");
+  EXPECT_THAT(on_1_7({"plan"}).out, HasSubstr("then: run /srv/restart containerd\n"));
+  classes(list, "restart: none\n");
+  EXPECT_THAT(on_1_7({"plan"}).out, HasSubstr("nobody would make the container runtime read them\n"));
+  classes(list, "runtime: {name: cri-o}\n");
+  scratch.file("lib/systemd/system/crio.service", "[Service]\nExecReload=/bin/kill -HUP $MAINPID\n");
+  EXPECT_THAT(kata({"plan"}).out, HasSubstr("then: reload crio.service\n"));
+}
+
 TEST_F(KataVerbs, RuntimeClassesAreWhatKubectlTakes) {
   const auto yaml = kata({"runtimeclass"});
   EXPECT_EQ(yaml.status, 0) << yaml.err;

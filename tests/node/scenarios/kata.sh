@@ -9,13 +9,13 @@ mkdir -p $logs /etc/containerd
 
 step "containerd is a service of systemd, and runs a pod"
 expect_equal "the first process" systemd "$(cat /proc/1/comm)"
-unit() { # EXECSTARTPRE
+unit() { # EXECSTARTPRE [KILLMODE]
   cat > /run/systemd/system/containerd.service << UNIT
 [Unit]
 DefaultDependencies=no
 [Service]
 Type=notify
-KillMode=process
+KillMode=${2-process}
 Delegate=yes
 TimeoutStartSec=120
 ExecStartPre=$1
@@ -103,11 +103,69 @@ expect_status "verify" 0 ferry kata verify -f /run/classes.yaml
 expect_status "again" 0 ferry kata install -f /run/classes.yaml
 expect_equal "and nothing is restarted" "$after" "$(pid_of_containerd)"
 
+step "a restart that would end the pod is refused, and so is one of a unit that systemd has not read"
+classes kata-a kata-b > /run/both.yaml
+held=$(md5sum < $main)
+unit /bin/true control-group
+expect_status "a unit that was changed since" 4 ferry kata install -f /run/both.yaml
+expect_match "why" "containerd.service was changed, and systemd has not read it since" "$REPLY"
+systemctl daemon-reload
+expect_status "the plan" 4 ferry kata plan -f /run/both.yaml
+expect_match "why" "would end the pods that run: containerd.service has KillMode=control-group" "$REPLY"
+expect_status "the installation" 4 ferry kata install -f /run/both.yaml
+expect_match "why" "would end the pods that run: containerd.service has KillMode=control-group" "$REPLY"
+expect_equal "the file" "$held" "$(md5sum < $main)"
+expect_equal "containerd is the same process" "$after" "$(pid_of_containerd)"
+expect_equal "and knows what it knew" "kata-a=true" "$(known)"
+expect "nothing of the class is there" test ! -e /etc/ferry/kata/kata-b
+expect "the pod runs on" alive
+unit /bin/true
+systemctl daemon-reload
+
+step "the administrator's own command restarts containerd"
+{
+  classes kata-a kata-b
+  echo 'restart: {command: [/usr/bin/systemctl, restart, containerd]}'
+} > /run/command.yaml
+expect_status "install" 0 ferry kata install -f /run/command.yaml
+expect_match "what was run" "run /usr/bin/systemctl restart containerd" "$REPLY"
+expect_match "it is proven" "was asked: it is as it shall be" "$REPLY"
+expect_equal "containerd knows both" "kata-a=true kata-b=true" "$(known)"
+expect "containerd is another process" test "$after" != "$(pid_of_containerd)"
+expect "the pod runs on" alive
+expect_status "one goes again" 0 ferry kata install -f /run/classes.yaml
+expect_equal "containerd knows the other" "kata-a=true" "$(known)"
+
+step "systemd reloads a unit over D-Bus, as CRI-O's"
+# CRI-O's unit alone is played. Who answers in its place is the containerd that knows the runtime already.
+cat > /run/systemd/system/crio.service << UNIT
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+ExecReload=/bin/sh -c 'echo reloaded > /run/crio-reloaded'
+UNIT
+systemctl daemon-reload
+systemctl start crio
+{
+  classes kata-a
+  echo "runtime: {name: cri-o, socket: $socket}"
+} > /run/crio.yaml
+expect_status "install" 0 ferry kata install -f /run/crio.yaml
+expect_match "what was done" "reload crio.service" "$REPLY"
+expect_match "it is proven" "was asked: it is as it shall be" "$REPLY"
+expect_equal "systemd has done it" reloaded "$(cat /run/crio-reloaded)"
+expect "CRI-O's file is there" test -e /etc/crio/crio.conf.d/60-ferry-kata.conf
+systemctl stop crio
+rm -r /run/systemd/system/crio.service /etc/crio
+systemctl daemon-reload
+
 step "containerd does not start with the new file: the old one is back, and it runs"
 held=$(md5sum < $main)
 unit "/bin/sh -c '! grep -q kata-b $main'"
 systemctl daemon-reload
-classes kata-a kata-b > /run/both.yaml
 expect_status "install" 1 ferry kata install -f /run/both.yaml
 expect_match "what became of it" "the files from before are back, and it runs with them" "$REPLY"
 expect_equal "the file" "$held" "$(md5sum < $main)"
