@@ -252,6 +252,7 @@ class Planner {
           "our runtimes are there, but no longer marked as ours: another program has written them anew");
       return out;
     }
+    if (auto r = check_main_lasts(); !r) return fail(std::move(r).error());
     const TomlTable base = problem ? before_.plugins : less_ours(true);
     std::optional<std::string> why;
     std::optional<Error> closed;
@@ -282,6 +283,33 @@ class Planner {
       none.hint = closed->hint;
     }
     return fail(std::move(none));
+  }
+
+  /// Before 2.0 the section that counts stands in one file, whatever folders are imported: a drop-in would
+  /// take all else of CRI's away.
+  Result<> check_main_lasts() const {
+    if (setup_.release.merges_sections() || !setup_.main_is_rendered) return {};
+    if (last_with(section_before_2()) != setup_.main) return {};
+    return fail(
+        Errc::refused,
+        fmt::format("{}: another program writes it anew at each start, and a drop-in of ours would take "
+                    "CRI's whole section in it away: containerd {} merges none",
+                    setup_.main.string(), setup_.release.text()),
+        "take a release of it with containerd 2");
+  }
+
+  const char* section_before_2() const {
+    return version_before_ours() < 2 && without_.read(setup_.main).has_value() ? kCriOfVersion1
+                                                                               : kCriOfVersion2;
+  }
+
+  /// That of the last file which says one; 0: none does.
+  std::int64_t version_before_ours() const {
+    std::int64_t version = 0;
+    for (const ContainerdFile& file : before_.files) {
+      if (file.version() != 0) version = file.version();
+    }
+    return version;
   }
 
   /// Whether a place fails because what would be added to is an inline table.
@@ -331,15 +359,10 @@ class Planner {
 
   std::vector<EditPlace> candidates() const {
     std::vector<EditPlace> out;
-    std::int64_t version = 0;
-    for (const ContainerdFile& file : before_.files) {
-      if (file.version() != 0) version = file.version();
-    }
+    const std::int64_t version = version_before_ours();
     if (!setup_.release.merges_sections()) {
-      const std::string section =
-          version < 2 && without_.read(setup_.main).has_value() ? kCriOfVersion1 : kCriOfVersion2;
+      const std::string section = section_before_2();
       const auto file = last_with(section);
-      if (file == setup_.main && setup_.main_is_rendered) return out;
       out.push_back({.file = file, .section = section});
       out.push_back({.file = file, .section = section, .with_runc = true});
       return out;

@@ -426,6 +426,26 @@ TEST_F(Containerd, IsOnlyAddedToInAFolderWhereAnotherProgramWritesTheFile) {
             "/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/ferry-kata.toml");
 }
 
+// Its file imports a folder, and that is of no use: a section of a later file replaces the whole one before.
+TEST_F(Containerd, IsNotAddedToBefore2WhereAnotherProgramWritesTheFile) {
+  constexpr const char* kFolder = "var/lib/rancher/k3s/agent/etc/containerd";
+  setup.main = std::string("/") + kFolder + "/config.toml";
+  setup.main_is_rendered = true;
+  tree.file(
+      std::string(kFolder) + "/config.toml",
+      std::string("version = 2\nimports = [\"/") + kFolder +
+          "/config.toml.d/*.toml\"]\n[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"p:1\"\n");
+  const auto refused = plan("1.7.24", ours());
+  EXPECT_THAT(message_of(refused), testing::AllOf(HasSubstr("another program writes it anew at each start"),
+                                                  HasSubstr("containerd 1.7.24 merges none"),
+                                                  Not(HasSubstr("imports no folder"))));
+  EXPECT_THAT(refused.error().hint, HasSubstr("containerd 2"));
+  // Who has the section in a file of his own has that one added to.
+  tree.file(std::string(kFolder) + "/config.toml.d/own.toml",
+            "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"p:2\"\n");
+  EXPECT_EQ(test::must(plan("1.7.24", ours())).changes.at(0).path.filename(), "own.toml");
+}
+
 TEST_F(Containerd, IsNotTakenToBeWithoutAFileThatCannotBeRead) {
   tree.directory(kMain);  // reading it fails, and not for want of a file
   for (const auto& wanted : {ours(), std::vector<RuntimeHandler>{}})
