@@ -274,6 +274,26 @@ TEST_P(Registry, LetsInByToken) {
   EXPECT_EQ(given, 2);
 }
 
+// As the large public ones do: nobody is let in without a token, and anybody gets one for what is public.
+TEST_P(Registry, LetsAnybodyInByAToken) {
+  int given = 0;
+  registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
+    if (seen.path.starts_with("/token")) {
+      ++given;
+      EXPECT_EQ(seen.method, "GET");
+      EXPECT_EQ(seen.path, "/token?service=s&scope=repository%3Akata%2Fgpu%3Apull");
+      EXPECT_EQ(seen.header("authorization"), "");
+      return HttpAnswer{.body = R"({"token":"anybodys"})"};
+    }
+    if (seen.header("authorization") == "Bearer anybodys") return std::nullopt;
+    return HttpAnswer{.status = 401,
+                      .headers = {"WWW-Authenticate: Bearer realm=\"http://" + registry.address() +
+                                  R"(/token",service="s",scope="repository:kata/gpu:pull")"}};
+  };
+  must(fetch());
+  EXPECT_EQ(given, 1);
+}
+
 TEST_P(Registry, LetsInByIdentityToken) {
   registry.instead = [&](const HttpSeen& seen) -> std::optional<HttpAnswer> {
     if (seen.path == "/token") {
