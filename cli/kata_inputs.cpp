@@ -2,11 +2,12 @@
 #include "cli/kata_inputs.h"
 
 #include <algorithm>
-#include <chrono>
+#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "cli/fetch_progress_lines.h"
 #include "cli/runtime_control.h"
 #include "common/standard_streams.h"
 #include "kata-manager/artifact_check.h"
@@ -18,8 +19,6 @@
 
 namespace ferry {
 namespace {
-
-constexpr std::chrono::seconds kTellAfter{2};
 
 RuntimeChoice choice_of(const KataOptions& options, const ClassFile* file) {
   RuntimeChoice out = file == nullptr ? RuntimeChoice{} : file->runtime;
@@ -57,23 +56,12 @@ void add_control(const Session& session, const KataOptions& options, const Class
   }
 }
 
-/// Says how far a fetch or a look at what was fetched is, from the third second on.
-class Progress {
- public:
-  explicit Progress(std::string name) : name_(std::move(name)) {}
-  void operator()(const FetchProgress& progress) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - told_ < kTellAfter) return;
-    told_ = now;
-    constexpr double kMib = 1024.0 * 1024.0;
-    print_to_stderr("{}: {:.0f} of {:.0f} MiB\n", name_, static_cast<double>(progress.done) / kMib,
-                    static_cast<double>(progress.total) / kMib);
-  }
-
- private:
-  std::string name_;
-  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
-};
+/// Says how far it is on stderr, which data does not go to.
+std::function<void(const FetchProgress&)> told_to_people(const std::string& name) {
+  return [lines = FetchProgressLines(name)](const FetchProgress& progress) mutable {
+    if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
+  };
+}
 
 PullCredentials credentials(const KataOptions& options) {
   return {.secrets = options.pull_secrets, .docker_config = options.docker_config};
@@ -139,7 +127,7 @@ Result<std::string> credentials_of(const Session& session, const KataOptions& op
 }
 
 Result<std::vector<std::string>> check_files(const Session& session, const Artifact& artifact) {
-  return changes_since_fetch(*session.host, artifact, Progress(artifact.name));
+  return changes_since_fetch(*session.host, artifact, told_to_people(artifact.name));
 }
 
 Result<Artifact> fetch_class(const Session& session, const KataOptions& options, const ClassFile& file,
@@ -148,7 +136,7 @@ Result<Artifact> fetch_class(const Session& session, const KataOptions& options,
   if (!request) return fail(std::move(request).error());
   // What was begun with it can be ended, and what is so already be said again.
   request->or_what_is_here = true;
-  auto artifact = fetch(*session.host, *request, Progress(kata.name));
+  auto artifact = fetch(*session.host, *request, told_to_people(kata.name));
   if (!artifact) return fail(explained(std::move(artifact).error(), kata, *request));
   return artifact;
 }

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/fetch_progress_lines.h"
+
+#include <gmock/gmock.h>
+
+namespace ferry {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(FetchProgressLines, AreSaidEveryTwoSecondsFromTheThirdSecondOn) {
+  FetchProgressLines::Clock::time_point now{};
+  FetchProgressLines lines("kata-gpu", [&] { return now; });
+  constexpr std::uint64_t kMib = 1ULL << 20U;
+  const auto at = [&](int milliseconds_since, std::uint64_t done) {
+    now = FetchProgressLines::Clock::time_point() + milliseconds(milliseconds_since);
+    return lines.line({.done = done, .total = 340 * kMib}).value_or("");
+  };
+  EXPECT_EQ(at(0, 0), "");
+  EXPECT_EQ(at(1999, kMib), "") << "what is soon over is not worth a line";
+  EXPECT_EQ(at(2000, 12 * kMib), "kata-gpu: 12 of 340 MiB\n");
+  EXPECT_EQ(at(2200, 13 * kMib), "");
+  EXPECT_EQ(at(3999, 50 * kMib), "");
+  EXPECT_EQ(at(4100, 340 * kMib), "kata-gpu: 340 of 340 MiB\n");
+  EXPECT_EQ(at(6099, 340 * kMib), "") << "from the last one on";
+}
+
+}  // namespace
+}  // namespace ferry
