@@ -103,6 +103,13 @@ bool ChangeSlots::is_ours(std::size_t slot) const {
   return now && now->holder == settings_.node;
 }
 
+bool ChangeSlots::may_have_one() const {
+  return is_writing() || std::ranges::any_of(leases(), [this](const auto& lease) {
+           const auto slot = change_slot_of(lease.second);
+           return slot && slot->holder == settings_.node;
+         });
+}
+
 void ChangeSlots::observe(ChangeSlot& slot, const json& lease) {
   if (slot.holder.empty() || slot.holder == settings_.node) {
     seen_.erase(slot.index);

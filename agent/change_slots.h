@@ -45,6 +45,10 @@ class ChangeSlots {
   /// Does what is to be done of `step`, one write at a time; `policy` is what people call its configuration.
   void act(const BudgetStep& step, const std::string& policy);
 
+  /// A slot is this node's, as far as is known, or a write is on its way that may make one so.
+  bool may_have_one() const;
+  bool is_writing() const { return writing_.has_value(); }
+
  private:
   using Moment = Timers::Clock::time_point;
   struct Seen {

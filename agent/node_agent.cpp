@@ -475,12 +475,42 @@ class NodeAgent::Impl {
   void go_on_leaving() {
     if (changing_) return;  // its answer is a reason to look
     const json* const object = node_ ? node() : nullptr;
-    if (object == nullptr || taken_back(*object, true).is_null()) return have_left();
+    const bool keeps = object != nullptr && !is_taken_back_ && !taken_back(*object, true).is_null();
+    const bool has_turn = object != nullptr && slots_ && slots_->may_have_one();
+    if (!keeps && !has_turn) return have_left();
     see_hostd();
     const Moment late = leave_by_ - kLastWord;
-    if (host_is_changing(host_side_) && !hostd_down_since_ && timers_.now() < late)
+    if (is_at_work(host_side_, has_turn) && !hostd_down_since_ && timers_.now() < late)
       return look_again_at(late);
-    take_back(true);
+    // Nobody is asked to go for what is not begun any more.
+    evictions_.leave_out_others({});
+    if (keeps) return take_back(true);
+    give_turn_back(*object);
+  }
+
+  /// In a turn also what hostd has not taken up yet: what comes of it is the cluster's to know.
+  static bool is_at_work(const HostSide& host, bool in_turn) {
+    return host_is_changing(host) || (in_turn && (!has_answered(host) || host.kata.changing));
+  }
+
+  void give_turn_back(const json& node) {
+    if (slots_->is_writing()) return;  // its answer is a reason to look
+    const NodeView view = view_of(node);
+    if (!view.budget) return have_left();
+    if (!view.budget->trouble.empty()) return keep_turn(view.budget->trouble);
+    if (!view.budget->known) return;  // until the API server says, or it is too late
+    const LastTurn last = last_turn(view);
+    if (last.lease.kind == BudgetStep::Kind::nothing) return have_left();
+    if (last.kata) {
+      if (auto written = write_wanted_classes(host_, *last.kata); !written)
+        return keep_turn(text_of(written.error()));
+    }
+    slots_->act(last.lease, {});
+  }
+
+  void keep_turn(const std::string& why) {
+    spdlog::error("the turn of Node {} is not given back: {}", settings_.node, why);
+    have_left();
   }
 
   /// What is refused of the cordon keeps no operand away.
@@ -491,7 +521,8 @@ class NodeAgent::Impl {
         [with_cordon](const json& now) -> Result<json> { return taken_back(now, with_cordon); },
         [this, with_cordon](const Result<json>& changed) {
           changing_ = false;
-          if (changed) return have_left();
+          is_taken_back_ = true;
+          if (changed) return go_on_leaving();
           spdlog::error(
               "{} of Node {}: {}; the next agent takes that back, or whoever uncordons it, and takes {} off "
               "its "
@@ -501,7 +532,7 @@ class NodeAgent::Impl {
           const bool refused =
               changed.error().code == ApiErrc::forbidden || changed.error().code == ApiErrc::invalid;
           if (with_cordon && refused) return take_back(false);
-          have_left();
+          go_on_leaving();
         },
         node());
   }
@@ -849,6 +880,7 @@ class NodeAgent::Impl {
   Backoff backoff_;
   EventLoop::Job left_;  ///< empty: we stay
   Moment leave_by_;
+  bool is_taken_back_ = false;  ///< taken_back(), or that cannot be
   bool leave_told_ = false;
   Timers::Timer leave_timer_;
   Timers::Timer soon_;

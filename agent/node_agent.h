@@ -79,10 +79,10 @@ class NodeAgent {
   /// To be called when a configuration file may be another.
   void configurations_changed();
 
-  /// The process is to end: nothing is begun any more, and operands that we have paused are resumed, once
-  /// hostd has ended what it does, or has ended itself, and after a minute in any case. Then `left` is
-  /// called, once: at once where nobody is paused, and where the API server does not answer when that minute
-  /// is over.
+  /// The process is to end: nothing is begun any more, operands that we have paused are resumed, and the
+  /// node's turn is given back (LastTurn), once hostd has ended what it does, or has ended itself, and after
+  /// a minute in any case. Then `left` is called, once: at once where nobody is paused and the node has no
+  /// turn, and where the API server does not answer when that minute is over.
   void leave(EventLoop::Job left);
 
   /// Absent: nothing is pulled here.

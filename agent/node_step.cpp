@@ -305,6 +305,22 @@ NodeStep node_step(const NodeView& view) {
   return step;
 }
 
+LastTurn last_turn(const NodeView& view) {
+  LastTurn out;
+  if (!view.budget) return out;
+  KataPlan kata = view.kata ? kata_plan(view.node, view.host, *view.kata, &*view.budget) : KataPlan();
+  kata.change.begin.clear();
+  BudgetStep lease = turn_of(view, change_of(view, NodeWish(), DrainNeed()), kata).lease;
+  if (lease.kind == BudgetStep::Kind::take) return out;
+  out.lease = std::move(lease);
+  const auto& written = view.host.kata_written;
+  if (is_kata_configuration(out.lease.configuration) && written && written->permitted) {
+    out.kata = written;
+    out.kata->permitted = false;
+  }
+  return out;
+}
+
 bool has_labels_that_can_wait(const NodeStep& step) {
   return step.annotations.contains(kFeaturesAnnotation) ||
          std::ranges::any_of(step.labels, [](const auto& change) { return can_wait(change.first); });

@@ -89,6 +89,17 @@ struct NodeStep {
 
 NodeStep node_step(const NodeView& view);
 
+/// What an agent that ends, and begins nothing any more, still does of Leases. The slot of its node is given
+/// back, with the verdict if there is one: nobody may come after it, and its silence is no failure of what it
+/// was to change to. But one in which something was begun whose outcome is open is kept: another node would
+/// change beside this one, by a configuration of which nobody knows yet what it does. The next agent goes on
+/// in it; where none comes it is that of one who has gone silent.
+struct LastTurn {
+  BudgetStep lease;                        ///< `nothing`: there is none, or it is kept
+  std::optional<WantedClasses> kata = {};  ///< to be written before that: `permitted` goes with the turn
+};
+LastTurn last_turn(const NodeView& view);
+
 /// Whether what is to be changed of the Node has labels by which pods are placed and nothing else is done:
 /// those of features, and of Kata's handlers. Where they are refused all else goes on.
 bool has_labels_that_can_wait(const NodeStep& step);

@@ -14,6 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 using test::ApiFault;
+using test::Fleet;
 using test::Yard;
 using testing::Contains;
 using testing::ElementsAre;
@@ -354,6 +355,7 @@ TEST(DrainLoop, AnAgentThatLeavesUncordonsWhatItHasCordoned) {
   EXPECT_TRUE(left);
   EXPECT_FALSE(yard.is_cordoned("n0"));
   EXPECT_EQ(yard.mark("n0") + yard.cordon_mark("n0"), "");
+  EXPECT_THAT(yard.fleet.holders(), IsEmpty());
   yard.cordon("n0", true);
   yard.fleet.machines[0]->agent.reset();
   yard.fleet.start();
@@ -364,6 +366,44 @@ TEST(DrainLoop, AnAgentThatLeavesUncordonsWhatItHasCordoned) {
   EXPECT_TRUE(left);
   EXPECT_TRUE(yard.is_cordoned("n0")) << "it was somebody else";
   EXPECT_EQ(yard.mark("n0"), "") << "its time is over by when the next one comes";
+}
+
+/// One of two nodes goes ahead, is taken from Ferry as it waits, and nobody comes after its agent.
+void expect_the_other_goes_on(Yard& yard, std::size_t first) {
+  Fleet& fleet = yard.fleet;
+  EXPECT_LE(fleet.end(*fleet.machines[first]), 5s);
+  const std::string node = fleet.machines[first]->name;
+  for (const auto& [slot, holder] : fleet.holders()) EXPECT_NE(holder, node);
+  yard.pass(kSlotLife + 2min);
+  EXPECT_EQ(fleet.state(fleet.machines[1 - first]->name), "as_wanted");
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+}
+
+TEST(DrainLoop, AnAgentThatEndsInADrainGivesItsTurnToTheNext) {
+  Yard yard(2);
+  yard.put_pod("n0", "guest");
+  yard.fleet.server.disruption_budgeted = {"tenants/guest"};
+  yard.fleet.start();
+  yard.fleet.label("n0", "divided");
+  yard.pass(30s);
+  ASSERT_EQ(yard.fleet.state("n0"), "draining");
+  yard.fleet.label("n1", "divided");
+  yard.pass(10s);
+  ASSERT_EQ(yard.fleet.state("n1"), "pending");
+  expect_the_other_goes_on(yard, 0);
+}
+
+TEST(DrainLoop, AnAgentThatEndsAsItWaitsForOperandsGivesItsTurnToTheNext) {
+  Yard yard(2);
+  yard.begin_operator();
+  yard.fleet.start();
+  yard.fleet.label_all("divided");
+  ASSERT_TRUE(yard.fleet.clock.run_until([&] { return !yard.fleet.holders().empty(); }, 20s));
+  const std::string first = yard.fleet.holders().at(0);
+  ASSERT_TRUE(yard.fleet.clock.run_until([&] { return yard.operand(first) != "true"; }, 10s));
+  expect_the_other_goes_on(yard, first == "n0" ? 0 : 1);
+  EXPECT_EQ(yard.operand(first), "true");
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ class DrainSchedules : public testing::TestWithParam<int> {
   enum Event {
     node_labelled,
     agent_killed,
+    agent_ended,
     agent_with_or_without,
     hostd_restarted,
     hostd_came_or_went,
@@ -49,8 +50,9 @@ class DrainSchedules : public testing::TestWithParam<int> {
     clock_set,
     owner_came_or_went
   };
-  static constexpr std::array<const char*, 17> kEventNames = {"node labelled",
+  static constexpr std::array<const char*, 18> kEventNames = {"node labelled",
                                                               "agent killed",
+                                                              "agent ended",
                                                               "drain on or off",
                                                               "hostd restarted",
                                                               "hostd came or went",
@@ -110,6 +112,9 @@ class DrainSchedules : public testing::TestWithParam<int> {
         [[fallthrough]];
       case agent_killed:
         machine.agent.reset();
+        return fleet.start(machine);
+      case agent_ended:
+        fleet.end(machine);
         return fleet.start(machine);
       case hostd_restarted:
         machine.hostd.stop();

@@ -96,6 +96,16 @@ class Fleet {
   void start() {
     for (const auto& machine : machines) start(*machine);
   }
+  /// As by a SIGTERM. Gives how long its agent took, which has a minute.
+  std::chrono::seconds end(Machine& machine) {
+    std::chrono::seconds took{0};
+    bool left = false;
+    machine.agent->leave([&left] { left = true; });
+    for (; !left && took < std::chrono::seconds(61); ++took) pass(std::chrono::seconds(1));
+    EXPECT_TRUE(left) << machine.name;
+    machine.agent.reset();
+    return took;
+  }
   void label(const std::string& node, const json& policy) {
     server.edit("/api/v1/nodes/" + node, {{"metadata", {{"labels", {{kPolicyLabel, policy}}}}}});
   }

@@ -283,6 +283,78 @@ TEST(Fleet, ACanaryThatGoesSilentHoldsTheOthers) {
   EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
 }
 
+/// The first of them has its turn, as those do to whom a wrong configuration would be the first.
+Fleet::Machine& first_in_turn(Fleet& fleet) {
+  fleet.configure(2);
+  EXPECT_TRUE(fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 1min));
+  return *fleet.machines.at(fleet.holders().begin()->second == "n0" ? 0 : 1);
+}
+
+TEST(Fleet, AnAgentThatEndsInAChangeTellsFirstWhatHasComeOfIt) {
+  for (const bool fails : {false, true}) {
+    Fleet fleet(2, 1);
+    settle_first(fleet);
+    for (const auto& machine : fleet.machines) {
+      machine->hostd.takes = 20s;
+      machine->hostd.fails_late = fails;
+    }
+    Fleet::Machine& first = first_in_turn(fleet);
+    fleet.pass(4s);
+    ASSERT_TRUE(first.hostd.under_way);
+    EXPECT_GT(fleet.end(first), 10s);
+    EXPECT_EQ(fleet.verdicts().proven.size(), fails ? 1U : 2U);
+    EXPECT_EQ(fleet.verdicts().failed.size(), fails ? 1U : 0U);
+    EXPECT_NE(fleet.holders()[0], first.name);
+  }
+}
+
+// Another would change beside it, by what nobody knows the end of.
+TEST(Fleet, AnAgentThatEndsKeepsTheTurnOfAChangeWhoseEndIsOpen) {
+  Fleet fleet(2, 1);
+  settle_first(fleet);
+  for (const auto& machine : fleet.machines) machine->hostd.takes = 3min;
+  Fleet::Machine& first = first_in_turn(fleet);
+  fleet.pass(4s);
+  ASSERT_TRUE(first.hostd.under_way);
+  EXPECT_LE(fleet.end(first), 60s);
+  EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, first.name)));
+  fleet.start(first);
+  fleet.pass(10min);
+  EXPECT_EQ(fleet.in_state("as_wanted"), 2U);
+  EXPECT_EQ(fleet.most_seen, 1U);
+  EXPECT_THAT(fleet.verdicts().failed, IsEmpty());
+}
+
+// Its request is on the way: the turn is its own before it knows of it.
+TEST(Fleet, AnAgentThatEndsGivesBackATurnThatItIsJustGiven) {
+  Fleet fleet(1, 1);
+  fleet.start();
+  fleet.label_all("divided");
+  ASSERT_TRUE(fleet.clock.run_until([&] { return fleet.server.count("POST", "/leases") > 0; }, 20s));
+  EXPECT_LE(fleet.end(*fleet.machines[0]), 2s);
+  EXPECT_EQ(fleet.server.objects(change_leases("gpus")).size(), 1U);
+  EXPECT_THAT(fleet.holders(), IsEmpty());
+  EXPECT_EQ(fleet.machines[0]->hostd.is, "kept");
+}
+
+TEST(Fleet, AnAgentThatMayNotGiveItsTurnBackEndsAllTheSame) {
+  for (const int status : {403, 503}) {
+    Fleet fleet(1, 1);
+    fleet.machines[0]->hostd.takes = 20s;
+    fleet.start();
+    fleet.label_all("divided");
+    ASSERT_TRUE(fleet.clock.run_until([&] { return !fleet.holders().empty(); }, 20s));
+    fleet.pass(4s);
+    fleet.server.script = [status](const ApiRequest& request) -> std::optional<test::ApiFault> {
+      if (request.path.find("/leases/") == std::string::npos) return std::nullopt;
+      return test::ApiFault::status_of(status, "No", "no");
+    };
+    const auto took = fleet.end(*fleet.machines[0]);
+    EXPECT_TRUE(status == 403 ? took < 30s : took <= 60s) << status << ": " << took.count();
+    EXPECT_THAT(fleet.holders(), ElementsAre(Pair(0, "n0")));
+  }
+}
+
 TEST(Fleet, ALongChangeKeepsItsTurn) {
   Fleet fleet(2, 1);
   for (const auto& machine : fleet.machines) machine->hostd.takes = 25min;
@@ -359,6 +431,7 @@ class FleetSchedules : public testing::TestWithParam<int> {
     node_labelled,
     configuration_edited,
     agent_killed,
+    agent_ended,
     hostd_restarted,
     holder,
     failing,
@@ -366,10 +439,10 @@ class FleetSchedules : public testing::TestWithParam<int> {
     compacted,
     outage
   };
-  static constexpr std::array<const char*, 9> kEventNames = {
-      "node labelled",   "configuration edited", "agent killed",
-      "hostd restarted", "holder came or went",  "failing or mended",
-      "streams cut",     "history compacted",    "API server down or up"};
+  static constexpr std::array<const char*, 10> kEventNames = {
+      "node labelled",     "configuration edited", "agent killed",      "agent ended",
+      "hostd restarted",   "holder came or went",  "failing or mended", "streams cut",
+      "history compacted", "API server down or up"};
   using Overlaps = test::Overlaps<kEventNames.size()>;
 
   void run(std::uint64_t seed) {
@@ -406,6 +479,9 @@ class FleetSchedules : public testing::TestWithParam<int> {
         return fleet.configure(1 + draw_(4));
       case agent_killed:
         machine.agent.reset();
+        return fleet.start(machine);
+      case agent_ended:
+        fleet.end(machine);
         return fleet.start(machine);
       case hostd_restarted:
         machine.hostd.stop();

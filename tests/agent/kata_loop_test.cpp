@@ -135,6 +135,20 @@ TEST_F(KataLoop, PullsInstallsInItsTurnAndLabels) {
   EXPECT_LT(fleet->server.seen().size() - asked, 12U);
 }
 
+// What was permitted and not used would be done without a turn.
+TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeTheTurn) {
+  make(1);
+  classes(class_text("kata-a", "registry.example/a:1"));
+  fleet->start();
+  fleet->pass(15s);
+  ASSERT_TRUE(of().hostd.changing());
+  fleet->end(*fleet->machines[0]);
+  EXPECT_FALSE(of().hostd.changing());
+  EXPECT_FALSE(written()->permitted);
+  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
+}
+
 TEST_F(KataLoop, WhatLeavesLosesItsLabelFirst) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1") + class_text("kata-b", "registry.example/b:1"));
