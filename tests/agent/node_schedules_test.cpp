@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -201,10 +203,28 @@ class Schedule : public AgentLoop {
   Overlaps::Recent recent_;
 };
 
-class RandomSchedules : public Schedule, public testing::WithParamInterface<int> {};
+/// How long others had the machine does not count.
+double seconds_of_processor() {
+  std::timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+class RandomSchedules : public Schedule, public testing::WithParamInterface<int> {
+ protected:
+  static void SetUpTestSuite() { begun_ = seconds_of_processor(); }
+  static void TearDownTestSuite() {
+    Schedule::TearDownTestSuite();
+    fmt::print("{} schedules took {:.1f} s of processor\n", ended_, seconds_of_processor() - begun_);
+  }
+
+  inline static double begun_ = 0;
+  inline static int ended_ = 0;  ///< those of this process, which may have a part of them
+};
 
 TEST_P(RandomSchedules, EndAsWantedWithNothingPaused) {
   run(static_cast<std::uint64_t>(GetParam()));
+  ++ended_;
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomSchedules, testing::Range(0, schedules()));
