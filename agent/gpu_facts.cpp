@@ -11,6 +11,7 @@
 
 #include "mdev/held_gpus.h"
 #include "vfio/inventory.h"
+#include "vfio/move_plan.h"
 #include "vfio/pci_function.h"
 
 namespace ferry {
@@ -109,15 +110,15 @@ LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<P
   return out;
 }
 
+// By drivers alone, as the kernel sees it and `ferry status` says it: a member that cannot be read, or is off
+// the bus, blocks nothing.
 std::optional<bool> group_viable(const HostFs& host, const PciAddress& gpu) {
   const auto name = host.link_name(sysfs_path(gpu) / "iommu_group");
   const auto group = name ? number_of<std::uint32_t>(*name) : std::nullopt;
   if (!group) return std::nullopt;
   const auto members = scan_members(host, {*group}, {});
   if (!members || members->functions.empty()) return std::nullopt;
-  return std::ranges::none_of(members->functions, [](const auto& member) {
-    return member.second.problem || blocks_viability(member.second);
-  });
+  return members->has_iommu() && viability_blockers(*members, *group).empty();
 }
 
 GpuFacts facts_of(const HostFs& host, const PciAddress& gpu) {

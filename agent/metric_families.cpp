@@ -101,13 +101,14 @@ std::string number_text(const auto& number) {
 // ---- what hostd says
 
 void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std::vector<MetricFamily>& all) {
-  Family info = gauge("ferry_gpu_info", "A GPU or NVSwitch of this node, as it is; always 1.");
+  Family info = gauge("ferry_gpu_info", "A GPU of this node, as it is; always 1.");
   Family counts = gauge("ferry_gpus", "How many there are in a mode.");
   Family states = gauge("ferry_gpu_state", "1 for how a GPU stands to what is wanted of it.");
   constexpr std::array<std::string_view, 5> kStandings = {"as_wanted", "failed", "left_alone", "refused",
                                                           "waiting"};
   std::map<Mode, std::size_t> modes = {{Mode::host, 0}, {Mode::passthrough, 0}, {Mode::vgpu, 0}};
   for (const SeenAccelerator& gpu : host.accelerators) {
+    if (!counts_as_gpu(gpu)) continue;
     const auto fact =
         std::ranges::find_if(facts, [&](const GpuFacts& one) { return one.address.text() == gpu.address; });
     info.add(1, {{"pci_bus_id", gpu.address},

@@ -72,8 +72,10 @@ void NodeMetrics::host_changed() {
 void NodeMetrics::look() {
   std::vector<PciAddress> gpus;
   if (view_.host.content) {
-    for (const SeenAccelerator& gpu : view_.host.content->accelerators)
-      if (const auto address = PciAddress::parse(gpu.address)) gpus.push_back(*address);
+    for (const SeenAccelerator& gpu : view_.host.content->accelerators) {
+      const auto address = PciAddress::parse(gpu.address);
+      if (address && counts_as_gpu(gpu)) gpus.push_back(*address);
+    }
   }
   try {
     // Left to itself: to wait for it would be to wait for the kernel.

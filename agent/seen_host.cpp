@@ -154,6 +154,11 @@ SeenHost host_of(const json& file) {
 
 }  // namespace
 
+bool counts_as_gpu(const SeenAccelerator& accelerator) {
+  constexpr std::array<std::string_view, 3> kClasses = {"", "0300", "0302"};
+  return std::ranges::find(kClasses, accelerator.pci_class) != kClasses.end();
+}
+
 Result<SeenHost> read_seen_host(std::string_view text) {
   const auto broken = [](const std::string& why) {
     return fail(Errc::malformed_host, fmt::format("/{}: {}", kStateFile, why),

@@ -64,6 +64,10 @@ struct SeenAccelerator {
   std::map<std::string, std::uint32_t> more_vgpus = {};
 };
 
+/// Whether it counts as a GPU, by its class: what one that was unplugged has left behind, a sound card say,
+/// does not. True where nobody has said its class.
+bool counts_as_gpu(const SeenAccelerator& accelerator);
+
 /// What hostd says of the node as a whole.
 struct SeenFeatures {
   std::string iommu;                                     ///< "on", "off", "unsafe_noiommu"

@@ -162,6 +162,15 @@ TEST_F(GpuFactsTest, AGroupWithAnotherDriverIsNotViable) {
   EXPECT_EQ(facts().group_viable, false);
 }
 
+// The alert that goes by it names a driver of the host's.
+TEST_F(GpuFactsTest, ADeviceThatIsOffTheBusBlocksNoGroup) {
+  add_gpu();
+  kernel_.file("sys/devices/pci0000:00/0000:3b:00.0/config", std::string(64, '\xff'));
+  EXPECT_EQ(facts().group_viable, true);
+  kernel_.file("sys/devices/pci0000:00/0000:3b:00.1/class", "no number\n");
+  EXPECT_EQ(facts().group_viable, true);
+}
+
 TEST(GpuErrors, AreThoseOfBothEndsOfTheLink) {
   const test::ScratchDirectory scratch;
   const std::string port = "sys/devices/pci0000:3a/0000:3a:00.0";

@@ -114,6 +114,24 @@ TEST(MetricFamilies, OfTheInventory) {
               ElementsAre("ferry_process_up{process=\"hostd\"} 1", "ferry_process_up{process=\"plugin\"} 0"));
 }
 
+// The sound card of one that was unplugged: status and labels do not have it either.
+TEST(MetricFamilies, WhatAnUnpluggedGpuHasLeftBehindIsNoGpu) {
+  MetricsView view = two_gpus();
+  SeenAccelerator audio = test::gpu(Mode::passthrough, Mode::host, "refused");
+  audio.address = "0000:65:00.1";
+  audio.pci_class = "0403";
+  view.host.content->accelerators.push_back(audio);
+  EXPECT_THAT(samples(view, "ferry_gpus"), Contains("ferry_gpus{mode=\"passthrough\"} 1"));
+  for (const char* family : {"ferry_gpu_info", "ferry_gpu_state"})
+    EXPECT_THAT(samples(view, family), Not(Contains(HasSubstr("0000:65:00.1")))) << family;
+  EXPECT_THAT(samples(view, "ferry_gpu_refused"), Contains(HasSubstr("0000:65:00.1")))
+      << "what is in the way";
+  for (const char* gpu : {"0300", "0302", ""}) {
+    view.host.content->accelerators.back().pci_class = gpu;
+    EXPECT_THAT(samples(view, "ferry_gpus"), Contains("ferry_gpus{mode=\"passthrough\"} 2")) << gpu;
+  }
+}
+
 TEST(MetricFamilies, OfAllocations) {
   MetricsView view = two_gpus();
   view.vmis = {{"studio/virt-launcher-render-x7x2k", "render"}};

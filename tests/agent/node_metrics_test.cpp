@@ -122,6 +122,16 @@ TEST_F(NodeMetricsTest, FollowSysfs) {
   EXPECT_TRUE(comes_to_say("ferry_gpu_power_state{pci_bus_id=\"0000:3b:00.0\",state=\"D3hot\"} 1"));
 }
 
+TEST_F(NodeMetricsTest, ReadNothingOfWhatIsNoGpu) {
+  std::string with_class = state("as_wanted");
+  with_class.insert(with_class.find(R"("model")"), R"("class": "0403", )");
+  scratch_.file(kStateFile, with_class);
+  scratch_.file(std::string(kGpu) + "power_state", "D0\n");
+  metrics_->begin();
+  EXPECT_TRUE(comes_to_say("ferry_sysfs_look_timestamp_seconds"));
+  EXPECT_THAT(metrics_->text(), Not(HasSubstr("pci_bus_id")));
+}
+
 // A named pipe that nobody writes to: who opens it hangs as in a driver.
 TEST_F(NodeMetricsTest, AReadThatHangsHoldsUpNobody) {
   scratch_.file(kStateFile, state("as_wanted"));

@@ -45,6 +45,7 @@ using testing::IsEmpty;
 
 // The demo's cards. The third shares its group with a display and a bridge that has a driver.
 constexpr const char* kCard = "0000:02:00.0";
+constexpr const char* kCardsAudio = "0000:02:00.1";
 constexpr const char* kDriverless = "0000:03:00.0";
 constexpr const char* kBlocked = "0000:05:01.0";
 constexpr const char* kTesla = "0000:06:00.0";
@@ -226,7 +227,7 @@ class Agreement : public plugin_test::Fixture {
     kernel.add_driver({.name = "shpchp", .ids = {"class:0604"}});
     kernel.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
     kernel.add_function({.address = kCard, .group = 12, .driver = "bochs-drm"});
-    kernel.add_function({.address = "0000:02:00.1",
+    kernel.add_function({.address = kCardsAudio,
                          .ids = "10de:22ba",
                          .class_code = 0x040300,
                          .group = 12,
@@ -294,6 +295,20 @@ class Agreement : public plugin_test::Fixture {
     return test::run_ferry(arguments);
   }
 
+  /// A process has the node of the first card's group open.
+  void hold_group_12() {
+    kernel.file("sys/class/vfio/12/dev", "1:3\n");  // that of /dev/null
+    kernel.file("proc/412/comm", "qemu\n");
+    kernel.file("proc/412/cmdline", "qemu");
+    kernel.file("proc/412/maps", "");
+    kernel.link("proc/412/fd/3", "/dev/null");
+  }
+  void want_all_at_the_host() {
+    kernel.file("etc/ferry/policy.yaml", "version: v2\npolicies:\n  host: [{devices: all, mode: host}]\n");
+    kernel.file("var/lib/ferry/wanted.json",
+                R"({"version": 1, "file": "/etc/ferry/policy.yaml", "policy": "host"})");
+  }
+
   // ---- what is told
 
   std::set<std::string> allocated() const {
@@ -319,7 +334,8 @@ class Agreement : public plugin_test::Fixture {
     view.host.content = host_;
     view.offer.content = offer();
     std::vector<PciAddress> gpus;
-    for (const SeenAccelerator& gpu : host_.accelerators) gpus.push_back(at(gpu.address));
+    for (const SeenAccelerator& gpu : host_.accelerators)
+      if (counts_as_gpu(gpu)) gpus.push_back(at(gpu.address));
     view.facts = read_gpu_facts(kernel, gpus);
     const auto families = metric_families(view);
     Differences out = differences("metrics", told_by_metrics(families), truth);
@@ -403,7 +419,27 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   EXPECT_THAT(after_a_look(), IsEmpty()) << "everything is put back";
 }
 
-// So that the test above can fail.
+// A sound card is no GPU, whatever hostd has to say of it.
+TEST_F(Agreement, HoldsWhereAVmKeepsTheSoundCardOfAnUnpluggedGpu) {
+  move(Direction::to_vfio, {kCard});
+  ASSERT_EQ(kernel.driver_of(kCardsAudio), "vfio-pci");
+  kernel.remove_function(kCard);
+  hold_group_12();
+  want_all_at_the_host();
+  EXPECT_THAT(after_a_look(), IsEmpty());
+  const auto audio = std::ranges::find(host_.accelerators, kCardsAudio, &SeenAccelerator::address);
+  ASSERT_NE(audio, host_.accelerators.end()) << "hostd says who keeps it";
+  EXPECT_EQ(audio->state, "refused");
+}
+
+// A GPU that reads all ones, on vfio: its group is what its drivers make of it.
+TEST_F(Agreement, HoldsOfAGpuThatIsOffTheBus) {
+  move(Direction::to_vfio, {kCard});
+  kernel.file("sys/bus/pci/devices/" + std::string(kCard) + "/config", std::string(64, '\xff'));
+  EXPECT_THAT(after_a_look(), IsEmpty());
+}
+
+// So that the tests above can fail.
 TEST_F(Agreement, IsNotSaidOfWhatIsOld) {
   EXPECT_THAT(after_a_look(), IsEmpty());
   move(Direction::to_vfio, {kCard});
