@@ -212,6 +212,22 @@ std::string explained_name(const testing::TestParamInfo<Explained>& info) {
   return test::row_of_machine(testing::TestParamInfo<std::string>(info.param.machine, info.index));
 }
 
+/// What `ferry explain` says of each word, on every canvas; and that the document has as much to say.
+std::string explained(const StoryInputs& inputs, const std::vector<std::string>& words,
+                      const std::string& head) {
+  std::string out = head;
+  for (const std::string& word : words) {
+    const Subject subject = must(find_subject(inputs, word));
+    const Story story = story_of(inputs, subject);
+    out += on_all_canvases(fmt::format("\n# ferry explain {}\n", word),
+                           [&](const Canvas& canvas) { return story_text(story, canvas); });
+    const json document = to_json(inputs, subject);
+    for (const StoryPart& part : story.parts)
+      EXPECT_EQ(document.at("story").at(part.label).size(), part.lines.size()) << word << ' ' << part.label;
+  }
+  return out;
+}
+
 class ExplainGolden : public testing::TestWithParam<Explained> {};
 
 TEST_P(ExplainGolden, OfAComposedMachine) {
@@ -221,18 +237,19 @@ TEST_P(ExplainGolden, OfAComposedMachine) {
   const Session session = session_at(machine.kernel.root(), machine.holders);
   StoryInputs inputs = must(look_for_stories(session));
   inputs.plugin_runs = true;
-  std::string out = fmt::format("Composed: {}.\n", composed.what);
-  for (const std::string& word : GetParam().words) {
-    const auto subject = find_subject(inputs, word);
-    ASSERT_TRUE(subject) << subject.error().message;
-    const Story story = story_of(inputs, *subject);
-    out += on_all_canvases(fmt::format("\n# ferry explain {}\n", word),
-                           [&](const Canvas& canvas) { return story_text(story, canvas); });
-    const json document = to_json(inputs, *subject);
-    for (const StoryPart& part : story.parts)
-      EXPECT_EQ(document.at("story").at(part.label).size(), part.lines.size()) << word << ' ' << part.label;
-  }
-  test::expect_golden(fixture("explain", composed.name), out);
+  test::expect_golden(fixture("explain", composed.name),
+                      explained(inputs, GetParam().words, fmt::format("Composed: {}.\n", composed.what)));
+}
+
+TEST_P(CapturedGolden, ExplainsEachAccelerator) {
+  const test::CapturedHost host(GetParam());
+  const Session session = session_at(host.root(), {});
+  const StoryInputs inputs = must(look_for_stories(session));
+  std::vector<std::string> words;
+  for (const AcceleratorView& gpu : inputs.view.accelerators) words.push_back(gpu.address().text());
+  EXPECT_THAT(words, testing::Not(testing::IsEmpty()));
+  test::expect_golden(fixture("explain", GetParam()),
+                      explained(inputs, words, "Captured: tests/fixtures/hosts.\n"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
