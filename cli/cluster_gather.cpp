@@ -234,10 +234,10 @@ json gathered_config_map(const json& config_map) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.find("policies:") == std::string::npos && text.find("vgpu-configs:") == std::string::npos)
       continue;
-    // The reader knows each key of a configuration of ours. What it cannot read may be anything, and why it
-    // cannot is told with that; Nodes say it where it matters.
+    // The reader knows each key of a configuration of ours, but not what its comments say. What it cannot
+    // read may be anything, and why it cannot is told with that; Nodes say it where it matters.
     const auto read = read_policies({.file = key, .text = text});
-    texts[key] = read ? json(text) : json{{"not_read", true}};
+    texts[key] = read ? json(masked_text(text)) : json{{"not_read", true}};
   }
   if (texts.empty()) return {};
   return {{"metadata", identity_of(config_map)}, {"data", std::move(texts)}};
