@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// After every step of the demo (tests/node/scenarios/demo), which are made here on the fake kernel: what
-// metrics, `ferry status -o json` and feature labels say of the node, held against sysfs and the kubelet's
-// books, and so against each other.
+// After every step of the demo (tests/node/scenarios/demo), which are made here on the fake kernel, each by
+// what hostd would call for it: what metrics, `ferry status -o json` and feature labels say of the node, held
+// against sysfs and the kubelet's books, and so against each other.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -372,10 +372,15 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   using Status = MoveResult::Status;
   EXPECT_THAT(after_a_look(), IsEmpty()) << "before";
 
-  EXPECT_THAT(move(Direction::to_vfio, {kCard, kDriverless, kBlocked}),
-              testing::UnorderedElementsAre(Status::done, Status::done, Status::refused));
+  EXPECT_THAT(move(Direction::to_vfio, {kCard, kDriverless, kBlocked, kTesla}),
+              testing::UnorderedElementsAre(Status::done, Status::done, Status::done, Status::refused));
   EXPECT_THAT(after_a_look(), IsEmpty()) << "whole groups are on vfio";
   EXPECT_EQ(told_by_status(json::parse(ferry({"status", "-o", "json"}).out)).at(kCard).mode, "passthrough");
+
+  EXPECT_EQ(kernel.driver_of(kTesla), "vfio-pci");
+  EXPECT_THAT(move(Direction::back, {kTesla}), ElementsAre(Status::done));
+  EXPECT_EQ(kernel.driver_of(kTesla), "nvidia");
+  EXPECT_THAT(after_a_look(), IsEmpty()) << "one has come back";
 
   const Profile profile =
       test::profile("  - {devices: all, device-filter: '0x1EB810DE', vgpu-devices: {T4-4Q: 3}}\n");
@@ -406,6 +411,11 @@ TEST_F(Agreement, HoldsAfterEachStepOfTheDemo) {
   EXPECT_EQ(ferry({"vfio", "unbind", "--device", kCard}).status, 4);
   EXPECT_EQ(ferry({"vgpu", "delete", "--all"}).status, 4);
   EXPECT_THAT(after_a_look(), IsEmpty()) << "what is in use stays";
+
+  EXPECT_THAT(move(Direction::back, {kDriverless}), ElementsAre(Status::done));
+  EXPECT_EQ(kernel.driver_of(kDriverless), "");
+  EXPECT_EQ(kernel.driver_of(kCard), "vfio-pci");
+  EXPECT_THAT(after_a_look(), IsEmpty()) << "a part comes back while pods have the rest";
 
   kubelet->release({kCard, vgpu.ids.at(0)});
   ASSERT_TRUE(offered_becomes(offered_as_given));
