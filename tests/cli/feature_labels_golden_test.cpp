@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The labels of whole machines, through all that they pass: a scan, state.json, the agent. Each set stands in
-// tests/fixtures/labels; what a GPU is said to be is held against tests/fixtures/labels/models.tsv besides.
+// tests/fixtures/labels; what a GPU is said to be is held against tests/fixtures/labels/models.tsv besides,
+// and how many vGPUs it carries against tests/fixtures/shipped-vgpu-config.tsv.
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <map>
 #include <set>
@@ -103,16 +106,31 @@ TEST(CapturedLabels, AreAsInTheirFile) {
   }
 }
 
-TEST_P(LabelsGolden, SayWhatPublicSourcesSayOfTheGpus) {
-  const SeenHost host = seen();
-  const Labels labels = feature_labels(host).value_or(Labels());
+/// How many vGPUs of a type one GPU carries, by the profile file that NVIDIA ships.
+std::map<std::string, unsigned> shipped_counts() {
+  std::map<std::string, unsigned> out;
+  std::ifstream file(std::filesystem::path(FERRY_FIXTURES) / "shipped-vgpu-config.tsv");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("#")) continue;
+    std::istringstream parts(line);
+    std::array<std::string, 6> column;
+    for (std::string& text : column) std::getline(parts, text, '\t');
+    // Of the configuration that is called as its type, the first item is every GPU.
+    if (column[0] == column[4]) out.emplace(column[4], static_cast<unsigned>(std::stoul(column[5])));
+  }
+  return out;
+}
+
+std::string label_of(const Labels& labels, const std::string& key) {
+  const auto found = labels.find(key);
+  return found == labels.end() ? std::string() : found->second;
+}
+
+void expect_products_of_public_sources(const SeenHost& host, const Labels& labels) {
   const auto known = models();
   std::vector<Model> gpus;
   for (const SeenAccelerator& gpu : host.accelerators) gpus.push_back(known.at(gpu.id));
-  const auto label = [&](const std::string& name) {
-    const auto found = labels.find("nvidia.com/gpu." + name);
-    return found == labels.end() ? std::string() : found->second;
-  };
+  const auto label = [&](const std::string& name) { return label_of(labels, "nvidia.com/gpu." + name); };
   EXPECT_EQ(label("count"), gpus.empty() ? "" : std::to_string(gpus.size()));
   EXPECT_EQ(label("product"), shared(gpus, &Model::product));
   EXPECT_EQ(label("memory"), shared(gpus, &Model::memory));
@@ -121,6 +139,41 @@ TEST_P(LabelsGolden, SayWhatPublicSourcesSayOfTheGpus) {
   for (const Model& gpu : gpus) {
     const auto same = std::ranges::count(gpus, gpu.product, [](const Model& other) { return other.product; });
     EXPECT_EQ(label(gpu.product + ".count"), mixed ? std::to_string(same) : "");
+  }
+}
+
+/// The file knows no types for virtual applications and desktops (A, B). `host` has GPUs of one model.
+void expect_vgpus_of_public_sources(const SeenHost& host, const Labels& labels) {
+  const auto carriers = std::ranges::count_if(host.accelerators, [](const SeenAccelerator& gpu) {
+    return !gpu.vgpus.empty() || !gpu.more_vgpus.empty();
+  });
+  std::size_t held = 0;
+  for (const auto& [type, count] : shipped_counts()) {
+    const std::string said = label_of(labels, "gpu-ferry.io/vgpu." + type + ".count");
+    if (said.empty()) continue;
+    EXPECT_EQ(said, std::to_string(count * carriers)) << type;
+    ++held;
+  }
+  EXPECT_EQ(held > 0, carriers > 0);
+}
+
+void expect_what_public_sources_say(const SeenHost& host) {
+  const Labels labels = feature_labels(host).value_or(Labels());
+  expect_products_of_public_sources(host, labels);
+  expect_vgpus_of_public_sources(host, labels);
+}
+
+TEST_P(LabelsGolden, SayWhatPublicSourcesSayOfTheGpus) {
+  expect_what_public_sources_say(seen());
+}
+
+TEST(CapturedLabels, SayWhatPublicSourcesSayOfTheGpus) {
+  for (const std::string& name : test::captured_hosts()) {
+    SCOPED_TRACE(name);
+    const test::CapturedHost host(name);
+    const SeenHost seen = seen_of(open_session(host.root()));
+    EXPECT_FALSE(seen.accelerators.empty());
+    expect_what_public_sources_say(seen);
   }
 }
 
