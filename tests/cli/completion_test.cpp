@@ -34,17 +34,29 @@ std::vector<std::string> lines_of(const std::filesystem::path& file) {
   return out;
 }
 
-/// Runs `script` with bash: what it says, its errors among it.
-std::vector<std::string> run_bash(const std::string& script) {
+/// Runs `script` with a shell: what it says, its errors among it.
+std::vector<std::string> run_shell(const std::string& shell, const std::string& option,
+                                   const std::string& script) {
   const test::ScratchDirectory scratch;
   scratch.file("script", script);
   const auto out = scratch.path() / "out";
   const UniqueFd file(::open(out.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  const auto child = spawn("bash", {"bash", "--norc", (scratch.path() / "script").string()},
+  const auto child = spawn(shell, {shell, option, (scratch.path() / "script").string()},
                            {.out = file.get(), .err = file.get()});
   if (!child) return {child.error().message};
-  if (const int status = reap(*child); status != 0) return {fmt::format("bash ended with {}", status)};
-  return lines_of(out);
+  std::vector<std::string> said;
+  if (const int status = reap(*child); status != 0) said = {fmt::format("{} ended with {}", shell, status)};
+  for (std::string& line : lines_of(out)) said.push_back(std::move(line));
+  return said;
+}
+
+std::vector<std::string> run_bash(const std::string& script) {
+  return run_shell("bash", "--norc", script);
+}
+
+bool is_installed(const std::string& shell) {
+  const auto child = spawn("sh", {"sh", "-c", "command -v " + shell + " > /dev/null"}, {});
+  return child && reap(*child) == 0;
 }
 
 std::vector<std::string> quoted(const std::vector<std::string>& words) {
@@ -207,6 +219,21 @@ TEST(FishCompletion, HasEachOptionOfEachCommand) {
   for (std::string line; std::getline(all, line);)
     if (line.starts_with("complete ") && line.find(" -l ") != std::string::npos) ++lines;
   EXPECT_EQ(lines, count);
+}
+
+// Each is parsed, and nothing of it carried out.
+TEST(ZshCompletion, IsZsh) {
+  if (!is_installed("zsh")) GTEST_SKIP() << "there is no zsh";
+  EXPECT_THAT(run_shell("zsh", "-n", zsh_completion(ferry_commands(), {"ferry"})), IsEmpty());
+  EXPECT_THAT(run_shell("zsh", "-n", zsh_completion(odd(), {"odd", "od"})), IsEmpty());
+  EXPECT_THAT(run_shell("zsh", "-n", "_ferry() {\n"), Not(IsEmpty()));
+}
+
+TEST(FishCompletion, IsFish) {
+  if (!is_installed("fish")) GTEST_SKIP() << "there is no fish";
+  EXPECT_THAT(run_shell("fish", "--no-execute", fish_completion(ferry_commands(), {"ferry"})), IsEmpty());
+  EXPECT_THAT(run_shell("fish", "--no-execute", fish_completion(odd(), {"odd-one", "od"})), IsEmpty());
+  EXPECT_THAT(run_shell("fish", "--no-execute", "function f\n"), Not(IsEmpty()));
 }
 
 TEST(CompletionVerb, PrintsTheScriptOfTheShell) {
