@@ -140,6 +140,8 @@ class Capture {
     walk("run/ferry", kDeep, Texts::all);
     for (const char* folder : kModprobeDirectories) walk(folder, kFlat, Texts::all);
     walk("etc/driverctl.d", kFlat, Texts::all);
+    for (const char* folder : {"var/lib/kubelet/device-plugins", "var/lib/kubelet/pod-resources"})
+      walk(folder, kFlat, Texts::none);  // its checkpoint says what every pod has
     for (const char* file : {"var/lib/ferry/wanted.json", "sys/kernel/security/lsm",
                              "sys/kernel/security/lockdown", "sys/devices/system/node/online"})
       text(file, kMostOfAFile);
@@ -327,7 +329,8 @@ class Capture {
 
   void nodes() {
     for (const DirectoryEntry& entry : host_.entries("dev").value_or(std::vector<DirectoryEntry>{})) {
-      const bool ours = entry.name == "iommu" || entry.name == "kvm" || entry.name.starts_with("nvidia");
+      const bool ours = entry.name == "iommu" || entry.name == "kvm" || entry.name.starts_with("nvidia") ||
+                        entry.name.starts_with("vhost-");
       if (ours && !entry.is_directory) put(fs::path("dev") / entry.name, "");
     }
   }

@@ -54,9 +54,11 @@ Check manager_check(const HostFs& host, bool needed) {
               .why = "the driver's daemon drives each vGPU that a VM has: without it such VMs do not start"};
   const auto processes = names_in(host, "proc");
   if (!processes) return std::move(check).unreadable(processes.error());
+  bool any = false;
   for (const std::string& name : *processes) {
     const bool is_process = !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) != 0;
     if (!is_process) continue;
+    any = true;
     const auto command = host.read_attribute(std::filesystem::path("proc") / name / "comm");
     if (command && *command == kManager) {
       return std::move(check).passed(fmt::format("process {} is {}", name, kManager));
@@ -64,6 +66,10 @@ Check manager_check(const HostFs& host, bool needed) {
   }
   const std::string none = fmt::format("no process in /proc is {}", kManager);
   if (!needed) return std::move(check).passed(none + ", and no GPU here has a vGPU host driver");
+  // A captured host, or a container without the host's /proc.
+  if (!any)
+    return std::move(check).unknown("/proc shows no process at all",
+                                    "ask on the host itself, with its /proc");
   return std::move(check).failed(none, fmt::format("start {}.service, or the driver's container", kManager));
 }
 

@@ -159,23 +159,57 @@ TEST_F(StatusVerbs, ACapturedHostSaysTheSame) {
     composed.build(machine);
     machine.kernel.file("etc/machine-id", "0123456789abcdef0123456789abcdef\n");
     machine.kernel.directory("proc/sys/kernel");  // no process: nobody can be asked who uses what
+    for (const char* socket : {"device-plugins/kubelet.sock", "device-plugins/kubevirt-nvidia.com-A40.sock",
+                               "pod-resources/kubelet.sock"})
+      machine.kernel.file(std::string("var/lib/kubelet/") + socket, "");
     const fs::path to = scratch_.path() / composed.name;
     const auto captured = on(machine.kernel.root(), {"status", "--capture", to.string(), "-o", "json"});
     ASSERT_EQ(captured.status, 0) << composed.name << captured.err;
     EXPECT_THAT(json::parse(captured.out).at("left_out"), IsEmpty()) << composed.name;
-    for (const std::vector<std::string>& verb : {std::vector<std::string>{"status", "-o", "json"},
-                                                 {"doctor", "--for", "passthrough,vgpu", "-o", "json"},
-                                                 {"vgpu", "types", "-o", "json"},
-                                                 {"vgpu", "export"},
-                                                 {"export"},
-                                                 {"vfio", "plan", "--all", "-o", "json"},
-                                                 {"vfio", "restore", "--dry-run"}}) {
+    for (const std::vector<std::string>& verb :
+         {std::vector<std::string>{"status", "-o", "json"},
+          {"doctor", "--for", "passthrough,vgpu,kubevirt", "-o", "json"},
+          {"vgpu", "types", "-o", "json"},
+          {"vgpu", "export"},
+          {"export"},
+          {"vfio", "plan", "--all", "-o", "json"},
+          {"vfio", "restore", "--dry-run"}}) {
       const auto there = on(machine.kernel.root(), verb);
       const auto here = on(to, verb);
       EXPECT_EQ(here.out, there.out) << composed.name << ": ferry " << verb[0] << ' ' << verb.back();
       EXPECT_EQ(here.status, there.status) << composed.name << here.err;
     }
   }
+}
+
+// Of the daemon nothing is taken, and so nothing known.
+TEST_F(StatusVerbs, ACapturedHostIsNotFailedForItsProcesses) {
+  build("t4-server");
+  machine_.kernel.file("proc/412/comm", "nvidia-vgpu-mgr\n");
+  const fs::path to = scratch_.path() / "captured";
+  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
+  const auto verdict = [](const test::ProgramResult& doctor) {
+    const json document = json::parse(doctor.out);
+    for (const json& check : document.at("checks"))
+      if (check.at("id") == "vgpu-manager-runs") return check.at("verdict").get<std::string>();
+    return std::string();
+  };
+  const std::vector<std::string> doctor = {"doctor", "--for", "vgpu", "-o", "json"};
+  EXPECT_EQ(verdict(on(root(), doctor)), "pass");
+  EXPECT_EQ(verdict(on(to, doctor)), "unknown");
+}
+
+// What the kubelet keeps of its pods is theirs.
+TEST_F(StatusVerbs, ACaptureHasNamesAloneOfTheKubeletsFolders) {
+  build("laptop");
+  const std::string checkpoint = "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
+  machine_.kernel.file(checkpoint, "secret-pod");
+  machine_.kernel.file("dev/vhost-vsock", "");
+  const fs::path to = scratch_.path() / "captured";
+  ASSERT_EQ(on(root(), {"status", "--capture", to.string()}).status, 0);
+  EXPECT_TRUE(fs::exists(to / "dev/vhost-vsock"));
+  EXPECT_TRUE(fs::exists(to / checkpoint));
+  EXPECT_EQ(content(to / checkpoint), "");
 }
 
 // By their UUIDs, which only the machine's ID tells.

@@ -93,6 +93,14 @@ TEST_F(VgpuChecks, WantTheDaemonWhereThereIsAHostDriver) {
   EXPECT_EQ(answer("vgpu-manager-runs"), "fail: no process in /proc is nvidia-vgpu-mgr");
 }
 
+// As in a captured host.
+TEST_F(VgpuChecks, KnowNothingOfTheDaemonWhereThereIsNoProcess) {
+  add_t4();
+  for (const char* process : {"proc/1", "proc/412"}) kernel_.remove(process);
+  kernel_.directory("proc/sys");
+  EXPECT_EQ(answer("vgpu-manager-runs"), "unknown: /proc shows no process at all");
+}
+
 TEST_F(VgpuChecks, WantAnIdentity) {
   add_t4();
   kernel_.remove("etc/machine-id");
