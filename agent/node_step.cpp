@@ -60,7 +60,7 @@ bool change_is_coming(const NodeWish& wish, const HostSide& host) {
 /// for for ever.
 bool operands_are_in_the_way(const NodeView& view, const NodeWish& wish) {
   const HostSide& host = view.host;
-  if (!is_taken_up(wish, host) || !host.hostd_speaks || !view.others.pods) return false;
+  if (!is_taken_up(wish, host) || !host.seen || !host.hostd_speaks || !view.others.pods) return false;
   if (host.seen->phase != SeenPhase::refused || host.silent > kPausePatience) return false;
   const auto is_operands = [&](const SeenHolder& holder) {
     const auto pod = std::ranges::find(*view.others.pods, holder.pod_uid, &PodOnNode::uid);
