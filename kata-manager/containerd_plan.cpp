@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -28,7 +29,7 @@ std::optional<Error> problem_of(const ContainerdOutcome& outcome) {
 std::vector<std::filesystem::path> files_with_ours(const ContainerdSetup& setup,
                                                    const ContainerdOutcome& now) {
   std::vector<std::filesystem::path> out;
-  for (const ContainerdFile& file : now.files) out.push_back(file.path);
+  std::ranges::transform(now.files, std::back_inserter(out), &ContainerdFile::path);
   for (const char* folder : {"conf.d", "config.toml.d", "config-v3.toml.d"}) {
     const auto path = setup.main.parent_path() / folder / kDropIn;
     if (std::ranges::find(out, path) == out.end()) out.push_back(path);
@@ -313,7 +314,7 @@ class Planner {
   }
 
   /// Whether a place fails because what would be added to is an inline table.
-  std::optional<Error> closed_in(const EditPlace& candidate, const std::string& text) const {
+  static std::optional<Error> closed_in(const EditPlace& candidate, const std::string& text) {
     const std::vector<std::string> keys = {"plugins", candidate.section, "containerd", "runtimes"};
     const auto closed = inline_table_on(text, keys);
     if (!closed) return std::nullopt;

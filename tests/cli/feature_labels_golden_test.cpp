@@ -129,6 +129,7 @@ std::string label_of(const Labels& labels, const std::string& key) {
 void expect_products_of_public_sources(const SeenHost& host, const Labels& labels) {
   const auto known = models();
   std::vector<Model> gpus;
+  gpus.reserve(host.accelerators.size());
   for (const SeenAccelerator& gpu : host.accelerators) gpus.push_back(known.at(gpu.id));
   const auto label = [&](const std::string& name) { return label_of(labels, "nvidia.com/gpu." + name); };
   EXPECT_EQ(label("count"), gpus.empty() ? "" : std::to_string(gpus.size()));

@@ -246,6 +246,7 @@ TEST_P(CapturedGolden, ExplainsEachAccelerator) {
   const Session session = session_at(host.root(), {});
   const StoryInputs inputs = must(look_for_stories(session));
   std::vector<std::string> words;
+  words.reserve(inputs.view.accelerators.size());
   for (const AcceleratorView& gpu : inputs.view.accelerators) words.push_back(gpu.address().text());
   EXPECT_THAT(words, testing::Not(testing::IsEmpty()));
   test::expect_golden(fixture("explain", GetParam()),
