@@ -33,13 +33,12 @@ HeldGroups held_groups(const AllocationBook& book) {
   for (const auto& shelf : book.shelves())
     for (const auto& slot : shelf.slots)
       if (slot.holder != 0) {
-        held.emplace(slot.device.iommu_group,
-                     fmt::format("{}{} of its IOMMU group {} is allocated", kHeldBack, slot.device.id,
-                                 slot.device.iommu_group));
+        held.emplace(slot.device.iommu_group, fmt::format("held back: {} of its IOMMU group {} is allocated",
+                                                          slot.device.id, slot.device.iommu_group));
       }
   for (const auto& claim : book.claims())
     if (claim.group)
-      held.emplace(*claim.group, fmt::format("{}{} of its IOMMU group {} is allocated as {}", kHeldBack,
+      held.emplace(*claim.group, fmt::format("held back: {} of its IOMMU group {} is allocated as {}",
                                              claim.id, *claim.group, claim.resource));
   return held;
 }

@@ -2,8 +2,8 @@
 #include "kubevirt-plugin/kubevirt_checks.h"
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -64,8 +64,17 @@ nlohmann::json offered_file(const HostFs& host) {
   return nlohmann::json::parse(host.read_file(kOfferedFile).value_or(""), nullptr, false);
 }
 
+// As it was captured: nobody holds its locks, and there are no processes.
+bool is_captured(const HostFs& host) {
+  const auto names = host.list("proc").value_or(std::vector<std::string>{});
+  return std::ranges::none_of(names, [](const std::string& name) {
+    return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) != 0;
+  });
+}
+
 // What such a file says outlives who wrote it. Where that cannot be asked it counts as running.
 bool plugin_runs(const HostFs& host) {
+  if (is_captured(host)) return host.exists(kOfferedFile);
   return is_present(host, kPluginPresence).value_or(true);
 }
 
@@ -157,31 +166,31 @@ Check names_check(const Offer& offer) {
                                  "`ferry plugin --alias MODEL=NAME` gives one of your own");
 }
 
-Check device_check(const std::string& subject, const std::string& problem, std::string fix) {
-  return Check{.id = "can-be-given", .subject = subject, .why = "KubeVirt itself looks at nothing of this"}
-      .failed(problem, std::move(fix));
+Check device_check(const NotOffered& device, std::string fix) {
+  return Check{.id = "can-be-given", .subject = device.id, .why = "KubeVirt itself looks at nothing of this"}
+      .failed(device.reason, std::move(fix));
 }
 
-/// Those that are left out, and those that are listed and given to nobody: by a scan, and by the plugin that
-/// runs, which knows more than one look can see.
+/// Those that are left out, and those that are listed and given to nobody: by a scan, and, of what that finds
+/// fit, by the plugin that runs, which knows more than one look can see.
 std::vector<Check> device_checks(const Offer& offer, std::span<const NotOffered> by_the_plugin) {
   std::vector<Check> checks;
-  std::set<std::string> told;
-  for (const auto& device : offer.not_offered)
-    checks.push_back(
-        device_check(device.id, device.reason,
-                     "`ferry vfio bind` moves whole groups; `ferry doctor` says what is in the way"));
-  const auto tell = [&](const std::string& id, const std::string& problem) {
-    if (told.insert(id).second)
+  for (const auto& device : offer.not_offered) {
+    if (!device.by_kind)
+      checks.push_back(device_check(
+          device, "`ferry vfio bind` moves whole groups; `ferry doctor` says what is in the way"));
+  }
+  for (const auto& resource : offer.resources) {
+    for (const auto& device : resource.devices) {
+      const auto told = std::ranges::find(by_the_plugin, device.id, &NotOffered::id);
+      const bool fit = device.problem.empty();
+      if (fit && told == by_the_plugin.end()) continue;
       checks.push_back(
-          device_check(id, problem,
-                       "`ferry explain` tells its whole story; after fatal PCIe errors it is "
-                       "offered again once it is bound anew (`ferry vfio unbind`, then `bind`)"));
-  };
-  for (const auto& resource : offer.resources)
-    for (const auto& device : resource.devices)
-      if (!device.problem.empty()) tell(device.id, device.problem);
-  for (const auto& device : by_the_plugin) tell(device.id, device.reason);
+          device_check({.id = device.id, .reason = fit ? told->reason : device.problem},
+                       "`ferry explain` tells its whole story; after fatal PCIe errors it is offered again "
+                       "once it is bound anew (`ferry vfio unbind`, then `bind`)"));
+    }
+  }
   return checks;
 }
 

@@ -13,6 +13,10 @@ void OfferAssembly::refuse(std::string id, std::string reason) {
   offer_.not_offered.push_back({.id = std::move(id), .reason = std::move(reason)});
 }
 
+void OfferAssembly::leave_out(std::string id, std::string reason) {
+  offer_.not_offered.push_back({.id = std::move(id), .reason = std::move(reason), .by_kind = true});
+}
+
 void OfferAssembly::leave(std::string id, const std::optional<std::string>& driver) {
   if (driver) {
     offer_.left_to_host.push_back({.id = std::move(id), .reason = "its driver is " + *driver});

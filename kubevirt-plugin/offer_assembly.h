@@ -37,6 +37,8 @@ class OfferAssembly {
   explicit OfferAssembly(std::string domain) : domain_(std::move(domain)) {}
 
   void refuse(std::string id, std::string reason);
+  /// One that is fit for use, of a kind that is not offered.
+  void leave_out(std::string id, std::string reason);
   /// A function that no driver of vfio's has. `driver`: who has it; absent: nobody.
   void leave(std::string id, const std::optional<std::string>& driver);
 

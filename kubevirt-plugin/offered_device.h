@@ -72,6 +72,7 @@ struct OfferedDevice {
 struct NotOffered {
   std::string id;
   std::string reason;
+  bool by_kind = false;  ///< nothing is wrong with it: such devices are not what is offered
 
   bool operator==(const NotOffered&) const = default;
 };

@@ -37,6 +37,7 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                          {"numa_node", device.numa_node ? Json(*device.numa_node) : Json()},
                          {"iommu_group", device.iommu_group},
                          {"allocated", device.allocated},
+                         {"awaits_release", device.awaits_release},
                          {"pod", device.pod.empty() ? Json() : Json(device.pod)}});
     }
     for (const auto& device : snapshot.unlisted) {
@@ -47,6 +48,7 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                          {"numa_node", Json()},
                          {"iommu_group", device.iommu_group},
                          {"allocated", true},
+                         {"awaits_release", true},
                          {"pod", Json()}});
     }
     resources.push_back({{"name", resource->name.text()},
@@ -92,10 +94,8 @@ std::vector<NotOffered> unfit_by(std::string_view offered_file) {
     for (const auto& device : entry_of(resource, "devices")) {
       const auto id = entry_of(device, "id");
       const auto reason = entry_of(device, "reason");
-      if (!id.is_string() || !reason.is_string() || entry_of(device, "healthy") != false ||
-          entry_of(device, "allocated") != false)
-        continue;
-      if (!reason.get_ref<const std::string&>().starts_with(kHeldBack))
+      if (id.is_string() && reason.is_string() && entry_of(device, "healthy") == false &&
+          entry_of(device, "allocated") == false && entry_of(device, "awaits_release") != true)
         unfit.push_back({.id = id.get<std::string>(), .reason = reason.get<std::string>()});
     }
   }

@@ -5,7 +5,7 @@
 //     {"name": "nvidia.com/GH100_H100_SXM5_80GB", "env": "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB",
 //      "registered": true, "devices": [
 //       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
-//        "allocated": false, "pod": null}]}],
+//        "allocated": false, "awaits_release": false, "pod": null}]}],
 //    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}],
 //    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "vfio_devices": ["vfio0"]}],
 //    "stands_back": "NVIDIA's sandbox-device-plugin serves this node" | null}
@@ -15,6 +15,7 @@
 // ""}]. They are of no group, and who has one has no device by it.
 //
 // `pod` is "namespace/name" of who has it, null where that is not known (`ferry plugin --name-pods`).
+// `awaits_release`: it is Unhealthy only until a pod or a VM lets go of it, or of its group.
 // `reason` is "" when healthy; `numa_node` is null when unknown. `state_generation` is that of the state.json
 // whose withdrawals this list has followed, 0 without one and before it is known who holds what: a device
 // that it withdraws and that is listed here all the same is a pod's. Besides what the kubelet is told of,
@@ -54,7 +55,7 @@ std::vector<Holding> allocated_by(std::string_view offered_file);
 std::vector<FatalErrorsOf> fatal_errors_of(std::string_view offered_file);
 
 /// Devices of such a file that nobody has and that the kubelet gives to nobody, each with the reason; not
-/// those that only wait for another of their group. What cannot be read is passed over.
+/// those that only await a release. What cannot be read is passed over.
 std::vector<NotOffered> unfit_by(std::string_view offered_file);
 
 /// The resources for Kata of such a file, one that a predecessor left. Empty: none, or it cannot be read.

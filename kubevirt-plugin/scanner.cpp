@@ -118,8 +118,9 @@ class Scanner::Round {
     for (const auto& [address, function] : inventory_.functions) {
       if (may_have_place(function, rules_)) add_companion(function);
       if (is_bare_virtual_function(function))
-        assembly_.refuse(address.text(),
-                         "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types");
+        assembly_.leave_out(
+            address.text(),
+            "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types");
       const bool kubevirt = is_for_kubevirt(function, rules_);
       const bool kata = is_for_kata(function, rules_);
       if (!kubevirt && !kata) continue;

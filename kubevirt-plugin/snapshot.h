@@ -5,16 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kubevirt-plugin/resource_name.h"
 
 namespace ferry {
-
-/// So begins the reason of a device that is fit for use, and kept from others by who has another of its
-/// group.
-inline constexpr std::string_view kHeldBack = "held back: ";
 
 /// One device as the kubelet is told of it.
 struct ListedDevice {

@@ -29,6 +29,7 @@ class KubeVirtTest : public testing::Test {
     kernel.add_driver({.name = "nvidia"});
     kernel.add_driver({.name = "nouveau"});
     kernel.file("dev/vfio/vfio", "");
+    kernel.file("proc/1/comm", "systemd\n");
   }
   void add_gpu(const std::string& address, unsigned group, const std::string& driver = "vfio-pci",
                const std::string& ids = "10de:2330") {
@@ -188,12 +189,19 @@ TEST_F(KubeVirtTest, NamesWhatThePluginHasSeenGoBad) {
 
 TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
   add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  add_gpu("0000:03:00.0", 17);
+  add_gpu("0000:04:00.0", 18);
+  add_gpu("0000:05:00.0", 19);
+  add_gpu("0000:06:00.0", 20, "nouveau");
   kernel.file(kOfferedFile, R"({"resources": [{"devices": [
     {"id": "0000:01:00.0", "healthy": false, "allocated": false, "reason": "its CDI file cannot be written"},
-    {"id": "0000:02:00.0", "healthy": false, "allocated": false, "reason": "held back: by another"},
+    {"id": "0000:02:00.0", "healthy": false, "allocated": false, "awaits_release": true, "reason": "open"},
     {"id": "0000:03:00.0", "healthy": false, "allocated": true, "reason": "a pod has it"},
     {"id": "0000:04:00.0", "healthy": true, "allocated": false, "reason": ""},
-    {"id": "0000:05:00.0", "healthy": false, "allocated": false}, 5]}, 7]})");
+    {"id": "0000:05:00.0", "healthy": false, "allocated": false},
+    {"id": "0000:06:00.0", "healthy": false, "allocated": false, "reason": "no driver is bound to it"},
+    5]}, 7]})");
   const auto told = [&] {
     std::vector<std::string> subjects;
     for (const Check& one : kubevirt_checks(kernel, rules))
@@ -204,6 +212,33 @@ TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
   const auto plugin = must(Presence::announce(kernel, kPluginPresence));
   EXPECT_THAT(told(), testing::ElementsAre("0000:01:00.0"));
   EXPECT_EQ(check("can-be-given", "0000:01:00.0").found, "its CDI file cannot be written");
+  add_gpu("0000:01:00.1", 15, "nouveau");
+  EXPECT_THAT(told(), testing::ElementsAre("0000:01:00.0")) << "once, by what the host shows";
+  EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("0000:01:00.1 (nouveau)"));
+}
+
+TEST_F(KubeVirtTest, LeavesVirtualFunctionsOfOthersAlone) {
+  kernel.add_function(
+      {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 2});
+  kernel.enable_vfs("0000:17:00.0", 2);
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", "0000:17:00.4"));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/devices/0000:17:00.4/driver_override", "vfio-pci"));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers_probe", "0000:17:00.4"));
+  ASSERT_EQ(must(Scanner(kernel, rules).scan()).not_offered.size(), 1U);
+  const auto checks = kubevirt_checks(kernel, rules);
+  EXPECT_EQ(std::ranges::find(checks, "can-be-given", &Check::id), checks.end());
+}
+
+// Its locks are nobody's, and its plugin's file is as it was.
+TEST_F(KubeVirtTest, SaysOfACapturedHostWhatItSaidOnIt) {
+  add_mdev();
+  kernel.file("var/lib/kubelet/device-plugins/kubevirt-NVIDIA_A40-8Q.sock", "");
+  EXPECT_EQ(check("kubevirt-leaves-them").verdict, Verdict::warn);
+  kernel.remove("proc/1");
+  EXPECT_EQ(check("kubevirt-leaves-them").verdict, Verdict::warn) << "no plugin of ours has been there";
+  kernel.file(kOfferedFile, R"({"resources": [{"name": "nvidia.com/NVIDIA_A40-8Q", "registered": true}]})");
+  EXPECT_EQ(check("kubevirt-leaves-them").verdict, Verdict::pass);
+  EXPECT_EQ(check("kubelet-reads").verdict, Verdict::pass);
 }
 
 // Else the types of a full GPU, which does not name them itself, would have no name.

@@ -34,6 +34,28 @@ TEST(OfferedFile, IsReadBackByASuccessor) {
   EXPECT_THAT(kata_resources_of(text), ElementsAre("nvidia.com/CARD"));
 }
 
+// What only waits for a pod or a VM to end is not unfit.
+TEST(OfferedFile, NamesWhatIsUnfit) {
+  const auto listed = [](const std::string& id, bool allocated, bool awaits_release) {
+    return ListedDevice{.id = id,
+                        .reason = "a reason",
+                        .numa_node = {},
+                        .iommu_group = 15,
+                        .allocated = allocated,
+                        .awaits_release = awaits_release};
+  };
+  Snapshot snapshot;
+  const auto name = *ResourceName::parse("nvidia.com/CARD");
+  snapshot.resources.push_back(std::make_shared<const ListedResource>(ListedResource{
+      .name = name,
+      .env_prefix = EnvPrefix::none,
+      .devices = {listed("15", false, true), listed("16", true, true), listed("17", false, false)}}));
+  EXPECT_THAT(unfit_by(offered_json(snapshot, {}, {}, 7)), ElementsAre(NotOffered{"17", "a reason"}));
+  for (const char* bad :
+       {"", "{", "[]", R"({"resources": 5})", R"({"resources": [{"devices": [{"id": 5}]}]})"})
+    EXPECT_THAT(unfit_by(bad), IsEmpty()) << bad;
+}
+
 TEST(OfferedFile, HandsFatalErrorsOn) {
   const std::vector<FatalErrorsOf> errors = {
       {.function = "0000:01:00.0", .since = 2, .vfio_devices = {"vfio0"}},

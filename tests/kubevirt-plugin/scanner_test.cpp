@@ -637,7 +637,7 @@ TEST_F(ScannerTest, SaysWhyAVirtualFunctionOnVfioIsNotOffered) {
   EXPECT_THAT(offer.not_offered,
               ElementsAre(NotOffered{
                   "0000:17:00.4",
-                  "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types"}));
+                  "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types", true}));
 }
 
 // Virtual functions and GPU share their IDs, so that nothing but the type tells what a pod gets.
