@@ -108,7 +108,11 @@ void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std
                                                           "waiting"};
   std::map<Mode, std::size_t> modes = {{Mode::host, 0}, {Mode::passthrough, 0}, {Mode::vgpu, 0}};
   for (const SeenAccelerator& gpu : host.accelerators) {
-    if (!counts_as_gpu(gpu)) continue;
+    // By it FerryGpuRefused knows whether it goes on, also of what an unplugged GPU has left behind.
+    const bool is_gpu = counts_as_gpu(gpu);
+    if (is_gpu || gpu.state == "refused" || gpu.state == "waiting")
+      add_states(states, kStandings, gpu.state, of_gpu(gpu), "state");
+    if (!is_gpu) continue;
     const auto fact =
         std::ranges::find_if(facts, [&](const GpuFacts& one) { return one.address.text() == gpu.address; });
     info.add(1, {{"pci_bus_id", gpu.address},
@@ -120,7 +124,6 @@ void add_inventory(const SeenHost& host, const std::vector<GpuFacts>& facts, std
                  {"mode", std::string(text(gpu.mode))},
                  {"wanted", gpu.wanted ? std::string(text(*gpu.wanted)) : std::string()}});
     ++modes[gpu.mode];
-    add_states(states, kStandings, gpu.state, of_gpu(gpu), "state");
   }
   for (const auto& [mode, count] : modes)
     counts.add(static_cast<double>(count), {{"mode", std::string(text(mode))}});
