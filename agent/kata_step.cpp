@@ -47,6 +47,7 @@ bool is_in_use(const HostSide& host, const KataClass& kata) {
 
 /// Whether something is to be pulled in the turn, and can be tried.
 bool pulls_in_turn(const HostSide& host, const KataView& view, const std::optional<ClassFile>& file) {
+  if (view.pulls_no_more) return false;
   return std::ranges::any_of(host.kata.others, [&](const OtherHandler& other) {
     const KataClass* const kata = class_of(file, other.name);
     return other.state == HandlerState::missing_artifact && kata != nullptr && is_in_use(host, *kata) &&

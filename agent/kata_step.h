@@ -33,6 +33,7 @@ struct KataView {
   KataSource source;
   std::map<std::string, PullState> pulls;  ///< by class
   std::string unwritable = {};             ///< why kata-classes.json could not be written; empty: it could
+  bool pulls_no_more = false;              ///< the agent ends: what is to be pulled stays missing
 };
 
 /// A class whose files are to be fetched.

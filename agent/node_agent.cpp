@@ -181,6 +181,8 @@ class NodeAgent::Impl {
   void leave(EventLoop::Job left) {
     if (left_) return;
     left_ = std::move(left);
+    // What is in use is pulled in the turn alone, which is given back.
+    if (pulls_) pulls_->act({});
     leave_by_ = timers_.now() + kLeavePatience;
     leave_timer_ = timers_.at(leave_by_, [this] { have_left(); });
     go_on_leaving();
@@ -490,7 +492,13 @@ class NodeAgent::Impl {
 
   /// In a turn also what hostd has not taken up yet: what comes of it is the cluster's to know.
   static bool is_at_work(const HostSide& host, bool in_turn) {
-    return host_is_changing(host) || (in_turn && (!has_answered(host) || host.kata.changing));
+    return host_is_changing(host) || (in_turn && (!has_answered(host) || is_permitted_at_work(host)));
+  }
+
+  static bool is_permitted_at_work(const HostSide& host) {
+    const auto& written = host.kata_written;
+    return host.kata.changing ||
+           (written && written->permitted && host.kata.generation != written->generation);
   }
 
   void give_turn_back(const json& node) {

@@ -238,6 +238,16 @@ void add_refusal(const char* which, const std::string& why, NodeStep& step) {
   step.wish.warnings.push_back(std::move(text));
 }
 
+/// Nothing is begun, and nobody pulls any more.
+KataPlan last_kata_plan(const NodeView& view) {
+  if (!view.kata) return {};
+  KataView kata = *view.kata;
+  kata.pulls_no_more = true;
+  KataPlan out = kata_plan(view.node, view.host, kata, view.budget ? &*view.budget : nullptr);
+  out.change.begin.clear();
+  return out;
+}
+
 bool can_wait(const std::string& label) {
   return is_feature_label(label) || label.starts_with(kKataPrefix);
 }
@@ -308,9 +318,7 @@ NodeStep node_step(const NodeView& view) {
 LastTurn last_turn(const NodeView& view) {
   LastTurn out;
   if (!view.budget) return out;
-  KataPlan kata = view.kata ? kata_plan(view.node, view.host, *view.kata, &*view.budget) : KataPlan();
-  kata.change.begin.clear();
-  BudgetStep lease = turn_of(view, change_of(view, NodeWish(), DrainNeed()), kata).lease;
+  BudgetStep lease = turn_of(view, change_of(view, NodeWish(), DrainNeed()), last_kata_plan(view)).lease;
   if (lease.kind == BudgetStep::Kind::take) return out;
   out.lease = std::move(lease);
   const auto& written = view.host.kata_written;

@@ -93,7 +93,8 @@ NodeStep node_step(const NodeView& view);
 /// back, with the verdict if there is one: nobody may come after it, and its silence is no failure of what it
 /// was to change to. But one in which something was begun whose outcome is open is kept: another node would
 /// change beside this one, by a configuration of which nobody knows yet what it does. The next agent goes on
-/// in it; where none comes it is that of one who has gone silent.
+/// in it; where none comes it is that of one who has gone silent. A pull in the turn is not such a change: it
+/// ends with the agent that pulls.
 struct LastTurn {
   BudgetStep lease;                        ///< `nothing`: there is none, or it is kept
   std::optional<WantedClasses> kata = {};  ///< to be written before that: `permitted` goes with the turn

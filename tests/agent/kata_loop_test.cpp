@@ -149,6 +149,54 @@ TEST_F(KataLoop, AnAgentThatEndsTakesThePermissionBackBeforeTheTurn) {
   EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
 }
 
+// Nobody may come after it, and nothing has begun: the others would wait for its silence to be a failure.
+TEST_F(KataLoop, AnAgentThatEndsDuringAPullGivesTheTurnBack) {
+  make(1);
+  classes(class_text("kata-a", "registry.example/a:1"));
+  fleet->start();
+  fleet->pass(60s);
+  ASSERT_EQ(label("n0", "kata-a"), "ready");
+  of().fetcher.takes = 5min;
+  classes(class_text("kata-a", "registry.example/a:2"));
+  fleet->pass(10s);
+  ASSERT_TRUE(of().fetcher.under_way);
+  ASSERT_TRUE(written()->permitted);
+  Fleet::Machine& machine = *fleet->machines[0];
+  bool left = false;
+  machine.agent->leave([&left] { left = true; });
+  EXPECT_FALSE(of().fetcher.under_way) << "what is in use would be another out of turn";
+  fleet->pass(2s);
+  EXPECT_TRUE(left);
+  EXPECT_FALSE(written()->permitted);
+  EXPECT_THAT(fleet->holders(), IsEmpty());
+  machine.agent.reset();
+  fleet->pass(20min);
+  EXPECT_THAT(fleet->verdicts().failed, IsEmpty());
+  fleet->start(machine);
+  fleet->pass(10min);
+  EXPECT_EQ(of().hostd.installed.at("kata-a"), "registry.example/a:2");
+}
+
+// hostd may begin at any moment: what comes of it is the cluster's to know.
+TEST_F(KataLoop, AnAgentThatEndsWaitsForTheAnswerToAPermission) {
+  make(1);
+  classes(class_text("kata-a", "registry.example/a:1"));
+  const auto permitted = [this] { return written() && written()->permitted; };
+  int unanswered = 0;
+  fleet->each_second = [&](Fleet::Machine&) {
+    constexpr int kSlow = 10;
+    if (!permitted() || ++unanswered > kSlow) of().hostd.look();
+  };
+  fleet->start();
+  for (int i = 0; i < 30 && !permitted(); ++i) fleet->pass(1s);
+  ASSERT_TRUE(permitted());
+  ASSERT_FALSE(of().hostd.changing());
+  EXPECT_GT(fleet->end(*fleet->machines[0]), 10s);
+  EXPECT_FALSE(permitted());
+  EXPECT_THAT(fleet->holders(), IsEmpty());
+  EXPECT_THAT(fleet->verdicts().proven, testing::SizeIs(1));
+}
+
 TEST_F(KataLoop, WhatLeavesLosesItsLabelFirst) {
   make(1);
   classes(class_text("kata-a", "registry.example/a:1") + class_text("kata-b", "registry.example/b:1"));
