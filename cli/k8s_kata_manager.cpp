@@ -63,13 +63,13 @@ class KataManager {
     app.add_option("--crio-config", crio_config_, "taken, not used: CRI-O gets a file of its own")
         ->envname("CRIO_CONFIG")
         ->capture_default_str();
-    app.add_flag("--load-kernel-modules", load_modules_, "load vhost_vsock and vhost_net")
+    add_switch(app, "--load-kernel-modules", load_modules_, "load vhost_vsock and vhost_net")
         ->envname("LOAD_KERNEL_MODULES")
         ->capture_default_str();
     app.add_option("--pull-secrets", options_.pull_secrets,
                    "folder with the Secrets that the file names, DIR/NAME/.dockerconfigjson")
         ->envname("PULL_SECRETS");
-    app.add_flag("--cdi-enabled", cdi_, "taken, not used: `ferry plugin --mode kata` keeps these files")
+    add_switch(app, "--cdi-enabled", cdi_, "taken, not used: `ferry plugin --mode kata` keeps these files")
         ->envname("CDI_ENABLED");
     app.add_option("-n,--namespace", namespace_, "taken, not used")->envname("POD_NAMESPACE");
     app.add_option("-l,--log-level", log_level_, "taken, not used");
@@ -93,6 +93,12 @@ class KataManager {
   }
 
  private:
+  /// Of NVIDIA's a switch stands alone or has its value behind `=`. A word behind it was its value here
+  /// before that was so, and there is nothing else that one could be.
+  static CLI::Option* add_switch(CLI::App& app, const char* name, bool& into, const char* what) {
+    return app.add_flag(name, into, what)->expected(0, 1);
+  }
+
   static int failed(const Error& error) {
     complain(error);
     return kReplacedFailed;

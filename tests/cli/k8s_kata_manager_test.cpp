@@ -60,7 +60,7 @@ TEST_F(KataManagerProgram, InstallsIsReadyAndLeavesTheRuntimesWhenItEnds) {
   }
 }
 
-// Their library takes a flag alone, and with a value behind `=`.
+// Their library takes a flag alone, and with a value behind `=`; a value as a word was taken here before.
 TEST_F(KataManagerProgram, TakesItsSwitchesAsNvidiasDoes) {
   const auto tried = [&](std::vector<std::string> switches, std::vector<std::string> more = {}) {
     more.push_back("HOST_ROOT=" + scratch.path().string());
@@ -70,7 +70,10 @@ TEST_F(KataManagerProgram, TakesItsSwitchesAsNvidiasDoes) {
   for (const char* name : {"--cdi-enabled", "--load-kernel-modules", "-cdi-enabled"}) {
     for (const char* value : {"", "=true", "=false"})
       EXPECT_THAT(tried({std::string(name) + value}), HasSubstr("/there/is/none")) << name << value;
+    for (const char* word : {"true", "false"})
+      EXPECT_THAT(tried({name, word}), HasSubstr("/there/is/none")) << name << " " << word;
     EXPECT_THAT(tried({std::string(name) + "=perhaps"}), testing::Not(HasSubstr("/there/is/none"))) << name;
+    EXPECT_THAT(tried({name, "perhaps"}), testing::Not(HasSubstr("/there/is/none"))) << name;
   }
   for (const char* variable : {"CDI_ENABLED", "LOAD_KERNEL_MODULES"})
     for (const char* value : {"=true", "=false", "="})
@@ -79,11 +82,16 @@ TEST_F(KataManagerProgram, TakesItsSwitchesAsNvidiasDoes) {
 }
 
 TEST_F(KataManagerProgram, LoadsNoModulesWhereItIsToldSo) {
-  test::RunningProgram program(
-      "k8s-kata-manager", {"--load-kernel-modules=false", "--runtime", "crio"},
-      {"HOST_ROOT=" + scratch.path().string(), "CONFIG_FILE=" + (scratch.path() / "config.yaml").string()});
-  const std::string pid = std::to_string(program.pid());
-  EXPECT_TRUE(program.until([&] { return text(kPidFile) == pid; }));
+  using Words = std::vector<std::string>;
+  for (Words words : {Words{"--load-kernel-modules=false"}, Words{"--load-kernel-modules", "false"}}) {
+    words.insert(words.end(), {"--runtime", "crio"});
+    test::RunningProgram program(
+        "k8s-kata-manager", words,
+        {"HOST_ROOT=" + scratch.path().string(), "CONFIG_FILE=" + (scratch.path() / "config.yaml").string()});
+    const std::string pid = std::to_string(program.pid());
+    EXPECT_TRUE(program.until([&] { return text(kPidFile) == pid; }));
+    EXPECT_EQ(program.end_by(SIGTERM), 0);
+  }
 }
 
 TEST_F(KataManagerProgram, IsTheOnlyOneAtWork) {
