@@ -90,7 +90,8 @@ Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime&
   if (leaving.classes.empty() && leaving.handlers.empty()) return std::optional<std::string>();
   auto shims = kata_shims(host);
   if (!shims) return fail(std::move(shims).error().during("look for Kata's shims"));
-  if (state && !shims->any_process)
+  // Handlers that go alone take no file from a VM: the runtime's word is enough.
+  if (state && !shims->any_process && !leaving.classes.empty())
     return fail(Errc::unsupported,
                 "Kata's shims cannot be looked for: there is no process in the host's /proc",
                 "mount the host's /proc below the root that is given");

@@ -42,8 +42,8 @@ struct LeavingClasses {
 /// said; absent: it does not run.
 /// - A pod runs with one of their runtimes.
 /// - A shim of Kata's runs for a pod whose runtime is not known, any more perhaps; or for no pod.
-/// Errors: as ContainerRuntime::pods() and kata_shims(); Errc::unsupported, the runtime runs and no process
-/// is to be seen.
+/// Errors: as ContainerRuntime::pods() and kata_shims(); Errc::unsupported, the runtime runs, classes go and
+/// no process is to be seen.
 Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime& runtime,
                                            const std::optional<RuntimeState>& state,
                                            const LeavingClasses& leaving);

@@ -174,6 +174,20 @@ TEST_F(KataLeaving, IsLookedForWhereHandlersGoAlone) {
 }
 
 // Its files have lost our section, and it has not read them since.
+// Whose pods run with it the runtime says; a look at processes is for the files that a VM runs on.
+TEST_F(KataLeaving, NeedsNoProcessesWhereHandlersGoAlone) {
+  scratch.remove("proc");
+  daemon->running = {pod("kata-alias")};
+  const auto used = carry_out_kata(context(), writer, planned(install("")), "/opt/art");
+  ASSERT_FALSE(used.has_value());
+  EXPECT_EQ(used.error().code, Errc::refused);
+  EXPECT_THAT(used.error().message, HasSubstr("ns/vm (kata-alias)"));
+  EXPECT_EQ(text(kMain), installed);
+  daemon->running = {pod("kata-a")};
+  EXPECT_TRUE(must(carry_out_kata(context(), writer, planned(install("")), "/opt/art")));
+  EXPECT_THAT(text(kMain), testing::Not(HasSubstr("kata-alias")));
+}
+
 TEST_F(KataLeaving, HasARuntimeForgetWhatItKnowsThoughNoFileSaysIt) {
   scratch.file(kMain, test::kMainText);
   installed = test::kMainText;
