@@ -115,9 +115,7 @@ Shown show(const Session& session, const KataChange& report) {
   if (report.refusal) out.status = ExitStatus::refused;
   if (!report.left.empty()) {
     out.document["left"] = report.left;
-    // Without a restart it is as it was wished.
-    if (!report.outcome || !report.outcome->unproven || report.outcome->acted)
-      out.status = ExitStatus::refused;
+    if (is_left_undone(report)) out.status = ExitStatus::refused;
   }
   out.document["control"] = report.control.empty() ? json(nullptr) : json(report.control);
   if (report.outcome) {

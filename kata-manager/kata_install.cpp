@@ -101,8 +101,14 @@ Result<KataChange> plan_no_kata(const HostFs& host, const RuntimeAtHand& runtime
   return out;
 }
 
+bool is_left_undone(const KataChange& change) {
+  if (change.left.empty()) return false;
+  const auto& outcome = change.outcome;
+  return !outcome || !outcome->unproven || outcome->acted;
+}
+
 bool has_what_it_can(const KataChange& change) {
-  return !change.setup.classes.empty() && change.left.empty();
+  return !change.setup.classes.empty() && !is_left_undone(change);
 }
 
 RuntimeChange change_of(const KataChange& change) {

@@ -42,9 +42,13 @@ struct KataChange {
   std::string left = {};  ///< why Kata's files of what leaves stay; empty: they do not
 };
 
+/// Whether Kata's files of what leaves stay although they should have gone. Where the runtime has not been
+/// made to read its own files, and nobody was to, it is as it was wished that they stay.
+bool is_left_undone(const KataChange& change);
+
 /// Whether a change of an installation leaves the host with what it can have: a class or more of those that
-/// are wanted, and nothing of others that stays because somebody has it. A class that the host cannot have
-/// counts for nothing: one file may be for many hosts.
+/// are wanted, and nothing of others that is left undone. A class that the host cannot have counts for
+/// nothing: one file may be for many hosts.
 bool has_what_it_can(const KataChange& change);
 
 using ArtifactOf = std::function<Result<std::optional<Artifact>>(const KataClass&)>;

@@ -60,12 +60,13 @@ class KataLeaving : public testing::Test {
     out.release = test::kRelease;
     return out;
   }
-  Result<KataChange> install(const std::string& more = ", aliases: [kata-alias]") const {
+  Result<KataChange> install(const std::string& more = ", aliases: [kata-alias]",
+                             const std::string& name = "kata-a") const {
     const auto file = must(
         read_classes({.file = {},
                       .text = "version: v2\nartifactsDir: /opt/art\nloadModules: false\nruntimeClasses:\n"
-                              "- {name: kata-a, artifacts: {url: \"file:///srv/gpu\"}" +
-                              more + "}\n"}));
+                              "- {name: " +
+                              name + ", artifacts: {url: \"file:///srv/gpu\"}" + more + "}\n"}));
     return plan_kata(host, file, {.gpus = 1, .mode = {}}, runtime(),
                      [&](const KataClass& kata) { return known_artifact(host, file, kata); });
   }
@@ -173,7 +174,6 @@ TEST_F(KataLeaving, IsLookedForWhereHandlersGoAlone) {
   }
 }
 
-// Its files have lost our section, and it has not read them since.
 // Whose pods run with it the runtime says; a look at processes is for the files that a VM runs on.
 TEST_F(KataLeaving, NeedsNoProcessesWhereHandlersGoAlone) {
   scratch.remove("proc");
@@ -188,6 +188,7 @@ TEST_F(KataLeaving, NeedsNoProcessesWhereHandlersGoAlone) {
   EXPECT_THAT(text(kMain), testing::Not(HasSubstr("kata-alias")));
 }
 
+// Its files have lost our section, and it has not read them since.
 TEST_F(KataLeaving, HasARuntimeForgetWhatItKnowsThoughNoFileSaysIt) {
   scratch.file(kMain, test::kMainText);
   installed = test::kMainText;
@@ -265,7 +266,25 @@ TEST(KataChanges, LeaveAHostWithWhatItCanHave) {
   change.setup.classes.emplace_back().name = "kata-a";
   EXPECT_TRUE(has_what_it_can(change));
   change.left = "Kata's files of what leaves stay";
+  change.outcome.emplace();
+  EXPECT_FALSE(has_what_it_can(change)) << "somebody has them";
+  change.outcome->unproven = "it runs on with what it has read before";
+  EXPECT_TRUE(has_what_it_can(change)) << "nobody was to make it read its files";
+  change.outcome->acted = true;
   EXPECT_FALSE(has_what_it_can(change));
+}
+
+// `restart: none`: whoever stays with the host, and is started again, is not kept from it.
+TEST_F(KataLeaving, LeavesAHostWithWhatItCanHaveThoughNobodyRestarts) {
+  restarts = false;
+  test::add_gpu_artifact(scratch, {"kata-b"});
+  for (const char* start : {"the first", "the second"}) {
+    SCOPED_TRACE(start);
+    EXPECT_FALSE(must(carry_out_kata(context(), writer, planned(install("", "kata-b")), "/opt/art")));
+    EXPECT_TRUE(host.exists(kFolder));
+    EXPECT_THAT(change.left, HasSubstr("has not read its own files yet"));
+    EXPECT_TRUE(has_what_it_can(change));
+  }
 }
 
 TEST_F(KataLeaving, IsKeptForWhatBeginsWhileTheRuntimeIsRestarted) {
