@@ -188,7 +188,7 @@ constexpr unsigned kAnyNumber = std::numeric_limits<unsigned>::max();
 // Half of NVIDIA's.
 constexpr double kIdleMb = 17.4 / 2;
 constexpr double kLoadedMb = 20.3 / 2;
-// NVIDIA's own: a call costs its client and the kernel as much as the server, whoever that is.
+// NVIDIA's own: half of it is not reached, nor by the bare server on a machine like the one of these figures.
 constexpr double kProcessorUs = 98;
 // The bare server registers once, so that there is none to hold it against.
 constexpr double kBackMs = 50;
