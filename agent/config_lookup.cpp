@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "agent/known_policies.h"
 #include "agent/node_wish.h"
 #include "common/suggest.h"
-#include "policy/policy_yaml.h"
 #include "vgpu-dm/label_name.h"
 
 namespace ferry {
@@ -39,17 +39,17 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
   std::vector<Error> faults(unreadable.begin(), unreadable.end());
   std::vector<std::string> unreachable;
   for (const ConfigText& config : configs) {
-    auto file = read_policies(config);
+    const auto known = known_policies(config);
+    const Result<PolicyFile>& file = *known;
     if (!file) {
-      faults.push_back(std::move(file).error());
+      faults.push_back(file.error());
       continue;
     }
-    for (Policy& policy : file->policies) {
+    for (const Policy& policy : file->policies) {
       if (std::ranges::find(names, policy.name) == names.end()) names.push_back(policy.name);
       if (!can_be_label(policy.name)) unreachable.push_back(label_warning(policy.place, policy.name));
       if (policy.name == name)
-        found.push_back(
-            {.policy = std::move(policy), .config = config.text, .of_profile = file->of_profiles});
+        found.push_back({.policy = policy, .config = config.text, .of_profile = file->of_profiles});
     }
   }
   const auto other =

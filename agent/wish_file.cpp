@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/known_policies.h"
 #include "policy/policy_yaml.h"
 
 namespace ferry {
@@ -20,9 +21,9 @@ bool WrittenWish::says(const WishedPolicy& wished) const {
 }
 
 std::optional<Policy> WrittenWish::read() const {
-  const auto file = read_policies({.file = kWishFile, .text = config});
-  if (!file) return std::nullopt;
-  auto own = select_policy(*file, policy);
+  const auto file = known_policies({.file = kWishFile, .text = config});
+  if (!*file) return std::nullopt;
+  auto own = select_policy(**file, policy);
   if (!own) return std::nullopt;
   return std::move(*own);
 }

@@ -27,6 +27,8 @@ struct ConfigText {
 
   /// "profiles.yaml:12" for the text's 12th line.
   std::string place(int line) const;
+
+  bool operator==(const ConfigText&) const = default;
 };
 
 /// Reads a file, or standard input for "-". Errc::invalid_config: not there, not readable, a directory, or

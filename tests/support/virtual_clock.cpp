@@ -21,18 +21,22 @@ void VirtualClock::run_first() {
   first.mapped()();
 }
 
-void VirtualClock::run_for(Clock::duration time) {
+bool VirtualClock::run_for(Clock::duration time) {
   const auto end = now_ + time;
+  bool any = false;
   while (outside && now_ < end) {
     run_to(std::min<Clock::time_point>(now_ + kOutside, end));
     outside();
+    any = true;
   }
-  run_to(end);
+  return run_to(end) || any;
 }
 
-void VirtualClock::run_to(Clock::time_point end) {
-  while (!waiting_.empty() && waiting_.begin()->first.first <= end) run_first();
+bool VirtualClock::run_to(Clock::time_point end) {
+  bool any = false;
+  for (; !waiting_.empty() && waiting_.begin()->first.first <= end; any = true) run_first();
   now_ = end;
+  return any;
 }
 
 bool VirtualClock::run_until(const std::function<bool()>& done, Clock::duration most) {

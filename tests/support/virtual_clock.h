@@ -16,8 +16,8 @@ class VirtualClock final : public Timers {
   void cancel(Timer timer) override { waiting_.erase(timer); }
 
   /// Runs all that is due until then, each at its time. More than a hundred thousand jobs at one moment are a
-  /// fault of what is tested, and thrown.
-  void run_for(Clock::duration time);
+  /// fault of what is tested, and thrown. False: nothing was, and nothing happened outside.
+  bool run_for(Clock::duration time);
   /// Until `done`, looked at after each job; false: it was not within that time.
   bool run_until(const std::function<bool()>& done, Clock::duration most);
 
@@ -32,7 +32,7 @@ class VirtualClock final : public Timers {
 
  private:
   void run_first();
-  void run_to(Clock::time_point end);
+  bool run_to(Clock::time_point end);
 
   Clock::time_point now_{std::chrono::hours(1)};
   std::map<Timer, EventLoop::Job> waiting_;

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/known_policies.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace ferry {
+namespace {
+
+ConfigText text_with(const std::string& name, const std::string& file = "configmap gpus/ferry") {
+  return {.file = file,
+          .text = fmt::format("version: v2\npolicies:\n  {}: [{{devices: all, mode: host}}]\n", name)};
+}
+
+TEST(KnownPolicies, AreReadOnce) {
+  const auto first = known_policies(text_with("a"));
+  ASSERT_TRUE(*first);
+  EXPECT_EQ(known_policies(text_with("a")), first);
+}
+
+TEST(KnownPolicies, AreThoseOfTheTextAndItsPlace) {
+  for (const char* const name : {"a", "b"}) {
+    for (const char* const file : {"here", "there"}) {
+      const auto known = known_policies(text_with(name, file));
+      ASSERT_TRUE(*known);
+      EXPECT_EQ((*known)->policies.at(0).name, name);
+      EXPECT_EQ((*known)->policies.at(0).place, std::string(file) + ":3");
+    }
+  }
+}
+
+TEST(KnownPolicies, ManyPushOneAnotherOutAndAreReadAgain) {
+  const auto first = known_policies(text_with("a"));
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ((*known_policies(text_with(fmt::format("p{}", i))))->policies.at(0).name,
+              fmt::format("p{}", i));
+  const auto again = known_policies(text_with("a"));
+  EXPECT_NE(again, first);
+  EXPECT_EQ((*again)->policies.at(0).name, "a");
+}
+
+TEST(KnownPolicies, AFaultIsRemembered) {
+  const ConfigText broken{.file = "f", .text = "version: v2\npolicies: [typo]\n"};
+  const auto first = known_policies(broken);
+  ASSERT_FALSE(*first);
+  EXPECT_EQ(known_policies(broken), first);
+}
+
+}  // namespace
+}  // namespace ferry
