@@ -285,6 +285,7 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
 
 std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<OfferedDevice>& devices) {
   std::vector<std::string> nodes;
+  if (!host.exists("sys/class/egm")) return nodes;
   for (const auto& name : host.list("sys/class/egm").value_or(std::vector<std::string>{})) {
     if (!name.starts_with("egm")) continue;
     const auto text = host.read_attribute("sys/class/egm/" + name + "/gpu_devices").value_or("");

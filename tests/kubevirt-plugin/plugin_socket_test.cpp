@@ -308,6 +308,16 @@ TEST_F(PluginSocketTest, AnswersForTenThousandIds) {
   expect_service();
 }
 
+TEST_F(PluginSocketTest, RefusesWhatIsTooLargeAndGoesOn) {
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  const auto answer = kubelet->allocate(kGpu, {std::string(std::size_t{5} << 20, 'x')}, true);
+  EXPECT_EQ(answer.status, 8) << "RESOURCE_EXHAUSTED";
+  EXPECT_THAT(answer.error, HasSubstr("larger than 4 MiB"));
+  expect_service();
+}
+
 TEST_F(PluginSocketTest, ListsHundredsOfDevices) {
   for (unsigned i = 0; i < 256; ++i) {
     char address[16];
