@@ -27,7 +27,10 @@ bool is_directory(int directory, const dirent64& entry) {
 
 }  // namespace
 
-Result<std::string> read_to_end(int fd, const What& what) {
+namespace {
+
+/// `short_ends`: a read that gives less than is asked for is the last one.
+Result<std::string> read_all(int fd, bool short_ends, const What& what) {
   // sysfs reports 4096 whatever it holds, so the size is learnt by reading.
   std::string content;
   std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
@@ -35,9 +38,19 @@ Result<std::string> read_to_end(int fd, const What& what) {
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failed(errno, what);
-    if (n == 0) return content;
     content.append(buffer.data(), static_cast<std::size_t>(n));
+    if (n == 0 || (short_ends && static_cast<std::size_t>(n) < buffer.size())) return content;
   }
+}
+
+}  // namespace
+
+Result<std::string> read_to_end(int fd, const What& what) {
+  return read_all(fd, false, what);
+}
+
+Result<std::string> read_attribute_text(int fd, const What& what) {
+  return read_all(fd, true, what);
 }
 
 Result<std::string> read_link(int fd, const char* name, const What& what) {

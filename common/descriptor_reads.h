@@ -16,6 +16,9 @@ using What = std::function<std::string()>;
 
 /// All bytes from where it stands.
 Result<std::string> read_to_end(int fd, const What& what);
+/// The same of an attribute of sysfs, which comes whole with one read: it is shorter than a page (kernel,
+/// Documentation/filesystems/sysfs.rst).
+Result<std::string> read_attribute_text(int fd, const What& what);
 /// The target of a symbolic link called `name` in a directory; `name` empty: of one opened by O_PATH itself.
 /// EINVAL: it is none.
 Result<std::string> read_link(int fd, const char* name, const What& what);

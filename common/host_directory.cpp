@@ -32,7 +32,9 @@ Result<std::string> HostDirectory::read_file(const char* name) const {
 }
 
 Result<std::string> HostDirectory::read_attribute(const char* name) const {
-  auto content = read_file(name);
+  const auto fd = open(name, O_RDONLY);
+  if (!fd) return fail(fd.error());
+  auto content = read_attribute_text(fd->get(), [this, name] { return describe("read", name); });
   if (content && content->ends_with('\n')) content->pop_back();
   return content;
 }
