@@ -11,8 +11,8 @@
 
 namespace ferry {
 
-/// What read_policies says of it. Of each thread the texts asked for last are remembered, so many that an
-/// agent with more configurations only reads some anew.
+/// What read_policies says of it. What a thread has not asked for in its last hundreds of questions, an edition
+/// that is gone say, is forgotten.
 std::shared_ptr<const Result<PolicyFile>> known_policies(const ConfigText& source);
 
 }  // namespace ferry

@@ -19,7 +19,7 @@ class HostDirectory {
   /// `relative` as HostFs has it.
   static Result<HostDirectory> open(const HostFs& host, std::filesystem::path relative);
 
-  /// As HostFs has them.
+  /// As HostFs has them. An attribute is one of sysfs, which comes with one read.
   Result<std::string> read_attribute(const char* name) const;
   Result<std::string> read_file(const char* name) const;
   Result<std::string> link_name(const char* name) const;

@@ -19,7 +19,7 @@ struct DestroyBuffer {
 using WireMessage = std::unique_ptr<grpc_byte_buffer, DestroyBuffer>;
 
 WireMessage to_wire(const google::protobuf::MessageLite& message);
-/// The bytes of a message, decompressed; absent when there is none.
+/// The bytes of a message, as the filters of its channel have left them; absent when there is none.
 std::optional<std::string> bytes_of(grpc_byte_buffer* wire);
 /// False when there is none, or it is not of this type.
 bool from_wire(grpc_byte_buffer* wire, google::protobuf::MessageLite& message);

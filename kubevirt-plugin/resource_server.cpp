@@ -127,8 +127,9 @@ std::vector<std::string> strings(const Ids& ids) {
   return {ids.begin(), ids.end()};
 }
 
-/// Without gRPC's filters, which cost a fifth of an Allocate: the limit of messages is ours, nothing is
-/// compressed, and a deadline is the kubelet's to keep, which ends the call then.
+/// Without gRPC's filters, which cost a fifth of an Allocate: the limit of messages is ours, a deadline is
+/// the kubelet's to keep, which ends the call then, and a compressed request, which no kubelet sends, cannot
+/// be read.
 grpc_server* create_server() {
   std::string minimal = GRPC_ARG_MINIMAL_STACK;
   grpc_arg setting = integer_arg(minimal.data(), 1);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -493,10 +494,20 @@ std::optional<std::string> after(const std::vector<std::string>& words, const ch
   return *(found + 1);
 }
 
+unsigned number_of_devices(const std::string& word) {
+  constexpr unsigned kMost = 4096;
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || end != word.data() + word.size() || number == 0 || number > kMost)
+    throw std::runtime_error(fmt::format("--devices {}: no number from 1 to {}", word, kMost));
+  return number;
+}
+
 bool run(const std::vector<std::string>& words) {
   const bool tight = std::ranges::find(words, "--tight") != words.end();
   std::vector<unsigned> numbers = {1, 8, 64, 512};
-  if (const auto wish = after(words, "--devices")) numbers = {static_cast<unsigned>(std::stoul(*wish))};
+  if (const auto wish = after(words, "--devices")) numbers = {number_of_devices(*wish)};
+  const auto json = after(words, "--json");
   const fs::path build = fs::canonical("/proc/self/exe").parent_path().parent_path();
   // Thrown away: what a first start reads from the disk says nothing of the program.
   for (const char* program : {kOurs, kBare})
@@ -509,7 +520,7 @@ bool run(const std::vector<std::string>& words) {
     held = contest.run() && held;
     file.push_back({{"devices", devices}, {"pairs", contest.pairs()}});
   }
-  if (const auto json = after(words, "--json")) std::ofstream(*json) << file.dump(2) << "\n";
+  if (json) std::ofstream(*json) << file.dump(2) << "\n";
   return held;
 }
 
