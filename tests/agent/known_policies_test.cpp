@@ -30,9 +30,11 @@ TEST(KnownPolicies, AreThoseOfTheTextAndItsPlace) {
 }
 
 TEST(KnownPolicies, OfManyEachIsReadOnce) {
+  constexpr std::size_t kMany = 40;
   const auto each = [] {
     std::vector<std::shared_ptr<const Result<PolicyFile>>> out;
-    for (int i = 0; i < 40; ++i) out.push_back(known_policies(text_with(fmt::format("one{}", i))));
+    out.reserve(kMany);
+    for (std::size_t i = 0; i < kMany; ++i) out.push_back(known_policies(text_with(fmt::format("one{}", i))));
     return out;
   };
   const auto first = each();
