@@ -31,7 +31,7 @@ struct WrittenWish {
   /// The policy that it holds; absent: it cannot be read any more.
   std::optional<Policy> read() const;
   /// Whether the policy that it holds is that one, whatever it is called.
-  bool holds(const Policy& policy) const;
+  bool holds(const Policy& other) const;
 };
 
 std::string wish_file_text(const WrittenWish& wish);

@@ -14,7 +14,8 @@ namespace {
 
 using Done = std::function<void(bool)>;
 
-thread_local bool has_left = false;
+// Of the thread that serves: leave() is called far below it.
+thread_local bool has_left = false;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
 
 grpc_completion_queue* make_queue() {
   // Debian's Abseil looks for deadlocks at each lock, which is for those who build gRPC.
