@@ -15,24 +15,26 @@ struct Known {
   std::shared_ptr<const Result<PolicyFile>> policies;
 };
 
-/// What has been asked for since the last change of generations, and what was before it.
+/// What has been asked for in this look, and what was in the last.
 struct Memory {
   std::vector<Known> young;
   std::vector<Known> old;
-  std::size_t asked = 0;
 };
 
-// In one generation. A look asks for each text of the cluster's, and for that of wanted.json a few times.
-constexpr std::size_t kGeneration = 256;
+Memory& memory_of_thread() {
+  thread_local Memory memory;
+  return memory;
+}
 
 }  // namespace
 
+void begin_look_at_policies() {
+  Memory& memory = memory_of_thread();
+  memory.old = std::exchange(memory.young, {});
+}
+
 std::shared_ptr<const Result<PolicyFile>> known_policies(const ConfigText& source) {
-  thread_local Memory memory;
-  if (++memory.asked > kGeneration) {
-    memory.asked = 1;
-    memory.old = std::exchange(memory.young, {});
-  }
+  Memory& memory = memory_of_thread();
   if (const auto found = std::ranges::find(memory.young, source, &Known::source); found != memory.young.end())
     return found->policies;
   if (const auto found = std::ranges::find(memory.old, source, &Known::source); found != memory.old.end())

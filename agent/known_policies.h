@@ -11,8 +11,11 @@
 
 namespace ferry {
 
-/// What read_policies says of it. What a thread has not asked for in its last hundreds of questions, an edition
-/// that is gone say, is forgotten.
+/// A look of this thread begins: what was not asked for since the one before, an edition that is gone say, is
+/// forgotten.
+void begin_look_at_policies();
+
+/// What read_policies says of it.
 std::shared_ptr<const Result<PolicyFile>> known_policies(const ConfigText& source);
 
 }  // namespace ferry

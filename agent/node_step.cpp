@@ -9,6 +9,7 @@
 
 #include "agent/cluster_words.h"
 #include "agent/kata_labels.h"
+#include "agent/known_policies.h"
 #include "agent/label_record.h"
 #include "agent/node_turn.h"
 
@@ -255,6 +256,7 @@ bool can_wait(const std::string& label) {
 }  // namespace
 
 NodeStep node_step(const NodeView& view) {
+  begin_look_at_policies();
   const Labels& labels = view.node.labels;
   const auto owners = other_owners(labels, view.others);
   NodeStep step;

@@ -25,10 +25,6 @@ bool is_directory(int directory, const dirent64& entry) {
   return ::fstatat(directory, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
 }
 
-}  // namespace
-
-namespace {
-
 /// `short_ends`: a read that gives less than is asked for is the last one.
 Result<std::string> read_all(int fd, bool short_ends, const What& what) {
   // sysfs reports 4096 whatever it holds, so the size is learnt by reading.

@@ -16,7 +16,8 @@ class VirtualClock final : public Timers {
   void cancel(Timer timer) override { waiting_.erase(timer); }
 
   /// Runs all that is due until then, each at its time. More than a hundred thousand jobs at one moment are a
-  /// fault of what is tested, and thrown. False: nothing was, and nothing happened outside.
+  /// fault of what is tested, and thrown. False: nothing was, and there is
+  /// no `outside`.
   bool run_for(Clock::duration time);
   /// Until `done`, looked at after each job; false: it was not within that time.
   bool run_until(const std::function<bool()>& done, Clock::duration most);
