@@ -80,8 +80,21 @@ guest_start() { # NAME [pci=ADDRESS | mdev=UUID]...: through libvirt; its consol
 }
 
 guest_wait() { # NAME SECONDS: until it has named its devices
-  wait_for "grep -qs ^GUEST-READY '/mnt/state/$1.console'" "$2" ||
+  wait_for "grep -qs ^GUEST-READY '/mnt/state/$1.console'" "$2" || {
+    guest_look "$1"
     fail "the guest $1 did not come up within $2 s: $(tail -n 3 "/mnt/state/$1.console" || :)"
+  }
+}
+
+guest_look() { # NAME: shows where one that does not go on is: its processor twice, and each thread of its QEMU
+  local process thread
+  virsh -c qemu:///system domstate "$1" --reason || :
+  for _ in 1 2; do timeout 20 virsh -c qemu:///system qemu-monitor-command "$1" --hmp "info registers" | head -n 9 || :; done
+  process=$(pgrep -f "guest=$1,") || return 0
+  for thread in /proc/"$process"/task/*; do
+    echo "$(< "$thread/comm"): $(grep ^State: "$thread/status")"
+    cat "$thread/stack" || :
+  done
 }
 
 guest_devices() { # NAME: its GUEST-PCI lines

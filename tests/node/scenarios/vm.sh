@@ -17,8 +17,8 @@ expect "the vGPU is there" test -e "/sys/bus/mdev/devices/$uuid"
 step "both guests see what they were given"
 guest_start whole "pci=$(dev gpu-a)" "pci=$(dev gpu-a-audio)"
 guest_start part "mdev=$uuid"
-guest_wait whole 400
-guest_wait part 400
+guest_wait whole 300
+guest_wait part 300
 for name in gpu-a gpu-a-audio; do
   evidence "$name" "$(guest_devices whole | grep "$(as_guest_line "$name")")"
 done

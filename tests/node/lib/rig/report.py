@@ -35,6 +35,19 @@ def table(boot: BootResult) -> str:
     return "\n".join(lines)
 
 
+def last_words(console: list[str], state: pathlib.Path) -> str:
+    """The end of the node's console, and of those of its guests: all that is left of a run on a machine that goes."""
+    lines = [f"the console ends with:{_end_of(console, 25)}"]
+    for file in sorted(state.glob("*.console")):
+        text = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines.append(f"{file.name} ends with:{_end_of(text, 5)}")
+    return "\n".join(lines)
+
+
+def _end_of(lines: list[str], count: int) -> str:
+    return "".join(f"\n  | {line}" for line in lines[-count:])
+
+
 def _mark(ok: bool) -> str:
     return "ok  " if ok else "FAIL"
 
