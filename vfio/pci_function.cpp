@@ -9,6 +9,7 @@
 
 #include "common/counted.h"
 #include "common/host_directory.h"
+#include "vfio/pci_modalias.h"
 
 namespace ferry {
 namespace {
@@ -90,6 +91,29 @@ Result<std::string> read_header(const HostDirectory& directory, const std::files
   if (size < 0) return fail(error_from_errno(errno, "read /" + (path / "config").string()));
   header.resize(static_cast<std::size_t>(size));
   return header;
+}
+
+// Five attributes are in one, which is not there on every host that was captured.
+void read_ids(const HostDirectory& directory, PciFunction& function, Reader& reader) {
+  function.modalias = directory.read_attribute("modalias").value_or("");
+  const auto ids = parse_pci_modalias(function.modalias);
+  if (ids) {
+    function.vendor = ids->vendor;
+    function.device = ids->device;
+    function.class_code = ids->class_code;
+  } else {
+    reader.required("vendor", function.vendor);
+    reader.required("device", function.device);
+    reader.required("class", function.class_code);
+  }
+  // Zero there is one that is not there, too.
+  if (ids && ids->subsystem_vendor != 0) {
+    function.subsystem_vendor = ids->subsystem_vendor;
+    function.subsystem_device = ids->subsystem_device;
+  } else {
+    reader.optional("subsystem_vendor", function.subsystem_vendor);
+    reader.optional("subsystem_device", function.subsystem_device);
+  }
 }
 
 HeaderType header_of_class(std::uint32_t class_code) {
@@ -193,12 +217,7 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   }
   Reader reader(*directory, function);
 
-  reader.required("vendor", function.vendor);
-  reader.required("device", function.device);
-  reader.required("class", function.class_code);
-  reader.optional("subsystem_vendor", function.subsystem_vendor);
-  reader.optional("subsystem_device", function.subsystem_device);
-  function.modalias = directory->read_attribute("modalias").value_or("");
+  read_ids(*directory, function, reader);
   if (auto header = read_header_type(*directory, path, function.class_code)) {
     function.header = *header;
   } else {

@@ -58,6 +58,8 @@ TEST(Inventory, GoesOnAfterAnUnreadableFunction) {
   kernel.add_function({.address = "0000:02:00.0", .group = 2});
   kernel.add_function({.address = "0000:03:00.0", .group = 3});
   kernel.file("sys/devices/pci0000:00/0000:01:00.0/vendor", "garbage\n");
+  EXPECT_FALSE(scan(kernel).value().find(at("0000:01:00.0"))->problem) << "its modalias says it too";
+  kernel.file("sys/devices/pci0000:00/0000:01:00.0/modalias", "garbage\n");
   kernel.file("sys/devices/pci0000:00/0000:03:00.0/config", std::string(64, '\xff'));
   const Inventory inventory = scan(kernel).value();
   EXPECT_THAT(inventory.find(at("0000:01:00.0"))->problem.value_or(Error{}).message,
