@@ -39,8 +39,12 @@ Result<std::string> HostDirectory::read_attribute(const char* name) const {
   return content;
 }
 
+Result<std::string> HostDirectory::link_target(const char* name) const {
+  return read_link(fd_.get(), name, [this, name] { return describe("read link", name); });
+}
+
 Result<std::string> HostDirectory::link_name(const char* name) const {
-  auto target = read_link(fd_.get(), name, [this, name] { return describe("read link", name); });
+  auto target = link_target(name);
   if (target) target->erase(0, target->find_last_of('/') + 1);
   return target;
 }

@@ -23,6 +23,7 @@ class HostDirectory {
   Result<std::string> read_attribute(const char* name) const;
   Result<std::string> read_file(const char* name) const;
   Result<std::string> link_name(const char* name) const;
+  Result<std::string> link_target(const char* name) const;
   Result<std::vector<std::string>> list(const char* name) const;
   Result<UniqueFd> open(const char* name, int flags) const;
 

@@ -16,17 +16,17 @@ std::string group_problem(std::uint32_t group, std::span<const GroupMember> memb
                      in_the_way->address.text(), in_the_way->driver, group);
 }
 
-std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
+std::vector<std::string> vfio_nodes(const NodeIsThere& is_there, std::uint32_t group,
                                     std::span<const GroupMember> members, GroupNode group_node) {
   std::vector<std::string> own;
   for (const auto& member : members)
     if (!member.vfio_device.empty()) own.push_back("/dev/vfio/devices/" + member.vfio_device);
   const bool own_nodes =
-      !own.empty() && host.exists("dev/iommu") &&
-      std::ranges::all_of(own, [&](const std::string& node) { return host.exists(node.substr(1)); });
+      !own.empty() && is_there("dev/iommu") &&
+      std::ranges::all_of(own, [&](const std::string& node) { return is_there(node.substr(1)); });
   const std::string path = fmt::format("/dev/vfio/{}", group);
   const bool legacy =
-      host.exists("dev/vfio/vfio") && (group_node == GroupNode::is_there || host.exists(path.substr(1)));
+      is_there("dev/vfio/vfio") && (group_node == GroupNode::is_there || is_there(path.substr(1)));
 
   std::vector<std::string> nodes;
   if (own_nodes) nodes = std::move(own);
@@ -38,15 +38,16 @@ std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
   return nodes;
 }
 
-KataKey kata_key(const HostFs& host, std::uint32_t group, std::span<const std::string> vfio_devices) {
+KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group,
+                 std::span<const std::string> vfio_devices) {
   constexpr std::string_view kPrefix = "vfio";
-  if (host.exists("dev/iommu") && !vfio_devices.empty()) {
+  if (is_there("dev/iommu") && !vfio_devices.empty()) {
     const std::string node = "/dev/vfio/devices/" + vfio_devices.front();
     KataKey key{.id = vfio_devices.front().substr(kPrefix.size()), .nodes = {}};
-    if (host.exists(node.substr(1))) key.nodes = {node};
+    if (is_there(node.substr(1))) key.nodes = {node};
     return key;
   }
-  return {.id = std::to_string(group), .nodes = vfio_nodes(host, group, {})};
+  return {.id = std::to_string(group), .nodes = vfio_nodes(is_there, group, {})};
 }
 
 std::string missing_nodes(std::uint32_t group) {

@@ -5,11 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "common/host_fs.h"
 #include "vfio/pci_address.h"
 
 namespace ferry {
@@ -28,10 +28,13 @@ std::string group_problem(std::uint32_t group, std::span<const GroupMember> memb
 /// Whether the group's own node is known to be there: it has just been opened.
 enum class GroupNode : std::uint8_t { unknown, is_there };
 
+/// Whether a node is there, by its path below the host's root: "dev/iommu".
+using NodeIsThere = std::function<bool(const std::string&)>;
+
 /// Absolute paths in the order that NVIDIA's plugin has: the functions' own nodes, /dev/vfio/vfio, the
 /// group's, /dev/iommu. Of the legacy pair and of the own nodes with /dev/iommu only what is there whole.
 /// Empty: neither.
-std::vector<std::string> vfio_nodes(const HostFs& host, std::uint32_t group,
+std::vector<std::string> vfio_nodes(const NodeIsThere& is_there, std::uint32_t group,
                                     std::span<const GroupMember> members,
                                     GroupNode group_node = GroupNode::unknown);
 
@@ -44,7 +47,7 @@ struct KataKey {
   std::vector<std::string> nodes;
 };
 /// `vfio_devices`: the names in the function's vfio-dev.
-KataKey kata_key(const HostFs& host, std::uint32_t group, std::span<const std::string> vfio_devices);
+KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group, std::span<const std::string> vfio_devices);
 
 /// Which node is missed when vfio_nodes() is empty.
 std::string missing_nodes(std::uint32_t group);

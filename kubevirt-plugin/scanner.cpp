@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "common/host_directory.h"
 #include "kubevirt-plugin/device_nodes.h"
 #include "kubevirt-plugin/naming.h"
 #include "mdev/held_gpus.h"
@@ -79,9 +80,8 @@ Result<std::uint32_t> group_for_kubevirt(const PciFunction& function) {
   return group;
 }
 
-/// The directories of sysfs between `devices` and a function.
-std::vector<std::string> bus_path(const HostFs& host, const PciAddress& address) {
-  const std::filesystem::path target = host.link_target(sysfs_path(address)).value_or("");
+/// The directories of sysfs between `devices` and the function that a link of the bus leads to.
+std::vector<std::string> bus_path_of(const std::filesystem::path& target) {
   std::vector<std::string> path;
   for (const auto& part : target.parent_path()) path.push_back(part.string());
   const auto devices = std::ranges::find(path, "devices");
@@ -112,7 +112,12 @@ const Error* trouble_with(const VgpuParent* parent) {
 class Scanner::Round {
  public:
   Round(Scanner& scanner, const Inventory& inventory)
-      : host_(scanner.host_), rules_(scanner.rules_), scanner_(scanner), inventory_(inventory) {}
+      : host_(scanner.host_),
+        rules_(scanner.rules_),
+        scanner_(scanner),
+        inventory_(inventory),
+        bus_(HostDirectory::open(host_, "sys/bus/pci/devices")),
+        nodes_([this](const std::string& node) { return node_is_there(node); }) {}
 
   void add_functions() {
     for (const auto& [address, function] : inventory_.functions) {
@@ -162,6 +167,16 @@ class Scanner::Round {
            is_accelerators_vf(inventory_, rules_.accelerators, function);
   }
 
+  std::vector<std::string> bus_path(const PciAddress& address) const {
+    return bus_path_of(bus_ ? bus_->link_target(address.text().c_str()).value_or("") : std::string());
+  }
+  /// Some are asked for with each device, and looked for once.
+  bool node_is_there(const std::string& node) {
+    const auto [known, is_new] = known_nodes_.try_emplace(node, false);
+    if (is_new) known->second = host_.exists(node);
+    return known->second;
+  }
+
   /// What its vGPUs share with it; empty: nothing is wrong.
   std::string problem_of(const VgpuGpu& gpu) {
     if (gpu.devices.empty()) scanner_.gpu_errors_.forget(gpu.address());
@@ -198,9 +213,9 @@ class Scanner::Round {
                          .driver = function.driver.value_or(""),
                          .iommu_group = *group,
                          .numa_node = function.numa_node,
-                         .nodes = vfio_nodes(host_, *group, members),
+                         .nodes = vfio_nodes(nodes_, *group, members),
                          .problem = scanner_.fatal_errors_.problem(host_, function),
-                         .bus_path = bus_path(host_, function.address)};
+                         .bus_path = bus_path(function.address)};
     const std::string human = human_name(function);
     if (kata) add_for_kata(function, human, device);
     if (!kubevirt) return;
@@ -250,7 +265,7 @@ class Scanner::Round {
 
   /// As its KubeVirt self, save for what Kata knows it by.
   void add_for_kata(const PciFunction& function, const std::string& human, OfferedDevice device) {
-    const auto key = kata_key(host_, device.iommu_group, function.vfio_devices);
+    const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
     if (!kata_seen_.insert(key.id).second) return;  // its group has been offered by another function
     device.id = key.id;
     device.sysfs_name = function.address.text();
@@ -288,10 +303,10 @@ class Scanner::Round {
                          .driver = vgpu.driver.value_or(""),
                          .iommu_group = *vgpu.iommu_group,
                          .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
-                         .nodes = vfio_nodes(host_, *vgpu.iommu_group, {}),
+                         .nodes = vfio_nodes(nodes_, *vgpu.iommu_group, {}),
                          .problem = problem_of(gpu, vgpu),
                          .gpu = gpu.address().text(),
-                         .bus_path = bus_path(host_, gpu.address())};
+                         .bus_path = bus_path(gpu.address())};
     add_vgpu(std::move(device), EnvPrefix::mdev_pci_resource);
   }
 
@@ -317,11 +332,11 @@ class Scanner::Round {
                          .driver = function->driver.value_or(""),
                          .iommu_group = *group,
                          .numa_node = function->numa_node,
-                         .nodes = vfio_nodes(host_, *group, members),
+                         .nodes = vfio_nodes(nodes_, *group, members),
                          .problem = problem_of(gpu, vgpu),
                          .vgpu_type = vgpu.type_id,
                          .gpu = gpu.address().text(),
-                         .bus_path = bus_path(host_, gpu.address())};
+                         .bus_path = bus_path(gpu.address())};
     add_vgpu(std::move(device), EnvPrefix::pci_resource);
   }
 
@@ -329,6 +344,9 @@ class Scanner::Round {
   const OfferRules& rules_;
   Scanner& scanner_;
   const Inventory& inventory_;
+  const Result<HostDirectory> bus_;
+  const NodeIsThere nodes_;
+  std::map<std::string, bool> known_nodes_;
   OfferAssembly assembly_{rules_.domain};
   std::string gpu_problem_;  // of the GPU whose vGPUs are being added
   std::set<std::string> kata_seen_;

@@ -230,9 +230,14 @@ Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered, cons
   return expect("its vGPU type", vgpu_type_now(host, *address), offered.vgpu_type);
 }
 
+/// Each time anew: a device is about to be given away.
+NodeIsThere is_there_now(const HostFs& host) {
+  return [&host](const std::string& node) { return host.exists(node); };
+}
+
 // Another binding may have given its number to another function.
 std::vector<std::string> kata_nodes_now(const HostFs& host, const OfferedDevice& offered) {
-  auto key = kata_key(host, offered.iommu_group,
+  auto key = kata_key(is_there_now(host), offered.iommu_group,
                       host.list(sysfs_path_of(offered) / "vfio-dev").value_or(std::vector<std::string>{}));
   return key.id == offered.id ? std::move(key.nodes) : std::vector<std::string>();
 }
@@ -278,7 +283,7 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
   }
   auto nodes = offered.kind == DeviceKind::kata_function
                    ? kata_nodes_now(host, offered)
-                   : vfio_nodes(host, offered.iommu_group, members, group_node);
+                   : vfio_nodes(is_there_now(host), offered.iommu_group, members, group_node);
   if (nodes.empty()) return fail(Errc::not_found, missing_nodes(offered.iommu_group));
   return nodes;
 }
