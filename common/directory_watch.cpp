@@ -29,9 +29,14 @@ Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, C
   UniqueFd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!fd.valid()) return fail(error_from_errno(errno, "make an inotify watch"));
   const std::uint32_t more = contents == Contents::told ? IN_CLOSE_WRITE : 0U;
-  if (::inotify_add_watch(fd.get(), path.c_str(), kAppeared | kVanished | kGone | more | IN_ONLYDIR) < 0)
-    return fail(error_from_errno(errno, "watch " + path.string()));
-  return DirectoryWatch(std::move(fd));
+  const int watch =
+      ::inotify_add_watch(fd.get(), path.c_str(), kAppeared | kVanished | kGone | more | IN_ONLYDIR);
+  if (watch < 0) return fail(error_from_errno(errno, "watch " + path.string()));
+  return DirectoryWatch(std::move(fd), watch);
+}
+
+void DirectoryWatch::leave() const {
+  ::inotify_rm_watch(fd_.get(), watch_);  // one that is gone already is as good
 }
 
 Result<DirectoryWatch> DirectoryWatch::open(const HostFs& host, const std::filesystem::path& path,

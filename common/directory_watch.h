@@ -40,10 +40,14 @@ class DirectoryWatch {
   int fd() const { return fd_.get(); }
   /// All that wait, without blocking.
   std::vector<DirectoryEvent> read() const;
+  /// Asks for no more. Whoever goes soon says so first: the kernel forgets a watch once every reader of its
+  /// lists has moved on (some 10 ms), for all of them at once, and closing one waits for that.
+  void leave() const;
 
  private:
-  explicit DirectoryWatch(UniqueFd fd) : fd_(std::move(fd)) {}
+  DirectoryWatch(UniqueFd fd, int watch) : fd_(std::move(fd)), watch_(watch) {}
   UniqueFd fd_;
+  int watch_;
 };
 
 }  // namespace ferry

@@ -56,6 +56,7 @@ class KubeletTransport::Impl {
 
   ~Impl() {
     loop_.forget(watch_.fd());
+    watch_.leave();
     for (auto& endpoint : endpoints_) {
       loop_.cancel(endpoint.timer);
       close_socket(endpoint);  // first, so that nobody dials what is about to end
