@@ -389,7 +389,8 @@ class Plugin {
       if (warned_.insert(warning).second) spdlog::warn("{}", warning);
     for (const auto& device : offer.not_offered)
       if (warned_.insert(device.id + device.reason).second)
-        spdlog::warn("{} is not offered: {}", device.id, device.reason);
+        spdlog::log(device.by_kind ? spdlog::level::info : spdlog::level::warn, "{} is not offered: {}",
+                    device.id, device.reason);
     for (const auto& device : offer.vanished) spdlog::warn("{}: {}", device.id, device.reason);
     if (std::exchange(not_offered_, not_offered) != not_offered_) publish_soon();
     fatal_errors_ = std::move(offer.fatal_errors);
