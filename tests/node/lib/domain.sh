@@ -76,7 +76,10 @@ guest_start() { # NAME [pci=ADDRESS | mdev=UUID]...: through libvirt; its consol
   local name=$1
   shift
   domain_xml "$name" "/mnt/state/$name.console" "$@" > "/run/$name.xml"
-  virsh -q -c qemu:///system create "/run/$name.xml"
+  timeout 200 virsh -q -c qemu:///system create "/run/$name.xml" || {
+    guest_look "$name"
+    fail "the guest $name does not start"
+  }
 }
 
 guest_wait() { # NAME SECONDS: until it has named its devices
@@ -88,7 +91,7 @@ guest_wait() { # NAME SECONDS: until it has named its devices
 
 guest_look() { # NAME: shows where one that does not go on is: its processor twice, and each thread of its QEMU
   local process thread
-  virsh -c qemu:///system domstate "$1" --reason || :
+  timeout 20 virsh -c qemu:///system domstate "$1" --reason || :
   for _ in 1 2; do timeout 20 virsh -c qemu:///system qemu-monitor-command "$1" --hmp "info registers" | head -n 9 || :; done
   process=$(pgrep -f "guest=$1,") || return 0
   for thread in /proc/"$process"/task/*; do
