@@ -20,7 +20,8 @@ DirectoryEvent::Kind kind_of(std::uint32_t mask) {
   if ((mask & kAppeared) != 0) return DirectoryEvent::Kind::appeared;
   if ((mask & kVanished) != 0) return DirectoryEvent::Kind::vanished;
   if ((mask & IN_CLOSE_WRITE) != 0) return DirectoryEvent::Kind::written;
-  return DirectoryEvent::Kind::gone;  // kGone, or IN_UNMOUNT and IN_IGNORED, which nobody asks for
+  return DirectoryEvent::Kind::gone;  // kGone, IN_UNMOUNT, or the IN_IGNORED that follows each of them and
+                                      // leave()
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 
 namespace ferry {
 
-/// A directory of the host held open, for who reads much of one device: the way to it is walked once, and all
-/// that is read is of the same device, whatever comes to have its name meanwhile. Names are of what is in it
-/// (or "."), never paths, and no link is followed.
+/// A directory of the host held open, for who reads much of one device (or of a bus): the way to it is walked
+/// once, and all that is read is of the same device, whatever comes to have its name meanwhile. Names are of
+/// what is in it (or "."), never paths, and no link is followed.
 class HostDirectory {
  public:
   /// `relative` as HostFs has it.

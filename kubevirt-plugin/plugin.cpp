@@ -72,8 +72,11 @@ class Plugin {
     show_presence();
     claim_service() ? serve() : wait_for_predecessor();
     loop_.run(stop);
-    for (const auto* const watch : {&nodes_, &state_})
-      if (*watch) (*watch)->leave();
+    for (const auto* const watch : {&nodes_, &state_}) {
+      if (!*watch) continue;
+      loop_.forget((*watch)->fd());
+      (*watch)->leave();
+    }
     gate_.close({.code = make_error_code(Errc::unreachable), .message = "the plugin is ending", .hint = {}});
     const auto registered = transport_ ? transport_->registered() : std::set<std::string>();
     transport_.reset();

@@ -139,6 +139,7 @@ class Scanner::Round {
   }
 
   void add_vgpus(const VgpuInventory& vgpus) {
+    known_nodes_.clear();  // to read the vGPUs may have taken long
     for (const auto& gpu : vgpus.gpus) {
       gpu_problem_ = problem_of(gpu);
       for (const auto& vgpu : gpu.devices) {
@@ -170,7 +171,7 @@ class Scanner::Round {
   std::vector<std::string> bus_path(const PciAddress& address) const {
     return bus_path_of(bus_ ? bus_->link_target(address.text().c_str()).value_or("") : std::string());
   }
-  /// Some are asked for with each device, and looked for once.
+  /// Some are asked for with each device, and looked for once in the moment that all of them take.
   bool node_is_there(const std::string& node) {
     const auto [known, is_new] = known_nodes_.try_emplace(node, false);
     if (is_new) known->second = host_.exists(node);

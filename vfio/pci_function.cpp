@@ -93,7 +93,7 @@ Result<std::string> read_header(const HostDirectory& directory, const std::files
   return header;
 }
 
-// Five attributes are in one, which is not there on every host that was captured.
+// One attribute says what five do. Where it is not there, as on a host of a test's making, they are read.
 void read_ids(const HostDirectory& directory, PciFunction& function, Reader& reader) {
   function.modalias = directory.read_attribute("modalias").value_or("");
   const auto ids = parse_pci_modalias(function.modalias);
@@ -106,7 +106,7 @@ void read_ids(const HostDirectory& directory, PciFunction& function, Reader& rea
     reader.required("device", function.device);
     reader.required("class", function.class_code);
   }
-  // Zero there is one that is not there, too.
+  // It says zero of a subsystem that is not there, too.
   if (ids && ids->subsystem_vendor != 0) {
     function.subsystem_vendor = ids->subsystem_vendor;
     function.subsystem_device = ids->subsystem_device;

@@ -167,8 +167,7 @@ TEST_F(GpuFactsTest, ADeviceThatIsOffTheBusBlocksNoGroup) {
   add_gpu();
   kernel_.file("sys/devices/pci0000:00/0000:3b:00.0/config", std::string(64, '\xff'));
   EXPECT_EQ(facts().group_viable, true);
-  kernel_.file("sys/devices/pci0000:00/0000:3b:00.1/class", "no number\n");
-  kernel_.remove("sys/devices/pci0000:00/0000:3b:00.1/modalias");
+  kernel_.overwrite_id("0000:3b:00.1", "class", "no number\n");
   EXPECT_EQ(facts().group_viable, true);
 }
 

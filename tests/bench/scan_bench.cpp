@@ -131,8 +131,7 @@ struct Reads {
 
 // What the scan reads, where it is there.
 Reads reads_of_a_scan(const FakeKernel& kernel, const std::vector<std::string>& addresses) {
-  constexpr std::array kFiles = {"vendor",   "device", "class",     "subsystem_vendor", "subsystem_device",
-                                 "modalias", "config", "numa_node", "boot_vga",         "sriov_totalvfs"};
+  constexpr std::array kFiles = {"modalias", "config", "numa_node", "boot_vga", "sriov_totalvfs"};
   constexpr std::array kLinks = {"driver", "iommu_group", "physfn"};
   Reads reads;
   const auto bus = kernel.root() / "sys/bus/pci";

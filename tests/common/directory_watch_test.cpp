@@ -44,5 +44,15 @@ TEST(DirectoryWatch, SaysAfterAllThatItKeptThatEventsWereLost) {
   EXPECT_THAT(kinds(watch), testing::ElementsAre(Kind::appeared)) << "it goes on";
 }
 
+TEST(DirectoryWatch, HearsNothingMoreOnceItHasLeft) {
+  const test::ScratchDirectory tree;
+  const auto watch = test::must(DirectoryWatch::open(tree.path()));
+  watch.leave();
+  tree.file("news", "");
+  EXPECT_THAT(kinds(watch), testing::ElementsAre(Kind::gone));
+  watch.leave();
+  EXPECT_THAT(kinds(watch), testing::IsEmpty()) << "there is nothing to leave";
+}
+
 }  // namespace
 }  // namespace ferry

@@ -37,6 +37,7 @@ TEST_F(HostDirectoryTest, ReadsWhatIsInIt) {
   EXPECT_EQ(directory->read_attribute("vendor").value(), "0x10de");
   EXPECT_EQ(directory->read_file("vendor").value(), "0x10de\n");
   EXPECT_EQ(directory->link_name("driver").value(), "vfio-pci");
+  EXPECT_TRUE(directory->link_target("driver").value().ends_with("drivers/vfio-pci"));
   EXPECT_THAT(directory->list("vfio-dev").value(), ElementsAre("vfio3"));
   EXPECT_THAT(directory->list(".").value(), ElementsAre("driver", "vendor", "vfio-dev"));
 }

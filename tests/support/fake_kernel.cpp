@@ -152,6 +152,12 @@ void FakeKernel::add_function(const FakeFunction& f) {
   }
 }
 
+void FakeKernel::overwrite_id(const std::string& address, const std::string& attribute,
+                              const std::string& content) {
+  file(device_path(address) / attribute, content);
+  remove(device_path(address) / "modalias");
+}
+
 void FakeKernel::remove_function(const std::string& address) {
   if (!driver_of(address).empty()) detach(address);
   if (const auto group = group_of(address)) {

@@ -66,8 +66,10 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   // -- building a machine (not counted as changes) --
   void add_function(const FakeFunction& function);
   void remove_function(const std::string& address);  ///< hot-unplug
-  void add_driver(const FakeDriver& driver);         ///< loaded
-  void add_module(const FakeDriver& driver);         ///< comes with load_module()
+  /// An attribute says this, and the modalias, which says it too, is not there.
+  void overwrite_id(const std::string& address, const std::string& attribute, const std::string& content);
+  void add_driver(const FakeDriver& driver);  ///< loaded
+  void add_module(const FakeDriver& driver);  ///< comes with load_module()
   /// A module without a PCI driver, loaded, with its parameters; goes with unload_module(), and comes again.
   void add_plain_module(const std::string& name, const std::map<std::string, std::string>& parameters);
   /// Makes all virtual functions of a function, with its IDs and class, each in an IOMMU group of its own

@@ -69,6 +69,16 @@ TEST(Inventory, GoesOnAfterAnUnreadableFunction) {
               HasSubstr("off the bus"));
 }
 
+// Its modalias says zero then.
+TEST(Inventory, KnowsNoSubsystemFromOneOfZeros) {
+  FakeKernel kernel;
+  kernel.add_function({.address = "0000:01:00.0", .subsystem_ids = "0000:0000"});
+  kernel.add_function({.address = "0000:02:00.0", .subsystem_ids = ""});
+  const Inventory inventory = scan(kernel).value();
+  EXPECT_EQ(inventory.find(at("0000:01:00.0"))->subsystem_vendor, 0);
+  EXPECT_EQ(inventory.find(at("0000:02:00.0"))->subsystem_vendor, std::nullopt);
+}
+
 // A read of its config space would wake it.
 TEST(Inventory, TellsAFunctionInD3coldByItsClass) {
   FakeKernel kernel;

@@ -120,6 +120,11 @@ class RandomHost {
     const fs::path path = victim();
     const auto kind = below(5);
     kernel.remove(path);
+    constexpr std::array<std::string_view, 5> kInModalias = {"vendor", "device", "class", "subsystem_vendor",
+                                                             "subsystem_device"};
+    // What its modalias says is read nowhere else.
+    if (std::ranges::find(kInModalias, path.filename()) != kInModalias.end() && below(2) == 0)
+      kernel.remove(path.parent_path() / "modalias");
     if (kind == 0) return;  // not there
     if (kind == 1) return kernel.directory(path);
     if (kind == 2) {

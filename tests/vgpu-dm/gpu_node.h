@@ -130,9 +130,7 @@ class GpuNode {
     kernel.remove("sys/devices/pci0000:00/" + address + "/mdev_supported_types/" + type_id + "/description");
   }
   /// Makes a GPU one that the table of types has not.
-  void make_unknown(const std::string& address) {
-    kernel.file("sys/devices/pci0000:00/" + address + "/device", "0x1eb9\n");
-  }
+  void make_unknown(const std::string& address) { kernel.overwrite_id(address, "device", "0x1eb9\n"); }
 
   FakeKernel kernel;
   FakeMdev mdev{kernel};

@@ -288,10 +288,7 @@ TEST_P(OnFunctions, AreLeftOnAFunctionThatAVmHasTakenDuringTheUndo) {
 class VendorVfio : public testing::Test {
  protected:
   GpuOutcome apply(const Profile& wanted) { return node.apply(wanted).gpus.at(0); }
-  void make_unknown() const {
-    node.kernel.file("sys/devices/pci0000:00/0000:05:00.0/device", "0x1eb9\n");
-    node.kernel.remove("sys/devices/pci0000:00/0000:05:00.0/modalias");
-  }
+  void make_unknown() { node.kernel.overwrite_id("0000:05:00.0", "device", "0x1eb9\n"); }
 
   KindNode node{VgpuFramework::vendor_vfio};
 };

@@ -72,13 +72,15 @@ domain_xml() { # NAME CONSOLE-LOG [pci=ADDRESS | mdev=UUID | argument=WORD]...: 
 XML
 }
 
+# libvirt waits without an end for a QEMU that does not answer; a busy machine has its guest up within 60 s.
 guest_start() { # NAME [pci=ADDRESS | mdev=UUID]...: through libvirt; its console goes to /mnt/state/NAME.console
-  local name=$1
+  local name=$1 status=0
   shift
   domain_xml "$name" "/mnt/state/$name.console" "$@" > "/run/$name.xml"
-  timeout 200 virsh -q -c qemu:///system create "/run/$name.xml" || {
+  timeout 200 virsh -q -c qemu:///system create "/run/$name.xml" || status=$?
+  ((status == 0)) || {
     guest_look "$name"
-    fail "the guest $name does not start"
+    fail "the guest $name does not start: virsh ended with $status (124: its time was up)"
   }
 }
 
@@ -90,14 +92,15 @@ guest_wait() { # NAME SECONDS: until it has named its devices
 }
 
 guest_look() { # NAME: shows where one that does not go on is: its processor twice, and each thread of its QEMU
-  local process thread
-  timeout 20 virsh -c qemu:///system domstate "$1" --reason || :
-  for _ in 1 2; do timeout 20 virsh -c qemu:///system qemu-monitor-command "$1" --hmp "info registers" | head -n 9 || :; done
-  process=$(pgrep -f "guest=$1,") || return 0
-  for thread in /proc/"$process"/task/*; do
-    echo "$(< "$thread/comm"): $(grep ^State: "$thread/status")"
-    cat "$thread/stack" || :
-  done
+  # Whatever fails here is nothing to end a job for: threads come and go.
+  (
+    trap - ERR
+    set +eE
+    for _ in 1 2; do timeout 20 virsh -c qemu:///system qemu-monitor-command "$1" --hmp "info registers" | head -n 9; done
+    for process in $(pgrep -f "guest=$1([ ,]|$)" || echo "none"); do
+      for thread in /proc/"$process"/task/*; do head -n 12 "$thread"/{comm,stack} && grep State: "$thread/status"; done
+    done
+  ) 2>&1 || :
 }
 
 guest_devices() { # NAME: its GUEST-PCI lines

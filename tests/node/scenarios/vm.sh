@@ -18,7 +18,7 @@ step "both guests see what they were given"
 guest_start whole "pci=$(dev gpu-a)" "pci=$(dev gpu-a-audio)"
 guest_start part "mdev=$uuid"
 guest_wait whole 300
-guest_wait part 300
+guest_wait part 100
 for name in gpu-a gpu-a-audio; do
   evidence "$name" "$(guest_devices whole | grep "$(as_guest_line "$name")")"
 done

@@ -4,6 +4,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 
 from .boot import BootResult
 from .scenario import Scenario
@@ -37,15 +38,19 @@ def table(boot: BootResult) -> str:
 
 def last_words(console: list[str], state: pathlib.Path) -> str:
     """The end of the node's console, and of those of its guests: all that is left of a run on a machine that goes."""
-    lines = [f"the console ends with:{_end_of(console, 25)}"]
+    lines = [f"the console ends with:{_end_of(console, 80)}"]  # domain.sh's guest_look writes some 60
     for file in sorted(state.glob("*.console")):
-        text = file.read_text(encoding="utf-8", errors="replace").splitlines()
-        lines.append(f"{file.name} ends with:{_end_of(text, 5)}")
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            text = f"({error.strerror})"
+        lines.append(f"{file.name} ends with:{_end_of(text.splitlines(), 5)}")
     return "\n".join(lines)
 
 
 def _end_of(lines: list[str], count: int) -> str:
-    return "".join(f"\n  | {line}" for line in lines[-count:])
+    shown = (re.sub(r"[^\x20-\x7e]", "?", line) for line in lines[-count:])  # what would move a cursor is no text
+    return "".join(f"\n  | {line}" for line in shown)
 
 
 def _mark(ok: bool) -> str:
