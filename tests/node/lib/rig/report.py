@@ -49,7 +49,7 @@ def last_words(console: list[str], state: pathlib.Path) -> str:
 
 
 def _end_of(lines: list[str], count: int) -> str:
-    shown = (re.sub(r"[^\x20-\x7e]", "?", line) for line in lines[-count:])  # what would move a cursor is no text
+    shown = (re.sub(r"[^\t\x20-\x7e]", "?", line) for line in lines[-count:])  # what would move a cursor is no text
     return "".join(f"\n  | {line}" for line in shown)
 
 
