@@ -66,7 +66,7 @@ kubelet remember nvidia.com/GRID_T4-4Q virt-launcher-part "${uuids[0]}" > /dev/n
 vm whole "host=$(dev gpu-a)" "$(group gpu-a)"
 vm part "sysfsdev=/sys/bus/mdev/devices/${uuids[0]}" \
   "$(basename "$(readlink "/sys/bus/mdev/devices/${uuids[0]}/iommu_group")")"
-for name in "${!vms[@]}"; do guest_wait "$name" 400; done
+for name in "${!vms[@]}"; do guest_wait "$name" 300; done
 expect "the guest has its GPU" grep -q "$(as_guest_line gpu-a)" /mnt/state/whole.console
 expect "the guest has its vGPU" grep -q "vendor=10de device=1eb8 " /mnt/state/part.console
 vms_run_on

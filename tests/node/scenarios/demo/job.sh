@@ -176,7 +176,7 @@ printf 'user = "root"\ngroup = "root"\nsecurity_driver = "none"\nnamespaces = []
 start_virt_launcher gpu gpu.json
 start_virt_launcher vgpu vgpu.json
 for vm in gpu vgpu; do
-  guest_wait $vm 800
+  guest_wait $vm 300
   echo "the guest $vm prints:"
   guest_devices $vm
   keep "console of guest $vm" "$(guest_devices $vm)"

@@ -90,7 +90,7 @@ for name in "${gpus[@]}"; do
 done
 
 step "the guest sees the three"
-guest_wait part 400
+guest_wait part 250
 evidence "guest" "$(guest_devices part)"
 expect_equal "display devices" "10de:1eb8 10de:130e
 10de:26b9 10de:1891
