@@ -184,7 +184,7 @@ int run(int argc, char** argv) {
     require(!function.problem);
     if (on_vfio_driver(function)) ++on_vfio;
   }
-  require(scanned.functions.size() == kFunctions && on_vfio == kCards / 2 * 3);
+  require(scanned.functions.size() == kFunctions && on_vfio == std::size_t{kCards} / 2 * 3);
   return run_contest(
       {.name = fmt::format("scan of {} functions", kFunctions),
        .baseline = fmt::format("a bare loop over the same {} files, {} links and {} directories",
