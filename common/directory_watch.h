@@ -40,8 +40,8 @@ class DirectoryWatch {
   int fd() const { return fd_.get(); }
   /// All that wait, without blocking.
   std::vector<DirectoryEvent> read() const;
-  /// Asks for no more: what comes yet is `gone`, so nobody waits for fd() any more. Whoever has several to
-  /// close says so first: the kernel forgets a watch once every reader of its lists has moved on (some 10
+  /// Asks for no more, once nobody waits for fd() any longer: what comes yet is `gone`. Whoever has several
+  /// to close says so first: the kernel forgets a watch once every reader of its lists has moved on (some 10
   /// ms), for all of them at once, and closing one waits for that.
   void leave() const;
 

@@ -97,7 +97,8 @@ guest_look() { # NAME: shows where one that does not go on is: its processor twi
     trap - ERR
     set +eE
     for _ in 1 2; do timeout 20 virsh -c qemu:///system qemu-monitor-command "$1" --hmp "info registers" | head -n 9; done
-    for process in $(pgrep -f "guest=$1([ ,]|$)" || echo "none"); do
+    pgrep -f "guest=$1([ ,]|$)" > /dev/null || echo "no QEMU of the guest $1 runs"
+    for process in $(pgrep -f "guest=$1([ ,]|$)"); do
       for thread in /proc/"$process"/task/*; do head -n 12 "$thread"/{comm,stack} && grep State: "$thread/status"; done
     done
   ) 2>&1 || :
