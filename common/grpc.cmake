@@ -10,6 +10,7 @@ function(ferry_proto name file)
   protobuf_generate(TARGET ${name}_api PROTOC_OUT_DIR ${generated} IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR})
   target_include_directories(${name}_api SYSTEM PUBLIC ${generated})
   target_compile_features(${name}_api PUBLIC cxx_std_20)
+  target_compile_options(${name}_api PRIVATE ${FERRY_FAST})
   target_link_libraries(${name}_api PUBLIC archive::protobuf-lite)
   add_library(${name}_stubs STATIC EXCLUDE_FROM_ALL ${file})
   protobuf_generate(TARGET ${name}_stubs LANGUAGE grpc PROTOC_OUT_DIR ${generated}
@@ -20,12 +21,6 @@ endfunction()
 # gRPC and what it needs as Debian's archives: the sockets we speak through are local, so the variant without TLS will do,
 # and nothing of it is looked for on the node. Debian's CMake package knows the shared libraries only, and these
 # targets the order in which a linker wants the archives.
-function(ferry_archive name)
-  find_library(FERRY_ARCHIVE_${name} lib${name}.a REQUIRED)
-  add_library(archive::${name} STATIC IMPORTED GLOBAL)
-  set_target_properties(archive::${name} PROPERTIES IMPORTED_LOCATION ${FERRY_ARCHIVE_${name}})
-  target_link_libraries(archive::${name} INTERFACE ${ARGN})
-endfunction()
 find_library(FERRY_ARCHIVE_absl libabsl_base.a REQUIRED)
 get_filename_component(archives ${FERRY_ARCHIVE_absl} DIRECTORY)
 file(GLOB absl ${archives}/libabsl_*.a)
