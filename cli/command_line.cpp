@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command_line.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <functional>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -42,10 +47,14 @@ struct Globals {
 
 using Verb = std::function<ExitStatus(const Session&)>;
 
-/// Builds the tree of verbs; the one that is chosen leaves its action in `verb`.
+/// Whether a verb may be named.
+using MayBeNamed = std::function<bool(std::string_view verb)>;
+
+/// Builds the tree of those verbs; the one that is chosen leaves its action in `verb`.
 class CommandTree {
  public:
-  CommandTree(CLI::App& app, Globals& globals, Verb& verb) : globals_(globals), verb_(verb) {
+  CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named)
+      : globals_(globals), verb_(verb) {
     app.require_subcommand(1);
     app.add_option("--host-root", globals.host_root, "where the host's / is mounted")->option_text("DIR [/]");
     add_choice(app, "-o,--output", globals.output, output_formats(), "how data is printed: table, json, yaml")
@@ -59,19 +68,8 @@ class CommandTree {
     app.set_version_flag("--version", std::string("ferry ") + kVersion);
     app.footer(kFooter);
 
-    add_status(app);
-    add_explain(app);
-    add_doctor(app);
-    add_apply(app);
-    add_hostd(app);
-    add_vfio(app);
-    add_vgpu(app);
-    add_plugin(app);
-    add_agent(app);
-    add_kubevirt_cr(app);
-    add_kata(app);
-    add_selftest(app);
-    add_completion(app);
+    for (const auto& [name, add] : kVerbs)
+      if (may_be_named(name)) (this->*add)(app);
   }
 
  private:
@@ -191,13 +189,19 @@ class CommandTree {
                           [this](const Session& session) { return apply_verb(session, profile_); });
     add_policy(apply, "name of the policy; not needed where there is only one");
     add_foreign(apply);
+  }
+  void add_assert(CLI::App& app) {
     add_policy(add_verb(app, "assert", "is the whole node what a policy says? 3 if not",
                         [this](const Session& session) { return assert_verb(session, profile_); }),
                "name of the policy; not needed where there is only one");
+  }
+  void add_export(CLI::App& app) {
     add_verb(app, "export", "the whole node as it is, as a policy that apply and assert take back",
              [this](const Session& session) { return export_verb(session, export_name_); })
         ->add_option("-c,--config", export_name_, "what to call the policy")
         ->capture_default_str();
+  }
+  void add_convert(CLI::App& app) {
     add_policy(add_verb(app, "convert", "print a vGPU profile file as a policy file",
                         [this](const Session& session) { return convert_verb(session, profile_); }),
                "only this one");
@@ -473,15 +477,15 @@ class CommandTree {
   }
 
   void add_completion(CLI::App& app) {
-    CLI::App* completion = add_verb(
-        app, "completion", "print a script that completes command lines in a shell",
-        [this, &app](const Session& session) {
-          static const std::map<std::string, Shell> kShells = {
-              {"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
-          const auto script = completion_script(command_model(app), kShells.at(shell_), {app.get_name()});
-          fmt::print(session.out, "{}", script);
-          return ExitStatus::done;
-        });
+    CLI::App* completion =
+        add_verb(app, "completion", "print a script that completes command lines in a shell",
+                 [this](const Session& session) {
+                   static const std::map<std::string, Shell> kShells = {
+                       {"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
+                   const auto script = completion_script(ferry_commands(), kShells.at(shell_), {"ferry"});
+                   fmt::print(session.out, "{}", script);
+                   return ExitStatus::done;
+                 });
     completion->add_option("shell", shell_, "whose: bash, zsh or fish")
         ->required()
         ->check(CLI::IsMember({"bash", "zsh", "fish"}))
@@ -491,6 +495,26 @@ class CommandTree {
         "`ferry completion fish | source`. For all: into bash-completion/completions/ferry,\n"
         "zsh/site-functions/_ferry or fish/vendor_completions.d/ferry.fish below /usr/share.");
   }
+
+  // In the order of the help.
+  static constexpr std::array<std::pair<std::string_view, void (CommandTree::*)(CLI::App&)>, 16> kVerbs = {{
+      {"status", &CommandTree::add_status},
+      {"explain", &CommandTree::add_explain},
+      {"doctor", &CommandTree::add_doctor},
+      {"apply", &CommandTree::add_apply},
+      {"assert", &CommandTree::add_assert},
+      {"export", &CommandTree::add_export},
+      {"convert", &CommandTree::add_convert},
+      {"hostd", &CommandTree::add_hostd},
+      {"vfio", &CommandTree::add_vfio},
+      {"vgpu", &CommandTree::add_vgpu},
+      {"plugin", &CommandTree::add_plugin},
+      {"agent", &CommandTree::add_agent},
+      {"kubevirt-cr", &CommandTree::add_kubevirt_cr},
+      {"kata", &CommandTree::add_kata},
+      {"selftest", &CommandTree::add_selftest},
+      {"completion", &CommandTree::add_completion},
+  }};
 
   Globals& globals_;
   Verb& verb_;
@@ -515,11 +539,17 @@ class CommandTree {
 
 // The program as the verbs' tree; this is the one place that makes it.
 struct Program {
+  explicit Program(const MayBeNamed& may_be_named) : tree(app, globals, verb, may_be_named) {}
+
   CLI::App app{"Carries the GPUs of a node into virtual machines.", "ferry"};
   Globals globals;
   Verb verb;
-  const CommandTree tree{app, globals, verb};
+  const CommandTree tree;
 };
+
+bool any_verb(std::string_view /*verb*/) {
+  return true;
+}
 
 // The deepest verb that was understood: its help and its names are what the user needs.
 const CLI::App* deepest(const CLI::App& app) {
@@ -571,25 +601,8 @@ bool all_was_said() {
   return false;
 }
 
-}  // namespace
-
-CommandModel ferry_commands() {
-  const Program program;
-  return command_model(program.app);
-}
-
-int run_command_line(int argc, char** argv) {
-  Program program;
-  CLI::App& app = program.app;
+int run_verb(const Program& program) {
   const Globals& globals = program.globals;
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help_or_version) {
-    const int status = print_help(app, help_or_version);
-    return all_was_said() ? status : static_cast<int>(ExitStatus::failed);
-  } catch (const CLI::ParseError& error) {
-    return usage_error(app, error, argc, argv);
-  }
   if (auto log = set_up_log(globals.log_level, globals.log_format); !log) {
     return static_cast<int>(complain(log.error()));
   }
@@ -606,6 +619,41 @@ int run_command_line(int argc, char** argv) {
     print_to_stderr("ferry: {}\n", error.what());
     return static_cast<int>(ExitStatus::failed);
   }
+}
+
+// With all there is to be named.
+int run_whole_command_line(int argc, char** argv) {
+  Program program(any_verb);
+  CLI::App& app = program.app;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help_or_version) {
+    const int status = print_help(app, help_or_version);
+    return all_was_said() ? status : static_cast<int>(ExitStatus::failed);
+  } catch (const CLI::ParseError& error) {
+    return usage_error(app, error, argc, argv);
+  }
+  return run_verb(program);
+}
+
+}  // namespace
+
+CommandModel ferry_commands() {
+  const Program program(any_verb);
+  return command_model(program.app);
+}
+
+int run_command_line(int argc, char** argv) {
+  // To make all verbs takes longer than the rest of a start, so at first only those are made that can be
+  // meant.
+  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  Program program([words](std::string_view verb) { return std::ranges::find(words, verb) != words.end(); });
+  try {
+    program.app.parse(argc, argv);
+  } catch (const CLI::Error&) {  // help is asked for, or needed
+    return run_whole_command_line(argc, argv);
+  }
+  return run_verb(program);
 }
 
 }  // namespace ferry
