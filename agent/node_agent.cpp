@@ -2,7 +2,6 @@
 #include "agent/node_agent.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +23,7 @@
 #include "agent/feature_file.h"
 #include "agent/host_files.h"
 #include "agent/node_feature.h"
+#include "agent/node_refusals.h"
 #include "agent/node_step.h"
 #include "agent/node_turn.h"
 #include "agent/seen_host.h"
@@ -52,27 +52,12 @@ constexpr std::chrono::seconds kLeavePatience{60};
 // Of that, for the API server.
 constexpr std::chrono::seconds kLastWord{10};
 
-// So many times a backoff's pause: what is refused for a key is mostly refused until a person acts.
-constexpr int kLabelsPause = 10;
-
 std::chrono::seconds since(Moment begin, Moment now) {
   return std::chrono::duration_cast<std::chrono::seconds>(now - begin);
 }
 
 std::string text_of(const Error& error) {
   return error.hint.empty() ? error.message : error.message + "; " + error.hint;
-}
-
-bool concerns_a_drain(const NodeStep& step) {
-  return step.unschedulable || step.annotations.contains(kDrainAnnotation) ||
-         step.annotations.contains(kCordonedAnnotation);
-}
-
-/// Annotations that say what is wrong, and nothing goes by.
-constexpr std::array kNotes = {kErrorAnnotation, kKataErrorAnnotation};
-
-bool has_notes(const NodeStep& step) {
-  return std::ranges::any_of(kNotes, [&](const char* note) { return step.annotations.contains(note); });
 }
 
 bool changes_the_error_alone(const NodeStep& step) {
@@ -105,7 +90,8 @@ class NodeAgent::Impl {
         evictions_(client_, timers, random_, [this] { look_soon(); }),
         former_feature_(host, client_, timers, random_),
         host_since_(timers.now()),
-        kata_since_(timers.now()) {
+        kata_since_(timers.now()),
+        refusals_(random_) {
     if (settings_.fetcher != nullptr) {
       pulls_ = std::make_unique<ArtifactPulls>(host_, *settings_.fetcher, timers_, random_, settings_.pull,
                                                [this] { look_soon(); });
@@ -406,8 +392,8 @@ class NodeAgent::Impl {
     if (!settings_.among_others) view.drain = drain_view_of(node);
     view.told = told_;
     view.features = settings_.features;
-    if (timers_.now() < labels_again_) view.labels_refused = labels_refused_;
-    if (timers_.now() < own_again_) view.own_refused = own_refused_;
+    view.labels_refused = refusals_.labels(timers_.now());
+    view.own_refused = refusals_.own(timers_.now());
     if (awaits_since_) view.paused = since(*awaits_since_, timers_.now());
     view.failure_is_news =
         view.host.hostd_speaks && host_side_.written && refused_ == host_side_.written->generation;
@@ -443,15 +429,14 @@ class NodeAgent::Impl {
     view.cordoned = is_cordoned(node);
     if (is_listed(pods_)) view.pods = node_pods_of(pods_->objects());
     view.eviction_refused = evictions_.refused();
-    if (timers_.now() < cordon_again_) view.cordon_refused = cordon_refused_;
+    view.cordon_refused = refusals_.cordon(timers_.now());
     view.now = wall_clock_();
     return view;
   }
 
   NodeStep step_of(const json& node) {
     NodeStep step = node_step(view_of(node));
-    if (timers_.now() < notes_again_)
-      for (const char* note : kNotes) step.annotations.erase(note);
+    refusals_.leave_out(step, timers_.now());
     // From the first time that it waits for them until it is written, or no longer asked for.
     if (step.awaits_operands && !awaits_since_) awaits_since_ = timers_.now();
     if (!step.awaits_operands && !step.wish_file) awaits_since_.reset();
@@ -578,12 +563,12 @@ class NodeAgent::Impl {
       slots_->act(step.lease, name_of(step.lease.configuration, step.wish.wished));
     if (pulls_) pulls_->act(step.kata.pulls);
     const json patch = patch_of(step.labels, step.annotations, step.unschedulable);
-    const bool in_vain = all_refused_ && timers_.now() < own_again_;
+    const bool in_vain = refusals_.is_all_left_out(timers_.now());
     const bool undone = (!patch.is_null() && patch == patch_ && timers_.now() < patch_again_) ||
                         has_just_said_another(step) || in_vain;
     if (!patch.is_null() && !undone) return change_node(*object);
     if (patch.is_null()) sent_.reset();
-    if (patch.is_null() && timers_.now() >= own_again_) forget_refusal();
+    if (patch.is_null() && refusals_.may_forget_own(timers_.now())) forget_refusal();
     if (!undone || in_vain) tell(step);
     if (auto written = write_wish(host_, step); !written) {
       std::string why = text_of(written.error());
@@ -649,29 +634,13 @@ class NodeAgent::Impl {
         [this](Result<json> changed) {
           changing_ = false;
           if (!changed) return not_changed(changed.error());
-          cordon_backoff_.reset();
-          if (sent_) is_taken(*sent_);
+          if (sent_) refusals_.take(*sent_);
           if (sent_) node_shows(*std::exchange(sent_, {}));
           // An answer may come later than the watch's word of what others did after it.
           if (!heard_since_change_) changed_ = std::move(*changed);
           look_soon();
         },
         &object);
-  }
-
-  void is_taken(const NodeStep& sent) {
-    if (has_notes(sent)) notes_backoff_.reset();
-    if (concerns_a_drain(sent)) cordon_refused_.clear();
-    if (!has_labels_that_can_wait(sent)) return;
-    labels_backoff_.reset();
-    labels_refused_.clear();
-  }
-
-  /// Something of it has been refused before, and not been taken since.
-  bool is_refused_again(const NodeStep& sent) const {
-    return (has_labels_that_can_wait(sent) && !labels_refused_.empty()) ||
-           (concerns_a_drain(sent) && !cordon_refused_.empty()) ||
-           (has_own_labels(sent) && !own_refused_.empty());
   }
 
   void not_changed(const Error& error) {
@@ -681,31 +650,13 @@ class NodeAgent::Impl {
     const NodeStep sent = std::move(*sent_);
     sent_.reset();
     spdlog::error("{}", text_of(error));
-    if (has_notes(sent) && !is_refused_again(sent)) {
-      // First, for they are words alone. Where it is refused without them too they were not what is refused.
-      notes_again_ = timers_.now() + kLabelsPause * notes_backoff_.next(random_);
-      return look_soon();
-    }
-    notes_again_ = {};
-    if (has_labels_that_can_wait(sent)) {
-      labels_refused_ = text_of(error);
-      labels_again_ = timers_.now() + kLabelsPause * labels_backoff_.next(random_);
-    } else if (concerns_a_drain(sent)) {
-      cordon_refused_ = text_of(error);
-      cordon_again_ = timers_.now() + cordon_backoff_.next(random_);
-    } else {
-      all_refused_ = !has_own_labels(sent);
-      own_refused_ = text_of(error);
-      own_again_ = timers_.now() + kLabelsPause * own_backoff_.next(random_);
-    }
+    refusals_.refuse(sent, text_of(error), timers_.now());
     look_soon();
   }
 
   /// The Node shows what we say, or there is nothing to be said.
   void forget_refusal() {
-    own_refused_.clear();
-    all_refused_ = false;
-    own_backoff_.reset();
+    refusals_.forget_own();
     told_in_vain_.clear();
   }
 
@@ -753,7 +704,7 @@ class NodeAgent::Impl {
   /// What the Node would remember is remembered here while it takes nothing from us.
   bool is_news(const NodeEvent& event) {
     constexpr std::size_t kMost = 100;
-    if (own_refused_.empty() && timers_.now() >= notes_again_) return true;
+    if (refusals_.remembers(timers_.now())) return true;
     if (told_in_vain_.size() >= kMost) told_in_vain_.clear();
     return told_in_vain_.insert(event.reason + " " + event.message).second;
   }
@@ -783,10 +734,7 @@ class NodeAgent::Impl {
     if (hostd_down_since_) look_at(*hostd_down_since_ + kGonePatience + kBeyond);
     if (step.drain_left) look_at(timers_.now() + *step.drain_left + kBeyond);
     if (kata_ && !kata_->listed() && kata_forbidden_) look_at(end_of_patience(*kata_forbidden_));
-    look_at(cordon_again_);
-    look_at(labels_again_);
-    look_at(notes_again_);
-    look_at(own_again_);
+    std::ranges::for_each(refusals_.moments(), look_at);
     if (step.feature_file) look_at(feature_file_again_);
     if (awaits_since_) look_at(*awaits_since_ + kPausePatience + kBeyond);
     // Whatever is asked for by now: nobody stays paused for a host that says nothing more.
@@ -856,21 +804,7 @@ class NodeAgent::Impl {
   std::optional<Labels> feature_file_;  ///< what it says; absent: it is not known
   Moment feature_file_again_;           ///< then it is renewed
 
-  std::string cordon_refused_;  ///< DrainView::cordon_refused, until
-  Moment cordon_again_;
-  Backoff cordon_backoff_;
-
-  std::string labels_refused_;  ///< NodeView::labels_refused, until
-  Moment labels_again_;
-  Backoff labels_backoff_;
-
-  Moment notes_again_;  ///< until then what is wrong is not said on the Node, which does not take it
-  Backoff notes_backoff_;
-
-  std::string own_refused_;  ///< NodeView::own_refused, until
-  Moment own_again_;
-  bool all_refused_ = false;  ///< no annotation is taken either, until then
-  Backoff own_backoff_;
+  NodeRefusals refusals_;
   std::set<std::string> told_in_vain_;  ///< events, while the Node does not show what they tell
 
   bool node_missed_ = false;  ///< and that has been said

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/node_refusals.h"
+
+#include <gmock/gmock.h>
+
+#include "agent/cluster_words.h"
+
+namespace ferry {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::Each;
+using testing::Le;
+
+const std::string kWaits = std::string(kKataPrefix) + "kata";
+
+NodeStep with_labels(const std::vector<std::string>& names) {
+  NodeStep step;
+  for (const std::string& name : names) step.labels[name] = "ready";
+  return step;
+}
+
+NodeStep with_note(NodeStep step) {
+  step.annotations[kErrorAnnotation] = "0000:3b:00.0 is in use";
+  return step;
+}
+
+class NodeRefusalsTest : public testing::Test {
+ protected:
+  static constexpr auto kSoon = Backoff::kFirst;        // within each pause but the cordon's
+  static constexpr auto kLater = 10 * Backoff::kFirst;  // behind each first one
+
+  NodeRefusals refusals_{[] { return 1.0; }};
+  const NodeRefusals::Moment now_ = NodeRefusals::Moment(1h);
+};
+
+TEST_F(NodeRefusalsTest, WhatIsWrongIsLeftOutFirstAndForAWhile) {
+  NodeStep step = with_note(with_labels({kStateLabel}));
+  refusals_.refuse(step, "no", now_);
+  EXPECT_TRUE(refusals_.are_notes_left_out(now_ + kSoon));
+  EXPECT_EQ(refusals_.own(now_ + kSoon), "");
+  refusals_.leave_out(step, now_ + kSoon);
+  EXPECT_THAT(step.annotations, testing::IsEmpty());
+  EXPECT_EQ(step.labels.size(), 1U) << "the rest goes on";
+  EXPECT_FALSE(refusals_.are_notes_left_out(now_ + kLater));
+}
+
+TEST_F(NodeRefusalsTest, WhatIsRefusedWithoutTheWordsTooWasNotTheWords) {
+  refusals_.refuse(with_note(with_labels({kStateLabel})), "no", now_);
+  refusals_.refuse(with_labels({kStateLabel}), "no label", now_);
+  EXPECT_FALSE(refusals_.are_notes_left_out(now_));
+  EXPECT_EQ(refusals_.own(now_), "no label");
+  refusals_.refuse(with_note(with_labels({kStateLabel})), "no label", now_ + kLater);
+  EXPECT_FALSE(refusals_.are_notes_left_out(now_ + kLater)) << "the label is known to be refused";
+}
+
+TEST_F(NodeRefusalsTest, LabelsThatCanWaitAreLeftOutBeforeTheOthers) {
+  refusals_.refuse(with_labels({kWaits, kStateLabel}), "no kata", now_);
+  EXPECT_EQ(refusals_.labels(now_ + kSoon), "no kata");
+  EXPECT_EQ(refusals_.own(now_ + kSoon), "");
+  EXPECT_EQ(refusals_.labels(now_ + kLater), "") << "it is tried again";
+  refusals_.refuse(with_labels({kStateLabel}), "no state", now_);
+  EXPECT_EQ(refusals_.own(now_ + kSoon), "no state");
+  EXPECT_FALSE(refusals_.is_all_left_out(now_ + kSoon)) << "annotations go on";
+  refusals_.take(with_labels({kWaits}));
+  EXPECT_EQ(refusals_.labels(now_), "");
+  EXPECT_EQ(refusals_.own(now_), "no state") << "taken was another kind";
+}
+
+TEST_F(NodeRefusalsTest, ACordonIsTriedAgainSoon) {
+  NodeStep cordon;
+  cordon.unschedulable = true;
+  refusals_.refuse(cordon, "no cordon", now_);
+  EXPECT_EQ(refusals_.cordon(now_), "no cordon");
+  EXPECT_EQ(refusals_.cordon(now_ + kSoon), "");
+}
+
+TEST_F(NodeRefusalsTest, WhereAnnotationsAloneAreRefusedNothingIsTaken) {
+  NodeStep features;
+  features.annotations["gpu-ferry.io/other"] = "x";
+  refusals_.refuse(features, "nothing", now_);
+  EXPECT_TRUE(refusals_.is_all_left_out(now_ + kSoon));
+  EXPECT_FALSE(refusals_.remembers(now_ + kLater)) << "until the Node has shown something";
+  EXPECT_FALSE(refusals_.may_forget_own(now_ + kSoon));
+  EXPECT_TRUE(refusals_.may_forget_own(now_ + kLater));
+  refusals_.forget_own();
+  EXPECT_FALSE(refusals_.is_all_left_out(now_ + kSoon));
+  EXPECT_TRUE(refusals_.remembers(now_));
+}
+
+TEST_F(NodeRefusalsTest, PausesGrowUntilItIsTaken) {
+  const NodeStep step = with_labels({kWaits});
+  const auto pause = [&] {
+    refusals_.refuse(step, "no", now_);
+    const auto moments = refusals_.moments();
+    return *std::ranges::max_element(moments) - now_;
+  };
+  const auto first = pause();
+  const auto second = pause();
+  EXPECT_GT(second, first);
+  refusals_.take(step);
+  EXPECT_EQ(pause(), first);
+}
+
+TEST_F(NodeRefusalsTest, NothingIsAwaitedAtFirst) {
+  EXPECT_THAT(refusals_.moments(), Each(Le(now_)));
+  EXPECT_TRUE(refusals_.remembers(now_));
+}
+
+}  // namespace
+}  // namespace ferry
