@@ -31,9 +31,17 @@ gpr_timespec end_of(std::optional<std::chrono::milliseconds> span) {
 
 }  // namespace
 
-ClientCall::ClientCall(grpc_completion_queue* queue, UniqueFd connection, Question question)
-    : channel_(open_channel(std::move(connection), question.largest_answer)),
-      call_(grpc_channel_create_call(channel_, nullptr, GRPC_PROPAGATE_DEFAULTS, queue,
+ClientChannel::ClientChannel(UniqueFd connection, int largest_answer)
+    : channel_(open_channel(std::move(connection), largest_answer)) {}
+
+ClientChannel::~ClientChannel() {
+  grpc_channel_destroy(channel_);
+}
+
+ClientCall::ClientCall(grpc_completion_queue* queue, std::shared_ptr<const ClientChannel> channel,
+                       Question question)
+    : channel_(std::move(channel)),
+      call_(grpc_channel_create_call(channel_->get(), nullptr, GRPC_PROPAGATE_DEFAULTS, queue,
                                      grpc_slice_from_static_string(question.method), nullptr,
                                      end_of(question.deadline), nullptr)),
       message_(std::move(question.message)) {
@@ -41,13 +49,16 @@ ClientCall::ClientCall(grpc_completion_queue* queue, UniqueFd connection, Questi
   grpc_metadata_array_init(&trailing_);
 }
 
+ClientCall::ClientCall(grpc_completion_queue* queue, UniqueFd connection, Question question)
+    : ClientCall(queue, std::make_shared<const ClientChannel>(std::move(connection), question.largest_answer),
+                 std::move(question)) {}
+
 ClientCall::~ClientCall() {
   grpc_metadata_array_destroy(&initial_);
   grpc_metadata_array_destroy(&trailing_);
   grpc_slice_unref(text_);
   grpc_byte_buffer_destroy(answer_);
   grpc_call_unref(call_);
-  grpc_channel_destroy(channel_);
 }
 
 std::array<grpc_op, 6> ClientCall::ops() {

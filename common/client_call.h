@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <grpc/grpc.h>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -12,8 +13,27 @@
 
 namespace ferry {
 
-/// One unary call to another process of this host, with the connection that it goes over. Needs grpc_init()
-/// to have been called.
+/// A connection to another process of this host, for one call or for several that are made at one moment: to
+/// make it and take it down costs more than a call. Needs grpc_init() to have been called.
+class ClientChannel {
+ public:
+  static constexpr int kLargestAnswer = GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH;  ///< bytes
+
+  /// An answer larger than that is an error of its call.
+  explicit ClientChannel(UniqueFd connection, int largest_answer = kLargestAnswer);
+  ClientChannel(const ClientChannel&) = delete;
+  ClientChannel& operator=(const ClientChannel&) = delete;
+  ClientChannel(ClientChannel&&) = delete;
+  ClientChannel& operator=(ClientChannel&&) = delete;
+  ~ClientChannel();
+
+  grpc_channel* get() const { return channel_; }
+
+ private:
+  grpc_channel* const channel_;
+};
+
+/// One unary call over such a connection.
 class ClientCall {
  public:
   struct Question {
@@ -21,10 +41,13 @@ class ClientCall {
     WireMessage message;
     /// From now; the call is over then, one way or another. Absent: its owner cancels it in time.
     std::optional<std::chrono::milliseconds> deadline;
-    int largest_answer = GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH;  ///< bytes; a larger one is an error
+    /// Bytes, as ClientChannel has it; where the call shares none.
+    int largest_answer = ClientChannel::kLargestAnswer;
   };
 
   /// Starts nothing: ops() has what is to be started, on `queue`.
+  ClientCall(grpc_completion_queue* queue, std::shared_ptr<const ClientChannel> channel, Question question);
+  /// Over a connection of its own.
   ClientCall(grpc_completion_queue* queue, UniqueFd connection, Question question);
   ClientCall(const ClientCall&) = delete;
   ClientCall& operator=(const ClientCall&) = delete;
@@ -48,7 +71,7 @@ class ClientCall {
   grpc_byte_buffer* answer() const { return answer_; }
 
  private:
-  grpc_channel* channel_;
+  const std::shared_ptr<const ClientChannel> channel_;
   grpc_call* call_;
   WireMessage message_;
   grpc_metadata_array initial_{};

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/client_call.h"
 #include "common/directory_watch.h"
 #include "common/socket_file.h"
 #include "kubevirt-plugin/register_call.h"
@@ -227,6 +228,18 @@ class KubeletTransport::Impl {
            endpoint.socket && endpoint.socket->is_there();
   }
 
+  /// One for all calls to this kubelet that are in progress at once.
+  Result<std::shared_ptr<const ClientChannel>> connection_to(const std::optional<SocketIdentity>& kubelet) {
+    auto channel = channel_.lock();
+    if (channel && kubelet && kubelet == channel_to_) return channel;
+    auto connection = connect_to_socket(directory_.get(), kKubeletSocket);
+    if (!connection) return fail(std::move(connection).error());
+    channel = std::make_shared<const ClientChannel>(std::move(*connection));
+    channel_ = channel;
+    channel_to_ = kubelet;
+    return channel;
+  }
+
   void attempt(Endpoint& endpoint) {
     loop_.cancel(endpoint.timer);
     if (endpoint.call) {
@@ -246,11 +259,11 @@ class KubeletTransport::Impl {
     if (found_by_kubelet_) return;
     // Before the connection: whoever is connected to is this one or a later one, of which we hear yet.
     endpoint.told = socket_identity(directory_.get(), kKubeletSocket);
-    auto connection = connect_to_socket(directory_.get(), kKubeletSocket);
-    if (!connection) return failed(endpoint, connection.error());
+    auto kubelet = connection_to(endpoint.told);
+    if (!kubelet) return failed(endpoint, kubelet.error());
     endpoint.read_since_call = false;
     endpoint.call =
-        std::make_unique<RegisterCall>(queue_, std::move(*connection), endpoint.file, endpoint.resource,
+        std::make_unique<RegisterCall>(queue_, std::move(*kubelet), endpoint.file, endpoint.resource,
                                        unanswered_, poster(endpoint.resource, &Impl::answered));
   }
 
@@ -319,7 +332,9 @@ class KubeletTransport::Impl {
   const DirectoryWatch watch_;
   const Listener listener_;
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
-  std::deque<Endpoint> endpoints_;  // only grows: timers and sockets refer to its elements
+  std::weak_ptr<const ClientChannel> channel_;  // the last one, as long as a call is in progress on it
+  std::optional<SocketIdentity> channel_to_;    // who listened
+  std::deque<Endpoint> endpoints_;              // only grows: timers and sockets refer to its elements
 };
 
 Result<std::unique_ptr<KubeletTransport>> KubeletTransport::open(const Parts& parts, UniqueFd directory,

@@ -32,9 +32,10 @@ Result<> result_of(const ClientCall& call) {
 
 }  // namespace
 
-RegisterCall::RegisterCall(RpcQueue& queue, UniqueFd connection, const std::string& endpoint,
-                           const std::string& resource, std::chrono::milliseconds limit, Done done)
-    : call_(std::make_shared<ClientCall>(queue.get(), std::move(connection),
+RegisterCall::RegisterCall(RpcQueue& queue, std::shared_ptr<const ClientChannel> kubelet,
+                           const std::string& endpoint, const std::string& resource,
+                           std::chrono::milliseconds limit, Done done)
+    : call_(std::make_shared<ClientCall>(queue.get(), std::move(kubelet),
                                          ClientCall::Question{.method = "/v1beta1.Registration/Register",
                                                               .message = request_of(endpoint, resource),
                                                               .deadline = limit})) {

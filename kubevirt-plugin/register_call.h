@@ -7,11 +7,11 @@
 #include <string>
 
 #include "common/result.h"
-#include "common/unique_fd.h"
 
 namespace ferry {
 
 class ClientCall;
+class ClientChannel;
 class RpcQueue;
 
 /// One call of v1beta1.Registration/Register.
@@ -21,10 +21,10 @@ class RegisterCall {
   /// answered with an error.
   using Done = std::function<void(Result<>)>;
 
-  /// Starts it on a connection to the kubelet's socket. The kubelet calls back before it answers; `limit` is
-  /// for both.
-  RegisterCall(RpcQueue& queue, UniqueFd connection, const std::string& endpoint, const std::string& resource,
-               std::chrono::milliseconds limit, Done done);
+  /// Starts it on a connection to the kubelet's socket, which others may share. The kubelet calls back before
+  /// it answers; `limit` is for both.
+  RegisterCall(RpcQueue& queue, std::shared_ptr<const ClientChannel> kubelet, const std::string& endpoint,
+               const std::string& resource, std::chrono::milliseconds limit, Done done);
   RegisterCall(const RegisterCall&) = delete;
   RegisterCall& operator=(const RegisterCall&) = delete;
   RegisterCall(RegisterCall&&) = delete;

@@ -33,6 +33,7 @@ inline constexpr const char* kGpu = "nvidia.com/AD102_GEFORCE_RTX_4090";
 inline constexpr const char* kGpuSocket = "kubevirt-AD102_GEFORCE_RTX_4090.sock";
 inline constexpr const char* kAudio = "nvidia.com/AD102_HIGH_DEFINITION_AUDIO_CONTROLLER";
 inline constexpr const char* kH100 = "nvidia.com/GH100_H100_SXM5_80GB";
+inline constexpr const char* kH100Socket = "kubevirt-GH100_H100_SXM5_80GB.sock";
 inline constexpr const char* kVgpu = "nvidia.com/NVIDIA_A40-8Q";
 inline constexpr const char* kUuid = "3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11";
 

@@ -143,6 +143,26 @@ TEST_F(PluginSocketTest, RegistersWithTheKubeletThatComesAfterOneThatClosesHalfW
   expect_service();
 }
 
+TEST_F(PluginSocketTest, TellsOfAllResourcesOverOneConnection) {
+  const UniqueFd listener = bind_socket(directory() / "kubelet.sock");
+  ASSERT_EQ(::listen(listener.get(), 8), 0);
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16, "10de:2330");
+  start();
+  const UniqueFd connection(::accept(listener.get(), nullptr, nullptr));
+  ASSERT_TRUE(connection.valid());
+  say(connection, std::string_view("\0\0\0\4\0\0\0\0\0", 9));
+  std::string heard;
+  while (heard.find(kGpuSocket) == std::string::npos || heard.find(kH100Socket) == std::string::npos) {
+    pollfd more{.fd = connection.get(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&more, 1, 20'000), 1) << "the other one went elsewhere";
+    std::array<char, 4096> part{};
+    const auto size = ::read(connection.get(), part.data(), part.size());
+    ASSERT_GT(size, 0);
+    heard.append(part.data(), static_cast<std::size_t>(size));
+  }
+}
+
 TEST_F(PluginSocketTest, DoesNotWaitForAKubeletThatHangsWhenAnotherComes) {
   const UniqueFd listener = bind_socket(directory() / "kubelet.sock");
   ASSERT_EQ(::listen(listener.get(), 8), 0);

@@ -856,13 +856,13 @@ TEST_F(PluginTest, OffersAResourceWhoseSocketCouldNotBeMadeAtFirst) {
   add_gpu("0000:01:00.0", 10);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
-  kernel.directory(options.kubelet_directory / "kubevirt-GH100_H100_SXM5_80GB.sock");
+  kernel.directory(options.kubelet_directory / kH100Socket);
   add_gpu("0000:81:00.0", 30, "10de:2330");
   ASSERT_TRUE(offered_becomes([](const nlohmann::json& file) {
     return file.contains("resources") && file.dump().find("GH100") != std::string::npos;
   }));
   EXPECT_EQ(registrations(kH100), 0U);
-  fs::remove(directory() / "kubevirt-GH100_H100_SXM5_80GB.sock");
+  fs::remove(directory() / kH100Socket);
   kernel.file("dev/vfio/news", "");
   EXPECT_TRUE(allocatable(kH100, 1));
 }
