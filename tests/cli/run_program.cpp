@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <string_view>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -31,6 +32,14 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
+/// Our own, but in no language that whoever runs the tests may have.
+std::vector<std::string> own_environment() {
+  std::vector<std::string> out = {"LC_ALL=C"};
+  for (char** one = environ; *one != nullptr; ++one)
+    if (!std::string_view(*one).starts_with("LC_ALL=")) out.emplace_back(*one);
+  return out;
+}
+
 /// `words` are argv, from argv[0] on.
 ProgramResult run(std::vector<std::string> words, std::optional<std::vector<std::string>> environment,
                   unsigned user, const std::string& program = FERRY_PROGRAM) {
@@ -38,7 +47,9 @@ ProgramResult run(std::vector<std::string> words, std::optional<std::vector<std:
   const auto out = scratch.path() / "out";
   const auto err = scratch.path() / "err";
   const auto argv = pointers(words);
-  const auto envp = environment ? pointers(*environment) : std::vector<char*>();
+  if (!environment) environment = own_environment();
+  // All memory before the fork: another thread of ours may hold the allocator's lock, and then for good.
+  const auto envp = pointers(*environment);
 
   const pid_t child = ::fork();
   if (child == 0) {
@@ -48,8 +59,7 @@ ProgramResult run(std::vector<std::string> words, std::optional<std::vector<std:
     if (null < 0 || o < 0 || e < 0 || ::dup2(null, 0) < 0 || ::dup2(o, 1) < 0 || ::dup2(e, 2) < 0)
       ::_exit(126);
     if (user != 0 && ::setuid(user) != 0) ::_exit(126);
-    ::setenv("LC_ALL", "C", 1);  // whoever runs the tests may have another
-    ::execve(program.c_str(), argv.data(), environment ? envp.data() : environ);
+    ::execve(program.c_str(), argv.data(), envp.data());
     ::_exit(127);
   }
   ProgramResult result;
