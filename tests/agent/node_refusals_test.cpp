@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/node_refusals.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 
 #include "agent/cluster_words.h"
@@ -30,7 +32,7 @@ class NodeRefusalsTest : public testing::Test {
   static constexpr auto kSoon = Backoff::kFirst;        // within each pause but the cordon's
   static constexpr auto kLater = 10 * Backoff::kFirst;  // behind each first one
 
-  NodeRefusals refusals_{[] { return 1.0; }};
+  NodeRefusals refusals_{[] { return 0.999; }};
   const NodeRefusals::Moment now_ = NodeRefusals::Moment(1h);
 };
 
@@ -72,6 +74,9 @@ TEST_F(NodeRefusalsTest, ACordonIsTriedAgainSoon) {
   cordon.unschedulable = true;
   refusals_.refuse(cordon, "no cordon", now_);
   EXPECT_EQ(refusals_.cordon(now_), "no cordon");
+  EXPECT_EQ(refusals_.cordon(now_ + kSoon), "");
+  refusals_.take(with_labels({kWaits}));  // whatever is taken, the next pause is short again
+  refusals_.refuse(cordon, "no cordon", now_);
   EXPECT_EQ(refusals_.cordon(now_ + kSoon), "");
 }
 
