@@ -228,7 +228,7 @@ class KubeletTransport::Impl {
            endpoint.socket && endpoint.socket->is_there();
   }
 
-  /// One for all calls to this kubelet that are in progress at once.
+  /// One for all calls to this kubelet that are in progress at once, until one of them fails.
   Result<std::shared_ptr<const ClientChannel>> connection_to(const std::optional<SocketIdentity>& kubelet) {
     auto channel = channel_.lock();
     if (channel && kubelet && kubelet == channel_to_) return channel;
@@ -279,6 +279,7 @@ class KubeletTransport::Impl {
 
   void failed(Endpoint& endpoint, const Error& error) {
     endpoint.told.reset();
+    channel_.reset();
     // Somebody reads our list: the kubelet has us, and has only no use for a second time.
     if (endpoint.streams > 0) {
       spdlog::debug("register {}: {}", endpoint.resource, error.message);

@@ -167,12 +167,14 @@ TEST_F(PluginSocketTest, DoesNotWaitForAKubeletThatHangsWhenAnotherComes) {
   const UniqueFd listener = bind_socket(directory() / "kubelet.sock");
   ASSERT_EQ(::listen(listener.get(), 8), 0);
   add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16, "10de:2330");
   start();
   const UniqueFd hangs(::accept(listener.get(), nullptr, nullptr));
   ASSERT_TRUE(hangs.valid());
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_TRUE(kubelet->start());
   expect_service();
+  EXPECT_TRUE(allocatable(kH100, 1)) << "none is told over the old connection";
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s) << "not until the call's deadline";
 }
 
