@@ -644,8 +644,7 @@ CommandModel ferry_commands() {
 }
 
 int run_command_line(int argc, char** argv) {
-  // To make all verbs takes longer than the rest of a start, so at first only those are made that can be
-  // meant.
+  // To make all verbs takes a quarter of a start, so at first only those are made that can be meant.
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
   Program program([words](std::string_view verb) { return std::ranges::find(words, verb) != words.end(); });
   try {

@@ -1,5 +1,5 @@
-# Libraries of C++ as archives, so that `ferry` needs none of them on the node and not the C++ library either: to find,
-# map and bind these five took a quarter of its start (docs/adr/0029).
+# Libraries as archives, so that `ferry` needs none of them on the node and not the C++ library either: to find, map and
+# bind these five took a quarter of its start (docs/adr/0029).
 function(ferry_archive name)
   find_library(FERRY_ARCHIVE_${name} lib${name}.a REQUIRED)
   add_library(archive::${name} STATIC IMPORTED GLOBAL)

@@ -16,6 +16,7 @@ function(ferry_proto name file)
   protobuf_generate(TARGET ${name}_stubs LANGUAGE grpc PROTOC_OUT_DIR ${generated}
                     IMPORT_DIRS ${CMAKE_CURRENT_SOURCE_DIR} GENERATE_EXTENSIONS .grpc.pb.h .grpc.pb.cc
                     PLUGIN protoc-gen-grpc=$<TARGET_FILE:gRPC::grpc_cpp_plugin>)
+  target_compile_options(${name}_stubs PRIVATE ${FERRY_FAST})
   target_link_libraries(${name}_stubs PUBLIC ${name}_api ferry_grpcpp)
 endfunction()
 # gRPC and what it needs as Debian's archives: the sockets we speak through are local, so the variant without TLS will do,

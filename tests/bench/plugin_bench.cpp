@@ -411,7 +411,8 @@ double megabytes_of(const fs::path& program) {
   return bytes / 1e6;
 }
 
-/// Whether ours, which is all of Ferry's node programs but the agent, is no larger than NVIDIA's plugin.
+/// Whether ours, which is the agent's and the fetcher's host side and all verbs too, is no larger than
+/// NVIDIA's plugin.
 bool sizes_hold(const fs::path& build) {
   const double ours = megabytes_of(build / kOurs);
   fmt::print("{:34} {:>10.2f} {:>10.2f} {:>10.1f}\n", "executable, MB", ours, megabytes_of(build / kBare),
