@@ -998,6 +998,8 @@ TEST_F(PluginTest, EndsItsStreamsAndLeavesNoSocket) {
     return !resources.at(kGpu).connected && !resources.at(kH100).connected &&
            resources.at(kGpu).allocatable() == 0;
   }));
+  for (const auto& [name, resource] : kubelet->resources())
+    EXPECT_TRUE(resource.ended_in_order) << name << ": to the kubelet its connection broke";
   for (const auto& entry : fs::directory_iterator(directory()))
     EXPECT_EQ(entry.path().filename(), "kubelet.sock");
 }

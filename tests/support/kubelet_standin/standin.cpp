@@ -425,12 +425,13 @@ class Kubelet::Impl final : public v1beta1::Registration::Service {
       }
       changed_.notify_all();
     }
-    stream->Finish();
+    const auto end = stream->Finish();
     const std::scoped_lock lock(mutex_);
     const auto known = plugins_.find(name);
     if (known != plugins_.end() && known->second.get() != &plugin) return;  // another has taken over
     auto& resource = resources_[name];
     resource.connected = false;
+    resource.ended_in_order = end.ok();
     for (auto& [id, device] : resource.devices) device.healthy = false;
     if (known != plugins_.end()) {
       dropped_.push_back(std::move(known->second));

@@ -29,7 +29,8 @@ struct Device {
 
 struct Resource {
   std::string endpoint;
-  bool connected = false;  ///< its list is being read
+  bool connected = false;       ///< its list is being read
+  bool ended_in_order = false;  ///< once it is not any more: the plugin itself has ended it
   bool preferred_allocation = false;
   bool pre_start_required = false;
   std::map<std::string, Device> devices;
