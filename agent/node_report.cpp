@@ -149,9 +149,9 @@ std::string trouble_of(const NodeWish& wish, const HostSide& host, NodeCondition
   return out;
 }
 
-/// What became of a vGPU configuration, in NVIDIA's words; absent: that is not known yet, and what was said
-/// last stands. Before it knows that something is to be changed the device manager does not say "pending",
-/// and a name that it does not know "failed" at once.
+/// What became of a vGPU configuration, in NVIDIA's words; absent: that is not known from this alone, and
+/// what was said last stands. The device manager says "pending" when it knows that something is to be
+/// changed, as node_step() does, and of a name that it does not know "failed" at once.
 std::optional<std::string> vgpu_state(NodeCondition condition, bool silent) {
   switch (condition) {
     case NodeCondition::as_wanted:

@@ -38,8 +38,8 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
   NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "true"}, {kPlugin, "false"}});
   const NodeWish wish = wish_of(view);
   NodeStep step = node_step(view);
-  EXPECT_THAT(step.labels,
-              ElementsAre(Pair(kStateLabel, "pending"), Pair(kValidator, "paused-for-gpu-ferry")));
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kValidator, "paused-for-gpu-ferry"),
+                                       Pair(kVgpuStateLabel, "pending")));
   EXPECT_EQ(step.wish_file.has_value(), false) << "before the labels are changed";
   EXPECT_EQ(step.waits_for, "the operands' labels to be paused");
 
@@ -58,7 +58,7 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
 
   view.host = answer(wish, SeenPhase::changing);
   step = node_step(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "changing"), Pair(kVgpuStateLabel, "pending")));
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "changing")));
   EXPECT_EQ(step.wish_file.has_value(), false) << "it is written";
   view.node.labels = with_changes(view.node.labels, step.labels);
 
@@ -71,6 +71,30 @@ TEST(NodeStep, PausesAsksAndResumesInThatOrder) {
   EXPECT_THAT(step.labels, IsEmpty());
   EXPECT_THAT(step.annotations, IsEmpty());
   EXPECT_THAT(step.events, IsEmpty());
+}
+
+// "success" of what was asked for before is not that of this, for however short a time this takes.
+TEST(NodeStep, SaysThatAVgpuConfigurationIsPendingBeforeAnybodyTakesItUp) {
+  NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kVgpuStateLabel, "success"}});
+  view.host = answer(wish_of(view_of({{kWorkloadLabel, "vm-passthrough"}})), SeenPhase::as_wanted);
+  NodeStep step = node_step(view);
+  EXPECT_TRUE(step.wish_file.has_value()) << "nobody is to be paused";
+  EXPECT_EQ(step.labels.at(kVgpuStateLabel), "pending");
+  view.budget = ChangeBudget();
+  step = node_step(view);
+  EXPECT_FALSE(step.wish_file.has_value()) << "it waits for its turn";
+  EXPECT_EQ(step.labels.at(kVgpuStateLabel), "pending");
+  view.budget.reset();
+
+  // Nobody asks for it any more before it is taken up.
+  view.node.labels = {{kVgpuStateLabel, "pending"}};
+  view.host = {};
+  EXPECT_EQ(node_step(view).labels.at(kVgpuStateLabel), std::nullopt);
+  view.host = answer(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})), SeenPhase::changing);
+  EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "it is at work";
+  view.node.labels = {{kVgpuStateLabel, "failed"}};
+  view.host = {};
+  EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "what became of the last one stands";
 }
 
 // A GPU that is taken from driver nvidia is open in all of these; who brings the driver has none open.

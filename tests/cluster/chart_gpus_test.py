@@ -185,6 +185,9 @@ class ChartGpusTest(unittest.TestCase):
                       kubernetes.kubectl("logs", "-n", SPACE, "job/ferry-uninstall"))
         self.assertIn("ferry-node", [one["metadata"]["name"] for one in kubernetes.get("clusterroles")["items"]])
         wait_until("its agent has uncordoned", lambda: "unschedulable" not in kubernetes.node()["spec"], 30)
+        # A kubelet looks at times, every 10 s, for what of a pod that has ended can go: what waits meanwhile is not ours.
+        wait_until("its kubelet has done with it", lambda: [
+            one["metadata"].get("deletionGracePeriodSeconds") for one in self.agents_pods()] == [0], 60)
         kubernetes.kubectl(*kept, '{"metadata": {"finalizers": null}}')
 
     def agents_pods(self) -> list[Any]:
