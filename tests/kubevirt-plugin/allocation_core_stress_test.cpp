@@ -304,7 +304,7 @@ TEST_F(AllocationCoreStress, NeverGivesAGroupToTwoPodsWhateverElseHappens) {
       EXPECT_GT(meetings.met(one, other), 0) << kNames.at(one) << " never met " << kNames.at(other);
     }
   }
-  std::cout << table << "\n";
+  std::cout << table << "\n" << std::flush;  // before another test forks
   EXPECT_GT(granted.load(), 0);
   EXPECT_GT(refused.load(), 0) << "no two pods ever wanted one group";
   EXPECT_GT(places.load(), 0);
