@@ -149,13 +149,13 @@ std::string trouble_of(const NodeWish& wish, const HostSide& host, NodeCondition
   return out;
 }
 
-/// What became of a vGPU configuration, in NVIDIA's words; absent: that is not known from this alone, and
-/// what was said last stands. The device manager says "pending" when it knows that something is to be
-/// changed, as node_step() does, and of a name that it does not know "failed" at once.
-std::optional<std::string> vgpu_state(NodeCondition condition, bool silent) {
+/// What became of a vGPU configuration, in NVIDIA's words; absent: that is not known, and what was said last
+/// stands. It is pending from when it is seen: before that "success" is of what was asked for then.
+std::optional<std::string> vgpu_state(NodeCondition condition, const HostSide& host) {
   switch (condition) {
     case NodeCondition::as_wanted:
       return "success";
+    case NodeCondition::pending:
     case NodeCondition::withdrawing:
     case NodeCondition::changing:
     case NodeCondition::draining:
@@ -163,11 +163,10 @@ std::optional<std::string> vgpu_state(NodeCondition condition, bool silent) {
     case NodeCondition::refused:
     case NodeCondition::failed:
       return "failed";
-    case NodeCondition::pending:
-      return silent ? std::optional("pending") : std::nullopt;
+    case NodeCondition::unknown:  // of the GPUs; what became of this when it was asked for is known
+      return host.seen && host.seen->phase == SeenPhase::as_wanted ? std::optional("success") : std::nullopt;
     case NodeCondition::nothing_wanted:
     case NodeCondition::stood_back:
-    case NodeCondition::unknown:  // it is of what was done when it was asked for
       break;
   }
   return std::nullopt;
@@ -304,8 +303,7 @@ NodeReport node_report(const NodeWish& wish, const HostSide& host, const std::st
   out.annotations[kErrorAnnotation] =
       out.trouble.empty() ? std::nullopt : std::optional<std::string>(out.trouble);
   if (wish.of_vgpu_config) {
-    if (auto state = vgpu_state(out.condition, is_silent(wish, host)))
-      out.labels[kVgpuStateLabel] = std::move(state);
+    if (auto state = vgpu_state(out.condition, host)) out.labels[kVgpuStateLabel] = std::move(state);
   } else if (wish.kind == NodeWish::Kind::policy) {
     out.labels[kVgpuStateLabel] = std::nullopt;
   }

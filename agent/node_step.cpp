@@ -249,15 +249,11 @@ KataPlan last_kata_plan(const NodeView& view) {
   return out;
 }
 
-/// What node_report() leaves open. `changing`: the host; `ahead`: something is to be changed, or may be.
-void plan_vgpu_state(const NodeObject& node, bool changing, bool ahead, NodeStep& step) {
-  const auto now = node.labels.find(kVgpuStateLabel);
-  // The success of what was asked for before would be taken for that of this, until the operands have gone.
-  if (step.wish.of_vgpu_config && step.report.condition == NodeCondition::pending && ahead)
-    step.report.labels[kVgpuStateLabel] = "pending";
-  else if (step.wish.kind == NodeWish::Kind::nothing && !changing && now != node.labels.end() &&
-           now->second == "pending")
-    step.report.labels[kVgpuStateLabel] = std::nullopt;  // of what nobody waits for any more
+/// A vGPU configuration that nobody asks for any more, and that nobody has taken up, is not pending.
+void end_pending(const Labels& labels, NodeStep& step) {
+  if (step.wish.of_vgpu_config || step.wish.kind == NodeWish::Kind::policy) return;
+  const auto now = labels.find(kVgpuStateLabel);
+  if (now != labels.end() && now->second == "pending") step.report.labels[kVgpuStateLabel] = std::nullopt;
 }
 
 bool can_wait(const std::string& label) {
@@ -300,9 +296,9 @@ NodeStep node_step(const NodeView& view) {
   // The labels may ask for something else by now; what was written last is still on its way.
   const bool keep = (changing || !has_answered(view.host)) && !in_vain;
   const LabelChanges pausing = pause ? pause_operands(labels) : LabelChanges();
-  plan_vgpu_state(view.node, changing, pause || coming, step);
   add_warnings(view, pause, step.wish);
   warn_of_idle_plugin(view.others, owners, step.wish);
+  if (owners.empty() && !keep) end_pending(labels, step);
   LabelChanges wanted;
   if (view.own_refused.empty()) {
     wanted = step.report.labels;

@@ -100,6 +100,8 @@ class World {
       EXPECT_EQ(labels.contains(kVgpuStateLabel), wish.of_vgpu_config);
       EXPECT_TRUE(!wish.of_vgpu_config || labels.at(kVgpuStateLabel) == "success");
     }
+    const auto vgpus = labels.find(kVgpuStateLabel);
+    EXPECT_TRUE(stands_back || vgpus == labels.end() || vgpus->second != "pending") << "nobody waits";
     expect_features();
     EXPECT_EQ(troubled, stands_back || wish.kind == NodeWish::Kind::invalid);
     // What no one disturbs is not written again.

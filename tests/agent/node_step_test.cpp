@@ -84,17 +84,34 @@ TEST(NodeStep, SaysThatAVgpuConfigurationIsPendingBeforeAnybodyTakesItUp) {
   step = node_step(view);
   EXPECT_FALSE(step.wish_file.has_value()) << "it waits for its turn";
   EXPECT_EQ(step.labels.at(kVgpuStateLabel), "pending");
-  view.budget.reset();
+}
 
-  // Nobody asks for it any more before it is taken up.
-  view.node.labels = {{kVgpuStateLabel, "pending"}};
-  view.host = {};
-  EXPECT_EQ(node_step(view).labels.at(kVgpuStateLabel), std::nullopt);
-  view.host = answer(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})), SeenPhase::changing);
-  EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "it is at work";
-  view.node.labels = {{kVgpuStateLabel, "failed"}};
-  view.host = {};
-  EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "what became of the last one stands";
+// The label is gone, or another says more, before anybody has taken that configuration up.
+TEST(NodeStep, SaysNoMoreThatAVgpuConfigurationIsPendingThatNobodyAsksFor) {
+  for (const Labels& labels : {Labels{}, Labels{{kPolicyLabel, "typo"}}}) {
+    Labels all = labels;
+    all[kVgpuStateLabel] = "pending";
+    NodeView view = view_of(all);
+    EXPECT_EQ(node_step(view).labels.at(kVgpuStateLabel), std::nullopt);
+    view.host = answer(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})), SeenPhase::changing);
+    EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "it is at work";
+    view.host = {};
+    view.host.written = test::written(wish_of(view_of({{kVgpuConfigLabel, "render-mix"}})));
+    EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "it may be at any moment";
+    view.host = {};
+    view.node.labels[kVgpuStateLabel] = "failed";
+    EXPECT_FALSE(node_step(view).labels.contains(kVgpuStateLabel)) << "what became of the last one stands";
+  }
+}
+
+// NVIDIA's manager goes by a default of its own.
+TEST(NodeStep, LeavesWhatNvidiasVgpuDeviceManagerSaysIsPending) {
+  NodeView view =
+      view_of({{"nvidia.com/gpu.deploy.vgpu-device-manager", "true"}, {kVgpuStateLabel, "pending"}});
+  view.others.daemon_sets = {"nvidia-vgpu-device-manager"};
+  const NodeStep step = node_step(view);
+  EXPECT_EQ(step.wish.kind, NodeWish::Kind::nothing);
+  EXPECT_FALSE(step.labels.contains(kVgpuStateLabel));
 }
 
 // A GPU that is taken from driver nvidia is open in all of these; who brings the driver has none open.
@@ -299,7 +316,7 @@ TEST(NodeStep, IsCalmWhileTheSameIsAskedInOtherWords) {
   EXPECT_EQ(step.files[1].content.has_value(), true) << "vgpu-devices-ready stays";
   view.host.same_as = 6;  // not what hostd speaks of
   step = node_step(view);
-  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending")))
+  EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kVgpuStateLabel, "pending")))
       << "and nobody is paused: it is written";
 }
 

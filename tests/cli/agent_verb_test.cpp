@@ -66,8 +66,9 @@ TEST_F(AgentVerb, AsksTheHostAndSaysWhatItAnswers) {
             "  because label nvidia.com/vgpu.config=render-mix\n"
             "/run/nvidia/validations/workload-type: written\n"
             "  because policy render-mix is of vm-vgpu\n"
-            "KIND   NAME                NOW  SHALL BE\n"
-            "label  gpu-ferry.io/state  -    pending\n");
+            "KIND   NAME                          NOW  SHALL BE\n"
+            "label  gpu-ferry.io/state            -    pending\n"
+            "label  nvidia.com/vgpu.config.state  -    pending\n");
   const auto wanted = json::parse(content("var/lib/ferry/wanted.json"));
   EXPECT_EQ(wanted.at("config"), content("policies.yaml"));
   EXPECT_EQ(content("run/nvidia/validations/workload-type"), "vm-vgpu\n");
