@@ -85,8 +85,10 @@ void AllocationBook::take_up_claims(const Groups& groups) {
   });
 }
 
-const AllocationBook::Claim* AllocationBook::claim_on(std::uint32_t group) const {
-  const auto claim = std::ranges::find_if(claims_, [&](const Claim& one) { return one.group == group; });
+const AllocationBook::Claim* AllocationBook::claim_on(std::uint32_t group,
+                                                      const std::set<Ticket>& superseded) const {
+  const auto claim = std::ranges::find_if(
+      claims_, [&](const Claim& one) { return one.group == group && !superseded.contains(one.ticket); });
   return claim == claims_.end() ? nullptr : &*claim;
 }
 
@@ -190,7 +192,7 @@ Result<AllocationBook::Request> AllocationBook::examine(
   if (slots.empty()) return fail(Errc::usage, "the request is for no container");
 
   for (const auto* const slot : slots) {
-    if (const auto* const claim = claim_on(slot->device.iommu_group); claim != nullptr) {
+    if (const auto* const claim = claim_on(slot->device.iommu_group, request.superseded); claim != nullptr) {
       return fail(Errc::refused,
                   fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
                               slot->device.iommu_group, claim->id, claim->resource));
@@ -316,6 +318,35 @@ bool AllocationBook::is_older(const Holding& holding, Ticket asked) const {
   });
 }
 
+/// What one container has comes free together, though it was taken over apart. `kept` gets its ticket.
+void AllocationBook::join(const Holding& holding, std::set<Ticket>& kept) {
+  const auto shelf = find_shelf(holding.resource);
+  std::vector<Slot*> slots;
+  std::vector<Claim*> claims;
+  std::set<Ticket> tickets;
+  for (const auto& id : holding.ids) {
+    if (auto* const slot = shelf ? find_slot(shelves_[*shelf], id) : nullptr; slot != nullptr) {
+      slots.push_back(slot);
+      tickets.insert(slot->holder);
+    }
+    for (auto& claim : claims_) {
+      if (claim.resource != holding.resource || claim.id != id) continue;
+      claims.push_back(&claim);
+      tickets.insert(claim.ticket);
+    }
+  }
+  if (tickets.size() < 2) return;
+  const auto undecided = being_decided();
+  if (std::ranges::any_of(tickets, [&](Ticket one) { return undecided.contains(one); })) return;
+  const Ticket first = *tickets.begin();
+  for (auto* const slot : slots) {
+    if (slot->named == slot->holder) slot->named = first;
+    slot->holder = first;
+  }
+  for (auto* const claim : claims) claim->ticket = first;
+  kept.insert(first);
+}
+
 /// Allocates what is held and nobody has, and says whose is held.
 std::set<AllocationBook::Ticket> AllocationBook::adopt(std::span<const Holding> held, const Groups& groups,
                                                        Ticket asked) {
@@ -353,6 +384,7 @@ std::set<AllocationBook::Ticket> AllocationBook::adopt(std::span<const Holding> 
       kept.insert(ticket);
     }
     if (kept.contains(ticket)) last_ticket_ = ticket;
+    join(holding, kept);
   }
   return kept;
 }
@@ -435,6 +467,22 @@ std::vector<UnlistedDevice> AllocationBook::unlisted() const {
     if (claim.group && find_shelf(claim.resource))
       devices.push_back({.resource = claim.resource, .id = claim.id, .iommu_group = *claim.group});
   return devices;
+}
+
+std::set<std::string> AllocationBook::unfit(std::size_t shelf) const {
+  std::set<std::uint32_t> held;
+  for (const auto& one : shelves_)
+    for (const auto& slot : one.slots)
+      if (slot.holder != 0) held.insert(slot.device.iommu_group);
+  for (const auto& claim : claims_)
+    if (claim.group) held.insert(*claim.group);
+  for (const auto& [group, why] : left_open_) held.insert(group);
+  std::set<std::string> found;
+  for (const auto& slot : shelves_[shelf].slots) {
+    const bool fit = slot.device.problem.empty() && slot.fault.empty();
+    if (slot.holder == 0 && (!fit || held.contains(slot.device.iommu_group))) found.insert(slot.device.id);
+  }
+  return found;
 }
 
 std::vector<bool> AllocationBook::take_stale() {

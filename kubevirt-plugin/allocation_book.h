@@ -97,6 +97,10 @@ class AllocationBook {
   /// The last allocation so far.
   Ticket ticket() const { return last_ticket_; }
 
+  /// The devices of a shelf that no request would get now, whoever makes it; save those that are allocated:
+  /// when they are free is the kubelet's to say.
+  std::set<std::string> unfit(std::size_t shelf) const;
+
   /// Which shelves something has changed on since the last call. What was only kept until its release leaves
   /// them.
   std::vector<bool> take_stale();
@@ -138,10 +142,12 @@ class AllocationBook {
   std::map<std::uint32_t, std::string> to_be_closed(const Request& request) const;
   void take_up_claims(const Groups& groups);
   std::set<Ticket> adopt(std::span<const Holding> held, const Groups& groups, Ticket asked);
+  void join(const Holding& holding, std::set<Ticket>& kept);
   bool is_older(const Holding& holding, Ticket asked) const;
   std::set<Ticket> being_decided() const;
   void forget_open(std::uint32_t group);
-  const Claim* claim_on(std::uint32_t group) const;
+  /// nullptr: none but those that end with the request.
+  const Claim* claim_on(std::uint32_t group, const std::set<Ticket>& superseded) const;
   void renew(Ticket ticket);
   void release(Ticket ticket);
   void mark_stale(std::uint32_t group);

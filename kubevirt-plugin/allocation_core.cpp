@@ -2,6 +2,7 @@
 #include "kubevirt-plugin/allocation_core.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -74,17 +75,21 @@ AllocationCore::Ticket AllocationCore::ticket() const {
 
 AllocationBook::Groups AllocationCore::ask_groups(std::span<const Holding> held) const {
   std::set<std::string> numbered;
+  std::set<std::string> offered;
   {
     const std::scoped_lock lock(mutex_);
     numbered = book_.numbered();
+    for (const auto& shelf : book_.shelves()) offered.insert(shelf.name.text());
   }
   AllocationBook::Groups groups;
   for (const auto& holding : held) {
     for (const auto& id : holding.ids) {
       // An address or a UUID means one device of the host whoever gave it out, a number only with its
-      // resource.
-      if (is_number(id) && !numbered.contains(holding.resource)) continue;
-      if (const auto group = check_.group_of(id)) groups.emplace(std::pair(holding.resource, id), *group);
+      // resource: of ours that has no numbers, it was given out by one of KubeVirt's own plugins.
+      const bool ours = !is_number(id) || numbered.contains(holding.resource);
+      if (!ours && !offered.contains(holding.resource)) continue;
+      if (const auto group = ours ? check_.group_of(id) : check_.group_numbered(id))
+        groups.emplace(std::pair(holding.resource, id), *group);
     }
   }
   return groups;
@@ -229,6 +234,7 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
                                                         int size) const {
   std::vector<Candidate> candidates;
   std::vector<std::string> in_order;
+  std::set<std::string> unfit;
   {
     const std::scoped_lock lock(mutex_);
     const auto shelf = book_.find_shelf(resource);
@@ -246,13 +252,21 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
                             .gpu = device.gpu});
     };
     for (const auto& slot : book_.shelves()[*shelf].slots) add(slot.device);
+    unfit = book_.unfit(*shelf);
     // What is taken of a GPU is so whatever its type.
     for (const auto& other : book_.shelves())
       if (&other != &book_.shelves()[*shelf])
         for (const auto& slot : other.slots)
           if (slot.holder != 0 && !slot.device.gpu.empty()) add(slot.device);
   }
-  return preferred_allocation(candidates, available, must_include, size, placement_);
+  // The kubelet may not have read the list that says so of them.
+  std::vector<std::string> fit;
+  std::ranges::copy_if(available, std::back_inserter(fit), [&](const std::string& id) {
+    return !unfit.contains(id) || std::ranges::find(must_include, id) != must_include.end();
+  });
+  const bool enough = size >= 0 && fit.size() >= static_cast<std::size_t>(size);
+  return preferred_allocation(candidates, enough ? std::span<const std::string>(fit) : available,
+                              must_include, size, placement_);
 }
 
 std::map<std::uint32_t, bool> AllocationCore::ask_released(std::span<const Holding> held,

@@ -68,6 +68,10 @@ class DeviceCheck {
   /// The IOMMU group of what a kubelet device ID means on this host: a PCI address, a mediated device's UUID,
   /// or a number of kata_key(). Absent: the ID is none of these, or there is no such device, or no group.
   virtual std::optional<std::uint32_t> group_of(std::string_view id) const = 0;
+
+  /// The IOMMU group of that number, as KubeVirt's own plugins call a device. Absent: no number, or there is
+  /// no such group.
+  virtual std::optional<std::uint32_t> group_numbered(std::string_view id) const = 0;
 };
 
 }  // namespace ferry

@@ -114,6 +114,21 @@ bool decides_placement(const std::vector<AllocationBook::Shelf>& shelves) {
   });
 }
 
+/// Whether a group has two holders, as those of a predecessor that did not mind groups: who has come free of
+/// one when the kubelet gives it out again may have come free of the other, and nobody would say so.
+bool has_group_of_two_holders(const AllocationBook& book) {
+  std::unordered_map<std::uint32_t, AllocationBook::Ticket> holders;
+  const auto is_second = [&](std::uint32_t group, AllocationBook::Ticket holder) {
+    return holders.emplace(group, holder).first->second != holder;
+  };
+  for (const auto& shelf : book.shelves())
+    for (const auto& slot : shelf.slots)
+      if (slot.holder != 0 && is_second(slot.device.iommu_group, slot.holder)) return true;
+  return std::ranges::any_of(book.claims(), [&](const AllocationBook::Claim& claim) {
+    return claim.group && is_second(*claim.group, claim.ticket);
+  });
+}
+
 template <typename Predicate>
 bool any_device(const Snapshot& snapshot, Predicate holds) {
   return std::ranges::any_of(snapshot.resources, [&](const auto& resource) {
@@ -157,9 +172,9 @@ std::optional<NextLists> next_lists(const AllocationBook& book, const std::vecto
   for (std::size_t i = 0; i < shelves.size(); ++i)  // by what the devices have become
     if (shelves[i].places)
       put(i, list_places(shelves[i].name, shelves[i].env_prefix, shelves, next->resources));
-  if (same) return std::nullopt;
   next->awaits_release = !next->unlisted.empty() || any_device(*next, &ListedDevice::awaits_release) ||
-                         decides_placement(shelves);
+                         decides_placement(shelves) || has_group_of_two_holders(book);
+  if (same && next->awaits_release == before.awaits_release) return std::nullopt;
   next->is_allocated = any_device(*next, &ListedDevice::allocated);
   next->awaits_name =
       any_device(*next, [](const ListedDevice& device) { return device.allocated && device.pod.empty(); });

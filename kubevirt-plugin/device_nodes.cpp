@@ -43,11 +43,17 @@ KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group,
   constexpr std::string_view kPrefix = "vfio";
   if (is_there("dev/iommu") && !vfio_devices.empty()) {
     const std::string node = "/dev/vfio/devices/" + vfio_devices.front();
-    KataKey key{.id = vfio_devices.front().substr(kPrefix.size()), .nodes = {}};
-    if (is_there(node.substr(1))) key.nodes = {node};
+    KataKey key{.id = vfio_devices.front().substr(kPrefix.size()), .nodes = {}, .missing = {}};
+    if (is_there(node.substr(1))) {
+      key.nodes = {node};
+    } else {
+      key.missing = node + " is not there";
+    }
     return key;
   }
-  return {.id = std::to_string(group), .nodes = vfio_nodes(is_there, group, {})};
+  KataKey key{.id = std::to_string(group), .nodes = vfio_nodes(is_there, group, {}), .missing = {}};
+  if (key.nodes.empty()) key.missing = missing_nodes(group);
+  return key;
 }
 
 std::string missing_nodes(std::uint32_t group) {

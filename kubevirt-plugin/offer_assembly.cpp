@@ -25,6 +25,11 @@ void OfferAssembly::leave(std::string id, const std::optional<std::string>& driv
   }
 }
 
+void OfferAssembly::miss(std::string id, std::string why) {
+  offer_.driverless.push_back({.id = std::move(id), .reason = std::move(why)});
+  offer_.unsettled = true;
+}
+
 Result<ResourceName> OfferAssembly::name_of(const std::string& model, const std::string& part,
                                             const std::string& fallback, EnvPrefix prefix) {
   auto name = ResourceName::parse(domain_ + "/" + part);

@@ -19,11 +19,12 @@ struct Offer {
   std::vector<NotOffered> not_offered;
   /// Functions that could be offered and are on a driver of the host's: its business.
   std::vector<NotOffered> left_to_host;
-  /// Those that are on none: nobody's business, unless they were offered before.
+  /// Those that are on none, or that cannot be read: nobody's business, unless they were offered before.
   std::vector<NotOffered> driverless;
   /// Mediated devices that the scan before had, with what may have taken them away.
   std::vector<NotOffered> vanished;
-  /// A write to a GPU is under way, and not all of it could be read: there is more to see soon.
+  /// Not all could be read, since a write to a GPU is under way or the host has no means left for it: there
+  /// is more to see soon.
   bool unsettled = false;
   /// Functions with such errors, the GPUs of vGPUs among them, for who scans after us.
   std::vector<FatalErrorsOf> fatal_errors;
@@ -41,6 +42,8 @@ class OfferAssembly {
   void leave_out(std::string id, std::string reason);
   /// A function that no driver of vfio's has. `driver`: who has it; absent: nobody.
   void leave(std::string id, const std::optional<std::string>& driver);
+  /// A function that nothing could be read of.
+  void miss(std::string id, std::string why);
 
   /// `part` follows the domain. `fallback` is taken where it makes no legal name; none: the device is not
   /// offered then.

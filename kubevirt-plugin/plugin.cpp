@@ -398,6 +398,10 @@ class Plugin {
     if (std::exchange(not_offered_, not_offered) != not_offered_) publish_soon();
     fatal_errors_ = std::move(offer.fatal_errors);
     auto lost = std::move(offer.not_offered);
+    // A device that has become of another kind is well, and not what the kubelet was offered.
+    const auto others = std::ranges::partition(lost, [](const auto& device) { return !device.by_kind; });
+    std::ranges::move(others, std::back_inserter(offer.left_to_host));
+    lost.erase(others.begin(), others.end());
     std::ranges::move(offer.driverless, std::back_inserter(lost));
     if (options_.rules.kata) cdi_entries_.replace(found, offer.resources);
     bool written = write_cdi_files(offer.resources);  // before the kubelet learns of them

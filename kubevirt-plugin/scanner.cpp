@@ -121,6 +121,8 @@ class Scanner::Round {
 
   void add_functions() {
     for (const auto& [address, function] : inventory_.functions) {
+      // That may be any, and the next scan may have the descriptors and the memory for it.
+      if (function.problem && function.vendor == 0) assembly_.miss(address.text(), function.problem->message);
       if (may_have_place(function, rules_)) add_companion(function);
       if (is_bare_virtual_function(function))
         assembly_.leave_out(
@@ -272,7 +274,7 @@ class Scanner::Round {
     device.sysfs_name = function.address.text();
     device.kind = DeviceKind::kata_function;
     device.nodes = key.nodes;
-    if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
+    if (device.nodes.empty()) device.problem = key.missing;
     const bool gpu = rules_.accelerators.match(function);
     const auto& alias = gpu ? rules_.kata_names.gpu_alias : rules_.kata_names.switch_alias;
     for_kata_.push_back({.device = std::move(device),
@@ -306,6 +308,7 @@ class Scanner::Round {
                          .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
                          .nodes = vfio_nodes(nodes_, *vgpu.iommu_group, {}),
                          .problem = problem_of(gpu, vgpu),
+                         .vgpu_type = vgpu.type_id,
                          .gpu = gpu.address().text(),
                          .bus_path = bus_path(gpu.address())};
     add_vgpu(std::move(device), EnvPrefix::mdev_pci_resource);
@@ -378,7 +381,7 @@ Result<Offer> Scanner::scan() {
   const bool unsettled = keep_what_was_known(*vgpus);
   round.add_vgpus(*vgpus);
   auto offer = std::move(round).finish();
-  offer.unsettled = unsettled;
+  offer.unsettled = offer.unsettled || unsettled;
   offer.fatal_errors = fatal_errors();
   offer.vanished = vanished_since(*vgpus);
   return offer;

@@ -23,6 +23,7 @@
 #include "common/host_directory.h"
 #include "kubevirt-plugin/device_nodes.h"
 #include "mdev/held_gpus.h"
+#include "mdev/text_parts.h"
 #include "mdev/vendor_vfio.h"
 
 namespace ferry {
@@ -119,11 +120,14 @@ Result<std::string> ids_now(const HostDirectory& function) {
   return digits(*vendor) + ":" + digits(*device);
 }
 
-// As mdev/ reads it: by the driver's name for it, or else the directory's.
-Result<std::string> type_now(const HostFs& host, const std::filesystem::path& path) {
+// By the driver's name for the type, as mdev/ reads it, or else the type's directory.
+Result<> expect_same_type(const HostFs& host, const OfferedDevice& offered) {
+  const auto path = sysfs_path_of(offered);
   auto name = host.read_attribute(path / "mdev_type/name");
+  if (name) name = std::string(trimmed(*name));
   const bool nameless = name ? name->empty() : is_gone(name.error());
-  return nameless ? host.link_name(path / "mdev_type") : name;
+  return nameless ? expect("its vGPU type", host.link_name(path / "mdev_type"), offered.vgpu_type)
+                  : expect("its model", std::move(name), offered.model);
 }
 
 // It begins with vendor and device, of a virtual function with all ones; the header type is in the fifteenth
@@ -220,7 +224,7 @@ Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered, cons
       return expect_same_function(directory, offered.model);
     case DeviceKind::mediated_device:
       if (*unread) return {};
-      return expect("its model", type_now(host, sysfs_path_of(offered)), offered.model);
+      return expect_same_type(host, offered);
     case DeviceKind::vendor_vgpu:
       break;
   }
@@ -236,10 +240,13 @@ NodeIsThere is_there_now(const HostFs& host) {
 }
 
 // Another binding may have given its number to another function.
-std::vector<std::string> kata_nodes_now(const HostFs& host, const OfferedDevice& offered) {
+Result<std::vector<std::string>> kata_nodes_now(const HostFs& host, const OfferedDevice& offered) {
   auto key = kata_key(is_there_now(host), offered.iommu_group,
                       host.list(sysfs_path_of(offered) / "vfio-dev").value_or(std::vector<std::string>{}));
-  return key.id == offered.id ? std::move(key.nodes) : std::vector<std::string>();
+  if (auto same = expect("what Kata knows it by", std::move(key.id), offered.id); !same)
+    return fail(std::move(same).error());
+  if (key.nodes.empty()) return fail(Errc::not_found, std::move(key.missing));
+  return std::move(key.nodes);
 }
 
 std::optional<std::uint32_t> group_number(std::string_view text) {
@@ -281,9 +288,8 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
       return fail(Errc::refused, std::move(problem));
     if (auto same = expect_companions(host, offered, members); !same) return fail(std::move(same).error());
   }
-  auto nodes = offered.kind == DeviceKind::kata_function
-                   ? kata_nodes_now(host, offered)
-                   : vfio_nodes(is_there_now(host), offered.iommu_group, members, group_node);
+  if (offered.kind == DeviceKind::kata_function) return kata_nodes_now(host, offered);
+  auto nodes = vfio_nodes(is_there_now(host), offered.iommu_group, members, group_node);
   if (nodes.empty()) return fail(Errc::not_found, missing_nodes(offered.iommu_group));
   return nodes;
 }
@@ -479,7 +485,13 @@ std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
   // As kata_key() makes it: by the function's own node where the host has them, by the group elsewhere.
   if (source_->host.exists("dev/iommu"))
     if (const auto own = linked(fmt::format("sys/class/vfio-dev/vfio{}/device", *number))) return own;
-  return source_->host.exists(fmt::format("sys/kernel/iommu_groups/{}", *number)) ? number : std::nullopt;
+  return group_numbered(id);
+}
+
+std::optional<std::uint32_t> SysfsCheck::group_numbered(std::string_view id) const {
+  const auto number = group_number(id);
+  const bool there = number && source_->host.exists(fmt::format("sys/kernel/iommu_groups/{}", *number));
+  return there ? number : std::nullopt;
 }
 
 }  // namespace ferry

@@ -34,6 +34,7 @@ class SysfsCheck final : public DeviceCheck {
   void ask(HandOut what, Answered answered) const override;
   std::set<std::uint32_t> open_groups(const std::set<std::uint32_t>& groups) const override;
   std::optional<std::uint32_t> group_of(std::string_view id) const override;
+  std::optional<std::uint32_t> group_numbered(std::string_view id) const override;
 
  private:
   struct Source;

@@ -78,6 +78,7 @@ class YieldingCheck final : public DeviceCheck {
     const bool of_function = id.find('.') == 1;
     return of_function ? std::optional<std::uint32_t>(id.front() - '0') : std::nullopt;
   }
+  std::optional<std::uint32_t> group_numbered(std::string_view /*id*/) const override { return {}; }
   /// At times another thread answers, as for one that the host holds up.
   void ask(HandOut what, Answered answered) const override {
     std::this_thread::yield();

@@ -439,6 +439,44 @@ TEST_F(AllocationCoreTest, AdoptsNothingFromAListThatIsOlderThanAnAllocation) {
 }
 
 // A predecessor gave it out under another name, which this process knows nothing of.
+// The kubelet gives a device out again: what else the same container had is free by that.
+TEST_F(AllocationCoreTest, TakesWhatOneContainerHasForOne) {
+  core.replace(std::vector<Resource>{resource("CARD", {device("a", 15), device("b", 15)})});
+  check.groups = {{"c", 15}};
+  const Holding whole = {"nvidia.com/CARD", {"a", "b", "c"}};
+  reconcile({{"nvidia.com/CARD", {"a"}}, {"nvidia.com/CARD", {"b"}}, {"nvidia.com/CARD", {"c"}}}, 0);
+  EXPECT_EQ(allocate("CARD", {"a"}).error().code, Errc::refused) << "each may be another pod's";
+  reconcile({whole}, 0);
+  ASSERT_TRUE(allocate("CARD", {"a"}));
+  EXPECT_EQ(reason("b"), "held back: a of its IOMMU group 15 is allocated");
+  EXPECT_FALSE(allocated("b"));
+}
+
+// A predecessor that did not mind groups: of the one that the kubelet has free again it tells by giving it
+// out, of the other nobody does.
+TEST_F(AllocationCoreTest, AwaitsTheReleaseOfAGroupOfTwoHolders) {
+  core.replace(std::vector<Resource>{resource("CARD", {device("a", 15), device("b", 16)})});
+  check.groups = {{"audio", 15}};
+  const Holding card = {"nvidia.com/CARD", {"a"}};
+  reconcile({card}, 0);
+  EXPECT_FALSE(core.snapshot()->awaits_release);
+  reconcile({card, {"nvidia.com/AUDIO", {"audio"}}}, 0);
+  EXPECT_TRUE(core.snapshot()->awaits_release);
+  EXPECT_EQ(allocate("CARD", {"a"}).error().code, Errc::refused);
+  reconcile({}, core.ticket());
+  EXPECT_FALSE(core.snapshot()->awaits_release);
+  EXPECT_TRUE(allocate("CARD", {"a"}));
+}
+
+// KubeVirt's own plugins call a device by its group; who comes after them may have its resource's name.
+TEST_F(AllocationCoreTest, TakesANumberForAGroupWhereOursAreNone) {
+  check.groups = {{"15", 15}};
+  reconcile({{"nvidia.com/CARD", {"15"}}}, 0);
+  EXPECT_EQ(reason("0000:01:00.0"), "held back: 15 of its IOMMU group 15 is allocated as nvidia.com/CARD");
+  EXPECT_EQ(reason("0000:02:00.0"), "");
+  EXPECT_EQ(allocate("CARD", {"0000:01:00.0"}).error().code, Errc::refused);
+}
+
 TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsHeldUnderANameThatIsNotOffered) {
   check.groups = {{"0000:01:00.0", 15}};
   const std::vector<Holding> held = {{"nvidia.com/FORMER", {"0000:01:00.0"}}};
@@ -687,6 +725,17 @@ TEST_F(AllocationCoreTest, PrefersWithWhatItKnowsOfTheDevices) {
   ASSERT_TRUE(chosen);
   EXPECT_THAT(*chosen, ElementsAre("b", "c"));
   EXPECT_EQ(core.prefer("nvidia.com/OTHER", Ids{}, Ids{}, 1).error().code, Errc::not_found);
+}
+
+// The kubelet asks before it has read the list that says so.
+TEST_F(AllocationCoreTest, PrefersNothingThatItWouldNotGive) {
+  core.replace(std::vector<Resource>{resource("CARD", {device("a", 1), device("b", 1), device("c", 2)})});
+  ASSERT_TRUE(allocate("CARD", {"a"}));
+  EXPECT_THAT(*core.prefer("nvidia.com/CARD", Ids{"b", "c"}, Ids{}, 1), ElementsAre("c"));
+  EXPECT_THAT(*core.prefer("nvidia.com/CARD", Ids{"b", "c"}, Ids{"b"}, 1), ElementsAre("b"));
+  EXPECT_THAT(*core.prefer("nvidia.com/CARD", Ids{"b", "c"}, Ids{}, 2), ElementsAre("b", "c"));
+  EXPECT_THAT(*core.prefer("nvidia.com/CARD", Ids{"a", "b", "c"}, Ids{}, 1), ElementsAre("a"))
+      << "the kubelet says that it is free, and it goes with its group";
 }
 
 }  // namespace

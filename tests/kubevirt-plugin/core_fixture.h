@@ -73,6 +73,7 @@ class TestCheck final : public DeviceCheck {
     const auto group = groups.find(id);
     return group == groups.end() ? std::nullopt : std::optional(group->second);
   }
+  std::optional<std::uint32_t> group_numbered(std::string_view id) const override { return group_of(id); }
 
  private:
   Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const {

@@ -166,6 +166,26 @@ TEST_F(PluginTest, AllocatesAVgpuThatIsAVirtualFunction) {
   EXPECT_THAT(paths(answer), ElementsAre("/dev/vfio/vfio", "/dev/vfio/100"));
 }
 
+TEST_F(PluginTest, ListsNoVirtualFunctionThatIsNoVgpuAnyMore) {
+  kernel.add_function(
+      {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 2});
+  kernel.enable_vfs("0000:17:00.0", 2);
+  test::FakeVendorVfio vendor(kernel);
+  vendor.add_gpu("0000:17:00.0");
+  vendor.set("0000:17:00.4", "1153");
+  kernel.file("dev/vfio/100", "");
+  start_both();
+  constexpr const char* kType = "nvidia.com/NVIDIA_L40S-12Q";
+  ASSERT_TRUE(allocatable(kType, 1));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", "0000:17:00.4"));
+  kernel.remove("sys/bus/pci/devices/0000:17:00.4/nvidia");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/devices/0000:17:00.4/driver_override", "vfio-pci"));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers_probe", "0000:17:00.4"));
+  kernel.file("dev/vfio/news", "");
+  EXPECT_TRUE(eventually([](const auto& resources) { return resources.at(kType).capacity() == 0; }))
+      << "nor is it Unhealthy";
+}
+
 TEST_F(PluginTest, AllocatesTheFunctionsOwnNodesWhereTheHostHasIommufd) {
   add_gpu("0000:01:00.0", 15);
   kernel.file("dev/vfio/devices/vfio0", "");

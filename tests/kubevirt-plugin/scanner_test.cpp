@@ -257,6 +257,9 @@ TEST_F(ScannerTest, FindsTheGroupOfAKubeletId) {
   for (const char* const foreign : {"", "place-0000:01:00.0", "GPU-3f0c2f4e-5f0b-4a57-9d0a-2f1f3f5a7c11",
                                     "kvm7", "../15", "7/", "99999999999999999999"})
     EXPECT_EQ(check.group_of(foreign), std::nullopt) << foreign;
+  EXPECT_EQ(check.group_numbered("30"), 30U) << "whatever vfio30 is";
+  for (const char* const other : {"", "7", "0000:01:00.0", "-30", "99999999999999999999"})
+    EXPECT_EQ(check.group_numbered(other), std::nullopt) << other;
 }
 
 TEST_F(ScannerTest, OffersCompanionsOnlyWhenAsked) {
@@ -475,6 +478,7 @@ TEST_F(ScannerTest, OffersAVgpuByItsType) {
                                   .numa_node = 1,
                                   .nodes = {"/dev/vfio/vfio", "/dev/vfio/211"},
                                   .problem = {},
+                                  .vgpu_type = "nvidia-558",
                                   .gpu = "0000:81:00.0",
                                   .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
@@ -814,6 +818,19 @@ TEST_F(ScannerTest, OffersTheOthersWhenOneFunctionCannotBeRead) {
   EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::id, "0000:02:00.0")));
 }
 
+// For want of descriptors, say: who had it listed goes on, and looks again soon.
+TEST_F(ScannerTest, MissesAFunctionOfWhichNothingCanBeRead) {
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  EXPECT_FALSE(scan().unsettled);
+  kernel.remove("sys/bus/pci/devices/0000:02:00.0");
+  kernel.file("sys/bus/pci/devices/0000:02:00.0", "");
+  const auto offer = scan();
+  EXPECT_THAT(ids(offer.resources.at(0)), ElementsAre("0000:01:00.0"));
+  EXPECT_THAT(offer.driverless, ElementsAre(testing::Field(&NotOffered::id, "0000:02:00.0")));
+  EXPECT_TRUE(offer.unsettled);
+}
+
 // -- names --
 
 TEST_F(ScannerTest, NamesByAliasAndTemplate) {
@@ -879,12 +896,13 @@ TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
   EXPECT_THAT(device.nodes, ElementsAre("/dev/vfio/devices/vfio0")) << "never both kinds";
   EXPECT_THAT(*nodes_now(device), ElementsAre("/dev/vfio/devices/vfio0"));
   kernel.remove("dev/vfio/devices/vfio0");
-  EXPECT_NE(only_device().problem, "");
+  EXPECT_EQ(only_device().problem, "/dev/vfio/devices/vfio0 is not there");
+  EXPECT_EQ(refusal(device), "/dev/vfio/devices/vfio0 is not there");
   // Bound anew it has another number, and its own may be another function's by now.
   kernel.remove("sys/devices/pci0000:00/0000:01:00.0/vfio-dev");
   kernel.directory("sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio7");
   kernel.file("dev/vfio/devices/vfio7", "");
-  EXPECT_NE(refusal(device), "");
+  EXPECT_EQ(refusal(device), "what Kata knows it by is 7 now and was 0");
 }
 
 TEST_F(ScannerTest, NamesForKataAsNvidiasPluginDoesAndAsCdiCanSay) {
@@ -984,6 +1002,20 @@ TEST_F(ScannerTest, SeesThatAVgpuIsGoneOrOfAnotherType) {
   EXPECT_EQ(refusal(device), "its model is NVIDIA A40-16Q now and was NVIDIA A40-8Q");
   kernel.remove(std::string("sys/bus/mdev/devices/") + kUuid);
   EXPECT_THAT(refusal(device), HasSubstr("its model was NVIDIA A40-8Q"));
+}
+
+// What the driver does not name a table does, and a driver may have spaces behind a name.
+TEST_F(ScannerTest, GivesAVgpuHoweverItsTypeHasGotItsName) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q ", 211);
+  const auto device = only_device();
+  EXPECT_EQ(device.model, "NVIDIA A40-8Q");
+  EXPECT_EQ(refusal(device), "");
+  kernel.remove("sys/devices/pci0000:00/0000:81:00.0/mdev_supported_types/nvidia-558/name");
+  EXPECT_EQ(refusal(device), "");
+  kernel.link("sys/devices/pci0000:00/0000:81:00.0/" + std::string(kUuid) + "/mdev_type",
+              "../mdev_supported_types/nvidia-559");
+  EXPECT_EQ(refusal(device), "its vGPU type is nvidia-559 now and was nvidia-558");
 }
 
 // A directory in the file's place: read() fails, and that is not to say that the type has no name.
