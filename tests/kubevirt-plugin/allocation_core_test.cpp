@@ -460,7 +460,7 @@ TEST_F(AllocationCoreTest, AwaitsTheReleaseOfAGroupOfTwoHolders) {
   const Holding card = {"nvidia.com/CARD", {"a"}};
   reconcile({card}, 0);
   EXPECT_FALSE(core.snapshot()->awaits_release);
-  reconcile({card, {"nvidia.com/AUDIO", {"audio"}}}, 0);
+  reconcile({card, {"nvidia.com/SOUND", {"audio"}}}, 0);
   EXPECT_TRUE(core.snapshot()->awaits_release);
   EXPECT_EQ(allocate("CARD", {"a"}).error().code, Errc::refused);
   reconcile({}, core.ticket());
