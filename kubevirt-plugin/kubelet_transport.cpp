@@ -116,6 +116,7 @@ class KubeletTransport::Impl {
     Clock::duration pause = kFirstPause;
     bool complained = false;
     bool dropped = false;  // by who has read its list
+    bool removed = false;  // its socket was, while somebody read its list, who has not ended since
   };
 
   Endpoint* find(const std::string& resource) {
@@ -251,6 +252,8 @@ class KubeletTransport::Impl {
     }
     // One that finds plugins by itself looks at a socket once: dropped, we show it another.
     const bool show_again = found_by_kubelet_ && std::exchange(endpoint.dropped, false);
+    // As by a kubelet that starts: one that only makes its own socket anew removes none of ours.
+    if (endpoint.socket && !endpoint.socket->is_there() && endpoint.streams > 0) endpoint.removed = true;
     if (!endpoint.socket || !endpoint.socket->is_there() || show_again) {
       if (auto opened = open_socket(endpoint, SocketFile::Rival::yield); !opened)
         return opened.error().code == Errc::not_found ? listener_.failed(opened.error())
@@ -273,6 +276,7 @@ class KubeletTransport::Impl {
     if (!result) return failed(endpoint, result.error());
     spdlog::info("registered {} ({})", endpoint.resource, endpoint.file);
     endpoint.complained = false;
+    if (std::exchange(endpoint.removed, false)) listener_.replaced();
     // Read and dropped already is asked again after stream_changed()'s pause.
     if (endpoint.streams == 0) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : unread_);
   }
@@ -312,6 +316,7 @@ class KubeletTransport::Impl {
       endpoint.streaming_since = Clock::now();
     } else if (endpoint.streams == 0) {
       endpoint.dropped = true;
+      endpoint.removed = false;
       spdlog::warn("the kubelet no longer reads the list of {}", endpoint.resource);
       // A kubelet that drops us at once, for another plugin of the same name say, is not asked ever faster.
       if (Clock::now() - endpoint.streaming_since > kLongestPause) endpoint.pause = kFirstPause;

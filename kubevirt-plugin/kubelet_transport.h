@@ -30,6 +30,9 @@ class KubeletTransport {
   struct Listener {
     /// registered() is another.
     std::function<void()> changed;
+    /// Another kubelet is here, though somebody has gone on reading a list: the one before, which cannot end
+    /// or has only just, or a stranger.
+    std::function<void()> replaced;
     /// It cannot go on: the directory is gone.
     std::function<void(Error)> failed;
   };

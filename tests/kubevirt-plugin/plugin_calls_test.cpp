@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is asked of the plugin that the stand-in for the kubelet never asks, as it comes over the socket.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <limits>
 #include <list>
 #include <memory>
@@ -195,6 +197,30 @@ TEST_F(PluginCallsTest, SaysThatAKubeletHasFoundItAndDoesNotTakeItAndIsThereWhen
   ASSERT_TRUE(lists->Read(&list));
   EXPECT_EQ(list.devices_size(), 1);
   EXPECT_TRUE(stop()) << "before the log";
+}
+
+// Or the kubelet before it cannot end, and has its connections open. What the new one knows is asked all the
+// same, before anything counts as released.
+TEST_F(PluginCallsTest, LearnsThatTheKubeletIsAnotherThoughSomebodyReadsOn) {
+  std::atomic<bool> is_another = false;
+  std::promise<void> asked;
+  serve_pods([&] {
+    if (is_another.exchange(false)) asked.set_value();
+  });
+  options.holders.period = std::chrono::hours(1);
+  start_with_two_gpus();
+  const auto reader = caller();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 2 * kPatience);
+  const auto lists = DevicePlugin(reader.channel()).ListAndWatch(&context, v1beta1::Empty());
+  v1beta1::ListAndWatchResponse list;
+  ASSERT_TRUE(lists->Read(&list));
+  kubelet->stop();
+  is_another = true;
+  ASSERT_TRUE(kubelet->start());
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  EXPECT_EQ(asked.get_future().wait_for(kPatience), std::future_status::ready);
+  context.TryCancel();
 }
 
 // Its flow control is full after one list. What it has not read when the next one comes it need not read.
