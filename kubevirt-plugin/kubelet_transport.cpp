@@ -92,7 +92,7 @@ class KubeletTransport::Impl {
   std::set<std::string> registered() const {
     std::set<std::string> names;
     for (const auto& endpoint : endpoints_)
-      if (endpoint.streams > 0) names.insert(endpoint.resource);
+      if (!endpoint.readers.empty()) names.insert(endpoint.resource);
     return names;
   }
 
@@ -105,7 +105,9 @@ class KubeletTransport::Impl {
     std::optional<SocketFile> socket;
     EventLoop::Timer accept_timer;  // it takes no connection until then
     std::unique_ptr<ResourceServer> server;
-    int streams = 0;
+    std::set<ResourceServer::Stream> readers;  // of its list, less those of a former kubelet
+    std::optional<SocketIdentity> read_by;     // who listened when the first of them came
+    bool removed = false;                      // its socket was since
     Clock::time_point streaming_since;
 
     std::unique_ptr<RegisterCall> call;  // in progress
@@ -116,7 +118,6 @@ class KubeletTransport::Impl {
     Clock::duration pause = kFirstPause;
     bool complained = false;
     bool dropped = false;  // by who has read its list
-    bool removed = false;  // its socket was, while somebody read its list, who has not ended since
   };
 
   Endpoint* find(const std::string& resource) {
@@ -194,6 +195,7 @@ class KubeletTransport::Impl {
             if (endpoint.file == event.name && !(endpoint.socket && endpoint.socket->is_there())) {
               // Not at once: who removes it may be about to remove the directory.
               endpoint.pause = kFirstPause;
+              forget_former_readers(endpoint);
               retry(endpoint);
             }
           break;
@@ -241,8 +243,19 @@ class KubeletTransport::Impl {
     return channel;
   }
 
+  /// A kubelet that starts removes our socket (one that only makes its own anew does not), and who reads on
+  /// is the one before, which cannot end or has not yet, or a stranger.
+  void forget_former_readers(Endpoint& endpoint) {
+    if (endpoint.readers.empty()) return;
+    if (endpoint.socket && !endpoint.socket->is_there()) endpoint.removed = true;
+    if (!endpoint.removed || endpoint.read_by == socket_identity(directory_.get(), kKubeletSocket)) return;
+    endpoint.readers.clear();
+    listener_.changed();
+  }
+
   void attempt(Endpoint& endpoint) {
     loop_.cancel(endpoint.timer);
+    forget_former_readers(endpoint);
     if (endpoint.call) {
       if (told(endpoint)) return;  // its answer decides
       // It may be with a kubelet that has ended, or hangs.
@@ -252,8 +265,6 @@ class KubeletTransport::Impl {
     }
     // One that finds plugins by itself looks at a socket once: dropped, we show it another.
     const bool show_again = found_by_kubelet_ && std::exchange(endpoint.dropped, false);
-    // As by a kubelet that starts: one that only makes its own socket anew removes none of ours.
-    if (endpoint.socket && !endpoint.socket->is_there() && endpoint.streams > 0) endpoint.removed = true;
     if (!endpoint.socket || !endpoint.socket->is_there() || show_again) {
       if (auto opened = open_socket(endpoint, SocketFile::Rival::yield); !opened)
         return opened.error().code == Errc::not_found ? listener_.failed(opened.error())
@@ -276,16 +287,15 @@ class KubeletTransport::Impl {
     if (!result) return failed(endpoint, result.error());
     spdlog::info("registered {} ({})", endpoint.resource, endpoint.file);
     endpoint.complained = false;
-    if (std::exchange(endpoint.removed, false)) listener_.replaced();
     // Read and dropped already is asked again after stream_changed()'s pause.
-    if (endpoint.streams == 0) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : unread_);
+    if (endpoint.readers.empty()) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : unread_);
   }
 
   void failed(Endpoint& endpoint, const Error& error) {
     endpoint.told.reset();
     channel_.reset();
     // Somebody reads our list: the kubelet has us, and has only no use for a second time.
-    if (endpoint.streams > 0) {
+    if (!endpoint.readers.empty()) {
       spdlog::debug("register {}: {}", endpoint.resource, error.message);
       return;
     }
@@ -307,16 +317,19 @@ class KubeletTransport::Impl {
     endpoint.timer = loop_.at(Clock::now() + pause, [this, &endpoint] { attempt(endpoint); });
   }
 
-  void stream_changed(Endpoint& endpoint, int change) {
-    endpoint.streams += change;
-    if (change > 0) {
+  void stream_changed(Endpoint& endpoint, ResourceServer::Stream stream, bool begins) {
+    if (begins) {
+      if (endpoint.readers.empty()) {
+        endpoint.read_by = socket_identity(directory_.get(), kKubeletSocket);
+        endpoint.removed = false;
+      }
+      endpoint.readers.insert(stream);
       loop_.cancel(endpoint.timer);
       endpoint.dropped = false;
       endpoint.read_since_call = true;
       endpoint.streaming_since = Clock::now();
-    } else if (endpoint.streams == 0) {
+    } else if (endpoint.readers.erase(stream) > 0 && endpoint.readers.empty()) {
       endpoint.dropped = true;
-      endpoint.removed = false;
       spdlog::warn("the kubelet no longer reads the list of {}", endpoint.resource);
       // A kubelet that drops us at once, for another plugin of the same name say, is not asked ever faster.
       if (Clock::now() - endpoint.streaming_since > kLongestPause) endpoint.pause = kFirstPause;

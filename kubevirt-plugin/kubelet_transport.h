@@ -4,8 +4,8 @@
 //
 // A resource is registered exactly when its list is being read. So it is registered again whenever nobody
 // reads it (the kubelet ended, or dropped us, which leaves no trace on disk), and as well when the kubelet's
-// socket appears or ours vanishes, since a starting kubelet removes every socket in the directory. Retried
-// with a growing pause, for ever.
+// socket appears or ours vanishes, since a starting kubelet removes every socket in the directory: who read
+// it before and still does is no kubelet's then. Retried with a growing pause, for ever.
 #pragma once
 
 #include <chrono>
@@ -30,9 +30,6 @@ class KubeletTransport {
   struct Listener {
     /// registered() is another.
     std::function<void()> changed;
-    /// Another kubelet is here, though somebody has gone on reading a list: the one before, which cannot end
-    /// or has only just, or a stranger.
-    std::function<void()> replaced;
     /// It cannot go on: the directory is gone.
     std::function<void(Error)> failed;
   };

@@ -205,7 +205,6 @@ class Plugin {
                                    .unread = options_.unread},
                                   std::move(*directory), where,
                                   {.changed = [this] { registrations_changed(); },
-                                   .replaced = [this] { kubelet_replaced(); },
                                    .failed = [this](Error error) { end_by(std::move(error)); }});
   }
 
@@ -490,12 +489,6 @@ class Plugin {
     if (std::exchange(kubelet_is_there_, there) != there)
       there ? holders_.kubelet_is_there() : holders_.kubelet_is_gone();
     publish_soon();
-  }
-
-  void kubelet_replaced() {
-    if (!kubelet_is_there_) return;
-    holders_.kubelet_is_gone();
-    holders_.kubelet_is_there();
   }
 
   /// At once, and then once for all that happens within kTogether.

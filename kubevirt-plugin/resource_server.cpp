@@ -353,19 +353,21 @@ class ResourceServer::Impl {
 
   void list_and_watch(Incoming& incoming) {
     std::shared_ptr<ListStream> stream;
+    Stream number = 0;
     {
       const std::scoped_lock lock(mutex_);
+      number = ++last_stream_;
       if (!stopping_) stream = *streams_.insert(std::make_shared<ListStream>(incoming.call)).first;
     }
     if (stream == nullptr)
       return send(incoming.call, {.status = GRPC_STATUS_UNAVAILABLE, .message = "it is ending", .wire = {}});
-    hook_(+1);
-    stream->start(core_, resource_, [this, stream] {
+    hook_(number, true);
+    stream->start(core_, resource_, [this, stream, number] {
       {
         const std::scoped_lock lock(mutex_);
         streams_.erase(stream);
       }
-      hook_(-1);
+      hook_(number, false);
     });
   }
 
@@ -390,6 +392,7 @@ class ResourceServer::Impl {
 
   std::mutex mutex_;
   std::set<std::shared_ptr<ListStream>> streams_;
+  Stream last_stream_ = 0;
   bool stopping_ = false;
 };
 

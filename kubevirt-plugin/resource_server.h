@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,8 +19,9 @@ class RpcQueue;
 /// kubelet that asks by itself, over connections that are handed in.
 class ResourceServer {
  public:
-  /// A list is being read by somebody (+1), or no more (-1). Called on the queue's thread.
-  using StreamHook = std::function<void(int change)>;
+  using Stream = std::uint64_t;  ///< of one server
+  /// A list is being read by somebody, or no more. Called on the queue's thread.
+  using StreamHook = std::function<void(Stream stream, bool begins)>;
 
   /// What is referred to must outlive this. Allocate calls pass `gate`, and none may wait there when this
   /// ends. `cdi_names`: devices are answered as RESOURCE=ID, for the runtime to look up, instead of by their
