@@ -150,7 +150,8 @@ std::string trouble_of(const NodeWish& wish, const HostSide& host, NodeCondition
 }
 
 /// What became of a vGPU configuration, in NVIDIA's words; absent: that is not known, and what was said last
-/// stands. It is pending from when it is seen: before that "success" is of what was asked for then.
+/// stands. It is pending until hostd has answered: a "success" before that is of another one, or of before
+/// the boot.
 std::optional<std::string> vgpu_state(NodeCondition condition, const HostSide& host) {
   switch (condition) {
     case NodeCondition::as_wanted:

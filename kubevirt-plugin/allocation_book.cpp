@@ -318,14 +318,15 @@ bool AllocationBook::is_older(const Holding& holding, Ticket asked) const {
   });
 }
 
-/// What one container has comes free together, though it was taken over apart. `kept` gets its ticket.
-void AllocationBook::join(const Holding& holding, std::set<Ticket>& kept) {
+/// What one container has of a resource of ours comes free together, though it was taken over apart.
+void AllocationBook::join(const Holding& holding) {
   const auto shelf = find_shelf(holding.resource);
+  if (!shelf) return;  // one that several may have, as of a claim
   std::vector<Slot*> slots;
   std::vector<Claim*> claims;
   std::set<Ticket> tickets;
   for (const auto& id : holding.ids) {
-    if (auto* const slot = shelf ? find_slot(shelves_[*shelf], id) : nullptr; slot != nullptr) {
+    if (auto* const slot = find_slot(shelves_[*shelf], id); slot != nullptr) {
       slots.push_back(slot);
       tickets.insert(slot->holder);
     }
@@ -342,9 +343,9 @@ void AllocationBook::join(const Holding& holding, std::set<Ticket>& kept) {
   for (auto* const slot : slots) {
     if (slot->named == slot->holder) slot->named = first;
     slot->holder = first;
+    mark_stale(slot->device.iommu_group);
   }
   for (auto* const claim : claims) claim->ticket = first;
-  kept.insert(first);
 }
 
 /// Allocates what is held and nobody has, and says whose is held.
@@ -384,7 +385,7 @@ std::set<AllocationBook::Ticket> AllocationBook::adopt(std::span<const Holding> 
       kept.insert(ticket);
     }
     if (kept.contains(ticket)) last_ticket_ = ticket;
-    join(holding, kept);
+    join(holding);
   }
   return kept;
 }

@@ -97,8 +97,8 @@ class AllocationBook {
   /// The last allocation so far.
   Ticket ticket() const { return last_ticket_; }
 
-  /// The devices of a shelf that no request would get now, whoever makes it; save those that are allocated:
-  /// when they are free is the kubelet's to say.
+  /// The devices of a shelf that nobody has and that are listed Unhealthy by now: the kubelet may not have
+  /// read that list yet.
   std::set<std::string> unfit(std::size_t shelf) const;
 
   /// Which shelves something has changed on since the last call. What was only kept until its release leaves
@@ -142,7 +142,7 @@ class AllocationBook {
   std::map<std::uint32_t, std::string> to_be_closed(const Request& request) const;
   void take_up_claims(const Groups& groups);
   std::set<Ticket> adopt(std::span<const Holding> held, const Groups& groups, Ticket asked);
-  void join(const Holding& holding, std::set<Ticket>& kept);
+  void join(const Holding& holding);
   bool is_older(const Holding& holding, Ticket asked) const;
   std::set<Ticket> being_decided() const;
   void forget_open(std::uint32_t group);

@@ -73,7 +73,8 @@ AllocationCore::Ticket AllocationCore::ticket() const {
   return book_.ticket();
 }
 
-AllocationBook::Groups AllocationCore::ask_groups(std::span<const Holding> held) const {
+AllocationBook::Groups AllocationCore::ask_groups(std::span<const Holding> held,
+                                                  std::span<const Resource> scanned) const {
   std::set<std::string> numbered;
   std::set<std::string> offered;
   {
@@ -81,6 +82,7 @@ AllocationBook::Groups AllocationCore::ask_groups(std::span<const Holding> held)
     numbered = book_.numbered();
     for (const auto& shelf : book_.shelves()) offered.insert(shelf.name.text());
   }
+  for (const auto& resource : scanned) offered.insert(resource.name.text());
   AllocationBook::Groups groups;
   for (const auto& holding : held) {
     for (const auto& id : holding.ids) {
@@ -103,7 +105,7 @@ void AllocationCore::replace(std::span<const Resource> scanned, std::span<const 
     for (const auto& claim : book_.claims())
       claimed.push_back({.resource = claim.resource, .ids = {claim.id}});
   }
-  const auto groups = ask_groups(claimed);
+  const auto groups = ask_groups(claimed, scanned);
   News news;
   {
     const std::scoped_lock lock(mutex_);

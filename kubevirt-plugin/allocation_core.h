@@ -135,7 +135,9 @@ class AllocationCore {
   Result<std::vector<Allocation>> conclude(const AllocationBook::Grant& grant, HostAnswer said);
 
   // Without mutex_: these ask the host.
-  AllocationBook::Groups ask_groups(std::span<const Holding> held) const;
+  /// `scanned`: resources that are about to be offered, too.
+  AllocationBook::Groups ask_groups(std::span<const Holding> held,
+                                    std::span<const Resource> scanned = {}) const;
   /// Of the groups of what may have been released: whether each is open.
   std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, Ticket settled) const;
 

@@ -114,18 +114,22 @@ bool decides_placement(const std::vector<AllocationBook::Shelf>& shelves) {
   });
 }
 
-/// Whether a group has two holders, as those of a predecessor that did not mind groups: who has come free of
-/// one when the kubelet gives it out again may have come free of the other, and nobody would say so.
+/// Whether a group of ours has two holders, as those of a predecessor that did not mind groups: who has come
+/// free of one when the kubelet gives it out again may have come free of the other, and nobody would say so.
 bool has_group_of_two_holders(const AllocationBook& book) {
   std::unordered_map<std::uint32_t, AllocationBook::Ticket> holders;
   const auto is_second = [&](std::uint32_t group, AllocationBook::Ticket holder) {
     return holders.emplace(group, holder).first->second != holder;
   };
-  for (const auto& shelf : book.shelves())
-    for (const auto& slot : shelf.slots)
+  std::unordered_set<std::uint32_t> ours;
+  for (const auto& shelf : book.shelves()) {
+    for (const auto& slot : shelf.slots) {
       if (slot.holder != 0 && is_second(slot.device.iommu_group, slot.holder)) return true;
+      ours.insert(slot.device.iommu_group);
+    }
+  }
   return std::ranges::any_of(book.claims(), [&](const AllocationBook::Claim& claim) {
-    return claim.group && is_second(*claim.group, claim.ticket);
+    return claim.group && ours.contains(*claim.group) && is_second(*claim.group, claim.ticket);
   });
 }
 

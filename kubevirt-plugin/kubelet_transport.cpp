@@ -287,6 +287,8 @@ class KubeletTransport::Impl {
     if (!result) return failed(endpoint, result.error());
     spdlog::info("registered {} ({})", endpoint.resource, endpoint.file);
     endpoint.complained = false;
+    endpoint.read_by = endpoint.told;  // whoever reads the list now
+    endpoint.removed = false;
     // Read and dropped already is asked again after stream_changed()'s pause.
     if (endpoint.readers.empty()) retry_in(endpoint, endpoint.read_since_call ? endpoint.pause : unread_);
   }

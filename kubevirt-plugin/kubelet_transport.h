@@ -5,7 +5,8 @@
 // A resource is registered exactly when its list is being read. So it is registered again whenever nobody
 // reads it (the kubelet ended, or dropped us, which leaves no trace on disk), and as well when the kubelet's
 // socket appears or ours vanishes, since a starting kubelet removes every socket in the directory: who read
-// it before and still does is no kubelet's then. Retried with a growing pause, for ever.
+// it before and still does is no kubelet's then (a kubelet that finds us by itself removes none, and is not
+// told from the one before). Retried with a growing pause, for ever.
 #pragma once
 
 #include <chrono>

@@ -19,7 +19,7 @@ struct Offer {
   std::vector<NotOffered> not_offered;
   /// Functions that could be offered and are on a driver of the host's: its business.
   std::vector<NotOffered> left_to_host;
-  /// Those that are on none, or that cannot be read: nobody's business, unless they were offered before.
+  /// Those that are on none, or that cannot be read now: nobody's business, unless they were offered before.
   std::vector<NotOffered> driverless;
   /// Mediated devices that the scan before had, with what may have taken them away.
   std::vector<NotOffered> vanished;
@@ -42,7 +42,7 @@ class OfferAssembly {
   void leave_out(std::string id, std::string reason);
   /// A function that no driver of vfio's has. `driver`: who has it; absent: nobody.
   void leave(std::string id, const std::optional<std::string>& driver);
-  /// A function that nothing could be read of.
+  /// A function that could not be read, and may be soon.
   void miss(std::string id, std::string why);
 
   /// `part` follows the domain. `fallback` is taken where it makes no legal name; none: the device is not

@@ -51,9 +51,9 @@ struct OfferedDevice {
   std::vector<std::string> nodes;
   /// Why no pod may get it now; empty when it is healthy.
   std::string problem;
-  /// Of a vGPU its type as the host calls that, and must at Allocate: of a vendor_vgpu the number that its
-  /// virtual function says; of a mediated device its directory ("nvidia-558"), where the driver has no name
-  /// for it. Else empty.
+  /// Of a vGPU its type as the host calls that: of a vendor_vgpu the number that its virtual function must
+  /// say at Allocate; of a mediated device its directory ("nvidia-558"), which counts then where the driver
+  /// has no name for the type. Else empty.
   std::string vgpu_type = {};
   /// Of a vGPU the GPU that carries it, as an address. Else empty.
   std::string gpu = {};

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "common/host_directory.h"
+#include "common/lacks_means.h"
 #include "kubevirt-plugin/device_nodes.h"
 #include "kubevirt-plugin/naming.h"
 #include "mdev/held_gpus.h"
@@ -121,8 +122,10 @@ class Scanner::Round {
 
   void add_functions() {
     for (const auto& [address, function] : inventory_.functions) {
-      // That may be any, and the next scan may have the descriptors and the memory for it.
-      if (function.problem && function.vendor == 0) assembly_.miss(address.text(), function.problem->message);
+      if (function.problem && lacks_means(*function.problem)) {
+        assembly_.miss(address.text(), function.problem->message);
+        continue;
+      }
       if (may_have_place(function, rules_)) add_companion(function);
       if (is_bare_virtual_function(function))
         assembly_.leave_out(
@@ -368,6 +371,12 @@ Scanner::Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgp
 Result<Offer> Scanner::scan() {
   const auto inventory = ferry::scan(host_);
   if (!inventory) return fail(inventory.error());
+  // Of a GPU that cannot be read no vGPU would be found, and all would count as gone.
+  for (const auto& [gpu, devices] : known_) {
+    const auto* const function = devices.empty() ? nullptr : inventory->find(gpu.first);
+    if (function != nullptr && function->problem && lacks_means(*function->problem))
+      return fail(Error(*function->problem));
+  }
   Round round(*this, *inventory);
   round.add_functions();
   if (!rules_.kubevirt) {  // Kata takes no vGPUs

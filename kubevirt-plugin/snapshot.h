@@ -50,9 +50,9 @@ struct Snapshot {
   std::vector<std::shared_ptr<const ListedResource>> resources;
   /// Allocated all the same; those of other plugins, and of which no group is known, are not among them.
   std::vector<UnlistedDevice> unlisted;
-  /// A device is held back, or only still listed, until another one, or it itself, is released; or there are
-  /// unlisted ones; or one more vGPU of another type goes where an allocated one is, or elsewhere
-  /// (VgpuPlacement).
+  /// A device is held back, or only still listed, until another one, or it itself, is released; or a group
+  /// has two holders; or there are unlisted ones; or one more vGPU of another type goes where an allocated
+  /// one is, or elsewhere (VgpuPlacement).
   bool awaits_release = false;
   /// A device that is listed is allocated.
   bool is_allocated = false;

@@ -9,6 +9,7 @@
 
 #include "common/counted.h"
 #include "common/host_directory.h"
+#include "common/lacks_means.h"
 #include "vfio/pci_modalias.h"
 
 namespace ferry {
@@ -244,7 +245,8 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   read_dma(host, function);
 
   // Hot-unplugged while being read: not a faulty device, but none.
-  if (function.problem && !host.exists(path)) return fail(no_function(address));
+  if (function.problem && !lacks_means(*function.problem) && !host.exists(path))
+    return fail(no_function(address));
   return function;
 }
 

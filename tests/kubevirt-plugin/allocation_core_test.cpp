@@ -438,7 +438,6 @@ TEST_F(AllocationCoreTest, AdoptsNothingFromAListThatIsOlderThanAnAllocation) {
   EXPECT_TRUE(allocated("uuid-1")) << "what is newer is believed";
 }
 
-// A predecessor gave it out under another name, which this process knows nothing of.
 // The kubelet gives a device out again: what else the same container had is free by that.
 TEST_F(AllocationCoreTest, TakesWhatOneContainerHasForOne) {
   core.replace(std::vector<Resource>{resource("CARD", {device("a", 15), device("b", 15)})});
@@ -462,21 +461,35 @@ TEST_F(AllocationCoreTest, AwaitsTheReleaseOfAGroupOfTwoHolders) {
   EXPECT_FALSE(core.snapshot()->awaits_release);
   reconcile({card, {"nvidia.com/SOUND", {"audio"}}}, 0);
   EXPECT_TRUE(core.snapshot()->awaits_release);
-  EXPECT_EQ(allocate("CARD", {"a"}).error().code, Errc::refused);
+  EXPECT_FALSE(allocate("CARD", {"a"}));
   reconcile({}, core.ticket());
   EXPECT_FALSE(core.snapshot()->awaits_release);
   EXPECT_TRUE(allocate("CARD", {"a"}));
 }
 
-// KubeVirt's own plugins call a device by its group; who comes after them may have its resource's name.
-TEST_F(AllocationCoreTest, TakesANumberForAGroupWhereOursAreNone) {
-  check.groups = {{"15", 15}};
-  reconcile({{"nvidia.com/CARD", {"15"}}}, 0);
-  EXPECT_EQ(reason("0000:01:00.0"), "held back: 15 of its IOMMU group 15 is allocated as nvidia.com/CARD");
-  EXPECT_EQ(reason("0000:02:00.0"), "");
-  EXPECT_EQ(allocate("CARD", {"0000:01:00.0"}).error().code, Errc::refused);
+TEST_F(AllocationCoreTest, AwaitsNoReleaseOfGroupsThatAreNotOurs) {
+  check.groups = {{"nic-1", 90}, {"nic-2", 90}};
+  reconcile({{"example.com/nic", {"nic-1"}}, {"example.com/nic", {"nic-2"}}}, 0);
+  core.replace(machine());
+  EXPECT_FALSE(core.snapshot()->awaits_release);
 }
 
+// KubeVirt's own plugins call a device by its group; who comes after them may have its resource's name.
+TEST_F(AllocationCoreTest, TakesANumberForAGroupWhereOursAreNone) {
+  check.numbers = {{"15", 15}, {"16", 16}};
+  check.groups = {{"15", 16}};  // as a number of ours, vfio15's group
+  reconcile({{"nvidia.com/CARD", {"15"}}, {"nvidia.com/LATER", {"16"}}}, 0);
+  EXPECT_EQ(reason("0000:01:00.0"), "held back: 15 of its IOMMU group 15 is allocated as nvidia.com/CARD");
+  EXPECT_EQ(reason("0000:02:00.0"), "") << "others may count otherwise";
+  EXPECT_FALSE(allocate("CARD", {"0000:01:00.0"}));
+
+  auto resources = machine();
+  resources.push_back(resource("LATER", {}));
+  core.replace(resources);
+  EXPECT_EQ(reason("0000:02:00.0"), "held back: 16 of its IOMMU group 16 is allocated as nvidia.com/LATER");
+}
+
+// A predecessor gave it out under another name, which this process knows nothing of.
 TEST_F(AllocationCoreTest, HoldsTheGroupOfWhatIsHeldUnderANameThatIsNotOffered) {
   check.groups = {{"0000:01:00.0", 15}};
   const std::vector<Holding> held = {{"nvidia.com/FORMER", {"0000:01:00.0"}}};

@@ -37,6 +37,7 @@ class TestCheck final : public DeviceCheck {
   std::map<std::string, std::string> problems;
   std::function<void(const std::string& id)> while_asked;
   std::map<std::string, std::uint32_t, std::less<>> groups;
+  std::map<std::string, std::uint32_t, std::less<>> numbers;  // of group_numbered()
   std::set<std::uint32_t> open;
   std::set<std::uint32_t> silent;
   mutable std::vector<std::uint32_t> asked;
@@ -73,7 +74,10 @@ class TestCheck final : public DeviceCheck {
     const auto group = groups.find(id);
     return group == groups.end() ? std::nullopt : std::optional(group->second);
   }
-  std::optional<std::uint32_t> group_numbered(std::string_view id) const override { return group_of(id); }
+  std::optional<std::uint32_t> group_numbered(std::string_view id) const override {
+    const auto group = numbers.find(id);
+    return group == numbers.end() ? std::nullopt : std::optional(group->second);
+  }
 
  private:
   Result<std::vector<std::string>> nodes_now(const OfferedDevice& offered) const {

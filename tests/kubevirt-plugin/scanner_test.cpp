@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -79,6 +81,20 @@ class ScannerTest : public testing::Test {
   }
   Result<std::vector<std::string>> nodes_now(const OfferedDevice& device) const {
     return std::move(ask_about({device}).nodes.at(0));
+  }
+  /// What it gives when one more file may be open, and no second.
+  template <typename Work>
+  static auto with_one_descriptor(Work work) {
+    rlimit limit{};
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const int free = ::dup(STDERR_FILENO);  // the lowest that is
+    const int next = ::dup(STDERR_FILENO);
+    const rlimit few{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = limit.rlim_max};
+    for (const int fd : {free, next}) ::close(fd);
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    auto result = work();
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    return result;
   }
   std::string refusal(const OfferedDevice& device) const {
     const auto now = nodes_now(device);
@@ -818,17 +834,28 @@ TEST_F(ScannerTest, OffersTheOthersWhenOneFunctionCannotBeRead) {
   EXPECT_THAT(offer.not_offered, ElementsAre(testing::Field(&NotOffered::id, "0000:02:00.0")));
 }
 
-// For want of descriptors, say: who had it listed goes on, and looks again soon.
-TEST_F(ScannerTest, MissesAFunctionOfWhichNothingCanBeRead) {
+// Who had it listed keeps it, Unhealthy, and looks again soon.
+TEST_F(ScannerTest, MissesAFunctionThatItHasNoDescriptorsFor) {
+  rules.kata = true;
+  rules.kubevirt = false;  // who reads no vGPUs
   add_gpu("0000:01:00.0", 15);
-  add_gpu("0000:02:00.0", 16);
   EXPECT_FALSE(scan().unsettled);
-  kernel.remove("sys/bus/pci/devices/0000:02:00.0");
-  kernel.file("sys/bus/pci/devices/0000:02:00.0", "");
-  const auto offer = scan();
-  EXPECT_THAT(ids(offer.resources.at(0)), ElementsAre("0000:01:00.0"));
-  EXPECT_THAT(offer.driverless, ElementsAre(testing::Field(&NotOffered::id, "0000:02:00.0")));
+  const auto offer = with_one_descriptor([&] { return scan(); });
+  EXPECT_THAT(offer.resources, IsEmpty());
+  EXPECT_THAT(offer.driverless, ElementsAre(testing::Field(&NotOffered::id, "0000:01:00.0")));
+  EXPECT_THAT(offer.not_offered, IsEmpty()) << "it may be any";
   EXPECT_TRUE(offer.unsettled);
+}
+
+TEST_F(ScannerTest, TakesNoVgpuForGoneWhoseGpuItHasNoDescriptorsFor) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  only_device();
+  const auto offer = with_one_descriptor([&] { return scanner.scan(); });
+  ASSERT_FALSE(offer);
+  EXPECT_EQ(offer.error().code, std::errc::too_many_files_open);
+  EXPECT_THAT(offer.error().message, HasSubstr("0000:81:00.0"));
+  EXPECT_THAT(scan().vanished, IsEmpty());
 }
 
 // -- names --
