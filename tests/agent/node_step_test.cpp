@@ -119,7 +119,7 @@ TEST(NodeStep, PausesWhatHasTheDriversGpusOpen) {
   NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kDcgm, "true"}, {kDriver, "true"}});
   view.host.seen = SeenHost();
   view.host.seen->accelerators = {gpu(Mode::host, std::nullopt)};
-  NodeStep step = node_step(view);
+  const NodeStep step = node_step(view);
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "pending"), Pair(kDcgm, "paused-for-gpu-ferry")));
   view.node.labels = with_changes(view.node.labels, step.labels);
   view.others.pods = {PodOnNode{.name = "nvidia-dcgm-abc", .daemon_set = "nvidia-dcgm"}};
@@ -144,6 +144,7 @@ TEST(NodeStep, PausesThoseAgainThatAloneAreInTheWay) {
   const auto pauses = [&] { return node_step(view).labels.contains(kDcgm); };
   view.host = answer(wish_of(view), SeenPhase::refused, {held_by({"u-dcgm", "u-job"})});
   EXPECT_FALSE(pauses()) << "the job is, too";
+  ASSERT_TRUE(view.host.seen);
   view.host.seen->accelerators = {held_by({"u-dcgm", ""})};
   EXPECT_FALSE(pauses()) << "a process of the host's is, too";
   view.host.seen->accelerators = {held_by({"u-job"}), held_by({"u-dcgm"})};
@@ -171,7 +172,7 @@ TEST(NodeStep, WaitsAsLongForPodsThatItCannotSee) {
   NodeView view = view_of({{kVgpuConfigLabel, "render-mix"}, {kValidator, "paused-for-gpu-ferry"}});
   view.others.pods = std::nullopt;
   view.paused = kPausePatience;
-  NodeStep step = node_step(view);
+  const NodeStep step = node_step(view);
   EXPECT_EQ(step.wish_file.has_value(), false);
   EXPECT_TRUE(step.awaits_operands);
   EXPECT_EQ(step.waits_for, "the paused operands' pods, which cannot be seen, to end");

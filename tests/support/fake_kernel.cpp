@@ -313,6 +313,7 @@ void FakeKernel::take_time(std::string pattern, std::chrono::milliseconds how_lo
 }
 
 std::vector<std::string> FakeKernel::writes() const {
+  const std::lock_guard lock(mutex_);
   std::vector<std::string> out;
   for (const HostChange& change : changes_) {
     if (change.path.starts_with("sys/")) out.push_back(change.value + " > " + change.path);
