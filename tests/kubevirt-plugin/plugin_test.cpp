@@ -66,6 +66,19 @@ class PluginTest : public plugin_test::Fixture {
                                                       {{"id": "{}", "allocated": true}}]}}]}})",
                                                   kGpu, gpu));
   }
+  /// With a vGPU that is a virtual function, 0000:17:00.4.
+  void start_with_virtual_function(test::FakeVendorVfio& vendor) {
+    kernel.add_function(
+        {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 2});
+    kernel.enable_vfs("0000:17:00.0", 2);
+    vendor.add_gpu("0000:17:00.0");
+    vendor.set("0000:17:00.4", "1153");
+    kernel.file("dev/vfio/100", "");
+    start_both();
+    ASSERT_TRUE(allocatable(kType, 1));
+  }
+  static constexpr const char* kType = "nvidia.com/NVIDIA_L40S-12Q";
+
   /// One that has heard of no pod yet. `lists` must outlive it.
   std::unique_ptr<standin::Kubelet> make_ignorant_kubelet(ListCount& lists) const {
     return std::make_unique<standin::Kubelet>(
@@ -150,16 +163,8 @@ TEST_F(PluginTest, AllocatesAVgpuWithTheNodesOfItsGroupAlone) {
 
 // Virtual functions and GPU share their IDs; the type alone has a name.
 TEST_F(PluginTest, AllocatesAVgpuThatIsAVirtualFunction) {
-  kernel.add_function(
-      {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 2});
-  kernel.enable_vfs("0000:17:00.0", 2);
   test::FakeVendorVfio vendor(kernel);
-  vendor.add_gpu("0000:17:00.0");
-  vendor.set("0000:17:00.4", "1153");
-  kernel.file("dev/vfio/100", "");
-  start_both();
-  constexpr const char* kType = "nvidia.com/NVIDIA_L40S-12Q";
-  ASSERT_TRUE(allocatable(kType, 1));
+  start_with_virtual_function(vendor);
   const auto answer = kubelet->allocate(kType, 1);
   ASSERT_TRUE(answer.ok()) << answer.error;
   EXPECT_THAT(answer.envs, ElementsAre(Pair("PCI_RESOURCE_NVIDIA_COM_NVIDIA_L40S-12Q", "0000:17:00.4")));
@@ -167,16 +172,8 @@ TEST_F(PluginTest, AllocatesAVgpuThatIsAVirtualFunction) {
 }
 
 TEST_F(PluginTest, ListsNoVirtualFunctionThatIsNoVgpuAnyMore) {
-  kernel.add_function(
-      {.address = "0000:17:00.0", .ids = "10de:26b9", .group = 20, .driver = "nvidia", .totalvfs = 2});
-  kernel.enable_vfs("0000:17:00.0", 2);
   test::FakeVendorVfio vendor(kernel);
-  vendor.add_gpu("0000:17:00.0");
-  vendor.set("0000:17:00.4", "1153");
-  kernel.file("dev/vfio/100", "");
-  start_both();
-  constexpr const char* kType = "nvidia.com/NVIDIA_L40S-12Q";
-  ASSERT_TRUE(allocatable(kType, 1));
+  start_with_virtual_function(vendor);
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", "0000:17:00.4"));
   kernel.remove("sys/bus/pci/devices/0000:17:00.4/nvidia");
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/devices/0000:17:00.4/driver_override", "vfio-pci"));
