@@ -470,22 +470,6 @@ std::vector<UnlistedDevice> AllocationBook::unlisted() const {
   return devices;
 }
 
-std::set<std::string> AllocationBook::unfit(std::size_t shelf) const {
-  std::set<std::uint32_t> held;
-  for (const auto& one : shelves_)
-    for (const auto& slot : one.slots)
-      if (slot.holder != 0) held.insert(slot.device.iommu_group);
-  for (const auto& claim : claims_)
-    if (claim.group) held.insert(*claim.group);
-  for (const auto& [group, why] : left_open_) held.insert(group);
-  std::set<std::string> found;
-  for (const auto& slot : shelves_[shelf].slots) {
-    const bool fit = slot.device.problem.empty() && slot.fault.empty();
-    if (slot.holder == 0 && (!fit || held.contains(slot.device.iommu_group))) found.insert(slot.device.id);
-  }
-  return found;
-}
-
 std::vector<bool> AllocationBook::take_stale() {
   std::vector<bool> stale;
   stale.reserve(shelves_.size());

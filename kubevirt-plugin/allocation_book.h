@@ -97,10 +97,6 @@ class AllocationBook {
   /// The last allocation so far.
   Ticket ticket() const { return last_ticket_; }
 
-  /// The devices of a shelf that nobody has and that are listed Unhealthy by now: the kubelet may not have
-  /// read that list yet.
-  std::set<std::string> unfit(std::size_t shelf) const;
-
   /// Which shelves something has changed on since the last call. What was only kept until its release leaves
   /// them.
   std::vector<bool> take_stale();

@@ -236,11 +236,13 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
                                                         int size) const {
   std::vector<Candidate> candidates;
   std::vector<std::string> in_order;
-  std::set<std::string> unfit;
+  std::set<std::string_view> unfit;
+  std::shared_ptr<const ListedResource> listed;
   {
     const std::scoped_lock lock(mutex_);
     const auto shelf = book_.find_shelf(resource);
     if (!shelf) return fail(shelf.error());
+    listed = snapshot_->resources.at(*shelf);
     if (book_.shelves()[*shelf].places) {
       in_order.assign(available.begin(), available.end());
       std::ranges::sort(in_order);
@@ -254,14 +256,15 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
                             .gpu = device.gpu});
     };
     for (const auto& slot : book_.shelves()[*shelf].slots) add(slot.device);
-    unfit = book_.unfit(*shelf);
     // What is taken of a GPU is so whatever its type.
     for (const auto& other : book_.shelves())
       if (&other != &book_.shelves()[*shelf])
         for (const auto& slot : other.slots)
           if (slot.holder != 0 && !slot.device.gpu.empty()) add(slot.device);
   }
-  // The kubelet may not have read the list that says so of them.
+  // The kubelet may not have read that list yet. When one that is allocated is free is for it to say.
+  for (const auto& device : listed->devices)
+    if (!device.healthy() && !device.allocated) unfit.insert(device.id);
   std::vector<std::string> fit;
   std::ranges::copy_if(available, std::back_inserter(fit), [&](const std::string& id) {
     return !unfit.contains(id) || std::ranges::find(must_include, id) != must_include.end();

@@ -45,7 +45,7 @@ struct KataKey {
   /// vfioN's node alone, or /dev/vfio/vfio and the group's: never both, which Kata cannot take. Empty: they
   /// are not there.
   std::vector<std::string> nodes;
-  std::string missing;  ///< then: which are not
+  std::string missing;  ///< then: which are not, in words; else empty
 };
 /// `vfio_devices`: the names in the function's vfio-dev.
 KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group, std::span<const std::string> vfio_devices);

@@ -243,7 +243,7 @@ NodeIsThere is_there_now(const HostFs& host) {
 Result<std::vector<std::string>> kata_nodes_now(const HostFs& host, const OfferedDevice& offered) {
   auto key = kata_key(is_there_now(host), offered.iommu_group,
                       host.list(sysfs_path_of(offered) / "vfio-dev").value_or(std::vector<std::string>{}));
-  if (auto same = expect("what Kata knows it by", std::move(key.id), offered.id); !same)
+  if (auto same = expect("its number for Kata", std::move(key.id), offered.id); !same)
     return fail(std::move(same).error());
   if (key.nodes.empty()) return fail(Errc::not_found, std::move(key.missing));
   return std::move(key.nodes);

@@ -929,7 +929,7 @@ TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
   kernel.remove("sys/devices/pci0000:00/0000:01:00.0/vfio-dev");
   kernel.directory("sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio7");
   kernel.file("dev/vfio/devices/vfio7", "");
-  EXPECT_EQ(refusal(device), "what Kata knows it by is 7 now and was 0");
+  EXPECT_EQ(refusal(device), "its number for Kata is 7 now and was 0");
 }
 
 TEST_F(ScannerTest, NamesForKataAsNvidiasPluginDoesAndAsCdiCanSay) {
