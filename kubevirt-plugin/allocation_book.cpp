@@ -35,11 +35,10 @@ class Losses {
   std::unordered_map<std::string_view, Loss> by_name_;
 };
 
-template <typename Shelf>
-auto* find_slot(Shelf& shelf, std::string_view id) {
-  const auto slot = std::find_if(shelf.slots.begin(), shelf.slots.end(),
-                                 [&](const auto& one) { return one.device.id == id; });
-  return slot == shelf.slots.end() ? nullptr : &*slot;
+auto* find_slot(auto& shelf, std::string_view id) {
+  const auto slot = std::ranges::lower_bound(
+      shelf.slots, id, {}, [](const AllocationBook::Slot& one) { return std::string_view(one.device.id); });
+  return slot == shelf.slots.end() || slot->device.id != id ? nullptr : &*slot;
 }
 
 /// Of a device that the scan says nothing of under its name.
@@ -148,26 +147,13 @@ void AllocationBook::replace(std::span<const Resource> scanned, std::span<const 
   take_up_claims(groups);
 }
 
-std::map<std::uint32_t, std::string> AllocationBook::to_be_closed(const Request& request) const {
-  std::map<std::uint32_t, std::string> groups;
-  for (const auto& slots : request.containers)
-    for (const auto* const slot : slots) groups.emplace(slot->device.iommu_group, slot->device.id);
-  // What was given together is released together.
-  for (const auto& shelf : shelves_)
-    for (const auto& slot : shelf.slots)
-      if (request.superseded.contains(slot.holder)) groups.emplace(slot.device.iommu_group, slot.device.id);
-  for (const auto& claim : claims_)
-    if (claim.group && request.superseded.contains(claim.ticket)) groups.emplace(*claim.group, claim.id);
-  return groups;
-}
-
 Result<AllocationBook::Request> AllocationBook::examine(
     std::string_view resource, std::span<const std::vector<std::string>> containers) {
   const auto at = find_shelf(resource);
   if (!at) return fail(at.error());
   auto& shelf = shelves_[*at];
 
-  Request request{.shelf = *at, .containers = {}, .superseded = {}};
+  Request request{.shelf = *at, .containers = {}, .superseded = {}, .groups = {}};
   std::vector<Slot*> slots;
   for (const auto& ids : containers) {
     auto& asked = request.containers.emplace_back();
@@ -185,6 +171,7 @@ Result<AllocationBook::Request> AllocationBook::examine(
       if (pending_.contains(slot->holder))
         return fail(Errc::refused, fmt::format("{}: another request for it is not answered yet", id));
       if (slot->holder != 0) request.superseded.insert(slot->holder);
+      request.groups.emplace(slot->device.iommu_group, id);
       slots.push_back(slot);
       asked.push_back(slot);
     }
@@ -197,18 +184,28 @@ Result<AllocationBook::Request> AllocationBook::examine(
                   fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
                               slot->device.iommu_group, claim->id, claim->resource));
     }
-    for (const auto& other : shelves_) {
-      for (const auto& member : other.slots) {
-        // The same device under another name: it may have come to be in another group.
-        const bool apart = member.device.iommu_group != slot->device.iommu_group &&
-                           (&other == &shelf || member.device.id != slot->device.id);
-        if (member.holder == 0 || apart || request.superseded.contains(member.holder)) continue;
-        return fail(Errc::refused,
-                    fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", slot->device.id,
-                                slot->device.iommu_group, member.device.id, other.name.text()));
+  }
+  for (const auto& other : shelves_) {
+    for (const auto& member : other.slots) {
+      if (member.holder == 0) continue;
+      if (request.superseded.contains(member.holder)) {  // what was given together is released together
+        request.groups.emplace(member.device.iommu_group, member.device.id);
+        continue;
       }
+      const auto stopped = std::ranges::find_if(slots, [&](const Slot* slot) {
+        // In its group, or the same device under another name, which may have come to be in another group.
+        return slot->device.iommu_group == member.device.iommu_group ||
+               (&other != &shelf && slot->device.id == member.device.id);
+      });
+      if (stopped == slots.end()) continue;
+      return fail(Errc::refused,
+                  fmt::format("{}: its IOMMU group {} is held: {} of {} is allocated", (*stopped)->device.id,
+                              (*stopped)->device.iommu_group, member.device.id, other.name.text()));
     }
   }
+  for (const auto& claim : claims_)
+    if (claim.group && request.superseded.contains(claim.ticket))
+      request.groups.emplace(*claim.group, claim.id);
 
   return request;
 }
@@ -221,9 +218,8 @@ Result<AllocationBook::Grant> AllocationBook::reserve(std::string_view resource,
   Grant grant{.ticket = ++last_ticket_,
               .env_name = env_name(shelf.env_prefix, shelf.name),
               .containers = {},
-              .superseded = {},
-              .groups = to_be_closed(*request)};
-  grant.superseded = std::move(request->superseded);
+              .superseded = std::move(request->superseded),
+              .groups = std::move(request->groups)};
   for (const auto& slots : request->containers) {
     auto& devices = grant.containers.emplace_back();
     for (auto* const slot : slots) {
@@ -237,9 +233,12 @@ Result<AllocationBook::Grant> AllocationBook::reserve(std::string_view resource,
 
 void AllocationBook::commit(const Grant& grant) {
   pending_.erase(grant.ticket);
+  // A list that was asked for before the answer does not know of the allocation.
+  const Ticket answered = ++last_ticket_;
   for (auto& shelf : shelves_) {
     for (auto& slot : shelf.slots) {
       if (slot.holder == grant.ticket) {
+        slot.holder = answered;
         const bool was_free = std::exchange(slot.before, 0) == 0;
         if (was_free || slot.named != 0) mark_stale(slot.device.iommu_group);
       } else if (grant.superseded.contains(slot.holder)) {
@@ -247,9 +246,8 @@ void AllocationBook::commit(const Grant& grant) {
       }
     }
   }
-  for (const Ticket ticket : grant.superseded) release(ticket);
+  release(grant.superseded);
   for (const auto& [group, id] : grant.groups) forget_open(group);
-  renew(grant.ticket);
 }
 
 void AllocationBook::give_up(const Grant& grant, const Doubts& found) {
@@ -422,29 +420,24 @@ void AllocationBook::reconcile(std::span<const Holding> held, const Groups& grou
     auto& closed = lost.emplace(claim.ticket, true).first->second;
     closed = closed && (!claim.group || was_found(*claim.group, false));
   }
+  std::set<Ticket> over;
   for (const auto& [ticket, closed] : lost)
-    if (closed) release(ticket);
+    if (closed) over.insert(ticket);
+  release(over);
   std::erase_if(voided_, [&](const auto& one) { return one.second <= time.asked; });
 }
 
-/// A list that was asked for before the answer does not know of the allocation.
-void AllocationBook::renew(Ticket ticket) {
-  ++last_ticket_;
-  for (auto& shelf : shelves_)
-    for (auto& slot : shelf.slots)
-      if (slot.holder == ticket) slot.holder = last_ticket_;
-}
-
-void AllocationBook::release(Ticket ticket) {
+void AllocationBook::release(const std::set<Ticket>& tickets) {
+  if (tickets.empty()) return;
   for (auto& shelf : shelves_) {
     for (auto& slot : shelf.slots) {
-      if (slot.holder != ticket) continue;
+      if (!tickets.contains(slot.holder)) continue;
       slot.holder = 0;
       mark_stale(slot.device.iommu_group);
     }
   }
   std::erase_if(claims_, [&](const Claim& claim) {
-    if (claim.ticket != ticket) return false;
+    if (!tickets.contains(claim.ticket)) return false;
     if (claim.group) mark_stale(*claim.group);
     return true;
   });

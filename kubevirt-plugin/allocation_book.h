@@ -57,7 +57,7 @@ class AllocationBook {
   struct Shelf {
     ResourceName name;
     EnvPrefix env_prefix = EnvPrefix::pci_resource;
-    std::vector<Slot> slots;  ///< in order of ID
+    std::vector<Slot> slots;  ///< in order of ID, by which they are found
     bool places = false;      ///< then it has no slots
     bool stale = true;        ///< something in it has changed
   };
@@ -127,6 +127,7 @@ class AllocationBook {
     std::size_t shelf = 0;
     std::vector<std::vector<Slot*>> containers;
     std::set<Ticket> superseded;
+    std::map<std::uint32_t, std::string> groups;  // as Grant's
   };
 
   /// By shelf and ID: of what was listed, and not in the scan.
@@ -134,8 +135,6 @@ class AllocationBook {
 
   void put(const Resource& resource, Kept& kept);
   Result<Request> examine(std::string_view resource, std::span<const std::vector<std::string>> containers);
-  /// Each with a device of it.
-  std::map<std::uint32_t, std::string> to_be_closed(const Request& request) const;
   void take_up_claims(const Groups& groups);
   std::set<Ticket> adopt(std::span<const Holding> held, const Groups& groups, Ticket asked);
   void join(const Holding& holding);
@@ -144,8 +143,7 @@ class AllocationBook {
   void forget_open(std::uint32_t group);
   /// nullptr: none but those that end with the request.
   const Claim* claim_on(std::uint32_t group, const std::set<Ticket>& superseded) const;
-  void renew(Ticket ticket);
-  void release(Ticket ticket);
+  void release(const std::set<Ticket>& tickets);
   void mark_stale(std::uint32_t group);
 
   std::set<std::string> former_;

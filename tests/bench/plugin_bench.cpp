@@ -4,7 +4,8 @@
 // processors.
 //
 // usage: plugin_bench [--tight] [--devices N] [--json FILE]; --tight: 30 s idle instead of 3, and the bounds
-// as they are.
+// as they are. The JSON has the size of each executable, and of each number of devices all pairs and NVIDIA's
+// figures.
 // Ends with 1 where a bound of kBounds is missed, or more than kMostFailures runs of ours fail. At each
 // number of devices there are up to five pairs of ours and the bare one, for one that nobody disturbs;
 // without --tight the first that holds all bounds is enough.
@@ -385,10 +386,22 @@ nlohmann::json to_json(const Figures& figures) {
   return out;
 }
 
+std::optional<double> peer_figure(const Row& row, unsigned devices) {
+  return devices == 8 ? row.peer : devices == 512 ? row.peer_at_512 : std::nullopt;
+}
+
+/// Null where none was taken.
+nlohmann::json peer_to_json(unsigned devices) {
+  nlohmann::json out;
+  for (const Row& row : kRows)
+    if (const auto figure = peer_figure(row, devices)) out[row.key] = *figure;
+  return out;
+}
+
 void print(unsigned devices, const Figures& ours, const Figures& bare) {
   fmt::print("{:34} {:>10} {:>10} {:>10}\n", counted(devices, "device"), "ferry", "bare", "NVIDIA's");
   for (const Row& row : kRows) {
-    const auto peer = devices == 8 ? row.peer : devices == 512 ? row.peer_at_512 : std::nullopt;
+    const auto peer = peer_figure(row, devices);
     fmt::print("  {:32} {:>10.2f} {:>10.2f} {:>10}\n", row.name, ours.*row.value, bare.*row.value,
                peer ? fmt::format("{:.1f}", *peer) : "-");
   }
@@ -411,14 +424,19 @@ double megabytes_of(const fs::path& program) {
   return bytes / 1e6;
 }
 
+/// As megabytes_of().
+struct Sizes {
+  double ours = 0;
+  double bare = 0;
+};
+
 /// Whether ours, which is the agent's and the fetcher's host side and all verbs too, is no larger than
 /// NVIDIA's plugin.
-bool sizes_hold(const fs::path& build) {
-  const double ours = megabytes_of(build / kOurs);
-  fmt::print("{:34} {:>10.2f} {:>10.2f} {:>10.1f}\n", "executable, MB", ours, megabytes_of(build / kBare),
+bool sizes_hold(const Sizes& sizes) {
+  fmt::print("{:34} {:>10.2f} {:>10.2f} {:>10.1f}\n", "executable, MB", sizes.ours, sizes.bare,
              kExecutableMb);
-  if (ours <= kExecutableMb) return true;
-  fmt::print("  MISSED: executable, MB: {:.2f}, at most {:.2f}\n", ours, kExecutableMb);
+  if (sizes.ours <= kExecutableMb) return true;
+  fmt::print("  MISSED: executable, MB: {:.2f}, at most {:.2f}\n", sizes.ours, kExecutableMb);
   return false;
 }
 
@@ -513,19 +531,30 @@ bool run(const std::vector<std::string>& words) {
   const bool tight = std::ranges::find(words, "--tight") != words.end();
   std::vector<unsigned> numbers = {1, 8, 64, 512};
   if (const auto wish = after(words, "--devices")) numbers = {number_of_devices(*wish)};
-  const auto json = after(words, "--json");
+  std::ofstream json;
+  if (const auto file = after(words, "--json")) {
+    json.open(*file);
+    if (!json) throw std::runtime_error(fmt::format("{} cannot be written", *file));
+  }
   const fs::path build = fs::canonical("/proc/self/exe").parent_path().parent_path();
   // Thrown away: what a first start reads from the disk says nothing of the program.
   for (const char* program : {kOurs, kBare})
     static_cast<void>(Run((build / program).string(), 1, 0s).measure());
-  nlohmann::json file = nlohmann::json::array();
-  bool held = sizes_hold(build);
+  const Sizes sizes{.ours = megabytes_of(build / kOurs), .bare = megabytes_of(build / kBare)};
+  nlohmann::json runs = nlohmann::json::array();
+  bool held = sizes_hold(sizes);
   for (const unsigned devices : numbers) {
     Contest contest(build, devices, tight);
     held = contest.run() && held;
-    file.push_back({{"devices", devices}, {"pairs", contest.pairs()}});
+    runs.push_back({{"devices", devices}, {"pairs", contest.pairs()}, {"nvidia", peer_to_json(devices)}});
   }
-  if (json) std::ofstream(*json) << file.dump(2) << "\n";
+  if (json.is_open()) {
+    const nlohmann::json file = {
+        {"executable_mb", {{"ferry", sizes.ours}, {"bare", sizes.bare}, {"nvidia", kExecutableMb}}},
+        {"runs", std::move(runs)}};
+    json << file.dump(2) << "\n" << std::flush;
+    if (!json) throw std::runtime_error("the JSON could not be written to its end");
+  }
   return held;
 }
 

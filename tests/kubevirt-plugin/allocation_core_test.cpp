@@ -582,6 +582,18 @@ TEST_F(AllocationCoreTest, KeepsAnAllocatedDeviceListedWhenTheHostLosesIt) {
   EXPECT_EQ(reason("0000:01:00.0"), "not listed");
 }
 
+TEST_F(AllocationCoreTest, FindsWhatItHasKeptAmongWhatTheHostHasNow) {
+  ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
+  core.replace(
+      std::vector<Resource>{resource("CARD", {device("0000:02:00.0", 16), device("0000:03:00.0", 17)})});
+  reconcile({{"nvidia.com/CARD", {"0000:01:00.0"}, "ns/pod"}}, core.ticket());
+  EXPECT_TRUE(allocated("0000:01:00.0")) << "the kubelet names it";
+  const auto again = allocate("CARD", {"0000:01:00.0"});
+  ASSERT_FALSE(again);
+  EXPECT_THAT(again.error().message, HasSubstr("not to be had on the host any more"));
+  for (const char* const id : {"0000:02:00.0", "0000:03:00.0"}) EXPECT_TRUE(allocate("CARD", {id})) << id;
+}
+
 // To the kubelet, which counts by resource, it is free under another name.
 TEST_F(AllocationCoreTest, KeepsWhatIsHeldUnderTheNameThatItWasAskedForBy) {
   ASSERT_TRUE(allocate("VGPU", {"uuid-1"}));
