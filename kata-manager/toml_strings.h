@@ -7,9 +7,9 @@
 
 namespace ferry {
 
-/// Where the first byte above ASCII stands that is in no string and no comment, where TOML has none. Asked
-/// before toml++ 3.3 sees a text: it looks such a character up in a table of blanks whose gaps it takes to be
-/// unreachable, so that what it does then is undefined. The byte-order mark in front is passed over.
+/// Where the first byte above ASCII stands that is in no string and no comment, where TOML has none. toml++
+/// 3.3 takes some of them for blanks, and does not say of the others that they need quotes. The byte-order
+/// mark in front is passed over. Of a text that is no TOML anyway it may be another one.
 std::optional<std::size_t> stray_character(std::string_view text);
 
 }  // namespace ferry

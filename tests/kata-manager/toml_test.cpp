@@ -80,6 +80,18 @@ TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
             "f.toml:2:2: a character above ASCII needs quotes");
 }
 
+// Each was asked about as if a blank could be there.
+TEST(Toml, TakesNoOtherCharacterForABlank) {
+  using std::string_literals::operator""s;
+  for (const auto& bad :
+       {"[\"\"\"[\\\\\\ \xc4\xa2\\\\"s, "a = \"\"\"\\ \xc4\xa2\"\"\"\n"s, "a = \"\"\"\\\xe5\xa4\xaf\"\"\"\n"s,
+        "9=9{{{\"\0{{{\xd1\xa3\xe5\xa4\xafU\0\0{{-"s}) {
+    const auto read = parse_toml(bad, "f.toml");
+    ASSERT_FALSE(read) << bad;
+    EXPECT_THAT(read.error().message, testing::StartsWith("f.toml:1:")) << bad;
+  }
+}
+
 TEST(Toml, IsMergedByKeyHoweverDeep) {
   TomlTable base = parse("a = 1\nl = [1, 2]\n[t]\nx = 1\ny.z = true\n");
   merge_over(base, parse("l = [3]\nb = 2\n[t]\nx = \"\"\ny.w = false\n"));
