@@ -80,16 +80,19 @@ TEST(Toml, HasCharactersAboveAsciiInStringsAndCommentsAlone) {
             "f.toml:2:2: a character above ASCII needs quotes");
 }
 
-// Each was asked about as if a blank could be there.
+// The library asks of each character behind such a backslash whether it is a blank. The sanitizer tells.
 TEST(Toml, TakesNoOtherCharacterForABlank) {
   using std::string_literals::operator""s;
   for (const auto& bad :
-       {"[\"\"\"[\\\\\\ \xc4\xa2\\\\"s, "a = \"\"\"\\ \xc4\xa2\"\"\"\n"s, "a = \"\"\"\\\xe5\xa4\xaf\"\"\"\n"s,
+       {"[\"\"\"[\\\\\\ \xc4\xa2\\\\"s, "a = \"\"\"\\ \xc4\xa2\"\"\"\n"s, "a = \"\"\"\\\xe3\x81\x82\"\"\"\n"s,
         "9=9{{{\"\0{{{\xd1\xa3\xe5\xa4\xafU\0\0{{-"s}) {
     const auto read = parse_toml(bad, "f.toml");
     ASSERT_FALSE(read) << bad;
     EXPECT_THAT(read.error().message, testing::StartsWith("f.toml:1:")) << bad;
   }
+  // One from each gap in its table.
+  for (const auto& letter : {"\xc4\xa2"s, "\xe3\x81\x82"s, "\xef\xba\x8d"s})
+    EXPECT_EQ(*must(parse_toml("a = \"\"\"\\\n  " + letter + "\"\"\"\n", "f.toml")).at("a").string(), letter);
 }
 
 TEST(Toml, IsMergedByKeyHoweverDeep) {
