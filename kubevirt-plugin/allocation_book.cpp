@@ -239,8 +239,9 @@ void AllocationBook::commit(const Grant& grant) {
     for (auto& slot : shelf.slots) {
       if (slot.holder == grant.ticket) {
         slot.holder = answered;
-        const bool was_free = std::exchange(slot.before, 0) == 0;
-        if (was_free || slot.named != 0) mark_stale(slot.device.iommu_group);
+        const Ticket former = std::exchange(slot.before, 0);
+        // Of one that had it, and whose pod is not named, it was listed as it is now.
+        if (former == 0 || slot.named == former) mark_stale(slot.device.iommu_group);
       } else if (grant.superseded.contains(slot.holder)) {
         voided_[slot.device.id] = grant.ticket;
       }

@@ -50,6 +50,29 @@ class AllocationCoreTest : public testing::Test {
   AllocationCore core{check, {.changed = {}, .doubted = [this] { ++doubts; }}};
 };
 
+TEST(AllocationBook, HasNoOtherListWhereNobodyIsNamedNoMore) {
+  AllocationBook book;
+  book.replace(std::vector{resource("CARD", {device("0000:01:00.0", 15)})}, {}, {}, {});
+  book.take_stale();
+  const auto list_is_stale = [&]() -> bool { return book.take_stale().front(); };
+  const auto allocate = [&] {
+    const auto grant = book.reserve("nvidia.com/CARD", std::vector<Ids>{{"0000:01:00.0"}});
+    ASSERT_TRUE(grant) << grant.error().message;
+    book.commit(*grant);
+  };
+  allocate();
+  EXPECT_TRUE(list_is_stale());
+  allocate();
+  EXPECT_FALSE(list_is_stale()) << "it is somebody's, as before";
+  const Holding named{.resource = "nvidia.com/CARD", .ids = {"0000:01:00.0"}, .pod = "default/vm"};
+  book.reconcile(std::vector{named}, {}, {}, {.asked = book.ticket()});
+  EXPECT_TRUE(list_is_stale());
+  allocate();
+  EXPECT_TRUE(list_is_stale()) << "it is that pod's no more";
+  allocate();
+  EXPECT_FALSE(list_is_stale());
+}
+
 TEST_F(AllocationCoreTest, AnswersWithTheAskedAddressesInTheirOrder) {
   const auto answer = allocate("CARD", {"0000:02:00.0", "0000:01:00.0"});
   ASSERT_TRUE(answer) << answer.error().message;
