@@ -240,8 +240,9 @@ void AllocationBook::commit(const Grant& grant) {
       if (slot.holder == grant.ticket) {
         slot.holder = answered;
         const Ticket former = std::exchange(slot.before, 0);
-        // Of one that had it, and whose pod is not named, it was listed as it is now.
-        if (former == 0 || slot.named == former) mark_stale(slot.device.iommu_group);
+        // It was listed as it is now, but for a pod that was named before the answer.
+        if (former == 0 || slot.named == former || slot.named == grant.ticket)
+          mark_stale(slot.device.iommu_group);
       } else if (grant.superseded.contains(slot.holder)) {
         voided_[slot.device.id] = grant.ticket;
       }

@@ -73,6 +73,19 @@ TEST(AllocationBook, HasNoOtherListWhereNobodyIsNamedNoMore) {
   EXPECT_FALSE(list_is_stale());
 }
 
+TEST(AllocationBook, HasAnotherListWhereSomebodyWasNamedBeforeTheAnswer) {
+  AllocationBook book;
+  book.replace(std::vector{resource("CARD", {device("0000:01:00.0", 15)})}, {}, {}, {});
+  const std::vector<Ids> asked = {{"0000:01:00.0"}};
+  book.commit(book.reserve("nvidia.com/CARD", asked).value());
+  const auto grant = book.reserve("nvidia.com/CARD", asked).value();
+  const Holding named{.resource = "nvidia.com/CARD", .ids = {"0000:01:00.0"}, .pod = "default/vm"};
+  book.reconcile(std::vector{named}, {}, {}, {.asked = book.ticket()});
+  book.take_stale();
+  book.commit(grant);
+  EXPECT_TRUE(bool(book.take_stale()[0])) << "whose it is now the kubelet has not said";
+}
+
 TEST_F(AllocationCoreTest, AnswersWithTheAskedAddressesInTheirOrder) {
   const auto answer = allocate("CARD", {"0000:02:00.0", "0000:01:00.0"});
   ASSERT_TRUE(answer) << answer.error().message;
