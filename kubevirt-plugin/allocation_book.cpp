@@ -240,9 +240,8 @@ void AllocationBook::commit(const Grant& grant) {
       if (slot.holder == grant.ticket) {
         slot.holder = answered;
         const Ticket former = std::exchange(slot.before, 0);
-        // It was listed as it is now, but for a pod that was named before the answer.
-        if (former == 0 || slot.named == former || slot.named == grant.ticket)
-          mark_stale(slot.device.iommu_group);
+        // Of one that had it, and whose pod is not named, it was listed as it is now.
+        if (former == 0 || slot.named == former) mark_stale(slot.device.iommu_group);
       } else if (grant.superseded.contains(slot.holder)) {
         voided_[slot.device.id] = grant.ticket;
       }
@@ -362,7 +361,9 @@ std::set<AllocationBook::Ticket> AllocationBook::adopt(std::span<const Holding> 
           slot->holder = ticket;
           mark_stale(slot->device.iommu_group);
         }
-        if (!holding.pod.empty() && (slot->named != slot->holder || slot->pod != holding.pod)) {
+        // Before the answer the pod is still the one of before.
+        const bool names = !holding.pod.empty() && !pending_.contains(slot->holder);
+        if (names && (slot->named != slot->holder || slot->pod != holding.pod)) {
           slot->named = slot->holder;
           slot->pod = holding.pod;
           shelves_[*shelf].stale = true;

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include "kubevirt-plugin/device_lists.h"
 #include "tests/kubevirt-plugin/core_fixture.h"
 
 namespace ferry {
@@ -50,22 +51,34 @@ class AllocationCoreTest : public testing::Test {
   AllocationCore core{check, {.changed = {}, .doubted = [this] { ++doubts; }}};
 };
 
-TEST(AllocationBook, HasNoOtherListWhereNobodyIsNamedNoMore) {
+class AllocationBookTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    book.replace(std::vector{resource("CARD", {device("0000:01:00.0", 15)})}, {}, {}, {});
+    book.take_stale();
+  }
+  AllocationBook::Grant reserve() {
+    return book.reserve("nvidia.com/CARD", std::vector<Ids>{{"0000:01:00.0"}}).value();
+  }
+  void allocate() { book.commit(reserve()); }
+  /// By a list that was asked for just now.
+  void name(const std::string& pod) {
+    const Holding held{.resource = "nvidia.com/CARD", .ids = {"0000:01:00.0"}, .pod = pod};
+    book.reconcile(std::vector{held}, {}, {}, {.asked = book.ticket()});
+  }
+  bool list_is_stale() { return book.take_stale().front(); }
+  std::string listed_pod() const {
+    return next_lists(book, {true}, Snapshot())->snapshot->resources.front()->devices.front().pod;
+  }
   AllocationBook book;
-  book.replace(std::vector{resource("CARD", {device("0000:01:00.0", 15)})}, {}, {}, {});
-  book.take_stale();
-  const auto list_is_stale = [&]() -> bool { return book.take_stale().front(); };
-  const auto allocate = [&] {
-    const auto grant = book.reserve("nvidia.com/CARD", std::vector<Ids>{{"0000:01:00.0"}});
-    ASSERT_TRUE(grant) << grant.error().message;
-    book.commit(*grant);
-  };
+};
+
+TEST_F(AllocationBookTest, KeepsItsListWhereTheLastPodIsNotNamed) {
   allocate();
   EXPECT_TRUE(list_is_stale());
   allocate();
   EXPECT_FALSE(list_is_stale()) << "it is somebody's, as before";
-  const Holding named{.resource = "nvidia.com/CARD", .ids = {"0000:01:00.0"}, .pod = "default/vm"};
-  book.reconcile(std::vector{named}, {}, {}, {.asked = book.ticket()});
+  name("default/vm");
   EXPECT_TRUE(list_is_stale());
   allocate();
   EXPECT_TRUE(list_is_stale()) << "it is that pod's no more";
@@ -73,17 +86,20 @@ TEST(AllocationBook, HasNoOtherListWhereNobodyIsNamedNoMore) {
   EXPECT_FALSE(list_is_stale());
 }
 
-TEST(AllocationBook, HasAnotherListWhereSomebodyWasNamedBeforeTheAnswer) {
-  AllocationBook book;
-  book.replace(std::vector{resource("CARD", {device("0000:01:00.0", 15)})}, {}, {}, {});
-  const std::vector<Ids> asked = {{"0000:01:00.0"}};
-  book.commit(book.reserve("nvidia.com/CARD", asked).value());
-  const auto grant = book.reserve("nvidia.com/CARD", asked).value();
-  const Holding named{.resource = "nvidia.com/CARD", .ids = {"0000:01:00.0"}, .pod = "default/vm"};
-  book.reconcile(std::vector{named}, {}, {}, {.asked = book.ticket()});
-  book.take_stale();
-  book.commit(grant);
-  EXPECT_TRUE(bool(book.take_stale()[0])) << "whose it is now the kubelet has not said";
+TEST_F(AllocationBookTest, NamesNobodyForARequestThatIsNotAnswered) {
+  allocate();
+  name("default/vm");
+  ASSERT_EQ(listed_pod(), "default/vm");
+  const auto refused = reserve();
+  name("default/vm");
+  EXPECT_EQ(listed_pod(), "");
+  book.give_up(refused, {});
+  EXPECT_EQ(listed_pod(), "default/vm") << "the last one has it again";
+  const auto answered = reserve();
+  name("default/vm");
+  book.commit(answered);
+  EXPECT_TRUE(list_is_stale());
+  EXPECT_EQ(listed_pod(), "");
 }
 
 TEST_F(AllocationCoreTest, AnswersWithTheAskedAddressesInTheirOrder) {
