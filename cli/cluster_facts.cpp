@@ -15,6 +15,7 @@
 #include "agent/cluster_words.h"
 #include "agent/drain_mark.h"
 #include "cli/object_fields.h"
+#include "common/visible_text.h"
 #include "policy/kubernetes_files.h"
 #include "vgpu-dm/type_name.h"
 
@@ -59,7 +60,7 @@ ResourceCounts gpus_in(const json& quantities) {
   if (!quantities.is_object()) return out;
   for (const auto& [name, quantity] : quantities.items()) {
     const std::uint64_t count = is_gpu_resource(name) ? count_of(quantity) : 0;
-    if (count > 0) out[name] = count;
+    if (count > 0) out[visible_line(name)] = count;
   }
   return out;
 }

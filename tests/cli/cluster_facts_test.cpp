@@ -188,6 +188,14 @@ TEST(ClusterFacts, PutsNothingIntoATerminalThatMovesItsCursor) {
   EXPECT_EQ(cluster_gpus(objects).nodes.at(0).last_error, R"(a\x1b[2Jb\x0ac\xc2\x9b)");
 }
 
+TEST(ClusterFacts, PutsNoResourceIntoATerminalThatMovesItsCursor) {
+  ClusterObjects objects;
+  objects.nodes = {gpu_node("n", json::object(), {{"nvidia.com/A\033[2J\x7f", 1}})};
+  const auto resources = cluster_gpus(objects).nodes.at(0).resources;
+  ASSERT_EQ(resources.size(), 1U);
+  EXPECT_EQ(resources.begin()->first, R"(nvidia.com/A\x1b[2J\x7f)");
+}
+
 // --- What is not as the API server makes it
 // ------------------------------------------------------------------
 
