@@ -72,6 +72,7 @@ TEST(ClusterFacts, ShowsNodesThatHaveToDoWithGpus) {
                    gpu_node("plain", json::object(), {})};
   const auto names = [](const ClusterGpus& cluster) {
     std::vector<std::string> out;
+    out.reserve(cluster.nodes.size());
     for (const auto& node : cluster.nodes) out.push_back(node.name);
     return out;
   };
@@ -110,6 +111,7 @@ TEST(ClusterFacts, CountsAVmOnce) {
                   test::vmi("other", "running", "", {kWholeL40s}, "Pending")};
   const auto cluster = cluster_gpus(objects);
   std::vector<std::string> names;
+  names.reserve(cluster.users.size());
   for (const auto& user : cluster.users) names.push_back(user.text() + " " + user.phase + " " + user.pod);
   EXPECT_THAT(names, ElementsAre("VM other/running Pending ",
                                  "VM s/running Running virt-launcher-running-x7k2p", "VM s/waits Pending "));

@@ -68,7 +68,8 @@ class AllocationBookTest : public testing::Test {
   }
   bool list_is_stale() { return book.take_stale().front(); }
   std::string listed_pod() const {
-    return next_lists(book, {true}, Snapshot())->snapshot->resources.front()->devices.front().pod;
+    const auto next = next_lists(book, {true}, Snapshot());
+    return next ? next->snapshot->resources.front()->devices.front().pod : "nothing is listed";
   }
   AllocationBook book;
 };
