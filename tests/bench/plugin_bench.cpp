@@ -242,8 +242,8 @@ constexpr double kIdleMb = 17.4 / 2;
 constexpr double kLoadedMb = 20.3 / 2;
 // NVIDIA's own: half of it is not reached, nor by the bare server on a machine like the one of these figures.
 constexpr double kProcessorUs = 98;
-// NVIDIA's with both processors to use. Ours has to be ahead with one: with two it is as often behind as
-// ahead, by which of them sleeps (OneProcessor).
+// NVIDIA's with two processors to use, here what ours may take with one: with two it is as often behind as
+// ahead, by which of them sleeps (OneProcessor). What NVIDIA's takes with one is not known.
 constexpr double kAloneP50Us = 117;
 constexpr double kAloneP99Us = 251;
 constexpr double kExecutableMb = 11;  // NVIDIA's, which is its plugin alone
