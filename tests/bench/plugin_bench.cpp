@@ -186,6 +186,7 @@ struct Figures {
   double first_register_ms = 0;
   double last_register_ms = 0;
   double first_list_ms = 0;
+  double first_allocate_us = 0;
   double alone_p50_us = 0;
   double alone_p99_us = 0;
   double on_one_p50_us = 0;
@@ -208,10 +209,11 @@ struct Row {
   std::optional<double> peer = {};         ///< NVIDIA's, at eight devices
   std::optional<double> peer_at_512 = {};  ///< the same, at 512
 };
-const std::array<Row, 16> kRows = {{
+const std::array<Row, 17> kRows = {{
     {"start to first Register, ms", "first_register_ms", &Figures::first_register_ms, 6.6},
     {"start to last Register, ms", "last_register_ms", &Figures::last_register_ms, 20, 62},
     {"start to first list, ms", "first_list_ms", &Figures::first_list_ms},
+    {"first Allocate, us", "first_allocate_us", &Figures::first_allocate_us},
     {"Allocate, 1 client, p50, us", "alone_p50_us", &Figures::alone_p50_us, 117},
     {"Allocate, 1 client, p99, us", "alone_p99_us", &Figures::alone_p99_us, 251},
     {"Allocate, 1 processor, p50, us", "on_one_p50_us", &Figures::on_one_p50_us},
@@ -240,32 +242,26 @@ constexpr unsigned kAnyNumber = std::numeric_limits<unsigned>::max();
 // Half of NVIDIA's.
 constexpr double kIdleMb = 17.4 / 2;
 constexpr double kLoadedMb = 20.3 / 2;
-// NVIDIA's own: half of it is not reached, nor by the bare server on a machine like the one of these figures.
-constexpr double kProcessorUs = 98;
-// NVIDIA's with two processors to use, here what ours may take with one: with two it is as often behind as
-// ahead, by which of them sleeps (OneProcessor). What NVIDIA's takes with one is not known.
-constexpr double kAloneP50Us = 117;
-constexpr double kAloneP99Us = 251;
 constexpr double kExecutableMb = 11;  // NVIDIA's, which is its plugin alone
 // The bare server registers once, so that there is none to hold it against.
 constexpr double kBackMs = 50;
-// More than the bare server's where that does less: it knows no host to scan, and ours looks at each device
-// before it is handed out, with 17 system calls. Of an Allocate by one client pairs had 1.4 to 2.6 times the
-// bare server's time, and 1.2 to 1.8 times its processor; the best of them counts.
-const std::array<Bound, 21> kBounds = {{
+// Of times, but for the way back, only the bare server's count: on one machine of two processors it takes
+// twice what it takes on another, and NVIDIA's were taken on one alone. More than the bare server's is
+// allowed where that does less: it knows no host to scan, and ours looks at each device before it is handed
+// out, with 17 system calls. Of an Allocate by one client pairs had 1.4 to 2.6 times its time, and 1.2 to 1.8
+// times its processor; the best of them counts.
+const std::array<Bound, 19> kBounds = {{
     {"start to first Register, ms", &Figures::first_register_ms, 2.0, {}, 64},
     {"start to last Register, ms", &Figures::last_register_ms, 1.5, {}, 64},
     {"start to first list, ms", &Figures::first_list_ms, 4.0, {}, 64},
+    {"first Allocate, us", &Figures::first_allocate_us, 4.0, {}, kAnyNumber},
     {"Allocate, 1 client, p50, us", &Figures::alone_p50_us, 2.25, {}, kAnyNumber},
     {"Allocate, 1 client, p99, us", &Figures::alone_p99_us, 2.0, {}, kAnyNumber},
     {"Allocate, 1 processor, p50, us", &Figures::on_one_p50_us, 1.75, {}, kAnyNumber},
     {"Allocate, 1 processor, p99, us", &Figures::on_one_p99_us, 2.0, {}, kAnyNumber},
-    {"Allocate, 1 processor, p50, us", &Figures::on_one_p50_us, {}, kAloneP50Us, 8},
-    {"Allocate, 1 processor, p99, us", &Figures::on_one_p99_us, {}, kAloneP99Us, 8},
     {"Allocate, 8 clients, p50, us", &Figures::eight_p50_us, 2.0, {}, kAnyNumber},
     {"Allocate, 8 clients, p99, us", &Figures::eight_p99_us, 2.0, {}, kAnyNumber},
     {"processor time a call, us", &Figures::processor_us_a_call, 1.75, {}, kAnyNumber},
-    {"processor time a call, us", &Figures::processor_us_a_call, {}, kProcessorUs, 8},
     {"resident idle, MB", &Figures::idle_mb, 1.0, {}, kAnyNumber},
     {"resident after 5,000 calls, MB", &Figures::loaded_mb, 1.0, {}, kAnyNumber},
     {"resident idle, MB", &Figures::idle_mb, {}, kIdleMb, 64, true},
@@ -324,6 +320,7 @@ class Run {
     }
     figures.first_list_ms = milliseconds(first_list_ - begin);
     rest(program, figures);
+    figures.first_allocate_us = first_call();
     calls(1, figures.alone_p50_us, figures.alone_p99_us);
     const auto before = program.processor_time();
     calls(8, figures.eight_p50_us, figures.eight_p99_us);
@@ -401,9 +398,26 @@ class Run {
     figures.idle_sleeps = static_cast<double>(program.sleeps() - sleeps) * scale;
   }
 
-  /// Each client asks for one device of its own again and again, the first time for a free one.
-  void calls(unsigned clients, double& p50, double& p99) {
-    std::vector<std::pair<std::string, std::string>> devices;  // resource, ID
+  using Devices = std::vector<std::pair<std::string, std::string>>;  // resource, ID
+
+  double microseconds_of_allocate(const Devices::value_type& device) const {
+    const auto& [resource, id] = device;
+    const auto begin = Clock::now();
+    if (const auto answer = kubelet_->allocate(resource, {id}, true); !answer.ok())
+      throw std::runtime_error(fmt::format("Allocate {}: {}", id, answer.error));
+    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  }
+
+  /// As a kubelet does: for a free device, of a plugin that has rested. There is one such call in a run.
+  double first_call() const {
+    const auto resources = kubelet_->resources();
+    const auto& [name, resource] = *resources.begin();
+    return microseconds_of_allocate({name, resource.devices.begin()->first});
+  }
+
+  /// Each client asks for one device of its own again and again.
+  void calls(unsigned clients, double& p50, double& p99) const {
+    Devices devices;
     for (const auto& [name, resource] : kubelet_->resources())
       for (const auto& [id, device] : resource.devices) devices.emplace_back(name, id);
     std::vector<std::vector<double>> taken(clients);
@@ -412,12 +426,11 @@ class Run {
       std::vector<std::jthread> threads;
       for (unsigned client = 0; client < clients; ++client) {
         threads.emplace_back([&, client] {
-          const auto& [resource, id] = devices[client % devices.size()];
-          for (unsigned i = 0; i < kCalls / clients; ++i) {
-            const auto begin = Clock::now();
-            if (const auto answer = kubelet_->allocate(resource, {id}, true); !answer.ok())
-              errors[client] = fmt::format("Allocate {}: {}", id, answer.error);
-            taken[client].push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+          try {
+            for (unsigned i = 0; i < kCalls / clients; ++i)
+              taken[client].push_back(microseconds_of_allocate(devices[client % devices.size()]));
+          } catch (const std::exception& error) {
+            errors[client] = error.what();
           }
         });
       }
