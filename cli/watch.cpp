@@ -59,7 +59,7 @@ class Watching {
     if (auto uevents = Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
       loop_.watch(uevents_->fd(), [this] {
-        if (uevents_->take().ours) draw_soon();
+        if (uevents_->take()) draw_soon();
       });
     } else {
       spdlog::warn("{}", uevents.error().message);

@@ -134,7 +134,7 @@ class NodeLoop {
     if (auto uevents = Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
       loop_.watch(uevents_->fd(), [this] {
-        if (uevents_->take().ours) round_soon();
+        if (uevents_->take()) round_soon();
       });
     } else {
       spdlog::warn("{}", uevents.error().message);

@@ -65,9 +65,7 @@ void BackgroundScan::begin() {
     return;
   }
   shared_->under_way = true;  // no other thread is there to see it
-  auto bound_anew = std::exchange(bound_anew_, {});
-  const auto scan = [this, shared = shared_, bound_anew] {
-    for (const auto& function : bound_anew) shared->scanner.bound_anew(function);
+  const auto scan = [this, shared = shared_] {
     auto offer = std::make_shared<Result<Offer>>(scanned_by(shared->scanner));
     const std::scoped_lock lock(shared->mutex);
     shared->under_way = false;
@@ -78,7 +76,6 @@ void BackgroundScan::begin() {
     std::thread(scan).detach();
   } catch (const std::system_error& error) {  // no thread to be had
     shared_->under_way = false;
-    bound_anew_ = std::move(bound_anew);
     return scanned_(fail(error_from_errno(error.code().value(), "begin a scan of the host")));
   }
   under_way_ = true;

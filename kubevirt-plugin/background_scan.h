@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "common/event_loop.h"
 #include "common/host_fs.h"
@@ -12,7 +11,6 @@
 #include "kubevirt-plugin/offer_assembly.h"
 #include "kubevirt-plugin/offer_rules.h"
 #include "kubevirt-plugin/scanner.h"
-#include "vfio/pci_address.h"
 
 namespace ferry {
 
@@ -38,8 +36,6 @@ class BackgroundScan {
   void begin();
   /// What a predecessor's scans have found. Before the first begin().
   void remember(std::span<const FatalErrorsOf> before);
-  /// A driver has just taken a function: what errors it has had so far are past.
-  void bound_anew(const PciAddress& function) { bound_anew_.push_back(function); }
 
  private:
   struct Shared;
@@ -49,7 +45,6 @@ class BackgroundScan {
   EventLoop& loop_;
   const Scanned scanned_;
   const std::shared_ptr<Shared> shared_;  // outlives this where a scan does
-  std::vector<PciAddress> bound_anew_;
   bool under_way_ = false;
   bool once_more_ = false;
   bool lasts_ = false;

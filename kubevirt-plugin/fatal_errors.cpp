@@ -2,12 +2,15 @@
 #include "kubevirt-plugin/fatal_errors.h"
 
 #include <charconv>
+#include <fcntl.h>
 #include <optional>
 #include <string_view>
+#include <sys/stat.h>
 
 #include <fmt/format.h>
 
 #include "common/counted.h"
+#include "vfio/pci_function.h"
 
 namespace ferry {
 namespace {
@@ -24,17 +27,25 @@ std::optional<std::uint64_t> total_of(std::string_view text) {
   return total;
 }
 
+std::uint64_t binding_of(const HostFs& host, const PciAddress& function) {
+  const auto link = host.open(sysfs_path(function) / "driver", O_PATH | O_NOFOLLOW);
+  struct stat status {};
+  return link && ::fstat(link->get(), &status) == 0 ? status.st_ino : 0;
+}
+
 }  // namespace
 
-std::string FatalErrors::problem(const HostFs& host, const PciFunction& function) {
-  const auto path = sysfs_path(function.address) / "aer_dev_fatal";
+std::string FatalErrors::problem(const HostFs& host, const PciAddress& function) {
+  const auto path = sysfs_path(function) / "aer_dev_fatal";
   const auto text = host.read_attribute(path);
   const auto total = text ? total_of(*text) : std::nullopt;
   if (!total) return {};
-  const Seen now{.count = *total, .vfio_devices = function.vfio_devices, .had_some = false};
-  const auto [entry, is_new] = seen_.try_emplace(function.address, now);
+  const Seen now{.count = *total, .binding = binding_of(host, function), .had_some = false};
+  const auto [entry, is_new] = seen_.try_emplace(function, now);
   auto& first = entry->second;
-  if (first.vfio_devices != function.vfio_devices || *total < first.count) first = now;
+  if (first.binding == 0) first.binding = now.binding;
+  const bool bound_anew = first.binding != now.binding && now.binding != 0;
+  if (bound_anew || *total < first.count) first = now;
   first.had_some = *total != first.count;
   if (!first.had_some) return {};
   return fmt::format("{} since it was offered (/{})", counted(*total - first.count, "fatal PCIe error"),
@@ -45,14 +56,14 @@ std::vector<FatalErrorsOf> FatalErrors::found() const {
   std::vector<FatalErrorsOf> out;
   for (const auto& [address, seen] : seen_)
     if (seen.had_some)
-      out.push_back({.function = address.text(), .since = seen.count, .vfio_devices = seen.vfio_devices});
+      out.push_back({.function = address.text(), .since = seen.count, .binding = seen.binding});
   return out;
 }
 
 void FatalErrors::remember(const FatalErrorsOf& before) {
   if (const auto address = PciAddress::parse(before.function))
-    seen_.insert_or_assign(
-        *address, Seen{.count = before.since, .vfio_devices = before.vfio_devices, .had_some = false});
+    seen_.insert_or_assign(*address,
+                           Seen{.count = before.since, .binding = before.binding, .had_some = false});
 }
 
 }  // namespace ferry

@@ -10,25 +10,30 @@
 #include <vector>
 
 #include "common/host_fs.h"
-#include "vfio/pci_function.h"
+#include "vfio/pci_address.h"
 
 namespace ferry {
 
 /// A function that has had such errors, as one process hands it on to the next.
 struct FatalErrorsOf {
-  std::string function;     ///< its address
-  std::uint64_t since = 0;  ///< how many were counted when it was first seen
-  std::vector<std::string> vfio_devices;
+  std::string function;       ///< its address
+  std::uint64_t since = 0;    ///< how many were counted when it was first seen
+  std::uint64_t binding = 0;  ///< as FatalErrors tells one of a function's bindings from another; 0: unknown
   bool operator==(const FatalErrorsOf&) const = default;
 };
 
-/// Which functions have had such an error since they were first seen. What was counted before is past:
-/// whoever binds a function anew has dealt with it.
+/// Which functions have had such an error since they were first seen. What was counted before is past, and
+/// so is what was counted before a driver took the function anew: whoever had it do so has dealt with that.
+///
+/// A binding is told from another of the same boot by the inode of the link to its driver, though both be of
+/// one driver and nobody has looked between: a binding makes that link, and sysfs numbers what it makes in
+/// turn, so that a number comes again only after two thousand million others. ABI: drivers/base/dd.c,
+/// driver_sysfs_add(); fs/kernfs/dir.c since Linux 4.14.
 class FatalErrors {
  public:
   /// A clause, "1 fatal PCIe error since it was offered (/sys/...)"; empty: none, or the host does not count.
-  std::string problem(const HostFs& host, const PciFunction& function);
-  /// It is not offered now, or has been bound anew: its count begins again with the next look.
+  std::string problem(const HostFs& host, const PciAddress& function);
+  /// It is not offered now: its count begins again with the next look.
   void forget(const PciAddress& function) { seen_.erase(function); }
 
   /// Those that had some when they were last looked at, in order of address.
@@ -40,8 +45,7 @@ class FatalErrors {
  private:
   struct Seen {
     std::uint64_t count = 0;
-    /// Names are given out again: another one means another binding, the same one may be of another too.
-    std::vector<std::string> vfio_devices;
+    std::uint64_t binding = 0;  // 0: unknown
     bool had_some = false;
   };
   std::map<PciAddress, Seen> seen_;

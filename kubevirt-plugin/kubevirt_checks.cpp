@@ -199,7 +199,11 @@ std::vector<Check> device_checks(const Offer& offer, std::span<const NotOffered>
 std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgpus) {
   const std::string file = host.read_file(kOfferedFile).value_or("");
   Scanner scanner(host, rules, std::move(read_vgpus));
-  for (const auto& errors : fatal_errors_of(file)) scanner.remember(errors);
+  const bool captured = is_captured(host);
+  for (auto& errors : fatal_errors_of(file)) {
+    if (captured) errors.binding = 0;  // a copy of a link has an inode of its own
+    scanner.remember(errors);
+  }
   const auto offer = scanner.scan();
   std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
                                rival_check(host, rules, offer ? &*offer : nullptr)};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/offered_file.h"
 
-#include <algorithm>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -66,9 +65,8 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                {"resources", std::move(resources)},
                {"not_offered", std::move(left_out)},
                {"stands_back", stands_back.empty() ? Json() : Json(stands_back)}};
-  for (const auto& [function, since, vfio_devices] : fatal_errors)
-    file["fatal_errors"].push_back(
-        {{"function", function}, {"since", since}, {"vfio_devices", vfio_devices}});
+  for (const auto& [function, since, binding] : fatal_errors)
+    file["fatal_errors"].push_back({{"function", function}, {"since", since}, {"binding", binding}});
   // A driver's text may be anything; a bad byte must not end the process.
   return file.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -108,14 +106,12 @@ std::vector<FatalErrorsOf> fatal_errors_of(std::string_view offered_file) {
   for (const auto& one : entry_of(file, "fatal_errors")) {
     const auto function = entry_of(one, "function");
     const auto since = entry_of(one, "since");
-    const auto devices = entry_of(one, "vfio_devices");
-    const auto is_text = [](const nlohmann::json& device) { return device.is_string(); };
-    if (!function.is_string() || !since.is_number_unsigned() || !devices.is_array() ||
-        !std::ranges::all_of(devices, is_text))
-      continue;
+    auto binding = entry_of(one, "binding");
+    if (binding.is_null()) binding = 0U;  // not known to who wrote it
+    if (!function.is_string() || !since.is_number_unsigned() || !binding.is_number_unsigned()) continue;
     found.push_back({.function = function.get<std::string>(),
                      .since = since.get<std::uint64_t>(),
-                     .vfio_devices = devices.get<std::vector<std::string>>()});
+                     .binding = binding.get<std::uint64_t>()});
   }
   return found;
 }

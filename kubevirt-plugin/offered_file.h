@@ -7,7 +7,7 @@
 //       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
 //        "allocated": false, "awaits_release": false, "pod": null}]}],
 //    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}],
-//    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "vfio_devices": ["vfio0"]}],
+//    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "binding": 31207}],
 //    "stands_back": "NVIDIA's sandbox-device-plugin serves this node" | null}
 //
 // A resource of places has, beside `devices`, `places`: [{"id": "place-0000:17:00.1", "healthy": true,
@@ -22,8 +22,9 @@
 // devices are listed here, Unhealthy, that a pod has and that it is not told of: a process that has just
 // started does not offer it what is withdrawn. The file outlives its writer: who starts next takes over what
 // is allocated by it, since the kubelet tells of a pod only a little after its Allocate. `registered` is then
-// what it was: run/ferry/plugin.lock tells whether anybody serves. `fatal_errors`, where there are any: which
-// of them the kernel had counted before the function was first seen. `stands_back`: why the kubelet is told
+// what it was: run/ferry/plugin.lock tells whether anybody serves. `fatal_errors`, where there are any: how
+// many the kernel had counted before the function was first seen, and the binding that it has had them in
+// (fatal_errors.h). `stands_back`: why the kubelet is told
 // of none of this; null where it is. Keys are only ever added.
 #pragma once
 

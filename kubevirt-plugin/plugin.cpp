@@ -221,9 +221,7 @@ class Plugin {
     if (auto uevents = Uevents::open()) {
       uevents_.emplace(std::move(*uevents));
       loop_.watch(uevents_->fd(), [this] {
-        const auto news = uevents_->take();
-        for (const auto& function : news.bound) scan_.bound_anew(function);
-        if (news.ours) scan_soon();
+        if (uevents_->take()) scan_soon();
       });
     } else {
       spdlog::warn("{}", uevents.error().message);

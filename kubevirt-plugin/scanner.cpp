@@ -188,7 +188,7 @@ class Scanner::Round {
     if (gpu.devices.empty()) scanner_.gpu_errors_.forget(gpu.address());
     if (gpu.devices.empty()) return {};
     if (gpu.function.problem) return fmt::format("its GPU: {}", gpu.function.problem->message);
-    const std::string errors = scanner_.gpu_errors_.problem(host_, gpu.function);
+    const std::string errors = scanner_.gpu_errors_.problem(host_, gpu.function.address);
     return errors.empty() ? errors : fmt::format("its GPU had {}", errors);
   }
   /// Why nobody tells what a vGPU is now; nullptr: it is as its driver says, whatever else fails there.
@@ -220,7 +220,7 @@ class Scanner::Round {
                          .iommu_group = *group,
                          .numa_node = function.numa_node,
                          .nodes = vfio_nodes(nodes_, *group, members),
-                         .problem = scanner_.fatal_errors_.problem(host_, function),
+                         .problem = scanner_.fatal_errors_.problem(host_, function.address),
                          .bus_path = bus_path(function.address)};
     const std::string human = human_name(function);
     if (kata) add_for_kata(function, human, device);
@@ -241,7 +241,7 @@ class Scanner::Round {
       const std::string id = function.address.text();
       if (const auto group = group_for_kubevirt(function); !group)
         return assembly_.refuse(id, group.error().message);
-      if (auto problem = scanner_.fatal_errors_.problem(host_, function); !problem.empty())
+      if (auto problem = scanner_.fatal_errors_.problem(host_, function.address); !problem.empty())
         return assembly_.refuse(id, std::move(problem));
       return assembly_.add_companion(gpu->address.text(),
                                      {.address = id,

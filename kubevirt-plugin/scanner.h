@@ -42,19 +42,14 @@ class Scanner {
   /// While a write to a GPU is under way its vGPUs are offered as they were, but for those that the write is
   /// to: nothing that its driver serves is read then. Of one that may never return none is offered.
   /// One whose node in dev/vfio is missing, or that has had a fatal PCIe error since the first scan (or
-  /// remember()), itself or its GPU, is offered Unhealthy. Errors: the PCI bus cannot be listed. That there
-  /// is no mdev bus is none.
+  /// remember()) and was not bound anew since, itself or its GPU, is offered Unhealthy. Errors: the PCI bus
+  /// cannot be listed. That there is no mdev bus is none.
   Result<Offer> scan();
 
   /// What a scanner before this one has found (Offer::fatal_errors).
   void remember(const FatalErrorsOf& before) {
     fatal_errors_.remember(before);
     gpu_errors_.remember(before);
-  }
-  /// A driver has just taken a function: what errors it has had so far are past.
-  void bound_anew(const PciAddress& function) {
-    fatal_errors_.forget(function);
-    gpu_errors_.forget(function);
   }
 
  private:

@@ -20,8 +20,8 @@ Result<Uevents> Uevents::open() {
   return Uevents(std::move(fd));
 }
 
-Uevents::News Uevents::take() const {
-  News news;
+bool Uevents::take() const {
+  bool ours = false;
   std::array<char, 8192> buffer{};
   while (true) {
     sockaddr_nl sender{};
@@ -30,15 +30,13 @@ Uevents::News Uevents::take() const {
                                     reinterpret_cast<sockaddr*>(&sender), &sender_size);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == ENOBUFS) {
-      news.ours = true;
+      ours = true;
       continue;
     }
-    if (size <= 0) return news;
+    if (size <= 0) return ours;
     // Anyone may send to the group; the kernel's port is 0.
     if (sender.nl_pid != 0) continue;
-    const auto event = parse_uevent({buffer.data(), static_cast<std::size_t>(size)});
-    news.ours = news.ours || event.concerns_us;
-    if (event.bound) news.bound.push_back(*event.bound);
+    ours = ours || concerns_us({buffer.data(), static_cast<std::size_t>(size)});
   }
 }
 

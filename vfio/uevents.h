@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <vector>
-
 #include "common/result.h"
 #include "common/unique_fd.h"
-#include "vfio/pci_address.h"
 
 namespace ferry {
 
@@ -18,12 +15,8 @@ class Uevents {
 
   /// Readable when some wait.
   int fd() const { return fd_.get(); }
-  struct News {
-    bool ours = false;              ///< one concerned PCI, mdev or VFIO devices, or some were lost
-    std::vector<PciAddress> bound;  ///< functions that a driver has taken
-  };
-  /// Takes all that wait.
-  News take() const;
+  /// Takes all that wait. Gives whether one concerns us (uevent.h), or some were lost.
+  bool take() const;
 
  private:
   explicit Uevents(UniqueFd fd) : fd_(std::move(fd)) {}

@@ -178,13 +178,20 @@ TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
 TEST_F(KubeVirtTest, NamesWhatThePluginHasSeenGoBad) {
   const std::string counter = "sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal";
   add_gpu("0000:01:00.0", 15);
-  const auto vfio_devices = must(read_function(kernel, must(PciAddress::parse("0000:01:00.0")))).vfio_devices;
   kernel.file(counter, "TOTAL_ERR_FATAL 3\n");
-  const std::vector<FatalErrorsOf> errors = {
-      {.function = "0000:01:00.0", .since = 2, .vfio_devices = vfio_devices}};
-  kernel.file(kOfferedFile, offered_json({}, {}, {}, 0, errors));
+  const auto plugin_saw = [&](std::uint64_t binding) {
+    const std::vector<FatalErrorsOf> errors = {{.function = "0000:01:00.0", .since = 2, .binding = binding}};
+    kernel.file(kOfferedFile, offered_json({}, {}, {}, 0, errors));
+  };
+  plugin_saw(0);
   EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("1 fatal PCIe error"));
   EXPECT_THAT(check("can-be-given", "0000:01:00.0").fix, HasSubstr("bound anew"));
+  plugin_saw(1);
+  const auto checks = kubevirt_checks(kernel, rules);
+  EXPECT_EQ(std::ranges::find(checks, "can-be-given", &Check::id), checks.end()) << "it was bound anew";
+  kernel.remove("proc/1");
+  EXPECT_THAT(check("can-be-given", "0000:01:00.0").found, HasSubstr("1 fatal PCIe error"))
+      << "of a captured host nobody can tell";
 }
 
 TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {

@@ -57,15 +57,19 @@ TEST(OfferedFile, NamesWhatIsUnfit) {
 }
 
 TEST(OfferedFile, HandsFatalErrorsOn) {
-  const std::vector<FatalErrorsOf> errors = {
-      {.function = "0000:01:00.0", .since = 2, .vfio_devices = {"vfio0"}},
-      {.function = "0000:02:00.0", .since = 0, .vfio_devices = {}}};
+  const std::vector<FatalErrorsOf> errors = {{.function = "0000:01:00.0", .since = 2, .binding = 31207},
+                                             {.function = "0000:02:00.0", .since = 0, .binding = 0}};
   EXPECT_EQ(fatal_errors_of(offered_json({}, {}, {}, 0, errors)), errors);
   EXPECT_THAT(fatal_errors_of(offered_json({}, {}, {}, 0)), IsEmpty());
+  const FatalErrorsOf unsure = {.function = "0000:01:00.0", .since = 2, .binding = 0};
+  EXPECT_THAT(
+      fatal_errors_of(R"({"fatal_errors": [{"function": "0000:01:00.0", "since": 2, "vfio_devices": []}]})"),
+      testing::ElementsAre(unsure))
+      << "from before bindings were told apart";
   for (const char* bad : {"", "{", R"({"fatal_errors": 5})", R"({"fatal_errors": ["a"]})",
-                          R"({"fatal_errors": [{"function": 5, "since": 1, "vfio_devices": []}]})",
-                          R"({"fatal_errors": [{"function": "a", "since": -1, "vfio_devices": []}]})",
-                          R"({"fatal_errors": [{"function": "a", "since": 1, "vfio_devices": [7]}]})"})
+                          R"({"fatal_errors": [{"function": 5, "since": 1, "binding": 1}]})",
+                          R"({"fatal_errors": [{"function": "a", "since": -1, "binding": 1}]})",
+                          R"({"fatal_errors": [{"function": "a", "since": 1, "binding": "7"}]})"})
     EXPECT_THAT(fatal_errors_of(bad), IsEmpty()) << bad;
 }
 

@@ -15,10 +15,12 @@
 #include "kubevirt-plugin/sysfs_check.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_vendor_vfio.h"
+#include "tests/support/must.h"
 
 namespace ferry {
 namespace {
 
+using test::must;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -210,17 +212,49 @@ TEST_F(ScannerTest, OffersAGpuWithAFatalErrorUnhealthyUntilItIsBoundAnew) {
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
   EXPECT_EQ(only_device().problem, "");
 
-  // Off its driver and back between two scans: it has the same number as before.
+  // Off its driver and back between two scans, and nobody has told: it has the same number as before.
   kernel.file(counter, "Undefined 0\nDLP 4\nTOTAL_ERR_FATAL 4\n");
   EXPECT_NE(only_device().problem, "");
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
   EXPECT_TRUE(kernel.exists("sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio0"));
-  EXPECT_NE(only_device().problem, "") << "nobody has told";
-  scanner.bound_anew({.bus = 1});
+  EXPECT_EQ(only_device().problem, "");
+  EXPECT_EQ(only_device().problem, "");
+
+  // The error is as new to us as the binding behind it.
+  kernel.file(counter, "Undefined 0\nDLP 5\nTOTAL_ERR_FATAL 5\n");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
   EXPECT_EQ(only_device().problem, "");
   kernel.file(counter, "no total in it\n");
   EXPECT_EQ(only_device().problem, "") << "a host that does not count";
+}
+
+// A plugin was down meanwhile, or heard nothing of it.
+TEST_F(ScannerTest, TellsABindingFromTheOneThatAnotherProcessSaw) {
+  const std::string counter = "sys/devices/pci0000:00/0000:01:00.0/aer_dev_fatal";
+  add_gpu("0000:01:00.0", 15);
+  kernel.file(counter, "TOTAL_ERR_FATAL 0\n");
+  scan();
+  kernel.file(counter, "TOTAL_ERR_FATAL 2\n");
+  const auto found = scan().fatal_errors;
+  ASSERT_THAT(found, testing::SizeIs(1));
+  EXPECT_EQ(found[0].since, 0U);
+  EXPECT_NE(found[0].binding, 0U);
+
+  Scanner next(kernel, rules);
+  next.remember(found[0]);
+  EXPECT_THAT(must(next.scan()).fatal_errors, ElementsAre(found[0]));
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", "0000:01:00.0"));
+  kernel.file("sys/devices/pci0000:00/0000:01:00.0/driver_override", "vfio-pci\n");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/vfio-pci/bind", "0000:01:00.0"));
+  Scanner last(kernel, rules);
+  last.remember(found[0]);
+  EXPECT_THAT(must(last.scan()).fatal_errors, IsEmpty());
+
+  Scanner unsure(kernel, rules);
+  unsure.remember({.function = "0000:01:00.0", .since = 0, .binding = 0});
+  EXPECT_THAT(must(unsure.scan()).fatal_errors, testing::SizeIs(1)) << "nobody knows of another binding";
 }
 
 TEST_F(ScannerTest, KnowsTheBridgesAboveAFunction) {
@@ -595,7 +629,9 @@ TEST_F(ScannerTest, AVgpuIsNoHealthierThanItsGpu) {
     EXPECT_EQ(only_device().problem,
               "its GPU had 1 fatal PCIe error since it was offered "
               "(/sys/bus/pci/devices/0000:81:00.0/aer_dev_fatal)");
-  scanner.bound_anew(PciAddress::parse("0000:81:00.0").value());
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", "0000:81:00.0"));
+  kernel.file(gpu + "driver_override", "nvidia\n");
+  ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/bind", "0000:81:00.0"));
   EXPECT_EQ(only_device().problem, "");
   kernel.remove(gpu + "config");
   EXPECT_THAT(only_device().problem, AllOf(HasSubstr("its GPU: "), HasSubstr("config")));

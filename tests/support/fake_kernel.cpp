@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <fcntl.h>
 #include <ostream>
 #include <sstream>
 #include <sys/utsname.h>
@@ -357,7 +358,11 @@ void FakeKernel::show_driver(const std::string& driver, const std::string& addre
 }
 
 void FakeKernel::hide_driver(const std::string& driver, const std::string& address) {
-  remove(device_path(address) / "driver");
+  const auto link = device_path(address) / "driver";
+  if (auto last = open(link, O_PATH | O_NOFOLLOW)) last_links_.push_back(std::move(*last));
+  constexpr std::size_t kMost = 16;  // sysfs itself gives no number twice
+  if (last_links_.size() > kMost) last_links_.pop_front();
+  remove(link);
   remove(driver_path(driver) / address);
 }
 

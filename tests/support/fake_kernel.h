@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -17,6 +18,7 @@
 
 #include "common/host_fs.h"
 #include "common/host_writer.h"
+#include "common/unique_fd.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::test {
@@ -221,6 +223,7 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
   std::optional<HostChange> hanging_;
   std::size_t counted_ = 0;
   VfioNodes vfio_nodes_;
+  std::deque<UniqueFd> last_links_;  // to drivers that have let go: while open their inodes are nobody else's
   std::map<std::string, int> vfio_numbers_;  // of the functions on a vfio driver, the N of vfioN
   int next_pid_ = 70001;
 };

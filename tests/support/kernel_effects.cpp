@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <linux/vfio.h>
+#include <set>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <utility>
 
 #include "common/unique_fd.h"
@@ -48,6 +50,13 @@ Result<> write(const EffectHost& machine, const EffectWrite& what) {
   return machine.writer->write(filled_in(what.path, machine.names), filled_in(what.value, machine.names));
 }
 
+/// Of a link itself; 0: it is not there.
+ino_t inode_of(const EffectHost& machine, const std::string& link) {
+  const auto opened = machine.host->open(filled_in(link, machine.names), O_PATH | O_NOFOLLOW);
+  struct stat status {};
+  return opened && ::fstat(opened->get(), &status) == 0 ? status.st_ino : 0;
+}
+
 /// What a VM's process has open of a function; they are closed from the last to the first.
 struct VfioUser {
   UniqueFd container;
@@ -73,9 +82,11 @@ std::shared_ptr<void> open_by_vfio(const std::string& address) {
 }  // namespace
 
 void check_effect(const EffectHost& machine, const KernelEffect& effect) {
+  std::set<ino_t> inodes = {0};
   for (const EffectWrite& step : effect.before) {
     const auto done = write(machine, step);
     ASSERT_TRUE(done) << "before: " << done.error().message;
+    if (!effect.made_anew.empty()) inodes.insert(inode_of(machine, effect.made_anew));
   }
   auto holder = effect.held.empty() ? nullptr : machine.hold(filled_in(effect.held, machine.names));
   const auto done = write(machine, effect.write);
@@ -89,6 +100,10 @@ void check_effect(const EffectHost& machine, const KernelEffect& effect) {
     }
   }
   for (const EffectFact& fact : effect.after) check_fact(machine, fact);
+  if (!effect.made_anew.empty()) {
+    EXPECT_GT(inodes.size(), 1U) << "it was never there before";
+    EXPECT_TRUE(inodes.insert(inode_of(machine, effect.made_anew)).second) << effect.made_anew;
+  }
   for (const EffectWrite& step : effect.restore) {
     const auto restored = write(machine, step);
     EXPECT_TRUE(restored) << "restore: " << (restored ? "" : restored.error().message);
