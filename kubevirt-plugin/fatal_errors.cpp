@@ -41,8 +41,7 @@ std::string FatalErrors::problem(const HostFs& host, const PciAddress& function)
   const auto total = text ? total_of(*text) : std::nullopt;
   if (!total) return {};
   const Seen now{.count = *total, .binding = binding_of(host, function), .had_some = false};
-  const auto [entry, is_new] = seen_.try_emplace(function, now);
-  auto& first = entry->second;
+  auto& first = seen_.try_emplace(function, now).first->second;
   if (first.binding == 0) first.binding = now.binding;
   const bool bound_anew = first.binding != now.binding && now.binding != 0;
   if (bound_anew || *total < first.count) first = now;
@@ -63,7 +62,7 @@ std::vector<FatalErrorsOf> FatalErrors::found() const {
 void FatalErrors::remember(const FatalErrorsOf& before) {
   if (const auto address = PciAddress::parse(before.function))
     seen_.insert_or_assign(*address,
-                           Seen{.count = before.since, .binding = before.binding, .had_some = false});
+                           Seen{.count = before.since, .binding = before.binding, .had_some = true});
 }
 
 }  // namespace ferry

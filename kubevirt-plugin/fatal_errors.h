@@ -22,8 +22,9 @@ struct FatalErrorsOf {
   bool operator==(const FatalErrorsOf&) const = default;
 };
 
-/// Which functions have had such an error since they were first seen. What was counted before is past, and
-/// so is what was counted before a driver took the function anew: whoever had it do so has dealt with that.
+/// Which functions have had such an error since they were first seen, bound as they are. What was counted
+/// before is past: whoever has a driver take a function anew has dealt with it. Of one that is taken off the
+/// bus and found again the kernel counts anew, and so do we.
 ///
 /// A binding is told from another of the same boot by the inode of the link to its driver, though both be of
 /// one driver and nobody has looked between: a binding makes that link, and sysfs numbers what it makes in
@@ -33,10 +34,7 @@ class FatalErrors {
  public:
   /// A clause, "1 fatal PCIe error since it was offered (/sys/...)"; empty: none, or the host does not count.
   std::string problem(const HostFs& host, const PciAddress& function);
-  /// It is not offered now: its count begins again with the next look.
-  void forget(const PciAddress& function) { seen_.erase(function); }
-
-  /// Those that had some when they were last looked at, in order of address.
+  /// Those that had some when they were last looked at, if ever, in order of address.
   std::vector<FatalErrorsOf> found() const;
   /// What another process has found: good as long as the function is bound as it was. An address that is none
   /// is passed over.

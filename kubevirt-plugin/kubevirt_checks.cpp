@@ -185,10 +185,12 @@ std::vector<Check> device_checks(const Offer& offer, std::span<const NotOffered>
       const auto told = std::ranges::find(by_the_plugin, device.id, &NotOffered::id);
       const bool fit = device.problem.empty();
       if (fit && told == by_the_plugin.end()) continue;
-      checks.push_back(
-          device_check({.id = device.id, .reason = fit ? told->reason : device.problem},
-                       "`ferry explain` tells its whole story; after fatal PCIe errors it is offered again "
-                       "once it is bound anew (`ferry vfio unbind`, then `bind`)"));
+      const bool whole = device.kind == DeviceKind::pci_function || device.kind == DeviceKind::kata_function;
+      checks.push_back(device_check(
+          {.id = device.id, .reason = fit ? told->reason : device.problem},
+          fmt::format("`ferry explain` tells its whole story; after fatal PCIe errors it is offered again {}",
+                      whole ? "once it is bound anew (`ferry vfio unbind`, then `bind`)"
+                            : "once the host's driver of its GPU is loaded anew, or the host has booted")));
     }
   }
   return checks;

@@ -25,7 +25,8 @@
 // what it was: run/ferry/plugin.lock tells whether anybody serves. `fatal_errors`, where there are any: how
 // many the kernel had counted before the function was first seen, and the binding that it has had them in
 // (fatal_errors.h). `stands_back`: why the kubelet is told
-// of none of this; null where it is. Keys are only ever added.
+// of none of this; null where it is. From the first release on keys are only ever
+// added.
 #pragma once
 
 #include <cstdint>

@@ -137,7 +137,6 @@ class Scanner::Round {
       if (on_vfio_driver(function)) {
         add_function(function, kubevirt, kata);
       } else {
-        scanner_.fatal_errors_.forget(address);
         assembly_.leave(address.text(), function.driver);
       }
     }
@@ -185,10 +184,9 @@ class Scanner::Round {
 
   /// What its vGPUs share with it; empty: nothing is wrong.
   std::string problem_of(const VgpuGpu& gpu) {
-    if (gpu.devices.empty()) scanner_.gpu_errors_.forget(gpu.address());
     if (gpu.devices.empty()) return {};
     if (gpu.function.problem) return fmt::format("its GPU: {}", gpu.function.problem->message);
-    const std::string errors = scanner_.gpu_errors_.problem(host_, gpu.function.address);
+    const std::string errors = scanner_.fatal_errors_.problem(host_, gpu.function.address);
     return errors.empty() ? errors : fmt::format("its GPU had {}", errors);
   }
   /// Why nobody tells what a vGPU is now; nullptr: it is as its driver says, whatever else fails there.
@@ -234,7 +232,7 @@ class Scanner::Round {
 
   /// With the GPU whose card and IOMMU group it is of. Without one it cannot be asked for.
   void add_companion(const PciFunction& function) {
-    if (!on_vfio_driver(function)) return scanner_.fatal_errors_.forget(function.address);
+    if (!on_vfio_driver(function)) return;
     for (const auto& address : inventory_.group_of(function)) {
       const auto* const gpu = inventory_.find(address);
       if (gpu == nullptr || !rules_.accelerators.match(*gpu) || !is_companion(*gpu, function)) continue;
@@ -381,7 +379,7 @@ Result<Offer> Scanner::scan() {
   round.add_functions();
   if (!rules_.kubevirt) {  // Kata takes no vGPUs
     auto offer = std::move(round).finish();
-    offer.fatal_errors = fatal_errors();
+    offer.fatal_errors = fatal_errors_.found();
     return offer;
   }
   auto vgpus = read_vgpus_(host_, *inventory, rules_.accelerators);
@@ -391,15 +389,9 @@ Result<Offer> Scanner::scan() {
   round.add_vgpus(*vgpus);
   auto offer = std::move(round).finish();
   offer.unsettled = offer.unsettled || unsettled;
-  offer.fatal_errors = fatal_errors();
+  offer.fatal_errors = fatal_errors_.found();
   offer.vanished = vanished_since(*vgpus);
   return offer;
-}
-
-std::vector<FatalErrorsOf> Scanner::fatal_errors() const {
-  auto found = fatal_errors_.found();
-  std::ranges::move(gpu_errors_.found(), std::back_inserter(found));
-  return found;
 }
 
 void Scanner::name_types(VgpuInventory& vgpus) {

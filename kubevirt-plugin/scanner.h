@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,14 +48,10 @@ class Scanner {
   Result<Offer> scan();
 
   /// What a scanner before this one has found (Offer::fatal_errors).
-  void remember(const FatalErrorsOf& before) {
-    fatal_errors_.remember(before);
-    gpu_errors_.remember(before);
-  }
+  void remember(const FatalErrorsOf& before) { fatal_errors_.remember(before); }
 
  private:
   class Round;
-  std::vector<FatalErrorsOf> fatal_errors() const;
   std::vector<NotOffered> vanished_since(const VgpuInventory& now);
   /// Learns which types have which names, and names the vGPUs of those that nothing on the host names now.
   void name_types(VgpuInventory& vgpus);
@@ -69,8 +66,7 @@ class Scanner {
   const OfferRules& rules_;
   const ReadVgpus read_vgpus_;
   DeviceNames names_;
-  FatalErrors fatal_errors_;
-  FatalErrors gpu_errors_;                       // of GPUs that carry vGPUs
+  FatalErrors fatal_errors_;                     // of GPUs that carry vGPUs, too
   std::map<std::string, std::string> mediated_;  // of the scan before: UUID -> type
   // The driver of vGPUs that are virtual functions names a type only while another one of it could be made;
   // one of mediated devices names them as long as it answers.

@@ -194,6 +194,18 @@ TEST_F(KubeVirtTest, NamesWhatThePluginHasSeenGoBad) {
       << "of a captured host nobody can tell";
 }
 
+// Its GPU is on no vfio driver, and is not to be.
+TEST_F(KubeVirtTest, DoesNotAdviseToGiveAGpuWithVgpusAway) {
+  add_mdev();
+  kernel.file("dev/vfio/211", "");
+  kernel.file("sys/devices/pci0000:00/0000:81:00.0/aer_dev_fatal", "TOTAL_ERR_FATAL 3\n");
+  const std::vector<FatalErrorsOf> errors = {{.function = "0000:81:00.0", .since = 2}};
+  kernel.file(kOfferedFile, offered_json({}, {}, {}, 0, errors));
+  const auto told = check("can-be-given", kUuid);
+  EXPECT_THAT(told.found, HasSubstr("its GPU had 1 fatal PCIe error"));
+  EXPECT_THAT(told.fix, testing::AllOf(HasSubstr("loaded anew"), testing::Not(HasSubstr("ferry vfio"))));
+}
+
 TEST_F(KubeVirtTest, TakesTheRunningPluginsWordForWhatIsUnfit) {
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 16);

@@ -629,6 +629,11 @@ TEST_F(ScannerTest, AVgpuIsNoHealthierThanItsGpu) {
     EXPECT_EQ(only_device().problem,
               "its GPU had 1 fatal PCIe error since it was offered "
               "(/sys/bus/pci/devices/0000:81:00.0/aer_dev_fatal)");
+  kernel.remove(std::string("sys/bus/mdev/devices/") + kUuid);
+  kernel.remove(gpu + kUuid);
+  EXPECT_THAT(scan().resources, IsEmpty());
+  add_vgpu("0000:81:00.0", kOtherUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  EXPECT_NE(only_device().problem, "") << "vGPUs made anew mend no GPU";
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", "0000:81:00.0"));
   kernel.file(gpu + "driver_override", "nvidia\n");
   ASSERT_TRUE(kernel.write_attribute("sys/bus/pci/drivers/nvidia/bind", "0000:81:00.0"));
