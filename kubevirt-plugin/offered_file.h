@@ -24,9 +24,8 @@
 // is allocated by it, since the kubelet tells of a pod only a little after its Allocate. `registered` is then
 // what it was: run/ferry/plugin.lock tells whether anybody serves. `fatal_errors`, where there are any: how
 // many the kernel had counted before the function was first seen, and the binding that it has had them in
-// (fatal_errors.h). `stands_back`: why the kubelet is told
-// of none of this; null where it is. From the first release on keys are only ever
-// added.
+// (fatal_errors.h). `stands_back`: why the kubelet is told of none of this; null where it is. From the first
+// release on keys are only ever added.
 #pragma once
 
 #include <cstdint>

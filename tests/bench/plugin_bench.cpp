@@ -407,8 +407,8 @@ class Run {
     return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
   }
 
-  /// As a kubelet does: for a free device, of a plugin that has rested. There is one such call in a run, and
-  /// so no bound: it takes what the machine takes to bring back what it has put away meanwhile.
+  /// As a kubelet does: for a free device, of a plugin that has rested. There is one such call in a run, too
+  /// few for a bound.
   double first_call() const {
     const auto resources = kubelet_->resources();
     const auto& [name, resource] = *resources.begin();

@@ -43,8 +43,8 @@ struct KernelEffect {
   EffectWrite write;
   int error = 0;  ///< the errno of `write`; 0: success
   std::vector<EffectFact> after = {};
-  std::string made_anew =
-      {};  ///< a link that has another inode than after each of `before` that it was there
+  /// A link that has another inode than after each of `before` that it was there.
+  std::string made_anew = {};
   std::vector<EffectWrite> restore = {};  ///< puts the machine back for the next row; must succeed
 };
 
