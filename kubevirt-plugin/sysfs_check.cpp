@@ -22,6 +22,7 @@
 
 #include "common/host_directory.h"
 #include "kubevirt-plugin/device_nodes.h"
+#include "kubevirt-plugin/device_places.h"
 #include "mdev/held_gpus.h"
 #include "mdev/text_parts.h"
 #include "mdev/vendor_vfio.h"
@@ -35,12 +36,6 @@ using Vendors = std::vector<std::uint16_t>;
 bool is_vendor(const Result<std::string>& text, const Vendors& vendors) {
   return text && std::ranges::any_of(
                      vendors, [&](std::uint16_t vendor) { return *text == fmt::format("{:#06x}", vendor); });
-}
-
-std::filesystem::path sysfs_path_of(const OfferedDevice& offered) {
-  const bool is_mediated = offered.kind == DeviceKind::mediated_device;
-  return std::filesystem::path(is_mediated ? "sys/bus/mdev/devices" : "sys/bus/pci/devices") /
-         offered.host_name();
 }
 
 /// Its own driver; absent: none.
@@ -70,14 +65,14 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
   return member;
 }
 
-/// The members of a group with as few reads as will do: a scan reads far more of each. `own` is open, and its
-/// driver known.
+/// The members of a group with as few reads as will do: a scan reads far more of each. `own_driver` is known.
 Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedDevice& offered,
-                                              const HostDirectory& own,
+                                              const DevicePlace& place,
                                               const std::optional<std::string>& own_driver,
                                               const Vendors& vendors) {
   const bool own_nodes = host.exists("dev/iommu");
-  auto names = host.list(fmt::format("sys/kernel/iommu_groups/{}/devices", offered.iommu_group));
+  if (!place.group) return fail(Error(place.group.error()));
+  auto names = place.group->list(".");
   if (!names) return fail(std::move(names).error());
   std::vector<GroupMember> members;
   for (const auto& name : *names) {
@@ -95,11 +90,15 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
       if (!read) return fail(std::move(read).error());
       driver = std::move(*read);
     }
-    auto member = read_member(host, others ? *others : own, *address, vendors, std::move(driver), own_nodes);
+    auto member =
+        read_member(host, others ? *others : place.device, *address, vendors, std::move(driver), own_nodes);
     // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
     if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
     members.push_back(std::move(member));
   }
+  // The place may be of a group that is gone, whose number another has by now.
+  if (std::ranges::find(*names, offered.host_name()) == names->end())
+    return fail(Errc::differs, fmt::format("it is not of IOMMU group {} any more", offered.iommu_group));
   std::sort(members.begin(), members.end(),
             [](const GroupMember& a, const GroupMember& b) { return a.address < b.address; });
   return members;
@@ -130,24 +129,30 @@ Result<> expect_same_type(const HostFs& host, const OfferedDevice& offered) {
                   : expect("its model", std::move(name), offered.model);
 }
 
+using Header = std::vector<unsigned char>;
+
 // It begins with vendor and device, of a virtual function with all ones; the header type is in the fifteenth
 // byte.
-Result<std::vector<unsigned char>> read_header(const HostDirectory& function) {
-  std::vector<unsigned char> header(16);
-  const auto config = function.open("config", O_RDONLY);
-  if (!config) return fail(config.error());
-  const ssize_t size = ::pread(config->get(), header.data(), header.size(), 0);
+Result<Header> read_header(const UniqueFd& config) {
+  Header header(16);
+  const ssize_t size = ::pread(config.get(), header.data(), header.size(), 0);
   if (size < 0) return fail(error_from_errno(errno, "read its config space"));
   header.resize(static_cast<std::size_t>(size));
   return header;
 }
 
-bool is_off_the_bus(const std::vector<unsigned char>& header) {
+Result<Header> read_header(const HostDirectory& function) {
+  const auto config = function.open("config", O_RDONLY);
+  if (!config) return fail(config.error());
+  return read_header(*config);
+}
+
+bool is_off_the_bus(const Header& header) {
   return !header.empty() && std::ranges::all_of(header, [](unsigned char c) { return c == 0xff; });
 }
 
-Result<> expect_same_function(const HostDirectory& function, const std::string& model) {
-  const auto header = read_header(function);
+Result<> expect_same_function(const HostDirectory& function, const Result<Header>& header,
+                              const std::string& model) {
   if (header && is_off_the_bus(*header))
     return fail(Errc::malformed_host, "its config space reads all ones: it is off the bus");
   const bool same = header && header->size() >= 4 &&
@@ -177,7 +182,7 @@ Result<> expect_companions(const HostFs& host, const OfferedDevice& offered,
       return fail(std::move(same).error().during(during()));
     auto directory = HostDirectory::open(host, sysfs_path(member->address));
     if (!directory) return fail(std::move(directory).error().during(during()));
-    if (auto same = expect_same_function(*directory, companion.model); !same)
+    if (auto same = expect_same_function(*directory, read_header(*directory), companion.model); !same)
       return fail(std::move(same).error().during(during()));
   }
   return {};
@@ -214,14 +219,15 @@ Result<> expect_gpu_on_the_bus(const HostFs& host, const OfferedDevice& offered)
   return {};
 }
 
-Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered, const HostDirectory& directory) {
+Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered, const DevicePlace& place) {
   const auto unread = gpu_is_written_to(host, offered);
   if (!unread) return fail(Error(unread.error()));
   if (auto there = expect_gpu_on_the_bus(host, offered); !there) return there;
   switch (offered.kind) {
     case DeviceKind::pci_function:
     case DeviceKind::kata_function:
-      return expect_same_function(directory, offered.model);
+      return expect_same_function(
+          place.device, place.config ? read_header(*place.config) : read_header(place.device), offered.model);
     case DeviceKind::mediated_device:
       if (*unread) return {};
       return expect_same_type(host, offered);
@@ -263,16 +269,14 @@ bool is_uuid(std::string_view text) {
 }
 
 Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& vendors,
-                                           const OfferedDevice& offered, GroupNode group_node) {
-  auto directory = HostDirectory::open(host, sysfs_path_of(offered));
-  if (!directory)
-    return fail(std::move(directory).error().during(fmt::format("its model was {}", offered.model)));
-  if (auto same = expect_same_kind(host, offered, *directory); !same) return fail(std::move(same).error());
-  if (auto same =
-          expect("its IOMMU group", directory->link_name("iommu_group"), std::to_string(offered.iommu_group));
+                                           const OfferedDevice& offered, const DevicePlace& place,
+                                           GroupNode group_node) {
+  if (auto same = expect_same_kind(host, offered, place); !same) return fail(std::move(same).error());
+  if (auto same = expect("its IOMMU group", place.device.link_name("iommu_group"),
+                         std::to_string(offered.iommu_group));
       !same)
     return fail(std::move(same).error());
-  auto driver = read_driver(*directory);
+  auto driver = read_driver(place.device);
   if (!driver) return fail(std::move(driver).error());
   if (!offered.driver.empty() && driver->value_or("none") != offered.driver) {
     return fail(Errc::differs,
@@ -281,7 +285,7 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
 
   std::vector<GroupMember> members;
   if (offered.kind != DeviceKind::mediated_device) {
-    auto read = read_members(host, offered, *directory, *driver, vendors);
+    auto read = read_members(host, offered, place, *driver, vendors);
     if (!read) return fail(std::move(read).error());
     members = std::move(*read);
     if (auto problem = group_problem(offered.iommu_group, members); !problem.empty())
@@ -335,6 +339,7 @@ struct SysfsCheck::Source {
   const HostFs host;
   const Vendors vendors;
   const Opener opener;
+  mutable DevicePlaces places;
   mutable std::atomic<bool> warned = false;
 };
 
@@ -423,8 +428,16 @@ class SysfsCheck::Inquiry {
   Result<std::vector<std::string>> ask_about(const OfferedDevice& device) {
     turn_to({.group = device.iommu_group});
     const auto group_node = opened_.contains(device.iommu_group) ? GroupNode::is_there : GroupNode::unknown;
+    const auto ask_at = [&](const DevicePlace& place) {
+      return nodes_now(source_->host, source_->vendors, device, place, group_node);
+    };
     try {
-      return nodes_now(source_->host, source_->vendors, device, group_node);
+      if (const auto place = source_->places.kept(device))
+        if (auto nodes = ask_at(*place)) return nodes;
+      // Whether or not that is so of what is there now.
+      const auto place = source_->places.open(source_->host, device);
+      if (!place) return fail(Error(place.error()).during(fmt::format("its model was {}", device.model)));
+      return ask_at(**place);
     } catch (const std::exception& error) {  // memory, a library's
       return fail(Errc::malformed_host, error.what());
     }

@@ -17,8 +17,10 @@
 #include <thread>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "kubevirt-plugin/device_places.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_kernel.h"
 
@@ -65,6 +67,10 @@ class SysfsCheckTest : public testing::Test {
     }).detach();
     return answered.get();
   }
+  /// Of one device, in a closed group.
+  static Result<std::vector<std::string>> nodes(const SysfsCheck& check, const OfferedDevice& device) {
+    return ask(check, {device}).containers.at(0).nodes.at(0);
+  }
   static GroupState state(const SysfsCheck& check, const OfferedDevice& device) {
     return ask(check, {device}).groups.at(device.iommu_group);
   }
@@ -94,6 +100,90 @@ TEST_F(SysfsCheckTest, AsksAboutTheDevicesOfAClosedGroup) {
   ASSERT_THAT(answer.containers[0].nodes, SizeIs(1));
   EXPECT_THAT(*answer.containers[0].nodes[0], ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
   EXPECT_THAT(ask(*check_that_opens(EBUSY), {gpu()}).containers, IsEmpty());
+}
+
+/// How many descriptors lead into the host's sysfs.
+int kept_open(const HostFs& host) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code closed_meanwhile;
+    const auto target = std::filesystem::read_symlink(entry.path(), closed_meanwhile).string();
+    count += target.starts_with((host.root() / "sys").string()) ? 1 : 0;
+  }
+  return count;
+}
+
+TEST_F(SysfsCheckTest, KeepsThePlaceOfWhatItIsAskedAboutAgain) {
+  const SysfsCheck check(kernel, rules, kPatience);
+  ASSERT_TRUE(nodes(check, gpu()));
+  const int kept = kept_open(kernel);
+  EXPECT_EQ(kept, 3);
+  ASSERT_TRUE(nodes(check, gpu()));
+  EXPECT_EQ(kept_open(kernel), kept);
+}
+
+TEST_F(SysfsCheckTest, KeepsNoMoreThanSoManyPlaces) {
+  const SysfsCheck check(kernel, rules, kPatience);
+  constexpr unsigned kDevices = DevicePlaces::kMost + 20;
+  for (unsigned i = 0; i < kDevices; ++i) {
+    auto device = gpu();
+    device.id = fmt::format("0000:{:02x}:00.0", i + 2);
+    device.iommu_group = 100 + i;
+    kernel.add_function(
+        {.address = device.id, .ids = "10de:2684", .group = device.iommu_group, .driver = "vfio-pci"});
+    ASSERT_TRUE(nodes(check, device)) << device.id;
+    ASSERT_LE(kept_open(kernel), 3 * static_cast<int>(DevicePlaces::kMost));
+  }
+}
+
+TEST_F(SysfsCheckTest, SeesWhatHasComeInThePlaceOfWhatItHasKept) {
+  const SysfsCheck check(kernel, rules, kPatience);
+  ASSERT_TRUE(nodes(check, gpu()));
+  kernel.remove_function("0000:01:00.0");
+  EXPECT_FALSE(nodes(check, gpu()));
+
+  const test::FakeFunction again = {
+      .address = "0000:01:00.0", .ids = "10de:2684", .group = 15, .driver = "vfio-pci"};
+  kernel.add_function(again);
+  EXPECT_TRUE(nodes(check, gpu())) << "the same";
+
+  kernel.remove_function("0000:01:00.0");
+  auto other = again;
+  other.ids = "10de:2330";
+  kernel.add_function(other);
+  const auto another = nodes(check, gpu());
+  ASSERT_FALSE(another);
+  EXPECT_EQ(another.error().message, "its model is 10de:2330 now and was 10de:2684");
+
+  kernel.remove_function("0000:01:00.0");
+  other = again;
+  other.group = 16;
+  kernel.add_function(other);
+  EXPECT_FALSE(nodes(check, gpu())) << "it is in another group";
+}
+
+// A group can be made anew, with others in it, though no function goes: whatever makes it so, what is kept of
+// the one before is not believed.
+TEST_F(SysfsCheckTest, SeesWhoIsInTheGroupThatHasComeInThePlaceOfTheOneKept) {
+  const SysfsCheck check(kernel, rules, kPatience);
+  ASSERT_TRUE(nodes(check, gpu()));
+  kernel.remove("sys/kernel/iommu_groups/15");
+  kernel.link("sys/kernel/iommu_groups/15/devices/0000:01:00.0",
+              "../../../../devices/pci0000:00/0000:01:00.0");
+  EXPECT_TRUE(nodes(check, gpu()));
+  kernel.remove("sys/kernel/iommu_groups/15");
+  kernel.link("sys/kernel/iommu_groups/15/devices/0000:01:00.0",
+              "../../../../devices/pci0000:00/0000:01:00.0");
+  kernel.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
+  kernel.add_function({.address = "0000:01:00.1",
+                       .ids = "10de:22ba",
+                       .class_code = 0x040300,
+                       .group = 15,
+                       .driver = "snd_hda_intel"});
+  const auto refused = nodes(check, gpu());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "0000:01:00.1 (snd_hda_intel) shares its IOMMU group 15 and is not on a vfio driver");
 }
 
 // The kernel answers once it has reset what a VM has let go of.

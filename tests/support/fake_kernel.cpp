@@ -162,7 +162,9 @@ void FakeKernel::overwrite_id(const std::string& address, const std::string& att
 void FakeKernel::remove_function(const std::string& address) {
   if (!driver_of(address).empty()) detach(address);
   if (const auto group = group_of(address)) {
-    remove(fs::path("sys/kernel/iommu_groups") / std::to_string(*group) / "devices" / address);
+    const fs::path group_path = fs::path("sys/kernel/iommu_groups") / std::to_string(*group);
+    remove(group_path / "devices" / address);
+    if (fs::is_empty(root() / group_path / "devices")) remove(group_path);
   }
   remove(fs::path("sys/bus/pci/devices") / address);
   remove(device_path(address));

@@ -9,8 +9,14 @@
 #include "tests/support/kernel_effects.h"
 
 #include <cerrno>
+#include <fcntl.h>
+#include <functional>
 #include <memory>
+#include <unistd.h>
 
+#include <gmock/gmock.h>
+
+#include "common/host_directory.h"
 #include "tests/support/fake_kernel.h"
 
 namespace ferry {
@@ -230,6 +236,59 @@ TEST_P(KernelEffects, Holds) {
 
 INSTANTIATE_TEST_SUITE_P(Binding, KernelEffects, testing::ValuesIn(effects()),
                          [](const auto& row) { return row.param.name; });
+
+/// Whether a file that was opened in a function's directory before that has gone can still be read.
+enum class OpenedFile { reads, fails };
+
+// What kubevirt-plugin/device_places.h goes by. `address` is alone in its IOMMU group.
+void check_going(HostFs& host, const std::string& address, const std::function<void()>& go_and_come,
+                 OpenedFile opened_file) {
+  const auto function = HostDirectory::open(host, "sys/bus/pci/devices/" + address);
+  ASSERT_TRUE(function) << function.error().message;
+  const auto number = function->link_name("iommu_group");
+  ASSERT_TRUE(number) << number.error().message;
+  const std::string members = "sys/kernel/iommu_groups/" + *number + "/devices";
+  const auto group = HostDirectory::open(host, members);
+  ASSERT_TRUE(group) << group.error().message;
+  EXPECT_THAT(group->list(".").value_or(std::vector<std::string>{}), testing::ElementsAre(address));
+  const auto config = function->open("config", O_RDONLY);
+  ASSERT_TRUE(config) << config.error().message;
+
+  go_and_come();
+  ASSERT_TRUE(host.link_name("sys/bus/pci/devices/" + address + "/iommu_group")) << "it has not come again";
+  EXPECT_FALSE(function->link_name("iommu_group"));
+  EXPECT_FALSE(function->link_name("driver"));
+  EXPECT_FALSE(function->open("config", O_RDONLY));
+  EXPECT_THAT(group->list(".").value_or(std::vector<std::string>{}), testing::IsEmpty());
+  char byte = 0;
+  EXPECT_EQ(::pread(config->get(), &byte, 1, 0) == 1, opened_file == OpenedFile::reads);
+}
+
+TEST(KernelEffect, ADirectoryOfAFunctionThatHasGoneShowsNothingOfTheNext) {
+  std::map<std::string, std::string> names;
+  if (test::real_machine(names)) {
+    HostFs host("/");
+    const std::string& address = names.at("vgpu");
+    check_going(
+        host, address,
+        [&] {
+          ASSERT_TRUE(host.write_attribute("sys/bus/pci/devices/" + address + "/remove", "1"));
+          ASSERT_TRUE(host.write_attribute("sys/bus/pci/rescan", "1"));
+        },
+        OpenedFile::fails);
+    return;
+  }
+  FakeKernel kernel;
+  const test::FakeFunction function = {.address = "0000:06:00.0", .ids = "10de:1eb8", .group = 15};
+  kernel.add_function(function);
+  check_going(
+      kernel, function.address,
+      [&] {
+        kernel.remove_function(function.address);
+        kernel.add_function(function);
+      },
+      OpenedFile::reads);  // which is why what is kept is asked for more than that
+}
 
 // `leaf` is a module that nobody needs, `used` one that another module needs.
 void check_unloading(const HostFs& host, HostWriter& writer, const std::string& leaf,
