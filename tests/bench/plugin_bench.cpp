@@ -289,7 +289,7 @@ const std::array<Bound, 28> kBounds = {{
     {"processor time in 30 s idle, ms", &Figures::idle_processor_ms, 1.0, kBareServer, kAnyNumber},
     {"wake-ups in 30 s idle", &Figures::idle_sleeps, 1.0, kBareServer, kAnyNumber},
     {"SIGTERM to exit, ms", &Figures::end_ms, 1.0, kBareServer, kAnyNumber},
-    {"start to last Register, ms", &Figures::last_register_ms, 1.0, kGoPlugin, kAnyNumber},
+    {"start to last Register, ms", &Figures::last_register_ms, 1.0, kGoPlugin, 64},
     {"Allocate, 1 client, p50, us", &Figures::alone_p50_us, 1.0, kGoPlugin, kAnyNumber},
     {"Allocate, 1 client, p99, us", &Figures::alone_p99_us, 1.0, kGoPlugin, kAnyNumber},
     {"Allocate, 1 processor, p50, us", &Figures::on_one_p50_us, 1.0, kGoPlugin, kAnyNumber},
