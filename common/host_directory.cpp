@@ -3,6 +3,8 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <string_view>
+#include <sys/stat.h>
 #include <utility>
 
 #include "common/descriptor_reads.h"
@@ -16,13 +18,20 @@ Result<HostDirectory> HostDirectory::open(const HostFs& host, std::filesystem::p
 }
 
 std::string HostDirectory::describe(const char* verb, const char* name) const {
-  return std::string(verb) + " /" + (relative_ / name).string();
+  return std::string(verb) + " /" + (std::string_view(name) == "." ? relative_ : relative_ / name).string();
 }
 
 Result<UniqueFd> HostDirectory::open(const char* name, int flags) const {
   UniqueFd fd(::openat(fd_.get(), name, flags | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) return fail(error_from_errno(errno, describe("open", name)));
   return fd;
+}
+
+bool HostDirectory::is_same(const HostDirectory& other) const {
+  struct stat ours {};
+  struct stat theirs {};
+  return ::fstat(fd_.get(), &ours) == 0 && ::fstat(other.fd_.get(), &theirs) == 0 &&
+         ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
 Result<std::string> HostDirectory::read_file(const char* name) const {

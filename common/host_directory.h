@@ -26,6 +26,8 @@ class HostDirectory {
   Result<std::string> link_target(const char* name) const;
   Result<std::vector<std::string>> list(const char* name) const;
   Result<UniqueFd> open(const char* name, int flags) const;
+  /// Whether both are one directory, whatever was made and removed there meanwhile.
+  bool is_same(const HostDirectory& other) const;
 
  private:
   HostDirectory(UniqueFd fd, std::filesystem::path relative)

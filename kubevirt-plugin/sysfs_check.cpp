@@ -22,7 +22,7 @@
 
 #include "common/host_directory.h"
 #include "kubevirt-plugin/device_nodes.h"
-#include "kubevirt-plugin/device_places.h"
+#include "kubevirt-plugin/kept_directories.h"
 #include "mdev/held_gpus.h"
 #include "mdev/text_parts.h"
 #include "mdev/vendor_vfio.h"
@@ -67,12 +67,11 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
 
 /// The members of a group with as few reads as will do: a scan reads far more of each. `own_driver` is known.
 Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedDevice& offered,
-                                              const DevicePlace& place,
+                                              const DeviceDirectories& directories,
                                               const std::optional<std::string>& own_driver,
                                               const Vendors& vendors) {
   const bool own_nodes = host.exists("dev/iommu");
-  if (!place.group) return fail(Error(place.group.error()));
-  auto names = place.group->list(".");
+  auto names = directories.group ? directories.group->list(".") : host.list(group_path_of(offered));
   if (!names) return fail(std::move(names).error());
   std::vector<GroupMember> members;
   for (const auto& name : *names) {
@@ -90,13 +89,12 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
       if (!read) return fail(std::move(read).error());
       driver = std::move(*read);
     }
-    auto member =
-        read_member(host, others ? *others : place.device, *address, vendors, std::move(driver), own_nodes);
+    auto member = read_member(host, others ? *others : directories.own, *address, vendors, std::move(driver),
+                              own_nodes);
     // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
     if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
     members.push_back(std::move(member));
   }
-  // The place may be of a group that is gone, whose number another has by now.
   if (std::ranges::find(*names, offered.host_name()) == names->end())
     return fail(Errc::differs, fmt::format("it is not of IOMMU group {} any more", offered.iommu_group));
   std::sort(members.begin(), members.end(),
@@ -219,7 +217,8 @@ Result<> expect_gpu_on_the_bus(const HostFs& host, const OfferedDevice& offered)
   return {};
 }
 
-Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered, const DevicePlace& place) {
+Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered,
+                          const DeviceDirectories& directories) {
   const auto unread = gpu_is_written_to(host, offered);
   if (!unread) return fail(Error(unread.error()));
   if (auto there = expect_gpu_on_the_bus(host, offered); !there) return there;
@@ -227,7 +226,9 @@ Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered, cons
     case DeviceKind::pci_function:
     case DeviceKind::kata_function:
       return expect_same_function(
-          place.device, place.config ? read_header(*place.config) : read_header(place.device), offered.model);
+          directories.own,
+          directories.config ? read_header(*directories.config) : read_header(directories.own),
+          offered.model);
     case DeviceKind::mediated_device:
       if (*unread) return {};
       return expect_same_type(host, offered);
@@ -269,14 +270,14 @@ bool is_uuid(std::string_view text) {
 }
 
 Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& vendors,
-                                           const OfferedDevice& offered, const DevicePlace& place,
+                                           const OfferedDevice& offered, const DeviceDirectories& directories,
                                            GroupNode group_node) {
-  if (auto same = expect_same_kind(host, offered, place); !same) return fail(std::move(same).error());
-  if (auto same = expect("its IOMMU group", place.device.link_name("iommu_group"),
+  if (auto same = expect_same_kind(host, offered, directories); !same) return fail(std::move(same).error());
+  if (auto same = expect("its IOMMU group", directories.own.link_name("iommu_group"),
                          std::to_string(offered.iommu_group));
       !same)
     return fail(std::move(same).error());
-  auto driver = read_driver(place.device);
+  auto driver = read_driver(directories.own);
   if (!driver) return fail(std::move(driver).error());
   if (!offered.driver.empty() && driver->value_or("none") != offered.driver) {
     return fail(Errc::differs,
@@ -285,7 +286,7 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
 
   std::vector<GroupMember> members;
   if (offered.kind != DeviceKind::mediated_device) {
-    auto read = read_members(host, offered, place, *driver, vendors);
+    auto read = read_members(host, offered, directories, *driver, vendors);
     if (!read) return fail(std::move(read).error());
     members = std::move(*read);
     if (auto problem = group_problem(offered.iommu_group, members); !problem.empty())
@@ -339,7 +340,7 @@ struct SysfsCheck::Source {
   const HostFs host;
   const Vendors vendors;
   const Opener opener;
-  mutable DevicePlaces places;
+  mutable KeptDirectories directories;
   mutable std::atomic<bool> warned = false;
 };
 
@@ -428,16 +429,19 @@ class SysfsCheck::Inquiry {
   Result<std::vector<std::string>> ask_about(const OfferedDevice& device) {
     turn_to({.group = device.iommu_group});
     const auto group_node = opened_.contains(device.iommu_group) ? GroupNode::is_there : GroupNode::unknown;
-    const auto ask_at = [&](const DevicePlace& place) {
-      return nodes_now(source_->host, source_->vendors, device, place, group_node);
+    const auto ask_in = [&](const DeviceDirectories& directories) {
+      return nodes_now(source_->host, source_->vendors, device, directories, group_node);
     };
     try {
-      if (const auto place = source_->places.kept(device))
-        if (auto nodes = ask_at(*place)) return nodes;
-      // Whether or not that is so of what is there now.
-      const auto place = source_->places.open(source_->host, device);
-      if (!place) return fail(Error(place.error()).during(fmt::format("its model was {}", device.model)));
-      return ask_at(**place);
+      const auto kept = source_->directories.kept(device);
+      std::optional<Result<std::vector<std::string>>> nodes;
+      if (kept != nullptr) nodes = ask_in(*kept);
+      if (nodes && *nodes) return std::move(*nodes);
+      // It may have gone, and another have come.
+      const auto now = source_->directories.open(source_->host, device);
+      if (!now) return fail(Error(now.error()).during(fmt::format("its model was {}", device.model)));
+      if (nodes && (*now)->are_same(*kept)) return std::move(*nodes);
+      return ask_in(**now);
     } catch (const std::exception& error) {  // memory, a library's
       return fail(Errc::malformed_host, error.what());
     }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/sysfs_check.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <fcntl.h>
 #include <filesystem>
 #include <future>
@@ -9,18 +12,21 @@
 #include <memory>
 #include <optional>
 #include <sched.h>
+#include <set>
 #include <string>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
-#include "kubevirt-plugin/device_places.h"
+#include "kubevirt-plugin/kept_directories.h"
 #include "tests/kubevirt-plugin/nvidia_rules.h"
 #include "tests/support/fake_kernel.h"
 
@@ -102,46 +108,56 @@ TEST_F(SysfsCheckTest, AsksAboutTheDevicesOfAClosedGroup) {
   EXPECT_THAT(ask(*check_that_opens(EBUSY), {gpu()}).containers, IsEmpty());
 }
 
-/// How many descriptors lead into the host's sysfs.
-int kept_open(const HostFs& host) {
-  int count = 0;
+/// The descriptors that lead into the host's sysfs, but for those that the fake kernel has, of drivers'
+/// links.
+std::set<std::string> kept_open(const HostFs& host) {
+  std::set<std::string> kept;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code closed_meanwhile;
     const auto target = std::filesystem::read_symlink(entry.path(), closed_meanwhile).string();
-    count += target.starts_with((host.root() / "sys").string()) ? 1 : 0;
+    if (target.starts_with((host.root() / "sys").string()) && target.find("/driver") == std::string::npos)
+      kept.insert(entry.path().filename());
   }
-  return count;
+  return kept;
 }
 
-TEST_F(SysfsCheckTest, KeepsThePlaceOfWhatItIsAskedAboutAgain) {
+TEST_F(SysfsCheckTest, AsksAgainInTheDirectoriesThatItHasKept) {
   const SysfsCheck check(kernel, rules, kPatience);
   ASSERT_TRUE(nodes(check, gpu()));
-  const int kept = kept_open(kernel);
-  EXPECT_EQ(kept, 3);
+  const auto kept = kept_open(kernel);
+  EXPECT_THAT(kept, SizeIs(3));
   ASSERT_TRUE(nodes(check, gpu()));
-  EXPECT_EQ(kept_open(kernel), kept);
+  EXPECT_EQ(kept_open(kernel), kept)
+      << "while others are opened these are open still, and have others' numbers";
 }
 
-TEST_F(SysfsCheckTest, KeepsNoMoreThanSoManyPlaces) {
+TEST_F(SysfsCheckTest, KeepsTheDirectoriesOfNoMoreThanSoMany) {
   const SysfsCheck check(kernel, rules, kPatience);
-  constexpr unsigned kDevices = DevicePlaces::kMost + 20;
-  for (unsigned i = 0; i < kDevices; ++i) {
+  std::size_t most = 0;
+  for (unsigned i = 0; i < KeptDirectories::kMost + 20; ++i) {
     auto device = gpu();
     device.id = fmt::format("0000:{:02x}:00.0", i + 2);
     device.iommu_group = 100 + i;
     kernel.add_function(
         {.address = device.id, .ids = "10de:2684", .group = device.iommu_group, .driver = "vfio-pci"});
     ASSERT_TRUE(nodes(check, device)) << device.id;
-    ASSERT_LE(kept_open(kernel), 3 * static_cast<int>(DevicePlaces::kMost));
+    most = std::max(most, kept_open(kernel).size());
   }
+  EXPECT_EQ(most, 3 * KeptDirectories::kMost);
+}
+
+TEST_F(SysfsCheckTest, KeepsNothingOfWhatHasGone) {
+  const SysfsCheck check(kernel, rules, kPatience);
+  ASSERT_TRUE(nodes(check, gpu()));
+  kernel.remove_function("0000:01:00.0");
+  EXPECT_FALSE(nodes(check, gpu()));
+  EXPECT_THAT(kept_open(kernel), IsEmpty());
 }
 
 TEST_F(SysfsCheckTest, SeesWhatHasComeInThePlaceOfWhatItHasKept) {
   const SysfsCheck check(kernel, rules, kPatience);
   ASSERT_TRUE(nodes(check, gpu()));
   kernel.remove_function("0000:01:00.0");
-  EXPECT_FALSE(nodes(check, gpu()));
-
   const test::FakeFunction again = {
       .address = "0000:01:00.0", .ids = "10de:2684", .group = 15, .driver = "vfio-pci"};
   kernel.add_function(again);
@@ -159,21 +175,21 @@ TEST_F(SysfsCheckTest, SeesWhatHasComeInThePlaceOfWhatItHasKept) {
   other = again;
   other.group = 16;
   kernel.add_function(other);
-  EXPECT_FALSE(nodes(check, gpu())) << "it is in another group";
+  const auto elsewhere = nodes(check, gpu());
+  ASSERT_FALSE(elsewhere);
+  EXPECT_EQ(elsewhere.error().message, "its IOMMU group is 16 now and was 15");
 }
 
-// A group can be made anew, with others in it, though no function goes: whatever makes it so, what is kept of
-// the one before is not believed.
-TEST_F(SysfsCheckTest, SeesWhoIsInTheGroupThatHasComeInThePlaceOfTheOneKept) {
+// A group that has gone while no function has, as those that vfio makes without an IOMMU do: sysfs leaves its
+// list empty, and anybody may be in the one that has its number by now.
+TEST_F(SysfsCheckTest, TakesTheEmptyListOfAGroupThatHasGoneForNoAnswer) {
   const SysfsCheck check(kernel, rules, kPatience);
   ASSERT_TRUE(nodes(check, gpu()));
-  kernel.remove("sys/kernel/iommu_groups/15");
-  kernel.link("sys/kernel/iommu_groups/15/devices/0000:01:00.0",
-              "../../../../devices/pci0000:00/0000:01:00.0");
-  EXPECT_TRUE(nodes(check, gpu()));
-  kernel.remove("sys/kernel/iommu_groups/15");
-  kernel.link("sys/kernel/iommu_groups/15/devices/0000:01:00.0",
-              "../../../../devices/pci0000:00/0000:01:00.0");
+  const std::string group = "sys/kernel/iommu_groups/15";
+  const std::string member = group + "/devices/0000:01:00.0";
+  kernel.remove(member);
+  std::filesystem::rename(kernel.root() / group, kernel.root() / "gone");
+  kernel.link(member, "../../../../devices/pci0000:00/0000:01:00.0");
   kernel.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
   kernel.add_function({.address = "0000:01:00.1",
                        .ids = "10de:22ba",
@@ -184,6 +200,42 @@ TEST_F(SysfsCheckTest, SeesWhoIsInTheGroupThatHasComeInThePlaceOfTheOneKept) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "0000:01:00.1 (snd_hda_intel) shares its IOMMU group 15 and is not on a vfio driver");
+}
+
+/// What is done to a file while this is there, as inotify tells it.
+class FileWatch {
+ public:
+  explicit FileWatch(const std::filesystem::path& file) : events_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
+    EXPECT_GE(::inotify_add_watch(events_.get(), file.c_str(), IN_OPEN | IN_ACCESS), 0);
+  }
+  std::vector<std::uint32_t> seen() const {
+    std::array<inotify_event, 64> events{};
+    const ssize_t size = ::read(events_.get(), events.data(), sizeof(events));
+    std::vector<std::uint32_t> masks;
+    for (std::size_t i = 0; size > 0 && i < static_cast<std::size_t>(size) / sizeof(inotify_event); ++i)
+      masks.push_back(events[i].mask);
+    return masks;
+  }
+
+ private:
+  UniqueFd events_;
+};
+
+// A driver may take long to say what is refused.
+TEST_F(SysfsCheckTest, AsksOnceWhatIsRefusedAndIsStillTheSame) {
+  const SysfsCheck check(kernel, rules, kPatience);
+  ASSERT_TRUE(nodes(check, gpu()));
+  kernel.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
+  kernel.add_function({.address = "0000:01:00.1",
+                       .ids = "10de:22ba",
+                       .class_code = 0x040300,
+                       .group = 15,
+                       .driver = "snd_hda_intel"});
+  const FileWatch config(kernel.root() / "sys/bus/pci/devices/0000:01:00.0/config");
+  EXPECT_FALSE(nodes(check, gpu()));
+  EXPECT_THAT(config.seen(), ElementsAre(IN_ACCESS, IN_OPEN)) << "it is only looked whether it is another";
+  kernel.remove_function("0000:01:00.1");
+  EXPECT_TRUE(nodes(check, gpu())) << "and what is well again is given";
 }
 
 // The kernel answers once it has reset what a VM has let go of.
