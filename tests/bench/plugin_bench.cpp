@@ -581,8 +581,8 @@ class Contest {
         continue;
       }
       const auto bare = measure(kBare, round, idle);
-      auto go = go_ ? measure(kGo, round, idle) : std::nullopt;
-      if (bare) take({.ours = *ours, .bare = *bare, .go = std::move(go)});
+      const auto go = go_ ? measure(kGo, round, idle) : std::nullopt;
+      if (bare) take({.ours = *ours, .bare = *bare, .go = go});
     }
     for (std::size_t i = 0; i < kBounds.size(); ++i) {
       if (holds(i)) continue;
