@@ -29,7 +29,8 @@ std::filesystem::path group_path_of(const OfferedDevice& offered);
 /// sysfs makes each device that comes a directory of its own, and so each group, and leaves nothing in that
 /// of one that has gone. So what is there is of the device that was there when this was opened, and what is
 /// not may be there by the path. But a list of a group that has gone is empty: it is the device's group's
-/// only where the device is in it. ABI: fs/kernfs, as tests/vfio/kernel_effects_test.cpp shows.
+/// only where the device is in it. And a mediated device whose removal is under way may be seen a moment
+/// longer than by the path, which goes first. ABI: fs/kernfs, as tests/vfio/kernel_effects_test.cpp shows.
 struct DeviceDirectories {
   HostDirectory own;
   /// Absent: of a vGPU, whose GPU's says more, or it cannot be opened.
@@ -45,7 +46,8 @@ struct DeviceDirectories {
 /// thread may call.
 class KeptDirectories {
  public:
-  /// Of so many devices, three descriptors each at most. What is asked just now may be open beside.
+  /// Of so many devices, three descriptors each at most: for one more, all are let go of. What has gone stays
+  /// until then, or until it is asked about. What is asked just now may be open beside.
   static constexpr std::size_t kMost = 64;
 
   /// Null: none are kept.

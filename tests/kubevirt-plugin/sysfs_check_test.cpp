@@ -163,6 +163,12 @@ TEST_F(SysfsCheckTest, SeesWhatHasComeInThePlaceOfWhatItHasKept) {
   kernel.add_function(again);
   EXPECT_TRUE(nodes(check, gpu())) << "the same";
 
+  kernel.add_function({.address = "0000:01:00.1", .ids = "10de:22ba", .group = 15, .driver = "vfio-pci"});
+  kernel.remove_function("0000:01:00.0");
+  kernel.add_function(again);
+  EXPECT_TRUE(nodes(check, gpu())) << "in a group that has stayed";
+  kernel.remove_function("0000:01:00.1");
+
   kernel.remove_function("0000:01:00.0");
   auto other = again;
   other.ids = "10de:2330";

@@ -260,6 +260,7 @@ void check_going(HostFs& host, const std::string& address, const std::function<v
 
   go_and_come();
   ASSERT_TRUE(host.link_name("sys/bus/pci/devices/" + address + "/iommu_group")) << "it has not come again";
+  EXPECT_TRUE(host.link_name("sys/bus/pci/devices/" + address + "/driver")) << "as it was";
   EXPECT_FALSE(function->link_name("iommu_group"));
   EXPECT_FALSE(function->link_name("driver"));
   EXPECT_FALSE(function->open("config", O_RDONLY));
