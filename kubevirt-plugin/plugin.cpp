@@ -479,7 +479,7 @@ class Plugin {
     drop_memory_soon();
     holders_.snapshot_changed();
     if (!drop_cdi_entries()) scan_in(options_.after_failure);
-    publish_soon();
+    publish_soon(kTogether);  // not beside the Allocate that has changed it
   }
 
   void registrations_changed() {
@@ -489,10 +489,10 @@ class Plugin {
     publish_soon();
   }
 
-  /// At once, and then once for all that happens within kTogether.
-  void publish_soon() {
+  /// After that pause, and then once for all that happens within kTogether.
+  void publish_soon(EventLoop::Clock::duration pause = {}) {
     if (!offers_ || std::exchange(publish_waits_, true)) return;
-    loop_.at(std::max(EventLoop::Clock::now(), published_at_ + kTogether), [this] {
+    loop_.at(std::max(EventLoop::Clock::now() + pause, published_at_ + kTogether), [this] {
       publish_waits_ = false;
       drop_memory_soon();
       auto written = write_offered(transport_->registered());
