@@ -160,6 +160,24 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhoAskAfterIt) {
   EXPECT_TRUE(answer.get().ok());
 }
 
+// Nor are those told of it whom it serves first after it.
+TEST_F(PluginStandBackTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
+  std::promise<void> leave;
+  const std::shared_future<void> left = leave.get_future().share();
+  serve_pods([left] { left.wait_for(kPatience); });
+  publish(3, "another serves");
+  start_both();
+  ASSERT_TRUE(offered_becomes(
+      [](const Json& file) { return file.is_object() && file["stands_back"] == "another serves"; }));
+  publish(4, "");
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, {"0000:01:00.0"}); });
+  EXPECT_EQ(answer.wait_for(100ms), std::future_status::timeout);
+  leave.set_value();
+  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
+  EXPECT_TRUE(answer.get().ok());
+}
+
 // While another serves nobody tells what it gives out, and what comes free.
 TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) {
   options.holders.names = true;
