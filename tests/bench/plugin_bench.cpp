@@ -274,9 +274,10 @@ constexpr double kBackMs = 50;
 //
 // The plugin in Go asks the host too, with fewer calls: there ours is not to be behind, by the median of the
 // rounds. By eight clients, where ours has one thread for them all, some rounds take half as long again as
-// others, in processor too, and nobody knows why yet: what is allowed there is for those. No bound where both
-// have one processor with the client, since that in Go is made for two; nor in starting, since it reads less
-// of each device. It gives memory back after minutes, and ours, and so what is resident is read, before.
+// others, of processor too, though it sleeps no oftener (once in 10 to 50 calls): the machine is slower then,
+// it seems, and what is allowed there is for that. No bound where both have one processor with the client,
+// since that in Go is made for two; nor in starting, since it reads less of each device. It gives memory back
+// after minutes, and ours, and so what is resident is read, before.
 constexpr auto kBareServer = Bound::Of::bare;
 constexpr auto kGoPlugin = Bound::Of::go;
 constexpr auto kNothing = Bound::Of::nothing;
