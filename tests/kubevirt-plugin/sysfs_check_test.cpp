@@ -48,6 +48,15 @@ class SysfsCheckTest : public testing::Test {
     kernel.file("dev/vfio/vfio", "");
     kernel.add_function({.address = "0000:01:00.0", .ids = "10de:2684", .group = 15, .driver = "vfio-pci"});
   }
+  /// In the GPU's group, and in the way.
+  void add_audio_on_the_host() {
+    kernel.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
+    kernel.add_function({.address = "0000:01:00.1",
+                         .ids = "10de:22ba",
+                         .class_code = 0x040300,
+                         .group = 15,
+                         .driver = "snd_hda_intel"});
+  }
   static OfferedDevice gpu() {
     return {.id = "0000:01:00.0",
             .model = "10de:2684",
@@ -196,12 +205,7 @@ TEST_F(SysfsCheckTest, TakesTheEmptyListOfAGroupThatHasGoneForNoAnswer) {
   kernel.remove(member);
   std::filesystem::rename(kernel.root() / group, kernel.root() / "gone");
   kernel.link(member, "../../../../devices/pci0000:00/0000:01:00.0");
-  kernel.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
-  kernel.add_function({.address = "0000:01:00.1",
-                       .ids = "10de:22ba",
-                       .class_code = 0x040300,
-                       .group = 15,
-                       .driver = "snd_hda_intel"});
+  add_audio_on_the_host();
   const auto refused = nodes(check, gpu());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
@@ -231,12 +235,7 @@ class FileWatch {
 TEST_F(SysfsCheckTest, AsksOnceWhatIsRefusedAndIsStillTheSame) {
   const SysfsCheck check(kernel, rules, kPatience);
   ASSERT_TRUE(nodes(check, gpu()));
-  kernel.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
-  kernel.add_function({.address = "0000:01:00.1",
-                       .ids = "10de:22ba",
-                       .class_code = 0x040300,
-                       .group = 15,
-                       .driver = "snd_hda_intel"});
+  add_audio_on_the_host();
   const FileWatch config(kernel.root() / "sys/bus/pci/devices/0000:01:00.0/config");
   EXPECT_FALSE(nodes(check, gpu()));
   EXPECT_THAT(config.seen(), ElementsAre(IN_ACCESS, IN_OPEN)) << "it is only looked whether it is another";
