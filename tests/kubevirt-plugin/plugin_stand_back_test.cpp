@@ -43,6 +43,14 @@ class PluginStandBackTest : public plugin_test::Fixture {
       if (entry.path().filename() != "kubelet.sock") out.push_back(entry.path().filename());
     return out;
   }
+  /// Who asks for it waits until the kubelet lists its pods, which it does at `leave`, and gets it then.
+  void expect_wait(const std::string& id, std::promise<void>& leave) {
+    auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, {id}); });
+    EXPECT_EQ(answer.wait_for(100ms), std::future_status::timeout);
+    leave.set_value();
+    ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
+    EXPECT_TRUE(answer.get().ok());
+  }
   static Json device(const Json& file, std::size_t index) { return file["resources"][0]["devices"][index]; }
 };
 
@@ -153,11 +161,7 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhoAskAfterIt) {
   ASSERT_TRUE(disconnected(kGpu));
   publish(4, "");
   ASSERT_TRUE(allocatable(kGpu, 2));
-  auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, {"0000:01:00.0"}); });
-  EXPECT_EQ(answer.wait_for(100ms), std::future_status::timeout);
-  leave.set_value();
-  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
-  EXPECT_TRUE(answer.get().ok());
+  expect_wait("0000:01:00.0", leave);
 }
 
 // Nor are those told of it whom it serves first after it.
@@ -171,11 +175,7 @@ TEST_F(PluginStandBackTest, KeepsThoseWaitingWhereItHasServedNobodyBefore) {
       [](const Json& file) { return file.is_object() && file["stands_back"] == "another serves"; }));
   publish(4, "");
   ASSERT_TRUE(allocatable(kGpu, 2));
-  auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, {"0000:01:00.0"}); });
-  EXPECT_EQ(answer.wait_for(100ms), std::future_status::timeout);
-  leave.set_value();
-  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
-  EXPECT_TRUE(answer.get().ok());
+  expect_wait("0000:01:00.0", leave);
 }
 
 // While another serves nobody tells what it gives out, and what comes free.
@@ -199,11 +199,7 @@ TEST_F(PluginStandBackTest, GivesNothingOutBeforeItHasLearntWhatTheOtherOneDid) 
   *blocks = true;
   publish(4, "");
   ASSERT_TRUE(allocatable(kGpu, 3));
-  auto answer = std::async(std::launch::async, [&] { return kubelet->allocate(kGpu, {"0000:03:00.0"}); });
-  EXPECT_EQ(answer.wait_for(100ms), std::future_status::timeout);
-  leave.set_value();
-  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
-  EXPECT_TRUE(answer.get().ok());
+  expect_wait("0000:03:00.0", leave);
   EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 1)["allocated"] == true; }))
       << offered();
   EXPECT_TRUE(offered_becomes([](const Json& file) { return device(file, 0)["allocated"] == false; }))
