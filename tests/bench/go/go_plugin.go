@@ -3,6 +3,7 @@
 // A device plugin in Go that does of what NVIDIA's does (kubevirt-gpu-device-plugin v1.6.0) what the kubelet waits
 // for: it reads the host's functions before it serves, and at an Allocate, on a host without /dev/iommu, the IOMMU
 // group and the vendor of each device that is asked for, whether there is a /dev/iommu, and what has extended memory.
+// When the kubelet comes back all resources register again, side by side.
 // It has less to do than NVIDIA's: no names, no lists that change, no health. It is built with Debian 12's Go (1.19)
 // and gRPC (1.33), which are older than NVIDIA's.
 //
@@ -19,7 +20,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -128,9 +131,23 @@ func (p *plugin) Allocate(_ context.Context, request *v1beta1.AllocateRequest) (
 	return response, nil
 }
 
+const kubeletSocket = "kubelet.sock"
+
+// dial goes on until somebody listens: gRPC itself would wait for a second before it tries again.
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	for {
+		connection, err := net.Dial("unix", path)
+		if err == nil || ctx.Err() != nil {
+			return connection, err
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
 // serve makes a resource's server and registers it, as NVIDIA's does: one connection to the kubelet for each.
 func serve(directory string, number int, of *plugin) (*grpc.Server, error) {
 	endpoint := fmt.Sprintf("go-%d.sock", number)
+	os.Remove(filepath.Join(directory, endpoint))
 	listener, err := net.Listen("unix", filepath.Join(directory, endpoint))
 	if err != nil {
 		return nil, err
@@ -138,7 +155,8 @@ func serve(directory string, number int, of *plugin) (*grpc.Server, error) {
 	server := grpc.NewServer()
 	v1beta1.RegisterDevicePluginServer(server, of)
 	go server.Serve(listener)
-	kubelet, err := grpc.Dial("unix://"+filepath.Join(directory, "kubelet.sock"), grpc.WithInsecure(), grpc.WithBlock())
+	kubelet, err := grpc.Dial(filepath.Join(directory, kubeletSocket), grpc.WithInsecure(), grpc.WithBlock(),
+		grpc.WithContextDialer(dial))
 	if err != nil {
 		return nil, err
 	}
@@ -148,40 +166,94 @@ func serve(directory string, number int, of *plugin) (*grpc.Server, error) {
 	return server, err
 }
 
+// comings tells of each kubelet's socket that is made in the directory from now on.
+func comings(directory string) (<-chan struct{}, error) {
+	descriptor, err := syscall.InotifyInit1(syscall.IN_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := syscall.InotifyAddWatch(descriptor, directory, syscall.IN_CREATE); err != nil {
+		return nil, err
+	}
+	events := make(chan struct{})
+	go func() {
+		buffer := make([]byte, 65536)
+		for {
+			size, err := syscall.Read(descriptor, buffer)
+			if err != nil {
+				log.Fatal(err)
+			}
+			if strings.Contains(string(buffer[:size]), kubeletSocket) {
+				events <- struct{}{}
+			}
+		}
+	}()
+	return events, nil
+}
+
+func serveAgain(directory string, servers []*grpc.Server, plugins []*plugin) {
+	var all sync.WaitGroup
+	for number := range servers {
+		all.Add(1)
+		go func(number int) {
+			defer all.Done()
+			servers[number].Stop()
+			server, err := serve(directory, number, plugins[number])
+			if err != nil {
+				log.Fatal(err)
+			}
+			servers[number] = server
+		}(number)
+	}
+	all.Wait()
+}
+
 func run() error {
 	if len(os.Args) != 4 {
 		return fmt.Errorf("usage: go_plugin DIRECTORY RESOURCES HOST")
 	}
+	directory, on := os.Args[1], host(os.Args[3])
 	resources, err := strconv.Atoi(os.Args[2])
 	if err != nil {
 		return err
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
-	on := host(os.Args[3])
+	kubelets, err := comings(directory)
+	if err != nil {
+		return err
+	}
 	addresses, groups, err := on.groups()
 	if err != nil {
 		return err
 	}
 	stopped := make(chan struct{})
+	var plugins []*plugin
 	var servers []*grpc.Server
 	for number := 0; number < resources; number++ {
 		of := &plugin{host: on, groups: groups, stopped: stopped}
 		for i := number; i < len(addresses); i += resources {
 			of.ids = append(of.ids, addresses[i])
 		}
-		server, err := serve(os.Args[1], number, of)
+		server, err := serve(directory, number, of)
 		if err != nil {
 			return err
 		}
+		plugins = append(plugins, of)
 		servers = append(servers, server)
 	}
-	<-stop
-	close(stopped)
-	for _, server := range servers {
-		server.GracefulStop()
+	for {
+		select {
+		case <-kubelets:
+			serveAgain(directory, servers, plugins)
+		case <-stop:
+			close(stopped)
+			for _, server := range servers {
+				server.GracefulStop()
+			}
+			return nil
+		}
 	}
-	return nil
 }
 
 func main() {
