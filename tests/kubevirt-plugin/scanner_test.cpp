@@ -1073,6 +1073,15 @@ TEST_F(ScannerTest, SeesThatAVgpuIsGoneOrOfAnotherType) {
   EXPECT_THAT(refusal(device), HasSubstr("its model was NVIDIA A40-8Q"));
 }
 
+// Made anew under its UUID it has another group.
+TEST_F(ScannerTest, SeesThatTheGroupOfAVgpuIsAnother) {
+  add_gpu("0000:81:00.0", 30, "nvidia");
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
+  const auto device = only_device();
+  add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 212);
+  EXPECT_EQ(refusal(device), "its IOMMU group is 212 now and was 211");
+}
+
 // What the driver does not name a table does, and a driver may have spaces behind a name.
 TEST_F(ScannerTest, GivesAVgpuHoweverItsTypeHasGotItsName) {
   add_gpu("0000:81:00.0", 30, "nvidia");
