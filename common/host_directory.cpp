@@ -27,12 +27,6 @@ Result<UniqueFd> HostDirectory::open(const char* name, int flags) const {
   return fd;
 }
 
-std::optional<bool> HostDirectory::has(const char* name) const {
-  struct stat status {};
-  if (::fstatat(fd_.get(), name, &status, AT_SYMLINK_NOFOLLOW) != 0) return false;
-  return S_ISLNK(status.st_mode) ? std::nullopt : std::optional(true);
-}
-
 bool HostDirectory::is_same(const HostDirectory& other) const {
   struct stat ours {};
   struct stat theirs {};

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,9 +26,6 @@ class HostDirectory {
   Result<std::string> link_target(const char* name) const;
   Result<std::vector<std::string>> list(const char* name) const;
   Result<UniqueFd> open(const char* name, int flags) const;
-  /// Whether something of that name is there; any error counts as "not". Absent: a link, whose way is to be
-  /// asked.
-  std::optional<bool> has(const char* name) const;
   /// Whether both are one directory, whatever was made and removed there meanwhile.
   bool is_same(const HostDirectory& other) const;
 

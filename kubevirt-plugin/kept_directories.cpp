@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/kept_directories.h"
 
-#include <algorithm>
 #include <fcntl.h>
 
 #include <fmt/format.h>
@@ -9,15 +8,11 @@
 namespace ferry {
 namespace {
 
-bool are_one(const std::optional<HostDirectory>& a, const std::optional<HostDirectory>& b) {
-  return a && b ? a->is_same(*b) : !a && !b;
-}
-
-}  // namespace
-
 bool is_function_itself(const OfferedDevice& offered) {
   return offered.kind == DeviceKind::pci_function || offered.kind == DeviceKind::kata_function;
 }
+
+}  // namespace
 
 std::filesystem::path sysfs_path_of(const OfferedDevice& offered) {
   const bool is_mediated = offered.kind == DeviceKind::mediated_device;
@@ -29,29 +24,10 @@ std::filesystem::path group_path_of(const OfferedDevice& offered) {
   return fmt::format("sys/kernel/iommu_groups/{}/devices", offered.iommu_group);
 }
 
-NodeDirectories::NodeDirectories(const HostFs& host) : host_(host) {
-  for (auto& [path, directory] : kept_)
-    if (auto opened = HostDirectory::open(host, path)) directory = std::move(*opened);
-}
-
-bool NodeDirectories::exists(const std::string& path) const {
-  const auto slash = std::min(path.rfind('/'), path.size());
-  const auto parent = std::string_view(path).substr(0, slash);
-  const auto kept = std::ranges::find(kept_, parent, &Kept::path);
-  if (kept != kept_.end() && kept->directory)
-    if (const auto there = kept->directory->has(path.c_str() + slash + 1)) return *there;
-  return host_.exists(path);
-}
-
-bool NodeDirectories::are_same(const NodeDirectories& other) const {
-  return std::ranges::equal(kept_, other.kept_, are_one, &Kept::directory, &Kept::directory);
-}
-
-Result<DeviceDirectories> DeviceDirectories::open(const HostFs& host, const OfferedDevice& offered,
-                                                  std::shared_ptr<const NodeDirectories> nodes) {
+Result<DeviceDirectories> DeviceDirectories::open(const HostFs& host, const OfferedDevice& offered) {
   auto own = HostDirectory::open(host, sysfs_path_of(offered));
   if (!own) return fail(std::move(own).error());
-  DeviceDirectories opened{.own = std::move(*own), .nodes = std::move(nodes)};
+  DeviceDirectories opened{.own = std::move(*own)};
   if (is_function_itself(offered))
     if (auto config = opened.own.open("config", O_RDONLY)) opened.config = std::move(*config);
   if (offered.kind != DeviceKind::mediated_device)
@@ -60,7 +36,8 @@ Result<DeviceDirectories> DeviceDirectories::open(const HostFs& host, const Offe
 }
 
 bool DeviceDirectories::are_same(const DeviceDirectories& other) const {
-  return own.is_same(other.own) && are_one(group, other.group) && nodes->are_same(*other.nodes);
+  const bool same_group = group && other.group ? group->is_same(*other.group) : !group && !other.group;
+  return own.is_same(other.own) && same_group;
 }
 
 std::shared_ptr<const DeviceDirectories> KeptDirectories::kept(const OfferedDevice& offered) const {
@@ -69,23 +46,10 @@ std::shared_ptr<const DeviceDirectories> KeptDirectories::kept(const OfferedDevi
   return found == devices_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<const NodeDirectories> KeptDirectories::nodes() const {
-  const std::scoped_lock lock(mutex_);
-  return nodes_.lock();
-}
-
-std::shared_ptr<const NodeDirectories> KeptDirectories::open_nodes(const HostFs& host) {
-  auto now = std::make_shared<const NodeDirectories>(host);
-  const std::scoped_lock lock(mutex_);
-  if (auto kept = nodes_.lock(); kept != nullptr && kept->are_same(*now)) return kept;
-  nodes_ = now;
-  return now;
-}
-
 Result<std::shared_ptr<const DeviceDirectories>> KeptDirectories::open(const HostFs& host,
                                                                        const OfferedDevice& offered) {
   const Key key(offered.host_name(), offered.iommu_group);
-  auto opened = DeviceDirectories::open(host, offered, open_nodes(host));
+  auto opened = DeviceDirectories::open(host, offered);
   Devices let_go;  // to close them takes as long as to open them: not under the lock
   const std::scoped_lock lock(mutex_);
   if (const auto former = devices_.find(key); former != devices_.end())

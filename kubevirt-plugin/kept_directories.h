@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -10,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "common/host_directory.h"
@@ -21,30 +19,10 @@
 
 namespace ferry {
 
-/// Whether it is a PCI function with a config space of its own.
-bool is_function_itself(const OfferedDevice& offered);
 /// Its directory in sysfs, relative to the host's root.
 std::filesystem::path sysfs_path_of(const OfferedDevice& offered);
 /// The same of the list of those that are in its IOMMU group by what is offered.
 std::filesystem::path group_path_of(const OfferedDevice& offered);
-
-/// Where the host has its device nodes and the classes of devices, held open. What was there when this was
-/// opened may have been removed, and another be there in its place: then there is nothing in it.
-class NodeDirectories {
- public:
-  explicit NodeDirectories(const HostFs& host);
-  /// HostFs::exists(), and that by the path of what is in none of them.
-  bool exists(const std::string& path) const;
-  bool are_same(const NodeDirectories& other) const;
-
- private:
-  struct Kept {
-    std::string_view path;
-    std::optional<HostDirectory> directory = {};  // absent: it cannot be opened
-  };
-  const HostFs& host_;
-  std::array<Kept, 3> kept_ = {{{"dev"}, {"dev/vfio"}, {"sys/class"}}};
-};
 
 /// What the host is asked about a device in, held open. What is absent is to be asked for by the path.
 ///
@@ -55,14 +33,12 @@ class NodeDirectories {
 /// longer than by the path, which goes first. ABI: fs/kernfs, as tests/vfio/kernel_effects_test.cpp shows.
 struct DeviceDirectories {
   HostDirectory own;
-  std::shared_ptr<const NodeDirectories> nodes;
   /// Absent: of a vGPU, whose GPU's says more, or it cannot be opened.
   std::optional<UniqueFd> config = {};
   /// At group_path_of(). Absent: of a mediated device, which is alone in its group, or it cannot be opened.
   std::optional<HostDirectory> group = {};
 
-  static Result<DeviceDirectories> open(const HostFs& host, const OfferedDevice& offered,
-                                        std::shared_ptr<const NodeDirectories> nodes);
+  static Result<DeviceDirectories> open(const HostFs& host, const OfferedDevice& offered);
   bool are_same(const DeviceDirectories& other) const;
 };
 
@@ -70,14 +46,12 @@ struct DeviceDirectories {
 /// thread may call.
 class KeptDirectories {
  public:
-  /// Of so many devices, three descriptors each at most, and three for all: for one more, all are let go of.
-  /// What has gone stays until then, or until it is asked about. What is asked just now may be open beside.
+  /// Of so many devices, three descriptors each at most: for one more, all are let go of. What has gone stays
+  /// until then, or until it is asked about. What is asked just now may be open beside.
   static constexpr std::size_t kMost = 64;
 
   /// Null: none are kept.
   std::shared_ptr<const DeviceDirectories> kept(const OfferedDevice& offered) const;
-  /// Those of the device that was opened last. Null: none is kept.
-  std::shared_ptr<const NodeDirectories> nodes() const;
   /// Opened now, and kept from now on instead of those of before.
   Result<std::shared_ptr<const DeviceDirectories>> open(const HostFs& host, const OfferedDevice& offered);
 
@@ -85,11 +59,8 @@ class KeptDirectories {
   using Key = std::pair<std::string, std::uint32_t>;  // its name in sysfs, its group
   using Devices = std::map<Key, std::shared_ptr<const DeviceDirectories>>;
 
-  std::shared_ptr<const NodeDirectories> open_nodes(const HostFs& host);
-
   mutable std::mutex mutex_;
   Devices devices_;
-  std::weak_ptr<const NodeDirectories> nodes_;
 };
 
 }  // namespace ferry

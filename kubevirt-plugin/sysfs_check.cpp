@@ -65,16 +65,16 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
   return member;
 }
 
-/// The members of its group with as few reads as will do: a scan reads far more of each. `own_driver` is
-/// known.
+/// The members of a group with as few reads as will do: a scan reads far more of each. `own_driver` is known.
 Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedDevice& offered,
                                               const DeviceDirectories& directories,
-                                              const std::vector<std::string>& names,
                                               const std::optional<std::string>& own_driver,
                                               const Vendors& vendors) {
-  const bool own_nodes = directories.nodes->exists("dev/iommu");
+  const bool own_nodes = host.exists("dev/iommu");
+  auto names = directories.group ? directories.group->list(".") : host.list(group_path_of(offered));
+  if (!names) return fail(std::move(names).error());
   std::vector<GroupMember> members;
-  for (const auto& name : names) {
+  for (const auto& name : *names) {
     const auto address = PciAddress::parse(name);
     if (!address) continue;
     const bool is_own = name == offered.host_name();
@@ -95,6 +95,8 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
     if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
     members.push_back(std::move(member));
   }
+  if (std::ranges::find(*names, offered.host_name()) == names->end())
+    return fail(Errc::differs, fmt::format("it is not of IOMMU group {} any more", offered.iommu_group));
   std::sort(members.begin(), members.end(),
             [](const GroupMember& a, const GroupMember& b) { return a.address < b.address; });
   return members;
@@ -104,21 +106,6 @@ Result<> expect(std::string_view what, Result<std::string> now, const std::strin
   if (!now) return fail(std::move(now).error().during(fmt::format("{} was {}", what, then)));
   if (*now != then) return fail(Errc::differs, fmt::format("{} is {} now and was {}", what, *now, then));
   return {};
-}
-
-Result<> expect_same_group(const OfferedDevice& offered, const HostDirectory& own) {
-  return expect("its IOMMU group", own.link_name("iommu_group"), std::to_string(offered.iommu_group));
-}
-
-/// Who is in the device's group, itself among them. Its link to the group comes before its name there does,
-/// and goes after it. ABI: drivers/iommu/iommu.c, iommu_group_add_device() and iommu_group_remove_device().
-Result<std::vector<std::string>> names_in_group(const HostFs& host, const OfferedDevice& offered,
-                                                const DeviceDirectories& directories) {
-  auto names = directories.group ? directories.group->list(".") : host.list(group_path_of(offered));
-  if (names && std::ranges::find(*names, offered.host_name()) != names->end()) return names;
-  if (auto same = expect_same_group(offered, directories.own); !same) return fail(std::move(same).error());
-  if (!names) return names;
-  return fail(Errc::differs, fmt::format("it is not of IOMMU group {} any more", offered.iommu_group));
 }
 
 Result<std::string> ids_now(const HostDirectory& function) {
@@ -255,15 +242,14 @@ Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered,
 }
 
 /// Each time anew: a device is about to be given away.
-NodeIsThere is_there_now(const NodeDirectories& nodes) {
-  return [&nodes](const std::string& node) { return nodes.exists(node); };
+NodeIsThere is_there_now(const HostFs& host) {
+  return [&host](const std::string& node) { return host.exists(node); };
 }
 
 // Another binding may have given its number to another function.
-Result<std::vector<std::string>> kata_nodes_now(const OfferedDevice& offered,
-                                                const DeviceDirectories& directories) {
-  auto key = kata_key(is_there_now(*directories.nodes), offered.iommu_group,
-                      directories.own.list("vfio-dev").value_or(std::vector<std::string>{}));
+Result<std::vector<std::string>> kata_nodes_now(const HostFs& host, const OfferedDevice& offered) {
+  auto key = kata_key(is_there_now(host), offered.iommu_group,
+                      host.list(sysfs_path_of(offered) / "vfio-dev").value_or(std::vector<std::string>{}));
   if (auto same = expect("its number for Kata", std::move(key.id), offered.id); !same)
     return fail(std::move(same).error());
   if (key.nodes.empty()) return fail(Errc::not_found, std::move(key.missing));
@@ -287,15 +273,10 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
                                            const OfferedDevice& offered, const DeviceDirectories& directories,
                                            GroupNode group_node) {
   if (auto same = expect_same_kind(host, offered, directories); !same) return fail(std::move(same).error());
-  std::vector<std::string> names;  // none of a mediated device's, which is alone in its group
-  if (offered.kind != DeviceKind::mediated_device) {
-    auto read = names_in_group(host, offered, directories);
-    if (!read) return fail(std::move(read).error());
-    names = std::move(*read);
-  }
-  // Of a function itself its config space has shown that it is that one which is in the group.
-  if (!is_function_itself(offered))
-    if (auto same = expect_same_group(offered, directories.own); !same) return fail(std::move(same).error());
+  if (auto same = expect("its IOMMU group", directories.own.link_name("iommu_group"),
+                         std::to_string(offered.iommu_group));
+      !same)
+    return fail(std::move(same).error());
   auto driver = read_driver(directories.own);
   if (!driver) return fail(std::move(driver).error());
   if (!offered.driver.empty() && driver->value_or("none") != offered.driver) {
@@ -305,23 +286,22 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
 
   std::vector<GroupMember> members;
   if (offered.kind != DeviceKind::mediated_device) {
-    auto read = read_members(host, offered, directories, names, *driver, vendors);
+    auto read = read_members(host, offered, directories, *driver, vendors);
     if (!read) return fail(std::move(read).error());
     members = std::move(*read);
     if (auto problem = group_problem(offered.iommu_group, members); !problem.empty())
       return fail(Errc::refused, std::move(problem));
     if (auto same = expect_companions(host, offered, members); !same) return fail(std::move(same).error());
   }
-  if (offered.kind == DeviceKind::kata_function) return kata_nodes_now(offered, directories);
-  auto nodes = vfio_nodes(is_there_now(*directories.nodes), offered.iommu_group, members, group_node);
+  if (offered.kind == DeviceKind::kata_function) return kata_nodes_now(host, offered);
+  auto nodes = vfio_nodes(is_there_now(host), offered.iommu_group, members, group_node);
   if (nodes.empty()) return fail(Errc::not_found, missing_nodes(offered.iommu_group));
   return nodes;
 }
 
-std::vector<std::string> shared_nodes(const HostFs& host, const NodeIsThere& is_there,
-                                      const std::vector<OfferedDevice>& devices) {
+std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<OfferedDevice>& devices) {
   std::vector<std::string> nodes;
-  if (!is_there("sys/class/egm")) return nodes;
+  if (!host.exists("sys/class/egm")) return nodes;
   for (const auto& name : host.list("sys/class/egm").value_or(std::vector<std::string>{})) {
     if (!name.starts_with("egm")) continue;
     const auto text = host.read_attribute("sys/class/egm/" + name + "/gpu_devices").value_or("");
@@ -334,7 +314,7 @@ std::vector<std::string> shared_nodes(const HostFs& host, const NodeIsThere& is_
              });
     });
     // A runtime makes no container with a node that is not there.
-    if (all && !gpus.empty() && is_there("dev/" + name)) nodes.push_back("/dev/" + name);
+    if (all && !gpus.empty() && host.exists("dev/" + name)) nodes.push_back("/dev/" + name);
   }
   return nodes;
 }
@@ -412,11 +392,7 @@ class SysfsCheck::Inquiry {
         if (!turn(device.iommu_group)) return;
         container.nodes.push_back(ask_about(device));
       }
-      const auto nodes = source_->directories.nodes();
-      container.shared = shared_nodes(
-          source_->host,
-          [&](const std::string& path) { return nodes ? nodes->exists(path) : source_->host.exists(path); },
-          devices);
+      container.shared = shared_nodes(source_->host, devices);
     }
     const std::scoped_lock lock(mutex_);
     at_.reset();

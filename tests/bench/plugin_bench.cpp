@@ -7,9 +7,9 @@
 // usage: plugin_bench [--tight] [--devices N] [--json FILE]; --tight: 30 s idle instead of 3, and the bounds
 // as they are. The JSON has the size of each executable, and of each number of devices all rounds and
 // NVIDIA's figures.
-// Ends with 1 where a bound of kBounds is missed, or more than kMostFailures runs of ours fail. At each
-// number of devices there are up to five rounds, of one run of each, for one that nobody disturbs; without
-// --tight the first that holds all bounds is enough.
+// Ends with 1 where a bound of kBounds is missed, or more than kMostFailures runs of ours, or of that in Go,
+// fail. At each number of devices there are up to five rounds, of one run of each, for one that nobody
+// disturbs; without --tight the first that holds all bounds is enough.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -61,7 +61,7 @@ constexpr const char* kOurs = "bin/ferry";
 constexpr const char* kBare = "bench/bare_plugin";
 constexpr const char* kGo = "bench/go_plugin";
 constexpr const char* kOwnPod = "ferry";  // of namespace "default", as the kubelet's stand-in has all pods
-constexpr unsigned kMostFailures = 2;     // of our runs at one number of devices: a machine may be overloaded
+constexpr unsigned kMostFailures = 2;     // at one number of devices: a machine may be overloaded
 constexpr double kSlack = 3;              // without --tight, of what hangs on what else the machine does
 // Eight models, so that so many devices are eight resources.
 constexpr std::array kModels = {"2330", "2684", "20b5", "1eb8", "26b9", "2235", "1db6", "2204"};
@@ -248,6 +248,7 @@ struct Bound {
   double most = 0;
   Of of = Of::bare;
   unsigned up_to_devices = 0;
+  unsigned from_devices = 1;
   bool steady = false;  ///< whatever else the machine does
 
   /// Absent: not measured in this round.
@@ -259,28 +260,30 @@ struct Bound {
   }
 };
 constexpr unsigned kAnyNumber = std::numeric_limits<unsigned>::max();
-constexpr unsigned kNvidias = 8;  // devices, as NVIDIA's figures were taken with
+constexpr unsigned kNvidias = 8;  // devices, with which NVIDIA's figures were taken
 // Half of NVIDIA's.
 constexpr double kIdleMb = 17.4 / 2;
 constexpr double kLoadedMb = 20.3 / 2;
 constexpr double kProcessorUs = 98.0 / 2;
 constexpr double kExecutableMb = 11;  // NVIDIA's, which is its plugin alone
-// The bare server registers once, so that there is none to hold it against.
+// Where that in Go takes no part: the bare server registers once.
 constexpr double kBackMs = 50;
 // Of times, but for the way back, only what was taken in the same run counts: on one machine of two
 // processors the bare server takes twice what it takes on another, and NVIDIA's were taken on one machine
-// alone. More than the bare server's is allowed where that does less: it knows no host to scan, and ours
-// looks at each device before it is handed out, with 11 system calls. Of an Allocate by one client rounds had
-// 0.9 to 1.5 times its time, and 0.7 to 1.3 times its processor, and on a faster machine, with six calls
-// more, 1.4 to 2.6 and 1.2 to 1.8; the best of them counts. Of processor it is to be half of NVIDIA's too,
-// whatever the machine.
+// alone. Half of its processor is ours to hold all the same, on the slower one too. More than the bare
+// server's is allowed where that does less: it knows no host to scan, and ours looks at each device before it
+// is handed out, with 13 system calls. Of an Allocate by one client rounds had 0.9 to 1.5 times its time, and
+// 0.7 to 1.3 times its processor, and on a faster machine, with four calls more, 1.4 to 2.6 and 1.2 to 1.8;
+// the best of them counts.
 //
 // The plugin in Go asks the host too, with fewer calls: there ours is not to be behind, by the median of the
-// rounds. By eight clients, where ours has one thread for them all, some rounds take half as long again as
-// others, of processor too, though it sleeps no oftener (once in 10 to 50 calls): the machine is slower then,
-// it seems, and what is allowed there with many devices is for that. No bound where both have one processor
-// with the client, since that in Go is made for two; nor in starting with most devices, since it reads less
-// of each. It gives memory back after minutes, and ours, and so what is resident is read, before.
+// rounds, with as many devices as NVIDIA's figures were taken with. By eight clients, where ours has one
+// thread for them all, some rounds take half as long again as others, of processor too, though it sleeps no
+// oftener (once in 10 to 50 calls): the machine is slower then, it seems. With more devices, where less is
+// between the two, as much is allowed as may come of that. No bound where both have one processor with the
+// client, since that in Go is made for two; nor in starting with more devices, since it reads less of each;
+// nor in coming back with one, which takes either as long. It gives memory back after minutes, and ours, and
+// so what is resident is read, before.
 constexpr auto kBareServer = Bound::Of::bare;
 constexpr auto kGoPlugin = Bound::Of::go;
 constexpr auto kNothing = Bound::Of::nothing;
@@ -300,21 +303,21 @@ const std::array<Bound, 32> kBounds = {{
     {"processor time in 30 s idle, ms", &Figures::idle_processor_ms, 1.0, kBareServer, kAnyNumber},
     {"wake-ups in 30 s idle", &Figures::idle_sleeps, 1.0, kBareServer, kAnyNumber},
     {"SIGTERM to exit, ms", &Figures::end_ms, 1.0, kBareServer, kAnyNumber},
-    {"start to first Register, ms", &Figures::first_register_ms, 1.0, kGoPlugin, 64},
-    {"start to last Register, ms", &Figures::last_register_ms, 1.0, kGoPlugin, 64},
-    {"back after a kubelet restart, ms", &Figures::back_ms, 1.0, kGoPlugin, 64},
+    {"start to first Register, ms", &Figures::first_register_ms, 1.0, kGoPlugin, kNvidias},
+    {"start to last Register, ms", &Figures::last_register_ms, 1.0, kGoPlugin, kNvidias},
+    {"back after a kubelet restart, ms", &Figures::back_ms, 1.0, kGoPlugin, 64, kNvidias},
     {"Allocate, 1 client, p50, us", &Figures::alone_p50_us, 1.0, kGoPlugin, kAnyNumber},
     {"Allocate, 1 client, p99, us", &Figures::alone_p99_us, 1.0, kGoPlugin, kAnyNumber},
     {"Allocate, 8 clients, p50, us", &Figures::eight_p50_us, 1.0, kGoPlugin, kNvidias},
     {"Allocate, 8 clients, p99, us", &Figures::eight_p99_us, 1.0, kGoPlugin, kNvidias},
-    {"Allocate, 8 clients, p50, us", &Figures::eight_p50_us, 1.25, kGoPlugin, kAnyNumber},
-    {"Allocate, 8 clients, p99, us", &Figures::eight_p99_us, 1.25, kGoPlugin, kAnyNumber},
-    {"processor time a call, us", &Figures::processor_us_a_call, 0.75, kGoPlugin, kNvidias},
-    {"processor time a call, us", &Figures::processor_us_a_call, 1.0, kGoPlugin, kAnyNumber},
+    {"processor time a call, us", &Figures::processor_us_a_call, 0.85, kGoPlugin, kNvidias},
+    {"Allocate, 8 clients, p50, us", &Figures::eight_p50_us, 1.25, kGoPlugin, kAnyNumber, kNvidias + 1},
+    {"Allocate, 8 clients, p99, us", &Figures::eight_p99_us, 1.25, kGoPlugin, kAnyNumber, kNvidias + 1},
+    {"processor time a call, us", &Figures::processor_us_a_call, 1.0, kGoPlugin, kAnyNumber, kNvidias + 1},
     {"resident idle, MB", &Figures::idle_mb, 0.5, kGoPlugin, kAnyNumber},
     {"resident after 5,000 calls, MB", &Figures::loaded_mb, 0.75, kGoPlugin, kAnyNumber},
-    {"resident idle, MB", &Figures::idle_mb, kIdleMb, kNothing, 64, true},
-    {"resident after 5,000 calls, MB", &Figures::loaded_mb, kLoadedMb, kNothing, 64, true},
+    {"resident idle, MB", &Figures::idle_mb, kIdleMb, kNothing, 64, 1, true},
+    {"resident after 5,000 calls, MB", &Figures::loaded_mb, kLoadedMb, kNothing, 64, 1, true},
     {"processor time a call, us", &Figures::processor_us_a_call, kProcessorUs, kNothing, kNvidias},
     {"back after a kubelet restart, ms", &Figures::back_ms, kBackMs, kNothing, 64},
 }};
@@ -596,6 +599,7 @@ class Contest {
       }
       const auto bare = measure(kBare, round, idle);
       const auto go = go_ ? measure(kGo, round, idle) : std::nullopt;
+      if (go_ && !go) ++failures_of_go_;
       if (bare) take({.ours = *ours, .bare = *bare, .go = go});
     }
     for (std::size_t i = 0; i < kBounds.size(); ++i) {
@@ -607,14 +611,18 @@ class Contest {
                                            : "times that in Go; at most",
                  limit(bound));
     }
-    if (failures_ > kMostFailures)
-      fmt::print("  FAILED at {}: {} of ours\n", counted(devices_, "device"), counted(failures_, "run"));
+    const bool ran = few(failures_, "ours") && few(failures_of_go_, "that in Go");
     static_cast<void>(std::fflush(stdout));
-    return held() && failures_ <= kMostFailures;
+    return held() && ran;
   }
   const nlohmann::json& rounds() const { return rounds_; }
 
  private:
+  bool few(unsigned failures, const char* whose) const {
+    if (failures > kMostFailures)
+      fmt::print("  FAILED at {}: {} of {}\n", counted(devices_, "device"), counted(failures, "run"), whose);
+    return failures <= kMostFailures;
+  }
   /// Absent when the program died, refused a call or did not serve in time.
   std::optional<Figures> measure(const char* program, int round, std::chrono::seconds idle) const {
     try {
@@ -643,7 +651,8 @@ class Contest {
   }
   bool holds(std::size_t i) const {
     const Bound& bound = kBounds[i];
-    return devices_ > bound.up_to_devices || (bound.of == kGoPlugin && !go_) || shown(i) <= limit(bound);
+    return devices_ < bound.from_devices || devices_ > bound.up_to_devices ||
+           (bound.of == kGoPlugin && !go_) || shown(i) <= limit(bound);
   }
   bool held() const {
     for (std::size_t i = 0; i < kBounds.size(); ++i)
@@ -655,7 +664,8 @@ class Contest {
   const unsigned devices_;
   const bool tight_;
   const bool go_;
-  unsigned failures_ = 0;                                   // of ours
+  unsigned failures_ = 0;  // of ours
+  unsigned failures_of_go_ = 0;
   std::array<std::vector<double>, kBounds.size()> values_;  // of each bound, over the rounds
   nlohmann::json rounds_ = nlohmann::json::array();
 };
@@ -692,7 +702,9 @@ bool run(const std::vector<std::string>& words) {
   if (::setenv("POD_NAME", kOwnPod, 1) != 0 || ::setenv("POD_NAMESPACE", "default", 1) != 0)
     throw std::system_error(errno, std::generic_category(), "setenv");
   // Thrown away: what a first start reads from the disk says nothing of the program.
-  for (const char* program : {kOurs, kBare})
+  std::vector programs = {kOurs, kBare};
+  if (go) programs.push_back(kGo);
+  for (const char* const program : programs)
     static_cast<void>(Run((build / program).string(), 1, 0s).measure());
   const Sizes sizes{.ours = megabytes_of(build / kOurs),
                     .bare = megabytes_of(build / kBare),

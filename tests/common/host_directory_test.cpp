@@ -2,7 +2,6 @@
 #include "common/host_directory.h"
 
 #include <filesystem>
-#include <optional>
 
 #include <gmock/gmock.h>
 
@@ -41,15 +40,6 @@ TEST_F(HostDirectoryTest, ReadsWhatIsInIt) {
   EXPECT_TRUE(directory->link_target("driver").value().ends_with("drivers/vfio-pci"));
   EXPECT_THAT(directory->list("vfio-dev").value(), ElementsAre("vfio3"));
   EXPECT_THAT(directory->list(".").value(), ElementsAre("driver", "vendor", "vfio-dev"));
-}
-
-TEST_F(HostDirectoryTest, SaysWhatIsThere) {
-  const auto directory = gpu();
-  ASSERT_TRUE(directory);
-  EXPECT_EQ(directory->has("vendor"), true);
-  EXPECT_EQ(directory->has("vfio-dev"), true);
-  EXPECT_EQ(directory->has("numa_node"), false);
-  EXPECT_EQ(directory->has("driver"), std::nullopt) << "a link";
 }
 
 TEST_F(HostDirectoryTest, NamesThePathAndTheReasonOfAFailure) {

@@ -117,19 +117,15 @@ TEST_F(SysfsCheckTest, AsksAboutTheDevicesOfAClosedGroup) {
   EXPECT_THAT(ask(*check_that_opens(EBUSY), {gpu()}).containers, IsEmpty());
 }
 
-/// dev, dev/vfio and sys/class.
-constexpr std::size_t kOfAll = 3;
-
-/// The descriptors that lead into the host's sysfs and its nodes, but for those that the fake kernel has, of
-/// drivers' links.
+/// The descriptors that lead into the host's sysfs, but for those that the fake kernel has, of drivers'
+/// links.
 std::set<std::string> kept_open(const HostFs& host) {
   std::set<std::string> kept;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code closed_meanwhile;
     const auto target = std::filesystem::read_symlink(entry.path(), closed_meanwhile).string();
-    const bool below = target.starts_with((host.root() / "sys").string()) ||
-                       target.starts_with((host.root() / "dev").string());
-    if (below && target.find("/driver") == std::string::npos) kept.insert(entry.path().filename());
+    if (target.starts_with((host.root() / "sys").string()) && target.find("/driver") == std::string::npos)
+      kept.insert(entry.path().filename());
   }
   return kept;
 }
@@ -138,7 +134,7 @@ TEST_F(SysfsCheckTest, AsksAgainInTheDirectoriesThatItHasKept) {
   const SysfsCheck check(kernel, rules, kPatience);
   ASSERT_TRUE(nodes(check, gpu()));
   const auto kept = kept_open(kernel);
-  EXPECT_THAT(kept, SizeIs(3 + kOfAll));
+  EXPECT_THAT(kept, SizeIs(3));
   ASSERT_TRUE(nodes(check, gpu()));
   EXPECT_EQ(kept_open(kernel), kept)
       << "while others are opened these are open still, and have others' numbers";
@@ -156,7 +152,7 @@ TEST_F(SysfsCheckTest, KeepsTheDirectoriesOfNoMoreThanSoMany) {
     ASSERT_TRUE(nodes(check, device)) << device.id;
     most = std::max(most, kept_open(kernel).size());
   }
-  EXPECT_EQ(most, 3 * KeptDirectories::kMost + kOfAll);
+  EXPECT_EQ(most, 3 * KeptDirectories::kMost);
 }
 
 TEST_F(SysfsCheckTest, KeepsNothingOfWhatHasGone) {
@@ -214,33 +210,6 @@ TEST_F(SysfsCheckTest, TakesTheEmptyListOfAGroupThatHasGoneForNoAnswer) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
             "0000:01:00.1 (snd_hda_intel) shares its IOMMU group 15 and is not on a vfio driver");
-}
-
-// /dev/vfio goes with the last of vfio's modules, and comes with the first.
-TEST_F(SysfsCheckTest, SeesTheNodesOfADirectoryThatWasMadeAnew) {
-  const SysfsCheck check(kernel, rules, kPatience);
-  const auto given = ElementsAre("/dev/vfio/vfio", "/dev/vfio/15");
-  EXPECT_THAT(*nodes(check, gpu()), given);
-  std::filesystem::rename(kernel.root() / "dev/vfio", kernel.root() / "gone");
-  kernel.file("dev/vfio/vfio", "");
-  kernel.file("dev/vfio/15", "");
-  std::filesystem::remove_all(kernel.root() / "gone");
-  const auto again = nodes(check, gpu());
-  ASSERT_TRUE(again) << again.error().message;
-  EXPECT_THAT(*again, given);
-  std::filesystem::remove(kernel.root() / "dev/vfio/vfio");
-  EXPECT_FALSE(nodes(check, gpu())) << "it has gone from the one that is there now";
-}
-
-// A link is no node: what counts is what it leads to, within the host's root.
-TEST_F(SysfsCheckTest, FollowsTheLinkOfANode) {
-  const SysfsCheck check(kernel, rules, kPatience);
-  ASSERT_TRUE(nodes(check, gpu()));
-  std::filesystem::rename(kernel.root() / "dev/vfio/vfio", kernel.root() / "dev/container");
-  kernel.link("dev/vfio/vfio", "/dev/container");
-  EXPECT_TRUE(nodes(check, gpu()));
-  std::filesystem::remove(kernel.root() / "dev/container");
-  EXPECT_FALSE(nodes(check, gpu()));
 }
 
 /// What is done to a file while this is there, as inotify tells it.

@@ -147,7 +147,6 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 // serve makes a resource's server and registers it, as NVIDIA's does: one connection to the kubelet for each.
 func serve(directory string, number int, of *plugin) (*grpc.Server, error) {
 	endpoint := fmt.Sprintf("go-%d.sock", number)
-	os.Remove(filepath.Join(directory, endpoint))
 	listener, err := net.Listen("unix", filepath.Join(directory, endpoint))
 	if err != nil {
 		return nil, err
@@ -166,7 +165,7 @@ func serve(directory string, number int, of *plugin) (*grpc.Server, error) {
 	return server, err
 }
 
-// comings tells of each kubelet's socket that is made in the directory from now on.
+// comings tells when a kubelet's socket has been made in the directory since the last time.
 func comings(directory string) (<-chan struct{}, error) {
 	descriptor, err := syscall.InotifyInit1(syscall.IN_CLOEXEC)
 	if err != nil {
