@@ -66,7 +66,8 @@ class HostFs {
   /// The same with what each name is, at no further cost.
   Result<std::vector<DirectoryEntry>> entries(const std::filesystem::path& relative) const;
   /// Whether something is there (a dangling link is not). Any error counts as "not".
-  bool exists(const std::filesystem::path& relative) const;
+  bool exists(const char* relative) const;
+  bool exists(const std::filesystem::path& relative) const { return exists(relative.c_str()); }
   /// The number of the device node at `relative`; ENODEV when it is no device node.
   Result<DeviceNumber> device_number(const std::filesystem::path& relative) const;
   /// The device that an entry of proc/PID/fd or proc/PID/map_files leads to, whatever path the process sees

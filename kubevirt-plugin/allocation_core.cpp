@@ -200,9 +200,9 @@ Result<std::vector<Allocation>> AllocationCore::conclude(const AllocationBook::G
 
 void AllocationCore::allocate(std::string_view resource, std::span<const std::vector<std::string>> containers,
                               Allocated allocated) {
-  Allocated tell_whom = [allocated = std::move(allocated), during = fmt::format("allocate {}", resource)](
-                            Result<std::vector<Allocation>> result) {
-    if (!result) result = fail(std::move(result).error().during(during));
+  Allocated tell_whom = [allocated = std::move(allocated),
+                         name = std::string(resource)](Result<std::vector<Allocation>> result) {
+    if (!result) result = fail(std::move(result).error().during("allocate " + name));
     allocated(std::move(result));
   };
   const auto grant = std::make_shared<AllocationBook::Grant>();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
 
 namespace ferry {
@@ -24,7 +25,7 @@ std::vector<std::string> vfio_nodes(const NodeIsThere& is_there, std::uint32_t g
   const bool own_nodes =
       !own.empty() && is_there("dev/iommu") &&
       std::ranges::all_of(own, [&](const std::string& node) { return is_there(node.substr(1)); });
-  const std::string path = fmt::format("/dev/vfio/{}", group);
+  const std::string path = fmt::format(FMT_COMPILE("/dev/vfio/{}"), group);
   const bool legacy =
       is_there("dev/vfio/vfio") && (group_node == GroupNode::is_there || is_there(path.substr(1)));
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
@@ -154,7 +155,7 @@ Result<> expect_same_function(const HostDirectory& function, const Result<Header
   if (header && is_off_the_bus(*header))
     return fail(Errc::malformed_host, "its config space reads all ones: it is off the bus");
   const bool same = header && header->size() >= 4 &&
-                    model == fmt::format("{:02x}{:02x}:{:02x}{:02x}", (*header)[1], (*header)[0],
+                    model == fmt::format(FMT_COMPILE("{:02x}{:02x}:{:02x}{:02x}"), (*header)[1], (*header)[0],
                                          (*header)[3], (*header)[2]);
   // The kernel's word counts where the header does not say, or a quirk has corrected it.
   if (!same)
@@ -195,6 +196,7 @@ Result<std::string> vgpu_type_now(const HostFs& host, const PciAddress& function
 /// Whether a write to a vGPU's GPU is under way: what its driver serves would keep who reads it until that
 /// returns. It changes nothing of a vGPU that it is not to. Errors: it is to this one, or may never return.
 Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered) {
+  if (offered.gpu.empty()) return false;
   const auto gpu = PciAddress::parse(offered.gpu);
   if (!gpu) return false;
   const auto held = HeldGpus::read(host);
@@ -205,6 +207,7 @@ Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered)
 
 /// What a vGPU's driver says of it may outlive the GPU.
 Result<> expect_gpu_on_the_bus(const HostFs& host, const OfferedDevice& offered) {
+  if (offered.gpu.empty()) return {};
   const auto gpu = PciAddress::parse(offered.gpu);
   if (!gpu) return {};
   const auto directory = HostDirectory::open(host, sysfs_path(*gpu));
@@ -243,7 +246,7 @@ Result<> expect_same_kind(const HostFs& host, const OfferedDevice& offered,
 
 /// Each time anew: a device is about to be given away.
 NodeIsThere is_there_now(const HostFs& host) {
-  return [&host](const std::string& node) { return host.exists(node); };
+  return [&host](const std::string& node) { return host.exists(node.c_str()); };
 }
 
 // Another binding may have given its number to another function.
@@ -326,7 +329,7 @@ bool wants_resources(int error) {
 }  // namespace
 
 int SysfsCheck::open_and_close(const HostFs& host, std::uint32_t group) {
-  const auto opened = host.open(fmt::format("dev/vfio/{}", group), O_RDWR);
+  const auto opened = host.open(fmt::format(FMT_COMPILE("dev/vfio/{}"), group), O_RDWR);
   return opened ? 0 : opened.error().code.value();
 }
 

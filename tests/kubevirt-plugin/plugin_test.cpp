@@ -1184,5 +1184,21 @@ TEST_F(PluginTest, PublishesWhatItOffersAndWhatIsAllocated) {
   EXPECT_EQ(file["not_offered"][0]["id"], "0000:05:00.0");
 }
 
+// The kubelet's next call may be on its way, and what writes the file would be beside it.
+TEST_F(PluginTest, WritesWhatIsAllocatedAMomentLater) {
+  constexpr auto kMoment = 20ms;
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  ASSERT_TRUE(offered_becomes([](const auto& file) {  // the last that a start has to say
+    return file.is_object() && file["resources"][0]["registered"] == true;
+  }));
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(kubelet->allocate(kGpu, 1).ok());
+  ASSERT_TRUE(offered_becomes(
+      [](const auto& file) { return file["resources"][0]["devices"][0]["allocated"] == true; }));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, kMoment);
+}
+
 }  // namespace
 }  // namespace ferry
