@@ -196,7 +196,7 @@ Result<std::string> vgpu_type_now(const HostFs& host, const PciAddress& function
 /// Whether a write to a vGPU's GPU is under way: what its driver serves would keep who reads it until that
 /// returns. It changes nothing of a vGPU that it is not to. Errors: it is to this one, or may never return.
 Result<bool> gpu_is_written_to(const HostFs& host, const OfferedDevice& offered) {
-  if (offered.gpu.empty()) return false;
+  if (offered.gpu.empty()) return false;  // as of most: no error is to be made of that
   const auto gpu = PciAddress::parse(offered.gpu);
   if (!gpu) return false;
   const auto held = HeldGpus::read(host);

@@ -7,9 +7,9 @@
 // usage: plugin_bench [--tight] [--devices N] [--json FILE]; --tight: 30 s idle instead of 3, and the bounds
 // as they are. The JSON has the size of each executable, and of each number of devices all rounds and
 // NVIDIA's figures.
-// Ends with 1 where a bound of kBounds is missed, or more than kMostFailures runs of ours, or of that in Go,
-// fail. At each number of devices there are up to five rounds, of one run of each, for one that nobody
-// disturbs; without --tight the first that holds all bounds is enough.
+// Ends with 1 where a bound of kBounds is missed, or more than kMostFailures runs of a program fail. At each
+// number of devices there are up to five rounds, of one run of each, for one that nobody disturbs; without
+// --tight the first that holds all bounds is enough.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,6 +26,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <sched.h>
@@ -265,7 +266,7 @@ constexpr unsigned kNvidias = 8;  // devices, with which NVIDIA's figures were t
 constexpr double kIdleMb = 17.4 / 2;
 constexpr double kLoadedMb = 20.3 / 2;
 constexpr double kExecutableMb = 11;  // NVIDIA's, which is its plugin alone
-// Where that in Go takes no part: the bare server registers once.
+// With whatever number of devices, and where that in Go takes no part: the bare server registers once.
 constexpr double kBackMs = 50;
 // Of times, but for the way back, only what was taken in the same run counts: on one machine of two
 // processors the bare server takes twice what it takes on another, and NVIDIA's were taken on one machine
@@ -277,11 +278,12 @@ constexpr double kBackMs = 50;
 // The plugin in Go asks the host too, with fewer calls: there ours is not to be behind, by the median of the
 // rounds. By eight clients, where ours has one thread for them all, some rounds take half as long again as
 // others, of processor too, though it sleeps no oftener (once in 10 to 50 calls): the machine is slower then,
-// it seems, and what is allowed there is for that. Nothing is allowed with eight devices, as NVIDIA's figures
-// were taken: each client has a connection of its own then, and that in Go takes longer. No bound where both
-// have one processor with the client, since that in Go is made for two; nor in starting with most devices,
-// since it reads less of each. It gives memory back after minutes, and ours, and so what is resident is read,
-// before.
+// it seems, and what is allowed there is for that. With eight devices, as NVIDIA's figures were taken, each
+// client has a connection of its own, and that in Go takes longer: there nothing is allowed (medians were
+// 0.74 to 0.88 of its p50), and 0.85 of its processor (0.60 to 0.71). No bound where both have one processor
+// with the client, since that in Go is made for two; nor of the first Register, nor of the last with 512,
+// since it reads less of each device; nor of starting or coming back with one, which takes both as long. It
+// gives memory back after minutes, and ours, and so what is resident is read, before.
 constexpr auto kBareServer = Bound::Of::bare;
 constexpr auto kGoPlugin = Bound::Of::go;
 constexpr auto kNothing = Bound::Of::nothing;
@@ -301,7 +303,7 @@ const std::array<Bound, 30> kBounds = {{
     {"processor time in 30 s idle, ms", &Figures::idle_processor_ms, 1.0, kBareServer, kAnyNumber},
     {"wake-ups in 30 s idle", &Figures::idle_sleeps, 1.0, kBareServer, kAnyNumber},
     {"SIGTERM to exit, ms", &Figures::end_ms, 1.0, kBareServer, kAnyNumber},
-    {"start to last Register, ms", &Figures::last_register_ms, 1.0, kGoPlugin, 64},
+    {"start to last Register, ms", &Figures::last_register_ms, 1.0, kGoPlugin, 64, kNvidias},
     {"Allocate, 1 client, p50, us", &Figures::alone_p50_us, 1.0, kGoPlugin, kAnyNumber},
     {"Allocate, 1 client, p99, us", &Figures::alone_p99_us, 1.0, kGoPlugin, kAnyNumber},
     {"Allocate, 8 clients, p50, us", &Figures::eight_p50_us, 1.25, kGoPlugin, kAnyNumber},
@@ -589,13 +591,9 @@ class Contest {
       // What happens while nothing does is no bound: the first round shows it.
       const auto idle = round > 0 ? 0s : tight_ ? 30s : 3s;
       const auto ours = measure(kOurs, round, idle);
-      if (!ours) {
-        ++failures_;
-        continue;
-      }
+      if (!ours) continue;
       const auto bare = measure(kBare, round, idle);
       const auto go = go_ ? measure(kGo, round, idle) : std::nullopt;
-      if (go_ && !go) ++failures_of_go_;
       if (bare) take({.ours = *ours, .bare = *bare, .go = go});
     }
     for (std::size_t i = 0; i < kBounds.size(); ++i) {
@@ -607,23 +605,25 @@ class Contest {
                                            : "times that in Go; at most",
                  limit(bound));
     }
-    const bool ran = few(failures_, "ours") && few(failures_of_go_, "that in Go");
+    bool ran = true;
+    for (const auto& [program, failures] : failures_) {
+      if (failures <= kMostFailures) continue;
+      ran = false;
+      fmt::print("  FAILED at {}: {} of {}\n", counted(devices_, "device"), counted(failures, "run"),
+                 program);
+    }
     static_cast<void>(std::fflush(stdout));
     return held() && ran;
   }
   const nlohmann::json& rounds() const { return rounds_; }
 
  private:
-  bool few(unsigned failures, const char* whose) const {
-    if (failures > kMostFailures)
-      fmt::print("  FAILED at {}: {} of {}\n", counted(devices_, "device"), counted(failures, "run"), whose);
-    return failures <= kMostFailures;
-  }
   /// Absent when the program died, refused a call or did not serve in time.
-  std::optional<Figures> measure(const char* program, int round, std::chrono::seconds idle) const {
+  std::optional<Figures> measure(const char* program, int round, std::chrono::seconds idle) {
     try {
       return Run((build_ / program).string(), devices_, idle).measure();
     } catch (const std::exception& error) {
+      ++failures_[program];
       fmt::print("{}, round {}: {}\n", counted(devices_, "device"), round + 1, error.what());
       return std::nullopt;
     }
@@ -660,8 +660,7 @@ class Contest {
   const unsigned devices_;
   const bool tight_;
   const bool go_;
-  unsigned failures_ = 0;  // of ours
-  unsigned failures_of_go_ = 0;
+  std::map<std::string, unsigned> failures_;                // of each program
   std::array<std::vector<double>, kBounds.size()> values_;  // of each bound, over the rounds
   nlohmann::json rounds_ = nlohmann::json::array();
 };

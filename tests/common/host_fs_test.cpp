@@ -66,6 +66,10 @@ TEST_F(HostFsTest, RefusesToClimbOutOfTheRoot) {
   EXPECT_EQ(host_.write_attribute("a/../../x", "1").error().code, std::errc::cross_device_link);
   EXPECT_EQ(host_.write_file("../x", "1").error().code, std::errc::cross_device_link);
   EXPECT_EQ(host_.remove_file("../x").error().code, std::errc::cross_device_link);
+  tree_.file("x", "");
+  EXPECT_TRUE(host_.exists("x"));
+  EXPECT_FALSE(host_.exists("../x")) << "which openat2 would take for that one";
+  EXPECT_FALSE(host_.exists(std::filesystem::path("a") / ".." / ".." / "x"));
 }
 
 TEST_F(HostFsTest, ListsSortedNames) {
