@@ -144,12 +144,12 @@ TEST_F(HostFsTest, TellsWhichDeviceAProcessHasOpen) {
   const HostFs real("/");
   const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const auto entry = "proc/self/fd/" + std::to_string(null.get());
-  EXPECT_EQ(real.opened_device(entry).value(),
-            (OpenedDevice{.number = {.major = 1, .minor = 3}, .block = false}));
+  const OpenedDevice expected{.number = {.major = 1, .minor = 3}, .block = false};
+  EXPECT_EQ(real.opened_device(entry).value(), expected);
   const UniqueFd directory(::open("/", O_PATH | O_CLOEXEC));
   EXPECT_EQ(real.opened_device("proc/self/fd/" + std::to_string(directory.get())).value(), std::nullopt);
   tree_.link("proc/12/fd/0", "/dev/null");
-  EXPECT_EQ(host_.opened_device("proc/12/fd/0").value()->number, (DeviceNumber{.major = 1, .minor = 3}));
+  EXPECT_EQ(host_.opened_device("proc/12/fd/0").value(), expected);
   EXPECT_EQ(host_.opened_device("proc/12/fd/1").error().code, std::errc::no_such_file_or_directory);
   EXPECT_EQ(host_.opened_device("../x").error().code, std::errc::cross_device_link);
 }
