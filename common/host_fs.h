@@ -65,7 +65,8 @@ class HostFs {
   Result<std::vector<std::string>> list(const std::filesystem::path& relative) const;
   /// The same with what each name is, at no further cost.
   Result<std::vector<DirectoryEntry>> entries(const std::filesystem::path& relative) const;
-  /// Whether something is there (a dangling link is not). Any error counts as "not".
+  /// Whether something is there (a dangling link is not). Any error counts as "not". Text, which is not null,
+  /// is not made a path of for that.
   bool exists(const char* relative) const;
   bool exists(const std::filesystem::path& relative) const { return exists(relative.c_str()); }
   /// The number of the device node at `relative`; ENODEV when it is no device node.

@@ -1072,7 +1072,7 @@ TEST_F(ScannerTest, SeesThatAVgpuIsGoneOrOfAnotherType) {
   EXPECT_THAT(refusal(device), HasSubstr("its model was NVIDIA A40-8Q"));
 }
 
-// Made anew under its UUID it has another group.
+// As of one that was made anew under the same UUID.
 TEST_F(ScannerTest, SeesThatTheGroupOfAVgpuIsAnother) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-558", "NVIDIA A40-8Q", 211);
