@@ -8,6 +8,8 @@ jobs=$(nproc)
 export CCACHE_DIR=$cache/ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=6G
 # Precise times of day in headers are not ours; without this ccache refuses files that were just written.
 export CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime
+# What clang's sanitizers name functions and lines with: g++ brings it along.
+export ASAN_SYMBOLIZER_PATH=/usr/bin/addr2line
 
 die() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2

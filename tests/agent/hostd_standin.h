@@ -155,16 +155,17 @@ class HostdStandin {
       gpu["only_in_use"] = true;
     }
     if (phase == "failed") gpu["state"] = "failed";
-    json state = {{"version", 1},
-                  {"generation", ++said_},
-                  {"pid", 7},
-                  {"boot_id", "b"},
-                  {"wanted", generation ? json{{"generation", *generation}} : json()},
-                  {"phase", phase},
-                  {"accelerators", {gpu}},
-                  {"withdraw", json::array()},
-                  {"error", error_.empty() ? json() : json{{"message", error_}, {"hint", ""}}},
-                  {"features", {{"iommu", "on"}, {"largest_group", 1}, {"vgpu_types", {{"L40S-12Q", 4}}}}}};
+    const json state = {
+        {"version", 1},
+        {"generation", ++said_},
+        {"pid", 7},
+        {"boot_id", "b"},
+        {"wanted", generation ? json{{"generation", *generation}} : json()},
+        {"phase", phase},
+        {"accelerators", {gpu}},
+        {"withdraw", json::array()},
+        {"error", error_.empty() ? json() : json{{"message", error_}, {"hint", ""}}},
+        {"features", {{"iommu", "on"}, {"largest_group", 1}, {"vgpu_types", {{"L40S-12Q", 4}}}}}};
     if (!host_.write_file(kStateFile, state.dump())) std::abort();
     wrote_();
   }

@@ -45,11 +45,8 @@ using test::kVfioManager;
 using test::OneNode;
 using testing::Contains;
 using testing::HasSubstr;
-using testing::Key;
 using testing::Not;
-using testing::Pair;
 
-constexpr const char* kConfigs = "/api/v1/namespaces/gpus/configmaps/ferry";
 constexpr const char* kSecondVgpus = "  halved: [{devices: all, mode: vgpu, vgpu-devices: {L40S-24Q: 2}}]\n";
 
 TEST_F(AgentLoop, FollowsALabelAndSaysWhatHasComeOfIt) {

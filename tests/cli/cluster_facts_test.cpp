@@ -41,7 +41,7 @@ TEST(ClusterFacts, CountsAsTheSchedulerDoes) {
   auto pod = gpu_pod("a", "p", "n", {{kWholeL40s, 1}});
   pod["spec"]["containers"].push_back(container({{kWholeL40s, 1}}));
   // Runs before the others, and what it had is used again.
-  pod["spec"]["initContainers"] = {container({{kWholeL40s, 2}})};
+  pod["spec"]["initContainers"] = json::array({container({{kWholeL40s, 2}})});
   EXPECT_EQ(cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used, 2U);
   pod["spec"]["initContainers"].push_back(container({{kWholeL40s, 3}}));
   EXPECT_EQ(cluster_gpus(one_node({{kWholeL40s, 8}}, {pod})).nodes.at(0).resources.at(kWholeL40s).used, 3U);

@@ -79,7 +79,8 @@ TEST_F(KubevirtCr, NamesResourcesAsThePluginIsTold) {
   EXPECT_EQ(renamed["pciHostDevices"],
             (json{entry("pciVendorSelector", "10DE:22BA", "nvidia.com/gpu-22ba"),
                   entry("pciVendorSelector", "10DE:2684", "nvidia.com/gpu-2684")}));
-  EXPECT_EQ(renamed["mediatedDevices"], json{entry("mdevNameSelector", "NVIDIA A40-8Q", "nvidia.com/small")});
+  EXPECT_EQ(renamed["mediatedDevices"],
+            json::array({entry("mdevNameSelector", "NVIDIA A40-8Q", "nvidia.com/small")}));
   const auto typed = permitted({"--vgpu-name-template", "v-{name}"});
   EXPECT_EQ(typed["mediatedDevices"][0]["resourceName"], "nvidia.com/v-NVIDIA_A40-8Q");
 }

@@ -280,9 +280,9 @@ TEST_F(AllocationCoreStress, NeverGivesAGroupToTwoPodsWhateverElseHappens) {
     std::vector<Event> events = {allocate, rescan, unplug, restart, conflict, outlive,
                                  allocate, rescan, unplug, restart, conflict, outlive};
     std::shuffle(events.begin(), events.end(), order);
-    std::vector<std::jthread> threads;
-    threads.reserve(events.size());
     std::atomic<std::size_t> ready = 0;
+    std::vector<std::jthread> threads;  // after what they read: ended before it goes
+    threads.reserve(events.size());
     for (const Event event : events) {
       threads.emplace_back([&, event, seed = order()] {
         std::mt19937 random(seed);

@@ -325,7 +325,8 @@ Status nvmlDeviceGetSupportedVgpus(nvml::Device /*device*/, unsigned* count, uns
   for (std::size_t i = 0; i < kTypes.size(); ++i) ids[i] = kTypes.at(kTypes.size() - 1 - i).id;
   return nvml::kSuccess;
 }
-Status nvmlVgpuTypeGetName(unsigned id, char* name, const unsigned* size) {
+// NOLINTNEXTLINE(readability-non-const-parameter): nvml.h's type
+Status nvmlVgpuTypeGetName(unsigned id, char* name, unsigned* size) {
   const Type* type = type_of(id);
   if (type == nullptr) return nvml::kInvalidArgument;
   std::strncpy(name, type->name, *size);

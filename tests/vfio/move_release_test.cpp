@@ -333,7 +333,7 @@ TEST(MoveRelease, StopsAndStartsNothingOnTheWayBack) {
 }
 
 TEST(MoveRelease, EveryChangeThatFailsLeavesTheServiceRunningOrRecorded) {
-  const std::size_t count = test::changes_of_an_undisturbed_run<Host>(2);
+  const std::size_t count = test::changes_of_an_undisturbed_run<Host>(2U);
   ASSERT_GT(count, 8U);
   for (std::size_t n = 1; n <= count; ++n) {
     SCOPED_TRACE(n);
@@ -361,7 +361,7 @@ TEST(MoveRelease, AnyChangeMayBeTheLastBeforeDeathAndTheNextRunStartsTheService)
         for (const char* gpu : {"0000:01:00.0", "0000:02:00.0"})
           EXPECT_EQ(host.kernel.driver_of(gpu), next == Direction::to_vfio ? "vfio-pci" : "nouveau");
       },
-      2);
+      2U);
 }
 
 TEST(MoveRelease, StartsWhatAKilledRunLeftThoughNothingIsAskedFor) {
