@@ -9,7 +9,7 @@ export CCACHE_DIR=$cache/ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_M
 # Precise times of day in headers are not ours; without this ccache refuses files that were just written.
 export CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime
 # What clang's sanitizers name functions and lines with: g++ brings it along.
-export ASAN_SYMBOLIZER_PATH=/usr/bin/addr2line
+export ASAN_SYMBOLIZER_PATH=${ASAN_SYMBOLIZER_PATH:-/usr/bin/addr2line}
 
 die() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2
@@ -55,7 +55,8 @@ build() {
     shift
     [ "$preset" = release ] && folder=$root/build
     mkdir -p "$CCACHE_DIR"
-    if [ ! -f "$folder/build.ninja" ]; then
+    # Anew, too, where a preset may have another compiler or other flags than the folder was made with.
+    if [ ! -f "$folder/build.ninja" ] || [ "$root/CMakePresets.json" -nt "$folder/build.ninja" ]; then
         (cd "$root" && cmake --preset "$preset" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >"$log" 2>&1 ||
             { cat "$log" >&2; rm -f "$log"; die "cmake failed"; }
     fi
