@@ -55,9 +55,10 @@ build() {
     shift
     [ "$preset" = release ] && folder=$root/build
     mkdir -p "$CCACHE_DIR"
-    # Anew, too, where a preset may have another compiler or other flags than the folder was made with.
+    # Anew, too, where a preset may have another compiler or other flags than the folder was made with: --fresh, since CMake
+    # itself fails half-way through a change of compiler.
     if [ ! -f "$folder/build.ninja" ] || [ "$root/CMakePresets.json" -nt "$folder/build.ninja" ]; then
-        (cd "$root" && cmake --preset "$preset" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >"$log" 2>&1 ||
+        (cd "$root" && cmake --fresh --preset "$preset" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >"$log" 2>&1 ||
             { cat "$log" >&2; rm -f "$log"; die "cmake failed"; }
     fi
     if ! cmake --build "$folder" --parallel "$jobs" ${1:+--target "$@"} >"$log" 2>&1; then
