@@ -5,6 +5,8 @@ The build has the flags of the release preset, so that the compiler cache serves
 CMake's file API says which test executable has which source, and which libraries each executable links. Therefore no
 mutant names a path or an executable.
 """
+import collections.abc
+import contextlib
 import ctypes
 import dataclasses
 import fcntl
@@ -132,11 +134,14 @@ class Workbench:
         failed = re.findall(r"^\[  FAILED  \] ([^\s,]+)", ended.stdout, re.MULTILINE)
         return Tested(ended.returncode, list(dict.fromkeys(failed)), ended.stdout + ended.stderr, time.monotonic() - begin)
 
-    def mutate(self, file: str, text: str) -> None:
+    @contextlib.contextmanager
+    def mutated(self, file: str, text: str) -> collections.abc.Iterator[None]:
+        """A source file has another text meanwhile."""
         (TREE / file).write_text(text, encoding="utf-8")
-
-    def restore(self, file: str) -> None:
-        restore(file)
+        try:
+            yield
+        finally:
+            restore(file)
 
 
 def adopt_orphans() -> None:
