@@ -28,8 +28,6 @@ ROOT = HERE.parents[1]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "ferry"
 TREE = CACHE / "mutants" / "tree"
 BUILD = TREE / "build"
-# A test that hangs catches its mutant after this time, or after four times as long as it takes without a mutant.
-HANG_SECONDS = 30
 TEST = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", re.MULTILINE)
 
 
@@ -142,6 +140,11 @@ class Workbench:
             yield
         finally:
             restore(file)
+
+
+def patience(seconds: float) -> float:
+    """How long tests may take that take so long without a mutant. Then they hang, and the mutant is caught."""
+    return max(30, 4 * seconds)
 
 
 def adopt_orphans() -> None:
