@@ -310,6 +310,14 @@ TEST_F(VgpuScan, CountsWhatCannotBeReadAmongTheCarriers) {
               testing::StartsWith("may carry vGPUs that cannot be read: /sys/class/vfio/100/dev"));
 }
 
+TEST_F(VgpuScan, CountsAGpuAmongTheCarriersWhoseVirtualFunctionCannotBeRead) {
+  add_sriov_gpu(2);
+  vendor.add_gpu("0000:17:00.0");
+  kernel.file("sys/devices/pci0000:00/0000:17:00.5/nvidia/current_vgpu_type", "?\n");
+  EXPECT_THAT(carriers_of_vgpus(read()),
+              ElementsAre(testing::Key(at("0000:17:00.0")), testing::Key(at("0000:17:00.5"))));
+}
+
 // One that is not ours is enough: what is left of them keeps the GPU where it is.
 TEST_F(VgpuScan, NamesWhatTakesVgpusOfOthersAwayToo) {
   add_t4("0000:05:00.0");

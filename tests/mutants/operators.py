@@ -116,7 +116,8 @@ def bounded(source: Source, index: int, word: str) -> list[Change]:
     before, after = source.text[token.start() - 1:token.start()], source.text[token.end():token.end() + 1]
     if word in BOUNDS and before.isspace() and after.isspace() and source.words[index - 1] not in {"template", "operator"}:
         return [source.change("changes a bound", index, index, BOUNDS[word])]
-    if token.lastgroup == "number" and word.isdigit() and not word.startswith("00"):
+    initial = source.words[index - 1] == "=" and source.words[index + 1] == ";"  # rarely read, or `= 0` of a function
+    if token.lastgroup == "number" and word.isdigit() and not word.startswith("00") and not initial:
         return [source.change("changes a number", index, index, str(int(word) + 1))]
     return []
 
