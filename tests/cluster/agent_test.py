@@ -23,7 +23,7 @@ DEVICE_PLUGIN = "nvidia.com/gpu.deploy.sandbox-device-plugin"
 OWN, GIVEN = ("nvidia", "snd_hda_intel", "nvidia"), ("vfio-pci", "vfio-pci", "vfio-pci")
 HOLD = "sleep 1"
 MOST_MIB = 25  # of the agent's memory
-IDLE_SECONDS = 30
+IDLE_SECONDS = 120
 
 
 class AgentTest(unittest.TestCase):
@@ -242,6 +242,25 @@ class AgentTest(unittest.TestCase):
         resident = self.node.agent.resident_mib()
         print(f"the agent has {resident:.1f} MiB in memory")
         self.assertTrue(0 < resident < MOST_MIB, resident)
+
+    # --- kubectl -----------------------------------------------------------------------------------------------------
+
+    def test_kubectl_runs_the_plugin_and_completes_it(self) -> None:
+        kubernetes = self.node.kubernetes
+        if not kubernetes.release.current:
+            self.skipTest("kubectl completes plugins since 1.26")
+        self.node.label(WORKLOAD, "vm-passthrough")
+        wait_until("the kubelet has them", lambda: self.offered() == {CARD: 1, TESLA: 1}, 60)
+        kubernetes.run_pod("guest", {CARD: 1})
+        kubernetes.wait_for_pod("guest")
+        listed = kubernetes.kubectl_with_plugins("ferry", "list", "-o", "json")
+        (row,) = [one for one in json.loads(listed)["nodes"] if one["name"] == NODE]
+        used = {resource["name"]: resource["used"] for resource in row["resources"]}
+        self.assertEqual({CARD: 1, TESLA: 0}, used)
+        self.assertIn("default/guest", kubernetes.kubectl_with_plugins("ferry", "node", NODE))
+        for words, expected in ((["ferry", ""], "list"), (["ferry", "list", "-o", ""], "json")):
+            completed = kubernetes.kubectl_with_plugins("__complete", *words)
+            self.assertIn(expected, [line.split("\t")[0] for line in completed.splitlines()])
 
     # --- what it asks of the API server ------------------------------------------------------------------------------
 

@@ -36,6 +36,27 @@ class ChartTest(unittest.TestCase):
             with self.subTest(helm=pathlib.Path(program).parent.name):
                 self.live(program)
 
+    def test_the_prometheus_operators_resources_accept_the_charts_objects(self) -> None:
+        crds = pathlib.Path(os.environ["CLUSTER_PROGRAMS"]) / "crds"
+        if not self.kubernetes.release.current:
+            self.skipTest("only scripts/lib/kubernetes brings the operator's custom resources")
+        names = [f"crd/{file.stem}.monitoring.coreos.com" for file in crds.iterdir()]
+        self.kubernetes.kubectl("create", "-f", str(crds))
+        self.addCleanup(self.kubernetes.kubectl, "delete", *names)
+        self.kubernetes.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
+        rendered = self.ferry.helm(self.helms[-1], "template", "ferry", CHART, "--api-versions=monitoring.coreos.com/v1",
+                                   values={"agent": {"metrics": {"enabled": True, "podMonitor": {"enabled": True},
+                                                                 "rules": {"enabled": True}}}})
+        objects = [one for one in rendered.split("\n---\n") if "apiVersion: monitoring.coreos.com/v1" in one]
+        self.assertEqual(2, len(objects))
+        created = self.kubernetes.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-",
+                                          stdin="\n---\n".join(objects))
+        self.assertEqual({"podmonitor.monitoring.coreos.com/ferry", "prometheusrule.monitoring.coreos.com/ferry"},
+                         {line.split()[0] for line in created.splitlines()})
+        broken = self.kubernetes.try_kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-",
+                                             stdin=objects[0].replace("spec:", "spec:\n  noSuchField: 1"))
+        self.assertIsNone(broken, "a field that the kind lacks is refused")
+
     def live(self, program: str) -> None:
         ferry = self.ferry
         offered = pathlib.Path("/run/ferry/offered.json")
@@ -84,6 +105,8 @@ class ChartTest(unittest.TestCase):
                 names = [one["metadata"]["name"] for one in self.kubernetes.get(kind)["items"]]
                 self.assertNotIn("ferry-node", names)
             self.assertEqual(self.label(STATE), "nothing_wanted", "what was said stays said")
+            self.assertEqual([], [request for request in self.kubernetes.requests()
+                                  if request.get("responseStatus", {}).get("code") in (401, 403)], "RBAC refused nothing")
         except Failure:
             ferry.tell()
             ferry.helm(program, "uninstall", "ferry")

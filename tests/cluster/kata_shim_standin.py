@@ -5,9 +5,11 @@ there is the configuration that it is told, and all of the guest that this names
 
 Runc's shim knows no options but its own, so that a proxy stands before it and takes those of Kata out of the order to
 create. ABI: containerd's runtime v2 (shims are told `start` and `delete`, and say where they listen), ttrpc (frames of
-length, stream, type and flags), runtime/v2/task/shim.proto and api/runtimeoptions/v1/api.proto of containerd 1.6.
+length, stream, type and flags), runtime/v2/task/shim.proto and api/runtimeoptions/v1/api.proto of containerd 1.6,
+api/runtime/bootstrap/v1/bootstrap.proto of containerd 2.4.
 """
 
+import json
 import os
 import pathlib
 import socket
@@ -26,6 +28,8 @@ METHOD, PAYLOAD = 2, 3  # of a ttrpc.Request
 OPTIONS = 10  # of a CreateTaskRequest: an Any
 ANY_VALUE = 2
 CONFIG_PATH = 2  # of runtimeoptions.v1.Options
+INSTANCE_ID = 1  # of a BootstrapParams
+RESULT_ADDRESS = 2  # of a BootstrapResult
 VARINT, BYTES = 0, 2  # wire types
 
 
@@ -134,11 +138,30 @@ def serve(listener: socket.socket, address: str) -> None:
             threading.Thread(target=work, args=ends, daemon=True).start()
 
 
+def start_runcs_shim() -> tuple[str, bool]:
+    """Where it listens, and whether its containerd starts shims by bootstrap messages, as containerd 2.4 does. An older
+    containerd sends the options of the runtime, which runc's shim does not know."""
+    message = sys.stdin.buffer.read()
+    try:
+        bootstraps = field(message, INSTANCE_ID).decode() == sys.argv[sys.argv.index("-id") + 1]
+    except (IndexError, ValueError):
+        bootstraps = False
+    answer = subprocess.run([RUNC, *sys.argv[1:]], input=message if bootstraps else b"", stdout=subprocess.PIPE,
+                            check=True).stdout
+    address = field(answer, RESULT_ADDRESS) if bootstraps else answer.strip()
+    return address.decode().removeprefix("unix://"), bootstraps
+
+
 def start() -> str:
-    """Where we listen, for a shim that is there then."""
-    # Its input are the options.
-    said = subprocess.run([RUNC, *sys.argv[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True).stdout
-    address = said.strip().removeprefix("unix://")
+    """Starts runc's shim and this one before it; what containerd is to read."""
+    address, bootstraps = start_runcs_shim()
+    ours = listen_before(address)
+    # The JSON of containerd 2.0: a plain address would stand for the task service of version 2, which is gone.
+    return json.dumps({"version": 3, "address": f"unix://{ours}", "protocol": "ttrpc"}) if bootstraps else f"unix://{ours}"
+
+
+def listen_before(address: str) -> str:
+    """Where this shim listens, for runc's at the address. A process stays that passes on what comes."""
     ours = f"{address}-k"
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -162,7 +185,7 @@ def start() -> str:
 
 def main() -> None:
     if sys.argv[-1] == "start":
-        print(f"unix://{start()}", end="")
+        print(start(), end="")
     else:
         os.execvp(RUNC, [RUNC, *sys.argv[1:]])
 

@@ -90,6 +90,10 @@ class KataTest(unittest.TestCase):
     def node(self) -> Any:
         return self.kubernetes.node()["metadata"]
 
+    def handlers_of_the_status(self) -> set[str]:
+        """The runtime handlers that the container runtime has reported to the kubelet."""
+        return {one["name"] for one in self.kubernetes.node()["status"]["runtimeHandlers"]}
+
     def error(self) -> str:
         return str(self.node().get("annotations", {}).get(ERROR, ""))
 
@@ -151,6 +155,8 @@ class KataTest(unittest.TestCase):
         self.assertEqual(1, self.restarts_of_containerd())
         self.assertEqual({f"/etc/ferry/kata/{HANDLER}/configuration.toml"}, set(TOLD.read_text().splitlines()))
         self.assertEqual("", self.error())
+        if kubernetes.release.current:
+            wait_until("the node's status lists the handler", lambda: HANDLER in self.handlers_of_the_status(), 60)
         wait_until("an event tells of it", lambda: self.events("KataReady"), 30)
         self.assertEqual(before, self.lives_of(kubernetes.get("pod", "stays")) | self.lives_of(self.ferry.pods()[0]),
                          "containerd was restarted below them")
@@ -162,6 +168,8 @@ class KataTest(unittest.TestCase):
         self.assertEqual("Running", kubernetes.pod("guest")["phase"])
         kubernetes.kubectl("delete", "pod", "guest", "--grace-period=5", "--wait", "--timeout=60s")
         wait_until("the runtime is gone", lambda: CONTAINERD_CONFIGURATION.read_bytes() == original, 400)
+        if kubernetes.release.current:
+            wait_until("the node's status lists it no more", lambda: HANDLER not in self.handlers_of_the_status(), 60)
         wait_until("the cluster is told", lambda: READY not in self.node()["labels"] and not self.error(), 60)
         self.assertEqual(2, self.restarts_of_containerd())
         self.assertEqual(before, self.lives_of(kubernetes.get("pod", "stays")) | self.lives_of(self.ferry.pods()[0]))

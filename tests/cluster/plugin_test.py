@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import subprocess
 import time
 import unittest
 from collections.abc import Iterator
@@ -92,7 +93,7 @@ class PluginTest(unittest.TestCase):
         """What the kubelet itself keeps: resource -> the IDs that are Healthy."""
         file = pathlib.Path("/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")
         found: dict[str, list[str]] = json.loads(file.read_text())["Data"]["RegisteredDevices"]
-        return {resource: sorted(ids) for resource, ids in found.items()}
+        return {resource: sorted(ids) for resource, ids in found.items() if ids}
 
     def status_of(self, pod: str) -> tuple[str, Any]:
         status = self.kubernetes.pod(pod)
@@ -100,11 +101,9 @@ class PluginTest(unittest.TestCase):
 
     def test_a_pod_gets_its_environment_and_its_nodes(self) -> None:
         self.kubernetes.run_pod("one", {OTHER: 1}, SHOW)
-
-        def shown(name: str, number: int) -> str:
-            return f"{name} {os.major(number):x}:{os.minor(number):x}"
         self.assertEqual(["PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB=0000:03:00.0",
-                          shown("13", number_of(13)), shown("vfio", NODE_OF_ALL)], self.shown_by("one"))
+                          f"13 {self.node_number(number_of(13))}", f"vfio {self.node_number(NODE_OF_ALL)}"],
+                         self.shown_by("one"))
 
     def test_a_pod_gets_two_of_a_kind(self) -> None:
         self.kubernetes.run_pod("both", {CARD: 2}, SHOW)
@@ -155,6 +154,7 @@ class PluginTest(unittest.TestCase):
                 self.expect_allocatable({CARD: 2, AUDIO: 1, OTHER: 1})
         self.kubernetes.run_pod("after", {AUDIO: 1}, SHOW)
         self.assertNotEqual(held[:-1], self.device_of("after")[:-1])
+        self.assertGreater(self.kubernetes.kubelet_metrics("kubelet_pod_resources_endpoint_requests_list")["v1"], 0)
 
     def test_what_nvidias_plugin_has_given_out_stays_given_out(self) -> None:
         theirs = Program(self.kubernetes.logs, os.environ["CLUSTER_BIN"] + "/former-plugin",
@@ -193,7 +193,7 @@ class PluginTest(unittest.TestCase):
             # It reports what it has heard before it has written it down; and what it knew when it began to write may
             # overtake what it knew later: then one is missing there, and none is another.
             wait_until("the kubelet has noted no others", lambda: all(
-                ids in ([], healthy[resource]) for resource, ids in self.noted_by_kubelet().items()), 10)
+                ids == healthy[resource] for resource, ids in self.noted_by_kubelet().items()), 10)
             complete += self.noted_by_kubelet() == healthy
             self.assertEqual(ALL, self.devices("capacity"))
         print(f"all are back {max(seconds):.1f} s, at most, after the kubelet's first report; {complete} of 20 have noted all")
@@ -236,6 +236,35 @@ class PluginTest(unittest.TestCase):
             self.kubernetes.remove_pods()
             self.expect_allocatable({CARD: 2, AUDIO: 0, OTHER: 1, PGPU: 3})
         self.expect_allocatable(ALL | {PGPU: 0})
+
+    def test_containerd_injects_the_devices_that_cdi_names(self) -> None:
+        """Allocate answers with CDI names alone; containerd reads Ferry's CDI file and gives the pod the device nodes."""
+        if not self.kubernetes.release.current:
+            self.skipTest("the kubelet passes CDI names on since 1.29, and containerd reads CDI files since 1.7")
+        with self.in_its_place(self.plugin_with("--mode", "kata", "--cdi-names", environment={"P_GPU_ALIAS": "pgpu"})):
+            self.expect_allocatable({PGPU: 3})
+            self.kubernetes.run_pod("kata", {PGPU: 1}, SHOW)
+            (group, number), (node, of_all) = [line.split() for line in self.shown_by("kata")]
+            self.assertIn(int(group), GROUPS.values())
+            self.assertEqual(("vfio", self.node_number(number_of(int(group))), self.node_number(NODE_OF_ALL)),
+                             (node, number, of_all))
+            # The CDI project's own library finds the files valid, and makes the same nodes of them.
+            folder = self.host.root / "var/run/cdi"
+            names = self.cdi_check(folder)
+            self.assertEqual({f"{PGPU}={group}" for group in GROUPS.values()}, set(names.split()))
+            specification = json.loads(self.cdi_check(folder, f"{PGPU}={group}"))
+            self.assertEqual({"/dev/vfio/vfio", f"/dev/vfio/{group}"},
+                             {device["path"] for device in specification["linux"]["devices"]})
+
+    @staticmethod
+    def cdi_check(folder: pathlib.Path, *devices: str) -> str:
+        program = pathlib.Path(os.environ["CLUSTER_PROGRAMS"]) / "cdi-check"
+        return subprocess.run([program, folder, *devices], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    @staticmethod
+    def node_number(number: int) -> str:
+        """As `stat -c %t:%T` prints it."""
+        return f"{os.major(number):x}:{os.minor(number):x}"
 
     def test_vgpus_come_and_go_while_it_runs(self) -> None:
         uuids = ["3f0c6f6e-0000-4000-8000-00000000000" + digit for digit in "12"]

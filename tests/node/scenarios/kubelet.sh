@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
-PATH=$PATH:/mnt/kubernetes
+PATH=/mnt/kubernetes:$PATH # its containerd, and not the node's
 runtime=/run/containerd/containerd.sock
 manifests=/run/manifests
 logs=/mnt/state/logs
@@ -13,10 +13,10 @@ for name in gpu gpu-audio other; do expect_equal "driver of $name" vfio-pci "$(d
 step "containerd and the kubelet run"
 echo "+cpu +cpuset +io +memory +pids" > /sys/fs/cgroup/cgroup.subtree_control
 cat > /run/containerd.toml << CONF
-version = 2
+version = 3
 root = "/run/containerd-root"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "localhost/busybox:1"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "localhost/busybox:1"
 CONF
 containerd --config /run/containerd.toml > $logs/containerd 2>&1 &
 expect "containerd answers" wait_for "ctr -a $runtime version > /dev/null 2>&1" 120
@@ -34,6 +34,7 @@ authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 readOnlyPort: 10255
 cgroupDriver: cgroupfs
+containerRuntimeEndpoint: unix://$runtime
 failSwapOn: false
 resolvConf: ""
 staticPodPath: $manifests
@@ -41,8 +42,7 @@ fileCheckFrequency: 1s
 syncFrequency: 10s
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%, imagefs.available: 0%}
 CONF
-kubelet --config=/run/kubelet.yaml --container-runtime=remote --container-runtime-endpoint=unix://$runtime \
-  --hostname-override=node > $logs/kubelet 2>&1 &
+kubelet --config=/run/kubelet.yaml --hostname-override=node > $logs/kubelet 2>&1 &
 expect "the kubelet listens" wait_for "test -S /var/lib/kubelet/device-plugins/kubelet.sock" 120
 
 step "the kubelet has been offered all three functions"

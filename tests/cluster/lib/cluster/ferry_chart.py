@@ -50,12 +50,12 @@ class FerryChart:
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def runs(self) -> str:
-        """The UID of the pod, once all three of its containers run; else nothing."""
+        """The UID of the pod, once all three of its containers are ready; else nothing."""
         pods = self.pods()
         if len(pods) != 1:
             return ""
         states = pods[0]["status"].get("containerStatuses", [])
-        ready = len(states) == 3 and all("running" in one["state"] for one in states)
+        ready = len(states) == 3 and all(one["ready"] for one in states)
         return str(pods[0]["metadata"]["uid"]) if ready else ""
 
     def tell(self) -> None:

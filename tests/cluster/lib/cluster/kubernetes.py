@@ -2,8 +2,8 @@
 """The programs of a Kubernetes of one node, inside a box (box.py): etcd, API server, controllers, scheduler;
 containerd, kubelet.
 
-Everybody is who its token says, and may do what the Node authorizer and RBAC let it. What service accounts of the
-namespace AUDITED ask of the API server is written down by it. Pods use the node's network.
+Each user has a token. The Node authorizer and RBAC decide what it may do. The API server records each request of the
+service accounts in the namespace AUDITED. Pods use the node's network.
 """
 
 import datetime
@@ -19,6 +19,7 @@ from typing import Any
 
 from .box import NODE_ADDRESS
 from .programs import Failure, Program, wait_until
+from .release import Release
 
 API_SERVER = "https://127.0.0.1:6443"
 CONTAINERD = "/run/containerd/containerd.sock"
@@ -30,9 +31,6 @@ AUDITED = "ferry"
 USERS = {"admin": ("admin", "system:masters"), "nobody": ("nobody", ""),
          "kubelet": (f"system:node:{NODE}", "system:nodes"), "scheduler": ("system:kube-scheduler", ""),
          "controllers": ("system:kube-controller-manager", "")}
-# What moves and rights need; of the others some would only take time.
-CONTROLLERS = ("serviceaccount", "serviceaccount-token", "root-ca-cert-publisher", "namespace", "daemonset",
-               "garbagecollector", "nodelifecycle", "podgc", "disruption", "job")
 CAP_SYS_RESOURCE = 24
 
 
@@ -61,6 +59,7 @@ class Kubernetes:
         """`programs`: as scripts/lib/kubernetes makes them. `folder`: for certificates, data and logs. `systemd`: a
         stand-in (systemd_standin/main.cpp), of which containerd is a service then."""
         self._programs, self._folder = programs, folder
+        self.release = Release.of(programs / "kubelet")
         self._systemd, self._control_group = systemd, control_group
         # Where containerd looks for its shim, and that for runc.
         os.environ["PATH"] = f"{programs}:{os.environ['PATH']}"
@@ -80,10 +79,10 @@ class Kubernetes:
             "cgroupRoot": f"/{control_group}", "failSwapOn": False, "resolvConf": "", "nodeStatusUpdateFrequency": "1s",
             "nodeStatusReportFrequency": "1s", "syncFrequency": "1s",
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
-            "imageGCHighThresholdPercent": 100}))
+            "imageGCHighThresholdPercent": 100, **self.release.kubelet_configuration(f"unix://{CONTAINERD}")}))
         self.kubelet = self._program(
-            "kubelet", f"--config={kubelet}", f"--kubeconfig={self.kubeconfig('kubelet')}", "--container-runtime=remote",
-            f"--container-runtime-endpoint=unix://{CONTAINERD}", f"--hostname-override={NODE}",
+            "kubelet", f"--config={kubelet}", f"--kubeconfig={self.kubeconfig('kubelet')}",
+            *self.release.kubelet_options(f"unix://{CONTAINERD}"), f"--hostname-override={NODE}",
             f"--node-ip={NODE_ADDRESS}")
 
     def kubeconfig(self, user: str) -> pathlib.Path:
@@ -142,12 +141,12 @@ class Kubernetes:
 
     def _start_rest_of_control_plane(self) -> Program:
         self._program("kube-scheduler", f"--kubeconfig={self.kubeconfig('scheduler')}", "--leader-elect=false",
-                      "--port=0").start()
+                      *self.release.without_plain_http()).start()
         controllers = self._program(
-            "kube-controller-manager", f"--kubeconfig={self.kubeconfig('controllers')}", "--leader-elect=false", "--port=0",
-            f"--service-account-private-key-file={self._key}", f"--root-ca-file={self.authority}",
+            "kube-controller-manager", f"--kubeconfig={self.kubeconfig('controllers')}", "--leader-elect=false",
+            *self.release.without_plain_http(), f"--service-account-private-key-file={self._key}", f"--root-ca-file={self.authority}",
             "--use-service-account-credentials=true", "--node-monitor-period=1s",
-            "--controllers=" + ",".join(CONTROLLERS))
+            "--controllers=" + ",".join(self.release.controllers()))
         controllers.start()
         return controllers
 
@@ -160,20 +159,14 @@ class Kubernetes:
         self._wait_for_api_server()
 
     def _start_containerd(self) -> Program:
-        # No pod has a network of its own, so the plugin that this names is never started; without it the node is not
-        # ready.
+        # No pod has a network of its own, so containerd never starts the plugin that this file names. Without the file the
+        # node does not become ready.
         networks = self._folder / "networks"
         networks.mkdir()
         (networks / "none.conflist").write_text('{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}')
         CONTAINERD_CONFIGURATION.parent.mkdir(exist_ok=True)
-        CONTAINERD_CONFIGURATION.write_text(f"""version = 2
-root = "/run/containerd-root"
-[plugins."io.containerd.grpc.v1.cri"]
-  restrict_oom_score_adj = {str(not _may_lower_oom_scores()).lower()}
-  sandbox_image = "{IMAGE}"
-[plugins."io.containerd.grpc.v1.cri".cni]
-  conf_dir = "{networks}"
-""")
+        CONTAINERD_CONFIGURATION.write_text(self.release.containerd_configuration(
+            restrict_oom_scores=not _may_lower_oom_scores(), image=IMAGE, networks=networks))
         containerd = self._program("containerd")
         if self._systemd:
             containerd = self._as_a_service(self._programs / "containerd")
@@ -205,6 +198,15 @@ root = "/run/containerd-root"
                               check=False)
         self.last_output, self.last_error = done.stdout, done.stderr
         return done.stdout if done.returncode == 0 else None
+
+    def kubectl_with_plugins(self, *words: str) -> str:
+        """What kubectl prints for a user who has Ferry's programs in the search path."""
+        path = f"{os.environ['CLUSTER_BIN']}:{os.environ['PATH']}"
+        done = subprocess.run([str(self._programs / "kubectl"), *words], capture_output=True, text=True, check=False,
+                              env=os.environ | {"PATH": path, "KUBECONFIG": str(self.kubeconfig("admin"))})
+        if done.returncode:
+            raise Failure(f"kubectl {' '.join(words)}: status {done.returncode}: {done.stderr}")
+        return done.stdout
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         output = self.try_kubectl(*arguments, stdin=stdin)
@@ -251,10 +253,15 @@ root = "/run/containerd-root"
 
     def registrations(self) -> dict[str, int]:
         """How often each resource has been registered with the kubelet that runs now."""
+        return self.kubelet_metrics("kubelet_device_plugin_registration_total")
+
+    @staticmethod
+    def kubelet_metrics(family: str) -> dict[str, int]:
+        """The values of a family of the kubelet's metrics by their first label."""
         found = {}
-        said = wait_until("the kubelet tells its metrics", lambda: _fetch("http://127.0.0.1:10255/metrics"), 30)
+        said = wait_until("the kubelet answers with its metrics", lambda: _fetch("http://127.0.0.1:10255/metrics"), 30)
         for line in said.splitlines():
-            if line.startswith("kubelet_device_plugin_registration_total{"):
+            if line.startswith(f"{family}{{"):
                 labels, count = line.rsplit(" ", 1)
                 found[labels.split('"')[1]] = int(count)
         return found
@@ -278,6 +285,12 @@ root = "/run/containerd-root"
                 "command": ["sh", "-c", f"trap exit TERM; {command}; sleep infinity & wait"],
                 "resources": {"limits": limits}}], **more}}
         self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+
+    def keep_pod(self, name: str) -> None:
+        """Makes a PodDisruptionBudget `kept` that forbids to evict the pod, and waits until it counts."""
+        self.apply({"apiVersion": self.release.budgets, "kind": "PodDisruptionBudget", "metadata": {"name": "kept"},
+                    "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}})
+        wait_until("the budget counts", lambda: self.get("pdb", "kept").get("status", {}).get("currentHealthy") == 1, 60)
 
     def pod(self, name: str) -> Any:
         return self.read(f"namespaces/default/pods/{name}")["status"]
