@@ -18,9 +18,7 @@ CONF
     fail "libvirtd does not answer: $(< /run/libvirt-uri)"
 }
 
-guest_memory() { # MiB that a guest needs: Debian's kernel, where that is used, more than the small one
-  if (($(stat -c %s /mnt/guest/kernel) > 20000000)); then echo 256; else echo 64; fi
-}
+guest_memory() { echo 64; } # MiB that a guest needs
 
 # The GPU's ROM is left out: firmware would run it, for a third of the guest's time under emulation inside emulation.
 domain_xml() { # NAME CONSOLE-LOG [pci=ADDRESS | mdev=UUID | argument=WORD]...: as KubeVirt's virt-launcher writes it
