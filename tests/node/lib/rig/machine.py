@@ -105,6 +105,18 @@ class Machine:
     def exit_status(self) -> int | None:
         return self._process.poll()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def cpu_seconds(self) -> float:
+        """What it has used of the processors; 0 once it is gone."""
+        try:
+            fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         """As when the power is cut."""
         if self._process.poll() is None:

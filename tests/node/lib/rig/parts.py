@@ -75,7 +75,7 @@ def recipes() -> list[Recipe]:
     node_init, guest_init = NODE / "lib/init/initramfs", NODE / "guest/init"
     kernel = ("KVER", "KPKG")
     return [
-        Recipe("guest-kernel", 130, versions=("KPKG",), files=(config,), env={"CONFIG": str(config)}),
+        Recipe("guest-kernel", 150, versions=("KPKG",), files=(config,), env={"CONFIG": str(config)}),
         Recipe("root", 60, versions=("RELEASE",), files=(packages,), env={"PACKAGES": str(packages)}),
         Recipe("kernel", 15, versions=kernel),
         Recipe("modules", 8, versions=kernel, files=files_below(kmod), env={"SOURCES": str(kmod)}),
