@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a long step is shown: one line that is rewritten on a terminal, elsewhere a line now and then."""
+"""How a long step is shown: one line that is rewritten on a terminal, elsewhere a line after a silence."""
 
 import sys
 import time
 
-INTERVAL_S = 30  # between two lines where the output is no terminal
+INTERVAL_S = 30  # of silence before a line where the output is no terminal
 
 
 class Progress:
@@ -32,6 +32,8 @@ class Progress:
         print(text, flush=True)
 
     def clear(self) -> None:
+        """Makes room for a line that the caller prints."""
         if self._shown:
             print("\r\x1b[K", end="", flush=True)
             self._shown = False
+        self._last = time.monotonic()
