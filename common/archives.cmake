@@ -20,5 +20,4 @@ target_link_libraries(ferry_spdlog PUBLIC ferry_fmt Threads::Threads PRIVATE fer
 add_library(archive::spdlog ALIAS ferry_spdlog)
 foreach(library ferry_fmt ferry_spdlog)
   target_compile_options(${library} PRIVATE ${FERRY_FAST})
-  set_target_properties(${library} PROPERTIES CXX_EXTENSIONS OFF)
 endforeach()

@@ -6,8 +6,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/ferry
 jobs=$(nproc)
 export CCACHE_DIR=$cache/ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=6G
-# Precise times of day in headers are not ours; without this ccache refuses files that were just written.
-export CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime
+# No header of this tree has a time of day in it. Without these ccache refuses files that were just written, and files that
+# read a precompiled header.
+export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 # What clang's sanitizers name functions and lines with: g++ brings it along.
 export ASAN_SYMBOLIZER_PATH=${ASAN_SYMBOLIZER_PATH:-/usr/bin/addr2line}
 
@@ -51,6 +52,21 @@ install_packages() {
     rm -f "$log"
 }
 
+# build_progress: reads Ninja's lines and shows on stderr how far the build is: on one line of a terminal, else in a line
+# every 30 s.
+build_progress() {
+    local line counted='' shown=$SECONDS
+    while IFS= read -r line; do
+        [[ $line =~ ^\[[0-9]+/[0-9]+\] ]] || continue
+        counted=${BASH_REMATCH[0]}
+        if [ -t 2 ]; then printf '\r%s ' "$counted" >&2; elif [ $((SECONDS - shown)) -ge 30 ]; then
+            printf '%s\n' "$counted" >&2
+            shown=$SECONDS
+        fi
+    done
+    if [ -n "$counted" ] && [ -t 2 ]; then printf '\r\e[K' >&2; fi
+}
+
 # build PRESET [TARGET...]: configures when it must, builds what is out of date.
 build() {
     local preset=$1 folder=$root/build-$1
@@ -65,7 +81,7 @@ build() {
         (cd "$root" && cmake --fresh --preset "$preset" -DCMAKE_CXX_COMPILER_LAUNCHER=ccache) >"$log" 2>&1 ||
             { cat "$log" >&2; rm -f "$log"; die "cmake failed"; }
     fi
-    if ! cmake --build "$folder" --parallel "$jobs" ${1:+--target "$@"} >"$log" 2>&1; then
+    if ! (set -o pipefail; NINJA_STATUS='[%f/%t] ' cmake --build "$folder" --parallel "$jobs" ${1:+--target "$@"} 2>&1 | tee "$log" | build_progress); then
         grep -vE '^\[[0-9]+/[0-9]+\] ' "$log" >&2
         rm -f "$log"
         die "the build of preset $preset failed"
