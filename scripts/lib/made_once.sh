@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # common.sh assigns root, cache and jobs
 # SPDX-License-Identifier: Apache-2.0
 # Programs of the tests that are made once and then stay in the cache. Sourced after common.sh.
 

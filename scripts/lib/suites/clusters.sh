@@ -1,0 +1,21 @@
+# shellcheck shell=bash disable=SC2154 # scripts/lib/suite assigns root, jobs and results
+# SPDX-License-Identifier: Apache-2.0
+# All cluster tests, on the current Kubernetes and on the oldest that Ferry supports.
+# shellcheck source=scripts/lib/suites/cluster.sh
+. "$root/scripts/lib/suites/cluster.sh"
+
+prepare() {
+    install_packages cluster
+    build release cluster-programs
+    # run says what it leaves out.
+    "$root/scripts/lib/kubernetes" >/dev/null || true
+    "$root/scripts/lib/kubernetes" --oldest >/dev/null || true
+    "$root/scripts/lib/helm" >/dev/null || true
+    "$root/scripts/lib/docker-registry" >/dev/null || true
+}
+
+run() {
+    find_cluster_peers
+    on_release current
+    on_release oldest
+}

@@ -1,0 +1,10 @@
+# shellcheck shell=bash disable=SC2154 # scripts/lib/suite assigns root, jobs and results
+# SPDX-License-Identifier: Apache-2.0
+# The Debian packages: what is in them, put into a folder and taken away.
+
+prepare() {
+    install_packages package
+    build release ferry ferry-virt ferry-fetch ferry-agent
+}
+
+run() { check 'the packages' "$root/tests/package/run"; }

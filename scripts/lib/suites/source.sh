@@ -1,0 +1,14 @@
+# shellcheck shell=bash disable=SC2154 # scripts/lib/suite assigns root, jobs and results
+# SPDX-License-Identifier: Apache-2.0
+# Format, shell lint, names that must not be committed, the mutants' snippets.
+
+prepare() { install_packages check; }
+
+run() {
+    check 'clang-format' "$root/scripts/lib/check-format"
+    check 'shellcheck' "$root/scripts/lib/check-shell"
+    check 'the tree speaks of itself alone' "$root/scripts/lib/check-words"
+    check 'each type has one home' "$root/scripts/lib/check-types"
+    check 'each mutant has its snippet and its tests' "$root/tests/mutants/run" --check
+    check "the mutants' own scripts" "$root/tests/mutants/selftest"
+}
