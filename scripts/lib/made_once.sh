@@ -7,12 +7,13 @@
 make_once() {
     local folder=$1 title=$2 stage status
     shift 2
-    mkdir -p "$(dirname "$folder")"
-    local lock
-    exec {lock}>"$(dirname "$folder")/.lock"
-    flock "$lock"
     if [ -d "$folder" ]; then echo "$folder" && return; fi
     [ -z "${find-}" ] || return 1
+    mkdir -p "$(dirname "$folder")"
+    local lock
+    exec {lock}>"$folder.lock"
+    flock "$lock"
+    if [ -d "$folder" ]; then echo "$folder" && return; fi # another run has made it meanwhile
     work=$(dirname "$folder")/.$(basename "$folder").new
     local log=$folder.log
     rm -rf "$work" "$log"
