@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string quoted_text(std::string_view text) {
   constexpr unsigned char kFirstPrintable = 0x20;
   constexpr unsigned char kDelete = 0x7f;
   std::string out = "\"";
@@ -31,7 +31,7 @@ std::string key_text(const std::string& key) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
   };
-  return !key.empty() && std::ranges::all_of(key, is_plain) ? key : quoted(key);
+  return !key.empty() && std::ranges::all_of(key, is_plain) ? key : quoted_text(key);
 }
 
 std::string value_text(const TomlValue& value);
@@ -44,7 +44,7 @@ std::string list_text(const TomlArray& list) {
 }
 
 std::string value_text(const TomlValue& value) {
-  if (const auto* text = value.string()) return quoted(*text);
+  if (const auto* text = value.string()) return quoted_text(*text);
   if (const auto* truth = value.boolean()) return *truth ? "true" : "false";
   if (const auto* number = value.integer()) return std::to_string(*number);
   if (const auto* list = value.array()) return list_text(*list);
