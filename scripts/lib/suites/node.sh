@@ -3,7 +3,7 @@
 # The scenarios of the main job on the virtual GPU node: real kernel, IOMMU, vfio, mdev, libvirt, VMs.
 # Suite scenarios has the rest.
 
-main_job='kubelet demo vgpu'
+main_job='demo vgpu'
 
 prepare() {
     install_packages node package

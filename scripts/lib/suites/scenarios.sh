@@ -6,8 +6,8 @@
 
 run() {
     local file name names=()
-    # hangs is the longest: the first one, so that none runs by itself for minutes at the end.
-    for file in "$root"/tests/node/scenarios/{hangs,*}.toml; do
+    # The longest come first, so that none runs by itself for minutes at the end.
+    for file in "$root"/tests/node/scenarios/{kubelet,hangs,*}.toml; do
         name=$(basename "$file" .toml)
         [[ " $main_job ${names[*]} " == *" $name "* ]] || names+=("$name")
     done
