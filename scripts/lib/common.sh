@@ -29,14 +29,18 @@ stage() {
     return $status
 }
 
-# install_packages PURPOSE...: what is missing of scripts/lib/packages.PURPOSE. Asks the package manager nothing when
-# all is there.
-install_packages() {
-    local wanted missing=() package
-    wanted=$(for purpose in "$@"; do grep -v '^#' "$root/scripts/lib/packages.$purpose"; done)
-    for package in $wanted; do
-        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+# missing_packages PURPOSE...: prints those of scripts/lib/packages.PURPOSE that are not installed, one a line.
+missing_packages() {
+    local purpose package
+    for purpose in "$@"; do grep -v '^#' "$root/scripts/lib/packages.$purpose"; done | while read -r package; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || printf '%s\n' "$package"
     done
+}
+
+# install_packages PURPOSE...: installs what missing_packages names. Asks the package manager nothing when all is there.
+install_packages() {
+    local missing
+    mapfile -t missing < <(missing_packages "$@")
     [ ${#missing[@]} -eq 0 ] && return 0
     [ "$(id -u)" -eq 0 ] || die "these packages are missing, and only root can install them: ${missing[*]}"
     printf 'installing %s\n' "${missing[*]}"

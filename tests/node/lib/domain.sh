@@ -18,9 +18,7 @@ CONF
     fail "libvirtd does not answer: $(< /run/libvirt-uri)"
 }
 
-guest_memory() { # MiB that a guest needs: Debian's kernel, where that is used, more than the small one
-  if (($(stat -c %s /mnt/guest/kernel) > 20000000)); then echo 256; else echo 64; fi
-}
+guest_memory() { echo 64; } # MiB that a guest needs
 
 # The GPU's ROM is left out: firmware would run it, for a third of the guest's time under emulation inside emulation.
 domain_xml() { # NAME CONSOLE-LOG [pci=ADDRESS | mdev=UUID | argument=WORD]...: as KubeVirt's virt-launcher writes it
@@ -72,22 +70,22 @@ domain_xml() { # NAME CONSOLE-LOG [pci=ADDRESS | mdev=UUID | argument=WORD]...: 
 XML
 }
 
-# libvirt waits without an end for a QEMU that does not answer; a busy machine has its guest up within 60 s.
+# libvirt waits without an end for a QEMU that does not answer.
 guest_start() { # NAME [pci=ADDRESS | mdev=UUID]...: through libvirt; its console goes to /mnt/state/NAME.console
   local name=$1 status=0
   shift
   domain_xml "$name" "/mnt/state/$name.console" "$@" > "/run/$name.xml"
-  timeout 200 virsh -q -c qemu:///system create "/run/$name.xml" || status=$?
+  within 200 virsh -q -c qemu:///system create "/run/$name.xml" || status=$?
   ((status == 0)) || {
     guest_look "$name"
     fail "the guest $name does not start: virsh ended with $status (124: its time was up)"
   }
 }
 
-guest_wait() { # NAME SECONDS: until it has named its devices
-  wait_for "grep -qs ^GUEST-READY '/mnt/state/$1.console'" "$2" || {
+guest_wait() { # NAME SECONDS: until it has named its devices; fails when its console has had no new line for so long
+  wait_for "grep -qs ^GUEST-READY '/mnt/state/$1.console'" "$2" "/mnt/state/$1.console" || {
     guest_look "$1"
-    fail "the guest $1 did not come up within $2 s: $(tail -n 3 "/mnt/state/$1.console" || :)"
+    fail "the guest $1 made no progress for $2 s: $(tail -n 3 "/mnt/state/$1.console" || :)"
   }
 }
 

@@ -97,12 +97,35 @@ expect_status() { # WHAT STATUS COMMAND...: the command must end with this statu
   ((found == wanted)) || fail "$what: status $found instead of $wanted from: $*"
 }
 
-wait_for() { # CONDITION SECONDS: a command, tried until it succeeds; fails when the time is up
-  local end=$((SECONDS + $2 + 1))
+# The runner writes here how many seconds this node could run. Time in which its machine was busy with other things does not
+# count, so a limit means the same on any machine.
+_node_seconds() { read -r node_seconds < "${FERRY_SECONDS:-/mnt/state/.seconds}"; }
+
+wait_for() { # CONDITION SECONDS [FILE]: tries a command until it succeeds; fails when so many of the node's seconds are up
+  # With FILE, a console, it fails when that has had no new line for so long, and in any case after ten times as long.
+  local node_seconds begin since seen=0 lines=()
+  _node_seconds
+  begin=$node_seconds since=$node_seconds
   until eval "$1"; do
-    ((SECONDS < end)) || return 1
+    _node_seconds
+    if [[ -e ${3-} ]]; then mapfile -t lines < "$3"; fi
+    if ((${#lines[@]} != seen)); then seen=${#lines[@]} since=$node_seconds; fi
+    ((node_seconds <= since + $2 && node_seconds <= begin + 10 * $2)) || return 1
     read -rt 0.1 <> <(:) || :
   done
+}
+
+within() { # SECONDS COMMAND...: its status, or 124 where so many of the node's seconds are up; then it is ended
+  local seconds=$1 command late=0 status=0
+  shift
+  "$@" &
+  command=$!
+  if ! wait_for "! kill -0 $command 2> /dev/null" "$seconds"; then
+    late=1
+    kill "$command" || :
+  fi
+  wait "$command" || status=$?
+  return $((late ? 124 : status))
 }
 
 # --- devices ----------------------------------------------------------------------------------------------------------

@@ -141,8 +141,8 @@ for signal in KILL INT; do
   expect "the record after SIG$signal" named_stuck "$(dev stubborn)"
   evidence "after SIG$signal" "$(cat "$stuck/$hung.json")"
   expect "the lock is free" flock --nonblock /run/ferry/lock true
-  expect_status "looking is not kept up" 0 timeout 60 ferry status
-  expect_status "the device is left alone" 4 timeout 60 ferry vfio bind --device "$(dev stubborn)"
+  expect_status "looking is not kept up" 0 within 60 ferry status
+  expect_status "the device is left alone" 4 within 60 ferry vfio bind --device "$(dev stubborn)"
   expect_match "and named" "an earlier write to $(dev stubborn) has not returned" "$REPLY"
   released
   expect_status "the next run" 0 ferry vfio bind --device "$(dev stubborn)"
@@ -176,13 +176,13 @@ before=$(snapshot "$(dev stubborn)")
 expect_status "another ferry does not change the host meanwhile" 1 ferry vfio bind --device "$(dev card)"
 expect_match "and says who does" "another ferry is changing this host \(process $pid\)" "$REPLY"
 expect_equal "nothing is written" "$before" "$(snapshot "$(dev stubborn)")"
-expect_status "looking is not kept up" 0 timeout 60 ferry status
+expect_status "looking is not kept up" 0 within 60 ferry status
 finish stuck 1
 expect_match "the one that hangs" "$(dev stubborn) .*: failed"$'\n'".*"$'\n'".*still in the kernel after 90000 ms" "$(< /run/stuck)"
 expect_match "the other one" "$(dev lone) .*: done" "$(< /run/stuck)"
 expect_equal "records" "$(addresses stubborn lone)" "$(recorded)"
 expect "the lock is free" flock --nonblock /run/ferry/lock true
-expect_status "the next ferry serves another group" 4 timeout 60 ferry vfio bind --device "$(dev stubborn)" --device "$(dev card)"
+expect_status "the next ferry serves another group" 4 within 60 ferry vfio bind --device "$(dev stubborn)" --device "$(dev card)"
 expect_match "and leaves the stuck one alone" "an earlier write to $(dev stubborn) has not returned" "$REPLY"
 on vfio-pci "${card[@]}" lone
 released
@@ -197,11 +197,11 @@ dev stubborn > $faults/hang_remove
 dev stubborn > /sys/bus/pci/drivers/nvidia/unbind &
 hung=$!
 expect "it hangs" wait_for "grep -qs '^State:.D' /proc/$hung/status" 60
-expect_status "looking is not kept up" 0 timeout 60 ferry status
-expect_status "nor in all detail" 0 timeout 60 ferry status -o json
+expect_status "looking is not kept up" 0 within 60 ferry status
+expect_status "nor in all detail" 0 within 60 ferry status -o json
 problem=$(jq -r ".accelerators[] | select(.address == \"$(dev stubborn)\") | .problem.message" <<< "$REPLY")
 expect_match "the one that hangs" "read /sys/bus/pci/devices/$(dev stubborn)/driver_override: still in the kernel" "$problem"
-expect_status "another group is served" 4 timeout 60 ferry vfio bind --device "$(dev stubborn)" --device "$(dev lone)"
+expect_status "another group is served" 4 within 60 ferry vfio bind --device "$(dev stubborn)" --device "$(dev lone)"
 expect_match "and this one left alone" "$(dev stubborn) .*: refused" "$REPLY"
 on vfio-pci lone
 released

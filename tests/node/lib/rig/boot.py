@@ -8,11 +8,13 @@ import re
 import time
 from typing import Any, TextIO
 
+from .clock import NodeClock
 from .devices import Topology
 from .machine import Machine, MachineError
 from .scenario import Boot, Step
 
-POWER_OFF_S = 30  # from the end of the job to the end of QEMU
+POWER_OFF_S = 30  # from the end of the job to the end of QEMU, in the node's seconds
+LIMIT = 10  # so many times the limit of silence ends a boot that never falls silent
 PANIC = re.compile(r"^\[ *[0-9.]+\] Kernel panic - not syncing")  # with the kernel's own stamp: a guest's may be shown
 
 
@@ -38,7 +40,10 @@ class Expectation:
 class BootResult:
     name: str
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    node_seconds: float = 0.0  # by the node's own clock
     seconds_to_job: float | None = None  # from the start of QEMU to the job's first line; None: it never started
+    cpu_seconds_to_job: float | None = None
     ended: str = ""  # "power-off", "power cut" or, where the boot could not be run to its end, why
     ran: bool = False  # whether it ended as planned, so that the expectations mean something
     job_exit: int | None = None
@@ -71,10 +76,19 @@ class Console:
 
 
 class Runner:
-    """The state of one boot between its first and last line."""
+    """The state of one boot between its first and last line. Its limits are in the node's seconds (NodeClock).
 
-    def __init__(self, boot: Boot, topology: Topology, console: Console) -> None:
+    The node reads these seconds as well: they stand in the file that it is given, rounded down.
+    """
+
+    def __init__(self, boot: Boot, topology: Topology, console: Console, seconds_file: pathlib.Path) -> None:
         self._boot, self._topology, self._console = boot, topology, console
+        self._seconds_file = seconds_file
+        self._now = 0.0  # in the node's seconds, as all that is compared with it
+        self._heard = 0.0  # when the node last showed that it goes on
+        self._words = 0  # lines and records until then
+        self._records = 0
+        self._asked = 0.0  # since when the step from outside at hand waits
         self.result = BootResult(boot.name)
         self._open: NamedStep | None = None
         self._open_since = 0.0
@@ -86,32 +100,53 @@ class Runner:
         self._stop = ""
         self._setup_error = ""
         self._exited_at: float | None = None
+        self._write_seconds()
 
     def run(self, command: list[str]) -> BootResult:
         with Machine(command, self._console.add, self._record, self._event) as self._machine:
-            deadline = self._machine.started + self._boot.timeout_s
-            while self._machine.pump(0.2 if not self._stop else 0):
+            clock = NodeClock(self._machine.pid)
+            while self._machine.pump(0.2):
+                self._now = clock.read()
+                self._write_seconds()
+                self.result.cpu_seconds = max(self.result.cpu_seconds, self._machine.cpu_seconds())
                 self._work()
-                now = time.monotonic()
-                if not self._stop and now > deadline:
-                    self._stop = f"it was not done within {self._boot.timeout_s:g} s"
-                if not self._stop and self._exited_at and now > self._exited_at + POWER_OFF_S:
-                    self._stop = f"the node did not power off within {POWER_OFF_S} s of its job's end"
+                self._stop = self._stop or self._hung()
                 if self._stop:
                     break
             self._machine.kill()
             while self._machine.pump(0):  # what was still under way when it ended
                 pass
             self._work()
-            self.result.seconds = self._machine.seconds()
+            self.result.seconds, self.result.node_seconds = self._machine.seconds(), self._now
             status = self._machine.exit_status()
         self._end(status)
         return self.result
 
+    def _write_seconds(self) -> None:
+        # Always as many bytes, so that the node never reads a part of them.
+        with open(self._seconds_file, "r+" if self._seconds_file.exists() else "w", encoding="utf-8") as file:
+            file.write(f"{int(self._now):8d}\n")
+
+    def _hung(self) -> str:
+        """Why the node cannot be expected to go on; empty: it can."""
+        words = len(self._console.lines) + self._records
+        if words != self._words:
+            self._heard, self._words = self._now, words
+        silence = self._boot.timeout_s
+        if self._exited_at is not None and self._now > self._exited_at + POWER_OFF_S:
+            return f"the node did not power off within {POWER_OFF_S} s of its job's end"
+        if self._now > self._heard + silence:
+            return f"the node made no progress for {silence:g} s: no line on its console, no record"
+        if self._now > LIMIT * silence:
+            return f"it was not done within {LIMIT * silence:g} s"
+        return ""
+
     def _record(self, record: dict[str, Any]) -> None:
+        self._records += 1
         match record:
             case {"record": "job"}:
                 self.result.seconds_to_job = self._machine.seconds()
+                self.result.cpu_seconds_to_job = self._machine.cpu_seconds()
             case {"record": "step", "name": str(name)}:
                 self._close_step(True)
                 self._open, self._open_since = NamedStep(name, False, 0.0), time.monotonic()
@@ -127,7 +162,7 @@ class Runner:
             case {"record": "exit", "status": int(status)}:
                 self._close_step(status == 0)
                 self.result.job_exit = status
-                self._exited_at = time.monotonic()
+                self._exited_at = self._now
             case _:
                 raise MachineError(f"the node wrote a record that nobody knows: {json.dumps(record)}")
 
@@ -149,16 +184,16 @@ class Runner:
             found = next((n for n in range(self._line, len(self._console.lines))
                           if step.after.search(self._console.lines[n])), None)
             if found is None:
-                if time.monotonic() > self._since + step.within_s:
+                if self._now > self._asked + step.within_s:
                     self._fail(f'no line "{step.after.pattern}" came within {step.within_s:g} s')
                 return
             self._line = found + 1
             self._begin(step, self._console.lines[found])
-        if self._at_work and not self._stop and time.monotonic() > self._since + self._pending[0].within_s:
+        if self._at_work and not self._stop and self._now > self._asked + self._pending[0].within_s:
             self._fail(f"{self._leaving} was not given up within {self._pending[0].within_s:g} s")
 
     def _begin(self, step: Step, line: str) -> None:
-        self._since = time.monotonic()
+        self._since, self._asked = time.monotonic(), self._now
         self._at_work = NamedStep(step.name, False, 0.0, evidence={"after": line})
         self._console.add(f"(outside: {self._at_work.name})")
         if step.action == "power cut":
@@ -195,7 +230,7 @@ class Runner:
         self._leaving = ""
         self._at_work.ok, self._at_work.seconds = True, time.monotonic() - self._since
         self.result.outside.append(self._at_work)
-        self._at_work, self._since = None, time.monotonic()
+        self._at_work, self._since, self._asked = None, time.monotonic(), self._now
         self._pending.pop(0)
 
     def _fail(self, why: str) -> None:

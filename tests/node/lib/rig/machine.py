@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One running QEMU: its command line, its console, its record channel and its QMP monitor, read by one loop."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -104,6 +105,18 @@ class Machine:
     def exit_status(self) -> int | None:
         return self._process.poll()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def cpu_seconds(self) -> float:
+        """What it has used of the processors; 0 once it is gone."""
+        try:
+            fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         """As when the power is cut."""
         if self._process.poll() is None:
@@ -115,7 +128,9 @@ class Machine:
         if self._monitor_socket is None:
             raise MachineError("QEMU's monitor is not connected")
         self._answers.append(on_answer)
-        self._monitor_socket.sendall(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")
+        # A QEMU that has just ended answers nothing; pump() says that it has.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._monitor_socket.sendall(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")
 
     def pump(self, timeout_s: float) -> bool:
         """Waits for input and hands it out; False once QEMU has ended and all of its output was handed out."""
