@@ -75,10 +75,10 @@ def recipes() -> list[Recipe]:
     node_init, guest_init = NODE / "lib/init/initramfs", NODE / "guest/init"
     kernel = ("KVER", "KPKG")
     return [
-        Recipe("guest-kernel", 150, versions=("KPKG",), files=(config,), env={"CONFIG": str(config)}),
-        Recipe("root", 60, versions=("ROOT",), files=(packages,), env={"PACKAGES": str(packages)}),
+        Recipe("guest-kernel", 240, versions=("KPKG",), files=(config,), env={"CONFIG": str(config)}),
+        Recipe("root", 35, versions=("ROOT",), files=(packages,), env={"PACKAGES": str(packages)}),
         Recipe("kernel", 15, versions=kernel),
-        Recipe("modules", 8, versions=kernel, files=files_below(kmod), env={"SOURCES": str(kmod)}),
+        Recipe("modules", 15, versions=kernel, files=files_below(kmod), env={"SOURCES": str(kmod)}),
         Recipe("busybox", 2, versions=("BUSYBOX",)),
         Recipe("initramfs", 1, needs=("busybox", "kernel"), files=(node_init,),
                env={"BUSYBOX": "{busybox}/busybox", "BOOT": "{kernel}/boot", "INIT": str(node_init)}),
