@@ -67,10 +67,11 @@ build_progress() {
     if [ -n "$counted" ] && [ -t 2 ]; then printf '\r\e[K' >&2; fi
 }
 
-# build PRESET [TARGET...]: configures when it must, builds what is out of date.
+# build PRESET [TARGET...]: installs the packages of a build, configures when it must, builds what is out of date.
 build() {
     local preset=$1 folder=$root/build-$1
     local log
+    install_packages build
     log=$(mktemp)
     shift
     [ "$preset" = release ] && folder=$root/build

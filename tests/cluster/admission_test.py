@@ -102,7 +102,6 @@ class AdmissionTest(unittest.TestCase):
         return "" if done is not None else self.kubernetes.last_error
 
     def test_the_token_of_the_pod_may_do_the_agents_work_and_nothing_else(self) -> None:
-        # The real agent must not answer these changes of its labels meanwhile.
         pod = self.ferry.pods()[0]["metadata"]
         self.kubernetes.add_user(AGENT, self.kubernetes.kubectl(
             "create", "token", ACCOUNT, "-n", SPACE, "--bound-object-kind=Pod", f"--bound-object-name={pod['name']}",

@@ -54,8 +54,9 @@ class ChartTest(unittest.TestCase):
         self.assertEqual({"podmonitor.monitoring.coreos.com/ferry", "prometheusrule.monitoring.coreos.com/ferry"},
                          {line.split()[0] for line in created.splitlines()})
         broken = self.kubernetes.try_kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-",
-                                             stdin=objects[0].replace("spec:", "spec:\n  noSuchField: 1"))
+                                             stdin=objects[0].replace("spec:", "spec:\n  noSuchField: 1", 1))
         self.assertIsNone(broken, "a field that the kind lacks is refused")
+        self.assertIn("noSuchField", self.kubernetes.last_error)
 
     def live(self, program: str) -> None:
         ferry = self.ferry

@@ -65,7 +65,7 @@ class Source:
         return out + [(first, self.partner[opening] - 1)]
 
     def begins_statement(self, index: int) -> bool:
-        """Whether a token may be the first of a statement in the body of a function."""
+        """True if a token may be the first of a statement in the body of a function."""
         brace = self.bracket[index]
         if brace < 2 or self.words[brace] != "{":
             return False
@@ -73,14 +73,14 @@ class Source:
         return body and (self.words[index - 1] in {";", "{", "}"} or self.begins_branch(index))
 
     def begins_branch(self, index: int) -> bool:
-        """Whether a token is the first of a statement that only some conditions lead to."""
+        """True if a token is the first of a statement that only some conditions lead to."""
         before = self.words[index - 1]
         if before == "else":
             return True
         return before == ")" and index - 1 in self.partner and self.words[self.partner[index - 1] - 1] in {"if", "for", "while"}
 
     def is_early(self, index: int) -> bool:
-        """Whether a jump is an early exit: a branch of its own, or the end of the block of a branch."""
+        """True if a jump is an early exit: a branch of its own, or the end of the block of a branch."""
         return self.begins_branch(index) or self.begins_branch(self.bracket[index])
 
     def end_of_statement(self, index: int) -> int:

@@ -163,7 +163,7 @@ def end_orphans() -> None:
 
 def run(command: list[str], seconds: float = 600, **variables: str) -> subprocess.CompletedProcess[str]:
     ccache = {"CCACHE_DIR": str(CACHE / "ccache"), "CCACHE_BASEDIR": str(TREE), "CCACHE_NOHASHDIR": "1",
-              "CCACHE_SLOPPINESS": "time_macros,include_file_mtime,include_file_ctime"}
+              "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime"}
     try:
         return subprocess.run(command, cwd=TREE, env=os.environ | ccache | variables, timeout=max(seconds, 0.1),
                               capture_output=True, text=True, errors="replace", check=False)

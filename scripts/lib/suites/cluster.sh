@@ -21,7 +21,7 @@ find_cluster_peers() {
     "$root/scripts/lib/helm" >/dev/null || skipped 'a Helm cannot be had: the chart is installed with the other one or with none'
 }
 
-# on_release current|oldest [--main]
+# on_release current|oldest [--main | --rest]
 on_release() {
     local release=$1 folder find=(--find)
     shift

@@ -4,7 +4,7 @@
 # First from a fixed seed, so that a run that passed passes again; then with inputs that no run has tried.
 
 prepare() {
-    install_packages check
+    install_packages build check
     "$root/tests/fuzz/run" --build # sanitize has most of it compiled
 }
 

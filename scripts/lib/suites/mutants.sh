@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Changes of the product that break a promise, for a bounded time: each must be caught.
 
-prepare() { install_packages unit check; }
+prepare() { install_packages build unit check; }
 
 run() {
     check 'mutants' "$root/tests/mutants/run" --seconds 450

@@ -51,7 +51,12 @@ run_scenarios() {
         check "scenario $name" test ! -e "$out/$name.bad" -a -s "$out/$name.log"
     done
     [ -d "$out/demo" ] || return 0
-    if [ -e "$out/demo.bad" ]; then mv "$out/demo" "$(mktemp -d)"; else
+    if [ -e "$out/demo.bad" ]; then 
+        local kept
+        kept=$(mktemp -d)
+        mv "$out/demo" "$kept"
+        printf 'the evidence of the demo that failed is kept in %s/demo\n' "$kept"
+    else
         check 'README shows what the demo prints' "$root/scripts/lib/demo-report" readme "$root/README.md" "$out/demo"
     fi
 }

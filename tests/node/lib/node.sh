@@ -115,17 +115,17 @@ wait_for() { # CONDITION SECONDS [FILE]: tries a command until it succeeds; fail
   done
 }
 
-within() { # SECONDS COMMAND...: its status, or 124 where so many of the node's seconds are up; then it is ended
-  local seconds=$1 command late=0 status=0
+within() { # SECONDS COMMAND...: its status, or 124 where so many of the node's seconds are up; then it gets SIGKILL
+  local seconds=$1 command status=0
   shift
   "$@" &
   command=$!
   if ! wait_for "! kill -0 $command 2> /dev/null" "$seconds"; then
-    late=1
-    kill "$command" || :
+    kill -KILL "$command" || : # one that hangs in the kernel stays
+    return 124
   fi
   wait "$command" || status=$?
-  return $((late ? 124 : status))
+  return "$status"
 }
 
 # --- devices ----------------------------------------------------------------------------------------------------------

@@ -162,17 +162,20 @@ expect "its QEMU runs on" pgrep -f "qemu-system-x86_64 .*host=$(dev gpu)"
 step "the first ends"
 touch /run/let-go/now
 wait_for "! pgrep -f 'qemu-system-x86_64 .*host=$(dev gpu)' > /dev/null" 120 || fail "its QEMU runs on"
-ended=$SECONDS
+_node_seconds
+ended=$node_seconds
 
 step "the second pod's VM starts"
 attempt=3 phase=
 while [[ $phase != Running ]]; do
-  ((SECONDS < ended + 300)) || fail "it is still refused: $(status second "$attempt" .message)"
+  _node_seconds
+  ((node_seconds < ended + 300)) || fail "it is still refused: $(status second "$attempt" .message)"
   pod second "$(resource gpu-audio)" $((++attempt))
   wait_for "[[ \$(status second $attempt .phase) =~ Failed|Running ]]" 180 || fail "nothing is heard of attempt $attempt"
   phase=$(status second $attempt .phase)
 done
-evidence "seconds after the first's end" $((SECONDS - ended))
+_node_seconds
+evidence "seconds after the first's end" $((node_seconds - ended))
 guest_of second gpu-audio "$attempt"
 expect_match "now the GPU is held back" "$(dev gpu-audio) of its IOMMU group" "$(of gpu reason)"
 

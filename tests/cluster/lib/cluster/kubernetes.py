@@ -200,7 +200,7 @@ class Kubernetes:
         return done.stdout if done.returncode == 0 else None
 
     def kubectl_with_plugins(self, *words: str) -> str:
-        """What kubectl prints for a user who has Ferry's programs in the search path."""
+        """The output of kubectl for a user who has Ferry's programs in the search path."""
         path = f"{os.environ['CLUSTER_BIN']}:{os.environ['PATH']}"
         done = subprocess.run([str(self._programs / "kubectl"), *words], capture_output=True, text=True, check=False,
                               env=os.environ | {"PATH": path, "KUBECONFIG": str(self.kubeconfig("admin"))})

@@ -33,7 +33,7 @@ class Release:
 
     @property
     def current(self) -> bool:
-        """Whether it has admission policies, CDI in Allocate, runtime handlers in the node's status, and containerd 2."""
+        """True if it has admission policies, CDI in Allocate, runtime handlers in the node's status, and containerd 2."""
         return self.minor >= 36
 
     @property

@@ -14,7 +14,7 @@ from .machine import Machine, MachineError
 from .scenario import Boot, Step
 
 POWER_OFF_S = 30  # from the end of the job to the end of QEMU, in the node's seconds
-LIMIT = 10  # so many times the limit of silence ends a boot that never falls silent
+LIMIT = 5  # so many times the limit of silence ends a boot that never falls silent
 PANIC = re.compile(r"^\[ *[0-9.]+\] Kernel panic - not syncing")  # with the kernel's own stamp: a guest's may be shown
 
 

@@ -110,7 +110,7 @@ class Machine:
         return self._process.pid
 
     def cpu_seconds(self) -> float:
-        """What it has used of the processors; 0 once it is gone."""
+        """The processor time that it has used; 0 once it is gone."""
         try:
             fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:

