@@ -21,6 +21,13 @@ void add_words(const CLI::Option& option, std::vector<std::string>& out) {
 
 }  // namespace
 
+BelievedOwners believed_by(const AgentProgramOptions& options) {
+  BelievedOwners out{.spaces = {options.owner_spaces.begin(), options.owner_spaces.end()},
+                     .operator_space = options.without_operator ? "" : options.operator_space};
+  if (!out.operator_space.empty()) out.spaces.insert(out.operator_space);
+  return out;
+}
+
 AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
   const auto of_server = [this](CLI::Option* option) { return for_the_server_.emplace_back(option); };
   const auto of_any_look = [this](CLI::Option* option) { return for_any_look_.emplace_back(option); };
@@ -44,6 +51,10 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
   CLI::Option* const space = of_server(app.add_option("--operator-namespace", options.operator_space,
                                                       "where NVIDIA's operator has its DaemonSets")
                                            ->capture_default_str());
+  of_server(app.add_option("--owner-namespace", options.owner_spaces,
+                           "another namespace whose DaemonSets are believed to be NVIDIA's, since tenants "
+                           "cannot write to it; may be repeated")
+                ->capture_default_str());
   of_server(app.add_flag("--without-operator", options.without_operator,
                          "it is not on this cluster: nobody's pods are asked for; should its labels be on "
                          "the node all the same, they count")

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/two_owners.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -25,7 +27,8 @@ struct AgentProgramOptions {
   bool among_others = false;  ///< NodeAgent::Settings::among_others
   std::string operator_space = "gpu-operator";
   bool without_operator = false;
-  std::filesystem::path kubeconfig;  ///< with `context`: AccessChoice
+  std::vector<std::string> owner_spaces = {"kube-system"};  ///< NodeAgent::Settings::owner_spaces
+  std::filesystem::path kubeconfig;                         ///< with `context`: AccessChoice
   std::string context;
   std::string default_workload;  ///< empty: none
   std::optional<std::string> default_policy;
@@ -44,6 +47,9 @@ struct AgentProgramOptions {
   std::filesystem::path metrics_token;
   bool operator==(const AgentProgramOptions&) const = default;
 };
+
+/// The DaemonSets that an agent with these options believes, before it has listed any.
+BelievedOwners believed_by(const AgentProgramOptions& options);
 
 /// These options as part of a command line. Not with them: --host-root and how it logs, which each program
 /// has its own way.

@@ -51,6 +51,20 @@ std::string daemon_set_of(const json& pod) {
   return owner_of(pod, kDaemonSets.kind);
 }
 
+// Empty: it is of none, or of one that is not believed.
+std::string believed_daemon_set_of(const json& pod, const BelievedOwners& believed) {
+  const json& metadata = at(pod, "metadata");
+  const std::string space = text_at(metadata, "namespace");
+  const json& owners = at(metadata, "ownerReferences");
+  if (!believed.spaces.contains(space) || !owners.is_array()) return {};
+  for (const json& owner : owners) {
+    if (text_at(owner, "kind") != kDaemonSets.kind) continue;
+    const bool listed = space == believed.operator_space && believed.uids.has_value();
+    if (!listed || believed.uids->contains(text_at(owner, "uid"))) return text_at(owner, "name");
+  }
+  return {};
+}
+
 bool has_ended(const json& pod) {
   const std::string phase = text_at(at(pod, "status"), "phase");
   return phase == "Succeeded" || phase == "Failed";
@@ -151,13 +165,14 @@ std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods) {
   return out;
 }
 
-std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods) {
+std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods, const BelievedOwners& believed) {
   std::vector<PodOnNode> out;
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
     const json& metadata = at(pod, "metadata");
     out.push_back({.name = text_at(metadata, "name"),
-                   .daemon_set = daemon_set_of(pod),
+                   .daemon_set = believed_daemon_set_of(pod, believed),
+                   .space = text_at(metadata, "namespace"),
                    .uid = text_at(metadata, "uid"),
                    .runs = runs(pod)});
   }
@@ -172,6 +187,12 @@ std::map<std::string, std::string> vmis_of(const std::map<std::string, json>& po
     const std::string vmi = owner_of(pod, "VirtualMachineInstance");
     if (!vmi.empty()) out[text_at(metadata, "namespace") + "/" + text_at(metadata, "name")] = vmi;
   }
+  return out;
+}
+
+std::set<std::string> uids_of(const std::map<std::string, json>& objects) {
+  std::set<std::string> out;
+  for (const auto& [name, object] : objects) out.insert(text_at(at(object, "metadata"), "uid"));
   return out;
 }
 

@@ -28,8 +28,12 @@ std::vector<ConfigText> configurations_of(const nlohmann::json& config_map);
 /// A sentence for each of its keys that configurations_of() passes over.
 std::vector<std::string> passed_over_of(const nlohmann::json& config_map);
 
+/// The UIDs of objects.
+std::set<std::string> uids_of(const std::map<std::string, nlohmann::json>& objects);
+
 /// The pods that have not ended.
-std::vector<PodOnNode> pods_of(const std::map<std::string, nlohmann::json>& pods);
+std::vector<PodOnNode> pods_of(const std::map<std::string, nlohmann::json>& pods,
+                               const BelievedOwners& believed);
 
 /// Whether nothing more is scheduled to it.
 bool is_cordoned(const nlohmann::json& node);

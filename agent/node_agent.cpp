@@ -365,7 +365,7 @@ class NodeAgent::Impl {
       else
         view.unreadable.push_back(std::move(text).error());
     }
-    if (is_listed(pods_)) view.others.pods = pods_of(pods_->objects());
+    if (is_listed(pods_)) view.others.pods = pods_of(pods_->objects(), believed_owners());
     view.others.are_neighbours = settings_.among_others;
     see_other_plugins(view.others);
     if (is_listed(daemon_sets_)) {
@@ -398,6 +398,15 @@ class NodeAgent::Impl {
     view.failure_is_news =
         view.host.hostd_speaks && host_side_.written && refused_ == host_side_.written->generation;
     return view;
+  }
+
+  BelievedOwners believed_owners() const {
+    BelievedOwners out{.spaces = {settings_.owner_spaces.begin(), settings_.owner_spaces.end()},
+                       .operator_space = settings_.operator_space};
+    if (!settings_.operator_space.empty()) out.spaces.insert(settings_.operator_space);
+    if (is_listed(daemon_sets_) && are_of_the_operator(names_of(daemon_sets_->objects())))
+      out.uids = uids_of(daemon_sets_->objects());
+    return out;
   }
 
   void see_other_plugins(OtherPrograms& others) {

@@ -46,6 +46,8 @@ class NodeAgent {
     /// Where NVIDIA's operator has its DaemonSets. Empty: it is not there; nobody's pods are looked at, and
     /// what labels say counts, as where our role does not permit to see them.
     std::string operator_space;
+    /// Further namespaces whose DaemonSets are believed to be NVIDIA's: tenants cannot write to them.
+    std::vector<std::string> owner_spaces = {};
     WishDefaults defaults;
     std::size_t most_changing = 0;  ///< nodes of the cluster that may change at once; 0: any number
     /// For how long pods that hold the GPUs are evicted; absent: they are waited for. What a former agent

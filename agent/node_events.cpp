@@ -71,6 +71,10 @@ void add_condition(std::vector<NodeEvent>& out, const NodeWish& wish, const Host
       out.push_back({.warning = true, .reason = "WishInvalid", .message = report.trouble});
       return;
     case NodeCondition::nothing_wanted:
+      if (wish.kind == NodeWish::Kind::policy) {
+        out.push_back({.warning = true, .reason = "NothingWanted", .message = report.trouble});
+        return;
+      }
       out.push_back({.warning = false,
                      .reason = "NothingWanted",
                      .message = "the GPUs are left as they are: " + wish.reason});

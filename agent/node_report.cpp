@@ -49,6 +49,11 @@ bool cannot_read_wish(const NodeWish& wish, const HostSide& host) {
          !host.seen->error.empty() && !has_answered(host) && is_silent(wish, host);
 }
 
+/// Passthrough is asked for, and hostd finds no accelerator on the node.
+bool lacks_a_gpu(const NodeWish& wish, const HostSide& host) {
+  return wish.wished.policy.asks_for(Mode::passthrough) && host.seen && host.seen->accelerators.empty();
+}
+
 NodeCondition condition_of(const NodeWish& wish, const HostSide& host) {
   switch (wish.kind) {
     case NodeWish::Kind::stand_back:
@@ -64,8 +69,9 @@ NodeCondition condition_of(const NodeWish& wish, const HostSide& host) {
   const bool taken_up = host.seen && is_taken_up(wish, host);
   const bool done = is_done_already(wish, host);
   if ((taken_up || done) && hostd_is_gone(host)) return NodeCondition::unknown;
-  if (taken_up) return condition_of(host.seen->phase);
-  return done ? NodeCondition::as_wanted : NodeCondition::pending;
+  const NodeCondition undone = taken_up ? condition_of(host.seen->phase) : NodeCondition::pending;
+  const NodeCondition found = !taken_up && done ? NodeCondition::as_wanted : undone;
+  return found == NodeCondition::as_wanted && lacks_a_gpu(wish, host) ? NodeCondition::nothing_wanted : found;
 }
 
 void add(std::string& text, std::string_view part) {
@@ -124,7 +130,12 @@ std::string trouble_of(const NodeWish& wish, const HostSide& host, NodeCondition
     case NodeCondition::as_wanted:
       return {};
     case NodeCondition::nothing_wanted:
-      return host.unwritable;
+      if (wish.kind != NodeWish::Kind::policy) return host.unwritable;
+      return fmt::format(
+          "policy {} ({}) asks for passthrough, and this node has no GPU; remove the label from this node, "
+          "or "
+          "see whether `lspci` on it shows the card",
+          wish.wished.name, wish.wished.asked_by);
     case NodeCondition::stood_back:
       return with_hint(wish.reason, host.unwritable);
     case NodeCondition::pending:

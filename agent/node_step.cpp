@@ -157,7 +157,7 @@ std::string still_to_go(const NodeView& view) {
   if (!view.others.pods) return "the paused operands' pods, which cannot be seen, to end";
   const auto pod = std::ranges::find_if(*view.others.pods,
                                         [&](const PodOnNode& one) { return going.contains(one.daemon_set); });
-  return pod == view.others.pods->end() ? std::string() : fmt::format("pod {} to end", pod->name);
+  return pod == view.others.pods->end() ? std::string() : fmt::format("pod {} to end", text(*pod));
 }
 
 void plan_wish_file(const NodeView& view, const std::vector<OtherOwner>& owners, const LabelChanges& pausing,

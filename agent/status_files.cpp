@@ -13,14 +13,10 @@ constexpr std::string_view kVfioReady = "vfio-pci-ready";
 constexpr std::string_view kVgpuReady = "vgpu-devices-ready";
 constexpr std::string_view kOurs = "gpu-ferry\n";
 
-bool asks_for(const Policy& policy, Mode mode) {
-  return std::ranges::any_of(policy.items, [mode](const PolicyItem& item) { return item.mode == mode; });
-}
-
 // Consumers of a node of several kinds wait for the vGPUs, which come last.
 Workload workload_of(const Policy& policy) {
-  if (asks_for(policy, Mode::vgpu)) return Workload::vm_vgpu;
-  return asks_for(policy, Mode::passthrough) ? Workload::vm_passthrough : Workload::container;
+  if (policy.asks_for(Mode::vgpu)) return Workload::vm_vgpu;
+  return policy.asks_for(Mode::passthrough) ? Workload::vm_passthrough : Workload::container;
 }
 
 std::string content_of(Workload workload) {
@@ -42,9 +38,8 @@ StatusFile workload_file(const NodeWish& wish) {
   return file(kWorkloadType, content_of(workload), std::move(why));
 }
 
-// As the validator has it: no GPU at all is ready too.
 StatusFile vfio_file(const NodeWish& wish, const SeenHost* host) {
-  if (!asks_for(wish.wished.policy, Mode::passthrough))
+  if (!wish.wished.policy.asks_for(Mode::passthrough))
     return ready_file(kVfioReady, false, "no GPU is to be given away");
   if (host == nullptr) return ready_file(kVfioReady, false, "the host is not as it shall be");
   const bool ready = std::ranges::all_of(host->accelerators, [](const SeenAccelerator& gpu) {
@@ -54,7 +49,7 @@ StatusFile vfio_file(const NodeWish& wish, const SeenHost* host) {
 }
 
 StatusFile vgpu_file(const NodeWish& wish, const SeenHost* host) {
-  if (!asks_for(wish.wished.policy, Mode::vgpu))
+  if (!wish.wished.policy.asks_for(Mode::vgpu))
     return ready_file(kVgpuReady, false, "no GPU is to be divided");
   if (host == nullptr) return ready_file(kVgpuReady, false, "the host is not as it shall be");
   const bool ready = std::ranges::any_of(host->accelerators, [](const SeenAccelerator& gpu) {

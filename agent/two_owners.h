@@ -16,9 +16,22 @@ namespace ferry {
 /// A pod on this node that has not ended.
 struct PodOnNode {
   std::string name;
-  std::string daemon_set;  ///< whose pod it is; empty: of none
+  std::string daemon_set;  ///< a believed DaemonSet (BelievedOwners) that owns it; empty: none does
+  std::string space = {};  ///< its namespace
   std::string uid = {};
   bool runs = false;  ///< a container of it has been started, and not ended since
+};
+
+/// "gpu-operator/nvidia-vfio-manager-x7k2p".
+std::string text(const PodOnNode& pod);
+
+/// The DaemonSets that a pod's ownerReferences are believed of. A tenant may call a DaemonSet
+/// nvidia-vfio-manager in a namespace of its own; Ferry must not stand back for that.
+struct BelievedOwners {
+  std::set<std::string> spaces;  ///< namespaces that tenants cannot write to
+  std::string operator_space;    ///< the one of `spaces` whose DaemonSets the agent lists; empty: none
+  /// UIDs of the DaemonSets in `operator_space`; absent: they are not listed (yet), and a name is enough.
+  std::optional<std::set<std::string>> uids = {};
 };
 
 /// What is known of other programs. Absent: nobody has looked.
@@ -33,8 +46,8 @@ struct OtherPrograms {
 };
 
 struct OtherOwner {
-  std::string_view name;       ///< "vfio-manager"
-  std::string why;             ///< "its pod nvidia-vfio-manager-x7k2p runs here", "label ... is true"
+  std::string_view name;  ///< "vfio-manager"
+  std::string why;        ///< "its pod gpu-operator/nvidia-vfio-manager-x7k2p is here", "label ... is true"
   std::string_view hand_over;  ///< the key of ClusterPolicy's spec that switches it off; empty: none does
   bool seen = true;            ///< false: a label alone says it, nobody has looked for its DaemonSet
 };

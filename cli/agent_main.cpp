@@ -63,7 +63,9 @@ void describe(CLI::App& app, AgentCommand& command) {
   const AgentOptionList list(app, command.options);
   app.get_option("--node-name")->envname("NODE_NAME")->required();
   app.get_option("--namespace")->envname("POD_NAMESPACE");
-  app.add_option("--host-root", command.host_root, "where the host's / is mounted")->capture_default_str();
+  app.add_option("--host-root", command.host_root, "where the host's / is mounted")
+      ->check(CLI::ExistingDirectory)
+      ->capture_default_str();
   app.add_option("--log-level", command.log_level, "trace, debug, info, warn, error, off")
       ->capture_default_str();
   app.add_option("--log-format", command.log_format, "text or json")
@@ -143,6 +145,7 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
        .config_files = command.config_files,
        .among_others = command.among_others,
        .operator_space = command.without_operator ? "" : command.operator_space,
+       .owner_spaces = command.owner_spaces,
        .defaults = {.workload = parse_workload(command.default_workload),
                     .policy = command.default_policy,
                     .vgpu_config = command.default_vgpu_config,

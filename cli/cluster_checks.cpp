@@ -77,11 +77,14 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
               .subject = node.name,
               .why = "where NVIDIA's programs serve the node Ferry stands back"};
   std::map<std::string, json> by_name;
+  AgentProgramOptions agent;  // of the pod of an agent, if one is here
   for (const json& pod : pods) {
     const json& metadata = field(pod, "metadata");
     by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
+    if (auto options = agent_options_in(pod)) agent = std::move(*options);
   }
-  const auto owners = other_owners(node.labels, {.pods = pods_of(by_name), .daemon_sets = {}});
+  const auto owners =
+      other_owners(node.labels, {.pods = pods_of(by_name, believed_by(agent)), .daemon_sets = {}});
   if (owners.empty()) return std::move(check).passed("none of them is here");
   std::vector<std::string> why;
   for (const OtherOwner& owner : owners) why.push_back(fmt::format("{}: {}", owner.name, owner.why));

@@ -124,7 +124,8 @@ class Planner {
       const json& metadata = field(pod, "metadata");
       by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
     }
-    const auto owners = other_owners(labels, {.pods = pods_of(by_name), .daemon_sets = {}});
+    const auto owners =
+        other_owners(labels, {.pods = pods_of(by_name, believed_by(agent_)), .daemon_sets = {}});
     const bool here = std::ranges::any_of(owners, &OtherOwner::seen);
     if (!owners.empty() && !here)
       plan_.notes.push_back("where the DaemonSet of that label exists: " + stood_back_because(owners));

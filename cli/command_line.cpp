@@ -56,7 +56,9 @@ class CommandTree {
   CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named)
       : globals_(globals), verb_(verb) {
     app.require_subcommand(1);
-    app.add_option("--host-root", globals.host_root, "where the host's / is mounted")->option_text("DIR [/]");
+    app.add_option("--host-root", globals.host_root, "where the host's / is mounted")
+        ->check(CLI::ExistingDirectory)
+        ->option_text("DIR [/]");
     add_choice(app, "-o,--output", globals.output, output_formats(), "how data is printed: table, json, yaml")
         ->option_text("FORMAT");
     suggest_words(app.add_option("--log-level", globals.log_level, "trace, debug, info, warn, error, off"),

@@ -13,10 +13,12 @@
 #include "cli/verbs.h"
 #include "common/counted.h"
 #include "common/suggest.h"
+#include "host/node_view.h"
 #include "host/vgpu_checks.h"
 #include "kata-manager/kata_checks.h"
 #include "kubevirt-plugin/device_names.h"
 #include "kubevirt-plugin/kubevirt_checks.h"
+#include "vfio/driver_override.h"
 #include "vfio/passthrough_checks.h"
 #include "vgpu-dm/type_table.h"
 
@@ -119,8 +121,10 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   if (const auto asked = check_usage(options, *purposes); !asked) return complain(asked.error());
   const auto rules = offer_rules(session, options.naming);
   if (!rules) return complain(rules.error());
-  const auto inventory = scan(*session.host);
+  auto inventory = scan(*session.host);
   if (!inventory) return complain(inventory.error());
+  const auto members = asked_of(*inventory, session.rules);
+  read_overrides(*session.host, *session.writer, members, *inventory);
   std::vector<Check> checks;
   for (const Purpose& purpose : kPurposes) {
     if (!purposes->contains(purpose.name)) continue;

@@ -58,8 +58,14 @@ Result<NodeSight> look_at_node(const Session& session, Depth depth) {
   sight.drivers = VfioDriverTable::read(*session.host);
 
   const auto members = asked_of(sight.inventory, session.rules);
+  auto overridden = members;
+  if (depth == Depth::rows) {
+    std::erase_if(overridden, [&](const PciAddress& address) {
+      return !session.rules.match(*sight.inventory.find(address));
+    });
+  }
+  read_overrides(*session.host, *session.writer, overridden, sight.inventory);
   if (depth == Depth::all) {
-    read_overrides(*session.host, *session.writer, members, sight.inventory);
     for (const auto& [address, function] : sight.inventory.functions) {
       if (session.rules.match(function))
         sight.facts.emplace(address, read_device_facts(*session.host, address));

@@ -9,8 +9,9 @@
 namespace ferry {
 
 enum class Depth {
-  rows,  ///< what a row of `status` shows
-  all,   ///< also what each accelerator tells of itself, which wakes one that sleeps, and overrides
+  rows,  ///< what a row of `status` shows, driver_override of the accelerators included
+  all,   ///< also driver_override of their companions, and what each accelerator tells of itself, which wakes
+         ///< one that sleeps
 };
 
 /// Everything that is known of the node now. What cannot be had beside the scan is said in the notes. Errors:

@@ -8,6 +8,7 @@
 
 #include "common/suggest.h"
 #include "vfio/left_behind.h"
+#include "vfio/move_members.h"
 
 namespace ferry {
 namespace {
@@ -52,7 +53,7 @@ Result<PciAddress> accelerator_of(const PciAddress& address, const Inventory& in
                 "`ferry status` lists the accelerators");
   }
   for (const PciAddress& accelerator : accelerators(inventory, rules)) {
-    if (accelerator.same_slot(address) && !function.is_bridge()) return accelerator;
+    if (is_companion(*inventory.find(accelerator), function)) return accelerator;
   }
   return fail(Errc::usage,
               fmt::format("{} is no accelerator ({}, class {:04x}{})", address.text(), function.ids(),
@@ -73,12 +74,13 @@ bool leaves_nothing_out(const SelectionOptions& options) {
 // Where nothing is chosen there is nothing to do, and nothing to be wrong about.
 Result<> each_shares_a_group(const Inventory& inventory, const MoveRequest& request) {
   if (request.accelerators.empty()) return {};
-  const auto reached = concerned(inventory, request.accelerators);
+  const auto reached = concerned(inventory, request.accelerators, request.with);
   for (const PciAddress& address : request.with) {
     if (std::find(reached.begin(), reached.end(), address) != reached.end()) continue;
-    return fail(Errc::usage,
-                fmt::format("--with: {} shares no IOMMU group with what is chosen", address.text()),
-                "leave it out, or choose the accelerator that it shares a group with");
+    return fail(
+        Errc::usage,
+        fmt::format("--with: {} shares no IOMMU group and no slot with what is chosen", address.text()),
+        "leave it out, or choose the accelerator that it shares a group or a slot with");
   }
   return {};
 }
@@ -201,7 +203,7 @@ std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const 
                                               const MoveRecord& record) {
   std::vector<PciAddress> out;
   for (const PciAddress& accelerator : accelerators(inventory, rules)) {
-    const auto unit = concerned(inventory, {accelerator});
+    const auto unit = concerned(inventory, {accelerator}, record.addresses());
     if (std::any_of(unit.begin(), unit.end(),
                     [&](const PciAddress& a) { return record.speaks_of(*inventory.find(a)); })) {
       out.push_back(accelerator);

@@ -116,6 +116,8 @@ Row row_of(const AcceleratorView& view, bool heads_group) {
                view.condition.word};
   row.state = state_tint(view);
   add_condition(view, row.notes);
+  if (auto other = override_of_another_driver(view.function))
+    row.notes.push_back({.text = std::move(*other), .tint = Tint::dim});
   add_holders(view, row.notes);
   add_vgpus(view, row.notes);
   return row;

@@ -16,6 +16,7 @@
 #include "common/counted.h"
 #include "common/suggest.h"
 #include "mdev/vgpu_removal.h"
+#include "vfio/move_members.h"
 #include "vgpu-dm/stable_uuid.h"
 
 namespace ferry {
@@ -356,7 +357,8 @@ const VgpuPicture* vgpu_on(const AcceleratorView& gpu, const PciAddress& functio
 
 std::string relation(const AcceleratorView& gpu, const PciFunction& function) {
   if (function.physical_function) return "a virtual function of " + gpu.address().text();
-  if (gpu.address().same_slot(function.address)) return "of the same card as " + gpu.address().text();
+  if (is_companion(gpu.function, function)) return "of the same card as " + gpu.address().text();
+  if (gpu.address().same_slot(function.address)) return "in the same slot as " + gpu.address().text();
   return "of the same IOMMU group as " + gpu.address().text();
 }
 

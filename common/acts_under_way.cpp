@@ -113,8 +113,7 @@ void ActUnderWay::open(int how_to_lock) {
   path_ = std::filesystem::path(kDirectory) / file_name_of(self);
   constexpr int kTries = 10;
   for (int i = 0; i < kTries; ++i) {
-    std::error_code error;
-    std::filesystem::create_directories(host_.root() / kDirectory, error);
+    if (!host_.make_directory(kDirectory)) return;
     auto file = host_.open(path_, O_RDWR | O_CREAT, 0600);
     if (!file || ::flock(file->get(), how_to_lock) != 0) return;
     if (!is_linked(*file)) continue;

@@ -18,7 +18,9 @@ namespace ferry {
 namespace {
 
 constexpr std::size_t kDeepest = 64;         // what is read is walked by recursion
-constexpr std::size_t kMostValues = 200000;  // aliases of aliases grow without bound
+constexpr std::size_t kMostValues = 50'000;  // aliases of aliases grow without bound; 200 bytes each
+constexpr std::size_t kMostOpen = 1'000;     // brackets
+constexpr std::size_t kMostMarks = 50'000;   // of one line
 constexpr std::size_t kLongestPlain = 64;    // no null, boolean or number is longer
 
 bool is_utf8(std::string_view text) {
@@ -41,6 +43,42 @@ bool is_utf8(std::string_view text) {
     i += length;
   }
   return true;
+}
+
+}  // namespace
+
+namespace {
+
+// yaml-cpp keeps every token of a line, some 200 bytes each, before it calls back for the first: any of them
+// may turn out to be part of a key. 300 KiB of "[" took 80 MB. So brackets, and the marks and spaces of a
+// line that tokens can begin with, are counted first, in quotes and comments too: no sensible file has so
+// many.
+Result<> check_marks(const ConfigText& source) {
+  constexpr std::string_view kMarks = "[]{},:&*!?-'\"# \t";
+  std::size_t open = 0;
+  std::size_t marks = 0;
+  int line = 1;
+  for (const char c : source.text) {
+    if (c == '\n') {
+      ++line;
+      marks = 0;
+      continue;
+    }
+    if (kMarks.find(c) == std::string_view::npos) continue;
+    ++marks;
+    if (c == '[' || c == '{') ++open;
+    if ((c == ']' || c == '}') && open > 0) --open;
+    if (open > kMostOpen)
+      return fail(Errc::invalid_config,
+                  fmt::format("{}: more than {} open brackets", source.place(line), kMostOpen));
+    if (marks > kMostMarks) {
+      return fail(Errc::invalid_config,
+                  fmt::format("{}: more than {} punctuation marks and spaces on one line", source.place(line),
+                              kMostMarks),
+                  "write lists and maps over several lines");
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -338,6 +376,14 @@ class TreeBuilder final : public YAML::EventHandler {
 
 }  // namespace
 
+std::string shortened(std::string_view text) {
+  constexpr std::size_t kMost = 40;
+  if (text.size() <= kMost) return std::string(text);
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80) --end;  // not within a character
+  return std::string(text.substr(0, end)) + "…";
+}
+
 const ConfigMember* ConfigNode::find(std::string_view key) const {
   const auto found =
       std::find_if(members.begin(), members.end(), [&](const ConfigMember& m) { return m.key.text == key; });
@@ -359,13 +405,14 @@ std::string ConfigNode::described() const {
     case Kind::scalar:
       break;
   }
-  return is_string() ? fmt::format("the string '{}'", text) : text;
+  return is_string() ? fmt::format("the string '{}'", shortened(text)) : shortened(text);
 }
 
 Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::string>* tolerated) {
   if (source.text.find('\0') != std::string::npos || !is_utf8(source.text)) {
     return fail(Errc::invalid_config, source.file + ": not a text in UTF-8");
   }
+  if (auto checked = check_marks(source); !checked) return fail(std::move(checked).error());
   // yaml-cpp 0.7 takes an open quote for closed when a newline ends the file; without one it refuses it.
   return TreeBuilder(source, tolerated)
       .read(source.text.substr(0, source.text.find_last_not_of(" \r\n") + 1));

@@ -35,6 +35,9 @@ struct ConfigText {
 /// larger than 2 MiB (a ConfigMap holds at most one).
 Result<ConfigText> read_config_text(const std::filesystem::path& path);
 
+/// The first 40 bytes of a value that a message quotes, and "…" for the rest.
+std::string shortened(std::string_view text);
+
 struct ConfigMember;
 
 struct ConfigNode {

@@ -16,6 +16,8 @@
 namespace ferry {
 namespace {
 
+constexpr off_t kLargestFile = off_t{16} << 20U;  // ten times the largest that a host has, modules.alias
+
 std::string describe(std::string_view verb, const std::filesystem::path& relative) {
   return std::string(verb) + " /" + relative.string();
 }
@@ -71,6 +73,12 @@ HostFs::HostFs(std::filesystem::path root)
   if (!root_fd_.valid()) root_errno_ = errno;
 }
 
+Result<> HostFs::make_directory(const std::filesystem::path& relative) const {
+  auto opened = open_or_make(*this, relative);
+  if (!opened) return fail(std::move(opened).error());
+  return {};
+}
+
 Result<UniqueFd> HostFs::open(const std::filesystem::path& relative, int flags, mode_t mode) const {
   assert(relative.is_relative());
   if (!stays_inside(relative.native())) return fail(error_from_errno(EXDEV, describe("open", relative)));
@@ -81,13 +89,20 @@ Result<UniqueFd> HostFs::open(const std::filesystem::path& relative, int flags, 
 }
 
 Result<std::string> HostFs::read_file(const std::filesystem::path& relative) const {
-  auto fd = open(relative, O_RDONLY);
+  auto fd = open(relative, O_RDONLY | O_NONBLOCK);
   if (!fd) return fail(std::move(fd).error());
+  struct stat status {};
+  if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, describe("read", relative)));
+  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))  // a read of a directory says EISDIR
+    return fail(Errc::malformed_host, describe("read", relative) + ": it is no regular file");
+  if (status.st_size > kLargestFile) return fail(error_from_errno(EFBIG, describe("read", relative)));
   return read_to_end(fd->get(), [&] { return describe("read", relative); });
 }
 
 Result<std::string> HostFs::read_attribute(const std::filesystem::path& relative) const {
-  auto content = read_file(relative);
+  auto fd = open(relative, O_RDONLY);
+  if (!fd) return fail(std::move(fd).error());
+  auto content = read_to_end(fd->get(), [&] { return describe("read", relative); });
   if (content && content->ends_with('\n')) content->pop_back();
   return content;
 }

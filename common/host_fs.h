@@ -55,7 +55,8 @@ class HostFs {
 
   /// A sysfs or procfs attribute, read to its end, less one trailing newline.
   Result<std::string> read_attribute(const std::filesystem::path& relative) const;
-  /// All bytes of a file, unchanged.
+  /// All bytes of a file, unchanged. Never waits for a writer: a FIFO or a device in the file's place is
+  /// Errc::malformed_host, and a file above 16 MiB is EFBIG before anything is read.
   Result<std::string> read_file(const std::filesystem::path& relative) const;
   /// The last part of a symbolic link's target: "vfio-pci" of .../driver -> ../../bus/pci/drivers/vfio-pci.
   Result<std::string> link_name(const std::filesystem::path& relative) const;
@@ -90,6 +91,9 @@ class HostFs {
   virtual Result<> remove_file(const std::filesystem::path& relative);
   /// Removes a folder that is empty. Errors: ENOTEMPTY, something is in it; ENOENT, it is not there.
   virtual Result<> remove_empty_folder(const std::filesystem::path& relative);
+
+  /// Makes a directory with mode 0755, and those above it, but never the root; that it is there is no error.
+  Result<> make_directory(const std::filesystem::path& relative) const;
 
   /// Opens for the caller's own use. O_CLOEXEC is added; `mode` counts with O_CREAT only.
   Result<UniqueFd> open(const std::filesystem::path& relative, int flags, mode_t mode = 0) const;

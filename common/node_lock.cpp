@@ -21,9 +21,7 @@ constexpr const char* kLock = "run/ferry/lock";
 
 Result<UniqueFd> open_lock(HostFs& host) {
   const std::filesystem::path lock = kLock;
-  std::error_code error;
-  std::filesystem::create_directories(host.root() / lock.parent_path(), error);
-  if (error) return fail(error_from_errno(error.value(), "make directory /run/ferry"));
+  if (auto made = host.make_directory(lock.parent_path()); !made) return fail(std::move(made).error());
   auto fd = host.open(lock, O_RDWR | O_CREAT, 0600);
   if (!fd) return fail(std::move(fd).error().during("take the node's lock"));
   return fd;

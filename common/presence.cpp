@@ -11,9 +11,7 @@ namespace ferry {
 namespace {
 
 Result<UniqueFd> open_for_lock(HostFs& host, const std::filesystem::path& file) {
-  std::error_code error;
-  std::filesystem::create_directories(host.root() / file.parent_path(), error);
-  if (error) return fail(error_from_errno(error.value(), "make directory /" + file.parent_path().string()));
+  if (auto made = host.make_directory(file.parent_path()); !made) return fail(std::move(made).error());
   return host.open(file, O_RDWR | O_CREAT, 0644);
 }
 

@@ -14,4 +14,8 @@ namespace ferry {
 /// Throws json::exception for it and for what is no JSON; the callers turn that into an Error.
 nlohmann::json parse_whole_json(std::string_view text);
 
+/// A document that came over the network. Discarded (`is_discarded()`): it is no JSON, or it is nested deeper
+/// than 100 levels, which the library would print and compare by recursion.
+nlohmann::json parse_answer_json(std::string_view text);
+
 }  // namespace ferry

@@ -75,13 +75,13 @@ class Look {
   }
   void at_mappings() {
     const auto directory = fs::path("proc") / std::to_string(pid_);
-    auto maps = host_->read_file(directory / "maps");
+    auto maps = host_->read_attribute(directory / "maps");
     if (!maps) return note(maps.error());
     if (!maps->empty()) return at_mappings(*maps, directory);
     // A kernel thread, or a process whose first thread has ended. The memory is one; only where a thread is
     // looked up as a process are there its map_files.
     for (const std::string& thread : host_->list(directory / "task").value_or(std::vector<std::string>{})) {
-      maps = host_->read_file(directory / "task" / thread / "maps");
+      maps = host_->read_attribute(directory / "task" / thread / "maps");
       if (!maps) {
         note(maps.error());
       } else if (!maps->empty()) {

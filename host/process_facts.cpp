@@ -26,11 +26,11 @@ fs::path directory_of(int pid) {
 
 // A process whose first thread has ended shows its command line by the others alone.
 std::string command_line(const HostFs& host, int pid) {
-  auto text = host.read_file(directory_of(pid) / "cmdline").value_or("");
+  auto text = host.read_attribute(directory_of(pid) / "cmdline").value_or("");
   if (!text.empty()) return text;
   const auto threads = directory_of(pid) / "task";
   for (const std::string& thread : host.list(threads).value_or(std::vector<std::string>{})) {
-    text = host.read_file(threads / thread / "cmdline").value_or("");
+    text = host.read_attribute(threads / thread / "cmdline").value_or("");
     if (!text.empty()) break;
   }
   return text;

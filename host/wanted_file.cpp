@@ -85,8 +85,12 @@ class Reader : public ConfigReader {
     }
     auto path = word(kFile, kHint);
     if (!path) return fail(std::move(path).error());
-    if (!path->starts_with('/') || path->find('\0') != std::string::npos)
-      return refuse(*named, kFile, fmt::format("expected an absolute path of the host, found '{}'", *path));
+    // The agent writes this file. Errors quote what they find, so it must not have hostd read others' files.
+    if (!path->starts_with("/etc/ferry/") || path->find('\0') != std::string::npos ||
+        fs::path(*path).lexically_normal() != *path)
+      return refuse(*named, kFile,
+                    fmt::format("expected a file below /etc/ferry, found '{}'", shortened(*path)),
+                    "only root can write there");
     return fs::path(*path);
   }
 

@@ -5,7 +5,7 @@
 //
 //   {"version": 1, "generation": 12, "policy": "NAME",
 //    "config": "version: v2\npolicies: ...",       the text of a policy file (v2) or vGPU profile (v1), or
-//    "file": "/etc/ferry/policy.yaml",             the path of one, below the host's root
+//    "file": "/etc/ferry/policy.yaml",             the path of one, below the host's /etc/ferry
 //    "asked_by": "label gpu-ferry.io/policy=NAME"}
 //
 // `generation` and `asked_by` may be left out. Strict: unknown keys and keys that stand twice are refused.

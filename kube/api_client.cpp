@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/whole_json.h"
 #include "kube/watch_event.h"
 
 namespace ferry {
@@ -44,7 +45,7 @@ json eviction_of(const ObjectRef& pod, std::string_view uid, bool old_policy) {
 
 // Overload on the way (plain text) is a delay; a Status is what somebody decided about this very request.
 bool is_decision(const ApiReply& reply) {
-  const auto status = json::parse(reply.body, nullptr, false);
+  const auto status = parse_answer_json(reply.body);
   return status.is_object() && status.value("kind", json()) == "Status";
 }
 

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/whole_json.h"
+
 namespace ferry {
 namespace {
 
@@ -113,7 +115,7 @@ std::error_code make_error_code(ApiErrc code) noexcept {
 }
 
 Error error_of(const ApiReply& reply, const Asked& asked) {
-  const auto status = json::parse(reply.body, nullptr, false);
+  const auto status = parse_answer_json(reply.body);
   if (!status.is_object()) return error_of(reply.status, "", reply.body, asked);
   return error_of(reply.status, text_in(status, "reason"), text_in(status, "message"), asked);
 }
@@ -130,7 +132,7 @@ Error error_of(const json& status, const Asked& asked) {
 }
 
 Result<json> object_of(std::string_view body, const Asked& asked) {
-  auto parsed = json::parse(body, nullptr, false);
+  auto parsed = parse_answer_json(body);
   if (parsed.is_object()) return parsed;
   return fail(Errc::malformed_host,
               fmt::format("{} {}: the API server's answer is no JSON object", asked.verb, asked.object));

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "common/whole_json.h"
+
 namespace ferry {
 namespace {
 
@@ -49,7 +51,7 @@ Result<WatchEvent> parse_watch_event(std::string_view line, const Asked& asked) 
   const auto malformed = [&](std::string_view why) {
     return fail(Errc::malformed_host, fmt::format("watch {}: a line of the stream {}", asked.object, why));
   };
-  auto parsed = json::parse(line, nullptr, false);
+  auto parsed = parse_answer_json(line);
   if (!parsed.is_object()) return malformed("is no JSON object");
   const auto type = parsed.find("type");
   const auto object = parsed.find("object");

@@ -42,6 +42,10 @@ const PolicyItem* Policy::item_for(const VgpuGpu& gpu, const ModelNames& models)
   return last == items.rend() ? nullptr : &*last;
 }
 
+bool Policy::asks_for(Mode mode) const {
+  return std::ranges::any_of(items, [mode](const PolicyItem& item) { return item.mode == mode; });
+}
+
 WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, const ModelNames& models) {
   WantedState out;
   out.vgpus.name = policy.name;

@@ -53,6 +53,8 @@ struct Policy {
 
   /// The item that holds for a GPU; nullptr: none matches, and the GPU is left as it is.
   const PolicyItem* item_for(const VgpuGpu& gpu, const ModelNames& models = {}) const;
+  /// Whether an item has this mode, on whatever host.
+  bool asks_for(Mode mode) const;
 };
 
 struct PolicyFile {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "vfio/move_members.h"
 #include "vgpu-dm/verdict.h"
 
 namespace ferry {
@@ -22,8 +23,7 @@ std::string as_found(const VgpuGpu& gpu, Mode found) {
 /// The other functions of a card that still have drivers of the host.
 std::string left_behind(const Inventory& inventory, const VgpuGpu& gpu) {
   for (const auto& [address, function] : inventory.functions) {
-    if (address == gpu.address() || !address.same_slot(gpu.address()) || function.is_bridge()) continue;
-    if (function.is_virtual_function() || !function.driver || on_vfio_driver(function)) continue;
+    if (!is_companion(gpu.function, function) || !function.driver || on_vfio_driver(function)) continue;
     return fmt::format("{} of its card is on {}", address.text(), *function.driver);
   }
   return {};
@@ -33,7 +33,10 @@ void compare(const Inventory& inventory, const VgpuGpu& gpu, const GpuVerdict& c
              NodeVerdict& verdict) {
   const Mode wanted = verdict.wanted.value_or(verdict.found);
   const bool away = wanted == Mode::passthrough;
-  if (away != (verdict.found == Mode::passthrough)) {
+  if (gpu.function.problem) {
+    verdict.difference = fmt::format("{}: wanted {}, but it cannot be read: {}", gpu.label(), text(wanted),
+                                     gpu.function.problem->message);
+  } else if (away != (verdict.found == Mode::passthrough)) {
     verdict.difference =
         fmt::format("{}: wanted {}, found {}", gpu.label(), text(wanted), as_found(gpu, verdict.found));
   } else if (away) {

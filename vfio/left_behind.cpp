@@ -11,7 +11,8 @@ std::vector<PciAddress> left_behind(const Inventory& inventory, const Accelerato
                                     const MoveRecord& record) {
   std::set<PciAddress> reached;
   const auto reach = [&](const PciAddress& address) {
-    for (const PciAddress& member : concerned(inventory, {address})) reached.insert(member);
+    for (const PciAddress& member : concerned(inventory, {address}, record.addresses()))
+      reached.insert(member);
   };
   for (const auto& [address, function] : inventory.functions) {
     if (rules.match(function) || is_accelerators_vf(inventory, rules, function)) reach(address);

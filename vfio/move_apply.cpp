@@ -171,7 +171,7 @@ class Apply {
   /// A loaded module or somebody else may have changed the host, and a VM may have started: each unit is
   /// planned once more from what is seen behind the fence.
   void plan_again() {
-    auto seen = look(context_, units_.devices());
+    auto seen = look(context_, units_.devices(), request_.with);
     if (!seen) {
       units_.each(
           [&](Move& move) -> std::optional<MoveResult> { return failed(std::move(move), seen.error()); });

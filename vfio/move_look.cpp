@@ -34,7 +34,8 @@ std::size_t mediated_devices(const HostFs& host, const PciAddress& parent) {
 
 }  // namespace
 
-Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators) {
+Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators,
+                      const std::set<PciAddress>& with) {
   MoveLook out;
   auto inventory = scan(*context.host);
   if (!inventory) return fail(std::move(inventory).error());
@@ -48,7 +49,9 @@ Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>&
   std::vector<PciAddress> there;
   std::ranges::copy_if(accelerators, std::back_inserter(there),
                        [&](const PciAddress& device) { return out.inventory.find(device) != nullptr; });
-  const auto members = concerned(out.inventory, there);
+  auto along = out.record.addresses();
+  along.insert(with.begin(), with.end());
+  const auto members = concerned(out.inventory, there, along);
   read_overrides(*context.host, *context.writer, members, out.inventory);
   auto use = context.probe->look(use_questions(*context.host, out.inventory, members));
   if (!use) return fail(std::move(use).error().during("ask who uses the devices"));
@@ -84,7 +87,7 @@ MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveReques
 }
 
 Result<FirstLook> look_at_all(const MoveContext& context, const MoveRequest& request, Direction direction) {
-  auto seen = look(context, request.accelerators);
+  auto seen = look(context, request.accelerators, request.with);
   if (!seen) return fail(std::move(seen).error());
   if (direction == Direction::to_vfio) {
     if (auto iommu = require_iommu(seen->inventory); !iommu) return fail(std::move(iommu).error());

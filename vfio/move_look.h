@@ -32,7 +32,8 @@ struct MoveLook {
 
 /// `accelerators` that are gone are passed over. Errors: the host cannot be scanned, the records cannot be
 /// listed, nobody could be asked who uses the devices.
-Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators);
+Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>& accelerators,
+                      const std::set<PciAddress>& with);
 
 MovePlan plan(const MoveContext& context, const MoveLook& seen, const MoveRequest& request,
               Direction direction);

@@ -6,18 +6,26 @@
 namespace ferry {
 
 // A virtual function moves alone, though it may look like one more function of its card.
-bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
+bool shares_slot(const PciFunction& accelerator, const PciFunction& function) {
   if (function.address == accelerator.address || function.is_bridge()) return false;
   if (function.is_virtual_function() || accelerator.is_virtual_function()) return false;
-  return function.address.same_slot(accelerator.address) ||
+  return function.address.same_slot(accelerator.address);
+}
+
+bool is_companion(const PciFunction& accelerator, const PciFunction& function) {
+  if (!shares_slot(accelerator, function)) return false;
+  const PciClass what = function.pci_class();
+  if (what != PciClass::audio && what != PciClass::usb && what != PciClass::serial_bus_other) return false;
+  return function.vendor == accelerator.vendor ||
          std::find(accelerator.consumers.begin(), accelerator.consumers.end(), function.address) !=
              accelerator.consumers.end();
 }
 
 namespace {
 
-// The accelerator's group, its companions, and their groups.
-Unit unit_around(const Inventory& inventory, const PciFunction& accelerator) {
+// The accelerator's group, its companions, those of `with` in its slot, and their groups.
+Unit unit_around(const Inventory& inventory, const PciFunction& accelerator,
+                 const std::set<PciAddress>& with) {
   Unit unit{.accelerators = {accelerator.address}, .functions = {}};
   const auto add_group_of = [&](const PciFunction& function) {
     const auto members = inventory.group_of(function);
@@ -25,7 +33,8 @@ Unit unit_around(const Inventory& inventory, const PciFunction& accelerator) {
   };
   add_group_of(accelerator);
   for (const auto& [address, function] : inventory.functions) {
-    if (is_companion(accelerator, function)) add_group_of(function);
+    if (is_companion(accelerator, function) || (with.contains(address) && shares_slot(accelerator, function)))
+      add_group_of(function);
   }
   return unit;
 }
@@ -38,10 +47,11 @@ bool is_the_hosts(const PciFunction& function) {
 
 }  // namespace
 
-std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators) {
+std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
+                           const std::set<PciAddress>& with) {
   std::vector<Unit> units;
   for (const PciAddress& address : accelerators) {
-    Unit unit = unit_around(inventory, *inventory.find(address));
+    Unit unit = unit_around(inventory, *inventory.find(address), with);
     for (auto other = units.begin(); other != units.end();) {
       const bool shared = std::any_of(unit.functions.begin(), unit.functions.end(),
                                       [&](const PciAddress& f) { return other->functions.contains(f); });
@@ -87,9 +97,10 @@ bool moves(MemberRole role) {
   return role == MemberRole::accelerator || role == MemberRole::companion || role == MemberRole::taken_along;
 }
 
-std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators) {
+std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
+                                  const std::set<PciAddress>& with) {
   std::set<PciAddress> all;
-  for (const Unit& unit : units_of(inventory, accelerators)) {
+  for (const Unit& unit : units_of(inventory, accelerators, with)) {
     for (const PciAddress& address : unit.functions) {
       if (!inventory.find(address)->is_bridge()) all.insert(address);
     }

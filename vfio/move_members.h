@@ -11,7 +11,12 @@
 
 namespace ferry {
 
-/// Whether `function` is one more function of the accelerator's card: of its slot, or linked as its consumer.
+/// True for another function of the accelerator's slot; bridges and virtual functions are none.
+bool shares_slot(const PciFunction& accelerator, const PciFunction& function);
+
+/// True for a function that the accelerator's card has besides it: audio, USB or UCSI in its slot, of the
+/// same vendor or linked to it as a consumer. A card with another vendor's network or storage function in the
+/// slot keeps that on the host.
 bool is_companion(const PciFunction& accelerator, const PciFunction& function);
 
 /// Functions that move together or not at all.
@@ -20,9 +25,10 @@ struct Unit {
   std::set<PciAddress> functions;        ///< every member of every group concerned
 };
 
-/// The units around `accelerators`, which the inventory has: each one's group, and those of its companions.
-/// Units that share a function are one.
-std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators);
+/// The units around `accelerators`, which the inventory has: each one's group, and those of its companions
+/// and of the functions of `with` in its slot. Units that share a function are one.
+std::vector<Unit> units_of(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
+                           const std::set<PciAddress>& with);
 
 /// The IOMMU groups of `functions`, in order.
 std::vector<std::uint32_t> groups_of(const Inventory& inventory, const std::set<PciAddress>& functions);

@@ -57,13 +57,16 @@ void object_to_member(const Inventory& inventory, const Unit& unit, const Accele
   }
 }
 
+void object_to_unreadable(const PciFunction& function, Objections& objections) {
+  if (!function.problem) return;
+  objections.add(fmt::format("{} cannot be read: {}", function.address.text(), function.problem->message),
+                 function.problem->hint);
+}
+
 void object_to_moving(const PciFunction& function, const MoveRequest& request, const UseReport& use,
                       const std::set<std::string>& stuck, Objections& objections, Released* released) {
   const std::string name = function.address.text();
-  if (function.problem) {
-    objections.add(fmt::format("{} cannot be read: {}", name, function.problem->message),
-                   function.problem->hint);
-  }
+  object_to_unreadable(function, objections);
   object_to_stuck(function, stuck, objections);
   if (const auto why = use.blind_to(name); !why.empty()) {
     objections.add(fmt::format("nobody can say whether {} is free: {}", name, why),

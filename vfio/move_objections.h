@@ -46,6 +46,9 @@ std::string describe(const PciFunction& function);
 void object_to_member(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
                       const PciFunction& function, Objections& objections);
 
+/// Against a function that cannot be read.
+void object_to_unreadable(const PciFunction& function, Objections& objections);
+
 /// Against moving `function`: it cannot be read, a write to it hangs (`stuck`), nobody can say who uses it,
 /// or somebody does. Who holds it and may let go goes into `released`, where that is given, and is no
 /// objection.

@@ -59,6 +59,17 @@ Step override_step(const PciFunction& function, const std::string& value, std::s
       .kind = Step::Kind::set_override, .address = function.address, .value = value, .why = std::move(why)};
 }
 
+void add_override(const PciFunction& function, const std::string& driver,
+                  const std::optional<std::string>& wanted, const std::string& why, OverrideSteps& steps) {
+  const bool after = wanted && *wanted != driver;
+  const std::string for_bind = after ? driver : wanted.value_or("");
+  if (function.driver_override.value_or("") != for_bind) {
+    steps.before_bind.push_back(override_step(
+        function, for_bind, after ? "the earlier one would keep the driver from binding" : why));
+  }
+  if (after) steps.after_bind.push_back(override_step(function, *wanted, why));
+}
+
 bool take_nothing(const std::vector<Step>& steps) {
   return std::ranges::all_of(steps, [](const Step& step) { return step.kind == Step::Kind::set_override; });
 }

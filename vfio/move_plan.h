@@ -60,6 +60,17 @@ struct Step {
 /// Sets a function's override; "" clears it.
 Step override_step(const PciFunction& function, const std::string& value, std::string why);
 
+/// The steps that leave a function with an override, around those that bind it.
+struct OverrideSteps {
+  std::vector<Step> before_bind;
+  std::vector<Step> after_bind;
+};
+/// Leaves `function` with the override `wanted` once `driver` is bound; absent: unset. The kernel refuses to
+/// bind any other driver than the one that an override names (ENODEV), so an override that names another
+/// driver is set after the bind, and `driver` until then. An empty `driver`: the kernel chooses.
+void add_override(const PciFunction& function, const std::string& driver,
+                  const std::optional<std::string>& wanted, const std::string& why, OverrideSteps& steps);
+
 /// Whether `steps` take nothing from anybody: they set overrides alone.
 bool take_nothing(const std::vector<Step>& steps);
 
@@ -123,8 +134,10 @@ struct MoveRequest {
 std::vector<UseQuestion> use_questions(const HostFs& host, const Inventory& inventory,
                                        const std::vector<PciAddress>& addresses);
 
-/// The functions whose use decides about `request`: every member that could move.
-std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators);
+/// Every function in the groups of `accelerators`, of their companions and of the functions of `with` in
+/// their slots, bridges left out: their use decides about a change.
+std::vector<PciAddress> concerned(const Inventory& inventory, const std::vector<PciAddress>& accelerators,
+                                  const std::set<PciAddress>& with = {});
 
 /// Moves `request.accelerators` to vfio. What somebody else has put there is taken over as it is; what
 /// `record` says that Ferry has, is given the override that a killed unbind has taken from it. `stuck` names

@@ -122,6 +122,22 @@ bool is_in_group(const HostFs& host, const PciAddress& address, std::uint32_t gr
 
 }  // namespace
 
+std::set<PciAddress> MoveRecord::addresses() const {
+  std::set<PciAddress> out;
+  for (const auto& [address, prior] : members) out.insert(address);
+  return out;
+}
+
+namespace {
+
+// `now` has its driver back, and not yet the earlier override, which names another driver.
+bool lacks_its_override(const PriorState& recorded, const PriorState& now) {
+  return recorded.ids == now.ids && recorded.driver == now.driver && now.driver_override == now.driver &&
+         recorded.driver_override && recorded.driver_override != recorded.driver;
+}
+
+}  // namespace
+
 bool MoveRecord::speaks_of(const PciFunction& function) const {
   return members.contains(function.address) ||
          (function.iommu_group && unreadable.contains(*function.iommu_group));
@@ -157,6 +173,7 @@ Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddre
   const auto before = known->members;
   for (const auto& [address, prior] : members) {
     const auto found = known->members.find(address);
+    if (found != known->members.end() && lacks_its_override(found->second, prior)) continue;
     // Another card at the same address is not the one that was recorded.
     if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
       known->members.insert_or_assign(address, prior);

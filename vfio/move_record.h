@@ -40,6 +40,8 @@ struct MoveRecord {
   /// nothing of such a group is moved.
   std::map<std::uint32_t, Error> unreadable = {};
   std::vector<std::string> notes;  ///< records passed over, and why (another boot, unreadable)
+  /// The functions that it has.
+  std::set<PciAddress> addresses() const;
   /// Whether it has `function`, or may have had it where it is unreadable.
   bool speaks_of(const PciFunction& function) const;
 };
@@ -51,7 +53,8 @@ Result<MoveRecord> read_records(const HostFs& host);
 
 /// Writes the record of `group`. What a record holds already for an address stays: the first look is the true
 /// one. But what is recorded for one of `fresh` is overwritten: it shows no trace of Ferry any more, so
-/// somebody has brought it back by other means, and what it has now is what it shall have again.
+/// somebody has brought it back by other means, and what it has now is what it shall have again. A roll back
+/// that was killed before its last write, the override of another driver, is such a trace.
 Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddress, PriorState>& members,
                       const std::set<PciAddress>& fresh = {});
 

@@ -202,6 +202,13 @@ std::string PciFunction::ids() const {
   return fmt::format("{:04x}:{:04x}", vendor, device);
 }
 
+std::optional<std::string> override_of_another_driver(const PciFunction& function) {
+  if (!function.driver || !function.driver_override || function.driver_override == function.driver)
+    return std::nullopt;
+  return fmt::format("driver_override of {} names {}, while {} is bound", function.address.text(),
+                     *function.driver_override, *function.driver);
+}
+
 std::filesystem::path sysfs_path(const PciAddress& address) {
   return std::filesystem::path("sys/bus/pci/devices") / address.text();
 }

@@ -81,6 +81,10 @@ Result<> read_binding(const HostFs& host, PciFunction& function);
 /// Whether `driver`, which the function is on, has virtual functions of it as vfio devices (leaves_dma).
 bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::string& driver);
 
+/// "driver_override of 0000:65:00.0 names vfio-pci, while nouveau is bound"; absent: none is set, or it names
+/// the driver that is bound, or none is bound.
+std::optional<std::string> override_of_another_driver(const PciFunction& function);
+
 /// sys/bus/pci/devices/ADDRESS
 std::filesystem::path sysfs_path(const PciAddress& address);
 

@@ -158,6 +158,21 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   return steps;
 }
 
+// The functions in a GPU's slot that are none of its companions and in no group of the unit.
+void note_what_stays(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
+                     std::vector<std::string>& notes) {
+  for (const PciAddress& asked : unit.accelerators) {
+    for (const auto& [address, function] : inventory.functions) {
+      if (!shares_slot(*inventory.find(asked), function) || unit.functions.contains(address)) continue;
+      if (!function.driver || on_vfio_driver(function) || rules.match(function)) continue;
+      notes.push_back(
+          fmt::format("{} is in the slot of {} and stays: it is none of the card's audio, USB or "
+                      "USB-C functions; --with {} moves it too",
+                      describe(function), asked.text(), address.text()));
+    }
+  }
+}
+
 // By the kernel's rule, once all has moved that was asked for.
 std::vector<PciAddress> still_blocking(const Inventory& inventory, const Move& move) {
   const auto moving = move.moving();
@@ -177,7 +192,7 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
                    const std::set<std::string>& stuck) {
   static const UseReport kNobody;
   std::vector<Candidate> candidates;
-  for (Unit& unit : units_of(inventory, request.accelerators)) {
+  for (Unit& unit : units_of(inventory, request.accelerators, request.with)) {
     Move move;
     move.devices = unit.accelerators;
     move.groups = groups_of(inventory, unit.functions);
@@ -195,9 +210,14 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
             fmt::format("{} shares the group without a driver and is left alone", describe(function)));
       } else if (moves(member.role) && !on_vfio_driver(function)) {
         member.driver_after = driver_for(inventory, drivers, request, function).driver;
+        if (const auto other = override_of_another_driver(function)) {
+          move.notes.push_back(*other +
+                               "; `ferry vfio unbind` brings back the driver and then this override");
+        }
       }
       move.members.push_back(std::move(member));
     }
+    note_what_stays(inventory, unit, rules, move.notes);
     if (!objections.any()) move.steps = steps_to_vfio(inventory, move.members, drivers, record, request);
     Released released;
     // What is on vfio already stays there whoever uses it: that is what it is there for.
@@ -222,6 +242,12 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
         const PciFunction& function = *inventory.find(member.address);
         object_to_stuck(function, stuck, objections);
         if (member.role == MemberRole::bystander) object_to_bystander(function, objections);
+      }
+    } else {
+      // On vfio, yet no VM can use it: a GPU that is off the bus.
+      for (const PciAddress& address : move.moving()) {
+        const PciFunction& function = *inventory.find(address);
+        if (!function.override_unread) object_to_unreadable(function, objections);
       }
     }
     candidates.push_back({.unit = std::move(unit),

@@ -19,6 +19,8 @@ struct Home {
   PriorState prior;
   bool lost = false;  ///< the driver is not loaded, and cannot be: MoveRecord::lost
   bool kernel_chooses() const { return !known || prior.kernels_choice; }
+  /// Its driver cannot be loaded, and the override it had names another driver.
+  bool lost_to_another() const { return lost && prior.driver_override != prior.driver; }
   /// The way back of one that the kernel chooses for was begun, and has not ended.
   bool in_between() const { return known && prior.kernels_choice && !function->driver; }
 };
@@ -54,7 +56,7 @@ void leave_to_who_comes(const Home& home, std::vector<Step>& unbinds, std::vecto
 std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& homes,
                            std::vector<std::string>& notes) {
   std::vector<Step> steps;  // modules first: whose driver does not come has not been moved yet, and is not
-  std::vector<Step> overrides;
+  OverrideSteps overrides;
   std::vector<Step> unbinds;
   std::vector<Step> binds;
   for (const Home& home : homes) {
@@ -62,7 +64,8 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
     if (home.kernel_chooses()) {
       if (!on_vfio_driver(function) && !home.in_between()) continue;
       if (function.driver_override) {
-        overrides.push_back(override_step(function, "", "no record of an earlier override: it is cleared"));
+        overrides.before_bind.push_back(
+            override_step(function, "", "no record of an earlier override: it is cleared"));
       }
       if (function.driver) {
         unbinds.push_back({.kind = Step::Kind::unbind,
@@ -84,9 +87,15 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
                                   function.address.text(), function.driver.value_or("no driver")));
       continue;
     }
-    if (function.driver_override != home.prior.driver_override) {
-      overrides.push_back(
-          override_step(function, home.prior.driver_override.value_or(""), "the override it had before"));
+    const std::string why = "the override it had before";
+    if (home_already || !home.prior.driver) {
+      if (function.driver_override != home.prior.driver_override) {
+        overrides.before_bind.push_back(
+            override_step(function, home.prior.driver_override.value_or(""), why));
+      }
+    } else {
+      add_override(function, home.lost_to_another() ? "" : *home.prior.driver, home.prior.driver_override,
+                   why, overrides);
     }
     if (home_already) continue;
     if (home.lost) {
@@ -112,9 +121,8 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
                        .why = "the driver it had before"});
     }
   }
-  steps.insert(steps.end(), overrides.begin(), overrides.end());
-  steps.insert(steps.end(), unbinds.begin(), unbinds.end());
-  steps.insert(steps.end(), binds.begin(), binds.end());
+  for (const auto* part : {&overrides.before_bind, &unbinds, &binds, &overrides.after_bind})
+    steps.insert(steps.end(), part->begin(), part->end());
   return steps;
 }
 
@@ -140,7 +148,7 @@ std::string driver_at(const Home& home) {
 MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                      const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck) {
   MovePlan plan;
-  for (const Unit& unit : units_of(inventory, request.accelerators)) {
+  for (const Unit& unit : units_of(inventory, request.accelerators, record.addresses())) {
     Move move;
     move.devices = unit.accelerators;
     move.groups = groups_of(inventory, unit.functions);
@@ -183,6 +191,10 @@ MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, 
       for (const Member& member : move.members) {
         if (!moves(member.role) && !harmless)
           object_to_stuck(*inventory.find(member.address), stuck, objections);
+      }
+    } else {
+      for (const Home& home : homes) {
+        if (!home.function->override_unread) object_to_unreadable(*home.function, objections);
       }
     }
     if (objections.any()) {

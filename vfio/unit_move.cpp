@@ -347,15 +347,15 @@ std::vector<Failure> stay_on_vfio(const MoveContext& context, const Inventory& b
                                   const std::vector<Failure>& failures) {
   const auto now = scan_unit_to_undo(context, move);
   if (!now) return {};
-  std::vector<Step> steps;
+  OverrideSteps overrides;
   std::vector<Step> binds;
   for (const Failure& failure : failures) {
     const PciFunction* was = before.find(failure.step.address);
     const PciFunction* function = now->find(failure.step.address);
     if (was == nullptr || function == nullptr || !on_vfio_driver(*was)) continue;
     if (function->driver && function->driver != was->driver) continue;
-    if (!function->override_unread && function->driver_override != was->driver_override)
-      steps.push_back(override_step(*function, was->driver_override.value_or(""), "it stays on vfio"));
+    if (!function->override_unread)
+      add_override(*function, was->driver.value_or(""), was->driver_override, "it stays on vfio", overrides);
     if (!function->driver) {
       binds.push_back({.kind = Step::Kind::bind,
                        .address = function->address,
@@ -363,7 +363,9 @@ std::vector<Failure> stay_on_vfio(const MoveContext& context, const Inventory& b
                        .why = "it stays on vfio"});
     }
   }
+  std::vector<Step> steps = std::move(overrides.before_bind);
   steps.insert(steps.end(), binds.begin(), binds.end());
+  steps.insert(steps.end(), overrides.after_bind.begin(), overrides.after_bind.end());
   return perform_each(context, steps);
 }
 

@@ -221,6 +221,28 @@ Check driverctl_check(const HostFs& host, const Inventory& inventory,
       "let one tool decide: `driverctl unset-override` leaves the device to ferry alone");
 }
 
+Check override_check(const Inventory& inventory, const std::vector<PciAddress>& accelerators) {
+  Check check{.id = "driver-override",
+              .subject = kHostSubject,
+              .why =
+                  "the kernel binds no other driver than the one that driver_override names: once unbound, a "
+                  "function gets its present driver back only after the override is cleared"};
+  std::vector<std::string> differing;
+  for (const PciAddress& address : concerned(inventory, accelerators)) {
+    const PciFunction& function = *inventory.find(address);
+    if (function.override_unread) {
+      return std::move(check).unknown(fmt::format("driver_override of {} cannot be read", address.text()),
+                                      "run as root");
+    }
+    if (auto text = override_of_another_driver(function)) differing.push_back(std::move(*text));
+  }
+  if (differing.empty())
+    return std::move(check).passed("none in /sys/bus/pci/devices names another driver than the one bound");
+  return std::move(check).warned(fmt::format("{}", fmt::join(differing, "; ")),
+                                 "ferry keeps it and restores it after a move; to clear it: `echo > "
+                                 "/sys/bus/pci/devices/ADDRESS/driver_override`");
+}
+
 }  // namespace
 
 std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
@@ -234,6 +256,7 @@ std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
   out.push_back(nodes_check(host));
   out.push_back(ids_check(modprobe, command_line));
   out.push_back(driverctl_check(host, inventory, accelerators));
+  out.push_back(override_check(inventory, accelerators));
   return out;
 }
 

@@ -39,7 +39,8 @@ TEST(ClusterObjects, WhatIsNoObjectSaysNothing) {
     const json odd = json::parse(text);
     EXPECT_THAT(node_object_of(odd).labels, IsEmpty()) << text;
     EXPECT_THAT(configurations_of(odd), IsEmpty()) << text;
-    EXPECT_THAT(pods_of({{"x", odd}}), testing::SizeIs(1)) << "it has not ended, as far as is known";
+    EXPECT_THAT(pods_of({{"x", odd}}, {.spaces = {""}, .operator_space = ""}), testing::SizeIs(1))
+        << "it has not ended, as far as is known";
   }
 }
 
@@ -78,10 +79,32 @@ TEST(ClusterObjects, PodsThatHaveNotEnded) {
   const auto pods = pods_of({{"s/a", pod("Running", "DaemonSet")},
                              {"s/b", pod("Succeeded", "DaemonSet")},
                              {"s/c", pod("Failed", "DaemonSet")},
-                             {"s/d", pod("Pending", "Job")}});
+                             {"s/d", pod("Pending", "Job")}},
+                            {.spaces = {""}, .operator_space = ""});
   ASSERT_EQ(pods.size(), 2U);
   EXPECT_EQ(pods[0].daemon_set, "d");
   EXPECT_EQ(pods[1].daemon_set, "");
+}
+
+// Anyone may write an owner into a pod, or call a DaemonSet nvidia-vfio-manager in a namespace of its own.
+TEST(ClusterObjects, OwnersAreBelievedInNamespacesThatTenantsCannotWriteTo) {
+  const auto pod = [](const char* space, const char* uid) {
+    return json{
+        {"metadata",
+         {{"name", "p"},
+          {"namespace", space},
+          {"ownerReferences", {{{"kind", "DaemonSet"}, {"name", "nvidia-vfio-manager"}, {"uid", uid}}}}}}};
+  };
+  BelievedOwners believed{.spaces = {"gpu-operator", "kube-system"}, .operator_space = "gpu-operator"};
+  const auto owner = [&](const char* space, const char* uid) {
+    return pods_of({{"k", pod(space, uid)}}, believed).at(0).daemon_set;
+  };
+  EXPECT_EQ(owner("tenant", "real"), "");
+  EXPECT_EQ(owner("gpu-operator", "made-up"), "nvidia-vfio-manager") << "the DaemonSets are not listed yet";
+  believed.uids = {"real"};
+  EXPECT_EQ(owner("gpu-operator", "real"), "nvidia-vfio-manager");
+  EXPECT_EQ(owner("gpu-operator", "made-up"), "");
+  EXPECT_EQ(owner("kube-system", "other"), "nvidia-vfio-manager");
 }
 
 TEST(ClusterObjects, VmisByTheirPods) {

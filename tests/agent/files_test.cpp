@@ -292,10 +292,9 @@ TEST_F(StatusFiles, WrittenTwiceAreNotWritten) {
   EXPECT_THAT(write(passthrough_, done), IsEmpty());
 }
 
-// As the validator has it.
-TEST_F(StatusFiles, OfPassthroughOnAHostWithoutGpusSayReady) {
-  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::as_wanted)),
-              ElementsAre("+vfio-pci-ready", "+workload-type"));
+// NVIDIA's validator says ready; but no VM can have a GPU here.
+TEST_F(StatusFiles, OfPassthroughOnAHostWithoutGpusDoNotSayReady) {
+  EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::as_wanted)), ElementsAre("+workload-type"));
 }
 
 TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
@@ -314,9 +313,11 @@ TEST_F(StatusFiles, OfVgpusSayWhenThereIsOne) {
 }
 
 TEST_F(StatusFiles, ThatAreNoLongerTrueGo) {
-  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  write(passthrough_,
+        answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
   EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), ElementsAre("-vfio-pci-ready"));
-  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  write(passthrough_,
+        answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
   EXPECT_THAT(write(vgpus_, answer(vgpus_, SeenPhase::as_wanted, {gpu(Mode::vgpu, Mode::vgpu)})),
               ElementsAre("-vfio-pci-ready", "+vgpu-devices-ready", "+workload-type"));
   const NodeWish container = wish_of({{kWorkloadLabel, "container"}});
@@ -337,7 +338,8 @@ TEST_F(StatusFiles, OfOthersAreLeftAlone) {
   for (const char* name : {"driver-ready", ".driver-ctr-ready", ".vfio-pci-ready", "vgpu-manager-ready"})
     scratch_.file(std::string(kFolder) + name, "theirs\n");
   scratch_.file(std::string(kFolder) + "vfio-pci-ready", "");
-  const HostSide done = answer(passthrough_, SeenPhase::as_wanted);
+  const HostSide done =
+      answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)});
   EXPECT_THAT(write(passthrough_, done), ElementsAre("+workload-type"));
   EXPECT_THAT(write(passthrough_, answer(passthrough_, SeenPhase::changing)), IsEmpty());
   EXPECT_EQ(content("vfio-pci-ready"), "") << "the validator's own";
@@ -349,11 +351,13 @@ TEST_F(StatusFiles, OfOthersAreLeftAlone) {
 }
 
 TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
-  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  write(passthrough_,
+        answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
   EXPECT_THAT(write(wish_of({{kPolicyLabel, "typo"}}), {}), IsEmpty());
   EXPECT_THAT(write(wish_of({}), {}), ElementsAre("-vfio-pci-ready"));
 
-  write(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  write(passthrough_,
+        answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
   NodeWish stood_back = passthrough_;
   stood_back.kind = NodeWish::Kind::stand_back;
   EXPECT_THAT(write(stood_back, {}), ElementsAre("-vfio-pci-ready")) << "ours, which nobody keeps true now";
@@ -362,14 +366,16 @@ TEST_F(StatusFiles, AreLeftToAnotherOwnerAndWhereTheHostIsLeft) {
 }
 
 TEST_F(StatusFiles, OfADryRunAreSaidAlone) {
-  const auto files = status_files(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  const auto files = status_files(
+      passthrough_, answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
   EXPECT_EQ(must(write_status_files(host_, files, true)).size(), 2U);
   EXPECT_THAT(names(), IsEmpty());
 }
 
 TEST_F(StatusFiles, ThatCannotBeReadAreAnError) {
   scratch_.directory(std::string(kFolder) + "vfio-pci-ready");
-  const auto files = status_files(passthrough_, answer(passthrough_, SeenPhase::as_wanted));
+  const auto files = status_files(
+      passthrough_, answer(passthrough_, SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}));
   const auto done = write_status_files(host_, files);
   EXPECT_EQ(done ? "" : done.error().message, "read /run/nvidia/validations/vfio-pci-ready: Is a directory");
 }

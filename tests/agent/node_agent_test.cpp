@@ -901,7 +901,7 @@ TEST_F(AgentLoop, ResumesThePodWhereTheNodeIsToBeLeftAlone) {
 }
 
 // NVIDIA's device plugin installed without the operator is in kube-system, and no label speaks of it.
-TEST_F(AgentLoop, StandsBackFromAPodInAnyNamespace) {
+TEST_F(AgentLoop, StandsBackFromAPodInANamespaceThatIsNamed) {
   cluster.put_pod("kube-system", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
   cluster.start_agent();
   cluster.label(kPolicyLabel, "given");
@@ -911,6 +911,17 @@ TEST_F(AgentLoop, StandsBackFromAPodInAnyNamespace) {
   cluster.server.erase("/api/v1/namespaces/kube-system/pods/plugin");
   pass(20s);
   EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+}
+
+// A tenant may call its DaemonSets as it likes.
+TEST_F(AgentLoop, StandsBackForNoTenantsDaemonSet) {
+  cluster.put_pod("tenant", "plugin", "nvidia-kubevirt-gpu-dp-daemonset");
+  cluster.put_pod("tenant", "manager", "nvidia-vfio-manager");
+  cluster.start_agent();
+  cluster.label(kPolicyLabel, "given");
+  pass(60s);
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+  EXPECT_EQ(cluster.stand_back(), "");
 }
 
 // Two device plugins that register the same resources displace each other.
@@ -936,8 +947,8 @@ TEST_F(AgentLoop, HasThePluginServeOnlyWhereNvidiasDoesNot) {
 
 // All that the node offers would be withdrawn for one that offers nothing.
 TEST_F(AgentLoop, HasThePluginServeBesideAnotherThatHasNotStarted) {
-  cluster.put_pod("gpu-operator", "plugin", "nvidia-sandbox-device-plugin-daemonset", false);
   cluster.put_daemon_set("nvidia-sandbox-device-plugin-daemonset");
+  cluster.put_pod("gpu-operator", "plugin", "nvidia-sandbox-device-plugin-daemonset", false);
   cluster.label("nvidia.com/gpu.deploy.sandbox-device-plugin", "true");
   cluster.start_agent();
   pass(60s);

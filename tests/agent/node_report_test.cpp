@@ -106,8 +106,11 @@ INSTANTIATE_TEST_SUITE_P(
         Answer{"Typo", wish_of({{kVgpuConfigLabel, "typo"}}), answer(vgpu_wish(), SeenPhase::as_wanted),
                "failed", "failed"},
         Answer{"TypoOfAPolicy", wish_of({{kPolicyLabel, "typo"}}), {}, "failed", ""},
-        Answer{"NotOfVgpus", passthrough_wish(), answer(passthrough_wish(), SeenPhase::as_wanted),
+        Answer{"NotOfVgpus", passthrough_wish(),
+               answer(passthrough_wish(), SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)}),
                "as_wanted", "-"},
+        Answer{"OnANodeWithoutAGpu", passthrough_wish(), answer(passthrough_wish(), SeenPhase::as_wanted),
+               "nothing_wanted", "-"},
         Answer{"Nothing", wish_of({}), answer(vgpu_wish(), SeenPhase::as_wanted), "nothing_wanted", ""},
         Answer{"StoodBack", stood_back(), answer(vgpu_wish(), SeenPhase::as_wanted), "stood_back", ""}),
     [](const auto& row) { return row.param.name; });
@@ -243,7 +246,8 @@ TEST(NodeReport, OfWhatHostdHasNoPartInStandsWithoutIt) {
 }
 
 TEST(NodeReport, WaitsForNobodyWhoHasNotBeenAsked) {
-  HostSide host = answer(passthrough_wish(), SeenPhase::as_wanted);
+  HostSide host =
+      answer(passthrough_wish(), SeenPhase::as_wanted, {gpu(Mode::passthrough, Mode::passthrough)});
   host.silent = seconds(86400);
   EXPECT_FALSE(is_silent(vgpu_wish(), host));
   EXPECT_THAT(node_report(passthrough_wish(), host).trouble, IsEmpty());

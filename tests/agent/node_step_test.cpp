@@ -491,7 +491,7 @@ TEST(NodeStep, TakesTroubleOffTheNodeOnceItIsOver) {
   NodeView view = view_of({{kWorkloadLabel, "vm-passthrough"}, {kVgpuStateLabel, "failed"}});
   view.node.annotations[kErrorAnnotation] = "in use";
   view.node.annotations["example.com/note"] = "stays";
-  view.host = answer(wish_of(view), SeenPhase::as_wanted);
+  view.host = answer(wish_of(view), SeenPhase::as_wanted, {test::gpu(Mode::passthrough, Mode::passthrough)});
   const NodeStep step = node_step(view);
   EXPECT_THAT(step.annotations, ElementsAre(Pair(kErrorAnnotation, std::nullopt)));
   EXPECT_THAT(step.labels, ElementsAre(Pair(kStateLabel, "as_wanted"), Pair(kVgpuStateLabel, std::nullopt)));

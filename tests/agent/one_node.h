@@ -110,6 +110,10 @@ class OneNode {
     if (wished && !there) put_pod("gpu-operator", "validator", "nvidia-sandbox-validator");
     if (!wished && there && label(kValidator) != "there is none") server.erase(kPod);
   }
+  std::string uid_of_daemon_set(const std::string& name) {
+    const json set = server.object("/apis/apps/v1/namespaces/gpu-operator/daemonsets/" + name);
+    return set.is_null() ? "none" : set["metadata"].value("uid", "");
+  }
   void put_pod(const char* space, const char* name, const char* daemon_set, bool runs = true) {
     const json state = runs ? json({{"running", json::object()}}) : json({{"waiting", json::object()}});
     server.put({{"apiVersion", "v1"},
@@ -117,7 +121,8 @@ class OneNode {
                 {"metadata",
                  {{"name", name},
                   {"namespace", space},
-                  {"ownerReferences", {{{"kind", "DaemonSet"}, {"name", daemon_set}}}}}},
+                  {"ownerReferences",
+                   {{{"kind", "DaemonSet"}, {"name", daemon_set}, {"uid", uid_of_daemon_set(daemon_set)}}}}}},
                 {"spec", {{"nodeName", "n1"}}},
                 {"status",
                  {{"phase", runs ? "Running" : "Pending"},
@@ -142,6 +147,7 @@ class OneNode {
                                   .config_maps = {"ferry"},
                                   .config_files = {},
                                   .operator_space = "gpu-operator",
+                                  .owner_spaces = {"kube-system"},
                                   .defaults = {},
                                   .drain_timeout = {}};
   VirtualClock clock;

@@ -76,6 +76,10 @@ class Yard {
                       {"kind", "DaemonSet"},
                       {"metadata", {{"name", name}, {"namespace", "gpu-operator"}}}});
   }
+  std::string uid_of_daemon_set(const std::string& name) const {
+    const json set = fleet.server.object("/apis/apps/v1/namespaces/gpu-operator/daemonsets/" + name);
+    return set.is_null() ? "none" : set["metadata"].value("uid", "");
+  }
   void remove_daemon_set(const std::string& name) {
     fleet.server.erase("/apis/apps/v1/namespaces/gpu-operator/daemonsets/" + name);
   }
@@ -144,18 +148,20 @@ class Yard {
       const bool there = has_operand(machine->name);
       if (there && label != "true") fleet.server.erase(path_of_operand(machine->name));
       if (there || label != "true") continue;
-      fleet.server.put(
-          {{"apiVersion", "v1"},
-           {"kind", "Pod"},
-           {"metadata",
-            {{"name", "validator-" + machine->name},
-             {"namespace", "gpu-operator"},
-             {"ownerReferences", {{{"kind", "DaemonSet"}, {"name", "nvidia-sandbox-validator"}}}}}},
-           {"spec", {{"nodeName", machine->name}}},
-           {"status",
-            {{"phase", "Running"},
-             {"containerStatuses",
-              json::array({{{"name", "c"}, {"state", {{"running", json::object()}}}}})}}}});
+      fleet.server.put({{"apiVersion", "v1"},
+                        {"kind", "Pod"},
+                        {"metadata",
+                         {{"name", "validator-" + machine->name},
+                          {"namespace", "gpu-operator"},
+                          {"ownerReferences",
+                           {{{"kind", "DaemonSet"},
+                             {"name", "nvidia-sandbox-validator"},
+                             {"uid", uid_of_daemon_set("nvidia-sandbox-validator")}}}}}},
+                        {"spec", {{"nodeName", machine->name}}},
+                        {"status",
+                         {{"phase", "Running"},
+                          {"containerStatuses",
+                           json::array({{{"name", "c"}, {"state", {{"running", json::object()}}}}})}}}});
     }
   }
 

@@ -252,9 +252,24 @@ TEST_F(CommandLine, SaysThatAHostHasNoIommu) {
   bare.directory("proc/1/fd");
   bare.add_function({.address = "0000:01:00.0", .driver = "nouveau"});
   const auto result = run_ferry({"--host-root", bare.root().string(), "vfio", "bind", "--all"});
-  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.status, 4);
   EXPECT_THAT(result.err, HasSubstr("no active IOMMU"));
   EXPECT_THAT(result.err, HasSubstr("hint: switch on VT-d or AMD-Vi in the firmware"));
+}
+
+TEST_F(CommandLine, MakesNoHostRootThatIsNotThere) {
+  const auto nowhere = kernel_.root() / "nowhere";
+  for (const std::vector<std::string>& verb : {std::vector<std::string>{"status"},
+                                               {"doctor"},
+                                               {"vfio", "bind", "--all"},
+                                               {"vgpu", "delete", "--all"}}) {
+    auto arguments = verb;
+    arguments.insert(arguments.begin(), {"--host-root", nowhere.string()});
+    const auto result = run_ferry(arguments);
+    EXPECT_EQ(result.status, 2) << verb[0];
+    EXPECT_THAT(result.err, HasSubstr("--host-root")) << verb[0];
+    EXPECT_FALSE(std::filesystem::exists(nowhere)) << verb[0];
+  }
 }
 
 TEST_F(CommandLine, NeedsRootToChangeThisHostAndSaysSo) {

@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(
                      "ferry status"},
         BadSelection{"WithInNoChosenGroup",
                      {.all = false, .devices = {"0000:65:00.0"}, .groups = {}, .with = {"0000:0b:00.0"}},
-                     "--with: 0000:0b:00.0 shares no IOMMU group with what is chosen",
+                     "--with: 0000:0b:00.0 shares no IOMMU group and no slot with what is chosen",
                      "leave it out"},
         BadSelection{"UnknownWith",
                      {.all = false, .devices = {"0000:65:00.0"}, .groups = {}, .with = {"0000:77:00.0"}},

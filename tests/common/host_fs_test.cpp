@@ -2,6 +2,8 @@
 #include "common/host_fs.h"
 
 #include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -171,6 +173,24 @@ TEST_F(HostFsTest, ReadsThroughLinksWhileOthersRenameFiles) {
     const auto read = host_.read_attribute("sys/x");
     ASSERT_TRUE(read) << read.error().message;
   }
+}
+
+// Another process's file that is a FIFO or too large must not keep this one.
+TEST_F(HostFsTest, ReadsRegularFilesOfSensibleSizeOnly) {
+  ASSERT_EQ(::mkfifo((tree_.path() / "fifo").c_str(), 0600), 0);
+  EXPECT_EQ(host_.read_file("fifo").error().message, "read /fifo: it is no regular file");
+  tree_.file("large", "");
+  std::filesystem::resize_file(tree_.path() / "large", std::uintmax_t{1} << 40U);
+  EXPECT_EQ(host_.read_file("large").error().code, std::errc::file_too_large);
+}
+
+TEST_F(HostFsTest, MakesDirectoriesBelowTheRootAndNeverTheRoot) {
+  EXPECT_TRUE(host_.make_directory("run/ferry/hostd"));
+  EXPECT_TRUE(host_.make_directory("run/ferry/hostd"));
+  EXPECT_TRUE(std::filesystem::is_directory(tree_.path() / "run/ferry/hostd"));
+  const HostFs nowhere(tree_.path() / "nowhere");
+  EXPECT_FALSE(nowhere.make_directory("run/ferry"));
+  EXPECT_FALSE(std::filesystem::exists(tree_.path() / "nowhere"));
 }
 
 TEST_F(HostFsTest, SaysWhenTheRootItselfIsMissing) {

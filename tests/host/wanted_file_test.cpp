@@ -66,25 +66,31 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadFile{"[]", "expected an object, found a list"},
         BadFile{"", "w.json:1: expected an object, found nothing"}, BadFile{"{\"version\": 1", "w.json:"},
-        BadFile{R"({"policy": "a", "file": "/a"})", "w.json:1: version: the key is missing"},
-        BadFile{R"({"version": "1", "policy": "a", "file": "/a"})",
+        BadFile{R"({"policy": "a", "file": "/etc/ferry/a"})", "w.json:1: version: the key is missing"},
+        BadFile{R"({"version": "1", "policy": "a", "file": "/etc/ferry/a"})",
                 "version: expected 1, found the string '1'"},
-        BadFile{R"({"version": 2, "policy": "a", "file": "/a"})", "version: expected 1, found 2"},
-        BadFile{R"({"version": 1, "file": "/a"})", "policy: the key is missing"},
-        BadFile{R"({"version": 1, "policy": "", "file": "/a"})", "policy: empty"},
-        BadFile{R"({"version": 1, "policy": 5, "file": "/a"})", "policy: expected a string, found 5"},
+        BadFile{R"({"version": 2, "policy": "a", "file": "/etc/ferry/a"})", "version: expected 1, found 2"},
+        BadFile{R"({"version": 1, "file": "/etc/ferry/a"})", "policy: the key is missing"},
+        BadFile{R"({"version": 1, "policy": "", "file": "/etc/ferry/a"})", "policy: empty"},
+        BadFile{R"({"version": 1, "policy": 5, "file": "/etc/ferry/a"})",
+                "policy: expected a string, found 5"},
         BadFile{R"({"version": 1, "policy": "a"})", "config: the key is missing, and so is file"},
-        BadFile{R"({"version": 1, "policy": "a", "config": "x", "file": "/a"})",
+        BadFile{R"({"version": 1, "policy": "a", "config": "x", "file": "/etc/ferry/a"})",
                 "file: stands beside config; one of the two is expected"},
         BadFile{R"({"version": 1, "policy": "a", "config": {"version": "v2"}})",
                 "config: expected a string, found a map"},
         BadFile{R"({"version": 1, "policy": "a", "file": "policy.yaml"})",
-                "file: expected an absolute path of the host, found 'policy.yaml'"},
+                "file: expected a file below /etc/ferry, found 'policy.yaml'"},
+        BadFile{R"({"version": 1, "policy": "a", "file": "/etc/shadow"})",
+                "file: expected a file below /etc/ferry, found '/etc/shadow'"},
+        BadFile{R"({"version": 1, "policy": "a", "file": "/etc/ferry/../shadow"})",
+                "file: expected a file below /etc/ferry, found '/etc/ferry/../shadow'"},
         BadFile{R"({"version": 1, "policy": "a", "file": ["/a"]})", "file: expected a string, found a list"},
-        BadFile{R"({"version": 1, "policy": "a", "file": "/a", "generation": -1})",
+        BadFile{R"({"version": 1, "policy": "a", "file": "/etc/ferry/a", "generation": -1})",
                 "generation: expected a number from 0 on, found -1"},
-        BadFile{R"({"version": 1, "policy": "a", "file": "/a", "generation": "1"})", "generation: expected"},
-        BadFile{R"({"version": 1, "policy": "a", "file": "/a", "asked_by": 1})",
+        BadFile{R"({"version": 1, "policy": "a", "file": "/etc/ferry/a", "generation": "1"})",
+                "generation: expected"},
+        BadFile{R"({"version": 1, "policy": "a", "file": "/etc/ferry/a", "asked_by": 1})",
                 "asked_by: expected a string, found 1"},
         BadFile{"{\"version\": 1,\n\"polcy\": \"a\", \"file\": \"/a\"}",
                 "w.json:2: polcy: unknown key; did you mean 'policy'?"},
@@ -155,19 +161,19 @@ TEST_F(WantedTest, ReadsTheFileBelowTheHostsRoot) {
 }
 
 TEST_F(WantedTest, TakesAConfigMap) {
-  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/cm.yaml"})");
+  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/ferry/cm.yaml"})");
   kernel_.file(
-      "etc/cm.yaml",
+      "etc/ferry/cm.yaml",
       "kind: ConfigMap\ndata:\n  config.yaml: |\n    version: v2\n    policies:\n      a: [{devices: all, "
       "mode: host}]\n");
-  EXPECT_EQ(must(read()).value_or(Wanted()).policy.place, "/etc/cm.yaml:6");
+  EXPECT_EQ(must(read()).value_or(Wanted()).policy.place, "/etc/ferry/cm.yaml:6");
 }
 
 TEST_F(WantedTest, IsAnotherOneWhenTheNamedFileIs) {
-  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/p.yaml"})");
-  kernel_.file("etc/p.yaml", kPolicies);
+  kernel_.file(kFile, R"({"version": 1, "policy": "a", "file": "/etc/ferry/p.yaml"})");
+  kernel_.file("etc/ferry/p.yaml", kPolicies);
   const auto before = must(read()).value_or(Wanted()).text;
-  kernel_.file("etc/p.yaml", std::string(kPolicies) + "# once more\n");
+  kernel_.file("etc/ferry/p.yaml", std::string(kPolicies) + "# once more\n");
   EXPECT_NE(must(read()).value_or(Wanted()).text, before);
 }
 

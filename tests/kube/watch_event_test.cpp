@@ -91,7 +91,7 @@ TEST(WatchEvent, IsRead) {
 
 struct Malformed {
   const char* what;
-  const char* line;
+  std::string line;
   const char* says;
 };
 
@@ -108,6 +108,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Malformed{"Empty", "", "is no JSON object"}, Malformed{"Html", "<html>", "is no JSON object"},
         Malformed{"CutOff", R"({"type":"ADDED","obj)", "is no JSON object"},
+        Malformed{"NestedDeeply",
+                  R"({"type":"ADDED","object":{"a":)" + std::string(300'000, '[') +
+                      std::string(300'000, ']') + "}}",
+                  "is no JSON object"},
         Malformed{"TwoObjects", "{}{}", "is no JSON object"}, Malformed{"List", "[]", "is no JSON object"},
         Malformed{"WrongBytes", "{\"type\":\"\xFF\"}", "is no JSON object"},
         Malformed{"NoType", R"({"object":{}})", "has no type"},

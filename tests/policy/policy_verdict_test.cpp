@@ -35,8 +35,9 @@ class Host {
     gpu.index = static_cast<unsigned>(vgpus.gpus.size());
     gpu.function = function("0000:0" + slot + ":00.0", driver);
     inventory.functions.emplace(gpu.address(), gpu.function);
-    const PciFunction sound =
+    PciFunction sound =
         function("0000:0" + slot + ":00.1", driver == "vfio-pci" ? "vfio-pci" : "snd_hda_intel");
+    sound.class_code = 0x040300;
     inventory.functions.emplace(sound.address, sound);
     return vgpus.gpus.emplace_back(std::move(gpu));
   }
@@ -344,6 +345,15 @@ TEST(PolicyExample, IsRead) {
                                  "several-sizes"));
   const std::string text = policy_text(*file);
   EXPECT_EQ(policy_text(read(text)), text);
+}
+
+// It is on the driver that is wanted, and no VM can use it.
+TEST(PolicyVerdict, IsNoAgreementWhereAGpuCannotBeRead) {
+  Host host;
+  host.add("vfio-pci").function.problem =
+      Error{.code = Errc::malformed_host, .message = "off the bus", .hint = {}};
+  EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
+              ElementsAre("GPU 0 (0000:00:00.0): wanted passthrough, but it cannot be read: off the bus"));
 }
 
 }  // namespace

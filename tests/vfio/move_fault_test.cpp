@@ -126,6 +126,18 @@ const std::vector<Machine>& machines() {
              {.address = "0000:65:00.0", .group = 41, .driver = "pci-stub", .driver_override = "pci-stub"});
        },
        {"0000:65:00.0"}},
+      // As a guide leaves it that sets the override first: it names another driver than the one bound.
+      {"OverrideOfAnotherDriver",
+       [](FakeKernel& kernel) {
+         kernel.add_function(
+             {.address = "0000:65:00.0", .group = 41, .driver = "nouveau", .driver_override = "vfio-pci"});
+         kernel.add_function({.address = "0000:65:00.1",
+                              .ids = "10de:22ba",
+                              .class_code = 0x040300,
+                              .group = 41,
+                              .driver = "snd_hda_intel"});
+       },
+       {"0000:65:00.0"}},
       {"VariantDriver",
        [](FakeKernel& kernel) {
          kernel.add_module({.name = "nvgrace_gpu_vfio_pci", .vfio = true});
@@ -335,10 +347,15 @@ class EveryChange : public testing::TestWithParam<Scene> {
       }
     }
   }
-  /// No function is between the two states, or without the driver that it has in both.
+  /// No function is between the two states, or without the driver that it has in both. A last write that
+  /// fails, of an override that names another driver, leaves the override of the driver that is bound.
   void each_function_is_whole(const Host& host) const {
-    for (const auto& [name, state] : state_of(host.kernel))
-      EXPECT_THAT(state, testing::AnyOf(home_.at(name), moved_.at(name))) << name;
+    for (const auto& [name, state] : state_of(host.kernel)) {
+      const std::string bound = host.kernel.driver_of(name) + " (";
+      const bool comes_last = home_.at(name).starts_with(bound) && home_.at(name) != bound + ")";
+      const std::string late = comes_last ? bound + host.kernel.driver_of(name) + ")" : home_.at(name);
+      EXPECT_THAT(state, testing::AnyOf(home_.at(name), moved_.at(name), late)) << name;
+    }
   }
   void runs_again_to_the_wanted_state(Host& host) const {
     const auto again = host.apply(GetParam().direction);

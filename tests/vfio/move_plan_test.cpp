@@ -108,6 +108,75 @@ TEST_F(MovePlanTest, TakesCompanionsThatSitInOtherGroups) {
   EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:01:00.0"), at("0000:01:00.1")));
 }
 
+/// A slot with a GPU, its audio, a network card and a disk, each in a group of its own; and in another slot a
+/// USB controller that is linked to the GPU.
+class SharedSlot : public MovePlanTest {
+ protected:
+  SharedSlot() {
+    kernel_.add_driver({.name = "mlx5_core", .ids = {"15b3:1021"}});
+    kernel_.add_function({.address = "0000:65:00.0",
+                          .group = 41,
+                          .driver = "nouveau",
+                          .consumers = {"0000:65:00.1", "0000:66:00.0"}});
+    kernel_.add_function({.address = "0000:65:00.1",
+                          .ids = "10de:22ba",
+                          .class_code = 0x040300,
+                          .group = 42,
+                          .driver = "snd_hda_intel"});
+    kernel_.add_function({.address = "0000:65:00.2",
+                          .ids = "15b3:1021",
+                          .class_code = 0x020000,
+                          .group = 43,
+                          .driver = "mlx5_core"});
+    kernel_.add_function({.address = "0000:65:00.3",
+                          .ids = "144d:a80a",
+                          .class_code = 0x010802,
+                          .group = 44,
+                          .driver = "nvme"});
+    kernel_.add_function({.address = "0000:66:00.0",
+                          .ids = "10de:1ad8",
+                          .class_code = 0x0c0330,
+                          .group = 45,
+                          .driver = "xhci_hcd"});
+  }
+};
+
+TEST_F(SharedSlot, MovesTheGpusOwnFunctionsAndNamesTheOthers) {
+  const MovePlan plan = bind({"0000:65:00.0"});
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:65:00.0"), at("0000:65:00.1")));
+  EXPECT_THAT(
+      plan.moves[0].notes,
+      ElementsAre(HasSubstr("0000:65:00.2 (15b3:1021, class 0200, driver mlx5_core) is in the slot of "
+                            "0000:65:00.0 and stays"),
+                  HasSubstr("--with 0000:65:00.3 moves it too")));
+}
+
+TEST_F(SharedSlot, MovesWhatWithNamesThereAndBack) {
+  const MovePlan plan = bind({"0000:65:00.0"}, {"0000:65:00.2"});
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_EQ(roles(plan.moves[0]).at("0000:65:00.2"), MemberRole::taken_along);
+  EXPECT_THAT(plan.moves[0].groups, ElementsAre(41, 42, 43));
+
+  record_.members[at("0000:65:00.2")] = {
+      .ids = "15b3:1021", .driver = "mlx5_core", .driver_override = {}, .role = "taken_along"};
+  MoveRequest request;
+  request.accelerators = {at("0000:65:00.0")};
+  const MovePlan back = plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, record_, stuck_);
+  ASSERT_EQ(back.moves.size(), 1U);
+  EXPECT_EQ(roles(back.moves[0]).at("0000:65:00.2"), MemberRole::taken_along);
+}
+
+// In the GPU's own group it keeps the group on the host, as any foreign device does.
+TEST_F(SharedSlot, RefusesAForeignFunctionInTheGpusGroup) {
+  kernel_.add_function(
+      {.address = "0000:65:00.4", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
+  const MovePlan plan = bind({"0000:65:00.0"});
+  ASSERT_EQ(plan.refusals.size(), 1U);
+  EXPECT_THAT(plan.refusals[0].reasons,
+              ElementsAre(HasSubstr("0000:65:00.4 (144d:a80a, class 0108, driver nvme) shares the group")));
+}
+
 TEST_F(MovePlanTest, RefusesAGroupWithAForeignDeviceAndNamesIt) {
   kernel_.add_function({.address = "0000:05:01.0",
                         .ids = "10de:1db6",
@@ -293,6 +362,50 @@ TEST_F(MovePlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {
   EXPECT_THAT(reasons, ElementsAre("0000:01:00.0 is in no IOMMU group",
                                    "an earlier write to 0000:02:00.0 has not returned from the kernel",
                                    HasSubstr("0000:03:00.0 cannot be read"), "0000:04:00.0 carries 2 vGPUs"));
+}
+
+// No VM can use it, whatever driver it is on; so neither plan says that all is well.
+TEST_F(MovePlanTest, RefusesAGpuThatIsOffTheBusWhereverItIs) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function({.address = "0000:03:00.0", .group = 3, .driver = "vfio-pci"});
+  kernel_.add_function({.address = "0000:04:00.0", .group = 4, .driver = "nouveau"});
+  for (const char* gpu : {"0000:03:00.0", "0000:04:00.0"})
+    kernel_.file("sys/devices/pci0000:00/" + std::string(gpu) + "/config", std::string(64, '\xff'));
+  const auto off_the_bus = [](const MovePlan& plan) {
+    return plan.moves.empty() && plan.refusals.size() == 2 &&
+           plan.refusals[0].reasons.at(0).find("off the bus") != std::string::npos &&
+           plan.refusals[1].reasons.at(0).find("off the bus") != std::string::npos;
+  };
+  EXPECT_TRUE(off_the_bus(bind({"0000:03:00.0", "0000:04:00.0"})));
+  MoveRequest request;
+  request.accelerators = {at("0000:03:00.0"), at("0000:04:00.0")};
+  EXPECT_TRUE(
+      off_the_bus(plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, record_, stuck_)));
+}
+
+// The kernel binds no other driver than the one that an override names.
+TEST_F(MovePlanTest, RestoresAnOverrideOfAnotherDriverAfterTheDriverIsBound) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function(
+      {.address = "0000:65:00.0", .group = 41, .driver = "nouveau", .driver_override = "vfio-pci"});
+  EXPECT_THAT(
+      bind({"0000:65:00.0"}).moves.at(0).notes,
+      ElementsAre(HasSubstr("driver_override of 0000:65:00.0 names vfio-pci, while nouveau is bound")));
+
+  kernel_.add_function(
+      {.address = "0000:66:00.0", .group = 42, .driver = "vfio-pci", .driver_override = "vfio-pci"});
+  record_.members[at("0000:66:00.0")] = {
+      .ids = "10de:2684", .driver = "nouveau", .driver_override = "vfio-pci", .role = "accelerator"};
+  MoveRequest request;
+  request.accelerators = {at("0000:66:00.0")};
+  Inventory inventory = scan(kernel_).value();
+  read_overrides(kernel_, kernel_, request.accelerators, inventory);
+  const MovePlan back = plan_unbind(inventory, test::gpu_rules(), request, use_, record_, stuck_);
+  EXPECT_THAT(texts(back.moves.at(0).steps),
+              ElementsAre("set driver_override of 0000:66:00.0 to nouveau",  //
+                          "unbind 0000:66:00.0 from vfio-pci",               //
+                          "bind 0000:66:00.0 to nouveau",                    //
+                          "set driver_override of 0000:66:00.0 to vfio-pci"));
 }
 
 TEST_F(MovePlanTest, RefusesAGroupWhoseForeignMemberCannotBeRead) {

@@ -11,6 +11,7 @@
 #include "tests/vfio/bridge_space.h"
 #include "tests/vfio/doctor_machines.h"
 #include "tests/vfio/machines.h"
+#include "vfio/driver_override.h"
 
 namespace ferry {
 namespace {
@@ -22,8 +23,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-std::vector<Check> checks_of(const FakeKernel& kernel) {
-  return passthrough_checks(kernel, scan(kernel).value(), test::gpu_rules());
+std::vector<Check> checks_of(FakeKernel& kernel) {
+  Inventory inventory = scan(kernel).value();
+  std::vector<PciAddress> every;
+  for (const auto& [address, function] : inventory.functions) every.push_back(address);
+  read_overrides(kernel, kernel, every, inventory);
+  return passthrough_checks(kernel, inventory, test::gpu_rules());
 }
 
 const Check* find(const std::vector<Check>& checks, const std::string& id, const std::string& subject) {
@@ -245,6 +250,10 @@ std::vector<Machine> machines() {
        host, warn, "/etc/driverctl.d/pci-0000:65:00.0: vfio-pci", "one tool"},
       {"DriverctlHasAnother", write("etc/driverctl.d/pci-0000:02:00.0", "pci-stub\n"), "driverctl-overrides",
        host, pass, "has 1, none for", ""},
+      {"OverrideOfAnotherDriver", write_gpu("driver_override", "vfio-pci\n"), "driver-override", host, warn,
+       "driver_override of 0000:65:00.0 names vfio-pci, while nouveau is bound", "to clear it"},
+      {"OverrideOfItsDriver", write_gpu("driver_override", "nouveau\n"), "driver-override", host, pass,
+       "none in", ""},
       {"NoContainerNode", [](FakeKernel& kernel) { kernel.remove("dev/vfio/vfio"); }, "vfio-container-node",
        host, fail, "neither /dev/vfio/vfio nor /dev/iommu", "mount the host's"},
       {"ContainerNodeToCome",
@@ -543,7 +552,7 @@ TEST(PassthroughChecks, PassOnAHealthyHostAndSayWhereTheyLooked) {
   FakeKernel kernel;
   test::build_healthy(kernel);
   const auto checks = checks_of(kernel);
-  EXPECT_EQ(checks.size(), 29U);
+  EXPECT_EQ(checks.size(), 30U);
   for (const Check& check : checks) {
     EXPECT_EQ(text(check.verdict), "pass") << check.id << ": " << check.found;
     EXPECT_THAT(check.found, HasSubstr("/")) << check.id;
@@ -587,7 +596,7 @@ TEST(PassthroughChecks, SeeCoherencyByADeviceThatVfioHasTaken) {
 }
 
 TEST(PassthroughChecks, AnswerOnAHostThatShowsNothing) {
-  const FakeKernel kernel;
+  FakeKernel kernel;
   for (const Check& check : checks_of(kernel)) EXPECT_THAT(check.found, Not(IsEmpty())) << check.id;
 }
 
@@ -679,6 +688,7 @@ std::vector<Input> inputs() {
       {of_gpu("class"), ""},
       {of_gpu("modalias"), ""},
       {of_gpu("driver"), ""},
+      {of_gpu("driver_override"), ""},
   };
 }
 

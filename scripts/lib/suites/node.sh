@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2154 # scripts/lib/suite assigns root, jobs and results
 # SPDX-License-Identifier: Apache-2.0
-# The scenarios of the main job on the virtual GPU node: real kernel, IOMMU, vfio, mdev, libvirt, VMs.
+# The main job on the virtual GPU node, as the demo does it: real kernel, IOMMU, vfio, mdev, libvirt, VMs.
 # Suite scenarios has the rest.
 
-main_job='demo vgpu'
+main_job=demo
 
 prepare() {
     install_packages node package
@@ -13,10 +13,8 @@ prepare() {
 }
 
 run() {
-    local names
-    read -ra names <<<"$main_job"
     check 'the runner itself' "$root/tests/node/selftest"
-    scenarios "${names[@]}"
+    scenarios "$main_job"
 }
 
 # scenarios NAME...: each is a test. Two and more run side by side, save those that measure time.

@@ -58,6 +58,29 @@ for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-d; do
 done
 expect "no record is left" test -z "$(ls /run/ferry/moves)"
 
+# Every guide to passthrough writes it first.
+step "an override that names another driver"
+gpu=$(dev gpu-a)
+echo vfio-pci > "/sys/bus/pci/devices/$gpu/driver_override"
+before=$(snapshot)
+expect_status "the plan" 0 ferry vfio plan --device "$gpu"
+expect_match "the plan's note" "driver_override of $gpu names vfio-pci, while bochs-drm is bound" "$REPLY"
+expect_status "doctor" 1 ferry doctor # its GPU behind a bridge fails
+expect_match "doctor's warning" "driver_override of $gpu names vfio-pci, while bochs-drm is bound" "$REPLY"
+expect_status "status" 0 ferry status
+expect_match "the row's note" "driver_override of $gpu names vfio-pci" "$REPLY"
+expect_status "bind" 0 ferry vfio bind --device "$gpu"
+expect_equal "driver of gpu-a" vfio-pci "$(driver gpu-a)"
+expect_status "unbind" 0 ferry vfio unbind --device "$gpu"
+expect_equal "drivers and overrides" "$before" "$(snapshot)"
+
+step "a bind that fails midway beside such an override"
+mount --bind /dev/null "/sys/bus/pci/devices/$(dev gpu-a-audio)/driver_override" # it takes the override, and forgets it
+expect_status "bind" 1 ferry vfio bind --device "$gpu"
+umount "/sys/bus/pci/devices/$(dev gpu-a-audio)/driver_override"
+expect_equal "drivers and overrides" "$before" "$(snapshot)"
+echo > "/sys/bus/pci/devices/$gpu/driver_override"
+
 step "under the names of NVIDIA's programs"
 for name in vfio-manage nvidia-vgpu-dm; do ln -s "$(command -v ferry)" /run/$name; done
 expect_status "bind" 0 /run/vfio-manage bind --device-id "$(dev gpu-a)"
