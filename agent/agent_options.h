@@ -27,8 +27,8 @@ struct AgentProgramOptions {
   bool among_others = false;  ///< NodeAgent::Settings::among_others
   std::string operator_space = "gpu-operator";
   bool without_operator = false;
-  std::vector<std::string> owner_spaces = {"kube-system"};  ///< NodeAgent::Settings::owner_spaces
-  std::filesystem::path kubeconfig;                         ///< with `context`: AccessChoice
+  std::vector<std::string> owner_spaces;  ///< NodeAgent::Settings::owner_spaces
+  std::filesystem::path kubeconfig;       ///< with `context`: AccessChoice
   std::string context;
   std::string default_workload;  ///< empty: none
   std::optional<std::string> default_policy;

@@ -59,7 +59,9 @@ std::string believed_daemon_set_of(const json& pod, const BelievedOwners& believ
   if (!believed.spaces.contains(space) || !owners.is_array()) return {};
   for (const json& owner : owners) {
     if (text_at(owner, "kind") != kDaemonSets.kind) continue;
-    const bool listed = space == believed.operator_space && believed.uids.has_value();
+    // A DaemonSet that is deleted goes before its pods have ended.
+    const bool ends = !text_at(metadata, "deletionTimestamp").empty();
+    const bool listed = space == believed.operator_space && believed.uids.has_value() && !ends;
     if (!listed || believed.uids->contains(text_at(owner, "uid"))) return text_at(owner, "name");
   }
   return {};

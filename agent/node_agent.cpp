@@ -400,12 +400,14 @@ class NodeAgent::Impl {
     return view;
   }
 
-  BelievedOwners believed_owners() const {
+  BelievedOwners believed_owners() {
     BelievedOwners out{.spaces = {settings_.owner_spaces.begin(), settings_.owner_spaces.end()},
                        .operator_space = settings_.operator_space};
     if (!settings_.operator_space.empty()) out.spaces.insert(settings_.operator_space);
-    if (is_listed(daemon_sets_) && are_of_the_operator(names_of(daemon_sets_->objects())))
-      out.uids = uids_of(daemon_sets_->objects());
+    if (is_listed(daemon_sets_) && are_of_the_operator(names_of(daemon_sets_->objects()))) {
+      daemon_set_uids_.merge(uids_of(daemon_sets_->objects()));
+      out.uids = daemon_set_uids_;
+    }
     return out;
   }
 
@@ -799,6 +801,7 @@ class NodeAgent::Impl {
   int ends_ = 0;                            ///< HostSide::ends
   bool has_failed_ = false;                 ///< HostSide::has_failed
   Moment kata_since_;                       ///< of HostSide::kata_silent
+  std::set<std::string> daemon_set_uids_;   ///< of the operator's that there are or have been
   std::set<std::string> unlisted_;          ///< handlers that are ready, and the kubelet does not list, since
   Moment unlisted_since_;                   ///< for HostSide::kata_unlisted
   bool fetched_ = false;                    ///< something is here that hostd has not been told of

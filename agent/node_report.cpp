@@ -132,10 +132,12 @@ std::string trouble_of(const NodeWish& wish, const HostSide& host, NodeCondition
     case NodeCondition::nothing_wanted:
       if (wish.kind != NodeWish::Kind::policy) return host.unwritable;
       return fmt::format(
-          "policy {} ({}) asks for passthrough, and this node has no GPU; remove the label from this node, "
-          "or "
-          "see whether `lspci` on it shows the card",
-          wish.wished.name, wish.wished.asked_by);
+          "policy {} ({}) asks for passthrough, and this node has no GPU; see whether `lspci` on it shows "
+          "the "
+          "card, or {}",
+          wish.wished.name, wish.wished.asked_by,
+          wish.wished.asked_by.starts_with("label ") ? "remove the label"
+                                                     : "set the label gpu-ferry.io/deploy=false on it");
     case NodeCondition::stood_back:
       return with_hint(wish.reason, host.unwritable);
     case NodeCondition::pending:

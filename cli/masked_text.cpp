@@ -220,9 +220,30 @@ bool is_like_base64(std::string_view word) {
 
 constexpr std::size_t kShortestKey = 40;
 
+/// Tokens that their issuer marks by a prefix, and their least lengths.
+bool has_prefix_of_a_token(std::string_view word) {
+  struct Issued {
+    std::string_view prefix;
+    std::size_t least;
+  };
+  constexpr std::array kIssued = {Issued{"AKIA", 20},      Issued{"ASIA", 20}, Issued{"glpat-", 20},
+                                  Issued{"ghp_", 20},      Issued{"gho_", 20}, Issued{"ghu_", 20},
+                                  Issued{"ghs_", 20},      Issued{"ghr_", 20}, Issued{"github_pat_", 20},
+                                  Issued{"dckr_pat_", 20}, Issued{"hf_", 20},  Issued{"xoxb-", 20},
+                                  Issued{"xoxp-", 20}};
+  // Names of pods may begin like this one; they are lower case.
+  constexpr Issued kAlsoAName{"sk-", 20};
+  const auto is_by = [word](const Issued& issued) {
+    return word.starts_with(issued.prefix) && word.size() >= issued.least;
+  };
+  return std::ranges::any_of(kIssued, is_by) ||
+         (is_by(kAlsoAName) && std::ranges::any_of(word, [](char c) { return c >= 'A' && c <= 'Z'; }));
+}
+
 /// As long and mixed as only keys are. Digests are lower case, and say what an image is.
 bool is_like_a_key(std::string_view word) {
   if (word.starts_with("eyJ") && std::ranges::count(word, '.') == 2) return true;
+  if (has_prefix_of_a_token(word)) return true;
   return word.size() >= kShortestKey && std::ranges::any_of(word, is_digit) &&
          std::ranges::any_of(word, [](char c) { return c >= 'a' && c <= 'z'; }) &&
          std::ranges::any_of(word, [](char c) { return c >= 'A' && c <= 'Z'; });

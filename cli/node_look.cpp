@@ -32,6 +32,21 @@ std::optional<NodeState> read_state(const HostFs& host, NodeSight& sight) {
   return std::nullopt;
 }
 
+// A row says nothing of a driver that hangs but what it said without this look, and waits for it only
+// shortly.
+void read_overrides_for(const Session& session, Depth depth, const std::vector<PciAddress>& members,
+                        Inventory& inventory) {
+  if (depth == Depth::all) return read_overrides(*session.host, *session.writer, members, inventory);
+  constexpr std::chrono::milliseconds kShortly{250};
+  auto accelerators = members;
+  std::erase_if(accelerators,
+                [&](const PciAddress& address) { return !session.rules.match(*inventory.find(address)); });
+  Inventory read = inventory;
+  read_overrides(*session.host, *session.writer, accelerators, read, kShortly);
+  for (const PciAddress& address : accelerators)
+    inventory.functions.at(address).driver_override = read.find(address)->driver_override;
+}
+
 void add_use(const Session& session, NodeSight& sight, const std::vector<PciAddress>& members) {
   auto questions = use_questions(*session.host, sight.inventory, members);
   for (const VgpuGpu& gpu : sight.vgpus.gpus) {
@@ -58,13 +73,7 @@ Result<NodeSight> look_at_node(const Session& session, Depth depth) {
   sight.drivers = VfioDriverTable::read(*session.host);
 
   const auto members = asked_of(sight.inventory, session.rules);
-  auto overridden = members;
-  if (depth == Depth::rows) {
-    std::erase_if(overridden, [&](const PciAddress& address) {
-      return !session.rules.match(*sight.inventory.find(address));
-    });
-  }
-  read_overrides(*session.host, *session.writer, overridden, sight.inventory);
+  read_overrides_for(session, depth, members, sight.inventory);
   if (depth == Depth::all) {
     for (const auto& [address, function] : sight.inventory.functions) {
       if (session.rules.match(function))

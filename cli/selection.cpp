@@ -203,7 +203,7 @@ std::vector<PciAddress> recorded_accelerators(const Inventory& inventory, const 
                                               const MoveRecord& record) {
   std::vector<PciAddress> out;
   for (const PciAddress& accelerator : accelerators(inventory, rules)) {
-    const auto unit = concerned(inventory, {accelerator}, record.addresses());
+    const auto unit = concerned(inventory, {accelerator}, record.gone_along());
     if (std::any_of(unit.begin(), unit.end(),
                     [&](const PciAddress& a) { return record.speaks_of(*inventory.find(a)); })) {
       out.push_back(accelerator);

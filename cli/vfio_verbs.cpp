@@ -8,17 +8,23 @@
 namespace ferry {
 namespace {
 
+// What a host lacks, such as an IOMMU, refuses every group, and nothing has been written.
+ExitStatus complain_of_refusal(Error error) {
+  if (error.code == Errc::unsupported) error.code = make_error_code(Errc::refused);
+  return complain(error);
+}
+
 ExitStatus preview(const MoveContext& context, const Session& session, const ChosenUnits& selection,
                    Direction direction) {
   auto preview = preview_moves(context, selection.request, direction);
-  if (!preview) return complain(preview.error());
+  if (!preview) return complain_of_refusal(std::move(preview).error());
   return print(session, show_moves(session, *preview, selection.left_alone, direction));
 }
 
 ExitStatus apply(const MoveContext& context, const Session& session, const ChosenUnits& selection,
                  Direction direction) {
   auto outcome = apply_moves(context, selection.request, direction);
-  if (!outcome) return complain(outcome.error());
+  if (!outcome) return complain_of_refusal(std::move(outcome).error());
   return print(session, show_moves(session, *outcome, selection.left_alone, direction));
 }
 

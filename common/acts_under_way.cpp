@@ -83,7 +83,7 @@ std::optional<Act> parse(std::string_view text) {
 
 // What the file of a process that lives says, up to the first NUL: "" where the process has gone.
 Result<std::string> text_of(HostFs& host, const std::filesystem::path& path) {
-  const auto file = host.open(path, O_RDONLY);
+  const auto file = host.open(path, O_RDONLY | O_NONBLOCK);
   if (!file) {
     if (is_gone(file.error())) return std::string();
     return fail(Error(file.error()).during("look what an earlier run is still at"));

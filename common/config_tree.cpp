@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kDeepest = 64;         // what is read is walked by recursion
 constexpr std::size_t kMostValues = 50'000;  // aliases of aliases grow without bound; 200 bytes each
 constexpr std::size_t kMostOpen = 1'000;     // brackets
-constexpr std::size_t kMostMarks = 50'000;   // of one line
+constexpr std::size_t kMostMarks = 100'000;  // that tokens begin with
 constexpr std::size_t kLongestPlain = 64;    // no null, boolean or number is longer
 
 bool is_utf8(std::string_view text) {
@@ -49,37 +49,67 @@ bool is_utf8(std::string_view text) {
 
 namespace {
 
-// yaml-cpp keeps every token of a line, some 200 bytes each, before it calls back for the first: any of them
-// may turn out to be part of a key. 300 KiB of "[" took 80 MB. So brackets, and the marks and spaces of a
-// line that tokens can begin with, are counted first, in quotes and comments too: no sensible file has so
-// many.
-Result<> check_marks(const ConfigText& source) {
-  constexpr std::string_view kMarks = "[]{},:&*!?-'\"# \t";
-  std::size_t open = 0;
-  std::size_t marks = 0;
-  int line = 1;
-  for (const char c : source.text) {
-    if (c == '\n') {
-      ++line;
-      marks = 0;
-      continue;
+// yaml-cpp keeps tokens, some 100 bytes each, before it calls back for the first: those of a line, and those
+// of an outermost list in brackets, since all of it may turn out to be a key. 300 KiB of "[" took 80 MB. So
+// the characters that tokens begin with are counted first. Strings in quotes count once, as long as every
+// quote so far stood where JSON has one; else what is quoted is not known, and all of it counts.
+class Marks {
+ public:
+  explicit Marks(const ConfigText& source) : source_(source), text_(source.text) {}
+
+  Result<> check() {
+    for (at_ = 0; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '\n') {
+        ++line_;
+        if (open_ == 0) marks_ = 0;
+      }
+      if (c == '\n' || c == ' ' || c == '\t' || c == '\r') {
+        spaced_ = true;
+        continue;
+      }
+      if (c == '[' || c == '{') ++open_;
+      if ((c == ']' || c == '}') && open_ > 0) --open_;
+      if (spaced_ || std::string_view("[]{},:&*!?-'\"#").find(c) != std::string_view::npos) ++marks_;
+      if (open_ > kMostOpen) return refuse(fmt::format("more than {} open brackets", kMostOpen));
+      if (marks_ > kMostMarks) {
+        return refuse(fmt::format(
+            "more than {} words and punctuation marks on one line or in one list in brackets", kMostMarks));
+      }
+      if (c == '"' || c == '\'') skip_quoted(c);
+      before_ = c == ':' ? last_ : ' ';
+      last_ = c;
+      spaced_ = false;
     }
-    if (kMarks.find(c) == std::string_view::npos) continue;
-    ++marks;
-    if (c == '[' || c == '{') ++open;
-    if ((c == ']' || c == '}') && open > 0) --open;
-    if (open > kMostOpen)
-      return fail(Errc::invalid_config,
-                  fmt::format("{}: more than {} open brackets", source.place(line), kMostOpen));
-    if (marks > kMostMarks) {
-      return fail(Errc::invalid_config,
-                  fmt::format("{}: more than {} punctuation marks and spaces on one line", source.place(line),
-                              kMostMarks),
-                  "write lists and maps over several lines");
-    }
+    return {};
   }
-  return {};
-}
+
+ private:
+  // Moves to the closing quote, if it is known to be one.
+  void skip_quoted(char quote) {
+    const bool begins =
+        last_ == '[' || last_ == '{' || last_ == ',' || (last_ == ':' && (spaced_ || before_ == '"'));
+    std::size_t end = at_ + 1;
+    while (end < text_.size() && text_[end] != quote && text_[end] != '\n')
+      end += text_[end] == '\\' && quote == '"' ? 2 : 1;
+    known_ = known_ && begins && end < text_.size() && text_[end] == quote;
+    if (known_) at_ = end;
+  }
+  Result<> refuse(const std::string& what) const {
+    return fail(Errc::invalid_config, fmt::format("{}: {}", source_.place(line_), what));
+  }
+
+  const ConfigText& source_;
+  std::string_view text_;
+  std::size_t at_ = 0;
+  std::size_t open_ = 0;
+  std::size_t marks_ = 0;
+  int line_ = 1;
+  bool known_ = true;   ///< what is quoted
+  bool spaced_ = true;  ///< whitespace stands before the character
+  char last_ = ' ';     ///< the one before it that is none
+  char before_ = ' ';   ///< the one before a colon
+};
 
 }  // namespace
 
@@ -412,7 +442,7 @@ Result<ConfigNode> parse_config(const ConfigText& source, std::vector<std::strin
   if (source.text.find('\0') != std::string::npos || !is_utf8(source.text)) {
     return fail(Errc::invalid_config, source.file + ": not a text in UTF-8");
   }
-  if (auto checked = check_marks(source); !checked) return fail(std::move(checked).error());
+  if (auto checked = Marks(source).check(); !checked) return fail(std::move(checked).error());
   // yaml-cpp 0.7 takes an open quote for closed when a newline ends the file; without one it refuses it.
   return TreeBuilder(source, tolerated)
       .read(source.text.substr(0, source.text.find_last_not_of(" \r\n") + 1));

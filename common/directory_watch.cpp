@@ -28,7 +28,13 @@ DirectoryEvent::Kind kind_of(std::uint32_t mask) {
 
 Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, Contents contents) {
   UniqueFd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  if (!fd.valid()) return fail(error_from_errno(errno, "make an inotify watch"));
+  if (!fd.valid()) {
+    Error error = error_from_errno(errno, "make an inotify watch");
+    if (error.code == std::errc::too_many_files_open)
+      error.hint =
+          "another program may hold all of this user's: raise the sysctl fs.inotify.max_user_instances";
+    return fail(std::move(error));
+  }
   const std::uint32_t more = contents == Contents::told ? IN_CLOSE_WRITE : 0U;
   const int watch =
       ::inotify_add_watch(fd.get(), path.c_str(), kAppeared | kVanished | kGone | more | IN_ONLYDIR);

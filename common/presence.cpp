@@ -27,7 +27,7 @@ Result<Presence> Presence::announce(HostFs& host, const std::filesystem::path& f
 }
 
 Result<bool> is_present(const HostFs& host, const std::filesystem::path& file) {
-  auto fd = host.open(file, O_RDONLY);
+  auto fd = host.open(file, O_RDONLY | O_NONBLOCK);
   if (!fd && is_gone(fd.error())) return false;
   if (!fd) return fail(std::move(fd).error());
   if (::flock(fd->get(), LOCK_EX | LOCK_NB) == 0) return false;

@@ -19,7 +19,7 @@ Holder by_the_kubelet(std::string name, std::string what) {
 /// Whether the file was written so lately that a pod it speaks of may not be listed yet. Where that cannot be
 /// told it was. A clock that was set back since makes no file fresh for ever.
 bool is_fresh(const HostFs& host) {
-  const auto fd = host.open(kOfferedFile, O_RDONLY);
+  const auto fd = host.open(kOfferedFile, O_RDONLY | O_NONBLOCK);
   struct stat status {};
   if (!fd || ::fstat(fd->get(), &status) != 0) return true;
   const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);

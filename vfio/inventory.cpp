@@ -33,10 +33,10 @@ std::vector<PciAddress> Inventory::group_of(const PciFunction& function) const {
 Result<> require_iommu(const Inventory& inventory) {
   if (inventory.has_iommu()) return {};
   if (inventory.unsafe_noiommu) {
-    return fail(Errc::refused, "vfio runs in its no-IOMMU mode, which isolates nothing",
+    return fail(Errc::unsupported, "vfio runs in its no-IOMMU mode, which isolates nothing",
                 "unset enable_unsafe_noiommu_mode and switch the IOMMU on");
   }
-  return fail(Errc::refused, "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
+  return fail(Errc::unsupported, "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
               "switch on VT-d or AMD-Vi in the firmware and, on Intel, boot with intel_iommu=on");
 }
 

@@ -68,7 +68,7 @@ Result<Inventory> scan_members(const HostFs& host, const std::vector<std::uint32
 Result<Inventory> scan_members_again(const HostFs& host, const std::vector<std::uint32_t>& groups,
                                      const std::vector<PciAddress>& functions, const Inventory& before);
 
-/// Errc::refused, with what to do, on a host that cannot give anything to a VM.
+/// Errc::unsupported, with what to do, on a host that cannot give anything to a VM.
 Result<> require_iommu(const Inventory& inventory);
 
 /// Whether `function` is a virtual function of an accelerator by `rules`, those that count on request

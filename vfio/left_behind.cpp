@@ -11,7 +11,7 @@ std::vector<PciAddress> left_behind(const Inventory& inventory, const Accelerato
                                     const MoveRecord& record) {
   std::set<PciAddress> reached;
   const auto reach = [&](const PciAddress& address) {
-    for (const PciAddress& member : concerned(inventory, {address}, record.addresses()))
+    for (const PciAddress& member : concerned(inventory, {address}, record.gone_along()))
       reached.insert(member);
   };
   for (const auto& [address, function] : inventory.functions) {

@@ -69,7 +69,7 @@ struct MoveOutcome {
 };
 
 /// The plan as it stands now; writes nothing. Errors: the host cannot be scanned or has no IOMMU
-/// (Errc::refused), an accelerator that is asked for by name is gone (Errc::not_found), the records
+/// (Errc::unsupported), an accelerator that is asked for by name is gone (Errc::not_found), the records
 /// cannot be listed, nobody could be asked who uses the devices.
 Result<MovePreview> preview_moves(const MoveContext& context, const MoveRequest& request,
                                   Direction direction);

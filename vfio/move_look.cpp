@@ -49,7 +49,7 @@ Result<MoveLook> look(const MoveContext& context, const std::vector<PciAddress>&
   std::vector<PciAddress> there;
   std::ranges::copy_if(accelerators, std::back_inserter(there),
                        [&](const PciAddress& device) { return out.inventory.find(device) != nullptr; });
-  auto along = out.record.addresses();
+  auto along = out.record.gone_along();
   along.insert(with.begin(), with.end());
   const auto members = concerned(out.inventory, there, along);
   read_overrides(*context.host, *context.writer, members, out.inventory);

@@ -122,9 +122,11 @@ bool is_in_group(const HostFs& host, const PciAddress& address, std::uint32_t gr
 
 }  // namespace
 
-std::set<PciAddress> MoveRecord::addresses() const {
+std::set<PciAddress> MoveRecord::gone_along() const {
   std::set<PciAddress> out;
-  for (const auto& [address, prior] : members) out.insert(address);
+  for (const auto& [address, prior] : members) {
+    if (prior.role != "accelerator") out.insert(address);
+  }
   return out;
 }
 

@@ -40,8 +40,8 @@ struct MoveRecord {
   /// nothing of such a group is moved.
   std::map<std::uint32_t, Error> unreadable = {};
   std::vector<std::string> notes;  ///< records passed over, and why (another boot, unreadable)
-  /// The functions that it has.
-  std::set<PciAddress> addresses() const;
+  /// The functions that it has besides accelerators: they went along with one.
+  std::set<PciAddress> gone_along() const;
   /// Whether it has `function`, or may have had it where it is unreadable.
   bool speaks_of(const PciFunction& function) const;
 };

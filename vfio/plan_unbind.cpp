@@ -94,8 +94,9 @@ std::vector<Step> way_back(const Inventory& inventory, const std::vector<Home>& 
             override_step(function, home.prior.driver_override.value_or(""), why));
       }
     } else {
-      add_override(function, home.lost_to_another() ? "" : *home.prior.driver, home.prior.driver_override,
-                   why, overrides);
+      // Where the driver is lost, an override of another would keep it away when it is loaded at last.
+      add_override(function, *home.prior.driver,
+                   home.lost_to_another() ? std::nullopt : home.prior.driver_override, why, overrides);
     }
     if (home_already) continue;
     if (home.lost) {
@@ -148,7 +149,7 @@ std::string driver_at(const Home& home) {
 MovePlan plan_unbind(const Inventory& inventory, const AcceleratorRules& rules, const MoveRequest& request,
                      const UseReport& use, const MoveRecord& record, const std::set<std::string>& stuck) {
   MovePlan plan;
-  for (const Unit& unit : units_of(inventory, request.accelerators, record.addresses())) {
+  for (const Unit& unit : units_of(inventory, request.accelerators, record.gone_along())) {
     Move move;
     move.devices = unit.accelerators;
     move.groups = groups_of(inventory, unit.functions);

@@ -49,6 +49,10 @@ INSTANTIATE_TEST_SUITE_P(
             "0000:17:00.0 at 12:34:56; 01:02:03:04:05:06:07, 52:54-00:12:34:56"},
         Row{"eyJhbGciOi.eyJzdWIi.c2ln is it", "*** is it"},
         Row{"key AbCdEfGhIjKlMnOpQrStUvWxYz0123456789abcdEFGH= ends", "key *** ends"},
+        Row{"with AKIAIOSFODNN7EXAMPLE, glpat-abcdefghij0123456789", "with ***, ***"},
+        Row{"sk-proj-AbC0123456789abcdef of pod sk-controller-manager-7d9f8",
+            "*** of pod sk-controller-manager-7d9f8"},
+        Row{"AKIA and glpat-x", "AKIA and glpat-x"},
         Row{"connect 10.0.0.1:6443 and [fe80::1]:80", "connect ***:6443 and [***]:80"},
         // JSON in JSON, as --log-format=json has what others said.
         Row{R"({"msg":"got {\"password\":\"hunter2\",\"a\":\"b\"}"})",

@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(
             "f.yaml:3: not readable as YAML: end of sequence flow not found"},
         Bad{"VeryDeepNesting", repeated("[", 100000), "f.yaml:1: more than 1000 open brackets"},
         Bad{"OneLongLine", "a: 1\nb: [" + repeated("1, ", 100000) + "1]\n",
-            "f.yaml:2: more than 50000 punctuation marks and spaces on one line"},
+            "f.yaml:2: more than 100000 words and punctuation marks on one line or in one list in brackets"},
         Bad{"ZeroByte", std::string("a: b\0c\n", 7), "f.yaml: not a text in UTF-8"},
         Bad{"Latin1", "a: \xe4\n", "f.yaml: not a text in UTF-8"},
         Bad{"OverlongUtf8", "a: \xc0\xaf\n", "f.yaml: not a text in UTF-8"},
@@ -211,10 +211,13 @@ TEST(ConfigTree, OfAHostileTextTakesLittleMemory) {
   GTEST_SKIP() << "the sanitizer takes memory of its own";
 #endif
   constexpr rlim_t kMost = rlim_t{24} << 20U;
-  for (const char* piece :
-       {"[", "[1,", "{a: ", "- ", "? ", "&a ", "\"\" ", "- 1\n", "a,", "[]\n", "'", "*a ", "!a "}) {
+  for (const char* piece : {"[", "[1,", "{a: ", "- ", "? ", "&a ", "\"\" ", "- 1\n", "a,", "[]\n", "'", "*a ",
+                            "!a ", "a,\n", "[],\n", "\"\",\n", "a\n"}) {
     const std::string text = "a: [" + repeated(piece, static_cast<int>(1'000'000 / std::strlen(piece)));
-    for (const std::string& hostile : {text, text.substr(4)}) {
+    const std::string many = text.substr(4);
+    for (const std::string& hostile :
+         {text, many, "[" + many, "- [" + many, "a: [[" + many, "[? \"a, 'b\", " + many + "'\"",
+          "['x, \"', " + many + "\"", "['x\n, \"'," + many + "\""}) {
       const pid_t child = ::fork();
       ASSERT_GE(child, 0);
       if (child == 0) {
@@ -233,6 +236,13 @@ TEST(ConfigTree, OfAHostileTextTakesLittleMemory) {
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "of '" << piece << "'";
     }
   }
+}
+
+// The agent writes a whole configuration into one string of a JSON document.
+TEST(ConfigTree, TakesALongTextInOneString) {
+  const std::string text = repeated("  - {devices: [0], mode: 'x'}\\n", 40'000);
+  EXPECT_EQ(parsed("{\n \"version\": 1,\n \"config\":\"" + text + "\"\n}\n").members.size(), 2U);
+  EXPECT_EQ(parsed("{\"config\": \"" + text + "\"}").members.size(), 1U);
 }
 
 TEST(ConfigText, CountsLinesInTheFileThatCarriesIt) {

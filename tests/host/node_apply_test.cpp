@@ -441,7 +441,7 @@ TEST_F(NodeApplyTest, TakesNoVgpuAwayWhereNothingCanBeGivenAway) {
   kernel_.forget_changes();
   const auto outcome = apply_policy(host(), policy("  - {devices: all, mode: passthrough}\n"));
   ASSERT_FALSE(outcome);
-  EXPECT_EQ(outcome.error().code, Errc::refused);
+  EXPECT_EQ(outcome.error().code, Errc::unsupported);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
