@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-// What a host lacks, such as an IOMMU, refuses every group, and nothing has been written.
+// A host without an IOMMU refuses every group, and nothing has been written.
 ExitStatus complain_of_refusal(Error error) {
   if (error.code == Errc::unsupported) error.code = make_error_code(Errc::refused);
   return complain(error);

@@ -53,7 +53,7 @@ struct Policy {
 
   /// The item that holds for a GPU; nullptr: none matches, and the GPU is left as it is.
   const PolicyItem* item_for(const VgpuGpu& gpu, const ModelNames& models = {}) const;
-  /// Whether an item has this mode, on whatever host.
+  /// True if an item has this mode, even if this host has no GPU for it.
   bool asks_for(Mode mode) const;
 };
 

@@ -67,7 +67,7 @@ struct OverrideSteps {
 };
 /// Leaves `function` with the override `wanted` once `driver` is bound; absent: unset. The kernel refuses to
 /// bind any other driver than the one that an override names (ENODEV), so an override that names another
-/// driver is set after the bind, and `driver` until then. An empty `driver`: the kernel chooses.
+/// driver is set after the bind, and `driver` until then.
 void add_override(const PciFunction& function, const std::string& driver,
                   const std::optional<std::string>& wanted, const std::string& why, OverrideSteps& steps);
 

@@ -126,7 +126,7 @@ const std::vector<Machine>& machines() {
              {.address = "0000:65:00.0", .group = 41, .driver = "pci-stub", .driver_override = "pci-stub"});
        },
        {"0000:65:00.0"}},
-      // As a guide leaves it that sets the override first: it names another driver than the one bound.
+      // Guides to passthrough set the override first: it names another driver than the one bound.
       {"OverrideOfAnotherDriver",
        [](FakeKernel& kernel) {
          kernel.add_function(
