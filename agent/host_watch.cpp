@@ -6,6 +6,7 @@
 
 #include "agent/seen_host.h"
 #include "agent/wish_file.h"
+#include "common/plugin_files.h"
 
 namespace ferry {
 
@@ -17,7 +18,8 @@ Result<> HostWatch::begin() {
     const auto folder = std::filesystem::path(file).parent_path();
     if (auto added = folders_.add(host_.root() / folder, FolderWatch::Missing::made); !added) return added;
   }
-  return {};
+  const auto of_plugin = std::filesystem::path(kOfferedFile).parent_path();
+  return folders_.add(host_.root() / of_plugin, FolderWatch::Missing::awaited);
 }
 
 }  // namespace ferry

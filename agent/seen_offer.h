@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ferry plugin` says in /run/ferry/offered.json (kubevirt-plugin/offered_file.h), as far as it is shown
-// as metrics.
+// What `ferry plugin` says in its file (kubevirt-plugin/offered_file.h), as far as it is shown as metrics.
 #pragma once
 
 #include <cstdint>

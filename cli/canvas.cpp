@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "common/visible_text.h"
+
 namespace ferry {
 namespace {
 
@@ -80,8 +82,9 @@ Canvas canvas_of(std::FILE* out, const Environment& environment) {
 }
 
 std::string tinted(const Canvas& canvas, Tint tint, std::string_view text) {
-  if (!canvas.colour || tint == Tint::plain || text.empty()) return std::string(text);
-  return fmt::format("\033[{}m{}\033[0m", code_of(tint), text);
+  std::string shown = visible_line(text);
+  if (!canvas.colour || tint == Tint::plain || shown.empty()) return shown;
+  return fmt::format("\033[{}m{}\033[0m", code_of(tint), shown);
 }
 
 std::size_t width_of(std::string_view text) {

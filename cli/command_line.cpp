@@ -408,6 +408,12 @@ class CommandTree {
         ->type_name("FILE");
     return verb;
   }
+  void with_edited_files(CLI::App* verb) {
+    verb->add_flag(
+        "--accept-edited-files", kata_.accept_edited_files,
+        "restart containerd although its files have changed since its start and its program cannot be "
+        "asked if CRI loads with them");
+  }
   void add_installation(CLI::App* verb) {
     with_node(with_runtime(with_class_file(verb)));
     verb->add_option("--docker-config", kata_.docker_config,
@@ -418,6 +424,7 @@ class CommandTree {
         ->type_name("DIR");
     verb->add_flag("--no-restart", kata_.no_restart,
                    "write the files only; the container runtime reads them with its next start");
+    with_edited_files(verb);
     verb->add_flag("--no-modules", kata_.no_modules, "load no kernel modules");
   }
   void add_kata(CLI::App& app) {
@@ -445,6 +452,7 @@ class CommandTree {
                      "restarted")
         ->type_name("FILE");
     uninstall->add_flag("--no-restart", kata_.no_restart, "write the files only");
+    with_edited_files(uninstall);
     uninstall->add_flag("--keep-artifacts", kata_.keep_artifacts, "leave the guests' kernels and images");
     uninstall->add_option("--wait", kata_.wait_seconds,
                           "seconds to wait for pods that run with them to end; at once refused without it");

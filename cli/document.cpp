@@ -13,11 +13,12 @@ namespace ferry {
 using nlohmann::json;
 
 std::string printed(const Session& session, const Shown& shown) {
-  return printed(session, shown.document, shown.text);
+  return printed(session.output, shown.document, shown.text, shown.tinted ? Colours::kept : Colours::told);
 }
 
 ExitStatus print(const Session& session, const Shown& shown) {
-  print(session, shown.document, shown.text);
+  const std::string out = printed(session, shown);
+  static_cast<void>(std::fwrite(out.data(), 1, out.size(), session.out));
   return shown.status;
 }
 

@@ -15,6 +15,7 @@ ExitStatus explain_verb(const Session& session, const std::string& word) {
   Shown shown;
   if (session.output == OutputFormat::table) {
     shown.text = story_text(story_of(*inputs, *subject), canvas_of(session.out));
+    shown.tinted = true;
   } else {
     shown.document = to_json(*inputs, *subject);
   }

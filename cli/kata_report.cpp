@@ -179,6 +179,7 @@ Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>
                   {"file", runtime_here.file.string()},
                   {"shim", handler.shim.string()},
                   {"configuration", handler.configuration.string()},
+                  {"unmarked", runtime_here.unmarked},
                   {"known", tells ? json(state->knows(handler)) : json(nullptr)},
                   {"pods", nullptr}};
     if (pods) {
@@ -188,9 +189,10 @@ Shown show_status(const RuntimeAtHand& runtime, const std::vector<PlacedRuntime>
     }
     out.document["handlers"].push_back(std::move(entry));
     table.add({handler.name, tells ? (state->knows(handler) ? "yes" : "no") : "?",
-               pods ? fmt::format("{}", with_it.size()) : "?", runtime_here.file.string()});
+               pods ? fmt::format("{}", with_it.size()) : "?",
+               runtime_here.file.string() + (runtime_here.unmarked ? " (unmarked)" : "")});
   }
-  out.text += placed.empty() ? "no runtime of ours is in its files\n" : table.text();
+  out.text += placed.empty() ? "its files have no runtime of Ferry's\n" : table.text();
   return out;
 }
 

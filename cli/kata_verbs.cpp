@@ -26,10 +26,11 @@ namespace {
 // A pod's end is told by nobody whom we listen to: asked for while somebody waits for it.
 constexpr std::chrono::seconds kBetweenLooks{1};
 
-ChangeContext change_context(const Session& session, const KataRuntime& runtime) {
+ChangeContext change_context(const Session& session, const KataOptions& options, const KataRuntime& runtime) {
   return {.host = session.host.get(),
           .runtime = runtime.asked.get(),
           .control = runtime.control.get(),
+          .accept_edited_files = options.accept_edited_files,
           .told = [](const std::string& what) { print_to_stderr("{}\n", what); }};
 }
 
@@ -74,8 +75,9 @@ Result<> check_no_links(const Session& session, const KataChange& report) {
 
 /// A dry run ends as the real run would be refused. What cannot be asked, by who is not root for one, is no
 /// refusal.
-void foresee_refusal(const Session& session, const KataRuntime& runtime, KataChange& report) {
-  auto may = may_carry_out(change_context(session, runtime), change_of(report));
+void foresee_refusal(const Session& session, const KataOptions& options, const KataRuntime& runtime,
+                     KataChange& report) {
+  auto may = may_carry_out_kata(change_context(session, options, runtime), *session.writer, report);
   if (!may && may.error().code == make_error_code(Errc::refused)) report.refusal = std::move(may).error();
 }
 
@@ -150,7 +152,8 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
     if (!planned) return fail(std::move(planned).error());
     if (auto r = check_credentials(session, options, *file, *planned); !r) return fail(std::move(r).error());
     if (auto r = check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());
-    if (auto r = may_carry_out(change_context(session, *runtime), change_of(*planned)); !r)
+    if (auto r = may_carry_out_kata(change_context(session, options, *runtime), *session.writer, *planned);
+        !r)
       return fail(std::move(r).error());
     if (auto r = remember_artifacts_dir(*session.host, file->artifacts_dir); !r)
       return fail(std::move(r).error());
@@ -176,13 +179,13 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
   if (session.dry_run) {
     if (auto r = check_credentials(session, options, *file, report); !r) return fail(std::move(r).error());
     if (auto r = check_no_links(session, report); !r) return fail(std::move(r).error());
-    foresee_refusal(session, *runtime, report);
+    foresee_refusal(session, options, *runtime, report);
     return report;
   }
   if (session.output != OutputFormat::table) add_notes(fetched, report);  // people have read them already
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
-  if (auto r =
-          carry_out_kata(change_context(session, *runtime), *session.writer, report, file->artifacts_dir);
+  if (auto r = carry_out_kata(change_context(session, options, *runtime), *session.writer, report,
+                              file->artifacts_dir);
       !r)
     return fail(std::move(r).error());
   return report;
@@ -239,7 +242,7 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
   if (runtime->control) report.control = runtime->control->text();
   if (auto r = check_no_links(session, report); !r) return fail(std::move(r).error());
   if (session.dry_run) {
-    foresee_refusal(session, *runtime, report);
+    foresee_refusal(session, options, *runtime, report);
     return report;
   }
   if (auto r = check_control(*runtime, report.plan); !r) return fail(std::move(r).error());
@@ -250,7 +253,8 @@ Result<KataChange> uninstall(const Session& session, const KataOptions& options)
     if (!folder) return fail(std::move(folder).error());
     artifacts_dir = std::move(*folder);
   }
-  const auto done = carry_out_kata(change_context(session, *runtime), *session.writer, report, artifacts_dir);
+  const auto done =
+      carry_out_kata(change_context(session, options, *runtime), *session.writer, report, artifacts_dir);
   if (!done) return fail(Error(done.error()));
   if (!*done || !artifacts_dir) return report;
   if (auto r = forget_artifacts_dir(*session.host); !r) return fail(std::move(r).error());

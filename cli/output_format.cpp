@@ -54,7 +54,7 @@ const std::map<std::string, OutputFormat>& output_formats() {
   return kFormats;
 }
 
-std::string printed(OutputFormat format, const json& document, const std::string& text) {
+std::string printed(OutputFormat format, const json& document, const std::string& text, Colours colours) {
   switch (format) {
     case OutputFormat::table:
       break;
@@ -68,7 +68,7 @@ std::string printed(OutputFormat format, const json& document, const std::string
       return visible_json(emitter.c_str()) + "\n";
     }
   }
-  return visible_lines(text);
+  return visible_lines(text, colours);
 }
 
 }  // namespace ferry

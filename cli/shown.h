@@ -15,6 +15,7 @@ struct Shown {  // NOLINT(bugprone-exception-escape): JSON is moved, which throw
   nlohmann::json document;
   std::string text;  ///< for people, whole lines
   ExitStatus status = ExitStatus::done;
+  bool tinted = false;  ///< `text` is of tinted() alone (canvas.h), which tells the colours of others
 };
 
 /// The form that is asked for.

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "common/counted.h"
+#include "common/visible_text.h"
 #include "policy/model_glob.h"
 
 namespace ferry {
@@ -259,15 +260,15 @@ std::string policy_lines(const NodePicture& view, const Canvas& canvas) {
   std::string head = "policy";
   if (view.wanted) head += " " + view.wanted->policy;
   if (view.wanted && !view.wanted->asked_by.empty()) head += fmt::format(" ({})", view.wanted->asked_by);
-  head += ": ";
-  const std::string rest = view.error ? ", " + view.error->message : std::string();
+  head = visible_line(head + ": ");
+  const std::string rest = view.error ? visible_line(", " + view.error->message) : std::string();
   std::string out = fmt::format("{}\n", fmt::join(fitted(head + phase + rest, canvas), "\n"));
   // It is where it was, since line breaks have taken the places of blanks, but where a word was broken before
   // it: then it has no colour. One that has a colour is a single word.
   if (out.compare(head.size(), phase.size(), phase) == 0)
     out.replace(head.size(), phase.size(), tinted(canvas, tint_of(*view.phase), phase));
   if (view.error && !view.error->hint.empty())
-    out += fmt::format("{}\n", fmt::join(fitted("hint: " + view.error->hint, canvas), "\n"));
+    out += fmt::format("{}\n", fmt::join(fitted(visible_line("hint: " + view.error->hint), canvas), "\n"));
   return out;
 }
 

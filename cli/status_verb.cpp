@@ -23,6 +23,7 @@ Result<Shown> look(const Session& session) {
   Shown shown;
   if (rows) {
     shown.text = status_text(view, canvas_of(session.out));
+    shown.tinted = true;
   } else {
     shown.document = to_json(view);
     shown.document["iommufd"] = has_iommufd(*session.host);

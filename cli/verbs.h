@@ -162,6 +162,7 @@ struct KataOptions {
   std::optional<std::filesystem::path> pull_secrets;   ///< our own, as `file` is: see read_pull_secret()
   std::filesystem::path node;                          ///< a Node object; empty: none
   bool no_restart = false;                             ///< write files only
+  bool accept_edited_files = false;                    ///< ChangeContext::accept_edited_files
   bool no_modules = false;                             ///< load none
   bool keep_artifacts = false;
   unsigned wait_seconds = 0;  ///< for pods to end

@@ -92,6 +92,7 @@ struct Start {
   int directory = -1;              ///< its root directory
   bool other_root = false;         ///< whether that is not ours
   int out = -1;                    ///< where what it prints goes; -1: nowhere
+  bool errors_too = false;         ///< whether its errors go there, too
   ActUnderWay* told_by = nullptr;  ///< of which it is what is under way
   bool own_group = false;          ///< to be killed with all that it starts
   std::vector<std::string> words;
@@ -114,6 +115,7 @@ struct Start {
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (nothing >= 0 && ::dup2(nothing, STDIN_FILENO) == STDIN_FILENO &&
       (start.out < 0 || ::dup2(start.out, STDOUT_FILENO) == STDOUT_FILENO) &&
+      (!start.errors_too || ::dup2(start.out, STDERR_FILENO) == STDERR_FILENO) &&
       ::fchdir(start.directory) == 0 && (!start.other_root || ::chroot(".") == 0)) {
     ::execve(argv.front(), argv.data(), environment.data());
   }
@@ -162,6 +164,7 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
   Start start{.directory = directory->get(),
               .other_root = host.root() != "/" || !root.empty(),
               .out = out,
+              .errors_too = out >= 0 && killed_after.has_value(),
               .told_by = &told_by,
               .own_group = killed_after.has_value(),
               .words = std::move(parts)};
@@ -184,13 +187,29 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
   return status ? -*status : ETIMEDOUT;
 }
 
-int run_or_kill(const HostFs& host, std::string_view request, ActUnderWay& told_by) {
+/// What a program has printed into memory.
+int read_output(const UniqueFd& memory, std::string& into) {
+  std::string text(kLongestAnswer, '\0');
+  const ssize_t size = ::pread(memory.get(), text.data(), text.size(), 0);
+  if (size < 0) return errno;
+  if (static_cast<std::size_t>(size) > kLongestOutput) return EMSGSIZE;
+  into = text.substr(0, static_cast<std::size_t>(size));
+  return 0;
+}
+
+// Where `into` is not null what it prints goes there, and then its exit status is no error.
+int run_or_kill(const HostFs& host, std::string_view request, std::string* into, ActUnderWay& told_by) {
   const auto end = std::min(request.find('\0'), request.size());
   std::uint64_t most = 0;
   const auto number = std::from_chars(request.data(), request.data() + end, most);
   if (number.ec != std::errc() || number.ptr != request.data() + end) return EINVAL;
-  // Behind the number it is as of a program that acts on no device.
-  return run_program(host, request.substr(end), -1, told_by, std::chrono::milliseconds(most));
+  UniqueFd memory;
+  if (into != nullptr && !(memory = make_memory_file("output")).valid()) return errno;
+  // After the number it is as of a program that acts on no device.
+  const int failure =
+      run_program(host, request.substr(end), memory.get(), told_by, std::chrono::milliseconds(most));
+  if (into == nullptr || failure > 0) return failure;
+  return read_output(memory, *into);
 }
 
 // Into memory rather than a pipe: a program that prints more than a pipe holds would wait for a reader.
@@ -198,12 +217,7 @@ int run_for_output(const HostFs& host, std::string_view request, std::string& in
   const UniqueFd memory = make_memory_file("output");
   if (!memory.valid()) return errno;
   if (const int failure = run_program(host, request, memory.get(), told_by); failure != 0) return failure;
-  std::string text(kLongestAnswer, '\0');
-  const ssize_t size = ::pread(memory.get(), text.data(), text.size(), 0);
-  if (size < 0) return errno;
-  if (static_cast<std::size_t>(size) > kLongestOutput) return EMSGSIZE;
-  into = text.substr(0, static_cast<std::size_t>(size));
-  return 0;
+  return read_output(memory, into);
 }
 
 int read_attribute(const HostFs& host, std::string_view path, std::string& into) {
@@ -275,7 +289,8 @@ int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> 
   if (request.starts_with('e')) return try_claim(host, request.substr(1));
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
   if (request.starts_with('x')) return run_program(host, request.substr(1), -1, told_by);
-  if (request.starts_with('k')) return run_or_kill(host, request.substr(1), told_by);
+  if (request.starts_with('k')) return run_or_kill(host, request.substr(1), nullptr, told_by);
+  if (request.starts_with('t')) return run_or_kill(host, request.substr(1), &read, told_by);
   if (request.starts_with('o')) return run_for_output(host, request.substr(1), read, told_by);
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
   if (request.starts_with('w')) return write_attribute(host, request.substr(1));

@@ -378,20 +378,26 @@ Result<std::string> SpawningWriter::call(const LibraryCall& call, std::chrono::m
 }
 
 Result<> SpawningWriter::run(const HostCommand& command, std::chrono::milliseconds deadline) {
-  const std::string what = "run " + command.text();
-  if (command.killed_when_late && command.device.empty()) return run_or_kill(command, what, deadline);
-  return done(act("x" + command.device + '\0' + words_of(command), what, command.device, deadline));
+  if (command.killed_when_late && command.device.empty()) return done(run_or_kill('k', command, deadline));
+  return done(act("x" + command.device + '\0' + words_of(command), "run " + command.text(), command.device,
+                  deadline));
 }
 
 // The child is the one that kills it, since the program is its own to wait for.
-Result<> SpawningWriter::run_or_kill(const HostCommand& command, const std::string& what,
-                                     std::chrono::milliseconds deadline) {
+Result<std::string> SpawningWriter::run_or_kill(char kind, const HostCommand& command,
+                                                std::chrono::milliseconds deadline) {
   constexpr std::chrono::seconds kKilling{10};  // one that even this does not end is in the kernel
+  const std::string what = "run " + command.text();
   auto ended =
-      act("k" + std::to_string(deadline.count()) + '\0' + words_of(command), what, {}, deadline + kKilling);
-  if (ended || ended.error().code != std::errc::timed_out) return done(ended);
+      act(kind + std::to_string(deadline.count()) + '\0' + words_of(command), what, {}, deadline + kKilling);
+  if (ended || ended.error().code != std::errc::timed_out) return ended;
   return fail(Errc::failed, fmt::format("{}: it did not end within {:g} s, and was killed", what,
                                         std::chrono::duration<double>(deadline).count()));
+}
+
+Result<std::string> SpawningWriter::transcript(const HostCommand& command,
+                                               std::chrono::milliseconds deadline) {
+  return run_or_kill('t', command, deadline);
 }
 
 Result<std::string> SpawningWriter::output(const HostCommand& command, std::chrono::milliseconds deadline) {

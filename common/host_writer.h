@@ -115,6 +115,13 @@ class HostWriter {
     return fail(Errc::unsupported, "run " + command.text() + ": no program can be started");
   }
 
+  /// Runs a program that acts on no device, and gives what it printed to both streams, whatever its exit
+  /// status. At the deadline the program and what it has started are killed: Errc::failed. Other errors as
+  /// output().
+  virtual Result<std::string> transcript(const HostCommand& command, std::chrono::milliseconds /*deadline*/) {
+    return fail(Errc::unsupported, "run " + command.text() + ": no program can be started");
+  }
+
   /// Reads an attribute, less one trailing newline, that the kernel serves under a lock which a hanging
   /// driver keeps. Errors as write().
   virtual Result<std::string> read(const std::filesystem::path& relative,
@@ -165,6 +172,7 @@ class SpawningWriter final : public HostWriter {
   Result<> unload_module(std::string_view name, std::chrono::milliseconds deadline) override;
   Result<> run(const HostCommand& command, std::chrono::milliseconds deadline) override;
   Result<std::string> output(const HostCommand& command, std::chrono::milliseconds deadline) override;
+  Result<std::string> transcript(const HostCommand& command, std::chrono::milliseconds deadline) override;
   Result<std::string> read(const std::filesystem::path& relative,
                            std::chrono::milliseconds deadline) override;
   Result<> try_claim(const std::filesystem::path& relative, DeviceNumber number,
@@ -210,8 +218,8 @@ class SpawningWriter final : public HostWriter {
   /// Waits for writes that the child has been given.
   Result<> finish(Child& child, std::span<const AttributeWrite> writes,
                   const std::function<void(std::size_t)>& begin);
-  Result<> run_or_kill(const HostCommand& command, const std::string& what,
-                       std::chrono::milliseconds deadline);
+  /// `kind`: the letter of the request.
+  Result<std::string> run_or_kill(char kind, const HostCommand& command, std::chrono::milliseconds deadline);
   Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
                           std::chrono::milliseconds deadline);
 
@@ -240,12 +248,13 @@ struct HostLibrary {
 /// or "u" and the name of a module to load or unload; "r" and a path; "e", a path, a NUL and the number of a
 /// block device to claim ("8:17"); "x", the device that a program acts on, and after a NUL each a root
 /// directory and its words, or "o" and the same where what it prints is the answer; "k", as "x" but in the
-/// device's place the milliseconds after which it is killed, which is answered by ETIMEDOUT; or "c", the
-/// device that is changed, if any, a NUL, a library's name, a NUL and the request to it. The answer is the
-/// errno as an int, 0 for done, or a program's exit status, negated; behind it what was read or answered, 64
-/// KiB at most. "b" is answered once, at the first error or the end, how many were made says the
-/// WriteProgress; before that by 0 and "." after each write behind which others follow and which
-/// WriteProgress::each_is_waited_for(). Ends, with 0, when the other end closes; 2 when called wrongly.
+/// device's place the milliseconds after which it is killed, which is answered by ETIMEDOUT; "t", as "k",
+/// where what it prints to both streams is the answer, whatever its exit status; or "c", the device that is
+/// changed, if any, a NUL, a library's name, a NUL and the request to it. The answer is the errno as an int,
+/// 0 for done, or a program's exit status, negated; behind it what was read or answered, 64 KiB at most. "b"
+/// is answered once, at the first error or the end, how many were made says the WriteProgress; before that by
+/// 0 and "." after each write behind which others follow and which WriteProgress::each_is_waited_for(). Ends,
+/// with 0, when the other end closes; 2 when called wrongly.
 int host_act_main(int argc, char** argv, std::span<const HostLibrary> libraries = {});
 
 }  // namespace ferry

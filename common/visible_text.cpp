@@ -75,10 +75,14 @@ std::string told(std::string_view text, Stays stays) {
   return out;
 }
 
-// What tinted() writes: to colour is all that it can do.
 std::size_t layout_at(std::string_view text) {
   if (text.front() == '\n' || text.front() == '\t') return 1;
-  if (text.starts_with("\r\n")) return 2;  // of a file whose difference is shown
+  return text.starts_with("\r\n") ? 2 : 0;  // of a file whose difference is shown
+}
+
+// What tinted() writes: to colour is all that it can do.
+std::size_t layout_or_colour_at(std::string_view text) {
+  if (const std::size_t layout = layout_at(text); layout > 0) return layout;
   constexpr std::array<std::string_view, 6> kColours = {"\033[0m",  "\033[1m",  "\033[2m",
                                                         "\033[31m", "\033[32m", "\033[33m"};
   const auto* const colour =
@@ -92,8 +96,8 @@ std::string visible_line(std::string_view text) {
   return told(text, [](std::string_view) { return std::size_t{0}; });
 }
 
-std::string visible_lines(std::string_view text) {
-  return told(text, layout_at);
+std::string visible_lines(std::string_view text, Colours colours) {
+  return told(text, colours == Colours::kept ? layout_or_colour_at : layout_at);
 }
 
 std::string visible_json(std::string_view json) {

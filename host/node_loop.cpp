@@ -84,12 +84,9 @@ class NodeLoop {
 
   /// Those of the files that processes meet by, so that they can be watched before anybody has written one.
   Result<> make_folders() const {
-    for (const fs::path& file : {options_.files.wanted_file, options_.files.state_file}) {
-      std::error_code error;
-      fs::create_directories(host_.root() / file.parent_path(), error);
-      if (error)
-        return fail(error_from_errno(error.value(), "make directory /" + file.parent_path().string()));
-    }
+    const auto& files = options_.files;
+    for (const fs::path& file : {files.wanted_file, files.state_file, files.offered_file})
+      if (auto made = host_.make_directory(file.parent_path()); !made) return made;
     return {};
   }
 

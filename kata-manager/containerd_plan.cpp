@@ -9,11 +9,13 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kata-manager/containerd_place.h"
 #include "kata-manager/text_block.h"
 #include "kata-manager/toml_difference.h"
 #include "kata-manager/toml_text.h"
+#include "kata-manager/unmarked_runtimes.h"
 
 namespace ferry {
 namespace {
@@ -108,10 +110,12 @@ class Planner {
     now_ = predict(setup_, files_);
     if (auto r = check_spelling(); !r) return fail(std::move(r).error());
     if (auto r = take_ours_away(); !r) return fail(std::move(r).error());
+    const bool removes_all = handlers_.empty();
+    if (auto r = take_unmarked_away(); !r) return fail(std::move(r).error());
     before_ = predict(setup_, without_);
     // A containerd that was 1.6 is not restarted for a type that it understands as well.
     for (RuntimeHandler& handler : handlers_) handler = told_as_in(find(ours_, {handler.name}), handler);
-    return handlers_.empty() ? plan_removal() : plan_installation();
+    return removes_all ? plan_removal() : plan_installation();
   }
 
  private:
@@ -153,6 +157,69 @@ class Planner {
     return {};
   }
 
+  /// The tables without marks stay where they say what is wanted, and need no second one in a block. Others
+  /// go.
+  Result<> take_unmarked_away() {
+    const TomlTable marked = ours_;
+    for (const ContainerdFile& file : now_.files) {
+      const auto text = without_.read_if_there(file.path);
+      if (!text) return fail(Error(text.error()));
+      if (!*text) continue;
+      const auto root = parse_toml(**text, file.path.string());
+      if (!root) return fail(Error(root.error()));
+      std::vector<TomlPath> leaving;
+      std::vector<std::string> names;
+      for (const UnmarkedRuntime& runtime : unmarked_runtimes(*root)) {
+        if (is_as_wanted(runtime.name)) {
+          staying_.insert(runtime.name);
+          continue;
+        }
+        leaving.insert(leaving.end(), runtime.tables.begin(), runtime.tables.end());
+        names.push_back(runtime.name);
+        ours_.try_emplace(runtime.name, TomlValue{runtime.entry});
+      }
+      if (auto r = take_tables_away(file.path, **text, leaving); !r) return r;
+      if (!names.empty())
+        notes_.push_back(
+            fmt::format("{}: {} had lost Ferry's marks: another program has written the file anew",
+                        file.path.string(), fmt::join(names, ", ")));
+    }
+    if (!staying_.empty())
+      notes_.push_back(
+          fmt::format("{}: known, without Ferry's marks: another program has written the file anew",
+                      fmt::join(staying_, ", ")));
+    std::erase_if(handlers_, [&](const RuntimeHandler& handler) {
+      return staying_.contains(handler.name) && !marked.contains(handler.name);
+    });
+    return {};
+  }
+
+  Result<> take_tables_away(const std::filesystem::path& path, const std::string& text,
+                            const std::vector<TomlPath>& tables) {
+    if (tables.empty()) return {};
+    if (setup_.main_is_rendered && path == setup_.main) {
+      return fail(Errc::refused,
+                  fmt::format("{}: [{}] is a runtime of Ferry's, and another program writes the file anew at "
+                              "each start",
+                              path.string(), dotted(tables.front())),
+                  "remove the table from the template of that program, then run this again");
+    }
+    auto rest = without_tables(text, path.string(), tables);
+    if (!rest) return fail(std::move(rest).error());
+    without_.suppose(path, std::move(*rest));
+    touched_.insert(path);
+    return {};
+  }
+
+  bool is_as_wanted(const std::string& name) const {
+    const auto handler = std::ranges::find(handlers_, name, &RuntimeHandler::name);
+    const auto there = now_.runtimes().find(name);
+    if (handler == handlers_.end() || there == now_.runtimes().end() || there->second.table() == nullptr)
+      return false;
+    const TomlTable wanted = entry_of(told_as_in(&there->second, *handler), setup_.release);
+    return !first_difference(wanted, *there->second.table(), name);
+  }
+
   /// What there is, less the runtimes that are said in blocks of ours: of these, what there is without them.
   TomlTable less_ours(bool keep_runc) const {
     TomlTable plugins = now_.plugins;
@@ -192,29 +259,7 @@ class Planner {
                     "something written since leans on them: a key behind them needs a table of its own");
       }
     }
-    RuntimePlan out = finish(without_, before_);
-    for (const auto& [name, entry] : ours_) {
-      if (name == "runc" || !before_.runtimes().contains(name)) continue;
-      out.notes.push_back(
-          fmt::format("{} stays known: another program has copied it into a file of its own", name));
-    }
-    return out;
-  }
-
-  // The toolkit of a container runtime may write down all that it finds, ours too.
-  bool is_copy_of_ours(const RuntimeHandler& handler, const TomlValue& there) const {
-    const TomlTable* entry = there.table();
-    if (entry == nullptr) return false;
-    const TomlValue* type = find(*entry, {"runtime_type"});
-    const TomlValue* configuration = find(*entry, {"options", "ConfigPath"});
-    const TomlValue* shim = find(*entry, {"runtime_path"});
-    // By its name, or, of containerd 1.6 or from a time of it, by its path.
-    if (type == nullptr || configuration == nullptr ||
-        (*type != TomlValue{handler.type_by_name()} && (shim == nullptr || *type != *shim)))
-      return false;
-    const TomlValue* had = find(ours_, {handler.name, "options", "ConfigPath"});
-    return *configuration == TomlValue{handler.configuration.string()} ||
-           (had != nullptr && *had == *configuration);
+    return finish(without_, before_);
   }
 
   Result<> check_names() const {
@@ -226,7 +271,7 @@ class Planner {
                     "leave it out, or take containerd 1.7 or later");
       }
       const auto there = before_.runtimes().find(handler.name);
-      if (there == before_.runtimes().end() || is_copy_of_ours(handler, there->second)) continue;
+      if (there == before_.runtimes().end() || staying_.contains(handler.name)) continue;
       return fail(Errc::refused,
                   fmt::format("the configuration has a runtime {} that is not ours", handler.name),
                   "give ours another name, or take that one away");
@@ -234,27 +279,18 @@ class Planner {
     return {};
   }
 
-  bool is_known_already() const {
-    return std::ranges::all_of(handlers_, [&](const RuntimeHandler& handler) {
-      const auto there = now_.runtimes().find(handler.name);
-      if (there == now_.runtimes().end() || there->second.table() == nullptr) return false;
-      const TomlTable wanted = entry_of(told_as_in(&there->second, handler), setup_.release);
-      return !first_difference(wanted, *there->second.table(), handler.name);
-    });
-  }
-
   Result<RuntimePlan> plan_installation() {
     const auto problem = problem_of(now_);
     if (problem && (ours_.empty() || problem_of(before_))) return fail(would_not_run(*problem));
     if (auto r = check_names(); !r) return fail(std::move(r).error());
-    if (ours_.empty() && is_known_already()) {
-      RuntimePlan out = finish(files_, now_);
-      out.notes.emplace_back(
-          "our runtimes are there, but no longer marked as ours: another program has written them anew");
-      return out;
-    }
+    if (handlers_.empty() && touched_.empty()) return finish(files_, now_);
     if (auto r = check_main_lasts(); !r) return fail(std::move(r).error());
     const TomlTable base = problem ? before_.plugins : less_ours(true);
+    if (handlers_.empty()) {
+      const auto fault = fault_of(before_, base);
+      if (!fault) return finish(without_, before_);
+      return fail(Errc::refused, "without the runtimes that leave something else would change: " + *fault);
+    }
     std::optional<std::string> why;
     std::optional<Error> closed;
     for (const EditPlace& candidate : candidates()) {
@@ -398,7 +434,9 @@ class Planner {
     for (const auto& [name, entry] : ours_) {
       if (now_.runtimes().contains(name) && !after.runtimes().contains(name)) out.leaving.push_back(name);
     }
+    out.notes.insert(out.notes.end(), notes_.begin(), notes_.end());
     out.after = std::move(after);
+    out.files_now = now_.files;
     return out;
   }
 
@@ -411,6 +449,8 @@ class Planner {
   TomlTable ours_;                          // what the blocks say, by name
   std::vector<std::filesystem::path> own_;  // files with a block, of those that are read
   std::set<std::filesystem::path> touched_;
+  std::set<std::string> staying_;  // wanted, and there as wanted in a table without marks
+  std::vector<std::string> notes_;
 };
 
 }  // namespace
@@ -423,12 +463,20 @@ Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFi
 Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& setup,
                                                         const ConfigFiles& files) {
   std::vector<PlacedRuntime> out;
-  for (const auto& path : files_with_ours(setup, predict(setup, files))) {
+  const auto now = predict(setup, files);
+  for (const auto& path : files_with_ours(setup, now)) {
     const auto said = said_in_block(files, path);
     if (!said) return fail(Error(said.error()));
     for (const auto& [name, entry] : runtimes_in((*said).value_or(TomlTable()))) {
       if (name == "runc" || entry.table() == nullptr) continue;
       out.push_back(placed_runtime(name, path, *entry.table()));
+    }
+  }
+  for (const ContainerdFile& file : now.files) {
+    for (const UnmarkedRuntime& runtime : unmarked_runtimes(file.root)) {
+      if (std::ranges::find(out, runtime.name, &PlacedRuntime::name) != out.end()) continue;
+      out.push_back(placed_runtime(runtime.name, file.path, runtime.entry));
+      out.back().unmarked = true;
     }
   }
   std::ranges::sort(out, {}, &PlacedRuntime::name);

@@ -34,6 +34,8 @@ struct RuntimePlan {
   std::vector<std::string> notes;    ///< what somebody should know of the place that was chosen
   std::vector<std::string> leaving;  ///< runtimes of ours that the files have now and will not have
   ContainerdOutcome after;           ///< what is predicted once they are made
+  /// containerd's files as they are; empty of another runtime.
+  std::vector<ContainerdFile> files_now = {};
 };
 
 /// The runtimes of ours shall be these, and no others; none: as before the first of them. Each stays in the

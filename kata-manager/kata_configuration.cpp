@@ -8,6 +8,7 @@
 
 #include "kata-manager/kata_parts.h"
 #include "kata-manager/runtime_class.h"
+#include "kata-manager/runtime_handler.h"
 #include "kata-manager/toml_text.h"
 
 namespace ferry {
@@ -201,7 +202,7 @@ class DropInMaker {
 }  // namespace
 
 std::filesystem::path kata_configuration_folder(const std::string& name) {
-  return std::filesystem::path("/etc/ferry/kata") / name;
+  return std::filesystem::path(kKataConfigurations) / name;
 }
 
 Result<KataDropIn> kata_drop_in(const KataClass& kata, const KataBase& base, const KataDevices& devices,

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kata-manager/kata_users.h"
+#include "kata-manager/restart_check.h"
 #include "kata-manager/runtime_record.h"
 
 namespace ferry {
@@ -59,6 +60,14 @@ Result<std::optional<UniqueFd>> lock_what_goes(const HostFs& host, const KataCha
   auto lock = lock_artifacts(host, artifacts_dir->relative_path());
   if (!lock) return fail(std::move(lock).error());
   return std::optional(std::move(*lock));
+}
+
+RestartCheck restart_check_of(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
+  return {.host = context.host,
+          .writer = &writer,
+          .runtime = &change.runtime,
+          .plan = &change.plan,
+          .accept_edited_files = context.accept_edited_files};
 }
 
 /// What has been written of these is as before again, unless a runtime may still lead to it.
@@ -130,6 +139,14 @@ Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan) {
   return fail(*runtime.no_control);
 }
 
+Result<> may_carry_out_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
+  ChangeContext asked = context;
+  asked.restart_check = [check = restart_check_of(context, writer, change)] {
+    return foresee_restart(check);
+  };
+  return may_carry_out(asked, change_of(change));
+}
+
 Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
   for (const char* module : kModules) {
     if (auto r = writer.load_module(module); !r) {
@@ -146,23 +163,26 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   // Before anything is written; what was planned from may have been a while ago.
   const auto lock = lock_what_goes(*context.host, change, artifacts_dir);
   if (!lock) return fail(Error(lock.error()));
-  if (auto r = may_carry_out(context, change_of(change)); !r) return fail(std::move(r).error());
+  const RestartCheck check = restart_check_of(context, writer, change);
+  ChangeContext whole = context;
+  whole.restart_check = [&check] { return check_restart(check); };
+  whole.own_words = [&check] { return containerds_own_words(check); };
+  if (auto r = may_carry_out(whole, change_of(change)); !r) return fail(std::move(r).error());
   // Kata's own files first: a handler that is known must work. Those of classes that leave go last.
   std::vector<FileChange> first;
   std::vector<FileChange> last;
   for (const FileChange& file : change.setup.files) (file.after ? first : last).push_back(file);
   if (auto r = write_kata_files(*context.host, first); !r)
     return fail(put_kata_files_back(*context.host, first, std::move(r).error()));
-  ChangeContext with_witness = context;
-  with_witness.contradiction = witness_of(writer, change.runtime, change.plan, change.setup.handlers);
+  whole.contradiction = witness_of(writer, change.runtime, change.plan, change.setup.handlers);
   // Where there is no program to be asked the plan says so.
-  if (!with_witness.contradiction && change.runtime.program &&
-      change.runtime.place.kind != RuntimeKind::k0s && !change.plan.changes.empty()) {
+  if (!whole.contradiction && change.runtime.program && change.runtime.place.kind != RuntimeKind::k0s &&
+      !change.plan.changes.empty()) {
     change.plan.notes.push_back(
         fmt::format("this is proven by Ferry's model alone: {} does not say what it makes of its files",
                     change.runtime.program->string()));
   }
-  auto outcome = carry_out(with_witness, change_of(change));
+  auto outcome = carry_out(whole, change_of(change));
   if (!outcome) return fail(put_kata_files_back(*context.host, first, std::move(outcome).error()));
   change.outcome = std::move(*outcome);
   const auto needed = still_needed(context, change);

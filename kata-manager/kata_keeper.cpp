@@ -166,7 +166,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const WantedClasse
     return failure_->until;
   }
   auto may = check_control(*runtime, plan->change.plan);
-  if (may) may = may_carry_out(context_of(*runtime), change_of(plan->change));
+  if (may) may = may_carry_out_kata(context_of(*runtime), *uses_.writer, plan->change);
   if (!may) {
     say(file, plan->changed, HandlerState::refused, words_of(may.error()));
     return later(now, file);
@@ -220,7 +220,7 @@ Result<KataKeeper::Changed> KataKeeper::change(const WantedClasses& wanted, cons
   auto plan = look(wanted, classes, runtime, state.value_or(RuntimeState()));
   if (!plan) return fail(std::move(plan).error());
   if (!plan->needed) return Changed::nothing_yet;
-  if (auto r = may_carry_out(context_of(runtime), change_of(plan->change)); !r)
+  if (auto r = may_carry_out_kata(context_of(runtime), *uses_.writer, plan->change); !r)
     return fail(std::move(r).error());
   for (const std::string& name : plan->changed) {
     const bool leaves = plan->leaving.contains(name);

@@ -21,6 +21,8 @@ struct PlacedRuntime {
   // Of containerd: CRI-O lets all annotations through.
   std::vector<std::string> pod_annotations = RuntimeHandler{}.pod_annotations;
   std::vector<std::string> container_annotations = RuntimeHandler{}.container_annotations;
+  /// The table stands outside Ferry's marks: another program has written the file anew.
+  bool unmarked = false;
   bool operator==(const PlacedRuntime&) const = default;
 };
 

@@ -47,8 +47,9 @@ class Changing {
     }
     say(context_.control->text());
     outcome_.acted = true;
-    if (auto r = context_.control->act(); !r) return put_back(std::move(r).error(), true);
-    if (auto r = wait_for_the_proof(); !r) return put_back(std::move(r).error(), true);
+    auto proof = context_.control->act();
+    if (proof) proof = wait_for_the_proof();
+    if (!proof) return put_back(with_own_words(std::move(proof).error()), true);
     if (!tells_) outcome_.unproven = "it answers, but does not say which runtimes it knows";
     return finish();
   }
@@ -58,7 +59,9 @@ class Changing {
     if (auto r = look_before(); !r) return r;
     if (auto r = nobody_has_what_goes(); !r) return r;
     if (change_.files.empty() && is_as_it_shall_be()) return {};
-    return may_change();
+    if (auto r = may_change(); !r) return r;
+    if (running_ && context_.control != nullptr && context_.restart_check) return context_.restart_check();
+    return {};
   }
 
  private:
@@ -233,6 +236,12 @@ class Changing {
         Errc::failed,
         fmt::format("{} s after its restart: {}",
                     std::chrono::duration_cast<std::chrono::seconds>(context_.patience).count(), why));
+  }
+
+  Error with_own_words(Error why) const {
+    const auto words = context_.own_words ? context_.own_words() : std::nullopt;
+    if (words) why.message += "; it says itself: " + *words;
+    return why;
   }
 
   Result<> wait_until_it_runs() const {

@@ -56,6 +56,13 @@ struct ChangeContext {
   /// Whether the runtime's own program reads the files as they are now as it was predicted; nothing: it does.
   /// Empty: it cannot be asked.
   std::function<Result<std::optional<std::string>>()> contradiction = {};
+  /// Whether the runtime will serve CRI after a restart: asked by may_carry_out() alone. Empty: it is not
+  /// asked.
+  std::function<Result<>()> restart_check = {};
+  /// Why it does not come back, in its own words; nothing: not known. Asked after a restart that failed.
+  std::function<std::optional<std::string>()> own_words = {};
+  /// Restart it although its files have changed since its start, and it could not be asked.
+  bool accept_edited_files = false;
   /// Told what is being done, before it is.
   std::function<void(const std::string&)> told = {};
   std::chrono::milliseconds patience{60'000};  ///< for the runtime to answer and know them

@@ -5,6 +5,11 @@
 
 namespace ferry {
 
+bool is_configuration_of_ferry(const std::filesystem::path& path) {
+  const auto inside = path.lexically_normal().lexically_relative(kKataConfigurations);
+  return !inside.empty() && inside != "." && *inside.begin() != "..";
+}
+
 bool is_handler_name(std::string_view name) {
   constexpr std::size_t kLongest = 63;
   const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };

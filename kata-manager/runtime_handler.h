@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Kata runtime as a container runtime is told of it.
+// A Kata runtime as containerd's or CRI-O's configuration has it.
 #pragma once
 
 #include <filesystem>
@@ -38,6 +38,10 @@ struct RuntimeHandler {
     return type == shim.string() || type == runtime_type(release);
   }
 };
+
+/// Where Ferry writes the configuration of each class: a file below this folder is Ferry's.
+inline constexpr const char* kKataConfigurations = "/etc/ferry/kata";
+bool is_configuration_of_ferry(const std::filesystem::path& path);
 
 /// Whether it is a DNS label (RFC 1123): lower case letters, digits and inner dashes, 63 at most. It is a key
 /// of TOML as it stands, and the name of a Kubernetes object.

@@ -65,7 +65,7 @@ std::string dotted(const std::vector<std::string>& keys) {
 }
 
 std::string toml_text(const std::vector<std::string>& path, const TomlTable& table) {
-  std::string out = fmt::format("[{}]\n", dotted(path));
+  std::string out = path.empty() ? "" : fmt::format("[{}]\n", dotted(path));
   for (const auto& [key, value] : table) {
     if (value.table() == nullptr) out += key_text(key) + " = " + value_text(value) + "\n";
   }

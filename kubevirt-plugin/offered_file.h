@@ -22,10 +22,10 @@
 // devices are listed here, Unhealthy, that a pod has and that it is not told of: a process that has just
 // started does not offer it what is withdrawn. The file outlives its writer: who starts next takes over what
 // is allocated by it, since the kubelet tells of a pod only a little after its Allocate. `registered` is then
-// what it was: run/ferry/plugin.lock tells whether anybody serves. `fatal_errors`, where there are any: how
-// many the kernel had counted before the function was first seen, and the binding that it has had them in
-// (fatal_errors.h). `stands_back`: why the kubelet is told of none of this; null where it is. From the first
-// release on keys are only ever added.
+// what it was: run/ferry/plugin/plugin.lock tells whether anybody serves. `fatal_errors`, where there are
+// any: how many the kernel had counted before the function was first seen, and the binding that it has had
+// them in (fatal_errors.h). `stands_back`: why the kubelet is told of none of this; null where it is. From
+// the first release on keys are only ever added.
 #pragma once
 
 #include <cstdint>

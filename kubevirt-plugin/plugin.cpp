@@ -282,11 +282,11 @@ class Plugin {
     state_.emplace(std::move(*watch));
     loop_.watch(state_->fd(), [this] {
       const auto events = state_->read();
-      // The directory itself says nothing while a lock in it is open.
-      const auto lost = [this](const DirectoryEvent& event) {
+      // The directory itself says nothing while a lock in it, or below it, is open.
+      const auto locks = options_.presence_file.lexically_relative(options_.state_file.parent_path());
+      const auto lost = [&](const DirectoryEvent& event) {
         using Kind = DirectoryEvent::Kind;
-        return event.kind == Kind::gone ||
-               (event.kind == Kind::vanished && event.name == options_.presence_file.filename());
+        return event.kind == Kind::gone || (event.kind == Kind::vanished && event.name == *locks.begin());
       };
       if (std::ranges::any_of(events, lost)) {
         loop_.forget(state_->fd());

@@ -104,7 +104,7 @@ TEST_F(NodeMetricsTest, CountWhatHostdDoes) {
 TEST_F(NodeMetricsTest, SeeWhoRuns) {
   metrics_->begin();
   for (const auto& [process, file] :
-       {std::pair("plugin", "run/ferry/plugin.lock"), {"hostd", "run/ferry/hostd.presence"}}) {
+       {std::pair("plugin", "run/ferry/plugin/plugin.lock"), {"hostd", "run/ferry/hostd.presence"}}) {
     const std::string sample = std::string("ferry_process_up{process=\"") + process + "\"} ";
     EXPECT_THAT(metrics_->text(), HasSubstr(sample + "0"));
     const auto presence = must(Presence::announce(host_, file));

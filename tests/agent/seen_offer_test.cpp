@@ -75,7 +75,7 @@ TEST(SeenOffer, OfAnotherFormIsAnErrorThatNamesTheFile) {
     EXPECT_EQ(offer.has_value(), false) << bad;
     if (offer) continue;
     EXPECT_EQ(offer.error().code, Errc::malformed_host);
-    EXPECT_THAT(offer.error().message, testing::StartsWith("/run/ferry/offered.json: "));
+    EXPECT_THAT(offer.error().message, testing::StartsWith("/run/ferry/plugin/offered.json: "));
   }
   for (const char* bad : {"", "null", "[]", "{", "{}", "7", "\xff"})
     EXPECT_EQ(read_seen_offer(bad).has_value(), false) << bad;

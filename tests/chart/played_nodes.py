@@ -154,12 +154,12 @@ class PlayedHost:
             "version": 1, "wanted": {"generation": generation}, "phase": phase, "accelerators": gpus, "withdraw": []}))
 
     def offers(self, *resources: dict[str, Any], left_out: tuple[str, ...] = ()) -> None:
-        self.put("run/ferry/offered.json", json.dumps({
+        self.put("run/ferry/plugin/offered.json", json.dumps({
             "version": 1, "resources": resources, "not_offered": [{"id": device} for device in left_out]}))
 
     def runs(self, process: str) -> None:
         """Until the end."""
-        name = {"hostd": "run/ferry/hostd.presence", "plugin": "run/ferry/plugin.lock"}[process]
+        name = {"hostd": "run/ferry/hostd.presence", "plugin": "run/ferry/plugin/plugin.lock"}[process]
         self.put(name, "")
         self._presences.append(open(self.root / name, "rb"))  # pylint: disable=consider-using-with
         fcntl.flock(self._presences[-1], fcntl.LOCK_SH)
@@ -291,7 +291,7 @@ class PlayedNodes:
             n2.errors(BLOCKED, severity, 7)
         n2.put("run/ferry/stuck/4711.json", json.dumps({
             "pid": 4711, "act": f"write /sys/bus/pci/devices/{HELD}/driver/unbind", "value": HELD}))
-        n2.put("run/ferry/offered.json", "half a fi")
+        n2.put("run/ferry/plugin/offered.json", "half a fi")
         self._ill("changing")
 
         n3.function(BUSY, 42, "nvidia", **(link | {"current_link_width": "8"}))

@@ -16,7 +16,7 @@ TEST(OutputFormat, GivesATerminalNoOrders) {
   const Canvas canvas{.colour = true};
   const std::string name = "a\033[2J\xc2\x9b\x7f";
   const json document = {{"name", name}};
-  EXPECT_EQ(printed(OutputFormat::table, document, tinted(canvas, Tint::bad, name) + "\n"),
+  EXPECT_EQ(printed(OutputFormat::table, document, tinted(canvas, Tint::bad, name) + "\n", Colours::kept),
             "\033[31ma\\x1b[2J\\xc2\\x9b\\x7f\033[0m\n");
   const std::string as_json = printed(OutputFormat::json, document, "");
   EXPECT_EQ(json::parse(as_json), document) << "programs read it as it is";
@@ -27,11 +27,20 @@ TEST(OutputFormat, GivesATerminalNoOrders) {
   }
 }
 
+// A name from a registry or a host has no colour, wherever it is printed.
+TEST(OutputFormat, TellsTheColoursOfOthers) {
+  const std::string name = "\033[32mverified\033[0m";
+  const std::string told = "\\x1b[32mverified\\x1b[0m";
+  EXPECT_EQ(printed(OutputFormat::table, {}, name), told);
+  for (const Tint tint : {Tint::plain, Tint::bad})
+    EXPECT_THAT(tinted({.colour = true}, tint, name), testing::HasSubstr(told));
+}
+
 TEST(OutputFormat, LeavesEveryColourOfOurs) {
   const Canvas canvas{.colour = true};
   for (const Tint tint : {Tint::plain, Tint::heading, Tint::dim, Tint::good, Tint::attention, Tint::bad}) {
     const std::string text = tinted(canvas, tint, "a") + "\n";
-    EXPECT_EQ(printed(OutputFormat::table, {}, text), text);
+    EXPECT_EQ(printed(OutputFormat::table, {}, text, Colours::kept), text);
   }
 }
 

@@ -60,7 +60,7 @@ class ChartTest(unittest.TestCase):
 
     def live(self, program: str) -> None:
         ferry = self.ferry
-        offered = pathlib.Path("/run/ferry/offered.json")
+        offered = pathlib.Path("/run/ferry/plugin/offered.json")
         offered.unlink(missing_ok=True)  # of the Helm before
         told = ferry.helm(program, "install", "ferry", CHART, values=VALUES)
         self.assertIn("kubectl label node NODE", told)

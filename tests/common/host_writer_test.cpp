@@ -368,6 +368,22 @@ TEST_F(HostProgramTest, GivesWhatItPrinted) {
   EXPECT_TRUE(run("echo lost")) << "what nobody asks for goes nowhere";
 }
 
+TEST_F(HostProgramTest, GivesAllThatItPrintedWhateverItsStatus) {
+  const auto transcript = [&](const std::string& script,
+                              std::chrono::milliseconds deadline = kWriteDeadline) {
+    return writer_.transcript(
+        {.root = {}, .words = {"/bin/sh", "-c", script}, .device = {}, .killed_when_late = true}, deadline);
+  };
+  EXPECT_EQ(must(transcript("echo one; echo two >&2; exit 3")), "one\ntwo\n");
+  EXPECT_EQ(must(transcript("true")), "");
+  const auto late = transcript("echo one; sleep 100", std::chrono::milliseconds(300));
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, Errc::failed);
+  EXPECT_THAT(late.error().message, HasSubstr("did not end within 0.3 s, and was killed"));
+  const HostCommand none{.root = {}, .words = {"/no/such/program"}, .device = {}};
+  EXPECT_EQ(writer_.transcript(none, kWriteDeadline).error().code, std::errc::no_such_file_or_directory);
+}
+
 // Another root directory is entered before the program is looked for there.
 TEST_F(HostProgramTest, IsRunBelowItsRootDirectory) {
   const HostFs other(tree_.path());

@@ -38,7 +38,8 @@ TEST(VisibleText, TellsBytesThatAreNoUtf8) {
 }
 
 TEST(VisibleText, OfLinesTheLayoutStays) {
-  EXPECT_EQ(visible_lines("\033[31mbad\033[0m\n\tmore\r\n"), "\033[31mbad\033[0m\n\tmore\r\n");
+  EXPECT_EQ(visible_lines("\033[31mbad\033[0m\n\tmore\r\n", Colours::kept), "\033[31mbad\033[0m\n\tmore\r\n");
+  EXPECT_EQ(visible_lines("\033[31mbad\033[0m\n\tmore\r\n"), "\\x1b[31mbad\\x1b[0m\n\tmore\r\n");
   EXPECT_EQ(visible_lines("\033[8mhidden\033[2J\033]0;title\a\033"),
             R"(\x1b[8mhidden\x1b[2J\x1b]0;title\x07\x1b)");
 }

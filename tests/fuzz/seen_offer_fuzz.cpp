@@ -8,7 +8,8 @@ void ferry::fuzz::one_input(std::string_view text) {
   auto offer = read_seen_offer(text);
   if (!offer) {
     require(offer.error().code == Errc::malformed_host, "a refusal is of the host");
-    return require(offer.error().message.starts_with("/run/ferry/offered.json: "), "a refusal says where");
+    return require(offer.error().message.starts_with("/run/ferry/plugin/offered.json: "),
+                   "a refusal says where");
   }
   MetricsView view;
   view.host.content.emplace();

@@ -190,7 +190,7 @@ class NodeKeeperTest : public testing::Test {
 
   // -- the plugin --
   void start_plugin() {
-    presence_.emplace(must(Presence::announce(kernel_, "run/ferry/plugin.lock")));
+    presence_.emplace(must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock")));
     plugin_follows();
   }
   void kill_plugin() { presence_.reset(); }
@@ -224,8 +224,8 @@ class NodeKeeperTest : public testing::Test {
                                  {"state_generation", withdrawals.generation + answer_ahead_},
                                  {"resources", {{{"name", "nvidia.com/T4"}, {"devices", devices}}}}};
     const std::string now = file.dump();
-    if (now == kernel_.read_file("run/ferry/offered.json").value_or("")) return false;
-    kernel_.file("run/ferry/offered.json", now);
+    if (now == kernel_.read_file("run/ferry/plugin/offered.json").value_or("")) return false;
+    kernel_.file("run/ferry/plugin/offered.json", now);
     return true;
   }
 
@@ -402,11 +402,11 @@ TEST_F(NodeKeeperTest, TakesNoAnswerToAnEarlierFile) {
   // It lists nothing, but from before it was asked: it may be about to list the GPU.
   nlohmann::json file = {
       {"version", 1}, {"state_generation", state().generation - 1}, {"resources", nlohmann::json::array()}};
-  kernel_.file("run/ferry/offered.json", file.dump());
+  kernel_.file("run/ferry/plugin/offered.json", file.dump());
   EXPECT_EQ(round().phase, NodePhase::withdrawing);
   EXPECT_THAT(host_writes(), IsEmpty());
   file["state_generation"] = state().generation;
-  kernel_.file("run/ferry/offered.json", file.dump());
+  kernel_.file("run/ferry/plugin/offered.json", file.dump());
   EXPECT_EQ(round().phase, NodePhase::as_wanted);
 }
 
@@ -527,10 +527,10 @@ TEST_F(NodeKeeperTest, MindsAPluginThatHasStartedSinceThePlan) {
   holders_.before_look = [this] {
     if (presence_ || state().phase != NodePhase::changing) return;
     // It has read an earlier file, and has offered the GPU.
-    kernel_.file("run/ferry/offered.json",
+    kernel_.file("run/ferry/plugin/offered.json",
                  R"({"version": 1, "resources": [{"name": "nvidia.com/T4", "devices": [
                      {"id": "0000:05:00.0", "iommu_group": 5, "allocated": false}]}]})");
-    presence_.emplace(must(Presence::announce(kernel_, "run/ferry/plugin.lock")));
+    presence_.emplace(must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock")));
   };
   want(kFirstBack);
   EXPECT_EQ(round().phase, NodePhase::refused);

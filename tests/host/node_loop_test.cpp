@@ -356,14 +356,14 @@ TEST_F(NodeLoopTest, HasAsManyDescriptorsAsItMay) {
 
 TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
   want("passthrough");
-  const auto plugin = must(Presence::announce(kernel_, "run/ferry/plugin.lock"));
+  const auto plugin = must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
   ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
   want("host");
   ASSERT_TRUE(becomes(NodePhase::withdrawing, Mode::passthrough));
   const auto generation = must(read_withdrawals(must(kernel_.read_file(kStateFile)))).generation;
   must(kernel_.write_file(
-      "run/ferry/offered.json",
+      "run/ferry/plugin/offered.json",
       R"({"version": 1, "resources": [], "state_generation": )" + std::to_string(generation) + "}"));
   EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
 }
@@ -371,13 +371,13 @@ TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
 // Killed, it writes nothing more: what its file says of a pod is nobody's.
 TEST_F(NodeLoopTest, LearnsThatThePluginHasDied) {
   want("passthrough");
-  std::optional<Presence> plugin = must(Presence::announce(kernel_, "run/ferry/plugin.lock"));
+  std::optional<Presence> plugin = must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
   ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
   want("host");
   ASSERT_TRUE(becomes(NodePhase::withdrawing, Mode::passthrough));
   const auto generation = must(read_withdrawals(must(kernel_.read_file(kStateFile)))).generation;
-  must(kernel_.write_file("run/ferry/offered.json",
+  must(kernel_.write_file("run/ferry/plugin/offered.json",
                           R"({"version": 1, "resources": [{"name": "nvidia.com/GPU", "devices": [
           {"id": "0000:05:00.0", "iommu_group": 5, "allocated": true}]}], "state_generation": )" +
                               std::to_string(generation) + "}"));
@@ -477,7 +477,7 @@ TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
 
 TEST_F(NodeLoopTest, OffersAgainWhatIsWithdrawnWhenItCannotGoOn) {
   want("passthrough");
-  const auto plugin = must(Presence::announce(kernel_, "run/ferry/plugin.lock"));
+  const auto plugin = must(Presence::announce(kernel_, "run/ferry/plugin/plugin.lock"));
   start();
   ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
   want("host");

@@ -18,6 +18,7 @@
 
 #include "common/text_diff.h"
 #include "kata-manager/runtime_place.h"
+#include "kata-manager/toml_text.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -39,19 +40,19 @@ const std::vector<std::string>& releases() {
   return all;
 }
 
-std::vector<RuntimeHandler> ours(const std::string& configuration = "/opt/kata/a.toml") {
+std::vector<RuntimeHandler> ours(const std::string& configuration = "/etc/ferry/kata/a/configuration.toml") {
   return {{.name = "kata-nvidia-gpu",
            .shim = "/opt/kata/bin/containerd-shim-kata-v2",
            .configuration = configuration},
           {.name = "kata-nvidia-gpu-snp",
            .shim = "/opt/kata/bin/containerd-shim-kata-v2",
-           .configuration = "/opt/kata/snp.toml",
+           .configuration = "/etc/ferry/kata/snp/configuration.toml",
            .snapshotter = "nydus"}};
 }
 
 /// 1.6 has no snapshotters of runtimes.
-std::vector<RuntimeHandler> ours_for(const std::string& release,
-                                     const std::string& configuration = "/opt/kata/a.toml") {
+std::vector<RuntimeHandler> ours_for(
+    const std::string& release, const std::string& configuration = "/etc/ferry/kata/a/configuration.toml") {
   auto out = ours(configuration);
   if (release.starts_with("1.6.")) out[1].snapshotter.reset();
   return out;
@@ -137,7 +138,8 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_THAT(again->changes, IsEmpty()) << "twice writes nothing";
 
-    const auto upgrade = plan_containerd(setup(release), files, ours_for(release, "/opt/kata/b.toml"));
+    const auto upgrade =
+        plan_containerd(setup(release), files, ours_for(release, "/etc/ferry/kata/b/configuration.toml"));
     ASSERT_TRUE(upgrade) << upgrade.error().message;
     ASSERT_THAT(upgrade->changes, SizeIs(1));
     EXPECT_EQ(upgrade->changes[0].path, plan->changes[0].path) << "it stays where it is";
@@ -183,7 +185,7 @@ TEST(RealFiles, GetTheseLines) {
       return true;
     };
     if (!add(ours_for(release), installed)) continue;
-    auto others = ours_for(release, "/opt/kata/b.toml");
+    auto others = ours_for(release, "/etc/ferry/kata/b/configuration.toml");
     for (RuntimeHandler& handler : others) handler.shim = "/opt/kata/new/containerd-shim-kata-v2";
     others[0].pod_annotations = {"io.katacontainers.*"};
     others[1].name = "kata-nvidia-gpu-tdx";  // in place of the one for SNP
@@ -324,7 +326,7 @@ privileged_without_host_devices = true
 runtime_path = "/opt/kata/bin/containerd-shim-kata-v2"
 runtime_type = "io.containerd.kata-nvidia-gpu.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.kata-nvidia-gpu.options]
-ConfigPath = "/opt/kata/a.toml"
+ConfigPath = "/etc/ferry/kata/a/configuration.toml"
 # ferry kata: end
 )") << "with the runc that a table of runtimes leaves out before 2.0";
 }
@@ -511,15 +513,16 @@ TEST_F(Containerd, KnowsACopyOfOursWhenItSeesOne) {
   tree.file("etc/containerd/conf.d/99-nvidia.toml", kCopies + copy);
 
   EXPECT_THAT(test::must(plan("2.1.9", {ours()[0]})).changes, IsEmpty());
-  const auto upgrade = test::must(plan("2.1.9", {ours("/opt/kata/b.toml")[0]}));
-  ASSERT_THAT(upgrade.changes, SizeIs(1));
-  EXPECT_EQ(upgrade.changes[0].path, "/etc/containerd/conf.d/ferry-kata.toml")
-      << "it is read behind the copy";
+  const auto upgrade = test::must(plan("2.1.9", {ours("/etc/ferry/kata/b/configuration.toml")[0]}));
+  ASSERT_THAT(upgrade.changes, SizeIs(2));
+  EXPECT_EQ(upgrade.changes[0].path, "/etc/containerd/conf.d/99-nvidia.toml");
+  EXPECT_EQ(upgrade.changes[0].after, kCopies) << "all else in it stays";
+  EXPECT_EQ(upgrade.changes[1].path, "/etc/containerd/conf.d/ferry-kata.toml");
   const auto gone = test::must(plan("2.1.9", {}));
-  ASSERT_THAT(gone.changes, SizeIs(1));
-  EXPECT_FALSE(gone.changes[0].after);
-  EXPECT_THAT(gone.notes,
-              testing::ElementsAre(HasSubstr("kata-nvidia-gpu stays known: another program has copied it")));
+  ASSERT_THAT(gone.changes, SizeIs(2));
+  EXPECT_EQ(gone.changes[0].after, kCopies);
+  EXPECT_FALSE(gone.changes[1].after);
+  EXPECT_FALSE(gone.after.runtimes().contains("kata-nvidia-gpu"));
 }
 
 TEST_F(Containerd, KnowsOursWithoutItsMarks) {
@@ -530,8 +533,87 @@ TEST_F(Containerd, KnowsOursWithoutItsMarks) {
   tree.file(kMain, text.substr(0, text.find("# ferry")));
   const auto again = test::must(plan("2.1.9", {ours()[0]}));
   EXPECT_THAT(again.changes, IsEmpty());
-  EXPECT_THAT(again.notes, testing::ElementsAre(HasSubstr("no longer marked as ours")));
+  EXPECT_THAT(again.notes, testing::ElementsAre(HasSubstr("kata-nvidia-gpu: known, without Ferry's marks")));
 }
+
+// A program that parses the files and prints them again drops the comments, Ferry's marks among them.
+class Rewritten : public Containerd, public testing::WithParamInterface<std::string> {
+ protected:
+  Rewritten() {
+    tree.file(kMain, std::string("version = 2\n") + kRunc);
+    const auto installed = test::must(plan(GetParam(), ours_for(GetParam())));
+    write(installed);
+    tree.file(kMain, toml_text({}, test::must(parse_toml(text(), "main"))));
+  }
+  std::string text() const { return host.read_file(kMain).value_or(""); }
+  void write(const RuntimePlan& plan) const {
+    for (const FileChange& change : plan.changes) {
+      ASSERT_EQ(change.path, std::string("/") + kMain);
+      tree.file(kMain, change.after.value_or(""));
+    }
+  }
+  std::map<std::string, bool> placed() const {
+    std::map<std::string, bool> out;
+    const ContainerdSetup read{.release = test::must(ContainerdRelease::parse(GetParam()))};
+    for (const PlacedRuntime& one : test::must(placed_in_containerd(read, ConfigFiles(host))))
+      out.emplace(one.name, one.unmarked);
+    return out;
+  }
+  static constexpr const char* kRunc =
+      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+      "runtime_type = \"io.containerd.runc.v2\"\n";
+};
+
+TEST_P(Rewritten, IsKnownByItsConfiguration) {
+  EXPECT_THAT(placed(), testing::ElementsAre(testing::Pair("kata-nvidia-gpu", true),
+                                             testing::Pair("kata-nvidia-gpu-snp", true)));
+  EXPECT_THAT(test::must(plan(GetParam(), ours_for(GetParam()))).changes, IsEmpty());
+}
+
+TEST_P(Rewritten, GetsOnlyWhatLacks) {
+  auto more = ours_for(GetParam());
+  more.push_back(
+      {.name = "kata-b", .shim = more[0].shim, .configuration = "/etc/ferry/kata/kata-b/configuration.toml"});
+  const std::string rewritten = text();
+  write(test::must(plan(GetParam(), more)));
+  EXPECT_THAT(text(), testing::StartsWith(rewritten));
+  EXPECT_THAT(placed(),
+              testing::ElementsAre(testing::Pair("kata-b", false), testing::Pair("kata-nvidia-gpu", true),
+                                   testing::Pair("kata-nvidia-gpu-snp", true)));
+  EXPECT_THAT(test::must(plan(GetParam(), more)).changes, IsEmpty()) << "a second run writes nothing";
+}
+
+TEST_P(Rewritten, LosesWhatLeaves) {
+  const auto less = test::must(plan(GetParam(), {ours_for(GetParam())[1]}));
+  EXPECT_THAT(less.leaving, testing::ElementsAre("kata-nvidia-gpu"));
+  write(less);
+  EXPECT_THAT(placed(), testing::ElementsAre(testing::Pair("kata-nvidia-gpu-snp", true)));
+  write(test::must(plan(GetParam(), {})));
+  EXPECT_THAT(placed(), IsEmpty());
+  EXPECT_THAT(text(), Not(HasSubstr("kata")));
+  EXPECT_THAT(text(), HasSubstr(kRunc)) << "all else stays";
+}
+
+// Of such a table no line can be removed: the message names it, and nothing is written.
+TEST_P(Rewritten, IsRefusedWhereItsTableIsInline) {
+  const char* section =
+      GetParam().starts_with("1.") ? "io.containerd.grpc.v1.cri" : "io.containerd.cri.v1.runtime";
+  tree.file(kMain, std::string(GetParam().starts_with("1.") ? "version = 2\n" : "version = 3\n") +
+                       "[plugins.\"" + section +
+                       "\".containerd.runtimes]\nrunc = {runtime_type = \"io.containerd.runc.v2\"}\n" +
+                       "kata-nvidia-gpu = {runtime_type = \"x\", options = {ConfigPath = "
+                       "\"/etc/ferry/kata/a/configuration.toml\"}}\n");
+  for (const auto& handlers : {std::vector<RuntimeHandler>(), ours_for(GetParam())}) {
+    const auto planned = plan(GetParam(), handlers);
+    ASSERT_FALSE(planned.has_value());
+    EXPECT_EQ(planned.error().code, Errc::refused);
+    EXPECT_THAT(planned.error().message,
+                HasSubstr("/etc/containerd/config.toml: [plugins.\"" + std::string(section) +
+                          "\".containerd.runtimes.kata-nvidia-gpu] cannot be removed"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(OfReleases, Rewritten, testing::Values("1.6.20", "1.7.24", "2.1.9"));
 
 TEST_F(Containerd, IsUpgradedWhereOthersLeanOnOurs) {
   tree.file(kMain, "version = 2\n");
@@ -539,7 +621,8 @@ TEST_F(Containerd, IsUpgradedWhereOthersLeanOnOurs) {
   tree.file(kMain, text_of(planned) +
                        "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crun]\n"
                        "runtime_type = \"io.containerd.runc.v2\"\n");
-  EXPECT_THAT(test::must(plan("1.7.24", {ours("/opt/kata/b.toml")[0]})).changes, SizeIs(1));
+  EXPECT_THAT(test::must(plan("1.7.24", {ours("/etc/ferry/kata/b/configuration.toml")[0]})).changes,
+              SizeIs(1));
   EXPECT_THAT(message_of(plan("1.7.24", {})),
               testing::StartsWith("without our runtimes containerd would not run: "));
 }

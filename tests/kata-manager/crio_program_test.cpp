@@ -57,7 +57,7 @@ class Crio : public testing::Test {
       const bool is_default = find(built_in, {"crio", "runtime", key}) != nullptr &&
                               *find(built_in, {"crio", "runtime", key}) == value;
       const std::string line = toml_text({}, {{key, value}});
-      out += "\n# What " + key + " = is for.\n" + (is_default ? "# " : "") + line.substr(line.find('\n') + 1);
+      out += "\n# What " + key + " = is for.\n" + (is_default ? "# " : "") + line;
     }
     out +=
         "\n# The table of runtimes, such as:\n# [crio.runtime.runtimes.runtime-handler]\n#  runtime_path = "

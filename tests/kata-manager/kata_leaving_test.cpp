@@ -4,9 +4,12 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <sys/stat.h>
+#include <vector>
 
 #include <gmock/gmock.h>
 
+#include "kata-manager/containerd_trial.h"
 #include "kata-manager/kata_install.h"
 #include "kata-manager/kata_users.h"
 #include "kata-manager/known_artifacts.h"
@@ -122,20 +125,15 @@ TEST_F(KataLeaving, GoesWhenNobodyHasIt) {
   EXPECT_TRUE(is_gone());
 }
 
-// Somebody's program has copied our section into a file of its own.
-TEST_F(KataLeaving, KeepsWhatACopyLeadsTo) {
+// Another program has copied Ferry's tables into a file of its own: they leave with those in the block.
+TEST_F(KataLeaving, TakesACopyAway) {
   copy_ours();
   must(daemon->act());
   daemon->running = {pod("kata-alias")};
   expect_refused("ns/vm (kata-alias)");
   daemon->running.clear();
-  EXPECT_FALSE(must(uninstall()));
-  EXPECT_THAT(change.plan.notes, testing::Contains(HasSubstr("by a file that is not ours")));
-  EXPECT_TRUE(host.exists(kFolder));
-  EXPECT_TRUE(host.link_target(kArtifact));
-  scratch.file(kOther, kNothing);
-  must(daemon->act());
   EXPECT_TRUE(must(uninstall()));
+  EXPECT_THAT(text(kOther), testing::Not(HasSubstr("kata-a")));
   EXPECT_TRUE(is_gone());
 }
 
@@ -250,13 +248,100 @@ TEST_F(KataLeaving, LeavesAFolderOfAnAdministratorsAlone) {
   EXPECT_THAT(must(install()).setup.gone, IsEmpty());
 }
 
-TEST_F(KataLeaving, KeepsWhatACopyWillLeadToWhenTheRuntimeStarts) {
+TEST_F(KataLeaving, TakesACopyAwayWhereTheRuntimeDoesNotRun) {
   copy_ours();
   daemon->runs = false;
-  EXPECT_FALSE(must(uninstall()));
-  EXPECT_THAT(change.left, HasSubstr("will know kata-a, kata-alias"));
-  EXPECT_TRUE(host.exists(kFolder));
-  EXPECT_TRUE(host.link_target(kArtifact));
+  EXPECT_TRUE(must(uninstall()));
+  EXPECT_THAT(text(kOther), testing::Not(HasSubstr("kata-a")));
+  EXPECT_TRUE(is_gone());
+}
+
+// A restart reads all that has changed in the files since the last one. Without containerd's program nothing
+// shows that CRI loads with it.
+class EditedSinceTheStart : public KataLeaving {
+ protected:
+  EditedSinceTheStart() {
+    scratch.file("run/containerd/containerd.sock", "");
+    const auto changed = [&](const char* path) {
+      struct stat status {};
+      EXPECT_EQ(::stat((scratch.path() / path).c_str(), &status), 0);
+      return std::pair(status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+    };
+    while (changed(kMain) <= changed("run/containerd/containerd.sock"))
+      scratch.file(kMain, installed + "# a comment\n");
+    installed = text(kMain);
+  }
+};
+
+TEST_F(EditedSinceTheStart, IsRefusedBeforeAnythingIsWritten) {
+  expect_refused("/etc/containerd/config.toml has changed since containerd was started");
+  const auto foreseen = may_carry_out_kata(context(), writer, planned(plan_no_kata(host, runtime())));
+  ASSERT_FALSE(foreseen.has_value());
+  EXPECT_THAT(foreseen.error().hint, HasSubstr("--accept-edited-files"));
+}
+
+TEST_F(EditedSinceTheStart, IsReadWhereThatIsAccepted) {
+  auto accepting = context();
+  accepting.accept_edited_files = true;
+  EXPECT_TRUE(must(carry_out_kata(accepting, writer, planned(plan_no_kata(host, runtime())), "/opt/art")));
+  EXPECT_TRUE(is_gone());
+}
+
+TEST_F(EditedSinceTheStart, DoesNotMatterWhereNothingRestartsIt) {
+  restarts = false;
+  EXPECT_TRUE(may_carry_out_kata(context(), writer, planned(plan_no_kata(host, runtime()))).has_value());
+}
+
+/// A containerd that is started apart, and says these words.
+class TrialWriter final : public test::ModuleWriter {
+ public:
+  explicit TrialWriter(const HostFs& on) : host(on) {}
+  Result<std::string> output(const HostCommand& command, std::chrono::milliseconds /*deadline*/) override {
+    asked.push_back(command.text());
+    return std::string("version = 2\n[plugins]\n");
+  }
+  Result<std::string> transcript(const HostCommand& command, std::chrono::milliseconds deadline) override {
+    EXPECT_EQ(deadline, kTrialDeadline);
+    EXPECT_TRUE(command.killed_when_late);
+    asked.push_back(command.text());
+    const bool is_default = host.read_file(std::string(kTrialFolder) + "/0.toml").value_or("").empty();
+    return is_default && !says_so_of_defaults ? std::string(kLoads) : says;
+  }
+  static constexpr const char* kLoads =
+      "containerd: required plugin [io.containerd.ferry.v1.trial] not included\n";
+  const HostFs& host;
+  bool says_so_of_defaults = false;
+  std::string says =
+      "containerd: load required plugin io.containerd.grpc.v1.cri: invalid plugin config: "
+      "`x` cannot be set\n";
+  std::vector<std::string> asked;
+};
+
+TEST_F(EditedSinceTheStart, IsRefusedWithContainerdsOwnWords) {
+  TrialWriter trial(host);
+  KataChange& leaving = planned(plan_no_kata(host, runtime()));
+  leaving.runtime.program = "/usr/bin/containerd";
+  EXPECT_TRUE(may_carry_out_kata(context(), trial, leaving).has_value());
+  EXPECT_THAT(trial.asked, IsEmpty()) << "a plan starts nothing";
+  const auto done = carry_out_kata(context(), trial, leaving, "/opt/art");
+  ASSERT_FALSE(done.has_value());
+  EXPECT_EQ(done.error().code, Errc::refused);
+  EXPECT_EQ(done.error().message,
+            "/etc/containerd/config.toml:4: containerd 1.7.24 would serve no CRI after a restart: "
+            "io.containerd.grpc.v1.cri: invalid plugin config: `x` cannot be set");
+  EXPECT_TRUE(is_whole());
+  EXPECT_FALSE(host.exists(kTrialFolder));
+
+  trial.says_so_of_defaults = true;
+  const auto no_witness = carry_out_kata(context(), trial, leaving, "/opt/art");
+  ASSERT_FALSE(no_witness.has_value());
+  EXPECT_THAT(no_witness.error().message, HasSubstr("has changed since containerd was started"))
+      << "a trial that fails with containerd's own defaults says nothing of the files";
+
+  trial.says = TrialWriter::kLoads;
+  planned(plan_no_kata(host, runtime())).runtime.program = "/usr/bin/containerd";
+  EXPECT_TRUE(must(carry_out_kata(context(), trial, change, "/opt/art")));
+  EXPECT_TRUE(is_gone());
 }
 
 TEST(KataChanges, LeaveAHostWithWhatItCanHave) {

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Real daemons whose configuration is changed: planned, written, asked by `config dump`, restarted, asked
 // over their socket; and one that does not come back.
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <set>
+#include <span>
+#include <sys/stat.h>
 #include <utility>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "common/host_writer.h"
 #include "kata-manager/containerd_plan.h"
 #include "kata-manager/containerd_program.h"
+#include "kata-manager/containerd_trial.h"
 #include "kata-manager/cri_client.h"
 #include "kata-manager/kata_keeper.h"
 #include "kata-manager/runtime_change.h"
@@ -263,6 +269,100 @@ TEST_F(RealChange, IsPlannedForWhatTheProgramSaysThatItIs) {
   EXPECT_FALSE(ContainerdProgram(writer, "/bin/true").release().has_value());
   EXPECT_FALSE(ContainerdProgram(writer, "/bin/false").release().has_value());
   EXPECT_FALSE(ContainerdProgram(writer, "/nowhere/containerd").release().has_value());
+}
+
+/// Each file below a folder with its size and the time of its last change.
+std::map<std::string, std::string> contents_of(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> out;
+  if (!std::filesystem::exists(folder)) return out;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    struct stat status {};
+    EXPECT_EQ(::lstat(entry.path().c_str(), &status), 0);
+    out[entry.path()] =
+        fmt::format("{} {}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+  }
+  return out;
+}
+
+/// The host's containerd started apart on a main file.
+class Trial : public RealChange {
+ protected:
+  Result<std::optional<std::string>> why(const test::ContainerdBinary& binary, const std::string& main) {
+    scratch.file("config.toml", main);
+    const ContainerdFile file{.path = scratch.path() / "config.toml",
+                              .root = test::must(parse_toml(main, "main"))};
+    return why_no_cri(machine, writer, binary.path, std::span(&file, 1),
+                      (scratch.path() / "trial").relative_path());
+  }
+  test::ScratchDirectory scratch;
+  HostFs machine{"/"};
+  SpawningWriter writer{machine};
+};
+
+TEST_F(Trial, SaysWhyCriWouldNotLoad) {
+  constexpr const char* kCri = "[plugins.\"io.containerd.grpc.v1.cri\"]\n";
+  constexpr const char* kMirrors =
+      "[plugins.\"io.containerd.grpc.v1.cri\".registry]\nconfig_path = \"/etc/containerd/certs.d\"\n"
+      "[plugins.\"io.containerd.grpc.v1.cri\".registry.mirrors.\"docker.io\"]\n"
+      "endpoint = [\"https://mirror.example\"]\n";
+  constexpr const char* kNoSpec =
+      "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
+      "runtime_type = \"io.containerd.runc.v2\"\nbase_runtime_spec = \"/no/such/spec.json\"\n";
+  for (const auto& binary : test::containerd_binaries()) {
+    SCOPED_TRACE(binary.release.text());
+    EXPECT_EQ(test::must(why(binary, "version = 2\n")), std::nullopt);
+    EXPECT_EQ(test::must(why(binary, "")), std::nullopt);
+    EXPECT_THAT(test::must(why(binary, std::string("version = 2\n") + kMirrors)).value_or("it loads"),
+                HasSubstr("`mirrors` cannot be set when `config_path` is provided"));
+    const auto cgroup =
+        test::must(why(binary, std::string("version = 2\n") + kCri + "systemd_cgroup = true\n"));
+    if (binary.release.merges_sections()) {
+      EXPECT_EQ(cgroup, std::nullopt) << "containerd 2 has no such key";
+    } else {
+      EXPECT_THAT(cgroup.value_or("it loads"), HasSubstr("systemd_cgroup"));
+    }
+    EXPECT_THAT(test::must(why(binary, std::string("version = 2\n") + kNoSpec)).value_or("it loads"),
+                HasSubstr("/no/such/spec.json"));
+    EXPECT_FALSE(std::filesystem::exists(scratch.path() / "trial"));
+  }
+}
+
+// Whatever a configuration names outside containerd's folders, the live daemon's own among it, is not
+// touched.
+TEST_F(Trial, ChangesNothingOfALiveDaemon) {
+  for (const auto& binary : test::containerd_binaries()) {
+    SCOPED_TRACE(binary.release.text());
+    Node node(binary, "");
+    const std::string folder = node.scratch.path();
+    const std::string main =
+        node.daemon.own_settings() +
+        fmt::format(
+            "[debug]\naddress = \"{0}/debug.sock\"\n[metrics]\naddress = \"127.0.0.1:1\"\n"
+            "[ttrpc]\naddress = \"{0}/ttrpc.sock\"\n"
+            "[cgroup]\npath = \"ferry-trial\"\n"
+            "[proxy_plugins.far]\ntype = \"snapshot\"\naddress = \"{0}/far.sock\"\n"
+            "[plugins.\"io.containerd.snapshotter.v1.devmapper\"]\npool_name = \"pool\"\n"
+            "root_path = \"{0}/devmapper\"\n"
+            "[plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\nroot_path = \"{0}/overlayfs\"\n"
+            "[plugins.\"io.containerd.snapshotter.v1.native\"]\nroot_path = \"{0}/native\"\n"
+            "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\nsnapshotter = \"far\"\n",
+            folder);
+    // Without its own clean-up of what nothing refers to, which comes a moment after a start.
+    node.scratch.file(kMain.relative_path(), node.daemon.own_settings() +
+                                                 "[plugins.\"io.containerd.gc.v1.scheduler\"]\n"
+                                                 "startup_delay = \"1h\"\n");
+    ASSERT_TRUE(node.daemon.start()) << node.daemon.log();
+    std::filesystem::create_directories(folder + "/etc/cni");
+    const auto before = contents_of(folder);
+    std::map<std::string, std::map<std::string, std::string>> of_machine;
+    for (const char* other :
+         {"/run/containerd", "/var/lib/containerd", "/opt/containerd", "/etc/cni", "/run/nri"})
+      of_machine[other] = contents_of(other);
+    EXPECT_EQ(test::must(why(binary, main)), std::nullopt);
+    EXPECT_EQ(contents_of(folder), before);
+    for (const auto& [other, there] : of_machine) EXPECT_EQ(contents_of(other), there) << other;
+    EXPECT_TRUE(node.runtime.state().has_value()) << "the live one serves on";
+  }
 }
 
 }  // namespace

@@ -162,10 +162,10 @@ TEST_F(KubeVirtTest, NamesThePluginThatStandsBack) {
   };
   EXPECT_FALSE(is_told());
   for (const char* const serves : {"{}", "[]", "half of", R"({"stands_back": null})"}) {
-    kernel.file("run/ferry/offered.json", serves);
+    kernel.file("run/ferry/plugin/offered.json", serves);
     EXPECT_FALSE(is_told()) << serves;
   }
-  kernel.file("run/ferry/offered.json", R"({"stands_back": "another serves"})");
+  kernel.file("run/ferry/plugin/offered.json", R"({"stands_back": "another serves"})");
   EXPECT_FALSE(is_told()) << "who wrote that is gone";
   const auto plugin = must(Presence::announce(kernel, kPluginPresence));
   const Check told = check("plugin-serves");

@@ -170,7 +170,7 @@ class Fixture : public testing::Test {
   PluginOptions options = {
       .kubelet_directory = "kubelet",
       .rules = test::nvidia_rules(),
-      .offered_file = "run/ferry/offered.json",
+      .offered_file = "run/ferry/plugin/offered.json",
       .holders = {.socket = "pods/kubelet.sock", .settling = 0ms, .own_pod = "default/ferry"}};
   std::unique_ptr<standin::Kubelet> kubelet = make_kubelet();
   std::future<Result<>> result;

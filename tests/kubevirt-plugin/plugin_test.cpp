@@ -1048,7 +1048,7 @@ TEST_F(PluginTest, YieldsItsSocketToASuccessorAndLeavesItThere) {
   ASSERT_EQ(::stat((directory() / kGpuSocket).c_str(), &mine), 0);
 
   PluginOptions successor_options = options;
-  successor_options.offered_file = "run/ferry/successor.json";
+  successor_options.offered_file = "run/ferry/plugin/successor.json";
   const std::jthread successor(
       [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, successor_options, token)); });
   ASSERT_TRUE(offered_becomes([&](const auto&) { return kernel.exists(successor_options.offered_file); }));
@@ -1087,7 +1087,7 @@ TEST_F(PluginTest, SaysThatTheKubeletsDirectoryIsMissing) {
                                        (kernel.root() / "var/lib/kubelet/device-plugins").string() +
                                        " does not exist");
   EXPECT_THAT(ended.error().hint, HasSubstr("kubelet"));
-  EXPECT_FALSE(kernel.exists("run/ferry/offered.json"));
+  EXPECT_FALSE(kernel.exists("run/ferry/plugin/offered.json"));
 }
 
 TEST_F(PluginTest, WaitsForAHostThatCannotBeReadYet) {
@@ -1118,7 +1118,7 @@ TEST_F(PluginTest, SaysThatTheHostHasNoPciBus) {
   const auto ended = run_plugin(kernel, options, {});
   ASSERT_FALSE(ended);
   EXPECT_THAT(ended.error().message, HasSubstr("/sys/bus/pci/devices"));
-  EXPECT_FALSE(kernel.exists("run/ferry/offered.json"));
+  EXPECT_FALSE(kernel.exists("run/ferry/plugin/offered.json"));
 }
 
 TEST_F(PluginTest, EndsWhenTheKubeletsDirectoryGoesAway) {

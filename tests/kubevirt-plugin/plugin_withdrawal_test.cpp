@@ -365,7 +365,7 @@ TEST_F(PluginWithdrawalTest, OneOfTwoOffersAndAnswersUntilItEnds) {
   };
   const std::jthread successor(
       [&](const std::stop_token& token) { EXPECT_TRUE(run_plugin(kernel, next, token)); });
-  ASSERT_TRUE(test::becomes_open(kernel.root() / "run/ferry/offered.lock", 2)) << "it has tried";
+  ASSERT_TRUE(test::becomes_open(kernel.root() / "run/ferry/plugin/offered.lock", 2)) << "it has tried";
   publish(7, {"0000:01:00.0"});
   ASSERT_TRUE(follows(7));
   ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}).ok());
@@ -392,14 +392,14 @@ TEST_F(PluginWithdrawalTest, IsThereAgainWhenTheFolderIsRemoved) {
   ASSERT_TRUE(follows(8)) << "it hears hostd again";
   EXPECT_THAT(listed(offered()), testing::ElementsAre("0000:01:00.0"));
   EXPECT_TRUE(is_present(kernel, options.presence_file).value_or(false));
-  EXPECT_FALSE(OnlyOne::claim(kernel, "run/ferry/offered.lock"));
+  EXPECT_FALSE(OnlyOne::claim(kernel, "run/ferry/plugin/offered.lock"));
 }
 
 TEST_F(PluginWithdrawalTest, WritesItsFileThoughThatFailedAtFirst) {
   options.after_failure = 10ms;
   kernel.directory(options.offered_file);
   add_gpu("0000:01:00.0", 15);
-  const auto watch = DirectoryWatch::open(kernel.root() / "run/ferry");
+  const auto watch = DirectoryWatch::open(kernel.root() / "run/ferry/plugin");
   ASSERT_TRUE(watch);
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));

@@ -181,7 +181,7 @@ void build_t4_server(Machine& machine) {
   machine.holders["0000:5e:00.0"] = {vm_holder("whole", 670, "/dev/vfio/31")};
   machine.holders["566b0cda-8c18-5fd3-92cb-496c5a60815f"] = {vm_holder("half", 811, "/dev/vfio/200")};
   kernel.file(
-      "run/ferry/offered.json",
+      "run/ferry/plugin/offered.json",
       offered_file("nvidia.com/TU104GL_TESLA_T4", {{.id = "0000:5e:00.0", .group = 31, .allocated = true}}));
 }
 
@@ -312,7 +312,7 @@ void build_broken(Machine& machine) {
   add("0000:24:00.0", 24, "");
   add("0000:25:00.0", 25, "vfio-pci");
   kernel.file(
-      "run/ferry/offered.json",
+      "run/ferry/plugin/offered.json",
       offered_file("nvidia.com/GA100_A100_PCIE_80GB",
                    {{.id = "0000:25:00.0", .group = 25, .reason = "a fatal error (AER) was logged"}}));
 }
@@ -365,7 +365,7 @@ void build_policy_node(Machine& machine) {
       R"("hint":"stop the VM first","holders":[{"kind":"virtual_machine","name":"train","pid":912,)"
       R"("pod_uid":null}],"only_in_use":true,"vgpus":[]}],"withdraw":[],"error":null})"
       "\n");
-  kernel.file("run/ferry/offered.json",
+  kernel.file("run/ferry/plugin/offered.json",
               offered_file("nvidia.com/GH100_H200_SXM_141GB",
                            {{.id = "0000:18:00.0", .group = 51},
                             {.id = "0000:2a:00.0", .group = 52, .allocated = true}}));

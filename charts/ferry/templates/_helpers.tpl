@@ -83,6 +83,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if or (eq $enabled "always") (and (eq $enabled "auto") $there) }}yes{{ end }}
 {{- end }}
 
+{{- /* Read-only at every depth, where Kubernetes has the field and the container runtime can: a plain read-only mount of
+/sys or /dev leaves the mounts below it writable. */}}
+{{- define "ferry.readOnly" -}}
+readOnly: true{{ if semverCompare ">=1.31.0-0" .Capabilities.KubeVersion.Version }}, recursiveReadOnly: IfPossible{{ end }}
+{{- end }}
+
 {{/* AppArmor has a field from 1.30 on, and an annotation before. */}}
 {{- define "ferry.appArmorField" -}}
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}yes{{ end }}

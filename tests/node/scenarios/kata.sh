@@ -3,7 +3,7 @@
 socket=/run/containerd/containerd.sock
 main=/etc/containerd/config.toml
 manifests=/run/manifests
-PATH=$PATH:/mnt/kubernetes
+PATH=/mnt/kubernetes:$PATH # its containerd, and not the node's
 logs=/mnt/state/logs
 mkdir -p $logs /etc/containerd
 
@@ -19,7 +19,8 @@ KillMode=${2-process}
 Delegate=yes
 TimeoutStartSec=120
 ExecStartPre=$1
-ExecStart=/usr/bin/containerd
+Environment=PATH=$PATH
+ExecStart=/mnt/kubernetes/containerd
 StandardError=append:$logs/containerd
 UNIT
 }
@@ -46,6 +47,7 @@ authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 readOnlyPort: 10255
 cgroupDriver: cgroupfs
+containerRuntimeEndpoint: unix://$socket
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
 failSwapOn: false
@@ -54,8 +56,7 @@ staticPodPath: $manifests
 fileCheckFrequency: 1s
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%, imagefs.available: 0%}
 CONF
-kubelet --config=/run/kubelet.yaml --container-runtime=remote --container-runtime-endpoint=unix://$socket \
-  --hostname-override=node > $logs/kubelet 2>&1 &
+kubelet --config=/run/kubelet.yaml --hostname-override=node > $logs/kubelet 2>&1 &
 pod() { # NAME SECONDS
   cat > "/run/$1.yaml" << POD
 apiVersion: v1
@@ -70,7 +71,7 @@ POD
 }
 runs() { [[ $(pgrep -fc "^sleep $1") == 1 ]]; } # SECONDS
 pod stays 100000
-expect "the pod runs" wait_for "runs 100000" 180
+wait_for "runs 100000" 180 || fail "the pod does not run: $(tail -n 20 $logs/kubelet)"
 processes() { pgrep -f "containerd-shim-runc-v2 -namespace k8s.io|^sleep 100000" | paste -sd' '; }
 its=$(processes)
 alive() { [[ $(processes) == "$its" ]]; }
@@ -195,6 +196,28 @@ expect_status "its files alone" 0 ferry kata install -f /run/classes.yaml --no-r
 expect_match "who reads them" "until its next start" "$REPLY"
 unit /bin/true
 systemctl daemon-reload
+
+step "containerd's file would leave the node without CRI after a restart"
+held=$(cat $main)
+before=$(pid_of_containerd)
+cat >> $main << CONF
+[plugins."io.containerd.grpc.v1.cri".registry]
+  config_path = "/etc/containerd/certs.d"
+[plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]
+  endpoint = ["https://mirror.example"]
+CONF
+edited=$(md5sum < $main)
+classes kata-a kata-c > /run/more.yaml
+expect_status "the plan starts nothing, and does not see it" 0 ferry kata plan -f /run/more.yaml
+expect_status "install" 4 ferry kata install -f /run/more.yaml
+expect_match "where, and why" "$main:[0-9]+: containerd .* would serve no CRI after a restart: .*mirrors" "$REPLY"
+expect_status "uninstall" 4 ferry kata uninstall
+expect_equal "the file" "$edited" "$(md5sum < $main)"
+expect "nothing of the class is there" test ! -e /etc/ferry/kata/kata-c
+expect "no trial stays" test ! -e /var/lib/ferry/kata/trial
+expect_equal "containerd is the same process" "$before" "$(pid_of_containerd)"
+expect_equal "and knows what it knew" "kata-a=true" "$(known)"
+printf '%s\n' "$held" > $main
 
 step "all of it leaves"
 expect_status "uninstall" 0 ferry kata uninstall

@@ -41,6 +41,7 @@ def furnish(group: str) -> None:
     _furnish_dev()
     for folder in ("/var/lib", "/etc", "/opt"):
         _overlay(pathlib.Path(folder))
+    pathlib.Path("/lib/modules").mkdir(exist_ok=True)  # each node has it; a machine without modules of its own may not
     kubelet = pathlib.Path("/var/lib/kubelet")
     kubelet.mkdir(exist_ok=True)
     _mount("-t", "tmpfs", "tmpfs", str(kubelet))

@@ -48,6 +48,8 @@ for one in "${processes[@]}"; do
   expect_match "no more rights to be had" "NoNewPrivs:.1" "$(grep NoNewPrivs "/proc/$one/status")"
 done
 evidence "the one that works" "$(cat "/proc/${processes[1]}/cgroup")"
+expect_equal "what it can write to below its read-only mounts" "" "$(writable_below_read_only hostd "${processes[1]}")"
+expect_match "mounts below these" " /host/dev/[a-z]+ " "$(cat "/proc/${processes[1]}/mountinfo")"
 want home
 settles as_wanted home
 expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
@@ -149,7 +151,7 @@ leave_former() { # as a plugin for Kata left it
 health() { # of the GPU, as the kubelet has it
   kubelet-standin resources --dir $plugins | jq -r ".[].devices[] | select(.id == \"$(dev lone)\") | .health"
 }
-offered() { jq -r "$1" /run/ferry/offered.json 2> /dev/null; }
+offered() { jq -r "$1" /run/ferry/plugin/offered.json 2> /dev/null; }
 allocate() { # the GPU for a pod
   kubelet-standin allocate --dir $plugins "$(kubelet-standin resources --dir $plugins |
     jq -r "to_entries[] | select(.value.devices[].id == \"$(dev lone)\").key")" 1 "$(dev lone)"
@@ -180,7 +182,7 @@ for one in agent plugin hostd; do end $one; done
 
 step "without a mount of the plugin's the way that needs it fails"
 serves() { # MOUNT: the plugin goes on without it
-  rm -f /run/ferry/offered.json
+  rm -f /run/ferry/plugin/offered.json
   begin plugin "$(without "$1")"
 }
 refuses() { # NAME STATUS REGEX MOUNT: the container ends at once without it
@@ -198,7 +200,7 @@ end plugin
 serves ferry
 expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
 end plugin 1
-expect "nobody else is told" test ! -e /run/ferry/offered.json
+expect "nobody else is told" test ! -e /run/ferry/plugin/offered.json
 expect_match "why" "/run/ferry" "$(< $logs/plugin)"
 serves pod-resources
 expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60

@@ -36,7 +36,7 @@ container() { # NAME CHANGE WORD...: one of the pod's, its specification changed
     (.securityContext.capabilities.add[]? | "--cap-add=CAP_\(.)"),
     (.env[]? | "--env=\(.name)=\($fields[.valueFrom.fieldRef.fieldPath])"),
     (.volumeMounts[] | "--mount=type=bind,src=\($volumes[.name] // $token),dst=\(.mountPath),options=rbind:" +
-      (if .readOnly then "ro" else "rw" end) + (if .mountPropagation == "HostToContainer" then ":rslave" else ":rprivate" end))' $spec)
+      (if .recursiveReadOnly then "rro" elif .readOnly then "ro" else "rw" end) + (if .mountPropagation == "HostToContainer" then ":rslave" else ":rprivate" end))' $spec)
   mapfile -t words < <(jq -r "$changed | .command[], .args[]" $spec)
   for one in "${usual[@]}"; do
     [[ " ${flags[*]} " == *" --cap-add=CAP_$one "* ]] || flags+=("--cap-drop=CAP_$one")
@@ -47,6 +47,19 @@ container() { # NAME CHANGE WORD...: one of the pod's, its specification changed
   ctr run --rm --rootfs --read-only --net-host --with-ns pid:/proc/1/ns/pid --seccomp "${flags[@]}" \
     --env=KUBERNETES_SERVICE_HOST=127.0.0.1 --env=KUBERNETES_SERVICE_PORT=6443 \
     "$image-$name" "$name" "${words[@]}" "$@"
+}
+# What of a container's read-only mounts can be written to, at whatever depth.
+writable_below_read_only() { # NAME PROCESS
+  local mine=".containers[] | select(.name == \"$1\") | .volumeMounts[]" read_only writable
+  read_only=$(jq -r "$mine | select(.readOnly and .mountPropagation == null) | .mountPath" $spec)
+  writable=$(jq -r "$mine | select(.readOnly | not) | .mountPath" $spec)
+  awk -v read_only="$read_only" -v writable="$writable" '
+    function below(place, folders,  i, n, one) {
+      n = split(folders, one, "\n")
+      for (i = 1; i <= n; ++i) if (place == one[i] || index(place, one[i] "/") == 1) return 1
+      return 0
+    }
+    below($5, read_only) && !below($5, writable) && $6 !~ /^ro(,|$)/ {print $5}' "/proc/$2/mountinfo"
 }
 without() { printf 'del(.volumeMounts[] | select(.name == "%s")) | ' "$@" && echo .; } # MOUNT...
 hostd() { container hostd "$@"; }

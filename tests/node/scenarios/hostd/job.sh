@@ -51,7 +51,7 @@ step "what a pod has is left, and done when the pod ends"
 want away
 settles as_wanted away
 expect "the kubelet is offered both" wait_for "[[ \$(offered) == '$gpus' ]]" 30
-resource=$(jq -r ".resources[] | select(.devices[].id == \"$(dev gpu-a)\") | .name" /run/ferry/offered.json)
+resource=$(jq -r ".resources[] | select(.devices[].id == \"$(dev gpu-a)\") | .name" /run/ferry/plugin/offered.json)
 kubelet-standin allocate --dir $plugins "$resource" 1 "$(dev gpu-a)" > /mnt/state/allocated.json
 want home
 settles refused home

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kata-manager/restart_check.h"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "kata-manager/containerd_trial.h"
+#include "kata-manager/runtime_record.h"
+
+namespace ferry {
+namespace {
+
+bool is_containerd(const RestartCheck& check) {
+  return check.runtime->place.kind == RuntimeKind::containerd && !check.plan->after.files.empty();
+}
+
+/// When a file last changed; absent: it is not there.
+std::optional<timespec> changed_at(const HostFs& host, const std::filesystem::path& path) {
+  const auto fd = host.open(path.relative_path(), O_PATH);
+  struct stat status {};
+  if (!fd || ::fstat(fd->get(), &status) != 0) return std::nullopt;
+  return status.st_ctim;
+}
+
+bool is_later(const timespec& a, const timespec& b) {
+  return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
+}
+
+/// A file that has changed since the daemon's start. containerd makes its socket anew at each start, by the
+/// same clock. What Ferry has written itself, to be read later, does not count.
+Result<std::optional<std::filesystem::path>> edited_file(const RestartCheck& check) {
+  const auto started = changed_at(*check.host, check.runtime->place.socket);
+  if (!started) return std::optional<std::filesystem::path>();
+  const auto own = read_runtime_record(*check.host);
+  if (!own) return fail(Error(own.error()));
+  for (const ContainerdFile& file : check.plan->files_now) {
+    if (std::ranges::find(*own, file.path, &FileChange::path) != own->end()) continue;
+    const auto changed = changed_at(*check.host, file.path);
+    if (changed && is_later(*changed, *started)) return std::optional(file.path);
+  }
+  return std::optional<std::filesystem::path>();
+}
+
+Result<> check_age(const RestartCheck& check, const std::string& why_not_asked) {
+  if (check.accept_edited_files) return {};
+  const auto edited = edited_file(check);
+  if (!edited) return fail(Error(edited.error()));
+  if (!*edited) return {};
+  return fail(Errc::refused,
+              fmt::format("{} has changed since containerd was started, and containerd could not be asked if "
+                          "CRI loads with it ({})",
+                          (*edited)->string(), why_not_asked),
+              "restart containerd yourself and see that its CRI serves, then run this again; or say "
+              "--accept-edited-files");
+}
+
+std::string no_program(const RestartCheck& check) {
+  const std::string& why = check.runtime->no_program;
+  return why.empty() ? "its program is not known" : why;
+}
+
+}  // namespace
+
+Result<> check_restart(const RestartCheck& check) {
+  if (!is_containerd(check)) return {};
+  if (!check.runtime->program) return check_age(check, no_program(check));
+  const auto& program = *check.runtime->program;
+  const auto after = why_no_cri(*check.host, *check.writer, program, check.plan->after.files);
+  if (!after) return check_age(check, after.error().message);
+  if (!*after) return {};
+  // A release that would not even load CRI with its own defaults, started so, is no witness.
+  const std::vector<ContainerdFile> defaults(1);
+  const auto without = why_no_cri(*check.host, *check.writer, program, defaults);
+  if (!without || *without)
+    return check_age(check, "started apart, it says: " + (without ? **without : without.error().message));
+  const auto now = why_no_cri(*check.host, *check.writer, program, check.plan->files_now);
+  if (now && !*now) {
+    return fail(Errc::refused,
+                fmt::format("containerd {} would serve no CRI with Ferry's runtimes: {}",
+                            check.runtime->release.text(), **after),
+                "please report this with the configuration files of the host; nothing was changed");
+  }
+  const std::string place = place_of_reason(*check.host, check.plan->files_now, **after);
+  return fail(
+      Errc::refused,
+      fmt::format("{}: containerd {} would serve no CRI after a restart: {}",
+                  place.empty() ? check.runtime->place.configuration.string() : place,
+                  check.runtime->release.text(), **after),
+      "correct that in the file, then run this again; nothing was changed, and the running containerd "
+      "still has its earlier configuration");
+}
+
+Result<> foresee_restart(const RestartCheck& check) {
+  if (!is_containerd(check) || check.runtime->program) return {};
+  return check_age(check, no_program(check));
+}
+
+std::optional<std::string> containerds_own_words(const RestartCheck& check) {
+  if (!is_containerd(check) || !check.runtime->program) return std::nullopt;
+  const auto why = why_no_cri(*check.host, *check.writer, *check.runtime->program, check.plan->after.files);
+  return why ? *why : std::nullopt;
+}
+
+}  // namespace ferry
