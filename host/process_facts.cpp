@@ -73,13 +73,13 @@ class KnownTables {
           high = middle;
           break;
         case Compared::ended:
-          // Either of the two. Of a thread that has ended nothing is to be seen.
+          // Either of the two. A thread that has ended shows nothing.
           if (compared(thread, thread) == Compared::ended) return true;
           known_.erase(known_.begin() + static_cast<std::ptrdiff_t>(middle));
           --high;
           break;
         case Compared::denied:
-          // Who may not ask may not look into its files either: that one of them shows it is enough.
+          // Ferry may not look into its files then, either: that one of them shows it is enough.
           return std::exchange(denied_, true);
         case Compared::unknown:
           return false;
