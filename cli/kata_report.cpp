@@ -9,6 +9,7 @@
 #include "cli/document.h"
 #include "cli/table.h"
 #include "common/text_diff.h"
+#include "common/visible_text.h"
 
 namespace ferry {
 namespace {
@@ -31,6 +32,8 @@ json to_json(const KataClassSetup& setup) {
     out["artifact"] = {{"url", setup.artifact->url},
                        {"digest", setup.artifact->digest},
                        {"folder", setup.artifact->folder.string()}};
+  out["programs"] = json::array();
+  for (const auto& program : setup.programs) out["programs"].push_back(program.string());
   if (setup.guest_memory_mib) out["guest_memory_mib"] = *setup.guest_memory_mib;
   return out;
 }
@@ -70,6 +73,13 @@ std::vector<std::string> all_notes(const KataChange& report) {
   out.insert(out.end(), report.setup.notes.begin(), report.setup.notes.end());
   out.insert(out.end(), report.plan.notes.begin(), report.plan.notes.end());
   return out;
+}
+
+/// "kata-gpu runs as root on the host: /opt/kata/bin/containerd-shim-kata-v2, /opt/kata/bin/qemu"
+std::string programs_line(const KataClassSetup& setup) {
+  std::string line = fmt::format("{} runs as root on the host: {}", setup.name, setup.shim.string());
+  for (const auto& program : setup.programs) line += ", " + visible_line(program.string());
+  return line + (setup.artifact ? "\n" : ", and what its artifact names\n");
 }
 
 /// "sha256:0123456789ab"
@@ -136,6 +146,7 @@ Shown show(const Session& session, const KataChange& report) {
     }
     out.text += table.text();
   }
+  for (const KataClassSetup& setup : report.setup.classes) out.text += programs_line(setup);
   for (const RefusedClass& refused : report.setup.refused)
     out.text += fmt::format("{}: refused: {}\n", refused.name, refused.why.message);
   for (const std::string& name : report.plan.leaving) out.text += fmt::format("leaves: {}\n", name);

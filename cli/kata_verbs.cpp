@@ -147,8 +147,12 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
   FetchedArtifacts fetched;
   if (!session.dry_run) {
     // What is refused is refused before anything is fetched, and what is fetched before the host is locked: a
-    // registry may take its time.
-    auto planned = plan_kata(*session.host, *file, *devices, runtime->at_hand, known);
+    // registry may take its time. An earlier version of an artifact is not asked about: the one that is
+    // fetched may mend what would be refused in it.
+    const auto of_host = [&](const KataClass& kata) {
+      return kata.artifacts.folder() ? known(kata) : Result<std::optional<Artifact>>(std::nullopt);
+    };
+    auto planned = plan_kata(*session.host, *file, *devices, runtime->at_hand, of_host);
     if (!planned) return fail(std::move(planned).error());
     if (auto r = check_credentials(session, options, *file, *planned); !r) return fail(std::move(r).error());
     if (auto r = check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());

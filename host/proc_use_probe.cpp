@@ -2,6 +2,7 @@
 #include "host/proc_use_probe.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <iterator>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "common/counted.h"
 #include "common/patient_caller.h"
+#include "common/visible_text.h"
 #include "host/process_facts.h"
 
 namespace ferry {
@@ -62,16 +64,16 @@ std::vector<std::string> shared_mappings(std::string_view maps) {
 // One process's open and mapped files.
 class Look {
  public:
-  Look(const HostFs& host, int pid, const AskedNodes& asked) : host_(&host), pid_(pid), asked_(&asked) {}
+  Look(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until)
+      : host_(&host), pid_(pid), asked_(&asked), until_(until) {}
 
   void at_descriptors() {
-    for (const OpenFiles& files : open_files(*host_, pid_)) {
-      if (!files.names) {
-        note(files.names.error());
-        continue;
-      }
-      for (const std::string& name : *files.names) at_entry(files.directory / name);
-    }
+    const bool all = each_table(*host_, pid_, until_, [this](const OpenFiles& files) {
+      if (!files.names) note(files.names.error());
+      if (files.names) at_entries(files.directory, *files.names);
+      return !late_;
+    });
+    late_ = late_ || !all;
   }
   void at_mappings() {
     const auto directory = fs::path("proc") / std::to_string(pid_);
@@ -92,10 +94,18 @@ class Look {
 
   const std::set<Asked>& found() const { return found_; }
   bool blocked() const { return blocked_; }
+  bool late() const { return late_; }
 
  private:
   void at_mappings(std::string_view maps, const fs::path& directory) {
-    for (const std::string& name : shared_mappings(maps)) at_entry(directory / "map_files" / name);
+    at_entries(directory / "map_files", shared_mappings(maps));
+  }
+  void at_entries(const fs::path& directory, const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      late_ = late_ || std::chrono::steady_clock::now() >= until_;
+      if (late_) return;
+      at_entry(directory / name);
+    }
   }
   void at_entry(const fs::path& entry) {
     const auto opened = host_->opened_device(entry);
@@ -112,45 +122,56 @@ class Look {
   const HostFs* host_;
   int pid_;
   const AskedNodes* asked_;
+  LookDeadline until_;
   std::set<Asked> found_;
   bool blocked_ = false;
+  bool late_ = false;
 };
 
 /// What one process has of what is asked for.
 struct Seen {
   std::map<std::string, std::vector<Holder>> holders;  ///< by device
   bool blocked = false;                                ///< not all of it could be looked at
+  bool late = false;                                   ///< it was too much to be looked through in time
 };
 
-Seen look_into(const HostFs& host, int pid, const AskedNodes& asked) {
-  Look process(host, pid, asked);
+Seen look_into(const HostFs& host, int pid, const AskedNodes& asked, LookDeadline until) {
+  Look process(host, pid, asked, until);
   process.at_descriptors();
   process.at_mappings();
-  Seen seen{.holders = {}, .blocked = process.blocked()};
+  Seen seen{.holders = {}, .blocked = process.blocked(), .late = process.late()};
   for (const auto& [device, node] : process.found()) {
-    seen.holders[device].push_back(describe_process(host, pid, node));
+    seen.holders[device].push_back(describe_process(host, pid, node, until));
   }
   return seen;
 }
 
 // Whether a process of this service is a VM or in a pod: stopping the service would end it.
-bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service) {
+bool is_vm_or_pod(const HostFs& host, int pid, const std::string& service, LookDeadline until) {
   const auto directory = fs::path("proc") / std::to_string(pid);
   const auto cgroup = host.read_file(directory / "cgroup");
   // One that ended meanwhile is no VM any more; one that cannot be looked at may be.
   if (!cgroup) return !is_gone(cgroup.error()) && cgroup.error().code != std::errc::no_such_process;
   if (cgroup->find(service) == std::string::npos) return false;
-  return !pod_uid(*cgroup).empty() || runs_a_vm(host, pid);
+  return !pod_uid(*cgroup).empty() || runs_a_vm(host, pid, until);
 }
 
 /// All processes, one after the other. What is mapped and the command line are read under the lock of a
 /// process's memory, which one that hangs may keep; a signal ends that wait (fs/proc/task_mmu.c, since 5.3).
 class Walk {
+  // A question ends by itself when its deadline has passed. The caller waits this much longer for it, so that
+  // a process with too many files is told from one that the kernel does not let anybody look into.
+  static constexpr std::chrono::milliseconds kToStop{1000};
+  // Many processes that each take a little less than `patience` end the look, too.
+  static constexpr int kMostPatiences = 30;
+  using Clock = std::chrono::steady_clock;
+
  public:
   Walk(const fs::path& root, AskedNodes asked, std::chrono::milliseconds patience)
       : host_(std::make_shared<const HostFs>(root)),
         asked_(std::make_shared<const AskedNodes>(std::move(asked))),
-        caller_(patience) {}
+        patience_(patience),
+        caller_(patience + kToStop) {}
 
   Result<UseReport> look() {
     if (auto listed = list(); !listed) return fail(std::move(listed).error());
@@ -158,10 +179,12 @@ class Walk {
     const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
     for (const int pid : pids_) {
       if (pid == ourselves) continue;
-      auto seen =
-          ask<Seen>(pid, [host = host_, asked = asked_, pid] { return look_into(*host, pid, *asked); });
+      auto seen = ask<Seen>(pid, [host = host_, asked = asked_, pid, patience = patience_] {
+        return look_into(*host, pid, *asked, std::chrono::steady_clock::now() + patience);
+      });
       if (!seen) continue;
       if (seen->blocked) blocked_.push_back(pid);
+      if (seen->late) late_.push_back(pid);
       for (auto& [device, holders] : seen->holders) {
         std::ranges::move(holders, std::back_inserter(report_.holders[device]));
       }
@@ -183,13 +206,24 @@ class Walk {
                 "the host's /proc must be mounted at the host's root");
   }
 
-  // Each that does not answer costs the whole patience: behind a few of them nobody is asked any more.
+  // Each that takes too long costs the whole patience: after a few of them no further process is asked.
   template <typename T>
   std::optional<T> ask(int pid, std::function<T()> question) {
     constexpr std::size_t kEnough = 3;
-    if (silent_.contains(pid) || silent_.size() >= kEnough) return std::nullopt;
+    const bool is_silent = std::ranges::find(silent_, pid) != silent_.end();
+    if (is_silent || silent_.size() + late_.size() >= kEnough) return std::nullopt;
+    const auto asked = Clock::now();
+    if (asked - begun_ > patience_ * kMostPatiences) {
+      ++unasked_;
+      return std::nullopt;
+    }
     auto answer = caller_.call(std::move(question));
-    if (!answer) silent_.insert(pid);
+    if (!answer) silent_.push_back(pid);
+    const auto took = Clock::now() - asked;
+    if (took > longest_) {
+      longest_ = took;
+      slowest_ = pid;
+    }
     return answer;
   }
 
@@ -206,7 +240,11 @@ class Walk {
   }
   bool runs_a_vm_or_pod(const std::string& service) {
     return std::ranges::any_of(pids_, [&](int pid) {
-      return ask<bool>(pid, [host = host_, pid, service] { return is_vm_or_pod(*host, pid, service); })
+      return ask<bool>(pid,
+                       [host = host_, pid, service, patience = patience_] {
+                         return is_vm_or_pod(*host, pid, service,
+                                             std::chrono::steady_clock::now() + patience);
+                       })
           .value_or(true);
     });
   }
@@ -217,20 +255,30 @@ class Walk {
     constexpr std::string_view kHostsNamespace = "pid:[4026531836]";
     const auto space = host_->link_target("proc/1/ns/pid");
     if (space && *space != kHostsNamespace) blind("/proc shows the processes of a container alone");
-    if (!silent_.empty()) {
-      blind(fmt::format("process {} does not let itself be looked into: the kernel keeps who asks waiting",
-                        fmt::join(silent_, ", ")));
+    if (!silent_.empty())
+      blind(named(silent_) + " could not be looked into: the kernel did not answer in time");
+    if (!late_.empty()) {
+      blind(fmt::format("{} could not be looked through within {} ms: too many open files", named(late_),
+                        patience_.count()));
+    }
+    if (unasked_ > 0) {
+      blind(fmt::format("{} could not be looked into within {} ms in all, and {} took the longest",
+                        counted(unasked_, "process", "processes"), (patience_ * kMostPatiences).count(),
+                        named({slowest_})));
     }
     if (!blocked_.empty()) blind(named(blocked_) + " could not be looked into: not permitted");
   }
-  // "process 1 (systemd)", "processes 1 (systemd), 7 (a), 9 (b) and 12 others"
+  // "process 1 (systemd)", "processes 1 (systemd), 7 (a) in pod UID, 9 (b) and 12 others"
   std::string named(const std::vector<int>& pids) const {
     constexpr std::size_t kMostNamed = 3;
     std::vector<std::string> names;
     names.reserve(kMostNamed);
     for (const int pid : std::span(pids).first(std::min(pids.size(), kMostNamed))) {
-      const auto name = host_->read_attribute(fs::path("proc") / std::to_string(pid) / "comm");
-      names.push_back(fmt::format("{} ({})", pid, name.value_or("ended")));
+      const auto directory = fs::path("proc") / std::to_string(pid);
+      const auto name = host_->read_attribute(directory / "comm");
+      const auto pod = pod_uid(host_->read_file(directory / "cgroup").value_or(""));
+      names.push_back(fmt::format("{} ({}){}", pid, visible_line(name.value_or("ended")),
+                                  pod.empty() ? "" : " in pod " + pod));
     }
     const std::size_t others = pids.size() - names.size();
     return fmt::format("{} {}{}", pids.size() == 1 ? "process" : "processes", fmt::join(names, ", "),
@@ -244,9 +292,15 @@ class Walk {
   // Shared with what is still read for us when nobody waits for it any more.
   std::shared_ptr<const HostFs> host_;
   std::shared_ptr<const AskedNodes> asked_;
+  std::chrono::milliseconds patience_;
   PatientCaller caller_;
   std::vector<int> pids_;
-  std::set<int> silent_;
+  std::vector<int> silent_;  // the kernel kept the question waiting
+  Clock::time_point begun_ = Clock::now();
+  Clock::duration longest_{};  // of one process
+  int slowest_ = 0;            // that process
+  std::size_t unasked_ = 0;    // processes for which no time was left
+  std::vector<int> late_;      // the question ended by its own deadline
   std::vector<int> blocked_;
   UseReport report_;
 };

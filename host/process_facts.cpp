@@ -40,8 +40,13 @@ bool ended(const Error& error) {
   return is_gone(error) || error.code == std::errc::no_such_process;
 }
 
+bool has_passed(LookDeadline until) {
+  return std::chrono::steady_clock::now() >= until;
+}
+
 /// The tables of open files of a process's threads: most have one together. To ask the kernel costs a
-/// hundredth of listing one again.
+/// hundredth of listing one again. The tables are kept in the order that the kernel gives them, so that a
+/// process with thousands of tables costs n log n questions and not n squared.
 class KnownTables {
  public:
   /// Knows that of the first thread.
@@ -51,26 +56,59 @@ class KnownTables {
   bool contains(int thread) {
     // In another PID namespace the numbers are other processes'; a filter for system calls may forbid it.
     if (!asks_)
-      asks_ = pid_of(host_.link_name("proc/self").value_or("")) == ::getpid() && same(::getpid(), ::getpid());
+      asks_ = pid_of(host_.link_name("proc/self").value_or("")) == ::getpid() &&
+              compared(::getpid(), ::getpid()) == Compared::same;
     if (!*asks_) return false;
-    for (const int other : known_) {
-      errno = 0;
-      if (same(other, thread)) return true;
-      // Who may not ask may not look into its files either: that one of them shows it is enough.
-      if (errno == EPERM) return std::exchange(denied_, true);
+    std::size_t low = 0;
+    std::size_t high = known_.size();
+    while (low < high) {
+      const std::size_t middle = low + ((high - low) / 2);
+      switch (compared(known_[middle], thread)) {
+        case Compared::same:
+          return true;
+        case Compared::less:
+          low = middle + 1;
+          break;
+        case Compared::greater:
+          high = middle;
+          break;
+        case Compared::ended:
+          // Either of the two. A thread that has ended shows nothing.
+          if (compared(thread, thread) == Compared::ended) return true;
+          known_.erase(known_.begin() + static_cast<std::ptrdiff_t>(middle));
+          --high;
+          break;
+        case Compared::denied:
+          // Ferry may not look into its files then, either: that one of them shows it is enough.
+          return std::exchange(denied_, true);
+        case Compared::unknown:
+          return false;
+      }
     }
-    known_.push_back(thread);
+    known_.insert(known_.begin() + static_cast<std::ptrdiff_t>(low), thread);
     return false;
   }
 
  private:
-  // kcmp(2), for which there is no function.
-  static bool same(int a, int b) { return ::syscall(SYS_kcmp, a, b, KCMP_FILES, 0, 0) == 0; }
+  enum class Compared { same, less, greater, ended, denied, unknown };
+
+  // kcmp(2), for which there is no function: 1 and 2 are an order of the tables that stays the same.
+  static Compared compared(int a, int b) {
+    constexpr long kLess = 1;
+    constexpr long kGreater = 2;
+    errno = 0;
+    const long answer = ::syscall(SYS_kcmp, a, b, KCMP_FILES, 0, 0);
+    if (answer == 0) return Compared::same;
+    if (answer == kLess) return Compared::less;
+    if (answer == kGreater) return Compared::greater;
+    if (answer < 0 && errno == ESRCH) return Compared::ended;
+    return answer < 0 && errno == EPERM ? Compared::denied : Compared::unknown;
+  }
 
   const HostFs& host_;
   std::optional<bool> asks_;
   bool denied_ = false;
-  std::vector<int> known_;
+  std::vector<int> known_;  // a thread of each table, by the kernel's order of these
 };
 
 // ABI: virt/kvm/kvm_main.c, anon_inode_getfd("kvm-vm"): the file that a VM of KVM's is.
@@ -213,38 +251,46 @@ std::string service_of(std::string_view cgroup) {
   return agree ? std::string(service_at(own)) : "";
 }
 
-std::vector<OpenFiles> open_files(const HostFs& host, int pid) {
+bool each_table(const HostFs& host, int pid, LookDeadline until,
+                const std::function<bool(const OpenFiles&)>& visit) {
   const auto own = directory_of(pid) / "fd";
-  std::vector<OpenFiles> found;
-  found.push_back({.directory = own, .names = host.list(own)});
-  if (!found.front().names) return found;
+  const OpenFiles first{.directory = own, .names = host.list(own)};
+  if (!visit(first) || !first.names) return true;
   const auto threads = directory_of(pid) / "task";
   KnownTables tables(host, pid);
   for (const std::string& thread : host.list(threads).value_or(std::vector<std::string>{})) {
+    if (has_passed(until)) return false;
     const auto number = pid_of(thread);
     if (number == pid || (number && tables.contains(*number))) continue;
     if (host.exists(threads / thread / "task")) continue;  // a process, which no thread is
     const auto directory = threads / thread / "fd";
-    found.push_back({.directory = directory, .names = host.list(directory)});
+    if (!visit({.directory = directory, .names = host.list(directory)})) return true;
   }
-  return found;
+  return true;
 }
 
-bool runs_a_vm(const HostFs& host, int pid) {
+bool runs_a_vm(const HostFs& host, int pid, LookDeadline until) {
   if (vm_name(command_line(host, pid))) return true;
-  return std::ranges::any_of(open_files(host, pid), [&](const OpenFiles& files) {
-    if (!files.names) return !ended(files.names.error());
-    return std::ranges::any_of(
-        *files.names, [&](const std::string& name) { return is_open_vm(host, files.directory / name); });
+  bool vm = false;
+  const bool all = each_table(host, pid, until, [&](const OpenFiles& files) {
+    if (!files.names) {
+      vm = !ended(files.names.error());
+    } else {
+      vm = std::ranges::any_of(*files.names, [&](const std::string& name) {
+        return has_passed(until) || is_open_vm(host, files.directory / name);
+      });
+    }
+    return !vm;
   });
+  return vm || !all;
 }
 
-Holder describe_process(const HostFs& host, int pid, std::string what) {
+Holder describe_process(const HostFs& host, int pid, std::string what, LookDeadline until) {
   const auto directory = directory_of(pid);
   const std::string comm = host.read_attribute(directory / "comm").value_or("?");
   const auto name = vm_name(command_line(host, pid)).value_or("");
   const std::string cgroup = host.read_file(directory / "cgroup").value_or("");
-  const bool vm = runs_a_vm(host, pid);
+  const bool vm = runs_a_vm(host, pid, until);
   const bool stoppable = !vm && !what.starts_with("/dev/vfio/");
   return {.kind = vm ? Holder::Kind::virtual_machine : Holder::Kind::process,
           .name = name.empty() ? comm : name,

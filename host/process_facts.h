@@ -2,6 +2,8 @@
 // Who a process is, for people: from what proc(5) shows of it.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,10 +15,15 @@
 
 namespace ferry {
 
+/// When a look into a process ends: the process itself chooses how many tables of open files it has, and how
+/// many files are in each.
+using LookDeadline = std::chrono::steady_clock::time_point;
+
 /// A holder of `what`: a virtual machine by its name or command name, else a process by its command name ("?"
 /// once it has ended). A VM has no service that could be stopped, nor has who holds a node of VFIO: what it
-/// drives the device for is not known.
-Holder describe_process(const HostFs& host, int pid, std::string what);
+/// drives the device for is not known. By `until` as runs_a_vm().
+Holder describe_process(const HostFs& host, int pid, std::string what,
+                        LookDeadline until = LookDeadline::max());
 
 /// The number that a name in proc/ is; absent: it is no process's.
 std::optional<int> pid_of(std::string_view name);
@@ -26,14 +33,17 @@ struct OpenFiles {
   std::filesystem::path directory;
   Result<std::vector<std::string>> names;
 };
-/// What a process has open: proc/PID/fd, and what its threads show that have tables of their own (unshare(2),
-/// or their first has ended). Which have is asked of the kernel; where it does not say, each is told. ABI:
-/// proc(5), kcmp(2).
-std::vector<OpenFiles> open_files(const HostFs& host, int pid);
+/// Shows `visit` the tables of open files of a process, one after the other, until it says false:
+/// proc/PID/fd, and those of threads that have tables of their own (unshare(2), or the first thread has
+/// ended). The kernel says which threads share a table; where it does not say, each thread's is shown. False:
+/// `until` came before all were shown. ABI: proc(5), kcmp(2).
+bool each_table(const HostFs& host, int pid, LookDeadline until,
+                const std::function<bool(const OpenFiles&)>& visit);
 
 /// Whether a process is a VM's: by its program, or because it has a VM of KVM's open (a program that nobody
-/// has heard of, a container's shim with the VM inside). True also where its files may not be looked at.
-bool runs_a_vm(const HostFs& host, int pid);
+/// has heard of, a container's shim with the VM inside). True also where its files may not be looked at, or
+/// are too many to be looked through by `until`.
+bool runs_a_vm(const HostFs& host, int pid, LookDeadline until = LookDeadline::max());
 
 /// The guest's name on the command line of a program that runs VMs (proc/PID/cmdline, NUL between arguments);
 /// of QEMU `-name guest=NAME,…` or `-name NAME`. Empty text: one without a name; absent: another program.

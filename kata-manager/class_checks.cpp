@@ -13,6 +13,7 @@
 #include "kata-manager/containerd_config.h"
 #include "kata-manager/containerd_place.h"
 #include "kata-manager/crio_plan.h"
+#include "kata-manager/host_paths.h"
 #include "kata-manager/k0s_plan.h"
 #include "kata-manager/kata_parts.h"
 #include "kata-manager/kata_shim.h"
@@ -79,11 +80,17 @@ Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassF
 }
 
 /// Kata's configuration with its drop-ins, as it is on the host.
-Result<TomlTable> read_configuration(const HostFs& host, const std::filesystem::path& path) {
+struct KataSettings {
+  TomlTable effective;
+  TomlTable site;  ///< what an administrator's own drop-ins say
+};
+
+Result<KataSettings> read_configuration(const HostFs& host, const std::filesystem::path& path) {
   auto text = host.read_file(path.relative_path());
   if (!text) return fail(std::move(text).error());
-  auto out = parse_toml(*text, path);
-  if (!out) return out;
+  auto base = parse_toml(*text, path);
+  if (!base) return fail(std::move(base).error());
+  KataSettings out{.effective = std::move(*base), .site = {}};
   const std::filesystem::path folder = path.parent_path() / "config.d";
   const auto names = host.list(folder.relative_path());
   if (!names && !is_gone(names.error())) return fail(names.error());
@@ -93,7 +100,8 @@ Result<TomlTable> read_configuration(const HostFs& host, const std::filesystem::
     if (!more) return fail(std::move(more).error());
     const auto settings = parse_toml(*more, folder / name);
     if (!settings) return fail(settings.error());
-    merge_over(*out, *settings);
+    merge_over(out.effective, *settings);
+    if (name != kKataDropIn) merge_over(out.site, *settings);
   }
   return out;
 }
@@ -177,14 +185,16 @@ class ClassChecks {
     if (!settings && settings.error().code != Errc::invalid_config)
       return std::move(check).unreadable(settings.error());
     if (!settings) return std::move(check).failed(settings.error().message, kInstall);
-    const auto hypervisor = hypervisor_of(*settings);
+    const auto hypervisor = hypervisor_of(settings->effective);
     if (!hypervisor) return std::move(check).failed(hypervisor.error().message, kInstall);
-    const HypervisorSettings read(*settings, *hypervisor);
+    const HypervisorSettings read(settings->effective, *hypervisor);
     if (const auto memory = read.number("default_memory"); memory && *memory > 0)
       memory_mib_ = static_cast<std::uint64_t>(*memory);
-    if (auto wrong = wrong_in(kata_, *settings, *hypervisor))
+    if (auto wrong = wrong_in(kata_, settings->effective, *hypervisor))
       return std::move(check).failed(fmt::format("{}: {}", installed.configuration.string(), *wrong),
                                      kInstall);
+    if (const auto within = check_bounds(*settings); !within)
+      return std::move(check).failed(within.error().message, within.error().hint);
     std::vector<std::string> missing;
     for (const auto& path : host_files_of(read))
       if (!host_.exists(path.relative_path())) missing.push_back(path);
@@ -192,6 +202,22 @@ class ClassChecks {
     return std::move(check).failed(fmt::format("{} names what is not there: {}",
                                                installed.configuration.string(), fmt::join(missing, ", ")),
                                    kInstall);
+  }
+
+  /// The bounds of a pulled artifact, as an installation checks them.
+  Result<> check_bounds(const KataSettings& settings) const {
+    const auto shim = find_kata_shim(host_, kata_);
+    if (kata_.artifacts.folder() || !shim) return {};
+    const std::filesystem::path link = file_.artifacts_dir / kata_.name;
+    TomlTable trusted;
+    table_at(trusted, {"runtime"})["pod_resource_api_sock"].value = file_.pod_resources.string();
+    merge_over(trusted, kata_.configuration);
+    merge_over(trusted, settings.site);
+    return refuse_beyond(kata_, beyond_bounds(kata_, settings.effective, trusted,
+                                              {.version = file_.artifacts_dir / ".ferry" / kata_.name,
+                                               .link = link,
+                                               .artifacts_dir = file_.artifacts_dir,
+                                               .shim = *shim}));
   }
 
   // After configuration_check(), which knows the memory.

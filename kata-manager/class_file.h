@@ -56,6 +56,9 @@ struct KataArtifacts {
   /// Its archives may have set-user-ID and set-group-ID files, which are unpacked as such, and root's. They
   /// are refused else: nothing that is known of Kata's has any.
   bool allow_setuid = false;
+  /// Programs, files and patterns beyond Kata's installation that the configuration of a pulled artifact may
+  /// name (host_paths.h), as they stand there.
+  std::vector<std::string> allow_host_paths = {};
 
   /// The folder of "file:///DIR", absolute and below the host's root; absent: it is a reference.
   std::optional<std::filesystem::path> folder() const;

@@ -27,6 +27,7 @@ constexpr const char* kNodeSelector = "nodeSelector";
 constexpr const char* kKind = "kind";
 constexpr const char* kConfiguration = "configuration";
 constexpr const char* kAllowSetuid = "allowSetuid";
+constexpr const char* kAllowHostPaths = "allowHostPaths";
 
 bool is_pull_secret(std::string_view text) {
   return text.empty() || is_object_name(text);
@@ -34,6 +35,10 @@ bool is_pull_secret(std::string_view text) {
 
 bool is_toml_path(std::string_view text) {
   return text.ends_with(".toml") && is_host_path("/" + std::string(text)) && !text.starts_with('/');
+}
+
+bool is_allowed_path(std::string_view text) {
+  return text == "*" || is_host_path(text);
 }
 
 bool is_setting(std::string_view text) {
@@ -95,7 +100,8 @@ Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
   if (artifacts.map == nullptr) {
     return part.refuse(*part.map, kArtifacts, "the key is missing", "artifacts: {url: REFERENCE}");
   }
-  if (auto r = artifacts.check_keys({kUrl, kPullSecret}, {kConfiguration, kAllowSetuid}); !r) return r;
+  if (auto r = artifacts.check_keys({kUrl, kPullSecret}, {kConfiguration, kAllowSetuid, kAllowHostPaths}); !r)
+    return r;
   const ConfigNode* url = artifacts.find(kUrl);
   if (url == nullptr) return artifacts.refuse(*artifacts.map, kUrl, "the key is missing");
   const auto is_given = [](std::string_view text) { return !text.empty(); };
@@ -109,6 +115,10 @@ Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
       !r)
     return r;
   if (!configuration.empty()) into.configuration = configuration;
+  if (auto r = artifacts.texts_at(kAllowHostPaths, "an absolute path of the host, or *", is_allowed_path,
+                                  into.allow_host_paths);
+      !r)
+    return r;
   return artifacts.flag_at(kAllowSetuid, into.allow_setuid);
 }
 

@@ -108,7 +108,9 @@ class DropInMaker {
     if (const auto wrong = wrong_in(kata_, out.effective, *still)) {
       return refuse(fmt::format("hypervisor.{}: {}", *still, *wrong), blame());
     }
+    if (auto r = stay_within_bounds(pod_resources, out); !r) return fail(std::move(r).error());
     const HypervisorSettings settings(out.effective, *still);
+    out.programs = host_programs(out.effective);
     out.guest_memory_mib = static_cast<std::uint64_t>(settings.number("default_memory").value_or(0));
     out.host_files = host_files_of(settings);
     note_overridden(ready, ours, out);
@@ -152,6 +154,26 @@ class DropInMaker {
     for (const Source& source : later_) names.push_back(source.name);
     return fmt::format("it is said in {}: {}; later ones count more", base_.file.parent_path().string(),
                        fmt::join(names, ", "));
+  }
+
+  /// The settings of the class and of an administrator's drop-ins, and the socket that Ferry sets.
+  TomlTable trusted(const std::filesystem::path& pod_resources) const {
+    TomlTable out;
+    table_at(out, {"runtime"})["pod_resource_api_sock"].value = pod_resources.string();
+    for (std::size_t i = 1; i < earlier_.size(); ++i) merge_over(out, earlier_[i].settings);
+    merge_over(out, kata_.configuration);
+    for (const Source& source : later_) merge_over(out, source.settings);
+    return out;
+  }
+
+  Result<> stay_within_bounds(const std::filesystem::path& pod_resources, KataDropIn& out) const {
+    if (!base_.bounds) return {};
+    const auto beyond = beyond_bounds(kata_, out.effective, trusted(pod_resources), *base_.bounds);
+    if (!base_.is_pulled) {
+      for (const BeyondBounds& setting : beyond) out.notes.push_back(setting.what);
+      return {};
+    }
+    return refuse_beyond(kata_, beyond);
   }
 
   /// What a GPU needs and the class says otherwise; what we say and a later file says otherwise.

@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/result.h"
 #include "kata-manager/class_file.h"
 #include "kata-manager/confidential_mode.h"
+#include "kata-manager/host_paths.h"
 #include "kata-manager/toml.h"
 
 namespace ferry {
@@ -35,6 +37,9 @@ struct KataBase {
   std::vector<KataDropInFile> drop_ins = {};  ///< what is in config.d beside it; ours is passed over
   std::filesystem::path folder;               ///< where the artifact's files lie
   std::vector<std::string> files = {};        ///< the names there
+  /// Where the configuration may lead. Absent: that is not looked at.
+  std::optional<ArtifactBounds> bounds = {};
+  bool is_pulled = false;  ///< from a registry; else from a folder that an administrator put on the host
 };
 
 /// What one pod can get at most.
@@ -49,6 +54,7 @@ struct KataDropIn {
   std::string text;
   TomlTable effective;  ///< the base, then all drop-ins with ours among them
   std::uint64_t guest_memory_mib = 0;
+  std::vector<std::filesystem::path> programs;  ///< of the host, that Kata's shim starts
   /// What the effective configuration names on the host: kernel, image, firmware, hypervisor. Whether it is
   /// there is the caller's to see.
   std::vector<std::filesystem::path> host_files;
@@ -62,7 +68,9 @@ struct KataDropIn {
 ///
 /// Errors: Errc::invalid_config, where a file is no TOML, or with the class's place where no VM of such a
 /// configuration would start: both ways to plug, more ports than there can be, an image and an initrd, a
-/// machine or a hypervisor that has no PCIe ports, a type that Kata does not take.
+/// machine or a hypervisor that has no PCIe ports, a type that Kata does not take. Errc::refused: a pulled
+/// configuration leads beyond its bounds (host_paths.h). A configuration of a folder of the host may do so,
+/// and a note says it.
 Result<KataDropIn> kata_drop_in(const KataClass& kata, const KataBase& base, const KataDevices& devices,
                                 const std::filesystem::path& pod_resources);
 

@@ -44,7 +44,9 @@ class SettingUp {
                          .shim = std::move(*shim),
                          .configuration = kata_configuration_folder(kata.name) / kConfiguration,
                          .artifact = std::move(artifact),
-                         .guest_memory_mib = {}};
+                         .guest_memory_mib = {},
+                         .programs = {}};
+    note_tag(kata, setup.artifact);
     if (const auto& here = setup.artifact) {
       if (auto r = add_configuration(kata, *here, setup); !r)
         return fail(std::move(r).error().during(kata.name));
@@ -89,6 +91,14 @@ class SettingUp {
   }
 
  private:
+  // Whoever can push to the registry moves a tag. A digest names the same files for ever.
+  void note_tag(const KataClass& kata, const std::optional<Artifact>& artifact) {
+    const std::string& url = kata.artifacts.url;
+    if (kata.artifacts.folder() || url.find('@') != std::string::npos) return;
+    out_.notes.push_back(fmt::format("{}: pulled by tag: {}; pin it by digest, {}@{}", kata.name, url, url,
+                                     artifact ? artifact->digest : "sha256:…"));
+  }
+
   Result<> add_configuration(const KataClass& kata, const Artifact& artifact, KataClassSetup& setup) {
     auto text = host_.read_file(artifact.configuration.relative_path());
     if (!text) return fail(std::move(text).error());
@@ -99,7 +109,12 @@ class SettingUp {
                   .drop_ins = *drop_ins,
                   // Not by the link to it: that leads to what was fetched last, whatever becomes of that.
                   .folder = artifact.version,
-                  .files = {}};
+                  .files = {},
+                  .bounds = ArtifactBounds{.version = artifact.version,
+                                           .link = artifact.folder,
+                                           .artifacts_dir = file_.artifacts_dir,
+                                           .shim = setup.shim},
+                  .is_pulled = !kata.artifacts.folder()};
     for (const ArtifactFile& file : artifact.files) {
       if (!file.path.has_parent_path()) base.files.push_back(file.path);
     }
@@ -115,6 +130,7 @@ class SettingUp {
           fmt::format("{}: {} is not there, and no VM starts without it", kata.name, path.string()));
     }
     setup.guest_memory_mib = drop_in->guest_memory_mib;
+    setup.programs = drop_in->programs;
     if (auto r = add_file(setup.configuration, std::move(*text)); !r) return r;
     return add_file(drop_in->path, std::move(drop_in->text));
   }

@@ -33,6 +33,9 @@ struct KataClassSetup {
   std::filesystem::path configuration;
   std::optional<Artifact> artifact;  ///< absent: not fetched yet, so its configuration is not known either
   std::optional<std::uint64_t> guest_memory_mib;
+  /// The host's programs that the shim starts as root, the hypervisor first. Empty: the configuration is not
+  /// known.
+  std::vector<std::filesystem::path> programs = {};
 };
 
 /// A class that this host cannot have, and why. The others are set up without it: one file may be for many
@@ -52,7 +55,8 @@ struct KataSetup {
 };
 
 /// Nothing is written. `artifact_of` gives a class's files where they are here.
-/// Errors: Errc::not_found, no shim; Errc::invalid_config, as kata_drop_in(); those of reading.
+/// Errors: Errc::not_found, no shim; Errc::invalid_config, Errc::refused, as kata_drop_in(); those of
+/// reading.
 Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDevices& devices,
                          const std::function<Result<std::optional<Artifact>>(const KataClass&)>& artifact_of);
 

@@ -229,7 +229,8 @@ TEST_F(KataVerbs, VerifyNamesTheFilesThatAreNotAsTheyWereFetched) {
                        {"sha256", "6923dd1bc0460082c5d55a831908c24a282860b7f1cd6c2b79cf1bc8857c639c"}}}}}
                    .dump());
   scratch.link("opt/art/kata-a", ".ferry/kata-a/sha256-" + std::string(64, 'a'));
-  classes("- name: kata-a\n  artifacts: {url: \"registry.example/kata:1\"}\n");
+  classes(
+      "- name: kata-a\n  artifacts: {url: \"registry.example/kata:1\", allowHostPaths: [/usr/bin/qemu]}\n");
   EXPECT_THAT(on_1_7({"verify"}).out, Not(HasSubstr("/" + version))) << "all is as it was fetched";
 
   scratch.file(version + "/image", "imagE");
@@ -256,30 +257,88 @@ TEST_F(KataVerbs, VerifyNamesTheFilesThatAreNotAsTheyWereFetched) {
                                             HasSubstr("(install Kata, or say in the class")));
 }
 
-// As after an install that was killed behind its fetch, or a whole one.
-TEST_F(KataVerbs, InstallGoesOnWithWhatIsHereWhereNoRegistryAnswers) {
+/// A host with an artifact as a fetch from a registry leaves it, its configuration that of the folder.
+class PulledKata : public KataVerbs {
+ protected:
+  PulledKata() {
+    json files = json::array();
+    for (const std::string name : {"configuration.toml", "image", "vmlinuz"}) {
+      const std::string content = text("srv/gpu/" + name);
+      scratch.file(store + version + "/" + name, content);
+      files.push_back({{"path", name}, {"size", content.size()}, {"sha256", std::string(64, 'b')}});
+    }
+    scratch.file(store + version + ".json", json{{"version", 1},
+                                                 {"url", url},
+                                                 {"digest", "sha256:" + std::string(64, 'a')},
+                                                 {"configuration", "configuration.toml"},
+                                                 {"files", files}}
+                                                .dump());
+    scratch.link("opt/art/kata-a", ".ferry/kata-a/" + version);
+  }
+  void class_of(const std::string& more) const {
+    classes("- name: kata-a\n  artifacts: {url: \"" + url + "\"" + more + "}\n");
+  }
+
+  const std::string url = "127.0.0.1:1/kata:1";
   const std::string version = "sha256-" + std::string(64, 'a');
   const std::string store = "opt/art/.ferry/kata-a/";
-  json files = json::array();
-  for (const std::string name : {"configuration.toml", "image", "vmlinuz"}) {
-    const std::string content = text("srv/gpu/" + name);
-    scratch.file(store + version + "/" + name, content);
-    files.push_back({{"path", name}, {"size", content.size()}, {"sha256", std::string(64, 'b')}});
-  }
-  scratch.file(store + version + ".json", json{{"version", 1},
-                                               {"url", "127.0.0.1:1/kata:1"},
-                                               {"digest", "sha256:" + std::string(64, 'a')},
-                                               {"configuration", "configuration.toml"},
-                                               {"files", files}}
-                                              .dump());
-  scratch.link("opt/art/kata-a", ".ferry/kata-a/" + version);
-  classes("- name: kata-a\n  artifacts: {url: \"127.0.0.1:1/kata:1\"}\n");
+};
+
+// As after an install that was killed behind its fetch, or a whole one.
+TEST_F(PulledKata, IsInstalledWhereNoRegistryAnswers) {
+  class_of(", allowHostPaths: [/usr/bin/qemu]");
   const auto installed = on_1_7({"-o", "json", "install"});
   ASSERT_EQ(installed.status, 0) << installed.err;
   EXPECT_THAT(installed.err, HasSubstr("note: kata-a: the registry cannot be reached"));
   EXPECT_THAT(json::parse(installed.out)["notes"].dump(),
               HasSubstr("kata-a: the registry cannot be reached"));
   EXPECT_THAT(text(kMain), HasSubstr("runtimes.kata-a]"));
+}
+
+TEST_F(PulledKata, IsRefusedWhereItNamesAProgramThatTheClassDoesNotAllow) {
+  class_of("");
+  for (const char* verb : {"plan", "install"}) {
+    const auto refused = on_1_7({verb});
+    EXPECT_EQ(refused.status, 4) << verb;
+    EXPECT_THAT(refused.err,
+                AllOf(HasSubstr("classes.yaml:5: class kata-a: Kata's configuration of 127.0.0.1:1/kata:1: "
+                                "hypervisor.qemu.path is '/usr/bin/qemu', which is no program of Kata's "
+                                "installation (/opt/kata)"),
+                      HasSubstr("artifacts: {allowHostPaths: [\"/usr/bin/qemu\"]}")));
+  }
+  EXPECT_EQ(text(kMain), kMainText);
+  EXPECT_FALSE(host.exists("etc/ferry"));
+}
+
+TEST_F(PulledKata, SaysWhichProgramsRunAndWhetherATagMayMove) {
+  class_of(", allowHostPaths: [/usr/bin/qemu]");
+  const auto tagged = on_1_7({"plan"});
+  EXPECT_EQ(tagged.status, 0) << tagged.err;
+  EXPECT_THAT(tagged.out,
+              AllOf(HasSubstr("kata-a runs as root on the host: /opt/kata/bin/containerd-shim-kata-v2, "
+                              "/usr/bin/qemu\n"),
+                    HasSubstr("note: kata-a: pulled by tag: 127.0.0.1:1/kata:1; pin it by digest, "
+                              "127.0.0.1:1/kata:1@sha256:" +
+                              std::string(64, 'a') + "\n")));
+  const auto document = json::parse(on_1_7({"-o", "json", "plan"}).out);
+  EXPECT_EQ(document["classes"][0]["programs"], json::array({"/usr/bin/qemu"}));
+  classes("- name: kata-a\n  artifacts: {url: \"r.example/kata@sha256:" + std::string(64, 'a') + "\"}\n");
+  const auto pinned = on_1_7({"plan"});
+  EXPECT_EQ(pinned.status, 0) << pinned.err;
+  EXPECT_THAT(pinned.out,
+              AllOf(Not(HasSubstr("pulled by tag")), HasSubstr(", and what its artifact names\n")));
+}
+
+// The administrator has put it there.
+TEST_F(KataVerbs, AFolderMayNameProgramsOfTheHostAndThePlanSaysSo) {
+  const auto planned = on_1_7({"plan"});
+  EXPECT_EQ(planned.status, 0) << planned.err;
+  EXPECT_THAT(planned.out,
+              AllOf(HasSubstr("kata-nvidia-gpu runs as root on the host: "
+                              "/opt/kata/bin/containerd-shim-kata-v2, /usr/bin/qemu\n"),
+                    HasSubstr("note: kata-nvidia-gpu: hypervisor.qemu.path is '/usr/bin/qemu', which "
+                              "is no program of Kata's installation (/opt/kata)\n"),
+                    Not(HasSubstr("pulled by tag"))));
 }
 
 TEST_F(KataVerbs, WhatIsWrongIsSaidBeforeAnythingIsWritten) {

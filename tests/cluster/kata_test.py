@@ -25,7 +25,7 @@ MOST_MIB = 25  # of the agent's memory
 TOLD = pathlib.Path("/run/kata-shim-told")
 # The paths are those of whoever made the artifact: Ferry's configuration names what was pulled.
 CONFIGURATION = b"""[hypervisor.qemu]
-path = "/usr/bin/qemu-system-x86_64"
+path = "/opt/kata/bin/qemu-system-x86_64"
 kernel = "/where/it/was/made/vmlinuz"
 image = "/where/it/was/made/image"
 machine_type = "q35"

@@ -1,8 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kata's configuration as an artifact has it: with our drop-in it is what is said to count, and a drop-in
-// that is there already leaves nothing to be said.
+// that is there already leaves nothing to be said. A pulled configuration starts no programs but Kata's.
 #include "kata-manager/kata_configuration.h"
 #include "tests/fuzz/fuzz.h"
+
+namespace ferry {
+namespace {
+
+// A pulled configuration starts no program but Kata's, or is refused.
+void only_katas_programs(const KataClass& kata, KataBase base) {
+  base.is_pulled = true;
+  base.bounds = ArtifactBounds{.version = "/a/.ferry/fuzz/sha256-a",
+                               .link = "/a/fuzz",
+                               .artifacts_dir = "/a",
+                               .shim = "/opt/kata/bin/containerd-shim-kata-v2"};
+  const auto made = kata_drop_in(kata, base, {.gpus = 1}, "/s");
+  if (!made) return;
+  for (const auto& program : made->programs) {
+    const std::string path = program.lexically_normal();
+    fuzz::require(path.starts_with("/opt/kata/"), "a pulled configuration starts Kata's programs alone");
+  }
+}
+
+}  // namespace
+}  // namespace ferry
 
 void ferry::fuzz::one_input(std::string_view text) {
   for (const KataKind kind : {KataKind::gpu, KataKind::snp}) {
@@ -13,6 +34,7 @@ void ferry::fuzz::one_input(std::string_view text) {
                   .text = std::string(text),
                   .folder = "/c",
                   .files = {"vmlinux", "kata.img"}};
+    only_katas_programs(kata, base);
     const auto made = kata_drop_in(kata, base, {.gpus = 2, .switches = 1}, "/s");
     if (!made) {
       require(made.error().code == Errc::invalid_config, "a refusal is an invalid configuration");

@@ -2,10 +2,12 @@
 #include "host/proc_use_probe.h"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -26,6 +28,7 @@ using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr DeviceNumber kNull{.major = 1, .minor = 3};
 constexpr DeviceNumber kZero{.major = 1, .minor = 5};
@@ -71,11 +74,14 @@ TEST_F(ProcUseProbeTest, IsBlindForAProcessThatKeepsItWaitingAndSeesTheOthers) {
   process(20, "first", {"/dev/null"});
   process(30, "hangs", {});
   process(40, "last", {"/dev/null"});
+  tree_.file("proc/30/cgroup", "0::/kubepods/pod0f2c1d3e-1111-2222-3333-444455556666/x\n");
   tree_.remove("proc/30/maps");
   ASSERT_EQ(::mkfifo((tree_.path() / "proc/30/maps").c_str(), 0600), 0);
   const auto report =
       must(ProcUseProbe(host_, std::chrono::seconds(3)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
-  EXPECT_EQ(report.blind, "process 30 does not let itself be looked into: the kernel keeps who asks waiting");
+  EXPECT_EQ(report.blind,
+            "process 30 (hangs) in pod 0f2c1d3e-1111-2222-3333-444455556666 could not be looked into: the "
+            "kernel did not answer in time");
   EXPECT_THAT(texts(report.of("gpu")), ElementsAre(HasSubstr("20"), HasSubstr("40")));
   const UniqueFd writer = must(host_.open("proc/30/maps", O_RDWR | O_NONBLOCK));
 }
@@ -90,10 +96,34 @@ TEST_F(ProcUseProbeTest, AsksNobodyBehindSomeThatDoNotAnswer) {
   }
   const auto report =
       must(ProcUseProbe(host_, std::chrono::seconds(3)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
-  EXPECT_THAT(report.blind, HasSubstr("process 20, 30, 40 does not"));
+  EXPECT_THAT(report.blind, HasSubstr("processes 20 (hangs), 30 (hangs), 40 (hangs) could not"));
   for (const int pid : kHanging) {
     const UniqueFd writer = must(host_.open("proc/" + std::to_string(pid) + "/maps", O_RDWR | O_NONBLOCK));
   }
+}
+
+// In a tree the kernel is not asked which threads share a table, so that each of these is a table of its own.
+TEST_F(ProcUseProbeTest, NamesAProcessWithTooManyFilesAndItsPod) {
+  constexpr int kTables = 3000;
+  process(30, "opens", {});
+  tree_.file("proc/30/cgroup", "0::/kubepods/pod0f2c1d3e-1111-2222-3333-444455556666/x\n");
+  for (int thread = 31; thread < 31 + kTables; ++thread)
+    tree_.directory("proc/30/task/" + std::to_string(thread) + "/fd");
+  const auto report = must(
+      ProcUseProbe(host_, std::chrono::milliseconds(1)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
+  EXPECT_EQ(
+      report.blind,
+      "process 30 (opens) in pod 0f2c1d3e-1111-2222-3333-444455556666 could not be looked through within "
+      "1 ms: too many open files");
+}
+
+// Each of them takes less time than would make the look blind; all of them together take minutes.
+TEST_F(ProcUseProbeTest, EndsWhereManyProcessesTakeTooLongTogether) {
+  constexpr int kProcesses = 4000;
+  for (int pid = 30; pid < 30 + kProcesses; ++pid) process(pid, "many", {});
+  const auto report = must(
+      ProcUseProbe(host_, std::chrono::milliseconds(1)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
+  EXPECT_THAT(report.blind, HasSubstr(" could not be looked into within 30 ms in all, and process "));
 }
 
 // Stopping the service would end them, though it is not they that hold this device.
@@ -311,6 +341,40 @@ TEST(ProcUseProbeForReal, FindsTheThreadThatHasATableOfItsOwn) {
   });
   const HostFs host("/");
   const UseReport report = must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
+  ASSERT_EQ(report.of("t").size(), 1U);
+  EXPECT_EQ(report.of("t")[0].pid, child.pid());
+}
+
+// To compare each table with each other one takes longer than the deadline, and a process in a pod would keep
+// every device from being moved.
+TEST(ProcUseProbeForReal, LooksThroughAProcessWithThousandsOfTables) {
+  const Terminal terminal;
+  constexpr int kThreads = 3000;
+  const Child child([&](int ready) {
+    constexpr std::size_t kStack = std::size_t{64} << 10U;
+    pthread_attr_t attributes;
+    if (::pthread_attr_init(&attributes) != 0 || ::pthread_attr_setstacksize(&attributes, kStack) != 0)
+      ::_exit(1);
+    static std::atomic<int> done = 0;
+    const auto own_table = [](void* path) -> void* {
+      if (::unshare(CLONE_FILES) != 0) ::_exit(1);
+      if (path != nullptr && ::open(static_cast<const char*>(path), O_RDWR | O_NOCTTY) < 0) ::_exit(1);
+      ++done;
+      for (;;) ::pause();
+    };
+    std::string path = terminal.path;
+    for (int i = 0; i < kThreads; ++i) {
+      pthread_t thread{};
+      char* const opened = i + 1 == kThreads ? path.data() : nullptr;
+      if (::pthread_create(&thread, &attributes, own_table, opened) != 0) ::_exit(1);
+    }
+    while (done < kThreads) ::usleep(1000);
+    if (::write(ready, "x", 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  });
+  const HostFs host("/");
+  const UseReport report = must(ProcUseProbe(host).look(std::vector{ask("t", "/dev/t", terminal.number)}));
+  EXPECT_THAT(report.blind, Not(HasSubstr(std::to_string(child.pid()))));
   ASSERT_EQ(report.of("t").size(), 1U);
   EXPECT_EQ(report.of("t")[0].pid, child.pid());
 }

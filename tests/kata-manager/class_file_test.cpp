@@ -17,6 +17,7 @@ using testing::Field;
 using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
+using testing::StartsWith;
 
 Result<ClassFile> read(const std::string& text, Reading how = Reading::strict) {
   return read_classes({.file = "k.yaml", .text = text, .first_line = 1, .one_line = false}, how);
@@ -131,6 +132,25 @@ TEST(ClassFile, LetsSetUserIdFilesInOnlyWhereItSaysSo) {
   const std::string theirs = "runtimeClasses:\n- {name: a, artifacts: {url: r/i:1, allowSetuid: true}}\n";
   EXPECT_FALSE(read(theirs));
   EXPECT_FALSE(test::must(read(theirs, Reading::lenient)).classes.front().artifacts.allow_setuid);
+}
+
+TEST(ClassFile, AllowsAnArtifactPathsOfTheHostOnlyByTheirNames) {
+  const auto read_with = [](const std::string& paths) {
+    return read("version: v2\nruntimeClasses:\n- {name: a, artifacts: {url: r/i:1, allowHostPaths: " + paths +
+                "}}\n");
+  };
+  const auto allowed = test::must(read_with("[/usr/bin/qemu-system-x86_64, \"*\"]"));
+  EXPECT_THAT(allowed.classes.front().artifacts.allow_host_paths,
+              ElementsAre("/usr/bin/qemu-system-x86_64", "*"));
+  for (const char* path : {"usr/bin/qemu", "/usr/../bin/qemu", "\"\"", "\"/a\\tb\""}) {
+    const auto refused = read_with("[" + std::string(path) + "]");
+    ASSERT_FALSE(refused) << path;
+    EXPECT_THAT(refused.error().message,
+                StartsWith("k.yaml:3: runtimeClasses[0].artifacts.allowHostPaths[0]: "
+                           "expected an absolute path of the host, or *, found"));
+  }
+  EXPECT_FALSE(read("runtimeClasses:\n- {name: a, artifacts: {url: r/i:1, allowHostPaths: [/b]}}\n"))
+      << "NVIDIA's file has no such key";
 }
 
 class ExampleFile : public testing::Test {
@@ -405,6 +425,10 @@ INSTANTIATE_TEST_SUITE_P(
             "the string 'b/'"},
         BadClasses{"version: v2\nruntimeClasses:\n- {name: a, artifacts: {url: r, allowSetuid: 1}}\n",
                    "k.yaml:3: runtimeClasses[0].artifacts.allowSetuid: expected true or false, found 1"},
+        BadClasses{
+            "version: v2\nruntimeClasses:\n- {name: a, artifacts: {url: r, allowHostPaths: /b}}\n",
+            "k.yaml:3: runtimeClasses[0].artifacts.allowHostPaths: expected a list, of an absolute path "
+            "of the host, or * each, found the string '/b'"},
         BadClasses{ours("kind: gpus"),
                    "k.yaml:3: runtimeClasses[0].kind: expected one of gpu, vgpu, snp, tdx, found the string "
                    "'gpus'; did you mean 'gpu'?"},

@@ -20,7 +20,7 @@ using testing::StartsWith;
 
 constexpr const char* kCopy = "etc/ferry/kata/gpu/configuration.toml";
 constexpr const char* kSettings =
-    "[hypervisor.qemu]\nkernel = \"/k\"\nimage = \"/i\"\ncold_plug_vfio = \"root-port\"\n"
+    "[hypervisor.qemu]\nkernel = \"/opt/kata/k\"\nimage = \"/opt/kata/i\"\ncold_plug_vfio = \"root-port\"\n"
     "default_memory = 8192\n";
 
 /// A process's arguments as /proc has them.
@@ -35,7 +35,7 @@ class KataChecks : public testing::Test {
   /// A host on which pods with GPUs run in VMs of the class `gpu`.
   KataChecks() {
     for (const char* node :
-         {"dev/kvm", "dev/vhost-vsock", "dev/vhost-net", "k", "i",
+         {"dev/kvm", "dev/vhost-vsock", "dev/vhost-net", "opt/kata/k", "opt/kata/i",
           "var/lib/kubelet/pod-resources/kubelet.sock", "opt/kata/bin/containerd-shim-kata-v2"})
       scratch.file(node, "");
     scratch.file("proc/7/comm", "kubelet\n");
@@ -156,9 +156,9 @@ TEST_F(KataChecks, HoldTheOverheadAgainstTheGuestsMemory) {
 TEST_F(KataChecks, LookAtWhatIsInstalled) {
   const ClassFile file = file_of("kind: gpu");
   EXPECT_EQ(answer("kata-configuration", file), "pass: /etc/ferry/kata/gpu/configuration.toml is fit for it");
-  scratch.remove("i");
+  scratch.remove("opt/kata/i");
   EXPECT_EQ(answer("kata-configuration", file),
-            "fail: /etc/ferry/kata/gpu/configuration.toml names what is not there: /i");
+            "fail: /etc/ferry/kata/gpu/configuration.toml names what is not there: /opt/kata/i");
   scratch.file(kCopy, std::string(kSettings) + "hot_plug_vfio = \"root-port\"\n");
   EXPECT_EQ(
       answer("kata-configuration", file),
@@ -178,6 +178,31 @@ TEST_F(KataChecks, LookAtWhatIsInstalled) {
   scratch.remove("etc/containerd/config.toml");
   scratch.remove("run/containerd/containerd.sock");
   EXPECT_THAT(answer("kata-handler", file), StartsWith("unknown: no container runtime is here"));
+}
+
+// As an installation by an earlier release of Ferry has left it.
+TEST_F(KataChecks, FindWhatAPulledConfigurationMayNotName) {
+  const auto program = [&](const std::string& artifacts) {
+    ClassFile file = file_of("kind: gpu");
+    file.classes.front().artifacts =
+        test::must(read_classes({.file = "k.yaml",
+                                 .text = "version: v2\nruntimeClasses: [{name: gpu, "
+                                         "artifacts: {" +
+                                         artifacts + "}}]\n"}))
+            .classes.front()
+            .artifacts;
+    return answer("kata-configuration", file);
+  };
+  scratch.file(kCopy, std::string(kSettings) + "path = \"/bin/sh\"\n");
+  scratch.file("bin/sh", "");
+  EXPECT_THAT(program("url: r/i:1"),
+              HasSubstr("hypervisor.qemu.path is '/bin/sh', which is no program of Kata's"));
+  EXPECT_THAT(program("url: r/i:1"), StartsWith("fail: "));
+  EXPECT_THAT(program("url: r/i:1, allowHostPaths: [/bin/sh]"), StartsWith("pass: "));
+  EXPECT_THAT(program("url: \"file:///srv/gpu\""), StartsWith("pass: "));
+  scratch.file(kCopy, kSettings);
+  scratch.file("etc/ferry/kata/gpu/config.d/70-site.toml", "[hypervisor.qemu]\npath = \"/bin/sh\"\n");
+  EXPECT_THAT(program("url: r/i:1"), StartsWith("pass: ")) << "an administrator's own";
 }
 
 TEST_F(KataChecks, LookIntoDropInsAndOtherVersionsOfContainerd) {

@@ -447,7 +447,9 @@ TEST_F(KataLeaving, IsMadeOfTheFilesOfOneVersion) {
     scratch.file(std::string(kVersion) + "/" + file, text((std::string("srv/gpu/") + file).c_str()));
   scratch.link(kArtifact, ".ferry/kata-a/sha256-one");
   ClassFile file;
-  file.classes.emplace_back().name = "kata-a";
+  KataClass& kata = file.classes.emplace_back();
+  kata.name = "kata-a";
+  kata.artifacts.allow_host_paths = {"/usr/bin/qemu"};
   const auto setup = must(set_up(host, file, {.gpus = 1, .mode = {}}, [&](const KataClass&) {
     Artifact artifact{.name = "kata-a",
                       .url = "registry.example/kata:1",
