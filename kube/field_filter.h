@@ -28,6 +28,9 @@ struct FieldChoice {
   std::vector<Field> fields;
 };
 
+/// What a caller keeps of one answer at most. The largest object that etcd takes is 1.5 MiB.
+inline constexpr std::size_t kMostKept = 2UL << 20U;
+
 /// All but `metadata.managedFields`, which would be half of an object.
 FieldChoice whole_object();
 /// The choice for a List object whose items have this choice.

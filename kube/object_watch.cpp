@@ -28,8 +28,6 @@ constexpr seconds kMoreWatch{300};
 constexpr seconds kSilence{180};
 // What lasted as long as this did not fail, however it ended.
 constexpr seconds kLasting{30};
-// What is kept of all objects together. The largest object that etcd takes is 1.5 MiB.
-constexpr std::size_t kMostKept = 2UL << 20U;
 // A page comes within the deadline, also where each object is as large as etcd takes it.
 constexpr unsigned kPage = 50;
 

@@ -320,7 +320,7 @@ bool ApiServer::give_body(Call call, std::string& body) {
   if (waiting == waiting_.end() || !waiting->second->listener.received) return true;
   const auto received = waiting->second->listener.received;  // outlives a cancel from within
   const std::string whole = std::exchange(body, {});
-  const auto cut = static_cast<std::size_t>(draw() * static_cast<double>(whole.size()));
+  const auto cut = whole.size() / 2;
   for (const auto& part : {whole.substr(0, cut), whole.substr(cut)})
     if (!part.empty() && waiting_.contains(call)) received(part);
   return waiting_.contains(call);
