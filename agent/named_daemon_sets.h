@@ -16,11 +16,11 @@
 
 namespace ferry {
 
-/// One thread. While no pod that matters names a DaemonSet, there is no request and no timer.
+/// For one thread. While no pod that matters names a DaemonSet, there is no request and no timer.
 class NamedDaemonSets {
  public:
   /// `changed` is called, never from within a call, when kept_because() may be another, or time has come for
-  /// ask(). What is named here must outlive this.
+  /// ask(). All that is handed in must outlive this.
   NamedDaemonSets(ApiClient& client, Timers& timers, std::function<void()> changed);
   NamedDaemonSets(const NamedDaemonSets&) = delete;
   NamedDaemonSets& operator=(const NamedDaemonSets&) = delete;

@@ -465,7 +465,7 @@ class NodeAgent::Impl {
     return view;
   }
 
-  /// The DaemonSets of pods that hold GPUs are asked for, and no others: nobody else would be evicted.
+  /// Only the DaemonSets of pods that hold GPUs are asked for: no other pod would be evicted.
   std::vector<NodePod> drain_pods(const json& node) {
     std::vector<NodePod> pods = node_pods_of(pods_->objects(), node);
     owners_.ask(settings_.drain_timeout ? owners_in_the_way(host_side_, pods) : std::set<NamedOwner>());

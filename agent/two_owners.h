@@ -55,7 +55,7 @@ struct OtherOwner {
   bool seen = true;            ///< false: a label alone says it, nobody has looked for its DaemonSet
 };
 
-/// Whether a program of NVIDIA's for which Ferry stands back has a DaemonSet of that name.
+/// True for the name of a DaemonSet of NVIDIA's for which Ferry stands back.
 bool is_another_program(std::string_view daemon_set);
 
 /// Whether the operator's DaemonSets are among these. While it runs it has some, whatever is switched off:

@@ -28,7 +28,7 @@ struct FieldChoice {
   std::vector<Field> fields;
 };
 
-/// What a caller keeps of one answer at most. The largest object that etcd takes is 1.5 MiB.
+/// The most that a caller keeps of one answer. The largest object that etcd takes is 1.5 MiB.
 inline constexpr std::size_t kMostKept = 2UL << 20U;
 
 /// All but `metadata.managedFields`, which would be half of an object.
@@ -46,7 +46,7 @@ class FieldFilter {
 
   /// Takes the next piece, cut anywhere. False: the kept part is too large, now and from now on.
   bool take(std::string_view bytes);
-  /// Whether nothing has come since the last finish().
+  /// True where nothing has come since the last finish().
   bool is_fresh() const { return fresh_; }
   /// The kept part of one whole text; no JSON where the text was none. The next text begins.
   std::string finish();

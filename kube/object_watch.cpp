@@ -309,7 +309,7 @@ class ObjectWatch::Impl {
   bool listed_ = false;
   std::string version_;  ///< up to which objects_ has everything
 
-  // Of the list that is under way.
+  // These belong to the list that is under way.
   Objects listed_so_far_;
   std::size_t size_so_far_ = 0;
   std::string list_version_;

@@ -345,7 +345,7 @@ TEST(DrainLoop, ThePodsOfADaemonSetThatWasDeletedAreWaitedFor) {
   EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
 }
 
-TEST(DrainLoop, NobodyIsEvictedBeforeTheDaemonSetIsKnown) {
+TEST(DrainLoop, NoPodIsEvictedBeforeItsDaemonSetIsKnown) {
   Yard yard(1);
   yard.put_pod("n0", "exporter", "DaemonSet");
   yard.fleet.server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {

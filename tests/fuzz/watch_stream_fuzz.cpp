@@ -12,7 +12,7 @@ using namespace ferry;
 
 constexpr std::size_t kMost = 1'000;
 
-/// What is kept of a stream; absent behind the text that is too large.
+/// The kept parts of a stream's texts, up to one that is too large.
 std::vector<std::string> kept_of(std::string_view stream, std::size_t piece, const FieldChoice& choice) {
   std::vector<std::string> out;
   FieldFilter filter(in_a_watch(choice), kMost);

@@ -314,7 +314,7 @@ void ApiServer::end(Call call, Result<ApiReply> reply) {
   if (ended) ended(std::move(reply));
 }
 
-// To who takes it as it comes, in pieces. False: the client has turned away meanwhile.
+// Gives the body in pieces to a client that takes it as it comes. False: the client has cancelled meanwhile.
 bool ApiServer::give_body(Call call, std::string& body) {
   const auto waiting = waiting_.find(call);
   if (waiting == waiting_.end() || !waiting->second->listener.received) return true;
