@@ -38,6 +38,8 @@ std::map<std::string, std::string> texts_at(const json& object, const char* key)
 // As NVIDIA's vGPU device manager has it.
 constexpr const char* kUsualKey = "config.yaml";
 
+constexpr const char* kMirror = "kubernetes.io/config.mirror";
+
 // Empty: none of this kind.
 std::string owner_of(const json& pod, std::string_view kind) {
   const json& owners = at(at(pod, "metadata"), "ownerReferences");
@@ -47,24 +49,43 @@ std::string owner_of(const json& pod, std::string_view kind) {
   return {};
 }
 
-std::string daemon_set_of(const json& pod) {
-  return owner_of(pod, kDaemonSets.kind);
+/// A DaemonSet that a pod names as its owner.
+struct DaemonSetOwner {
+  std::string believed;  ///< its name; empty: there is none, or it is not believed
+  std::string doubt;     ///< PodOnNode::doubt
+};
+
+std::string doubt_of(const json& pod, const std::string& daemon_set, bool space_is_believed) {
+  if (!is_another_program(daemon_set) && !is_an_operand(daemon_set)) return {};
+  const json& metadata = at(pod, "metadata");
+  const std::string space = text_at(metadata, "namespace");
+  const std::string said = fmt::format("pod {}/{} names DaemonSet {} as its owner, which is not believed",
+                                       space, text_at(metadata, "name"), daemon_set);
+  if (space_is_believed) return fmt::format("{}: namespace {} has no DaemonSet of that UID", said, space);
+  return fmt::format(
+      "{}: tenants may write to namespace {}, as far as Ferry knows; if NVIDIA's program runs "
+      "there, add the namespace to gpuOperator.ownerNamespaces (ferry-agent --owner-namespace)",
+      said, space);
 }
 
-// Empty: it is of none, or of one that is not believed.
-std::string believed_daemon_set_of(const json& pod, const BelievedOwners& believed) {
+DaemonSetOwner daemon_set_owner_of(const json& pod, const BelievedOwners& believed) {
   const json& metadata = at(pod, "metadata");
   const std::string space = text_at(metadata, "namespace");
   const json& owners = at(metadata, "ownerReferences");
-  if (!believed.spaces.contains(space) || !owners.is_array()) return {};
+  const bool space_is_believed = believed.spaces.contains(space);
+  // A DaemonSet that is deleted goes before its pods have ended.
+  const bool ends = !text_at(metadata, "deletionTimestamp").empty();
+  const bool listed = space == believed.operator_space && believed.uids.has_value() && !ends;
+  DaemonSetOwner out;
+  if (!owners.is_array()) return out;
   for (const json& owner : owners) {
     if (text_at(owner, "kind") != kDaemonSets.kind) continue;
-    // A DaemonSet that is deleted goes before its pods have ended.
-    const bool ends = !text_at(metadata, "deletionTimestamp").empty();
-    const bool listed = space == believed.operator_space && believed.uids.has_value() && !ends;
-    if (!listed || believed.uids->contains(text_at(owner, "uid"))) return text_at(owner, "name");
+    std::string name = text_at(owner, "name");
+    if (space_is_believed && (!listed || believed.uids->contains(text_at(owner, "uid"))))
+      return {.believed = std::move(name), .doubt = {}};
+    if (out.doubt.empty()) out.doubt = doubt_of(pod, name, space_is_believed);
   }
-  return {};
+  return out;
 }
 
 bool has_ended(const json& pod) {
@@ -75,16 +96,36 @@ bool has_ended(const json& pod) {
 bool runs(const json& pod) {
   const json& containers = at(at(pod, "status"), "containerStatuses");
   return containers.is_array() && std::ranges::any_of(containers, [](const json& container) {
-           return at(at(container, "state"), "running").is_object();
+           return !at(at(container, "state"), "running").is_null();
          });
 }
 
-// A DaemonSet's pod would come again at once, cordoned or not; a static one the kubelet alone can end.
-std::string kept_because(const json& pod) {
+bool is_owned_by(const json& owner, const ApiKind& kind) {
+  return text_at(owner, "kind") == kind.kind && text_at(owner, "apiVersion") == kind.api_version;
+}
+
+// A DaemonSet's pod would come again at once, cordoned or not. It names the DaemonSet as its controller.
+std::optional<NamedOwner> daemon_set_of(const json& pod) {
   const json& metadata = at(pod, "metadata");
-  if (const std::string set = daemon_set_of(pod); !set.empty()) return "it is of DaemonSet " + set;
-  if (at(at(metadata, "annotations"), "kubernetes.io/config.mirror").is_string()) return "it is a static pod";
-  return {};
+  const json& owners = at(metadata, "ownerReferences");
+  if (!owners.is_array()) return std::nullopt;
+  for (const json& owner : owners) {
+    if (is_owned_by(owner, kDaemonSets) && at(owner, "controller") == json(true))
+      return NamedOwner{.space = text_at(metadata, "namespace"),
+                        .name = text_at(owner, "name"),
+                        .uid = text_at(owner, "uid")};
+  }
+  return std::nullopt;
+}
+
+// The kubelet alone can end a static pod. The kubelet of its node makes its mirror, and names the Node.
+bool is_static(const json& pod, const json& node) {
+  const json& metadata = at(pod, "metadata");
+  const json& owners = at(metadata, "ownerReferences");
+  if (at(at(metadata, "annotations"), kMirror).is_null() || !owners.is_array()) return false;
+  return std::ranges::any_of(owners, [&](const json& owner) {
+    return is_owned_by(owner, kNodes) && !uid_of(node).empty() && text_at(owner, "uid") == uid_of(node);
+  });
 }
 
 std::set<std::string> runtime_handlers_of(const json& node) {
@@ -103,6 +144,27 @@ json changes_of(const LabelChanges& changes) {
 }
 
 }  // namespace
+
+FieldChoice pod_fields() {
+  const Field owners{"ownerReferences", {{"apiVersion"}, {"kind"}, {"name"}, {"uid"}, {"controller"}}};
+  const Field mirror{.name = kMirror, .inner = {}, .presence = true};
+  const Field running{.name = "running", .inner = {}, .presence = true};
+  return {.mode = FieldChoice::Mode::only,
+          .fields = {{"metadata",
+                      {{"name"},
+                       {"namespace"},
+                       {"uid"},
+                       {"resourceVersion"},
+                       {"deletionTimestamp"},
+                       {"annotations", {mirror}},
+                       owners}},
+                     {"status", {{"phase"}, {"containerStatuses", {{"state", {running}}}}}}}};
+}
+
+FieldChoice daemon_set_fields() {
+  return {.mode = FieldChoice::Mode::only,
+          .fields = {{"metadata", {{"name"}, {"namespace"}, {"uid"}, {"resourceVersion"}}}}};
+}
 
 NodeObject node_object_of(const json& node) {
   const json& metadata = at(node, "metadata");
@@ -153,7 +215,7 @@ bool is_cordoned(const json& node) {
   return cordoned.is_boolean() && cordoned.get<bool>();
 }
 
-std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods) {
+std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods, const json& node) {
   std::vector<NodePod> out;
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
@@ -161,8 +223,9 @@ std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods) {
     out.push_back({.space = text_at(metadata, "namespace"),
                    .name = text_at(metadata, "name"),
                    .uid = text_at(metadata, "uid"),
-                   .kept = kept_because(pod),
-                   .ends = !text_at(metadata, "deletionTimestamp").empty()});
+                   .kept = is_static(pod, node) ? "it is a static pod" : "",
+                   .ends = !text_at(metadata, "deletionTimestamp").empty(),
+                   .daemon_set = daemon_set_of(pod)});
   }
   return out;
 }
@@ -172,11 +235,13 @@ std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods, const Be
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
     const json& metadata = at(pod, "metadata");
+    DaemonSetOwner owner = daemon_set_owner_of(pod, believed);
     out.push_back({.name = text_at(metadata, "name"),
-                   .daemon_set = believed_daemon_set_of(pod, believed),
+                   .daemon_set = std::move(owner.believed),
                    .space = text_at(metadata, "namespace"),
                    .uid = text_at(metadata, "uid"),
-                   .runs = runs(pod)});
+                   .runs = runs(pod),
+                   .doubt = std::move(owner.doubt)});
   }
   return out;
 }
@@ -192,9 +257,13 @@ std::map<std::string, std::string> vmis_of(const std::map<std::string, json>& po
   return out;
 }
 
+std::string uid_of(const json& object) {
+  return text_at(at(object, "metadata"), "uid");
+}
+
 std::set<std::string> uids_of(const std::map<std::string, json>& objects) {
   std::set<std::string> out;
-  for (const auto& [name, object] : objects) out.insert(text_at(at(object, "metadata"), "uid"));
+  for (const auto& [name, object] : objects) out.insert(uid_of(object));
   return out;
 }
 

@@ -14,9 +14,15 @@
 #include "agent/operands.h"
 #include "agent/two_owners.h"
 #include "common/config_tree.h"
+#include "kube/field_filter.h"
 #include "policy/kubernetes_files.h"
 
 namespace ferry {
+
+/// All that is read here of pods.
+FieldChoice pod_fields();
+/// Name, namespace and UID.
+FieldChoice daemon_set_fields();
 
 /// Its name, labels and annotations; empty where it is not as the API server makes them.
 NodeObject node_object_of(const nlohmann::json& node);
@@ -38,11 +44,16 @@ std::vector<PodOnNode> pods_of(const std::map<std::string, nlohmann::json>& pods
 /// Whether nothing more is scheduled to it.
 bool is_cordoned(const nlohmann::json& node);
 
-/// The pods that have not ended, as somebody who would evict them sees them.
-std::vector<NodePod> node_pods_of(const std::map<std::string, nlohmann::json>& pods);
+/// The pods that have not ended, for a drain. A static pod names its node, with its UID, as its owner: the
+/// annotation alone any tenant may write. NodePod::kept says nothing of DaemonSets.
+std::vector<NodePod> node_pods_of(const std::map<std::string, nlohmann::json>& pods,
+                                  const nlohmann::json& node);
 
 /// The VirtualMachineInstances of KubeVirt's to which pods belong that have not ended, by "namespace/pod".
 std::map<std::string, std::string> vmis_of(const std::map<std::string, nlohmann::json>& pods);
+
+/// Empty: it has none.
+std::string uid_of(const nlohmann::json& object);
 
 std::set<std::string> names_of(const std::map<std::string, nlohmann::json>& objects);
 

@@ -211,6 +211,19 @@ DrainNeed need_now(const NodeObject& node, const NodeWish& wish, const HostSide&
 
 }  // namespace
 
+std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods) {
+  std::set<NamedOwner> out;
+  if (!host.seen) return out;
+  for (const SeenAccelerator& gpu : host.seen->accelerators) {
+    if (gpu.state != "refused") continue;
+    for (const SeenHolder& holder : gpu.holders) {
+      const NodePod* const pod = pod_of(holder, pods);
+      if (pod != nullptr && pod->daemon_set) out.insert(*pod->daemon_set);
+    }
+  }
+  return out;
+}
+
 DrainNeed drain_need(const NodeObject& node, const NodeWish& wish, const HostSide& host,
                      const DrainView& view) {
   DrainNeed need = need_now(node, wish, host, view);

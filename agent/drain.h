@@ -12,8 +12,10 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,15 @@
 
 namespace ferry {
 
+/// The DaemonSet that a pod names as its controller. Any tenant may write that into a pod.
+struct NamedOwner {
+  std::string space;  ///< the pod's namespace: an owner is in no other
+  std::string name;
+  std::string uid;
+  std::string text() const { return space + "/" + name; }
+  auto operator<=>(const NamedOwner&) const = default;
+};
+
 /// A pod on this node that has not ended.
 struct NodePod {
   std::string space;
@@ -33,6 +44,7 @@ struct NodePod {
   std::string uid;
   std::string kept = {};  ///< why it is never evicted: "it is of DaemonSet x"; empty: it may be
   bool ends = false;      ///< it has been told to
+  std::optional<NamedOwner> daemon_set = {};  ///< that it names, whether there is one or not
   std::string text() const { return space + "/" + name; }
   bool operator==(const NodePod&) const = default;
 };
@@ -64,6 +76,9 @@ struct DrainNeed {
   std::chrono::seconds left{0};  ///< of `evict`, once begun
   bool keeps_failure = false;    ///< that it has failed is remembered: it is the same wish
 };
+
+/// The DaemonSets that pods name which keep GPUs from what is asked for.
+std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods);
 
 DrainNeed drain_need(const NodeObject& node, const NodeWish& wish, const HostSide& host,
                      const DrainView& view);

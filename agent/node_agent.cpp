@@ -22,6 +22,7 @@
 #include "agent/evictions.h"
 #include "agent/feature_file.h"
 #include "agent/host_files.h"
+#include "agent/named_daemon_sets.h"
 #include "agent/node_feature.h"
 #include "agent/node_refusals.h"
 #include "agent/node_step.h"
@@ -88,6 +89,7 @@ class NodeAgent::Impl {
         events_(client_, timers, random_, wall_clock, settings_.node,
                 [](const Error& error) { spdlog::warn("events are not shown: {}", text_of(error)); }),
         evictions_(client_, timers, random_, [this] { look_soon(); }),
+        owners_(client_, timers, [this] { look_soon(); }),
         former_feature_(host, client_, timers, random_),
         host_since_(timers.now()),
         kata_since_(timers.now()),
@@ -130,10 +132,11 @@ class NodeAgent::Impl {
       // In all namespaces: a device plugin can be installed without the operator, wherever one likes.
       Selection pods = pods_of_node(settings_.node);
       if (settings_.among_others) pods.space = settings_.operator_space;
-      pods_ = watch(std::move(pods), &pods_forbidden_);
+      pods_ = watch(std::move(pods), &pods_forbidden_, {}, pod_fields());
     }
     if (!settings_.operator_space.empty() && !settings_.among_others)
-      daemon_sets_ = watch({.kind = kDaemonSets, .space = settings_.operator_space}, &daemon_sets_forbidden_);
+      daemon_sets_ = watch({.kind = kDaemonSets, .space = settings_.operator_space}, &daemon_sets_forbidden_,
+                           {}, daemon_set_fields());
     for (const std::string& name : settings_.config_maps) {
       auto& forbidden = config_maps_forbidden_[name];
       config_maps_.push_back(watch(only(config_map_ref(settings_.space, name)), &forbidden));
@@ -177,7 +180,7 @@ class NodeAgent::Impl {
   std::optional<PullCounts> pulls() const { return pulls_ ? std::optional(pulls_->counts()) : std::nullopt; }
 
   std::map<std::string, std::string> vmis() const {
-    return is_listed(pods_) ? vmis_of(pods_->objects()) : std::map<std::string, std::string>();
+    return has_pods() ? vmis_of(pods_->objects()) : std::map<std::string, std::string>();
   }
 
  private:
@@ -191,7 +194,8 @@ class NodeAgent::Impl {
   /// is known.
   using Forbidden = std::optional<Refusal>;
 
-  Watch watch(Selection selection, Forbidden* forbidden = nullptr, EventLoop::Job heard = {}) {
+  Watch watch(Selection selection, Forbidden* forbidden = nullptr, EventLoop::Job heard = {},
+              FieldChoice fields = whole_object()) {
     const std::string what = selection.text();
     return std::make_unique<ObjectWatch>(
         transport_, timers_, random_, std::move(selection),
@@ -224,7 +228,13 @@ class NodeAgent::Impl {
                                       forbidden->reset();
                                     }
                                     look_soon();
-                                  }});
+                                  }},
+        std::move(fields));
+  }
+
+  /// The server tells, and of more than can be kept: what is known is out of date.
+  static bool is_too_large(const Forbidden& forbidden) {
+    return forbidden && forbidden->error.code == ApiErrc::too_large;
   }
 
   static bool is_denied(const Error& error) { return error.code == ApiErrc::forbidden; }
@@ -232,7 +242,7 @@ class NodeAgent::Impl {
   /// Whether it is known what they are, or that nobody will tell us: our role lacks the right, or the server
   /// tells of the Node and not of them. Where it tells of nothing it is waited for.
   bool is_known(const Watch& watch, const Forbidden& forbidden) {
-    if (!watch || watch->listed()) return true;
+    if (!watch || watch->listed() || is_too_large(forbidden)) return true;
     if (!forbidden || (!is_denied(forbidden->error) && node_in_trouble_)) return false;
     const Moment end = end_of_patience(*forbidden);
     if (timers_.now() >= end) return true;
@@ -246,7 +256,11 @@ class NodeAgent::Impl {
     return since + kForbiddenPatience;
   }
 
-  static bool is_listed(const Watch& watch) { return watch != nullptr && watch->listed(); }
+  static bool is_listed(const Watch& watch, const Forbidden& forbidden) {
+    return watch != nullptr && watch->listed() && !is_too_large(forbidden);
+  }
+  bool has_pods() const { return is_listed(pods_, pods_forbidden_); }
+  bool has_daemon_sets() const { return is_listed(daemon_sets_, daemon_sets_forbidden_); }
 
   std::vector<ObjectWatch*> watches() const {
     std::vector<ObjectWatch*> out = {node_.get()};
@@ -351,13 +365,18 @@ class NodeAgent::Impl {
       for (const auto& label : {kWorkloadLabel, kPolicyLabel}) view.node.labels.erase(std::string(label));
     }
     view.defaults = settings_.defaults;
+    for (const Forbidden* const forbidden : {&pods_forbidden_, &daemon_sets_forbidden_})
+      if (is_too_large(*forbidden)) view.incomplete = (*forbidden)->error;
     for (std::size_t i = 0; i < config_maps_.size(); ++i) {
+      const Forbidden& forbidden = config_maps_forbidden_.at(settings_.config_maps[i]);
+      if (forbidden && !is_listed(config_maps_[i], forbidden)) {
+        view.unreadable.push_back(forbidden->error);
+        continue;
+      }
       for (const auto& [name, object] : config_maps_[i]->objects()) {
         std::ranges::move(configurations_of(object), std::back_inserter(view.configs));
         std::ranges::move(passed_over_of(object), std::back_inserter(view.passed_over));
       }
-      const Forbidden& forbidden = config_maps_forbidden_.at(settings_.config_maps[i]);
-      if (!config_maps_[i]->listed() && forbidden) view.unreadable.push_back(forbidden->error);
     }
     for (const auto& file : settings_.config_files) {
       if (auto text = read_carried_text(file, "policy"))
@@ -365,10 +384,11 @@ class NodeAgent::Impl {
       else
         view.unreadable.push_back(std::move(text).error());
     }
-    if (is_listed(pods_)) view.others.pods = pods_of(pods_->objects(), believed_owners());
+    if (has_pods()) view.others.pods = pods_of(pods_->objects(), believed_owners());
+    if (view.others.pods) tell_doubts(*view.others.pods);
     view.others.are_neighbours = settings_.among_others;
     see_other_plugins(view.others);
-    if (is_listed(daemon_sets_)) {
+    if (has_daemon_sets()) {
       if (auto names = names_of(daemon_sets_->objects()); are_of_the_operator(names))
         view.others.daemon_sets = std::move(names);
     }
@@ -404,7 +424,7 @@ class NodeAgent::Impl {
     BelievedOwners out{.spaces = {settings_.owner_spaces.begin(), settings_.owner_spaces.end()},
                        .operator_space = settings_.operator_space};
     if (!settings_.operator_space.empty()) out.spaces.insert(settings_.operator_space);
-    if (is_listed(daemon_sets_) && are_of_the_operator(names_of(daemon_sets_->objects()))) {
+    if (has_daemon_sets() && are_of_the_operator(names_of(daemon_sets_->objects()))) {
       daemon_set_uids_.merge(uids_of(daemon_sets_->objects()));
       out.uids = daemon_set_uids_;
     }
@@ -425,7 +445,7 @@ class NodeAgent::Impl {
     view.source.name = fmt::format("ConfigMap {}/{}", settings_.kata_space, settings_.kata_classes);
     // Not before the GPUs' own: what is asked of these does not wait for it.
     view.source.is_known = is_known(kata_, kata_forbidden_);
-    if (view.source.is_known && !kata_->listed() && kata_forbidden_)
+    if (view.source.is_known && kata_forbidden_ && !is_listed(kata_, kata_forbidden_))
       view.source.trouble = text_of(kata_forbidden_->error);
     for (const auto& [name, object] : kata_->objects())
       std::ranges::move(configurations_of(object), std::back_inserter(view.source.texts));
@@ -434,15 +454,33 @@ class NodeAgent::Impl {
     return view;
   }
 
-  DrainView drain_view_of(const json& node) const {
+  DrainView drain_view_of(const json& node) {
     DrainView view;
     view.timeout = settings_.drain_timeout;
     view.cordoned = is_cordoned(node);
-    if (is_listed(pods_)) view.pods = node_pods_of(pods_->objects());
+    if (has_pods()) view.pods = drain_pods(node);
     view.eviction_refused = evictions_.refused();
     view.cordon_refused = refusals_.cordon(timers_.now());
     view.now = wall_clock_();
     return view;
+  }
+
+  /// Only the DaemonSets of pods that hold GPUs are asked for: no other pod would be evicted.
+  std::vector<NodePod> drain_pods(const json& node) {
+    std::vector<NodePod> pods = node_pods_of(pods_->objects(), node);
+    owners_.ask(settings_.drain_timeout ? owners_in_the_way(host_side_, pods) : std::set<NamedOwner>());
+    for (NodePod& pod : pods)
+      if (pod.daemon_set && pod.kept.empty()) pod.kept = owners_.kept_because(*pod.daemon_set);
+    return pods;
+  }
+
+  /// In the log alone, and no more than a few: tenants can make as many such pods as they like.
+  void tell_doubts(const std::vector<PodOnNode>& pods) {
+    constexpr std::size_t kMost = 100;
+    for (const PodOnNode& pod : pods) {
+      if (pod.doubt.empty() || doubts_told_.size() >= kMost) continue;
+      if (doubts_told_.insert(pod.doubt).second) spdlog::warn("{}", pod.doubt);
+    }
   }
 
   NodeStep step_of(const json& node) {
@@ -775,6 +813,7 @@ class NodeAgent::Impl {
   ApiClient client_;
   EventRecorder events_;
   Evictions evictions_;
+  NamedDaemonSets owners_;  ///< of pods that hold GPUs
   std::unique_ptr<ChangeSlots> slots_;
   std::unique_ptr<NodeFeature> node_feature_;  ///< null: there shall be none
   FormerNodeFeature former_feature_;
@@ -811,6 +850,7 @@ class NodeAgent::Impl {
   std::optional<Moment> unserved_since_;  ///< OtherPrograms::unserved; absent: one is here, or is not seen
   std::optional<Moment> awaits_since_;    ///< NodeStep::awaits_operands
   std::set<std::string> told_;
+  std::set<std::string> doubts_told_;     ///< PodOnNode::doubt
   std::optional<std::uint64_t> refused_;  ///< the generation of wanted.json that was, and is not done yet
 
   std::optional<Labels> feature_file_;  ///< what it says; absent: it is not known

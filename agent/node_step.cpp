@@ -18,6 +18,11 @@ namespace {
 
 NodeWish wish_of(const NodeView& view, const std::vector<OtherOwner>& owners) {
   NodeWish wish = node_wish(view.node, view.configs, view.defaults, view.unreadable);
+  if (view.incomplete && wish.kind != NodeWish::Kind::nothing) {
+    wish.kind = NodeWish::Kind::invalid;
+    wish.error = Error(*view.incomplete).during("no GPU is changed");
+    return wish;
+  }
   // Where nothing is asked for there is nothing to stand back from.
   if (owners.empty() || wish.kind == NodeWish::Kind::nothing) return wish;
   wish.kind = NodeWish::Kind::stand_back;

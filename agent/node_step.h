@@ -36,7 +36,9 @@ namespace ferry {
 struct NodeView {
   NodeObject node;
   std::vector<ConfigText> configs;
-  std::vector<Error> unreadable;         ///< why others cannot be had
+  std::vector<Error> unreadable;  ///< why others cannot be had
+  /// Why the cluster's objects are known in part only, which permits no change; absent: they are known.
+  std::optional<Error> incomplete = {};
   std::vector<std::string> passed_over;  ///< what of them is not looked at, each as a sentence
   WishDefaults defaults;
   OtherPrograms others;

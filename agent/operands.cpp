@@ -111,6 +111,10 @@ std::set<std::string> paused_daemon_sets(const Labels& labels) {
   return out;
 }
 
+bool is_an_operand(std::string_view daemon_set) {
+  return std::ranges::find(kPaused, daemon_set, &Operand::daemon_set) != kPaused.end();
+}
+
 bool can_be_paused(const Labels& labels, std::string_view daemon_set) {
   const Operand* const operand = std::ranges::find(kPaused, daemon_set, &Operand::daemon_set);
   if (operand == kPaused.end()) return false;

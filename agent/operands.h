@@ -50,6 +50,9 @@ std::set<std::string> paused_daemon_sets(const Labels& labels);
 /// Whether its pods are an operand's that is paused, or that pause_operands() would pause.
 bool can_be_paused(const Labels& labels, std::string_view daemon_set);
 
+/// True for the name of an operand's DaemonSet that pause_operands() may pause.
+bool is_an_operand(std::string_view daemon_set);
+
 /// The value that a paused one gets back; others as they are.
 std::string resumed_value(std::string_view value);
 

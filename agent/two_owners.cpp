@@ -70,6 +70,10 @@ std::string text(const PodOnNode& pod) {
   return pod.space.empty() ? pod.name : pod.space + "/" + pod.name;
 }
 
+bool is_another_program(std::string_view daemon_set) {
+  return std::ranges::find(kPrograms, daemon_set, &Program::daemon_set) != kPrograms.end();
+}
+
 bool are_of_the_operator(const std::set<std::string>& daemon_sets) {
   return std::ranges::any_of(daemon_sets, [](const std::string& name) {
     return name.starts_with("nvidia-") || name == "gpu-feature-discovery";

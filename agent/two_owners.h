@@ -20,6 +20,9 @@ struct PodOnNode {
   std::string space = {};  ///< its namespace
   std::string uid = {};
   bool runs = false;  ///< a container of it has been started, and not ended since
+  /// A sentence, with what to do, where the pod names a DaemonSet as one of NVIDIA's is called, and that is
+  /// not believed. Empty: it is, or the pod names none.
+  std::string doubt = {};
 };
 
 /// "gpu-operator/nvidia-vfio-manager-x7k2p".
@@ -51,6 +54,9 @@ struct OtherOwner {
   std::string_view hand_over;  ///< the key of ClusterPolicy's spec that switches it off; empty: none does
   bool seen = true;            ///< false: a label alone says it, nobody has looked for its DaemonSet
 };
+
+/// True for the name of a DaemonSet of NVIDIA's for which Ferry stands back.
+bool is_another_program(std::string_view daemon_set);
 
 /// Whether the operator's DaemonSets are among these. While it runs it has some, whatever is switched off:
 /// where there are none it has been looked for in the wrong place, and that says nothing.

@@ -83,8 +83,11 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
     by_name.emplace(text_field(metadata, "namespace") + "/" + text_field(metadata, "name"), pod);
     if (auto options = agent_options_in(pod)) agent = std::move(*options);
   }
-  const auto owners =
-      other_owners(node.labels, {.pods = pods_of(by_name, believed_by(agent)), .daemon_sets = {}});
+  const auto on_node = pods_of(by_name, believed_by(agent));
+  const auto owners = other_owners(node.labels, {.pods = on_node, .daemon_sets = {}});
+  const auto doubted = std::ranges::find_if(on_node, [](const PodOnNode& pod) { return !pod.doubt.empty(); });
+  if (owners.empty() && doubted != on_node.end())
+    return std::move(check).warned(doubted->doubt, "kubectl describe pod says who made it");
   if (owners.empty()) return std::move(check).passed("none of them is here");
   std::vector<std::string> why;
   for (const OtherOwner& owner : owners) why.push_back(fmt::format("{}: {}", owner.name, owner.why));

@@ -14,8 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kNotEnded = "status.phase!=Succeeded,status.phase!=Failed";
-
 Result<> read_vmis(const AskForPart& ask, ClusterObjects& objects) {
   auto vmis = list_by_parts(ask, {.kind = kVmis}, counted_vmi);
   if (vmis) {
@@ -46,7 +44,7 @@ Result<ClusterObjects> read_cluster(const AskForPart& ask, VmisRead vmis) {
   auto nodes = list_by_parts(ask, {.kind = kNodes}, counted_node);
   if (!nodes) return fail(std::move(nodes).error());
   out.nodes = std::move(*nodes);
-  auto pods = list_by_parts(ask, {.kind = kPods, .fields = kNotEnded}, counted_pod);
+  auto pods = list_by_parts(ask, {.kind = kPods, .fields = std::string(kNotEndedPods)}, counted_pod);
   if (!pods) return fail(std::move(pods).error());
   out.pods = std::move(*pods);
   if (vmis == VmisRead::yes)
@@ -62,7 +60,7 @@ Result<ClusterObjects> read_cluster_node(const AskForPart& ask, const std::strin
   if (!nodes) return fail(std::move(nodes).error());
   if (nodes->empty()) return fail(no_such_node(ask, node));
   out.nodes = std::move(*nodes);
-  auto pods = list_by_parts(ask, {.kind = kPods, .fields = pods_of_node(node).fields + "," + kNotEnded});
+  auto pods = list_by_parts(ask, pods_of_node(node));
   if (!pods) return fail(std::move(pods).error());
   out.pods = std::move(*pods);
   return out;

@@ -76,9 +76,10 @@ auto tells_object(Asked asked, ApiClient::Done done) {
 struct ApiClient::Exchange {
   ApiRequest request = {};
   Asked asked;
-  bool repeatable = true;     ///< a second time does no harm
-  bool own_refusals = false;  ///< a 429 that is a Status is an answer
-  Answered done;              ///< hears a 2xx, or the error
+  bool repeatable = true;                    ///< a second time does no harm
+  bool own_refusals = false;                 ///< a 429 that is a Status is an answer
+  Answered done;                             ///< hears a 2xx, or the error
+  std::unique_ptr<FieldFilter> filter = {};  ///< of the answer; null: all of it is kept
 
   Backoff backoff = {};
   unsigned tries = 0;
@@ -146,13 +147,30 @@ void ApiClient::send(Call call) {
     const auto left = std::chrono::duration_cast<milliseconds>(exchange.began + *patience_ - timers_.now());
     exchange.request.connect = std::clamp(left, kShortest, ApiRequest().connect);
   }
-  exchange.waits_for = transport_.send(
-      exchange.request, {.ended = [this, call](Result<ApiReply> reply) { ended(call, std::move(reply)); }});
+  ApiListener listener{.ended = [this, call](Result<ApiReply> reply) { ended(call, std::move(reply)); }};
+  if (exchange.filter) {
+    (void)exchange.filter->finish();  // of a try before
+    listener.received = [this, call](std::string_view bytes) { received(call, bytes); };
+  }
+  exchange.waits_for = transport_.send(exchange.request, std::move(listener));
+}
+
+void ApiClient::received(Call call, std::string_view bytes) {
+  auto& exchange = *running_.at(call);
+  if (exchange.filter->take(bytes)) return;
+  transport_.cancel(std::get<ApiTransport::Call>(exchange.waits_for));
+  finish(call,
+         fail({.code = make_error_code(ApiErrc::too_large),
+               .message = fmt::format("{} {}: the fields that are read have more than {} bytes, the limit",
+                                      exchange.asked.verb, exchange.asked.object, kMostKept),
+               .hint = {}}),
+         {});
 }
 
 void ApiClient::ended(Call call, Result<ApiReply> reply) {
   auto& exchange = *running_.at(call);
   exchange.waits_for = {};
+  if (reply && is_success(reply->status) && exchange.filter) reply->body = exchange.filter->finish();
   if (reply && is_success(reply->status)) return finish(call, std::move(reply), {});
 
   const auto what = fmt::format("{} {}", exchange.asked.verb, exchange.asked.object);
@@ -177,6 +195,13 @@ void ApiClient::finish(Call call, Result<ApiReply> reply, std::optional<std::chr
 ApiClient::Call ApiClient::get(const ObjectRef& object, Done done) {
   const Asked asked{.verb = "get", .kind = object.kind, .object = object.text()};
   return begin(path_of(object), {.asked = asked, .done = tells_object(asked, std::move(done))});
+}
+
+ApiClient::Call ApiClient::get(const ObjectRef& object, Done done, const FieldChoice& fields) {
+  const Asked asked{.verb = "get", .kind = object.kind, .object = object.text()};
+  return begin(path_of(object), {.asked = asked,
+                                 .done = tells_object(asked, std::move(done)),
+                                 .filter = std::make_unique<FieldFilter>(fields, kMostKept)});
 }
 
 ApiClient::Call ApiClient::list(const Selection& selection, const ListRange& range, Done done) {

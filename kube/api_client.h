@@ -19,6 +19,7 @@
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
 #include "kube/backoff.h"
+#include "kube/field_filter.h"
 #include "kube/timers.h"
 
 namespace ferry {
@@ -68,6 +69,8 @@ class ApiClient {
   ~ApiClient();
 
   Call get(const ObjectRef& object, Done done);
+  /// These fields of it, so that its size does not matter.
+  Call get(const ObjectRef& object, Done done, const FieldChoice& fields);
   /// The List object: its `items`, as of its `metadata.resourceVersion`.
   Call list(const Selection& selection, Done done) { return list(selection, {}, std::move(done)); }
   /// A part of it; paged_list.h has the whole by parts.
@@ -119,6 +122,7 @@ class ApiClient {
   void go_on(Call call, Exchange exchange, Backoff::Pause pause);
   void later(Call call, Backoff::Pause pause, EventLoop::Job job);
   void send(Call call);
+  void received(Call call, std::string_view bytes);
   void ended(Call call, Result<ApiReply> reply);
   void finish(Call call, Result<ApiReply> reply, std::optional<std::chrono::seconds> retry_after);
   void read(Call call, const std::shared_ptr<Changing>& changing, Backoff::Pause pause);

@@ -69,7 +69,8 @@ Selection only(const ObjectRef& object) {
 }
 
 Selection pods_of_node(std::string_view node) {
-  return {.kind = kPods, .fields = "spec.nodeName=" + selector_value(node)};
+  return {.kind = kPods,
+          .fields = "spec.nodeName=" + selector_value(node) + "," + std::string(kNotEndedPods)};
 }
 
 Result<std::string> collection_of(ApiKind kind, std::string_view space) {

@@ -73,6 +73,8 @@ ObjectRef pod_ref(std::string space, std::string name);
 
 /// The one object, whether it exists or not: what a role that names it permits to list and watch.
 Selection only(const ObjectRef& object);
+/// The field selector of pods that have not ended.
+inline constexpr std::string_view kNotEndedPods = "status.phase!=Succeeded,status.phase!=Failed";
 /// The pods that run on a node, or are about to.
 Selection pods_of_node(std::string_view node);
 

@@ -150,7 +150,8 @@ Result<> CurlExchange::prepare(const ClusterAccess& access, const CredentialsNow
   set_credentials(access, credentials);
   ::curl_easy_setopt(easy_, CURLOPT_USERAGENT, (std::string("ferry/") + kVersion).c_str());
   // A stream that is compressed comes when the compressor thinks fit.
-  if (access.compressed && !listener_.received) ::curl_easy_setopt(easy_, CURLOPT_ACCEPT_ENCODING, "gzip");
+  const bool is_a_stream = listener_.received && request_.deadline == milliseconds(0);
+  if (access.compressed && !is_a_stream) ::curl_easy_setopt(easy_, CURLOPT_ACCEPT_ENCODING, "gzip");
   add_header("Accept: application/json");
   ::curl_easy_setopt(easy_, CURLOPT_CUSTOMREQUEST, request_.method.c_str());
   if (!request_.body.empty() || request_.method == "POST") {

@@ -11,7 +11,7 @@
 
 #include "common/percent_escape.h"
 #include "kube/api_error.h"
-#include "kube/line_splitter.h"
+#include "kube/paged_list.h"
 #include "kube/watch_event.h"
 
 namespace ferry {
@@ -28,19 +28,25 @@ constexpr seconds kMoreWatch{300};
 constexpr seconds kSilence{180};
 // What lasted as long as this did not fail, however it ended.
 constexpr seconds kLasting{30};
-// The largest object that etcd takes is 1.5 MiB.
-constexpr std::size_t kLongestLine = 8UL * 1024 * 1024;
+// A page comes within the deadline, also where each object is as large as etcd takes it.
+constexpr unsigned kPage = 50;
+
+std::size_t size_of(const json& object) {
+  return object.dump(-1, ' ', false, json::error_handler_t::replace).size();
+}
 
 }  // namespace
 
 class ObjectWatch::Impl {
  public:
-  Impl(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener)
+  Impl(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener,
+       FieldChoice fields)
       : transport_(transport),
         timers_(timers),
         random_(std::move(random)),
         selection_(std::move(selection)),
-        listener_(std::move(listener)) {}
+        listener_(std::move(listener)),
+        fields_(std::move(fields)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   Impl(Impl&&) = delete;
@@ -69,55 +75,106 @@ class ObjectWatch::Impl {
   }
 
   void list() {
-    // Without a resourceVersion: what etcd has, never a cache's older view. Of a single name it is one key.
-    open_ = transport_.send({.path = path_}, {.ended = [this](Result<ApiReply> reply) {
-                              open_.reset();
-                              list_ended(std::move(reply));
-                            }});
+    listed_so_far_.clear();
+    size_so_far_ = 0;
+    list_version_.clear();
+    after_.clear();
+    list_page();
   }
 
-  void list_ended(Result<ApiReply> reply) {
+  void list_page() {
+    // Without a resourceVersion: what etcd has, never a cache's older view. Of a single name it is one key.
+    std::string path = fmt::format("{}&limit={}", path_, kPage);
+    if (!after_.empty()) path += "&continue=" + percent_escaped(after_);
+    filter_ = std::make_unique<FieldFilter>(in_a_list(fields_), kMostKept - size_so_far_);
+    open_ = transport_.send({.path = std::move(path)}, {.received =
+                                                            [this](std::string_view bytes) {
+                                                              if (filter_->take(bytes)) return;
+                                                              cancel();
+                                                              failed(Request::list, too_large("list"), {});
+                                                            },
+                                                        .ended =
+                                                            [this](Result<ApiReply> reply) {
+                                                              open_.reset();
+                                                              page_ended(std::move(reply));
+                                                            }});
+  }
+
+  void page_ended(Result<ApiReply> reply) {
     if (!reply)
       return failed(Request::list, std::move(reply).error().during("list " + selection_.text()), {});
-    if (reply->status != 200)
-      return failed(Request::list, error_of(*reply, asked("list")), reply->retry_after);
-    auto read = read_list(reply->body);
-    if (!read) return failed(Request::list, read.error(), {});
+    if (reply->status != 200) {
+      const Error error = error_of(*reply, asked("list"));
+      const bool forgotten = error.code == ApiErrc::expired && !after_.empty();
+      if (forgotten && ++list_rounds_ < kMostListRounds) return list();
+      list_rounds_ = 0;
+      return failed(Request::list, error, reply->retry_after);
+    }
+    if (auto read = read_page(); !read) return failed(Request::list, read.error(), {});
+    if (after_.empty())
+      list_ended();
+    else
+      list_page();
+  }
 
-    const bool changed = !std::exchange(listed_, true) || *read != objects_;
-    objects_ = std::move(*read);
+  void list_ended() {
+    list_rounds_ = 0;
+    version_ = list_version_;
+    const bool changed = !std::exchange(listed_, true) || listed_so_far_ != objects_;
+    objects_ = std::exchange(listed_so_far_, {});
+    size_ = 0;
+    for (const auto& [key, object] : objects_) size_ += size_of(object);
     watch();
     // A server that lists and then does not let watch is not well, and is asked less and less.
     if (failed_ == Request::list) is_well();
     if (changed) listener_.changed();
   }
 
-  Result<Objects> read_list(std::string_view body) {
-    auto list = object_of(body, asked("list"));
+  Result<> read_page() {
+    const std::string text = filter_->finish();
+    size_so_far_ += text.size();
+    auto list = object_of(text, asked("list"));
     if (!list) return fail(std::move(list).error());
     const auto items = list->find("items");
-    const auto version = version_of(*list);
     const auto malformed = [&](std::string_view why) {
       return fail(Errc::malformed_host,
                   fmt::format("list {}: the API server's answer {}", selection_.text(), why));
     };
-    if (version.empty()) return malformed("has no resourceVersion");
-    Objects read;
+    // All pages are of one version.
+    list_version_ = version_of(*list);
+    if (list_version_.empty()) return malformed("has no resourceVersion");
     // Go writes an empty list of some kinds as null.
     if (items != list->end() && !items->is_null()) {
       if (!items->is_array()) return malformed("has no list of items");
       for (auto& item : *items) {
         auto key = object_key(item);
         if (key.empty()) return malformed("has an item without a name");
-        read.insert_or_assign(std::move(key), kept(std::move(item)));
+        listed_so_far_.insert_or_assign(std::move(key), kept(std::move(item)));
       }
     }
-    version_ = version;
-    return read;
+    std::string next = continues_with(*list);
+    if (!next.empty() && next == after_) return malformed("continues with itself");
+    after_ = std::move(next);
+    return {};
+  }
+
+  Error too_large(std::string_view verb) const {
+    const std::string space =
+        selection_.space.empty() ? "--all-namespaces" : "--namespace " + selection_.space;
+    return {.code = make_error_code(ApiErrc::too_large),
+            .message = fmt::format("{} {}: Ferry would have to keep more than {} bytes of these objects, the "
+                                   "limit",
+                                   verb, selection_.text(), kMostKept),
+            .hint = fmt::format("look for objects that are too many or too large, and delete them: kubectl "
+                                "get {} {} --field-selector '{}' --output yaml",
+                                selection_.kind.plural, space, selection_.fields)};
+  }
+
+  void cancel() {
+    if (const auto open = std::exchange(open_, {})) transport_.cancel(*open);
   }
 
   json kept(json object) const {
-    object["metadata"].erase("managedFields");
     // A list says it once for all its items.
     object["apiVersion"] = selection_.kind.api_version;
     object["kind"] = selection_.kind.kind;
@@ -127,7 +184,7 @@ class ObjectWatch::Impl {
   void watch() {
     const auto lasts =
         kLeastWatch + seconds(static_cast<int>(random_() * static_cast<double>(kMoreWatch.count())));
-    lines_ = std::make_unique<LineSplitter>(kLongestLine);
+    filter_ = std::make_unique<FieldFilter>(in_a_watch(fields_), kMostKept);
     began_ = timers_.now();
     moved_ = false;
     open_ = transport_.send(
@@ -146,19 +203,28 @@ class ObjectWatch::Impl {
   void received(std::string_view bytes) {
     bool changed = false;
     Result<> good;
-    const bool taken = lines_->take(bytes, [&](std::string_view line) {
-      auto event = parse_watch_event(line, asked("watch"));
-      good = event ? take(std::move(*event), changed) : Result<>(fail(std::move(event).error()));
-      return good.has_value();
-    });
-    if (!taken && good)
-      good = fail(Errc::malformed_host, fmt::format("watch {}: a line of the stream is longer than {} bytes",
-                                                    selection_.text(), kLongestLine));
+    while (good && !bytes.empty()) {
+      const auto end = bytes.find('\n');
+      if (!filter_->take(bytes.substr(0, end))) {
+        good = fail(too_large("watch"));
+      } else if (end == std::string_view::npos) {
+        break;
+      } else {
+        if (!filter_->is_fresh()) good = take_line(filter_->finish(), changed);
+        bytes.remove_prefix(end + 1);
+      }
+    }
     if (!good) {
-      if (const auto open = std::exchange(open_, {})) transport_.cancel(*open);
+      cancel();
       refused(good.error(), {});
     }
     if (changed) listener_.changed();
+  }
+
+  Result<> take_line(const std::string& line, bool& changed) {
+    auto event = parse_watch_event(line, asked("watch"));
+    if (!event) return fail(std::move(event).error());
+    return take(std::move(*event), changed);
   }
 
   Result<> take(WatchEvent event, bool& changed) {
@@ -169,12 +235,18 @@ class ObjectWatch::Impl {
     if (!is_later(event.version, version_)) return {};
     version_ = event.version;
     if (event.kind == WatchEvent::Kind::bookmark) return {};
+    const auto known = objects_.find(event.key);
+    if (known != objects_.end()) size_ -= size_of(known->second);
     if (event.kind == WatchEvent::Kind::deleted) {
-      if (objects_.erase(event.key) > 0) changed = true;
+      if (known == objects_.end()) return {};
+      objects_.erase(known);
     } else {
-      objects_.insert_or_assign(event.key, kept(std::move(event.object)));
-      changed = true;
+      json object = kept(std::move(event.object));
+      size_ += size_of(object);
+      if (size_ > kMostKept) return fail(too_large("watch"));
+      objects_.insert_or_assign(event.key, std::move(object));
     }
+    changed = true;
     return {};
   }
 
@@ -229,13 +301,23 @@ class ObjectWatch::Impl {
   const Random random_;
   const Selection selection_;
   const Listener listener_;
+  const FieldChoice fields_;
   std::string path_;
 
   Objects objects_;
+  std::size_t size_ = 0;  ///< of objects_, as JSON
   bool listed_ = false;
   std::string version_;  ///< up to which objects_ has everything
 
+  // These belong to the list that is under way.
+  Objects listed_so_far_;
+  std::size_t size_so_far_ = 0;
+  std::string list_version_;
+  std::string after_;         ///< the page to be asked for continues there; empty: the first
+  unsigned list_rounds_ = 0;  ///< how often in a row its continuation was forgotten
+
   std::optional<ApiTransport::Call> open_;
+  std::unique_ptr<FieldFilter> filter_;  ///< of what is open
   Timers::Timer timer_;
   Backoff backoff_;
   std::optional<std::error_code> trouble_;  ///< that was told
@@ -245,13 +327,12 @@ class ObjectWatch::Impl {
   // Of the watch that is open.
   bool moved_ = false;  ///< something has come
   Timers::Clock::time_point began_;
-  std::unique_ptr<LineSplitter> lines_;
 };
 
 ObjectWatch::ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection,
-                         Listener listener)
+                         Listener listener, FieldChoice fields)
     : impl_(std::make_unique<Impl>(transport, timers, std::move(random), std::move(selection),
-                                   std::move(listener))) {}
+                                   std::move(listener), std::move(fields))) {}
 ObjectWatch::~ObjectWatch() = default;
 
 Result<> ObjectWatch::begin() {

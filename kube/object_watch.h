@@ -13,6 +13,7 @@
 #include "kube/api_path.h"
 #include "kube/api_transport.h"
 #include "kube/backoff.h"
+#include "kube/field_filter.h"
 #include "kube/timers.h"
 
 namespace ferry {
@@ -23,10 +24,14 @@ namespace ferry {
 ///
 /// The server's order of things counts, not its clock. What it sends twice or late changes nothing.
 ///
+/// Lists come in pages; one that the server has forgotten before its last page (410) begins anew. Memory
+/// follows the fields that are kept, whatever else the objects hold. ApiErrc::too_large is the trouble when
+/// these are more than 2 MiB: objects() is what it was before, and not what the server has.
+///
 /// One thread. The listener is never called from within a call of this; it must not destroy it.
 class ObjectWatch {
  public:
-  /// By "namespace/name", or "name"; without `metadata.managedFields`, which would be half of it.
+  /// By "namespace/name", or "name"; of each the fields that were chosen.
   using Objects = std::map<std::string, nlohmann::json>;
 
   struct Listener {
@@ -40,8 +45,10 @@ class ObjectWatch {
     std::function<void()> well;
   };
 
-  /// Transport and timers must outlive this.
-  ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener);
+  /// Transport and timers must outlive this. `fields` are kept; `metadata` has name, namespace and
+  /// resourceVersion among them.
+  ObjectWatch(ApiTransport& transport, Timers& timers, Random random, Selection selection, Listener listener,
+              FieldChoice fields = whole_object());
   ObjectWatch(const ObjectWatch&) = delete;
   ObjectWatch& operator=(const ObjectWatch&) = delete;
   ObjectWatch(ObjectWatch&&) = delete;

@@ -12,13 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string continues_with(const json& list) {
-  const auto metadata = list.find("metadata");
-  if (metadata == list.end() || !metadata->is_object()) return {};
-  const auto token = metadata->find("continue");
-  return token != metadata->end() && token->is_string() ? token->get<std::string>() : std::string();
-}
-
 Error not_a_list(const Selection& selection, const char* what) {
   return {.code = make_error_code(Errc::malformed_host),
           .message = "list " + selection.text() + ": " + what,
@@ -55,6 +48,13 @@ Result<std::vector<json>> one_round(const AskForPart& ask, const Selection& sele
 }
 
 }  // namespace
+
+std::string continues_with(const json& list) {
+  const auto metadata = list.find("metadata");
+  if (metadata == list.end() || !metadata->is_object()) return {};
+  const auto token = metadata->find("continue");
+  return token != metadata->end() && token->is_string() ? token->get<std::string>() : std::string();
+}
 
 Result<std::vector<json>> list_by_parts(const AskForPart& ask, const Selection& selection,
                                         const TakeOfObject& take) {

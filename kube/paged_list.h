@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -21,6 +22,9 @@ using AskForPart = std::function<Result<nlohmann::json>(const Selection&, const 
 inline constexpr unsigned kListPart = 200;
 /// How often a list is begun anew whose state the server has forgotten before its last part (410).
 inline constexpr unsigned kMostListRounds = 3;
+
+/// Where the next part begins: ListRange::after. Empty: the list ends with this part.
+std::string continues_with(const nlohmann::json& list);
 
 /// What is kept of an object; null: nothing. The rest is forgotten as soon as its part of the list has come,
 /// so that a list of which only little matters does not take the memory of all.

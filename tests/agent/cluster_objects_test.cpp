@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
+#include "kube/field_filter.h"
+
 namespace ferry {
 namespace {
 
@@ -105,6 +107,70 @@ TEST(ClusterObjects, OwnersAreBelievedInNamespacesThatTenantsCannotWriteTo) {
   EXPECT_EQ(owner("gpu-operator", "real"), "nvidia-vfio-manager");
   EXPECT_EQ(owner("gpu-operator", "made-up"), "");
   EXPECT_EQ(owner("kube-system", "other"), "nvidia-vfio-manager");
+}
+
+TEST(ClusterObjects, AnOwnerThatIsNotBelievedIsNamed) {
+  const auto doubt = [](const char* space, const char* name) {
+    const json pod = {{"metadata",
+                       {{"name", "p"},
+                        {"namespace", space},
+                        {"ownerReferences", {{{"kind", "DaemonSet"}, {"name", name}, {"uid", "made-up"}}}}}}};
+    return pods_of({{"k", pod}}, {.spaces = {"gpu-operator", "kube-system"},
+                                  .operator_space = "gpu-operator",
+                                  .uids = std::set<std::string>{"real"}})
+        .at(0)
+        .doubt;
+  };
+  EXPECT_EQ(
+      doubt("tenant", "nvidia-vfio-manager"),
+      "pod tenant/p names DaemonSet nvidia-vfio-manager as its owner, which is not believed: tenants may "
+      "write "
+      "to namespace tenant, as far as Ferry knows; if NVIDIA's program runs there, add the namespace to "
+      "gpuOperator.ownerNamespaces (ferry-agent --owner-namespace)");
+  EXPECT_EQ(doubt("gpu-operator", "nvidia-dcgm"),
+            "pod gpu-operator/p names DaemonSet nvidia-dcgm as its owner, which is not believed: namespace "
+            "gpu-operator has no DaemonSet of that UID");
+  EXPECT_EQ(doubt("kube-system", "nvidia-dcgm"), "");
+  EXPECT_EQ(doubt("tenant", "fluentd"), "");
+}
+
+// The agent keeps these fields alone, and must find in them all that it finds in the whole.
+TEST(ClusterObjects, TheFieldsThatAreKeptAreThoseThatAreRead) {
+  const json node = {{"metadata", {{"name", "n1"}, {"uid", "u-n1"}}}};
+  const auto pod = [](const char* name, const json& owner) {
+    return json{{"metadata",
+                 {{"name", name},
+                  {"namespace", "s"},
+                  {"uid", std::string("u-") + name},
+                  {"resourceVersion", "1"},
+                  {"deletionTimestamp", "1970-01-01T00:00:00Z"},
+                  {"annotations", {{"kubernetes.io/config.mirror", "x"}, {"a", "b"}}},
+                  {"ownerReferences", json::array({owner})}}},
+                {"spec", {{"nodeName", "n1"}}},
+                {"status",
+                 {{"phase", "Running"},
+                  {"containerStatuses", {{{"name", "c"}, {"state", {{"running", {{"startedAt", "x"}}}}}}}}}}};
+  };
+  const json set = {
+      {"apiVersion", "apps/v1"}, {"kind", "DaemonSet"}, {"name", "d"}, {"uid", "u"}, {"controller", true}};
+  const json on = {{"apiVersion", "v1"}, {"kind", "Node"}, {"name", "n1"}, {"uid", "u-n1"}};
+  const json vmi = {{"kind", "VirtualMachineInstance"}, {"name", "vm"}};
+  const std::map<std::string, json> whole = {
+      {"s/a", pod("a", set)}, {"s/b", pod("b", on)}, {"s/c", pod("c", vmi)}, {"s/d", pod("d", set)}};
+  auto kept = whole;
+  for (auto& [name, object] : kept) {
+    FieldFilter filter(pod_fields(), kMostKept);
+    ASSERT_TRUE(filter.take(object.dump()));
+    object = json::parse(filter.finish());
+    EXPECT_FALSE(object.contains("spec"));
+  }
+  EXPECT_EQ(node_pods_of(kept, node), node_pods_of(whole, node));
+  EXPECT_EQ(node_pods_of(kept, node).at(0).daemon_set->text(), "s/d");
+  EXPECT_EQ(node_pods_of(kept, node).at(1).kept, "it is a static pod");
+  EXPECT_EQ(vmis_of(kept), vmis_of(whole));
+  const BelievedOwners believed{.spaces = {"s"}, .operator_space = ""};
+  EXPECT_EQ(pods_of(kept, believed).at(0).daemon_set, "d");
+  EXPECT_TRUE(pods_of(kept, believed).at(0).runs);
 }
 
 TEST(ClusterObjects, VmisByTheirPods) {

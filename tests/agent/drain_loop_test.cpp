@@ -267,7 +267,99 @@ TEST(DrainLoop, ADaemonSetsPodIsLeftAndSaidToBe) {
   yard.pass(60s);
   EXPECT_EQ(yard.evictions(), 0U);
   EXPECT_FALSE(yard.is_cordoned("n0"));
-  EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("pod tenants/exporter (it is of DaemonSet d) would stay"));
+  EXPECT_THAT(yard.fleet.error("n0"),
+              HasSubstr("pod tenants/exporter (it is of DaemonSet tenants/d) would stay"));
+}
+
+// Any tenant may write an owner into a pod, and would keep the node from ever getting free.
+TEST(DrainLoop, APodWhoseDaemonSetDoesNotExistIsEvicted) {
+  Yard yard(1);
+  const auto owner = [](const char* name, const json& uid) {
+    return json{
+        {"apiVersion", "apps/v1"}, {"kind", "DaemonSet"}, {"name", name}, {"uid", uid}, {"controller", true}};
+  };
+  const auto put = [&](const char* space) {
+    return yard.fleet.server
+        .put({{"apiVersion", "apps/v1"},
+              {"kind", "DaemonSet"},
+              {"metadata", {{"name", "real"}, {"namespace", space}}}})
+        .at("metadata")
+        .at("uid");
+  };
+  put("tenants");
+  yard.put_pod_of("n0", "invented", owner("invented", "uid-1"));
+  yard.put_pod_of("n0", "other-uid", owner("real", "another"));
+  yard.put_pod_of("n0", "other-namespace", owner("elsewhere", put("kube-system")));
+  yard.put_pod_of("n0", "no-name", owner("..", "uid-1"));
+  yard.fleet.start();
+  yard.fleet.label("n0", "divided");
+  yard.pass(60s);
+  EXPECT_THAT(yard.pods(), IsEmpty());
+  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+}
+
+TEST(DrainLoop, APodThatOnlySaysThatItIsStaticIsEvicted) {
+  Yard yard(1);
+  const json mirror = {{"kubernetes.io/config.mirror", "x"}};
+  const auto node = [](const json& uid) {
+    return json{{"apiVersion", "v1"}, {"kind", "Node"}, {"name", "n0"}, {"uid", uid}, {"controller", true}};
+  };
+  yard.put_pod_of("n0", "guest", {{"apiVersion", "v1"}, {"kind", "ReplicaSet"}, {"name", "d"}}, mirror);
+  yard.put_pod_of("n0", "made-up", node("another"), mirror);
+  yard.put_pod_of("n0", "no-mirror", node(yard.fleet.server.object("/api/v1/nodes/n0")["metadata"]["uid"]));
+  yard.fleet.start();
+  yard.fleet.label("n0", "divided");
+  yard.pass(60s);
+  EXPECT_THAT(yard.pods(), IsEmpty());
+  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+}
+
+TEST(DrainLoop, AStaticPodIsLeftAndSaidToBe) {
+  Yard yard(1);
+  const json uid = yard.fleet.server.object("/api/v1/nodes/n0")["metadata"]["uid"];
+  yard.put_pod_of("n0", "fixed", {{"apiVersion", "v1"}, {"kind", "Node"}, {"name", "n0"}, {"uid", uid}},
+                  {{"kubernetes.io/config.mirror", "x"}});
+  yard.fleet.start();
+  yard.fleet.label("n0", "divided");
+  yard.pass(60s);
+  EXPECT_EQ(yard.evictions(), 0U);
+  EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("pod tenants/fixed (it is a static pod) would stay"));
+}
+
+// Its pods end by themselves, some time after it has gone.
+TEST(DrainLoop, ThePodsOfADaemonSetThatWasDeletedAreWaitedFor) {
+  Yard yard(1);
+  yard.put_pod("n0", "exporter", "DaemonSet");
+  yard.fleet.server.edit(Yard::path_of_pod("exporter"),
+                         {{"metadata", {{"deletionTimestamp", "1970-01-01T00:00:00Z"}}}});
+  yard.fleet.server.erase("/apis/apps/v1/namespaces/tenants/daemonsets/d");
+  yard.put_pod("n0", "guest");
+  yard.fleet.start();
+  yard.fleet.label("n0", "divided");
+  yard.pass(30s);
+  EXPECT_THAT(yard.pods(), ElementsAre("exporter")) << "the other pod is evicted meanwhile";
+  EXPECT_EQ(yard.evictions(), 1U);
+  EXPECT_EQ(yard.fleet.state("n0"), "draining");
+  yard.remove_pod("exporter");
+  yard.pass(30s);
+  EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
+}
+
+TEST(DrainLoop, NoPodIsEvictedBeforeItsDaemonSetIsKnown) {
+  Yard yard(1);
+  yard.put_pod("n0", "exporter", "DaemonSet");
+  yard.fleet.server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+    if (!request.path.ends_with("/daemonsets/d")) return std::nullopt;
+    return ApiFault::status_of(403, "Forbidden", "no");
+  };
+  yard.fleet.start();
+  yard.fleet.label("n0", "divided");
+  yard.pass(5min);
+  EXPECT_EQ(yard.evictions(), 0U);
+  EXPECT_LE(yard.fleet.server.count("GET", "/daemonsets/d"), 7U);
+  EXPECT_THAT(yard.fleet.error("n0"),
+              HasSubstr("it is not known whether its DaemonSet tenants/d exists: get DaemonSet tenants/d"));
+  EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("lacks the verb get on daemonsets"));
 }
 
 TEST(DrainLoop, DoesNotBeginForAHostdThatDiedBeforeItsTurn) {

@@ -1293,6 +1293,39 @@ TEST_F(AgentLoop, AnOutageIsNoReasonToGoWithoutWhatIsListedABitLater) {
   EXPECT_THAT(cluster.reasons(), Not(Contains("WishInvalid")));
 }
 
+// Half a list looks like one from which pods have gone: of NVIDIA's programs, and of VMs.
+TEST_F(AgentLoop, MorePodsThanCanBeKeptPermitNoChange) {
+  cluster.label(kPolicyLabel, "given");
+  cluster.start_agent();
+  ASSERT_TRUE(becomes("as_wanted"));
+  const auto pod = [](int number) {
+    json out = {{"apiVersion", "v1"},
+                {"kind", "Pod"},
+                {"metadata", {{"name", "p" + std::to_string(number)}, {"namespace", "tenants"}}},
+                {"spec", {{"nodeName", "n1"}}},
+                {"status", {{"phase", "Running"}}}};
+    for (int i = 0; i < 8; ++i)
+      out["metadata"]["ownerReferences"].push_back(
+          {{"kind", std::string(200, 'k')}, {"name", std::string(200, 'n')}, {"uid", std::string(200, 'u')}});
+    return out;
+  };
+  constexpr int kTooMany = 500;
+  for (int i = 0; i < kTooMany; ++i) cluster.server.put(pod(i));
+  pass(30s);
+  cluster.label(kPolicyLabel, "divided");
+  pass(2min);
+  EXPECT_EQ(cluster.wanted(), "given");
+  EXPECT_EQ(cluster.label(kStateLabel), "failed");
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("no GPU is changed: "));
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("more than 2097152 bytes"));
+  EXPECT_THAT(cluster.annotation(kErrorAnnotation), HasSubstr("kubectl get pods --all-namespaces"));
+  for (int i = 0; i < kTooMany; ++i)
+    cluster.server.erase("/api/v1/namespaces/tenants/pods/p" + std::to_string(i));
+  pass(3min);
+  EXPECT_EQ(cluster.wanted(), "divided");
+  EXPECT_EQ(cluster.label(kStateLabel), "as_wanted");
+}
+
 // The Node can be told of all the while.
 TEST_F(AgentLoop, WhatCannotBeListedIsNotWaitedForForEver) {
   for (const char* kind : {"/pods", "/daemonsets", "/configmaps"}) {

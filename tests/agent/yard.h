@@ -39,14 +39,29 @@ class Yard {
   }
 
   void put_pod(const std::string& node, const std::string& name, const char* owner = "ReplicaSet") {
-    json pod = {
-        {"apiVersion", "v1"},
-        {"kind", "Pod"},
-        {"metadata",
-         {{"name", name}, {"namespace", "tenants"}, {"ownerReferences", {{{"kind", owner}, {"name", "d"}}}}}},
-        {"spec", {{"nodeName", node}}},
-        {"status", {{"phase", "Running"}}}};
-    fleet.server.put(std::move(pod));
+    json reference = {
+        {"apiVersion", "apps/v1"}, {"kind", owner}, {"name", "d"}, {"uid", "none"}, {"controller", true}};
+    if (owner == std::string("DaemonSet"))
+      reference["uid"] = fleet.server
+                             .put({{"apiVersion", "apps/v1"},
+                                   {"kind", "DaemonSet"},
+                                   {"metadata", {{"name", "d"}, {"namespace", "tenants"}}}})
+                             .at("metadata")
+                             .at("uid");
+    put_pod_of(node, name, reference);
+  }
+  /// With this owner and these annotations, which its maker says.
+  void put_pod_of(const std::string& node, const std::string& name, const json& owner,
+                  const json& annotations = json::object()) {
+    fleet.server.put({{"apiVersion", "v1"},
+                      {"kind", "Pod"},
+                      {"metadata",
+                       {{"name", name},
+                        {"namespace", "tenants"},
+                        {"annotations", annotations},
+                        {"ownerReferences", json::array({owner})}}},
+                      {"spec", {{"nodeName", node}}},
+                      {"status", {{"phase", "Running"}}}});
     tell_hostds();
   }
   static std::string path_of_pod(const std::string& name) {

@@ -142,7 +142,7 @@ class RightsTest(unittest.TestCase):
                     for rule in one["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
         self.assertEqual(rules({"agent": {"drain": {"enabled": True}}}) - rules({}),
                          {("pods/eviction", "create", "ferry-evictions"), ("pods", "list", "ferry-pods"),
-                          ("pods", "watch", "ferry-pods")})
+                          ("pods", "watch", "ferry-pods"), ("daemonsets", "get", "ferry-evictions")})
         self.assertNotIn("--drain", chart.containers_of(chart.render())["agent"]["args"])
         arguments = chart.containers_of(chart.render({"agent": {"drain": {"enabled": True, "timeout": "90s"}}}))["agent"]["args"]
         self.assertLessEqual({"--drain", "--drain-timeout=90s"}, set(arguments))

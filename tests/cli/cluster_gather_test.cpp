@@ -321,6 +321,14 @@ TEST(ClusterChecks, FindWhatIsNot) {
   objects.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.deploy.vfio-manager"] = "true";
   EXPECT_THAT(verdicts(objects), Contains("one-owner: warn"));
   objects = healthy();
+  objects.pods.push_back(
+      {{"metadata",
+        {{"name", "p"},
+         {"namespace", "tenant"},
+         {"ownerReferences", {{{"kind", "DaemonSet"}, {"name", "nvidia-vfio-manager"}, {"uid", "u"}}}}}},
+       {"spec", {{"nodeName", "n"}}}});
+  EXPECT_THAT(verdicts(objects), Contains("one-owner: warn")) << "a namespace that is not believed";
+  objects = healthy();
   objects.nodes[0]["status"]["allocatable"][kWholeL40s] = "0";
   EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn"));
 }

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "kube/line_splitter.h"
+#include "kube/field_filter.h"
 #include "kube/watch_event.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -10,23 +10,28 @@ namespace {
 
 using namespace ferry;
 
-constexpr std::size_t kLongest = 1'000;
+constexpr std::size_t kMost = 1'000;
 
-struct Heard {
-  std::vector<std::string> lines;
-  bool whole = true;
-};
-
-Heard hear(std::string_view stream, std::size_t piece) {
-  Heard heard;
-  LineSplitter splitter(kLongest);
-  for (std::size_t at = 0; at < stream.size() && heard.whole; at += piece)
-    heard.whole = splitter.take(stream.substr(at, piece), [&](std::string_view line) {
-      heard.lines.emplace_back(line);
-      return true;
-    });
-  return heard;
+/// The kept parts of a stream's texts, up to one that is too large.
+std::vector<std::string> kept_of(std::string_view stream, std::size_t piece, const FieldChoice& choice) {
+  std::vector<std::string> out;
+  FieldFilter filter(in_a_watch(choice), kMost);
+  for (std::size_t at = 0; at < stream.size(); at += piece) {
+    std::string_view bytes = stream.substr(at, piece);
+    while (!bytes.empty()) {
+      const auto end = bytes.find('\n');
+      if (!filter.take(bytes.substr(0, end))) return out;
+      if (end == std::string_view::npos) break;
+      if (!filter.is_fresh()) out.push_back(filter.finish());
+      bytes.remove_prefix(end + 1);
+    }
+  }
+  return out;
 }
+
+const FieldChoice kSome{.mode = FieldChoice::Mode::only,
+                        .fields = {{"metadata", {{"name"}, {"resourceVersion"}, {"owners", {{"kind"}}}}},
+                                   {"status", {{.name = "runs", .presence = true}}}}};
 
 void look_at(std::string_view line) {
   const Asked asked{.verb = "watch", .kind = kNodes, .subresource = {}, .object = "Node n1"};
@@ -52,13 +57,13 @@ void ferry::fuzz::one_input(std::string_view text) {
   if (text.empty()) return;
   const auto piece = static_cast<std::size_t>(static_cast<unsigned char>(text.front())) + 1;
   text.remove_prefix(1);
-  const auto heard = hear(text, piece);
-  const auto at_once = hear(text, text.size() + 1);
-  require(heard.whole == at_once.whole, "what is too long is so however it is cut");
-  require(heard.lines == at_once.lines, "lines are the same however they are cut");
-  for (const auto& line : heard.lines) {
-    require(!line.empty() && line.size() <= kLongest, "a line is no longer than it may be");
-    require(line.find('\n') == std::string::npos, "a line is one");
-    look_at(line);
+  for (const FieldChoice& choice : {kSome, whole_object()}) {
+    const auto kept = kept_of(text, piece, choice);
+    require(kept == kept_of(text, text.size() + 1, choice), "the same is kept however the text is cut");
+    for (const auto& line : kept) {
+      require(line.size() <= kMost, "no more is kept than may be");
+      require(line.find('\n') == std::string::npos, "a line is one");
+      look_at(line);
+    }
   }
 }

@@ -125,6 +125,22 @@ TEST_F(ApiClientTest, SaysWhatIsNotThere) {
             "get ConfigMap a/b: the API server answers 404 NotFound: configmaps \"b\" not found");
 }
 
+TEST_F(ApiClientTest, GetsTheFieldsThatAreAskedFor) {
+  const FieldChoice name{.mode = FieldChoice::Mode::only, .fields = {{"metadata", {{"name"}}}}};
+  const auto get_of = [&](const FieldChoice& fields) {
+    return outcome<json>([&](auto done) { client.get(config_map_ref("a", "b"), std::move(done), fields); });
+  };
+  server.put(config_map("a", "b", std::string(3UL << 20U, 'x')));
+  EXPECT_EQ(get_of(name).value_or(json()), json::parse(R"({"metadata":{"name":"b"}})"));
+  const auto whole = get_of(whole_object());
+  EXPECT_EQ(code_of(whole), ApiErrc::too_large);
+  EXPECT_THAT(message_of(whole), HasSubstr("get ConfigMap a/b: the fields that are read have more than"));
+  server.next = {ApiFault::status_of(503, "ServiceUnavailable"), ApiFault::lost_after()};
+  EXPECT_EQ(get_of(name).value_or(json()), json::parse(R"({"metadata":{"name":"b"}})")) << "tried again";
+  server.erase("/api/v1/namespaces/a/configmaps/b");
+  EXPECT_EQ(code_of(get_of(name)), ApiErrc::not_found);
+}
+
 TEST_F(ApiClientTest, ListsThePodsOfANode) {
   server.put(pod("a", "mine"));
   server.put(pod("b", "mine"));

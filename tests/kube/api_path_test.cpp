@@ -28,7 +28,8 @@ TEST(ApiPath, SelectsByWhatARoleThatNamesTheObjectPermits) {
   EXPECT_EQ(path_of(only(config_map_ref("a", "b"))).value_or(""),
             "/api/v1/namespaces/a/configmaps?fieldSelector=metadata.name%3Db&labelSelector=");
   EXPECT_EQ(path_of(pods_of_node("n1")).value_or(""),
-            "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&labelSelector=");
+            "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3D"
+            "Failed&labelSelector=");
   const Selection operands{.kind = kPods, .space = "a", .fields = {}, .labels = "app=x"};
   EXPECT_EQ(path_of(operands).value_or(""), "/api/v1/namespaces/a/pods?fieldSelector=&labelSelector=app%3Dx");
 }
@@ -41,7 +42,8 @@ TEST(ApiPath, IsOfAPartOfAList) {
 }
 
 TEST(ApiPath, KeepsASelectorsValueOneValue) {
-  EXPECT_EQ(pods_of_node("n1,metadata.namespace=x\\").fields, R"(spec.nodeName=n1\,metadata.namespace\=x\\)");
+  EXPECT_EQ(pods_of_node("n1,metadata.namespace=x\\").fields,
+            R"(spec.nodeName=n1\,metadata.namespace\=x\\,)" + std::string(kNotEndedPods));
 }
 
 TEST(ApiPath, EscapesWhatANameMayHave) {

@@ -333,13 +333,13 @@ TEST_P(BrokenStream, IsTroubleAndReadAnew) {
   EXPECT_THAT(watching.said, ElementsAre("trouble", "well"));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Table, BrokenStream,
-    testing::Values(Broken{"Html", "<html>", "is no JSON object"},
-                    Broken{"Unknown", R"({"type":"MOVED","object":{}})", "of a type"},
-                    Broken{"ErrorWithoutCode", R"({"type":"ERROR","object":{"message":"odd"}})", "odd"},
-                    Broken{"TooLong", std::string(9UL * 1024 * 1024, 'x'), "longer than"}),
-    [](const auto& row) { return row.param.what; });
+INSTANTIATE_TEST_SUITE_P(Table, BrokenStream,
+                         testing::Values(Broken{"Html", "<html>", "is no JSON object"},
+                                         Broken{"Unknown", R"({"type":"MOVED","object":{}})", "of a type"},
+                                         Broken{"ErrorWithoutCode",
+                                                R"({"type":"ERROR","object":{"message":"odd"}})", "odd"},
+                                         Broken{"TooLong", std::string(3UL * 1024 * 1024, 'x'), "more than"}),
+                         [](const auto& row) { return row.param.what; });
 
 TEST_F(ObjectWatchTest, AFaultInTheStreamIsTroubleWhenItComesAgain) {
   settle();
@@ -495,6 +495,87 @@ INSTANTIATE_TEST_SUITE_P(
                     BadList{"NoName", R"({"metadata":{"resourceVersion":"1"},"items":[{}]})"},
                     BadList{"ItemIsText", R"({"metadata":{"resourceVersion":"1"},"items":["x"]})"}),
     [](const auto& row) { return row.param.what; });
+
+// --- Large lists -----------------------------------------------------------------------------------------
+
+/// More than one page, in a namespace of its own.
+class LongList : public testing::Test, public KubeFixture {
+ protected:
+  LongList() {
+    for (int i = 0; i < 120; ++i) server.put(config_map("a", "m" + std::to_string(1'000 + i)));
+  }
+  std::size_t pages() const { return server.count("GET", "limit=50"); }
+  const Selection maps{.kind = kConfigMaps, .space = "a"};
+};
+
+TEST_F(LongList, ComesByPages) {
+  const Watching watching(*this, maps, [] { return 0.5; });
+  clock.run_for(5s);
+  EXPECT_EQ(watching->objects(), server.objects(maps));
+  EXPECT_EQ(pages(), 3U);
+  EXPECT_EQ(server.count("GET", "continue="), 2U);
+  server.erase("/api/v1/namespaces/a/configmaps/m1000");
+  clock.run_for(5s);
+  EXPECT_EQ(watching->objects(), server.objects(maps));
+}
+
+// Nothing of a list is used before its last page: half a list looks like one from which objects have gone.
+TEST_F(LongList, BeginsAnewWhereItsContinuationIsForgotten) {
+  int forgotten = 1;
+  server.script = [&](const ApiRequest& request) -> std::optional<ApiFault> {
+    if (request.path.find("continue=") == std::string::npos || forgotten-- <= 0) return std::nullopt;
+    return ApiFault::status_of(410, "Expired");
+  };
+  const Watching watching(*this, maps, [] { return 0.5; });
+  clock.run_for(5s);
+  EXPECT_EQ(watching->objects(), server.objects(maps));
+  EXPECT_EQ(pages(), 5U) << "one, the one that is forgotten, and all three";
+  EXPECT_EQ(watching.changes, 1);
+  EXPECT_THAT(watching.said, IsEmpty());
+}
+
+TEST_F(LongList, IsNotThereBeforeItsLastPage) {
+  server.script = [](const ApiRequest& request) -> std::optional<ApiFault> {
+    if (request.path.find("continue=") == std::string::npos) return std::nullopt;
+    return ApiFault::status_of(410, "Expired");
+  };
+  const Watching watching(*this, maps, [] { return 0.5; });
+  clock.run_for(1h);
+  EXPECT_FALSE(watching->listed());
+  EXPECT_THAT(watching->objects(), IsEmpty());
+  ASSERT_THAT(watching.said, ElementsAre("trouble"));
+  EXPECT_EQ(watching.troubles.front().code, ApiErrc::expired);
+  EXPECT_LE(server.seen().size(), 800U) << "asking is slowed down";
+}
+
+TEST_F(LongList, AnObjectThatIsTooLargeIsTrouble) {
+  server.put(config_map("a", "m0", std::string(3UL << 20U, 'x')));
+  const Watching watching(*this, maps, [] { return 0.5; });
+  clock.run_for(1min);
+  EXPECT_FALSE(watching->listed());
+  ASSERT_THAT(watching.said, ElementsAre("trouble"));
+  EXPECT_EQ(watching.troubles.front().code, ApiErrc::too_large);
+  EXPECT_THAT(watching.troubles.front().message, HasSubstr("list ConfigMap in a: "));
+  EXPECT_THAT(watching.troubles.front().hint, HasSubstr("kubectl get configmaps --namespace a"));
+  server.erase("/api/v1/namespaces/a/configmaps/m0");
+  clock.run_for(2min);
+  EXPECT_THAT(watching.said, ElementsAre("trouble", "well"));
+  EXPECT_EQ(watching->objects(), server.objects(maps));
+}
+
+TEST_F(LongList, SoIsOneThatComesLater) {
+  const Watching watching(*this, maps, [] { return 0.5; });
+  clock.run_for(5s);
+  const auto before = watching->objects();
+  server.put(config_map("a", "m0", std::string(1UL << 20U, 'x')));
+  clock.run_for(1min);
+  EXPECT_THAT(watching.said, IsEmpty());
+  server.put(config_map("a", "m1", std::string(1UL << 20U, 'x')));
+  clock.run_for(1min);
+  ASSERT_THAT(watching.said, ElementsAre("trouble"));
+  EXPECT_EQ(watching.troubles.front().code, ApiErrc::too_large);
+  EXPECT_EQ(watching->objects().size(), before.size() + 1);
+}
 
 TEST_F(ObjectWatchTest, AnEmptyListMayBeNull) {
   server.next = {ApiFault{.status = 200, .body = R"({"metadata":{"resourceVersion":"9999"},"items":null})"}};

@@ -6,7 +6,6 @@
 
 #include <gmock/gmock.h>
 
-#include "kube/line_splitter.h"
 #include "tests/kube/kube_fixture.h"
 #include "tests/support/must.h"
 
@@ -18,58 +17,6 @@ using test::message_of;
 using testing::ElementsAre;
 
 const Asked kAsked{.verb = "watch", .kind = kNodes, .subresource = {}, .object = "Node n1"};
-
-// --- Lines -----------------------------------------------------------------------------------------------
-
-struct Lines {
-  std::vector<std::string> seen;
-  bool operator()(std::string_view line) {
-    seen.emplace_back(line);
-    return true;
-  }
-};
-
-TEST(LineSplitter, FindsTheSameLinesWhereverTheBytesAreCut) {
-  const std::string text = "one\n\ntwo\nthree\n";
-  for (std::size_t first = 0; first <= text.size(); ++first)
-    for (std::size_t second = first; second <= text.size(); ++second) {
-      Lines lines;
-      LineSplitter splitter(5);
-      for (const auto& part :
-           {text.substr(0, first), text.substr(first, second - first), text.substr(second)})
-        EXPECT_TRUE(splitter.take(part, std::ref(lines)));
-      EXPECT_THAT(lines.seen, ElementsAre("one", "two", "three")) << first << " " << second;
-    }
-}
-
-TEST(LineSplitter, TellsNoHalfLine) {
-  Lines lines;
-  LineSplitter splitter(100);
-  EXPECT_TRUE(splitter.take("one\ntw", std::ref(lines)));
-  EXPECT_THAT(lines.seen, ElementsAre("one"));
-}
-
-TEST(LineSplitter, KeepsNoMoreThanALine) {
-  for (const auto* bytes : {"12345", "12345\n"}) {
-    Lines lines;
-    LineSplitter splitter(4);
-    EXPECT_FALSE(splitter.take(bytes, std::ref(lines))) << bytes;
-    EXPECT_TRUE(lines.seen.empty());
-  }
-  Lines lines;
-  LineSplitter splitter(4);
-  EXPECT_TRUE(splitter.take("12", std::ref(lines)));
-  EXPECT_FALSE(splitter.take("345", std::ref(lines)));
-}
-
-TEST(LineSplitter, StopsWhenNoMoreIsWanted) {
-  LineSplitter splitter(10);
-  int seen = 0;
-  EXPECT_FALSE(splitter.take("a\nb\n", [&](std::string_view) { return ++seen < 1; }));
-  EXPECT_EQ(seen, 1);
-}
-
-// --- Events ----------------------------------------------------------------------------------------------
 
 TEST(WatchEvent, IsRead) {
   const auto added = test::must(parse_watch_event(

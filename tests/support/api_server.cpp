@@ -303,6 +303,7 @@ void ApiServer::answer(Call call, ApiReply reply) {
 }
 
 void ApiServer::end(Call call, Result<ApiReply> reply) {
+  if (reply && reply->status == 200 && !give_body(call, reply->body)) return;
   std::function<void(Result<ApiReply>)> ended;
   if (const auto waiting = waiting_.find(call); waiting != waiting_.end()) {
     ended = std::move(waiting->second->listener.ended);
@@ -311,6 +312,18 @@ void ApiServer::end(Call call, Result<ApiReply> reply) {
   }
   cancel(call);
   if (ended) ended(std::move(reply));
+}
+
+// Gives the body in pieces to a client that takes it as it comes. False: the client has cancelled meanwhile.
+bool ApiServer::give_body(Call call, std::string& body) {
+  const auto waiting = waiting_.find(call);
+  if (waiting == waiting_.end() || !waiting->second->listener.received) return true;
+  const auto received = waiting->second->listener.received;  // outlives a cancel from within
+  const std::string whole = std::exchange(body, {});
+  const auto cut = whole.size() / 2;
+  for (const auto& part : {whole.substr(0, cut), whole.substr(cut)})
+    if (!part.empty() && waiting_.contains(call)) received(part);
+  return waiting_.contains(call);
 }
 
 // --- What the server does ---------------------------------------------------------------------------------

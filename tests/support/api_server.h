@@ -143,6 +143,7 @@ class ApiServer final : public ApiTransport {
   void lose(Call call);
   void answer(Call call, ApiReply reply);
   void end(Call call, Result<ApiReply> reply);
+  bool give_body(Call call, std::string& body);
 
   ApiReply handle(const ApiRequest& request);
   ApiReply read(const Place& place) const;
