@@ -14,12 +14,11 @@ HostWatch::HostWatch(EventLoop& loop, HostFs& host, EventLoop::Job changed)
     : host_(host), folders_(loop, std::move(changed)) {}
 
 Result<> HostWatch::begin() {
-  for (const char* file : {kWishFile, kStateFile}) {
+  for (const char* file : {kWishFile, kStateFile, kOfferedFile}) {
     const auto folder = std::filesystem::path(file).parent_path();
     if (auto added = folders_.add(host_.root() / folder, FolderWatch::Missing::made); !added) return added;
   }
-  const auto of_plugin = std::filesystem::path(kOfferedFile).parent_path();
-  return folders_.add(host_.root() / of_plugin, FolderWatch::Missing::awaited);
+  return {};
 }
 
 }  // namespace ferry
