@@ -147,7 +147,8 @@ std::optional<int> reap_or_kill(pid_t pid, std::chrono::milliseconds most) {
 
 // posix_spawn(3) knows no chroot; this process has one thread, so a fork of it may do anything.
 int run_program(const HostFs& host, std::string_view request, int out, ActUnderWay& told_by,
-                std::optional<std::chrono::milliseconds> killed_after = std::nullopt) {
+                std::optional<std::chrono::milliseconds> killed_after = std::nullopt,
+                bool errors_too = false) {
   std::vector<std::string> parts(1);
   for (const char c : request) {
     if (c == '\0') {
@@ -164,7 +165,7 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
   Start start{.directory = directory->get(),
               .other_root = host.root() != "/" || !root.empty(),
               .out = out,
-              .errors_too = out >= 0 && killed_after.has_value(),
+              .errors_too = errors_too,
               .told_by = &told_by,
               .own_group = killed_after.has_value(),
               .words = std::move(parts)};
@@ -197,19 +198,23 @@ int read_output(const UniqueFd& memory, std::string& into) {
   return 0;
 }
 
-// Where `into` is not null what it prints goes there, and then its exit status is no error.
-int run_or_kill(const HostFs& host, std::string_view request, std::string* into, ActUnderWay& told_by) {
+/// Whether the answer is what the program prints, and then of both streams, whatever its exit status.
+enum class Answers { nothing, output, transcript };
+
+int run_or_kill(const HostFs& host, std::string_view request, Answers answers, std::string& into,
+                ActUnderWay& told_by) {
   const auto end = std::min(request.find('\0'), request.size());
   std::uint64_t most = 0;
   const auto number = std::from_chars(request.data(), request.data() + end, most);
   if (number.ec != std::errc() || number.ptr != request.data() + end) return EINVAL;
   UniqueFd memory;
-  if (into != nullptr && !(memory = make_memory_file("output")).valid()) return errno;
+  if (answers != Answers::nothing && !(memory = make_memory_file("output")).valid()) return errno;
   // After the number it is as of a program that acts on no device.
+  const bool whole = answers == Answers::transcript;
   const int failure =
-      run_program(host, request.substr(end), memory.get(), told_by, std::chrono::milliseconds(most));
-  if (into == nullptr || failure > 0) return failure;
-  return read_output(memory, *into);
+      run_program(host, request.substr(end), memory.get(), told_by, std::chrono::milliseconds(most), whole);
+  if (answers == Answers::nothing || failure > 0 || (failure < 0 && !whole)) return failure;
+  return read_output(memory, into);
 }
 
 // Into memory rather than a pipe: a program that prints more than a pipe holds would wait for a reader.
@@ -289,8 +294,10 @@ int perform(HostFs& host, const std::string& root, std::span<const HostLibrary> 
   if (request.starts_with('e')) return try_claim(host, request.substr(1));
   if (request.starts_with('m')) return load_module(root, std::string(request.substr(1)));
   if (request.starts_with('x')) return run_program(host, request.substr(1), -1, told_by);
-  if (request.starts_with('k')) return run_or_kill(host, request.substr(1), nullptr, told_by);
-  if (request.starts_with('t')) return run_or_kill(host, request.substr(1), &read, told_by);
+  if (request.starts_with('k')) return run_or_kill(host, request.substr(1), Answers::nothing, read, told_by);
+  if (request.starts_with('q')) return run_or_kill(host, request.substr(1), Answers::output, read, told_by);
+  if (request.starts_with('t'))
+    return run_or_kill(host, request.substr(1), Answers::transcript, read, told_by);
   if (request.starts_with('o')) return run_for_output(host, request.substr(1), read, told_by);
   if (request.starts_with('u')) return unload_module(std::string(request.substr(1)));
   if (request.starts_with('w')) return write_attribute(host, request.substr(1));

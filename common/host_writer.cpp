@@ -401,6 +401,7 @@ Result<std::string> SpawningWriter::transcript(const HostCommand& command,
 }
 
 Result<std::string> SpawningWriter::output(const HostCommand& command, std::chrono::milliseconds deadline) {
+  if (command.killed_when_late && command.device.empty()) return run_or_kill('q', command, deadline);
   return act("o" + command.device + '\0' + words_of(command), "run " + command.text(), command.device,
              deadline);
 }

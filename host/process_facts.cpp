@@ -79,8 +79,8 @@ class KnownTables {
           --high;
           break;
         case Compared::denied:
-          // Ferry may not look into its files then, either: that one of them shows it is enough.
-          return std::exchange(denied_, true);
+          // Either of the two. The list of its files decides.
+          return false;
         case Compared::unknown:
           return false;
       }
@@ -107,7 +107,6 @@ class KnownTables {
 
   const HostFs& host_;
   std::optional<bool> asks_;
-  bool denied_ = false;
   std::vector<int> known_;  // a thread of each table, by the kernel's order of these
 };
 

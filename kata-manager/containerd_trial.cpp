@@ -50,7 +50,7 @@ bool is_harmless(const std::string& id) {
   return std::ranges::find(kHarmless, id) != kHarmless.end();
 }
 
-/// Whether a value, or one inside it, names a path or an address.
+/// True where a value, or one inside it, names a path or an address.
 bool leads_elsewhere(const TomlValue& value) {
   if (const auto* text = value.string()) return text->find('/') != std::string::npos;
   if (const auto* list = value.array()) return std::ranges::any_of(*list, leads_elsewhere);
@@ -76,7 +76,8 @@ void keep_cri_apart(TomlTable& section, const std::filesystem::path& folder, boo
     if (containerd.contains(one)) table_at(containerd, {one}).erase("snapshotter");
   if (!containerd.contains("runtimes")) return;
   for (auto& [name, runtime] : table_at(containerd, {"runtimes"}))
-    if (TomlTable* entry = runtime.table(); entry != nullptr) entry->erase("snapshotter");
+    for (const char* key : {"snapshotter", "cni_conf_dir"})
+      if (TomlTable* entry = runtime.table(); entry != nullptr) entry->erase(key);
 }
 
 /// As Go's programs name this machine.
@@ -152,7 +153,7 @@ Result<> write_copies(HostFs& host, std::span<const ContainerdFile> files,
   return {};
 }
 
-/// What containerd's last line says; absent: it is not understood.
+/// The verdict of containerd's last line; absent: it is not understood.
 std::optional<std::optional<std::string>> verdict(const std::string& said) {
   std::istringstream lines(said);
   std::optional<std::optional<std::string>> out;
@@ -163,6 +164,7 @@ std::optional<std::optional<std::string>> verdict(const std::string& said) {
     line.erase(0, kOwnName.size());
     if (line == fmt::format("required plugin [{}] not included", kNoSuchPlugin))
       return std::optional<std::string>();
+    if (line.starts_with("required plugin [")) line = "its CRI plugin is not included, or is disabled";
     if (line.starts_with(kRequired)) line.erase(0, kRequired.size());
     out = std::optional(line);
   }
@@ -224,7 +226,7 @@ class Trial {
   std::filesystem::path folder_;
 };
 
-/// Whether a line of TOML sets a key, or is the header of a table of that name.
+/// True where a line of TOML sets a key, or is the header of a table of that name.
 bool has_key(std::string_view line, const std::string& key) {
   const auto first = line.find_first_not_of(" \t");
   if (first == std::string_view::npos || line[first] == '#') return false;

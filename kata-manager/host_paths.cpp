@@ -54,9 +54,10 @@ constexpr auto kDaemonOptions = std::to_array<std::string_view>(
 constexpr auto kFoldersOfKata =
     std::to_array<std::string_view>({"/usr/share/kata-containers", "/run/kata-containers",
                                      "/var/run/kata-containers", "/run/vc", "/var/run/vc"});
-constexpr auto kHarmless =
-    std::to_array<std::string_view>({"/dev/random", "/dev/urandom", "/dev/hwrng", "/dev/shm",
-                                     "/dev/hugepages", "/var/lib/kubelet", "/var/lib/k0s/kubelet"});
+constexpr auto kHarmless = std::to_array<std::string_view>(
+    {"/dev/random", "/dev/urandom", "/dev/hwrng", "/dev/shm", "/dev/hugepages"});
+constexpr auto kFoldersOfKubelet =
+    std::to_array<std::string_view>({"/var/lib/kubelet", "/var/lib/k0s/kubelet"});
 
 // A shim in one of their folders bin lies among programs that are not Kata's.
 constexpr auto kFoldersOfOthers = std::to_array<std::string_view>({"/", "/usr", "/usr/local"});
@@ -93,6 +94,7 @@ class Judge {
         said = found == trusted->end() ? nullptr : &found->second;
       }
       const std::string here = where.empty() ? key : where + "." + key;
+      if (said == nullptr) look_at_letters(key, here);
       if (value.table() != nullptr) {
         look_at(*value.table(), said == nullptr ? nullptr : said->table(), here);
       } else if (said == nullptr || *said != value) {
@@ -109,11 +111,21 @@ class Judge {
       for (const TomlValue& element : *list) look_at(element, key, where);
     } else if (const TomlTable* const table = value.table()) {
       // A table in a list is no hypervisor's: its `path` is a file.
-      for (const auto& [inner, setting] : *table)
+      for (const auto& [inner, setting] : *table) {
+        look_at_letters(inner, where + "." + inner);
         look_at(setting, inner == "path" ? "image" : inner, where + "." + inner);
-    } else if (const std::string* const text = value.string(); text != nullptr && !text->empty()) {
+      }
+    } else if (const std::string* const text = value.string();
+               text != nullptr && (!text->empty() || key == "enable_annotations")) {
       look_at(*text, key, where);
     }
+  }
+
+  // Kata's Go runtime reads a key whatever the case of its letters.
+  void look_at_letters(const std::string& key, const std::string& where) {
+    if (std::ranges::none_of(key, [](char c) { return c >= 'A' && c <= 'Z'; })) return;
+    add(fmt::format("{} has capital letters, and Kata reads it like the setting in small letters", where),
+        "write the setting in small letters in the artifact's configuration");
   }
 
   void look_at(const std::string& text, const std::string& key, const std::string& where) {
@@ -127,10 +139,13 @@ class Judge {
       return refuse_setting(where, text, "which names a file of the host");
     if (key.starts_with("valid_") && text.find_first_of("*?[]{}\\") != std::string::npos)
       return refuse_path(where, text, "a pattern, by which a pod chooses");
+    if (key == "sandbox_bind_mounts")
+      return refuse_path(where, text, "which the guest would get of the host");
     if (is_among(key, kPrograms) || is_among(key, kProgramLists)) {
       if (!is_of_kata(text)) refuse_path(where, text, "which is no program of Kata's installation" + named());
     } else if (is_among(key, kFiles) || text.starts_with('/')) {
-      if (!is_file_within(text))
+      const bool of_kubelet = key == "kubelet_root_dir" && is_among(text, kFoldersOfKubelet);
+      if (!of_kubelet && !is_file_within(text))
         refuse_path(where, text, "which is neither of the artifact nor of Kata's installation" + named());
     }
   }

@@ -31,23 +31,25 @@ bool is_later(const timespec& a, const timespec& b) {
 }
 
 /// A file that has changed since the daemon's start. containerd makes its socket anew at each start, by the
-/// same clock. What Ferry has written itself, to be read later, does not count.
-Result<std::optional<std::filesystem::path>> edited_file(const RestartCheck& check) {
+/// same clock. A file that Ferry has written itself, to be read later, does not count.
+Result<std::optional<std::filesystem::path>> edited_file(const RestartCheck& check,
+                                                         const std::vector<std::filesystem::path>& files) {
   const auto started = changed_at(*check.host, check.runtime->place.socket);
   if (!started) return std::optional<std::filesystem::path>();
   const auto own = read_runtime_record(*check.host);
   if (!own) return fail(Error(own.error()));
-  for (const ContainerdFile& file : check.plan->files_now) {
-    if (std::ranges::find(*own, file.path, &FileChange::path) != own->end()) continue;
-    const auto changed = changed_at(*check.host, file.path);
-    if (changed && is_later(*changed, *started)) return std::optional(file.path);
+  for (const std::filesystem::path& file : files) {
+    if (std::ranges::find(*own, file, &FileChange::path) != own->end()) continue;
+    const auto changed = changed_at(*check.host, file);
+    if (changed && is_later(*changed, *started)) return std::optional(file);
   }
   return std::optional<std::filesystem::path>();
 }
 
-Result<> check_age(const RestartCheck& check, const std::string& why_not_asked) {
+Result<> check_age(const RestartCheck& check, const std::vector<std::filesystem::path>& files,
+                   const std::string& why_not_asked) {
   if (check.accept_edited_files) return {};
-  const auto edited = edited_file(check);
+  const auto edited = edited_file(check, files);
   if (!edited) return fail(Error(edited.error()));
   if (!*edited) return {};
   return fail(Errc::refused,
@@ -56,6 +58,21 @@ Result<> check_age(const RestartCheck& check, const std::string& why_not_asked) 
                           (*edited)->string(), why_not_asked),
               "restart containerd yourself and see that its CRI serves, then run this again; or say "
               "--accept-edited-files");
+}
+
+std::vector<std::filesystem::path> files_of(const RestartCheck& check) {
+  std::vector<std::filesystem::path> out;
+  for (const ContainerdFile& file : check.plan->files_now) out.push_back(file.path);
+  return out;
+}
+
+/// k3s and rke2 make the file from these at each start, so that no trial sees an edit of them.
+Result<> check_templates(const RestartCheck& check) {
+  const RuntimePlace& place = check.runtime->place;
+  if (!place.rendered) return {};
+  const auto folder = place.configuration.parent_path();
+  return check_age(check, {folder / "config.toml.tmpl", folder / "config-v3.toml.tmpl"},
+                   place.name + " makes containerd's file from it at its next start");
 }
 
 std::string no_program(const RestartCheck& check) {
@@ -67,16 +84,19 @@ std::string no_program(const RestartCheck& check) {
 
 Result<> check_restart(const RestartCheck& check) {
   if (!is_containerd(check)) return {};
-  if (!check.runtime->program) return check_age(check, no_program(check));
+  if (auto r = check_templates(check); !r) return r;
+  const auto files = files_of(check);
+  if (!check.runtime->program) return check_age(check, files, no_program(check));
   const auto& program = *check.runtime->program;
   const auto after = why_no_cri(*check.host, *check.writer, program, check.plan->after.files);
-  if (!after) return check_age(check, after.error().message);
+  if (!after) return check_age(check, files, after.error().message);
   if (!*after) return {};
   // A release that would not even load CRI with its own defaults, started so, is no witness.
   const std::vector<ContainerdFile> defaults(1);
   const auto without = why_no_cri(*check.host, *check.writer, program, defaults);
   if (!without || *without)
-    return check_age(check, "started apart, it says: " + (without ? **without : without.error().message));
+    return check_age(check, files,
+                     "started apart, it says: " + (without ? **without : without.error().message));
   const auto now = why_no_cri(*check.host, *check.writer, program, check.plan->files_now);
   if (now && !*now) {
     return fail(Errc::refused,
@@ -95,8 +115,9 @@ Result<> check_restart(const RestartCheck& check) {
 }
 
 Result<> foresee_restart(const RestartCheck& check) {
-  if (!is_containerd(check) || check.runtime->program) return {};
-  return check_age(check, no_program(check));
+  if (!is_containerd(check)) return {};
+  if (auto r = check_templates(check); !r) return r;
+  return check.runtime->program ? Result<>() : check_age(check, files_of(check), no_program(check));
 }
 
 std::optional<std::string> containerds_own_words(const RestartCheck& check) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A restart reads everything that has changed in containerd's files since its last start, not only Ferry's
-// lines. So before anything is written it is shown that CRI will load.
+// lines. So it is shown first that CRI will load.
 #pragma once
 
 #include <optional>

@@ -49,7 +49,7 @@ class Changing {
     outcome_.acted = true;
     auto proof = context_.control->act();
     if (proof) proof = wait_for_the_proof();
-    if (!proof) return put_back(with_own_words(std::move(proof).error()), true);
+    if (!proof) return with_own_words(put_back(std::move(proof).error(), true).value());
     if (!tells_) outcome_.unproven = "it answers, but does not say which runtimes it knows";
     return finish();
   }
@@ -58,7 +58,7 @@ class Changing {
     interrupted_ = context_.host->exists(kRuntimeRecord);
     if (auto r = look_before(); !r) return r;
     if (auto r = nobody_has_what_goes(); !r) return r;
-    if (change_.files.empty() && is_as_it_shall_be()) return {};
+    if (change_.files.empty() && !interrupted_ && is_as_it_shall_be()) return {};
     if (auto r = may_change(); !r) return r;
     if (running_ && context_.control != nullptr && context_.restart_check) return context_.restart_check();
     return {};
@@ -238,10 +238,11 @@ class Changing {
                     std::chrono::duration_cast<std::chrono::seconds>(context_.patience).count(), why));
   }
 
-  Error with_own_words(Error why) const {
+  // The node has its container runtime back before this, which takes its time.
+  tl::unexpected<Error> with_own_words(Error why) const {
     const auto words = context_.own_words ? context_.own_words() : std::nullopt;
-    if (words) why.message += "; it says itself: " + *words;
-    return why;
+    if (words) why.message += "; with the files as they were planned it says itself: " + *words;
+    return fail(std::move(why));
   }
 
   Result<> wait_until_it_runs() const {

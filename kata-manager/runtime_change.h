@@ -56,8 +56,8 @@ struct ChangeContext {
   /// Whether the runtime's own program reads the files as they are now as it was predicted; nothing: it does.
   /// Empty: it cannot be asked.
   std::function<Result<std::optional<std::string>>()> contradiction = {};
-  /// Whether the runtime will serve CRI after a restart: asked by may_carry_out() alone. Empty: it is not
-  /// asked.
+  /// Fails where the runtime would serve no CRI after a restart. may_carry_out() alone asks it. Empty: it is
+  /// not asked.
   std::function<Result<>()> restart_check = {};
   /// Why it does not come back, in its own words; nothing: not known. Asked after a restart that failed.
   std::function<std::optional<std::string>()> own_words = {};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -71,10 +72,8 @@ Result<std::string> without_tables(std::string_view text, const std::string& fil
     const std::string_view line = text.substr(at, end - at);
     at = end;
     if (const auto keys = header_keys(line)) {
-      const bool was_removing = removing;
       removing = std::ranges::any_of(paths, [&](const TomlPath& path) { return is_below(*keys, path); });
-      if (was_removing && !removing) out += skipped;
-      skipped.clear();
+      out += std::exchange(skipped, {});
     }
     if (!removing) {
       out += line;
@@ -84,6 +83,7 @@ Result<std::string> without_tables(std::string_view text, const std::string& fil
       skipped.clear();
     }
   }
+  out += skipped;
   // The proof: nothing but these tables has changed.
   auto left = parse_toml(out, file);
   prune(*wanted);

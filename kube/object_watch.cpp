@@ -224,13 +224,14 @@ class ObjectWatch::Impl {
   Result<> take_line(const std::string& line, bool& changed) {
     auto event = parse_watch_event(line, asked("watch"));
     if (!event) return fail(std::move(event).error());
-    return take(std::move(*event), changed);
+    auto taken = take(std::move(*event), changed);
+    if (taken) works();
+    return taken;
   }
 
   Result<> take(WatchEvent event, bool& changed) {
     if (event.kind == WatchEvent::Kind::error) return fail(error_of(event.object, asked("watch")));
     moved_ = true;
-    works();
     // Sent before, or out of its order: what we have is newer.
     if (!is_later(event.version, version_)) return {};
     version_ = event.version;

@@ -368,6 +368,17 @@ TEST_F(HostProgramTest, GivesWhatItPrinted) {
   EXPECT_TRUE(run("echo lost")) << "what nobody asks for goes nowhere";
 }
 
+TEST_F(HostProgramTest, GivesWhatItPrintedAndIsKilledWhenItIsLate) {
+  const auto output = [&](const std::string& script, std::chrono::milliseconds deadline = kWriteDeadline) {
+    return writer_.output(
+        {.root = {}, .words = {"/bin/sh", "-c", script}, .device = {}, .killed_when_late = true}, deadline);
+  };
+  EXPECT_EQ(must(output("echo one; echo two >&2")), "one\n");
+  EXPECT_EQ(output("echo one; exit 1").error().code, Errc::failed);
+  EXPECT_THAT(output("echo one; sleep 100", std::chrono::milliseconds(300)).error().message,
+              HasSubstr("did not end within 0.3 s, and was killed"));
+}
+
 TEST_F(HostProgramTest, GivesAllThatItPrintedWhateverItsStatus) {
   const auto transcript = [&](const std::string& script,
                               std::chrono::milliseconds deadline = kWriteDeadline) {

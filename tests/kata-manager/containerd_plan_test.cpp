@@ -594,6 +594,12 @@ TEST_P(Rewritten, LosesWhatLeaves) {
   EXPECT_THAT(text(), HasSubstr(kRunc)) << "all else stays";
 }
 
+TEST_P(Rewritten, LeavesTheCommentsOfOthers) {
+  tree.file(kMain, text() + "# at the end\n");
+  write(test::must(plan(GetParam(), {})));
+  EXPECT_THAT(text(), testing::EndsWith("# at the end\n"));
+}
+
 // Of such a table no line can be removed: the message names it, and nothing is written.
 TEST_P(Rewritten, IsRefusedWhereItsTableIsInline) {
   const char* section =

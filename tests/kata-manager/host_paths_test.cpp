@@ -122,6 +122,11 @@ Beyond annotation(const char* name, const std::string& text, const std::string& 
           "hypervisor.qemu.enable_annotations has '" + text + "', " + why};
 }
 
+// An empty expression matches every annotation.
+TEST(HostPaths, AreNotChosenByAnEmptyAnnotation) {
+  EXPECT_EQ(found_in("[hypervisor.qemu]\nenable_annotations = [\"\"]\n").size(), 1U);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Table, BeyondBoundsTable,
     testing::Values(
@@ -175,6 +180,24 @@ TEST(HostPaths, ReachIntoEveryTable) {
                           StartsWith("factory.vm_cache_endpoint is '/run/x.sock'"),
                           StartsWith("netmon.path is '/bin/sh', which is no program"),
                           StartsWith("runtime.sandbox_bind_mounts is '/etc:rw'")));
+}
+
+// Kata's Go runtime takes a key whatever the case of its letters.
+TEST(HostPaths, AreNotHiddenByCapitalLetters) {
+  for (const char* configuration :
+       {"[hypervisor.qemu]\nPath = \"/opt/kata/bin/qemu\"\n", "[Hypervisor.qemu]\n",
+        "[hypervisor.qemu]\nEnable_Annotations = [\".*\"]\n"}) {
+    const auto found = found_in(configuration);
+    ASSERT_FALSE(found.empty()) << configuration;
+    EXPECT_THAT(found[0], testing::HasSubstr("has capital letters")) << configuration;
+  }
+}
+
+TEST(HostPaths, GiveTheGuestNoFolderOfTheHost) {
+  for (const char* folder : {"/var/lib/kubelet", "/run/kata-containers", "/run/vc"})
+    EXPECT_EQ(found_in(std::string("[runtime]\nsandbox_bind_mounts = [\"") + folder + "\"]\n").size(), 1U)
+        << folder;
+  EXPECT_EQ(found_in("[factory]\ntemplate_path = \"/var/lib/kubelet\"\n").size(), 1U);
 }
 
 TEST(HostPaths, AreAllowedByTheirNames) {

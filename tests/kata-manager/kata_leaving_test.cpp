@@ -287,6 +287,25 @@ TEST_F(EditedSinceTheStart, IsReadWhereThatIsAccepted) {
   EXPECT_TRUE(is_gone());
 }
 
+// A run that was killed after its proof leaves a record, and the next one restarts containerd for it.
+TEST_F(EditedSinceTheStart, IsRefusedToARunThatTakesAnotherOneUp) {
+  must(write_runtime_record(host, {}));
+  const auto again = carry_out_kata(context(), writer, planned(install()), "/opt/art");
+  ASSERT_FALSE(again.has_value());
+  EXPECT_THAT(again.error().message, HasSubstr("has changed since containerd was started"));
+}
+
+// k3s makes the file from a template at each start: no trial sees what is edited there.
+TEST_F(EditedSinceTheStart, CountsForATemplateWhereverTheProgramIs) {
+  scratch.file("etc/containerd/config.toml.tmpl", "edited");
+  KataChange& leaving = planned(plan_no_kata(host, runtime()));
+  leaving.runtime.program = "/usr/bin/containerd";
+  leaving.runtime.place.rendered = true;
+  const auto done = may_carry_out_kata(context(), writer, leaving);
+  ASSERT_FALSE(done.has_value());
+  EXPECT_THAT(done.error().message, HasSubstr("/etc/containerd/config.toml.tmpl has changed since"));
+}
+
 TEST_F(EditedSinceTheStart, DoesNotMatterWhereNothingRestartsIt) {
   restarts = false;
   EXPECT_TRUE(may_carry_out_kata(context(), writer, planned(plan_no_kata(host, runtime()))).has_value());
