@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ferry plugin` says in its file (kubevirt-plugin/offered_file.h), as far as it is shown as metrics.
+// The part of the plugin's file (kubevirt-plugin/offered_file.h) that is shown as metrics.
 #pragma once
 
 #include <cstdint>

@@ -188,7 +188,7 @@ int run_program(const HostFs& host, std::string_view request, int out, ActUnderW
   return status ? -*status : ETIMEDOUT;
 }
 
-/// What a program has printed into memory.
+/// Reads the output of a program from memory.
 int read_output(const UniqueFd& memory, std::string& into) {
   std::string text(kLongestAnswer, '\0');
   const ssize_t size = ::pread(memory.get(), text.data(), text.size(), 0);
@@ -198,7 +198,7 @@ int read_output(const UniqueFd& memory, std::string& into) {
   return 0;
 }
 
-/// Whether the answer is what the program prints, and then of both streams, whatever its exit status.
+/// The answer: none, the output of a program that ends with 0, or all that it prints, whatever its status.
 enum class Answers { nothing, output, transcript };
 
 int run_or_kill(const HostFs& host, std::string_view request, Answers answers, std::string& into,

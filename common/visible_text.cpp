@@ -80,7 +80,7 @@ std::size_t layout_at(std::string_view text) {
   return text.starts_with("\r\n") ? 2 : 0;  // of a file whose difference is shown
 }
 
-// What tinted() writes: to colour is all that it can do.
+// tinted() writes these, and to colour is all that they can do.
 std::size_t layout_or_colour_at(std::string_view text) {
   if (const std::size_t layout = layout_at(text); layout > 0) return layout;
   constexpr std::array<std::string_view, 6> kColours = {"\033[0m",  "\033[1m",  "\033[2m",

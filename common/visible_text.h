@@ -15,7 +15,7 @@ std::string visible_line(std::string_view text);
 /// The colours of canvas.h: kept in a text that no other's word can have brought them into.
 enum class Colours { told, kept };
 
-/// Of text that is laid out already: line breaks and tabs stay.
+/// A text that is laid out already keeps its line breaks and tabs.
 std::string visible_lines(std::string_view text, Colours colours = Colours::told);
 
 /// Of a JSON text: the control characters that JSON lets stand in strings become escapes of its own, and it

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the device plugin says in run/ferry/plugin/offered.json (kubevirt-plugin/offered_file.h), as far as
-// moving devices depends on it. Keys that are not of this are passed over: they are only ever added.
+// The part of run/ferry/plugin/offered.json (kubevirt-plugin/offered_file.h) that moving devices depends on.
+// Keys that are not of this are passed over: they are only ever added.
 #pragma once
 
 #include <cstddef>

@@ -80,7 +80,7 @@ void keep_cri_apart(TomlTable& section, const std::filesystem::path& folder, boo
       if (TomlTable* entry = runtime.table(); entry != nullptr) entry->erase(key);
 }
 
-/// As Go's programs name this machine.
+/// This machine, as Go's programs name it.
 constexpr const char* platform() {
 #if defined(__aarch64__)
   return "linux/arm64";
@@ -118,8 +118,8 @@ void keep_plugins_apart(TomlTable& root, const std::filesystem::path& folder) {
     TomlTable& images = table_at(plugins, {kCriImages});
     images["snapshotter"] = text(kNative);
     images.erase("runtime_platforms");
+    keep_transfer_apart(table_at(plugins, {"io.containerd.transfer.v1.local"}));
   }
-  if (!of_version_1) keep_transfer_apart(table_at(plugins, {"io.containerd.transfer.v1.local"}));
   if (plugins.contains("io.containerd.nri.v1.nri"))
     plugins["io.containerd.nri.v1.nri"] = {TomlTable{{"disable", {true}}}};
   for (const char* server : {"io.containerd.server.v1.grpc", "io.containerd.server.v1.ttrpc"})

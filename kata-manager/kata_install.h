@@ -66,7 +66,7 @@ RuntimeChange change_of(const KataChange& change);
 /// That a runtime cannot be made to read its files matters where it runs, and something is to be read.
 Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan);
 
-/// As may_carry_out() with the part of restart_check.h that starts nothing.
+/// may_carry_out() with the part of restart_check.h that starts nothing. The same errors.
 Result<> may_carry_out_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change);
 
 /// vhost_vsock and vhost_net, which the VMs of Kata need; `hint` is for an error that has none.

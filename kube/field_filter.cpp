@@ -7,7 +7,7 @@
 namespace ferry {
 namespace {
 
-// As parse_answer_json() has it.
+// The bound that parse_answer_json() has.
 constexpr std::size_t kDeepest = 100;
 // The longest name of Kubernetes' has 253 bytes.
 constexpr std::size_t kLongestText = 256;

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "tests/support/sanitizer.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry {
@@ -207,9 +208,7 @@ INSTANTIATE_TEST_SUITE_P(
 // The chart gives the agent 64 MiB, and anyone who may write a ConfigMap may fill one with a megabyte of
 // this.
 TEST(ConfigTree, OfAHostileTextTakesLittleMemory) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer takes memory of its own";
-#endif
+  if (test::kAddressSanitizer) GTEST_SKIP() << "the sanitizer takes memory of its own";
   constexpr rlim_t kMost = rlim_t{24} << 20U;
   for (const char* piece : {"[", "[1,", "{a: ", "- ", "? ", "&a ", "\"\" ", "- 1\n", "a,", "[]\n", "'", "*a ",
                             "!a ", "a,\n", "[],\n", "\"\",\n", "a\n"}) {

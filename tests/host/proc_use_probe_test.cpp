@@ -360,6 +360,7 @@ TEST(ProcUseProbeForReal, LooksThroughAProcessWithThousandsOfTables) {
       if (::unshare(CLONE_FILES) != 0) ::_exit(1);
       if (path != nullptr && ::open(static_cast<const char*>(path), O_RDWR | O_NOCTTY) < 0) ::_exit(1);
       ++done;
+      done.notify_one();
       for (;;) ::pause();
     };
     std::string path = terminal.path;
@@ -368,7 +369,7 @@ TEST(ProcUseProbeForReal, LooksThroughAProcessWithThousandsOfTables) {
       char* const opened = i + 1 == kThreads ? path.data() : nullptr;
       if (::pthread_create(&thread, &attributes, own_table, opened) != 0) ::_exit(1);
     }
-    while (done < kThreads) ::usleep(1000);
+    for (int now = done; now < kThreads; now = done) done.wait(now);
     if (::write(ready, "x", 1) != 1) ::_exit(1);
     for (;;) ::pause();
   });

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kube/object_watch.h"
+#include "tests/support/sanitizer.h"
 #include "tests/support/virtual_clock.h"
 
 namespace ferry {
@@ -151,9 +152,7 @@ class HostilePods final : public ApiTransport {
 
 // The chart gives the agent 64 MiB, and any tenant may have such pods on a node.
 TEST(FieldFilter, OfHostilePodsTakesLittleMemory) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "the sanitizer takes memory of its own";
-#endif
+  if (test::kAddressSanitizer) GTEST_SKIP() << "the sanitizer takes memory of its own";
   constexpr rlim_t kMost = rlim_t{4} << 20U;
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);

@@ -147,7 +147,8 @@ class FerryNode:
     def draining(self) -> Iterator[None]:
         """Meanwhile the agent is one that may evict pods, and does."""
         kubectl, former = self.kubernetes.kubectl, self.agent
-        kubectl("create", "clusterrole", EVICTIONS, "--verb=create", "--resource=pods/eviction")
+        kubectl("create", "clusterrole", EVICTIONS, "--verb=create,get",
+                "--resource=pods/eviction,daemonsets.apps")
         kubectl("create", "clusterrolebinding", EVICTIONS, f"--clusterrole={EVICTIONS}",
                 f"--serviceaccount={AUDITED}:{ACCOUNT}")
         former.stop()
