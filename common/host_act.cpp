@@ -208,7 +208,10 @@ int run_or_kill(const HostFs& host, std::string_view request, Answers answers, s
   const auto number = std::from_chars(request.data(), request.data() + end, most);
   if (number.ec != std::errc() || number.ptr != request.data() + end) return EINVAL;
   UniqueFd memory;
-  if (answers != Answers::nothing && !(memory = make_memory_file("output")).valid()) return errno;
+  if (answers != Answers::nothing) {
+    memory = make_memory_file("output");
+    if (!memory.valid()) return errno;
+  }
   // After the number it is as of a program that acts on no device.
   const bool whole = answers == Answers::transcript;
   const int failure =

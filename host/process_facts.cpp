@@ -78,9 +78,7 @@ class KnownTables {
           known_.erase(known_.begin() + static_cast<std::ptrdiff_t>(middle));
           --high;
           break;
-        case Compared::denied:
-          // Either of the two. The list of its files decides.
-          return false;
+        case Compared::denied:  // for one of the two threads; the list of this thread's files decides
         case Compared::unknown:
           return false;
       }

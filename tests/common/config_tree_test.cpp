@@ -220,7 +220,7 @@ TEST(ConfigTree, OfAHostileTextTakesLittleMemory) {
       const pid_t child = ::fork();
       ASSERT_GE(child, 0);
       if (child == 0) {
-        struct mallinfo2 now = ::mallinfo2();
+        const struct mallinfo2 now = ::mallinfo2();
         const rlimit limit{now.arena + now.hblkhd + kMost, now.arena + now.hblkhd + kMost};
         ::setrlimit(RLIMIT_DATA, &limit);
         try {

@@ -133,7 +133,7 @@ class HostilePods final : public ApiTransport {
       constexpr int kLarge = 14;
       for (int i = 0; i < kLarge; ++i) pod(listener, i, 13'000, std::string(96, 'x'));
       for (int i = 0; i < 3; ++i) pod(listener, kLarge + i, 300'000, "");
-      listener.received("{\"metadata\":{\"name\":\"last\"}}]}");
+      listener.received(R"({"metadata":{"name":"last"}}]})");
       listener.ended(ApiReply{.status = 200, .body = {}});
     });
     return 0;
