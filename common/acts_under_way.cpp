@@ -22,7 +22,7 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kDirectory = "run/ferry/acts";
+constexpr const char* kDirectory = "run/ferry/hostd/acts";
 constexpr std::chrono::milliseconds kBetweenLooks{20};
 // Room for the longest path, and for what is told of the value.
 constexpr std::size_t kSize = 8192;

@@ -17,7 +17,7 @@ namespace ferry {
 
 namespace {
 
-constexpr const char* kLock = "run/ferry/lock";
+constexpr const char* kLock = "run/ferry/hostd/lock";
 
 Result<UniqueFd> open_lock(HostFs& host) {
   const std::filesystem::path lock = kLock;
@@ -37,7 +37,7 @@ Result<bool> is_still_there(const HostFs& host, const UniqueFd& fd) {
   struct stat ours {};
   struct stat theirs {};
   if (::fstat(fd.get(), &ours) != 0 || ::fstat(there->get(), &theirs) != 0)
-    return fail(error_from_errno(errno, "look at /run/ferry/lock"));
+    return fail(error_from_errno(errno, "look at /run/ferry/hostd/lock"));
   return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
@@ -58,7 +58,7 @@ Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience
       if (!fd) return fail(std::move(fd).error());
       continue;
     }
-    if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /run/ferry/lock"));
+    if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /run/ferry/hostd/lock"));
     if (std::chrono::steady_clock::now() >= deadline) {
       const std::string holder = host.read_attribute(kLock).value_or("");
       return fail(Errc::failed,
@@ -70,7 +70,7 @@ Result<NodeLock> NodeLock::take(HostFs& host, std::chrono::milliseconds patience
   // For the message above only; the lock itself is the flock.
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) < 0) {
-    return fail(error_from_errno(errno, "write /run/ferry/lock"));
+    return fail(error_from_errno(errno, "write /run/ferry/hostd/lock"));
   }
   // What takes longer is recorded by then, if whoever began it lived so long.
   if (auto done = wait_for_acts(host, kSlowWrite); !done) return fail(std::move(done).error());

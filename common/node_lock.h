@@ -9,7 +9,7 @@
 
 namespace ferry {
 
-/// One change of the host at a time: an exclusive flock on run/ferry/lock, let go when this goes away (or the
+/// One change of the host at a time: an exclusive flock on run/ferry/hostd/lock, let go when this goes away (or the
 /// process dies, however it dies). The descriptor is close-on-exec, so a child stuck in the kernel never
 /// keeps it.
 class NodeLock {

@@ -213,7 +213,7 @@ std::optional<Error> NodeKeeper::make_good(const NodeHost& host) const {
   return Error{.code = make_error_code(Errc::failed),
                .message = "the lock of " + locks->front().text() +
                           " against unbinding was left by an earlier run and stays taken",
-               .hint = "see what hostd has logged of it, and /run/ferry/stuck"};
+               .hint = "see what hostd has logged of it, and /run/ferry/hostd/stuck"};
 }
 
 /// Nothing can be begun for this error.

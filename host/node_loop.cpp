@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = NodeKeeper::Clock;
 
-constexpr const char* kOnlyOne = "run/ferry/hostd.lock";
+constexpr const char* kOnlyOne = "run/ferry/hostd/hostd.lock";
 // Its own file: whoever asks for kOnlyOne has it for that moment, and would keep it from us.
 constexpr const char* kPresence = "run/ferry/hostd.presence";
 // The link that the kubelet switches when a ConfigMap changes.

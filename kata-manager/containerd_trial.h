@@ -23,7 +23,7 @@
 namespace ferry {
 
 /// Below the host's root, and the program's; removed after each trial.
-inline constexpr const char* kTrialFolder = "var/lib/ferry/kata/trial";
+inline constexpr const char* kTrialFolder = "var/lib/ferry-hostd/kata/trial";
 inline constexpr std::chrono::seconds kTrialDeadline{20};
 
 /// Why the program would serve no CRI with these files, in its own words; absent: CRI would load. The first

@@ -11,7 +11,7 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kInstalled = "var/lib/ferry/kata/installed.json";
+constexpr const char* kInstalled = "var/lib/ferry-hostd/kata/installed.json";
 
 // What a fetch from file:// would give, as far as a plan needs it: no file's content is looked at.
 Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFile& file,

@@ -17,10 +17,10 @@
 namespace ferry {
 
 /// Below the host's root. As long as it is there, somebody is at work, or was killed.
-inline constexpr const char* kRuntimeRecord = "var/lib/ferry/kata/unproven.json";
+inline constexpr const char* kRuntimeRecord = "var/lib/ferry-hostd/kata/unproven.json";
 
 /// Likewise: what nobody has made the runtime read.
-inline constexpr const char* kUnreadRecord = "var/lib/ferry/kata/unread.json";
+inline constexpr const char* kUnreadRecord = "var/lib/ferry-hostd/kata/unread.json";
 
 /// Made before the first write, in place of an earlier one: what that one had and is not proven comes first.
 Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& changes);

@@ -6,7 +6,7 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kDirectory = "run/ferry/unbind-locks";
+constexpr const char* kDirectory = "run/ferry/hostd/unbind-locks";
 
 std::filesystem::path file_of(const PciAddress& device) {
   return std::filesystem::path(kDirectory) / device.text();

@@ -14,7 +14,7 @@ namespace ferry {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kDirectory = "run/ferry/moves";
+constexpr const char* kDirectory = "run/ferry/hostd/moves";
 constexpr int kVersionOfFormat = 1;
 
 std::filesystem::path file_of(std::uint32_t group) {

@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kFile = "run/ferry/stopped-services.json";
+constexpr const char* kFile = "run/ferry/hostd/stopped-services.json";
 constexpr int kVersionOfFormat = 1;
 constexpr const char* kToStart = "to start";
 constexpr const char* kWaits = "waits for a device";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who has let go of devices for Ferry and still has to take hold again (services to start, nvidia_drm to
-// load, GPUs to give back to nvidia-persistenced), in run/ferry/stopped-services.json: written before,
+// load, GPUs to give back to nvidia-persistenced), in run/ferry/hostd/stopped-services.json: written before,
 // removed after it, so that a run that was killed in between is made good by the next. Void after a reboot
 // (the host starts afresh then), told by the boot id.
 #pragma once

@@ -106,7 +106,7 @@ Result<> StoppedServices::stop(const Releasable& holder) {
   }
   if (is_stuck(holder)) {
     return fail(Errc::stuck, "an earlier order about it has not returned from the kernel",
-                "see /run/ferry/stuck; if it never returns, only a reboot helps");
+                "see /run/ferry/hostd/stuck; if it never returns, only a reboot helps");
   }
   auto after = stopped_;
   after[holder] = StoppedService::to_start;
@@ -157,7 +157,7 @@ StoppedServices::Restart StoppedServices::start_all() {
       after[holder] = state;
       out.notes.push_back(
           fmt::format("{}: waits, since an earlier order about it has not returned "
-                      "(/run/ferry/stuck)",
+                      "(/run/ferry/hostd/stuck)",
                       holder.taking_hold()));
       continue;
     }

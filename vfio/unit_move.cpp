@@ -392,8 +392,8 @@ Error after_way_back(const MoveContext& context, const Inventory& before, const 
   if (error.hint.empty()) {
     error.hint = fmt::format(
         "mend that and run the same command again: the record is kept. To give an earlier driver up, remove "
-        "/run/ferry/moves/{}.json: the kernel chooses then",
-        fmt::join(move.groups, ".json, /run/ferry/moves/"));
+        "/run/ferry/hostd/moves/{}.json: the kernel chooses then",
+        fmt::join(move.groups, ".json, /run/ferry/hostd/moves/"));
   }
   return error;
 }
@@ -432,7 +432,7 @@ Error after_undo(Error error, const std::vector<std::string>& troubles) {
 Result<> load(const MoveContext& context, const Step& step) {
   const auto stuck = stuck_writes(*context.host);
   if (stuck && std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, step.value); }))
-    return fail(Errc::stuck, "an earlier load has not returned", "see /run/ferry/stuck");
+    return fail(Errc::stuck, "an earlier load has not returned", "see /run/ferry/hostd/stuck");
   if (context.on_step) context.on_step(step);
   return context.writer->load_module(step.value);
 }

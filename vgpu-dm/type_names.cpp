@@ -15,7 +15,7 @@ namespace ferry {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kFile = "run/ferry/vgpu-type-names.json";
+constexpr const char* kFile = "run/ferry/hostd/vgpu-type-names.json";
 constexpr int kVersionOfFormat = 1;
 
 /// Names by number.

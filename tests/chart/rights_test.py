@@ -16,12 +16,15 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "hostd.systemd": {"hostd": {"systemd": True}},
     "hostd.extraCapabilities": {"hostd": {"extraCapabilities": ["SYS_ADMIN", "SYS_RAWIO"]}},
     "plugin.pluginWatcher": {"plugin": {"pluginWatcher": True}},
+    "kata.enabled": {"kata": {"enabled": True, "readyNodesOnly": False}},
     "kata.readyNodesOnly": {"kata": {"enabled": True, "readyNodesOnly": True}},
     "kata.install": {"kata": {"enabled": True, "readyNodesOnly": True,
                               "install": {"enabled": True, "pullSecrets": ["kata-pull"]}}},
     "agent.featureLabels": {"agent": {"featureLabels": "file"}},
     "agent.metrics": {"agent": {"metrics": {"enabled": True, "tlsSecret": "tls", "tokenSecret": "token"}}},
 }
+# The switches that a switch needs.
+NEEDS = {"kata.readyNodesOnly": {"kata.enabled"}, "kata.install": {"kata.enabled", "kata.readyNodesOnly"}}
 OFF: dict[str, Any] = {"hostd": {"systemd": False}}
 
 # Container, what it has, rw or ro or nothing.
@@ -71,8 +74,7 @@ class RightsTest(unittest.TestCase):
             with self.subTest(switch=switch):
                 more = rights(chart.render({**OFF, **{key: {**OFF.get(key, {}), **below}
                                                       for key, below in values.items()}})) - bare
-                also = {"kata.install": "kata.readyNodesOnly"}.get(switch)  # hostd asks the runtime then too
-                self.assertEqual(more, {right for right, of in listed.items() if of in (switch, also)})
+                self.assertEqual(more, {right for right, of in listed.items() if of in {switch} | NEEDS.get(switch, set())})
 
     def test_a_mount_shows_what_is_there_on_the_host(self) -> None:
         for file in chart.SAMPLES:
@@ -83,6 +85,9 @@ class RightsTest(unittest.TestCase):
             for name, container in chart.containers_of(objects).items():
                 for mount in container["volumeMounts"]:
                     used.add(mount["name"])
+                    if "emptyDir" in volumes[mount["name"]]:
+                        self.assertTrue(mount["readOnly"])
+                        continue
                     # Of the cluster, not of the host.
                     if "hostPath" not in volumes[mount["name"]]:
                         self.assertTrue(mount["readOnly"])
@@ -93,6 +98,11 @@ class RightsTest(unittest.TestCase):
                     there = inside if inside.endswith("/device-plugins") else inside.replace("/var/lib/kubelet", kubelet)
                     self.assertEqual(volumes[mount["name"]]["hostPath"]["path"], there, file.name)
             self.assertEqual(used, set(volumes), file.name)
+
+    def test_only_a_plugin_for_kata_has_the_folder_of_cdi(self) -> None:
+        for mode, has in (("kubevirt", False), ("kata", True), ("both", True)):
+            mounts = chart.containers_of(chart.render({"plugin": {"mode": mode}}))["plugin"]["volumeMounts"]
+            self.assertEqual("/host/var/run/cdi" in [mount["mountPath"] for mount in mounts], has, mode)
 
     def test_what_no_container_has(self) -> None:
         for file in chart.SAMPLES:

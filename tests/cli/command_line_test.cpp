@@ -73,7 +73,7 @@ TEST_P(BadInputTest, GetsOneClearLineAndWhatToDo) {
   EXPECT_THAT(result.err, HasSubstr("hint: "));
   EXPECT_THAT(result.err, HasSubstr(GetParam().hint));
   EXPECT_THAT(result.out, IsEmpty());
-  EXPECT_FALSE(kernel_.exists("run/ferry/moves"));
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves"));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -51,7 +51,7 @@ TEST_F(PodUse, RefusesToMoveAGroupThatAPodWasGiven) {
     EXPECT_THAT(result.out, HasSubstr("hint: delete the pod first"));
   }
   EXPECT_EQ(kernel_.driver_of(kGpu), "nouveau");
-  EXPECT_FALSE(kernel_.exists("run/ferry/moves"));
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves"));
 }
 
 TEST_F(PodUse, NoFlagTakesADeviceFromAPod) {

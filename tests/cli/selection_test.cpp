@@ -192,7 +192,7 @@ TEST_F(SelectionTest, AnotherCardWhereOneWasTakenAlongIsNobodysToGiveBack) {
 }
 
 TEST_F(SelectionTest, AGroupWhoseRecordCannotBeReadIsNotPassedOver) {
-  kernel_.file("run/ferry/moves/41.json", "{");
+  kernel_.file("run/ferry/hostd/moves/41.json", "{");
   EXPECT_THAT(recorded_accelerators(scan(kernel_).value(), test::gpu_rules(), read_records(kernel_).value()),
               ElementsAre(at("0000:65:00.0")));
 }

@@ -382,7 +382,7 @@ TEST_F(VgpuVerbsOnFunctions, TakesTheReleaseListOfMoves) {
 
 TEST_F(VgpuVerbsOnFunctions, ADryRunSaysWhatAnEarlierRunLeftStopped) {
   kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
-  kernel_.file("run/ferry/stopped-services.json",
+  kernel_.file("run/ferry/hostd/stopped-services.json",
                R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
   EXPECT_THAT(ferry({"vgpu", "plan", "-f", profile()}).out,
               HasSubstr("nvidia-dcgm.service was stopped by an earlier run: the next one starts it"));

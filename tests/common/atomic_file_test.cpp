@@ -37,10 +37,10 @@ class AtomicFileTest : public testing::Test {
 };
 
 TEST_F(AtomicFileTest, MakesTheFileAndItsDirectories) {
-  ASSERT_TRUE(host_.write_file("run/ferry/moves/17.json", "{}\n", 0640));
-  EXPECT_EQ(host_.read_file("run/ferry/moves/17.json").value(), "{}\n");
-  EXPECT_EQ(status("run/ferry/moves/17.json").st_mode & 07777U, 0640U);
-  EXPECT_EQ(status("run/ferry/moves").st_mode & 0700U, 0700U);
+  ASSERT_TRUE(host_.write_file("run/ferry/hostd/moves/17.json", "{}\n", 0640));
+  EXPECT_EQ(host_.read_file("run/ferry/hostd/moves/17.json").value(), "{}\n");
+  EXPECT_EQ(status("run/ferry/hostd/moves/17.json").st_mode & 07777U, 0640U);
+  EXPECT_EQ(status("run/ferry/hostd/moves").st_mode & 0700U, 0700U);
 }
 
 TEST_F(AtomicFileTest, LeavesAReaderOfTheOldFileItsContent) {

@@ -140,12 +140,12 @@ TEST_F(HostWriterTest, IsWokenOnceForSeveralWrites) {
 TEST_F(HostWriterTest, HasWhatItNeedsToTellOfActsOnceTheyAreExpected) {
   tree_.file("sys/a", "");
   ASSERT_TRUE(writer_.read("sys/a", 10s));
-  EXPECT_FALSE(host_.exists("run/ferry/acts")) << "who only reads leaves nothing";
+  EXPECT_FALSE(host_.exists("run/ferry/hostd/acts")) << "who only reads leaves nothing";
   SpawningWriter writer(host_);
   writer.prepare(1);
   const auto end = std::chrono::steady_clock::now() + 20s;
-  while (!host_.exists("run/ferry/acts") && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  EXPECT_TRUE(host_.exists("run/ferry/acts"));
+  while (!host_.exists("run/ferry/hostd/acts") && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(host_.exists("run/ferry/hostd/acts"));
   EXPECT_TRUE(writer.write("sys/a", "1", kWriteDeadline));
   EXPECT_EQ(host_.read_file("sys/a").value(), "1");
 }
@@ -305,7 +305,7 @@ TEST_F(HostProgramTest, IsStillToldOfWhenWhoStartedItIsKilled) {
   int parent = 0;
   std::istringstream(must(HostFs(tree_.path()).read_file("out"))) >> pid >> parent;
   const std::string file =
-      "run/ferry/acts/" + file_name_of({.pid = parent, .pid_namespace = must(own_pid_namespace(host_))});
+      "run/ferry/hostd/acts/" + file_name_of({.pid = parent, .pid_namespace = must(own_pid_namespace(host_))});
   const UniqueFd told = must(host_.open(file, O_RDONLY));
   EXPECT_NE(::flock(told.get(), LOCK_SH | LOCK_NB), 0) << "it lives, and holds the lock";
   EXPECT_EQ(std::stoi(must(host_.read_file(file))), pid);
@@ -459,7 +459,7 @@ class StuckChildTest : public HostWriterTest {
   Result<> hang() {
     auto written = writer_.write("sys/unbind", "0000:65:00.0", 200ms);
     for (const std::string& name : records()) {
-      record_ = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck/" + name)));
+      record_ = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + name)));
       pid_ = record_.at("pid").get<int>();
     }
     return written;
@@ -467,7 +467,7 @@ class StuckChildTest : public HostWriterTest {
 
   /// Their names; of none that is still being written.
   std::vector<std::string> records() const {
-    auto names = host_.list("run/ferry/stuck").value_or(std::vector<std::string>{});
+    auto names = host_.list("run/ferry/hostd/stuck").value_or(std::vector<std::string>{});
     std::erase_if(names, [](const std::string& name) { return name.starts_with('.'); });
     return names;
   }
@@ -492,14 +492,14 @@ class StuckChildTest : public HostWriterTest {
   /// What is told of an act under way; "": there is none.
   std::string act() const {
     for (const std::string& name : acts()) {
-      const std::string text = host_.read_file("run/ferry/acts/" + name).value_or("");
+      const std::string text = host_.read_file("run/ferry/hostd/acts/" + name).value_or("");
       std::string told = text.substr(0, text.find('\0'));
       if (!told.empty() && told.find('\n') != told.size() - 1) return told;
     }
     return {};
   }
   std::vector<std::string> acts() const {
-    return host_.list("run/ferry/acts").value_or(std::vector<std::string>{});
+    return host_.list("run/ferry/hostd/acts").value_or(std::vector<std::string>{});
   }
 
   nlohmann::json record_;
@@ -523,7 +523,7 @@ TEST_F(StuckChildTest, IsRecordedLongBeforeTheDeadlineAndForgottenWhenItReturns)
   std::jthread waiting([&] { written = writer.write("sys/unbind", "0000:65:00.0", kWriteDeadline); });
   wait_for_a_record();
   ASSERT_THAT(records(), testing::SizeIs(1));
-  const auto record = nlohmann::json::parse(must(host_.read_file("run/ferry/stuck/" + records()[0])));
+  const auto record = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0])));
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
   EXPECT_GT(record.at("late_at_ms").get<std::int64_t>(), std::int64_t{now.tv_sec} * 1000 + 30'000)
@@ -555,7 +555,7 @@ TEST_F(StuckChildTest, WhoseRecordStaysDoesNotOutliveItsAnswer) {
   wait_for_a_record();
   ASSERT_THAT(records(), testing::SizeIs(1));
   const int pid =
-      nlohmann::json::parse(must(host_.read_file("run/ferry/stuck/" + records()[0]))).at("pid").get<int>();
+      nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0]))).at("pid").get<int>();
   const UniqueFd reader = must(host_.open("sys/unbind", O_RDONLY));
   waiting.join();
   EXPECT_TRUE(written);
@@ -609,7 +609,7 @@ TEST_F(StuckChildTest, IsRecordedWithEachOfSeveralWritesThatIsSlow) {
     while (recorded != act && std::chrono::steady_clock::now() < end) {
       for (const std::string& name : records()) {
         const auto record =
-            nlohmann::json::parse(host_.read_file("run/ferry/stuck/" + name).value_or(""), nullptr, false);
+            nlohmann::json::parse(host_.read_file("run/ferry/hostd/stuck/" + name).value_or(""), nullptr, false);
         recorded = record.is_object() ? record.value("act", "") : "";
       }
     }
@@ -653,7 +653,7 @@ TEST_F(StuckChildTest, WritesNothingMoreOnceItIsLeftBehind) {
     EXPECT_THAT(begun, testing::ElementsAre(0U, 1U));
     ASSERT_THAT(records(), testing::SizeIs(1));
     pid_ =
-        nlohmann::json::parse(must(host_.read_file("run/ferry/stuck/" + records()[0]))).at("pid").get<int>();
+        nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0]))).at("pid").get<int>();
     EXPECT_EQ(read_what_it_writes(), "0000:65:00.0");
     EXPECT_EQ(host_.read_file("sys/next").value(), "");
     EXPECT_THAT(records(), testing::IsEmpty()) << "it takes the record away itself";
@@ -663,9 +663,9 @@ TEST_F(StuckChildTest, WritesNothingMoreOnceItIsLeftBehind) {
 TEST_F(HostWriterTest, PassesOverAnIdleChildThatHasDied) {
   tree_.file("sys/a", "");
   ASSERT_TRUE(writer_.write("sys/a", "1", kWriteDeadline));
-  const auto acts = must(host_.list("run/ferry/acts"));
+  const auto acts = must(host_.list("run/ferry/hostd/acts"));
   ASSERT_THAT(acts, testing::SizeIs(1));
-  const int pid = std::stoi(must(host_.read_file("run/ferry/acts/" + acts[0])));
+  const int pid = std::stoi(must(host_.read_file("run/ferry/hostd/acts/" + acts[0])));
   ASSERT_EQ(::kill(pid, SIGKILL), 0);
   siginfo_t ended{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOWAIT), 0);
@@ -701,7 +701,7 @@ TEST_F(StuckChildTest, MayBeOneThatReads) {
   ASSERT_FALSE(read);
   EXPECT_EQ(read.error().code, Errc::stuck);
   EXPECT_THAT(read.error().message, HasSubstr("read /sys/unbind: still in the kernel"));
-  EXPECT_THAT(must(host_.list("run/ferry/stuck")), testing::SizeIs(1));
+  EXPECT_THAT(must(host_.list("run/ferry/hostd/stuck")), testing::SizeIs(1));
   // Lets it return.
   const UniqueFd end = must(host_.open("sys/unbind", O_RDWR));
   EXPECT_EQ(::write(end.get(), "\n", 1), 1);
@@ -718,9 +718,9 @@ TEST_F(StuckChildTest, IsLeftBehindAliveAndItsWriteIsMadeOnce) {
 // Who looks from another PID namespace does not see that the process has ended.
 TEST_F(StuckChildTest, TakesItsOwnRecordAwayWhenItReturnsAtLast) {
   ASSERT_FALSE(hang());
-  EXPECT_THAT(must(host_.list("run/ferry/stuck")), testing::SizeIs(1));
+  EXPECT_THAT(must(host_.list("run/ferry/hostd/stuck")), testing::SizeIs(1));
   read_what_it_writes();
-  EXPECT_THAT(must(host_.list("run/ferry/stuck")), testing::IsEmpty());
+  EXPECT_THAT(must(host_.list("run/ferry/hostd/stuck")), testing::IsEmpty());
 }
 
 TEST_F(StuckChildTest, HoldsNothingOfOurs) {
@@ -740,7 +740,7 @@ TEST_F(StuckChildTest, HoldsNothingOfOurs) {
     const bool known =
         target == "/dev/null" || (fd == "0" && target.starts_with("socket:")) ||
         (target.starts_with("/memfd:ferry-writes") && std::stoi(fd) > STDERR_FILENO && pages++ == 0) ||
-        target == tree_.path() || target == tree_.path() / "run/ferry/acts" / std::to_string(pid_);
+        target == tree_.path() || target == tree_.path() / "run/ferry/hostd/acts" / std::to_string(pid_);
     EXPECT_TRUE(known) << "descriptor " << fd << " is " << target;
   }
   EXPECT_EQ(real.read_file(proc("environ")).value(), "") << "environment";
@@ -796,7 +796,7 @@ TEST_F(ChildOfAKilledRun, IsWaitedForByTheNextRun) {
 TEST_F(ChildOfAKilledRun, IsRecordedByTheNextRunIfItsWriteHangs) {
   const auto next = NodeLock::take(host_, 20s);
   ASSERT_TRUE(next) << "the others are not kept waiting";
-  const std::string name = "run/ferry/stuck/" + std::to_string(pid_) + ".json";
+  const std::string name = "run/ferry/hostd/stuck/" + std::to_string(pid_) + ".json";
   const auto record = nlohmann::json::parse(must(host_.read_file(name)));
   EXPECT_EQ(record.at("act"), "write /sys/unbind");
   EXPECT_EQ(record.at("value"), "0000:65:00.0");
@@ -809,7 +809,7 @@ TEST_F(ChildOfAKilledRun, IsRecordedByTheNextRunIfItsWriteHangs) {
 
 TEST_F(ChildOfAKilledRun, IsRecordedOnce) {
   ASSERT_TRUE(NodeLock::take(host_, 20s));
-  const std::string name = "run/ferry/stuck/" + std::to_string(pid_) + ".json";
+  const std::string name = "run/ferry/hostd/stuck/" + std::to_string(pid_) + ".json";
   const std::string record = must(host_.read_file(name));
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_TRUE(NodeLock::take(host_, 20s));
@@ -840,21 +840,21 @@ TEST_F(HostWriterTest, DoesNothingThatHadNotBegunWhenItsRunWasKilled) {
 
 // What a child that was killed has left, and one that is idle.
 TEST_F(HostWriterTest, IsTakenForAtNothingWhereNoActIsUnderWay) {
-  tree_.file("run/ferry/acts/700", "700 \nwrite /x\ny");
+  tree_.file("run/ferry/hostd/acts/700", "700 \nwrite /x\ny");
   tree_.file("sys/other", "");
   ASSERT_TRUE(writer_.write("sys/other", "1", 10s));
-  ASSERT_THAT(must(host_.list("run/ferry/acts")), testing::SizeIs(2));
+  ASSERT_THAT(must(host_.list("run/ferry/hostd/acts")), testing::SizeIs(2));
   EXPECT_TRUE(NodeLock::take(host_, 0ms));
-  EXPECT_THAT(must(host_.list("run/ferry/acts")), testing::SizeIs(1));
-  EXPECT_FALSE(host_.exists("run/ferry/stuck"));
+  EXPECT_THAT(must(host_.list("run/ferry/hostd/acts")), testing::SizeIs(1));
+  EXPECT_FALSE(host_.exists("run/ferry/hostd/stuck"));
 }
 
 TEST_F(HostWriterTest, KeepsTheNextRunWhereItCannotBeReadWhatIsUnderWay) {
   for (const char* text : {"{", "7", "\n\n\n", " \na\nv", "7\na\nv", "x \na\nv", "0 \na\nv", "-7 \na\nv",
                            "7x \na\nv", "99999999999 \na\nv", "7 \na", "7 \n\nv", "7 pid:[../x]\na\nv",
                            "7 pid:[]\na\nv", "7 [1]\na\nv", "7 pid:[40265318360]\na\nv"}) {
-    tree_.file("run/ferry/acts/700", text);
-    const UniqueFd held = must(host_.open("run/ferry/acts/700", O_RDONLY));
+    tree_.file("run/ferry/hostd/acts/700", text);
+    const UniqueFd held = must(host_.open("run/ferry/hostd/acts/700", O_RDONLY));
     ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
     const auto done = wait_for_acts(host_, 0ms);
     ASSERT_FALSE(done) << text;

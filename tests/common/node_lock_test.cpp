@@ -50,7 +50,7 @@ TEST_F(NodeLockTest, IsHadByTheOneWhoWaitsOnceItIsLetGo) {
 }
 
 TEST_F(NodeLockTest, IsNotHadByAFileThatSomebodyHasRemoved) {
-  const auto file = std::filesystem::canonical(tree_.path()) / "run/ferry/lock";
+  const auto file = std::filesystem::canonical(tree_.path()) / "run/ferry/hostd/lock";
   std::optional<NodeLock> held = NodeLock::take(host_, 0ms).value();
   std::optional<Result<NodeLock>> had;
   std::jthread waiting([&] { had = NodeLock::take(host_, kLong); });

@@ -10,14 +10,14 @@
 void ferry::fuzz::one_input(std::string_view text) {
   static const test::ScratchDirectory tree;
   static HostFs host(tree.path());
-  constexpr const char* kFile = "run/ferry/acts/700";
-  tree.remove("run/ferry/stuck");
+  constexpr const char* kFile = "run/ferry/hostd/acts/700";
+  tree.remove("run/ferry/hostd/stuck");
   tree.file(kFile, std::string(text));
   const auto held = host.open(kFile, O_RDONLY);
   require(held && ::flock(held->get(), LOCK_EX) == 0, "the file is held");
   const auto done = wait_for_acts(host, std::chrono::milliseconds(0));
   require(done || done.error().code == Errc::stuck, "what is under way is stuck at most");
-  const auto records = host.list("run/ferry/stuck");
+  const auto records = host.list("run/ferry/hostd/stuck");
   const auto told = text.substr(0, text.find('\0'));
   const bool nothing = told.empty() || told.find('\n') == told.size() - 1;
   require(!done || nothing || (records && records->size() == 1), "an act under way is recorded");

@@ -8,7 +8,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   static const test::ScratchDirectory tree;
   static HostFs host(tree.path());
   tree.file("proc/sys/kernel/random/boot_id", "b\n");
-  tree.file("run/ferry/stopped-services.json", text);
+  tree.file("run/ferry/hostd/stopped-services.json", text);
   const auto record = read_service_record(host);
   if (!record)
     return require(record.error().code == Errc::malformed_host, "what cannot be read is said to be");

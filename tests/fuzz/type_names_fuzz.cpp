@@ -8,7 +8,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   static const test::ScratchDirectory tree;
   static HostFs host(tree.path());
   tree.file("proc/sys/kernel/random/boot_id", "b\n");
-  tree.file("run/ferry/vgpu-type-names.json", text);
+  tree.file("run/ferry/hostd/vgpu-type-names.json", text);
   VgpuGpu gpu;
   gpu.function.address = {.domain = 0, .bus = 0x17, .device = 0, .function = 0};
   gpu.function.vendor = 0x10de;

@@ -217,7 +217,7 @@ class Orders final : public Releaser {
 TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToMove) {
   for (const char* items : {"  - {devices: all, mode: host}\n", kMixed}) {
     kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
-    kernel_.file("run/ferry/stopped-services.json",
+    kernel_.file("run/ferry/hostd/stopped-services.json",
                  R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
     Orders services;
     NodeHost with_services = host();
@@ -230,7 +230,7 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToMove) {
     EXPECT_FALSE(outcome.error);
     EXPECT_THAT(outcome.given_away.notes, testing::Contains(HasSubstr("is started again")));
     EXPECT_THAT(services.told, ElementsAre("start nvidia-dcgm.service"));
-    EXPECT_FALSE(kernel_.exists("run/ferry/stopped-services.json"));
+    EXPECT_FALSE(kernel_.exists("run/ferry/hostd/stopped-services.json"));
 
     kernel_.forget_changes();
     EXPECT_THAT(apply_policy(with_services, policy(items)).value().given_away.notes, IsEmpty());
@@ -246,7 +246,7 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughThePolicyIsRefused) {
                         .group = 5,
                         .driver = "nvidia"});
   kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
-  kernel_.file("run/ferry/stopped-services.json",
+  kernel_.file("run/ferry/hostd/stopped-services.json",
                R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
   Orders services;
   NodeHost with_services = host();
@@ -497,7 +497,7 @@ class NodeApplyUndo : public NodeApplyTest {
   static constexpr const char* kAway =
       "  - {devices: [0, 1], mode: passthrough}\n"
       "  - {devices: [2], mode: vgpu, vgpu-devices: {T4-8Q: 1}}\n";
-  static constexpr const char* kMoves = "run/ferry/moves";
+  static constexpr const char* kMoves = "run/ferry/hostd/moves";
 
   void no_bind_to_vfio(const std::string& address) {
     kernel_.fail_for_good({.path = "sys/bus/pci/drivers/vfio-pci/bind", .value = address}, EIO);

@@ -130,7 +130,7 @@ class Node {
     return out;
   }
   std::vector<std::string> records() const {
-    return kernel.list("run/ferry/moves").value_or(std::vector<std::string>());
+    return kernel.list("run/ferry/hostd/moves").value_or(std::vector<std::string>());
   }
   void adopt_functions() {
     kernel.adopt_vfs(gpu("08"));

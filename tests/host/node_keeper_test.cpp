@@ -849,7 +849,7 @@ TEST_F(NodeKeeperTest, ComesBackToThoseWhoseEndsAreNotAllTold) {
 
 // -- what a run that was killed has left --
 
-constexpr const char* kStopped = "run/ferry/stopped-services.json";
+constexpr const char* kStopped = "run/ferry/hostd/stopped-services.json";
 constexpr const char* kDcgmStopped =
     R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})";
 

@@ -38,7 +38,7 @@ using test::must;
 constexpr auto kPatience = 20s;
 constexpr const char* kGpu = "0000:05:00.0";
 constexpr const char* kStateFile = "run/ferry/state.json";
-constexpr const char* kLock = "run/ferry/hostd.lock";
+constexpr const char* kLock = "run/ferry/hostd/hostd.lock";
 constexpr const char* kPresence = "run/ferry/hostd.presence";
 
 /// Processes have the GPU while they live.
@@ -409,7 +409,7 @@ TEST_F(NodeLoopTest, IsTheOnlyOne) {
   const auto refused = once();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::refused);
-  EXPECT_EQ(refused.error().message, "/run/ferry/hostd.lock: another ferry hostd keeps this node");
+  EXPECT_EQ(refused.error().message, "/run/ferry/hostd/hostd.lock: another ferry hostd keeps this node");
   EXPECT_NE(refused.error().hint, "");
   want("passthrough");
   start();

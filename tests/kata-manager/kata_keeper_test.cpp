@@ -190,7 +190,7 @@ TEST_F(KataKeeperTest, WritesNothingBeforeItIsPermitted) {
                                     .others = {{.name = "kata-a", .state = HandlerState::waiting}}}));
   EXPECT_EQ(everything(), before);
   EXPECT_EQ(daemon->acts, 0);
-  EXPECT_FALSE(host.exists("run/ferry/lock"));
+  EXPECT_FALSE(host.exists("run/ferry/hostd/lock"));
   wanted.permitted = true;
   write_wanted();
   EXPECT_THAT(settle().ready, ElementsAre("kata-a"));
@@ -356,7 +356,7 @@ TEST_F(KataKeeperTest, TakesAllOfOursAwayWhenNoClassIsWanted) {
   EXPECT_EQ(settle(), (HandlersFile{.ready = {}, .generation = 2}));
   EXPECT_EQ(text(kMain), kMainText);
   EXPECT_FALSE(host.exists("etc/ferry/kata/kata-a"));
-  EXPECT_FALSE(host.exists("var/lib/ferry/kata/installed.json"));
+  EXPECT_FALSE(host.exists("var/lib/ferry-hostd/kata/installed.json"));
 }
 
 TEST_F(KataKeeperTest, RemovesWhatOneThatWasKilledHasLeft) {

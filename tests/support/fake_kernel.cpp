@@ -387,7 +387,7 @@ void FakeKernel::begin_to_hang(const HostChange& change) {
 void FakeKernel::release_stuck(Ending ending) {
   stuck_.clear();
   hanging_reads_.clear();
-  remove("run/ferry/stuck");
+  remove("run/ferry/hostd/stuck");
   for (const auto& [address, driver] : std::exchange(hidden_, {})) show_driver(driver, address);
   for (const auto& [address, driver] : std::exchange(shown_, {})) hide_driver(driver, address);
   for (const auto& [path, value] : std::exchange(hung_, {})) {
@@ -448,7 +448,7 @@ void FakeKernel::record_stuck(const std::string& what, std::string_view value) {
       {"version", 1},         {"pid", pid},
       {"start_time", "4242"}, {"boot_id", read_attribute("proc/sys/kernel/random/boot_id").value_or("")},
       {"act", what},          {"value", value}};
-  file(fs::path("run/ferry/stuck") / (std::to_string(pid) + ".json"), record.dump());
+  file(fs::path("run/ferry/hostd/stuck") / (std::to_string(pid) + ".json"), record.dump());
 }
 
 Result<> FakeKernel::write(const fs::path& relative, std::string_view value,

@@ -79,7 +79,7 @@ TEST_F(FenceTest, IsAnErrorWhereItCannotBeHad) {
 class DriverLockTest : public testing::Test, public DriverLock {
  protected:
   static constexpr const char* kGpu = "0000:65:00.0";
-  static constexpr const char* kRecords = "run/ferry/unbind-locks";
+  static constexpr const char* kRecords = "run/ferry/hostd/unbind-locks";
 
   DriverLockTest() {
     kernel_.add_driver({.name = "nvidia", .ids = {"10de:2684"}, .unbind_lock = true});

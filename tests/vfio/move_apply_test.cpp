@@ -58,7 +58,7 @@ TEST_F(MoveApplyTest, MovesAGroupAndBringsItBackExactly) {
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
   EXPECT_EQ(kernel_.override_of("0000:65:00.2"), "xhci_hcd");
   EXPECT_EQ(kernel_.override_of("0000:65:00.0"), "");
-  EXPECT_FALSE(kernel_.exists("run/ferry/moves/41.json"));
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/41.json"));
 }
 
 TEST_F(MoveApplyTest, RecordsBeforeTheFirstSysfsWrite) {
@@ -66,7 +66,7 @@ TEST_F(MoveApplyTest, RecordsBeforeTheFirstSysfsWrite) {
   kernel_.forget_changes();
   apply(Direction::to_vfio).value();
   ASSERT_FALSE(kernel_.changes().empty());
-  EXPECT_EQ(kernel_.changes().front().path, "run/ferry/moves/41.json");
+  EXPECT_EQ(kernel_.changes().front().path, "run/ferry/hostd/moves/41.json");
   EXPECT_THAT(kernel_.changes().front().value, HasSubstr("snd_hda_intel"));
 }
 
@@ -238,7 +238,7 @@ TEST_F(MoveApplyTest, TakesEverythingBackWhenTheLastBindIsRefused) {
       HasSubstr("bind 0000:65:00.0 to vfio-pci: write /sys/bus/pci/drivers/vfio-pci/bind: Device or resource "
                 "busy; everything written to this group was taken back"));
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
-  EXPECT_FALSE(kernel_.exists("run/ferry/moves/41.json"));
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/41.json"));
 }
 
 // An override of Ferry's may be what cannot be read: at home with it is not at home.
@@ -271,12 +271,12 @@ TEST_F(MoveApplyTest, KeepsTheRecordWhileTheOverrideCannotBeRead) {
   ASSERT_EQ(unsure->results.at(0).status, Status::refused);
   EXPECT_THAT(unsure->results[0].refusal.reasons,
               testing::Contains(HasSubstr("0000:65:00.1 cannot be read")));
-  EXPECT_TRUE(kernel_.exists("run/ferry/moves/41.json"));
+  EXPECT_TRUE(kernel_.exists("run/ferry/hostd/moves/41.json"));
 
   kernel_.release_stuck();
   EXPECT_EQ(apply(Direction::back)->results.at(0).status, Status::done);
   EXPECT_EQ(kernel_.override_of("0000:65:00.1"), "");
-  EXPECT_FALSE(kernel_.exists("run/ferry/moves/41.json"));
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/41.json"));
 }
 
 TEST_F(MoveApplyTest, KeepsTheRecordWhenWhatItTookBackCannotBeReadAgain) {
@@ -292,7 +292,7 @@ TEST_F(MoveApplyTest, KeepsTheRecordWhenWhatItTookBackCannotBeReadAgain) {
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
   EXPECT_THAT(test::error_of(outcome->results[0]).message,
               HasSubstr("driver_override of 0000:65:00.3 cannot be read"));
-  EXPECT_TRUE(kernel_.exists("run/ferry/moves/41.json"));
+  EXPECT_TRUE(kernel_.exists("run/ferry/hostd/moves/41.json"));
 }
 
 TEST_F(MoveApplyTest, ChangesNothingWhenTheModuleDoesNotLoad) {
@@ -321,7 +321,7 @@ TEST_F(MoveApplyTest, KeepsNoRecordOfAnAdoptedFunctionThatStaysAsItWas) {
   ASSERT_EQ(apply(Direction::back, {"0000:01:00.0"})->results.at(0).status, Status::failed);
   EXPECT_EQ(kernel_.driver_of("0000:01:00.0"), "vfio-pci");
   EXPECT_EQ(kernel_.override_of("0000:01:00.0"), "vfio-pci");
-  EXPECT_FALSE(kernel_.exists("run/ferry/moves/5.json")) << "`restore` takes back what Ferry has moved";
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/5.json")) << "`restore` takes back what Ferry has moved";
 }
 
 TEST_F(MoveApplyTest, LeavesWhatSomebodyElseMovedMeanwhile) {
@@ -371,7 +371,7 @@ TEST_F(MoveApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
       << "what has no driver is taken from nobody";
   EXPECT_EQ(kernel_.override_of("0000:65:00.0"), "");
   EXPECT_EQ(kernel_.override_of("0000:65:00.1"), "vfio-pci");
-  EXPECT_TRUE(kernel_.exists("run/ferry/moves/41.json"));
+  EXPECT_TRUE(kernel_.exists("run/ferry/hostd/moves/41.json"));
   ASSERT_EQ(apply(Direction::back)->results.at(0).status, Status::done);
   EXPECT_THAT(drivers(), ElementsAre("nouveau", "snd_hda_intel", "xhci_hcd", "", "pcieport"));
 }
@@ -471,10 +471,10 @@ class UnloadedDriver : public MoveApplyTest {
   }
   /// As Ferry wrote it before it recorded modules.
   void forget_the_module() {
-    auto record = nlohmann::json::parse(kernel_.read_file("run/ferry/moves/5.json").value());
+    auto record = nlohmann::json::parse(kernel_.read_file("run/ferry/hostd/moves/5.json").value());
     ASSERT_EQ(record["devices"]["0000:01:00.0"].at("module"), "bochs");
     record["devices"]["0000:01:00.0"].erase("module");
-    kernel_.file("run/ferry/moves/5.json", record.dump());
+    kernel_.file("run/ferry/hostd/moves/5.json", record.dump());
   }
   /// The module that the way back loads first, and the driver in the end.
   std::vector<std::string> back() {
@@ -513,7 +513,7 @@ TEST_F(UnloadedDriver, WhoseLoadHangsIsLoadedByNobodyElse) {
     const auto outcome = must(apply(Direction::back, {"0000:01:00.0"}));
     ASSERT_EQ(outcome.results.at(0).status, Status::failed);
     EXPECT_EQ(test::error_of(outcome.results[0]).code, Errc::stuck);
-    EXPECT_THAT(must(kernel_.list("run/ferry/stuck")), testing::SizeIs(1)) << "one load, not two";
+    EXPECT_THAT(must(kernel_.list("run/ferry/hostd/stuck")), testing::SizeIs(1)) << "one load, not two";
     EXPECT_THAT(kernel_.changes(), IsEmpty());
   }
   kernel_.release_stuck();
@@ -545,12 +545,12 @@ TEST_F(MoveApplyTest, GivesTheOthersBackWhenOneDoesNotGo) {
 
 TEST_F(MoveApplyTest, HoldsARecordOfAnEarlierBootForVoidAndSaysSo) {
   apply(Direction::to_vfio).value();
-  const std::string record = kernel_.read_file("run/ferry/moves/41.json").value();
+  const std::string record = kernel_.read_file("run/ferry/hostd/moves/41.json").value();
   kernel_.new_boot();
-  kernel_.file("run/ferry/moves/41.json", record);
+  kernel_.file("run/ferry/hostd/moves/41.json", record);
   const auto outcome = apply(Direction::to_vfio);
   EXPECT_THAT(outcome->notes,
-              ElementsAre(HasSubstr("run/ferry/moves/41.json is of an earlier boot and void")));
+              ElementsAre(HasSubstr("run/ferry/hostd/moves/41.json is of an earlier boot and void")));
 }
 
 // No lock of ours keeps a vGPU from being made between the first plan and the fence.

@@ -24,7 +24,7 @@ using Status = MoveResult::Status;
 constexpr const char* kFirst = "0000:01:00.0";
 constexpr const char* kSecond = "0000:02:00.0";
 constexpr const char* kModule = "sys/module/nvidia_drm";
-constexpr const char* kRecord = "run/ferry/stopped-services.json";
+constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 
 /// While the module is loaded, it holds every GPU on driver nvidia.
 class ConsoleProbe final : public UseProbe {
@@ -222,13 +222,13 @@ TEST(MoveConsole, LeavesAModuleAloneThatDoesNotReturn) {
   const auto outcome = host.apply();
   ASSERT_EQ(statuses(outcome), std::vector<Status>(2, Status::failed));
   EXPECT_EQ(test::error_of(outcome.results[0]).code, Errc::stuck);
-  EXPECT_THAT(outcome.notes, Contains(HasSubstr("/run/ferry/stuck")));
+  EXPECT_THAT(outcome.notes, Contains(HasSubstr("/run/ferry/hostd/stuck")));
   EXPECT_THAT(module_changes(host.kernel), IsEmpty()) << "a second write would only queue behind it";
   EXPECT_TRUE(host.kernel.exists(kRecord));
 
   const auto again = host.apply();
   EXPECT_EQ(test::error_of(again.results.at(0)).code, Errc::stuck);
-  EXPECT_THAT(test::must(host.kernel.list("run/ferry/stuck")), testing::SizeIs(1))
+  EXPECT_THAT(test::must(host.kernel.list("run/ferry/hostd/stuck")), testing::SizeIs(1))
       << "not by another run either";
   host.kernel.release_stuck();
   EXPECT_THAT(test::must(start_what_was_stopped(host.context())).errors, IsEmpty());

@@ -283,7 +283,7 @@ struct Scene {
   std::size_t change = 0;  ///< counted from 1
   test::HostChange what;
   /// That a lock is held is found to be untrue by the next run, and nobody need know.
-  bool is_forgotten() const { return what.path.starts_with("remove run/ferry/unbind-locks/"); }
+  bool is_forgotten() const { return what.path.starts_with("remove run/ferry/hostd/unbind-locks/"); }
 };
 
 void PrintTo(const Scene& scene, std::ostream* out) {
@@ -365,8 +365,8 @@ class EveryChange : public testing::TestWithParam<Scene> {
     // And from there the way back is still known, to the very state before the first run.
     ASSERT_TRUE(host.apply(Direction::back));
     EXPECT_EQ(state_of(host.kernel), home_);
-    EXPECT_THAT(host.kernel.list("run/ferry/moves").value(), IsEmpty());
-    EXPECT_THAT(host.kernel.list("run/ferry/unbind-locks").value_or(std::vector<std::string>()), IsEmpty());
+    EXPECT_THAT(host.kernel.list("run/ferry/hostd/moves").value(), IsEmpty());
+    EXPECT_THAT(host.kernel.list("run/ferry/hostd/unbind-locks").value_or(std::vector<std::string>()), IsEmpty());
   }
   Host host_;
   State original_;
@@ -489,7 +489,7 @@ TEST_P(EveryFailure, AndAHangOnTheWayBackFromItIsLeftAloneUntilItReturns) {
     if (host.kernel.fault_waits()) break;
     for (const auto& change : host.kernel.changes_since_hang())
       EXPECT_THAT(change.path, testing::Not(testing::AnyOf(StartsWith("sys/"), StartsWith("proc/"))));
-    if (!host.kernel.list("run/ferry/stuck").value_or(std::vector<std::string>()).empty())
+    if (!host.kernel.list("run/ferry/hostd/stuck").value_or(std::vector<std::string>()).empty())
       nothing_is_written_while_it_hangs(host, GetParam().direction);
     host.kernel.release_stuck();
     runs_again_to_the_wanted_state(host);

@@ -22,7 +22,7 @@ using Status = MoveResult::Status;
 constexpr const char* kFirst = "0000:01:00.0";
 constexpr const char* kSecond = "0000:02:00.0";
 constexpr const char* kThird = "0000:03:00.0";
-constexpr const char* kRecord = "run/ferry/stopped-services.json";
+constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 
 /// The daemon and its tool. Their state lies in the tree, so that it outlives a process: daemon/ADDRESS is
 /// whether the daemon wants that GPU, daemon/running whether it runs.
@@ -212,7 +212,7 @@ TEST(MovePersistence, FailsAGpuWhoseToolDoesNotReturnAndAsksNothingMore) {
   EXPECT_EQ(host.kernel.driver_of(kFirst), "nvidia");
   EXPECT_EQ(host.kernel.driver_of(kSecond), "vfio-pci");
   EXPECT_THAT(host.daemon.orders, ElementsAre("0000:01:00.0 off", "0000:02:00.0 off"));
-  EXPECT_THAT(outcome.notes, Contains(testing::HasSubstr("/run/ferry/stuck")));
+  EXPECT_THAT(outcome.notes, Contains(testing::HasSubstr("/run/ferry/hostd/stuck")));
   EXPECT_TRUE(host.kernel.exists(kRecord));
   host.kernel.release_stuck();
   EXPECT_THAT(host.apply().errors, IsEmpty());

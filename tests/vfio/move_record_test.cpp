@@ -57,7 +57,7 @@ TEST(MoveRecord, GoesWithItsLastMember) {
   ASSERT_TRUE(forget(kernel, {at("0000:01:00.0")}));
   EXPECT_EQ(read_records(kernel)->members.size(), 1U);
   ASSERT_TRUE(forget(kernel, {at("0000:01:00.1")}));
-  EXPECT_FALSE(kernel.exists("run/ferry/moves/5.json"));
+  EXPECT_FALSE(kernel.exists("run/ferry/hostd/moves/5.json"));
 }
 
 TEST(MoveRecord, RefusesAnOverrideThatItCouldNotGiveBack) {
@@ -68,7 +68,7 @@ TEST(MoveRecord, RefusesAnOverrideThatItCouldNotGiveBack) {
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().code, Errc::malformed_host);
   EXPECT_THAT(written.error().message, HasSubstr("group 5"));
-  EXPECT_FALSE(kernel.exists("run/ferry/moves/5.json"));
+  EXPECT_FALSE(kernel.exists("run/ferry/hostd/moves/5.json"));
 }
 
 TEST(MoveRecord, KnowsTheModuleThatBroughtTheDriver) {
@@ -89,7 +89,7 @@ TEST(MoveRecord, OfTheGroupThatTheFunctionIsInNowCounts) {
     ASSERT_TRUE(write_record(kernel, 6, {{at("0000:01:00.0"), kStub}}));
     EXPECT_EQ(read_records(kernel)->members.at(at("0000:01:00.0")), kNouveau) << group;
     ASSERT_TRUE(forget(kernel, {at("0000:01:00.0")}));
-    EXPECT_THAT(kernel.list("run/ferry/moves").value(), testing::IsEmpty());
+    EXPECT_THAT(kernel.list("run/ferry/hostd/moves").value(), testing::IsEmpty());
   }
 }
 
@@ -105,22 +105,22 @@ class MalformedRecord : public testing::TestWithParam<const char*> {};
 TEST_P(MalformedRecord, IsKnownByItsGroupAndLosesNothing) {
   FakeKernel kernel;
   ASSERT_TRUE(write_record(kernel, 6, {{at("0000:02:00.0"), kStub}, {at("0000:03:00.0"), kStub}}));
-  kernel.file("run/ferry/moves/5.json", GetParam());
+  kernel.file("run/ferry/hostd/moves/5.json", GetParam());
   const auto record = test::must(read_records(kernel));
   EXPECT_EQ(record.members.size(), 2U);
   ASSERT_TRUE(record.unreadable.contains(5));
   for (const auto& error :
        {record.unreadable.at(5), write_record(kernel, 5, {{at("0000:01:00.0"), kStub}}).error()}) {
     EXPECT_EQ(error.code, Errc::malformed_host);
-    EXPECT_THAT(error.message, HasSubstr("/run/ferry/moves/5.json"));
+    EXPECT_THAT(error.message, HasSubstr("/run/ferry/hostd/moves/5.json"));
   }
-  EXPECT_THAT(record.notes, testing::ElementsAre(HasSubstr("nothing of group 5 is moved: /run/ferry/moves")));
+  EXPECT_THAT(record.notes, testing::ElementsAre(HasSubstr("nothing of group 5 is moved: /run/ferry/hostd/moves")));
   EXPECT_TRUE(record.speaks_of(function_in("0000:04:00.0", 5)));
   EXPECT_TRUE(record.speaks_of(function_in("0000:02:00.0", 6)));
   EXPECT_FALSE(record.speaks_of(function_in("0000:04:00.0", 6)));
   ASSERT_TRUE(forget(kernel, {at("0000:02:00.0")}));
   EXPECT_EQ(read_records(kernel)->members.size(), 1U);
-  EXPECT_EQ(kernel.read_file("run/ferry/moves/5.json").value(), GetParam());
+  EXPECT_EQ(kernel.read_file("run/ferry/hostd/moves/5.json").value(), GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -29,7 +29,7 @@ using Status = MoveResult::Status;
 
 constexpr const char* kDaemon = "nvidia-persistenced.service";
 constexpr const char* kDcgm = "nvidia-dcgm.service";
-constexpr const char* kRecord = "run/ferry/stopped-services.json";
+constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 
 /// Services that run hold the devices they are said to hold, as long as those have a driver of the host.
 class ServiceProbe final : public UseProbe {

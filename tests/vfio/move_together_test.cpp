@@ -126,7 +126,7 @@ TEST_F(MovingTogether, MovesMoreGroupsThanItHasThreads) {
   add_gpus(40);
   EXPECT_EQ(statuses(apply()), std::vector<Status>(40, Status::done));
   EXPECT_EQ(statuses(apply(Direction::back)), std::vector<Status>(40, Status::done));
-  EXPECT_THAT(kernel_.list("run/ferry/moves").value(), IsEmpty());
+  EXPECT_THAT(kernel_.list("run/ferry/hostd/moves").value(), IsEmpty());
 }
 
 TEST_F(MovingTogether, EndsOneGroupThatHangsAndMovesTheOthers) {
@@ -190,7 +190,7 @@ TEST_F(MovingTogether, RefusesWhatTheDriverRefusesAndWritesNothingThere) {
   EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre(HasSubstr("its driver says so")));
   EXPECT_EQ(kernel_.driver_of("0000:01:00.0"), "nouveau");
   EXPECT_EQ(kernel_.override_of("0000:01:00.0"), "");
-  EXPECT_FALSE(kernel_.exists("run/ferry/moves/21.json"));
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/21.json"));
 }
 
 TEST_F(MovingTogether, LetsTheDriversLockGoWhenTheMoveIsCalledOff) {
@@ -201,7 +201,7 @@ TEST_F(MovingTogether, LetsTheDriversLockGoWhenTheMoveIsCalledOff) {
   ASSERT_EQ(statuses(apply()), std::vector<Status>{Status::refused});
   EXPECT_THAT(lock_.events, Contains("release 0000:01:00.0 after 0 writes"));
   EXPECT_THAT(kernel_.writes(), IsEmpty());
-  EXPECT_THAT(test::must(kernel_.list("run/ferry/unbind-locks")), IsEmpty());
+  EXPECT_THAT(test::must(kernel_.list("run/ferry/hostd/unbind-locks")), IsEmpty());
 }
 
 TEST_F(MovingTogether, SaysWhatTheWayBackCouldNotMend) {

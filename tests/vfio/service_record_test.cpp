@@ -13,7 +13,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr const char* kFile = "run/ferry/stopped-services.json";
+constexpr const char* kFile = "run/ferry/hostd/stopped-services.json";
 using Kind = Releasable::Kind;
 const std::map<Releasable, StoppedService> kAll = {
     {{.kind = Kind::service, .name = "a.service"}, StoppedService::to_start},

@@ -72,7 +72,7 @@ TEST_F(WayBack, LeavesAFunctionOnVfioWhoseModuleIsNotFound) {
     EXPECT_THAT(error_of(result).message, HasSubstr("load module nova: "));
     EXPECT_THAT(error_of(result).message, HasSubstr("; 0000:65:00.0 stays on vfio-pci"));
     EXPECT_THAT(error_of(result).message, Not(HasSubstr("more failed")));
-    EXPECT_THAT(error_of(result).hint, HasSubstr("remove /run/ferry/moves/41.json"));
+    EXPECT_THAT(error_of(result).hint, HasSubstr("remove /run/ferry/hostd/moves/41.json"));
     EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "snd_hda_intel", "xhci_hcd"));
     EXPECT_EQ(kernel_.override_of(kGpu), "vfio-pci");
   }
@@ -124,7 +124,7 @@ TEST_F(WayBackToAContainersDriver, LeavesItWithoutADriverWhereNoneTakesItAndIsAt
   EXPECT_EQ(kernel_.override_of(kGpu), "");
   EXPECT_EQ(result.move.members.at(1).driver_after, "");
   EXPECT_THAT(result.move.notes, testing::Contains(HasSubstr("one that is loaded later will")));
-  EXPECT_FALSE(kernel_.exists("run/ferry/moves/41.json"));
+  EXPECT_FALSE(kernel_.exists("run/ferry/hostd/moves/41.json"));
   for (const HostChange& change : kernel_.changes()) EXPECT_NE(change.path, "module");
 
   kernel_.forget_changes();
@@ -331,7 +331,7 @@ TEST_F(WayBack, LeavesOnVfioWhatTheKernelFindsNoDriverFor) {
 }
 
 TEST_F(WayBack, KeepsOnlyTheGroupWhoseRecordCannotBeRead) {
-  kernel_.file("run/ferry/moves/41.json", "{\"version\":1,");
+  kernel_.file("run/ferry/hostd/moves/41.json", "{\"version\":1,");
   for (const Direction direction : {Direction::back, Direction::to_vfio}) {
     // Driverless, it is in need of the record either way.
     if (direction == Direction::to_vfio)
@@ -340,7 +340,7 @@ TEST_F(WayBack, KeepsOnlyTheGroupWhoseRecordCannotBeRead) {
     const auto outcome = must(apply(direction, {kGpu, kOther}));
     ASSERT_EQ(outcome.results.size(), 2U);
     EXPECT_EQ(outcome.results[0].status, Status::refused);
-    EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre(HasSubstr("/run/ferry/moves/41.json")));
+    EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre(HasSubstr("/run/ferry/hostd/moves/41.json")));
     EXPECT_THAT(outcome.results[0].refusal.hint, HasSubstr("mend it, or remove it"));
     EXPECT_EQ(outcome.results[1].status, Status::done);
     for (const auto& change : kernel_.changes()) {

@@ -27,7 +27,7 @@ using testing::StartsWith;
 
 constexpr const char* kDaemon = "nvidia-persistenced.service";
 constexpr const char* kDcgm = "nvidia-dcgm.service";
-constexpr const char* kRecord = "run/ferry/stopped-services.json";
+constexpr const char* kRecord = "run/ferry/hostd/stopped-services.json";
 constexpr const char* kToMig = "{H200X-2-35C: 2}";
 
 Holder process_of(const std::string& unit) {

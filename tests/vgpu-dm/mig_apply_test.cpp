@@ -610,7 +610,7 @@ TEST(MigPlan, TellsBesideTheUsersWhatLasts) {
 TEST(TypeNames, AreAskedOfTheLibrary) {
   const auto fill = [](MigNode& node) {
     node.make("{H200X-70C: 2}");
-    node.kernel.remove("run/ferry/vgpu-type-names.json");
+    node.kernel.remove("run/ferry/hostd/vgpu-type-names.json");
   };
   MigNode without;
   fill(without);
@@ -636,7 +636,7 @@ TEST(TypeNames, OfTheLibraryGoBeforeTheTables) {
   EXPECT_FALSE(driver_told_no_name(node.kernel, gpu));
   name_by_library(node.kernel, said, gpu);
   EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-18C") << "the driver's own word is kept";
-  node.kernel.remove("run/ferry/vgpu-type-names.json");
+  node.kernel.remove("run/ferry/hostd/vgpu-type-names.json");
   EXPECT_TRUE(driver_told_no_name(node.kernel, gpu));
   name_by_library(node.kernel, said, gpu);
   EXPECT_EQ(gpu.devices.at(0).short_name, "H200X-1-17C");

@@ -56,7 +56,7 @@ expect_status "apply host" 0 ferry apply -f /run/policy.yaml -c host
 for name in gpu-a gpu-a-audio gpu-b gpu-b-audio gpu-d; do
   expect_equal "driver of $name" "$(planned "$name" driver)" "$(driver "$name")"
 done
-expect "no record is left" test -z "$(ls /run/ferry/moves)"
+expect "no record is left" test -z "$(ls /run/ferry/hostd/moves)"
 
 # Every guide to passthrough writes it first.
 step "an override that names another driver"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../lib source=node.sh
 faults=/sys/module/ferry_testgpu/parameters
-stuck=/run/ferry/stuck
+stuck=/run/ferry/hostd/stuck
 card=(card card-audio card-usb card-ucsi)
 
 # A ferry in the background, in a session of its own as in a terminal: Ctrl-C reaches it and its group.
@@ -50,7 +50,7 @@ whole() { # NAME...: the functions of one group are all at home or all on vfio-p
 }
 
 recorded() { # the addresses in the records of moves, one line
-  jq -r '.devices | keys[]' /run/ferry/moves/*.json 2> /dev/null | sort | xargs || :
+  jq -r '.devices | keys[]' /run/ferry/hostd/moves/*.json 2> /dev/null | sort | xargs || :
 }
 
 addresses() { # NAME...
@@ -140,7 +140,7 @@ for signal in KILL INT; do
   finish killed $((128 + $(kill -l $signal)))
   expect "the record after SIG$signal" named_stuck "$(dev stubborn)"
   evidence "after SIG$signal" "$(cat "$stuck/$hung.json")"
-  expect "the lock is free" flock --nonblock /run/ferry/lock true
+  expect "the lock is free" flock --nonblock /run/ferry/hostd/lock true
   expect_status "looking is not kept up" 0 within 60 ferry status
   expect_status "the device is left alone" 4 within 60 ferry vfio bind --device "$(dev stubborn)"
   expect_match "and named" "an earlier write to $(dev stubborn) has not returned" "$REPLY"
@@ -181,7 +181,7 @@ finish stuck 1
 expect_match "the one that hangs" "$(dev stubborn) .*: failed"$'\n'".*"$'\n'".*still in the kernel after 90000 ms" "$(< /run/stuck)"
 expect_match "the other one" "$(dev lone) .*: done" "$(< /run/stuck)"
 expect_equal "records" "$(addresses stubborn lone)" "$(recorded)"
-expect "the lock is free" flock --nonblock /run/ferry/lock true
+expect "the lock is free" flock --nonblock /run/ferry/hostd/lock true
 expect_status "the next ferry serves another group" 4 within 60 ferry vfio bind --device "$(dev stubborn)" --device "$(dev card)"
 expect_match "and leaves the stuck one alone" "an earlier write to $(dev stubborn) has not returned" "$REPLY"
 on vfio-pci "${card[@]}" lone

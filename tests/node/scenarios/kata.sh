@@ -172,18 +172,18 @@ expect_match "what became of it" "the files from before are back, and it runs wi
 expect_equal "the file" "$held" "$(md5sum < $main)"
 expect_equal "containerd knows what it knew" "kata-a=true" "$(known)"
 expect "the pod runs on" alive
-expect "nothing waits for a proof" test ! -e /var/lib/ferry/kata/unproven.json
+expect "nothing waits for a proof" test ! -e /var/lib/ferry-hostd/kata/unproven.json
 
 step "killed between the writing and the proof: the next run brings it about, or back"
 unit "/bin/sh -c 'if grep -q kata-b $main; then kill -9 \$(pgrep -x ferry); fi'"
 systemctl daemon-reload
 ferry kata install -f /run/both.yaml || true
-expect "something waits for a proof" test -e /var/lib/ferry/kata/unproven.json
+expect "something waits for a proof" test -e /var/lib/ferry-hostd/kata/unproven.json
 unit /bin/true
 systemctl daemon-reload
 expect_status "install" 0 ferry kata install -f /run/both.yaml
 expect_equal "containerd knows both" "kata-a=true kata-b=true" "$(known)"
-expect "nothing waits for a proof" test ! -e /var/lib/ferry/kata/unproven.json
+expect "nothing waits for a proof" test ! -e /var/lib/ferry-hostd/kata/unproven.json
 expect "the pod runs on" alive
 
 step "a containerd that no unit is known of"
@@ -214,7 +214,7 @@ expect_match "where, and why" "$main:[0-9]+: containerd .* would serve no CRI af
 expect_status "uninstall" 4 ferry kata uninstall
 expect_equal "the file" "$edited" "$(md5sum < $main)"
 expect "nothing of the class is there" test ! -e /etc/ferry/kata/kata-c
-expect "no trial stays" test ! -e /var/lib/ferry/kata/trial
+expect "no trial stays" test ! -e /var/lib/ferry-hostd/kata/trial
 expect_equal "containerd is the same process" "$before" "$(pid_of_containerd)"
 expect_equal "and knows what it knew" "kata-a=true" "$(known)"
 printf '%s\n' "$held" > $main

@@ -14,7 +14,7 @@ expect_status "all capabilities but one" 1 \
   setpriv --bounding-set=-sys_module --inh-caps=-all ferry vfio bind --device "$(dev lone)"
 expect_match "what fails" "load module vfio_pci: Operation not permitted" "$REPLY"
 expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
-expect_equal "records" "" "$(ls /run/ferry/moves 2> /dev/null || :)"
+expect_equal "records" "" "$(ls /run/ferry/hostd/moves 2> /dev/null || :)"
 expect "no vfio-pci" test ! -e /sys/bus/pci/drivers/vfio-pci
 
 step "with CAP_SYS_MODULE alone it is loaded, and the GPU is bound"

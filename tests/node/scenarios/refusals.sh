@@ -8,7 +8,7 @@ refused() { # WHAT REGEX ARGUMENT...: ferry refuses for this reason and writes n
   expect_status "$what" 4 ferry "$@"
   expect_match "$what" "$reason" "$REPLY"
   expect_equal "$what: drivers and overrides" "$before" "$(snapshot)"
-  expect_equal "$what: records" "" "$(ls /run/ferry/moves 2> /dev/null || :)"
+  expect_equal "$what: records" "" "$(ls /run/ferry/hostd/moves 2> /dev/null || :)"
   evidence "$what" "$(grep -E "$reason" <<< "$REPLY")"
 }
 

@@ -26,7 +26,7 @@ expect_status "on it" 0 ferry vfio bind --device "$(dev gpu-a)"
 expect_equal "driver" vfio-pci "$(driver gpu-a)"
 expect_match "it was started again" "nvidia-persistenced.service was stopped and is started again" "$REPLY"
 expect "the one that held the GPU is gone" test ! -e "/proc/$before"
-expect "nothing is owed" test ! -e /run/ferry/stopped-services.json
+expect "nothing is owed" test ! -e /run/ferry/hostd/stopped-services.json
 
 step "a service that a policy names"
 expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
@@ -92,5 +92,5 @@ expect_status "back" 0 ferry --host-root /srv vfio restore
 expect_match "the note" "persistence of $(dev gpu-b) was switched off by an earlier run" "$REPLY"
 expect_equal "what was asked" "-i $(dev gpu-b) -pm 0,-i $(dev gpu-b) -pm 1" \
   "$(paste -sd, /run/asked)"
-expect "nothing is owed" test ! -e /run/ferry/stopped-services.json
+expect "nothing is owed" test ! -e /run/ferry/hostd/stopped-services.json
 ok

@@ -102,7 +102,7 @@ settles as-it-is
 expect_equal "bindings and vGPUs are the very same" "$(< /run/theirs)" "$(identity)"
 expect_equal "the kernel has told of nothing" "" "$(grep '^KERNEL\[' /run/events || :)"
 kill $monitor
-expect "no record of a move, since there was none" bash -c '! ls /run/ferry/moves/* 2> /dev/null'
+expect "no record of a move, since there was none" bash -c '! ls /run/ferry/hostd/moves/* 2> /dev/null'
 vms_run_on
 
 step "the kubelet keeps its devices, also over its restart"

@@ -211,7 +211,7 @@ run ferry status
 expect_equal "no vGPU is left" "" "$(vgpus)"
 expect_equal "every function is on the driver it had" "$(cat before)" "$(snapshot)"
 keep "drivers and overrides" "$(snapshot)"
-expect "no record is left" bash -c "! ls /run/ferry/moves/* 2> /dev/null"
+expect "no record is left" bash -c "! ls /run/ferry/hostd/moves/* 2> /dev/null"
 kill -TERM $plugin $hostd
 wait $plugin
 wait $hostd

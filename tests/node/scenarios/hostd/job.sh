@@ -63,7 +63,7 @@ settles as_wanted home
 expect_equal "driver of gpu-a" bochs-drm "$(driver gpu-a)"
 
 step "killed in the middle and started again"
-exec {lock}>> /run/ferry/lock # so that it is not over before it can be killed
+exec {lock}>> /run/ferry/hostd/lock # so that it is not over before it can be killed
 flock "$lock"
 want away
 expect "it is in the middle" wait_for "[[ \$(state .phase) == changing ]]" 60
