@@ -121,8 +121,10 @@ DrainNeed need_when_begun(const HostSide& host, const DrainView& view, Holders h
     for (const NodePod& pod : holders.pods) still.push_back("pod " + pod.text());
     std::ranges::move(holders.kept, std::back_inserter(still));
     std::ranges::move(holders.unknown, std::back_inserter(still));
-    return over(
-        need, fmt::format("after {} seconds the GPUs are still held by {}", timeout.count(), joined(still)));
+    std::string why =
+        fmt::format("after {} seconds the GPUs are still held by {}", timeout.count(), joined(still));
+    if (!view.delayed.empty()) why += fmt::format(" ({})", fmt::join(view.delayed, "; "));
+    return over(need, std::move(why));
   }
   need.kind = Kind::evict;
   need.left = timeout - passed;
@@ -271,6 +273,7 @@ DrainStep drain_step(const NodeObject& node, const NodeWish& wish, const DrainVi
   if (!need.begun) return begin(wish, view, need);
   DrainStep out;
   out.report.draining = true;
+  out.report.note = fmt::format("{}", fmt::join(view.delayed, "; "));
   out.left = need.left;
   if (budget.may_begin) out.evict = need.pods;
   return out;

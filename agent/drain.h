@@ -56,6 +56,7 @@ struct DrainView {
   bool cordoned = false;                     ///< the Node is, by whomever
   std::optional<std::vector<NodePod>> pods;  ///< absent: they cannot be seen
   std::string eviction_refused = {};         ///< why the API server takes no eviction of ours; empty: it may
+  std::vector<std::string> delayed = {};     ///< why evictions were answered with "not now"
   std::string cordon_refused = {};           ///< why it did not let us cordon or uncordon; empty: it may
   std::chrono::system_clock::time_point now;
 };

@@ -13,8 +13,9 @@
 namespace ferry {
 namespace {
 
-// An API server that has just started forbids all, and a namespace that ends forbids for a while.
-constexpr std::chrono::seconds kForbiddenPatience{60};
+// An API server that has just started forbids all, a namespace that ends forbids for a while, and an
+// admission policy refuses with 422 until its conditions hold.
+constexpr std::chrono::seconds kRefusalPatience{60};
 
 }  // namespace
 
@@ -42,7 +43,7 @@ void Evictions::leave_out_others(const std::vector<NodePod>& pods) {
 void Evictions::act(const std::vector<NodePod>& pods) {
   if (pods.empty()) {
     refused_.clear();
-    forbidden_since_.reset();
+    refused_since_.reset();
   }
   leave_out_others(pods);
   for (const NodePod& pod : pods) {
@@ -70,13 +71,11 @@ void Evictions::answered(const NodePod& pod, Asked& asked, Result<Eviction> evic
   if (!eviction) {
     const Error& error = eviction.error();
     why = error.hint.empty() ? error.message : fmt::format("{}; {}", error.message, error.hint);
-    if (error.code == ApiErrc::forbidden) {
-      if (!forbidden_since_) forbidden_since_ = timers_.now();
-      if (timers_.now() - *forbidden_since_ >= kForbiddenPatience) refused_ = why;
-    } else if (error.code == ApiErrc::invalid) {
-      refused_ = why;
+    if (error.code == ApiErrc::forbidden || error.code == ApiErrc::invalid) {
+      if (!refused_since_) refused_since_ = timers_.now();
+      if (timers_.now() - *refused_since_ >= kRefusalPatience) refused_ = why;
     }
-  } else if (forbidden_since_.reset(); eviction->outcome == Eviction::Outcome::not_now) {
+  } else if (refused_since_.reset(); eviction->outcome == Eviction::Outcome::not_now) {
     why = eviction->why;
     retry_after = eviction->retry_after;
   } else if (eviction->outcome == Eviction::Outcome::begun) {
@@ -86,6 +85,13 @@ void Evictions::answered(const NodePod& pod, Asked& asked, Result<Eviction> evic
   asked.again = timers_.now() + asked.backoff.next(random_, retry_after);
   if (!why.empty() && why != asked.why) spdlog::warn("{}", why);
   asked.why = std::move(why);
+}
+
+std::vector<std::string> Evictions::delayed() const {
+  std::vector<std::string> out;
+  for (const auto& [uid, asked] : asked_)
+    if (!asked.why.empty()) out.push_back(asked.why);
+  return out;
 }
 
 void Evictions::wait() {

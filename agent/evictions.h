@@ -38,6 +38,10 @@ class Evictions {
   /// Why asking again is no use; empty: it may be some. Forgotten once there is nobody to be asked.
   const std::string& refused() const { return refused_; }
 
+  /// Why pods were not evicted when they were last asked for, by pod: a disruption budget, a webhook, a
+  /// policy.
+  std::vector<std::string> delayed() const;
+
  private:
   using Moment = Timers::Clock::time_point;
   struct Asked {
@@ -57,7 +61,7 @@ class Evictions {
   const Random random_;
   const std::function<void()> changed_;
   std::map<std::string, Asked> asked_;  ///< by UID
-  std::optional<Moment> forbidden_since_;
+  std::optional<Moment> refused_since_;
   std::string refused_;
   Timers::Timer timer_;
 };

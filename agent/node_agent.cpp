@@ -460,6 +460,7 @@ class NodeAgent::Impl {
     view.cordoned = is_cordoned(node);
     if (has_pods()) view.pods = drain_pods(node);
     view.eviction_refused = evictions_.refused();
+    view.delayed = evictions_.delayed();
     view.cordon_refused = refusals_.cordon(timers_.now());
     view.now = wall_clock_();
     return view;

@@ -76,7 +76,7 @@ struct NodeReport {
 /// What is said of pods that hold the GPUs (drain.h).
 struct DrainReport {
   bool draining = false;
-  std::string note = {};  ///< why none is evicted; empty: nothing is to be said
+  std::string note = {};  ///< why pods are not evicted, or not yet; empty: there is no reason to name
 };
 
 /// What an annotation of ours, and an event's message, is cut to.

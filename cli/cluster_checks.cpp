@@ -27,6 +27,8 @@ Check node_ready(const ClusterNode& node) {
   if (!node.ready)
     return std::move(check).failed("the kubelet does not say that it is ready",
                                    "kubectl describe node " + node.name);
+  if (node.cordoned_by_ferry)
+    return std::move(check).passed("Ferry's agent has cordoned it for a drain, and uncordons it afterwards");
   if (node.cordoned) return std::move(check).warned("it is cordoned", "kubectl uncordon " + node.name);
   return std::move(check).passed("it is");
 }
@@ -54,8 +56,10 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
     if (!fault) fault = fmt::format("pod {} does not run: {}", name, why);
   }
   if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
-  // It may be a service of the host's.
-  if (!node.state.empty()) return std::move(check).passed("no pod, and it has spoken of the node");
+  // An agent that is a systemd service has no pod. Its labels stay on the Node after its end.
+  if (!node.state.empty())
+    return std::move(check).unknown("no pod of this node runs it, and its labels may be old",
+                                    "where it is a service of the host: systemctl status ferry-agent");
   return std::move(check).failed("no pod of this node runs it",
                                  "docs/install.md; or is gpu-ferry.io/deploy=false on the node?");
 }

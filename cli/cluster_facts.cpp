@@ -251,6 +251,7 @@ ClusterNode node_of(const json& object) {
   node.name = text_field(metadata, "name");
   node.ready = is_ready(object);
   node.cordoned = flag_field(field(object, "spec"), "unschedulable");
+  node.cordoned_by_ferry = node.cordoned && text_field(annotations, kCordonedAnnotation) == "true";
   node.asked_for = asked_for(labels);
   node.last_error = text_field(annotations, kErrorAnnotation);
   node.drain = drain_text(text_field(annotations, kDrainAnnotation));

@@ -71,6 +71,7 @@ struct ClusterNode {
   std::string name;
   bool ready = false;
   bool cordoned = false;
+  bool cordoned_by_ferry = false;  ///< for a drain, which ends with the agent uncordoning it
   std::string state;       ///< gpu-ferry.io/state; empty: no agent of Ferry's has said any
   std::string asked_for;   ///< what its labels ask for, "policy mixed"; empty: they ask for nothing
   std::string last_error;  ///< gpu-ferry.io/last-error

@@ -92,8 +92,8 @@ class Watching {
   /// Ferry's own folder, and where it is to appear. Whether one of them is new.
   bool watch_folders() {
     bool anew = false;
-    for (const char* folder :
-         {"run/ferry", "run/ferry/plugin", "run/ferry/hostd", "run/ferry/hostd/moves", "run/ferry/hostd/stuck", "run"}) {
+    for (const char* folder : {"run/ferry", "run/ferry/plugin", "run/ferry/hostd", "run/ferry/hostd/moves",
+                               "run/ferry/hostd/stuck", "run"}) {
       if (folders_.contains(folder) || (std::string_view(folder) == "run" && folders_.contains("run/ferry")))
         continue;
       auto watch = DirectoryWatch::open(*session_.host, folder, DirectoryWatch::Contents::told);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host writer's children change, in run/ferry/hostd/acts/<pid>: each has a file there until it ends, from
-// its first act or when acts are expected, locked (flock), in which the act stands while it is done. The file
-// is mapped, so that telling costs no call of the kernel's. It counts up to the first NUL byte:
+// What the host writer's children change, in run/ferry/hostd/acts/<pid>: each has a file there until it ends,
+// from its first act or when acts are expected, locked (flock), in which the act stands while it is done. The
+// file is mapped, so that telling costs no call of the kernel's. It counts up to the first NUL byte:
 //          700 pid:[4026531836]   the process's number, or that of the program that it runs, ten characters
 //                                 wide, and the PID namespace that it counts in; that is empty if not known
 //   write /sys/bus/pci/...        as StuckWrite::act; where nothing is under way this line is not there

@@ -9,9 +9,9 @@
 
 namespace ferry {
 
-/// One change of the host at a time: an exclusive flock on run/ferry/hostd/lock, let go when this goes away (or the
-/// process dies, however it dies). The descriptor is close-on-exec, so a child stuck in the kernel never
-/// keeps it.
+/// One change of the host at a time: an exclusive flock on run/ferry/hostd/lock, let go when this goes away
+/// (or the process dies, however it dies). The descriptor is close-on-exec, so a child stuck in the kernel
+/// never keeps it.
 class NodeLock {
  public:
   /// Waits until the lock is had or `patience` is over: then Errc::failed, naming the process that holds it.

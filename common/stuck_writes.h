@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Acts that the kernel keeps (writes, reads, modules that come or go, programs that change a device), in
-// run/ferry/hostd/stuck/<pid>.json. A device named in one is left alone until the act returns (its record, or its
-// process, is gone then) or the host reboots. Where /proc is not of the PID namespace that the process was
-// started in, as between containers, only the record or a reboot tells; where it is not there at all, as in
-// the agent's container, the record alone.
+// run/ferry/hostd/stuck/<pid>.json. A device named in one is left alone until the act returns (its record, or
+// its process, is gone then) or the host reboots. Where /proc is not of the PID namespace that the process
+// was started in, as between containers, only the record or a reboot tells; where it is not there at all, as
+// in the agent's container, the record alone.
 #pragma once
 
 #include <chrono>

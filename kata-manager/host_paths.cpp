@@ -93,7 +93,7 @@ class Judge {
         const auto found = trusted->find(key);
         said = found == trusted->end() ? nullptr : &found->second;
       }
-      const std::string here = where.empty() ? key : where + "." + key;
+      const std::string here = where.empty() ? key : fmt::format("{}.{}", where, key);
       if (said == nullptr) look_at_letters(key, here);
       if (value.table() != nullptr) {
         look_at(*value.table(), said == nullptr ? nullptr : said->table(), here);
@@ -112,8 +112,9 @@ class Judge {
     } else if (const TomlTable* const table = value.table()) {
       // A table in a list is no hypervisor's: its `path` is a file.
       for (const auto& [inner, setting] : *table) {
-        look_at_letters(inner, where + "." + inner);
-        look_at(setting, inner == "path" ? "image" : inner, where + "." + inner);
+        const std::string here = fmt::format("{}.{}", where, inner);
+        look_at_letters(inner, here);
+        look_at(setting, inner == "path" ? "image" : inner, here);
       }
     } else if (const std::string* const text = value.string();
                text != nullptr && (!text->empty() || key == "enable_annotations")) {
@@ -182,7 +183,7 @@ class Judge {
     refuse_setting(where, text, "an option of virtiofsd that is not known to be harmless");
   }
 
-  bool is_plain_path(const fs::path& path) const {
+  static bool is_plain_path(const fs::path& path) {
     return path.is_absolute() && std::ranges::none_of(path, [](const auto& part) { return part == ".."; });
   }
   // A file from a registry is not Kata's, also where the artifacts' folder lies within Kata's installation.
@@ -222,7 +223,7 @@ class Judge {
     add(fmt::format("{} is {}, {}", where, in_quotes(text), why),
         fmt::format("if it is meant, set {} in the class's `configuration`", where));
   }
-  void add(std::string what, std::string hint) {
+  void add(const std::string& what, const std::string& hint) {
     found_.push_back({.what = visible_line(what), .hint = visible_line(hint)});
   }
 

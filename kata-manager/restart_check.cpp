@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <fcntl.h>
+#include <iterator>
+#include <optional>
 #include <sys/stat.h>
 #include <vector>
 
@@ -49,20 +51,21 @@ Result<std::optional<std::filesystem::path>> edited_file(const RestartCheck& che
 Result<> check_age(const RestartCheck& check, const std::vector<std::filesystem::path>& files,
                    const std::string& why_not_asked) {
   if (check.accept_edited_files) return {};
-  const auto edited = edited_file(check, files);
-  if (!edited) return fail(Error(edited.error()));
-  if (!*edited) return {};
+  auto looked = edited_file(check, files);
+  if (!looked) return fail(std::move(looked).error());
+  const std::optional<std::filesystem::path>& edited = *looked;
+  if (!edited) return {};
   return fail(Errc::refused,
               fmt::format("{} has changed since containerd was started, and containerd could not be asked if "
                           "CRI loads with it ({})",
-                          (*edited)->string(), why_not_asked),
+                          edited->string(), why_not_asked),
               "restart containerd yourself and see that its CRI serves, then run this again; or say "
               "--accept-edited-files");
 }
 
 std::vector<std::filesystem::path> files_of(const RestartCheck& check) {
   std::vector<std::filesystem::path> out;
-  for (const ContainerdFile& file : check.plan->files_now) out.push_back(file.path);
+  std::ranges::transform(check.plan->files_now, std::back_inserter(out), &ContainerdFile::path);
   return out;
 }
 
@@ -88,28 +91,31 @@ Result<> check_restart(const RestartCheck& check) {
   const auto files = files_of(check);
   if (!check.runtime->program) return check_age(check, files, no_program(check));
   const auto& program = *check.runtime->program;
-  const auto after = why_no_cri(*check.host, *check.writer, program, check.plan->after.files);
-  if (!after) return check_age(check, files, after.error().message);
-  if (!*after) return {};
+  const auto started = why_no_cri(*check.host, *check.writer, program, check.plan->after.files);
+  if (!started) return check_age(check, files, started.error().message);
+  const std::optional<std::string>& reason = *started;
+  if (!reason) return {};
   // A release that would not even load CRI with its own defaults, started so, is no witness.
   const std::vector<ContainerdFile> defaults(1);
   const auto without = why_no_cri(*check.host, *check.writer, program, defaults);
-  if (!without || *without)
-    return check_age(check, files,
-                     "started apart, it says: " + (without ? **without : without.error().message));
+  const auto says = [&](const std::string& text) {
+    return check_age(check, files, "started apart, it says: " + text);
+  };
+  if (!without) return says(without.error().message);
+  if (const std::optional<std::string>& always = *without) return says(*always);
   const auto now = why_no_cri(*check.host, *check.writer, program, check.plan->files_now);
   if (now && !*now) {
     return fail(Errc::refused,
                 fmt::format("containerd {} would serve no CRI with Ferry's runtimes: {}",
-                            check.runtime->release.text(), **after),
+                            check.runtime->release.text(), *reason),
                 "please report this with the configuration files of the host; nothing was changed");
   }
-  const std::string place = place_of_reason(*check.host, check.plan->files_now, **after);
+  const std::string place = place_of_reason(*check.host, check.plan->files_now, *reason);
   return fail(
       Errc::refused,
       fmt::format("{}: containerd {} would serve no CRI after a restart: {}",
                   place.empty() ? check.runtime->place.configuration.string() : place,
-                  check.runtime->release.text(), **after),
+                  check.runtime->release.text(), *reason),
       "correct that in the file, then run this again; nothing was changed, and the running containerd "
       "still has its earlier configuration");
 }

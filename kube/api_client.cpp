@@ -354,21 +354,22 @@ void ApiClient::make(Call call, const std::shared_ptr<Changing>& changing, const
 ApiClient::Call ApiClient::evict(const ObjectRef& pod, std::string_view uid,
                                  std::function<void(Result<Eviction>)> done) {
   auto path = path_of(pod, "eviction");
-  return begin(std::move(path), eviction(pod, uid, old_policy_, true, std::move(done)));
+  return begin(std::move(path), eviction(pod, uid, old_policy_, std::nullopt, std::move(done)));
 }
 
 ApiClient::Exchange ApiClient::eviction(const ObjectRef& pod, std::string_view uid, bool old_policy,
-                                        bool first_words, std::function<void(Result<Eviction>)> done) {
+                                        const std::optional<Error>& first,
+                                        std::function<void(Result<Eviction>)> done) {
   const auto path = path_of(pod, "eviction").value_or("");
-  auto answered = [this, pod, path, old_policy, first_words, uid = std::string(uid), done = std::move(done)](
+  auto answered = [this, pod, path, old_policy, first, uid = std::string(uid), done = std::move(done)](
                       Call call, Result<ApiReply> reply, std::optional<std::chrono::seconds> retry_after) {
     if (reply) {
       old_policy_ = old_policy;
       return done(Eviction{});
     }
     const auto& error = reply.error();
-    if (error.code == ApiErrc::invalid && first_words) {
-      auto in_other_words = eviction(pod, uid, !old_policy, false, done);
+    if (error.code == ApiErrc::invalid && !first) {
+      auto in_other_words = eviction(pod, uid, !old_policy, error, done);
       in_other_words.request.path = path;
       return go_on(call, std::move(in_other_words), {});
     }
@@ -378,7 +379,9 @@ ApiClient::Exchange ApiClient::eviction(const ObjectRef& pod, std::string_view u
     if (error.code == ApiErrc::too_many_requests || error.code == ApiErrc::conflict)
       return done(
           Eviction{.outcome = Eviction::Outcome::not_now, .why = error.message, .retry_after = retry_after});
-    done(fail(error));
+    // The server knows neither version of the request, or a policy refuses it: the first answer has the
+    // reason.
+    done(fail(error.code == ApiErrc::invalid && first ? *first : error));
   };
   return {.request = {.method = "POST",
                       .path = {},

@@ -127,8 +127,9 @@ class ApiClient {
   void finish(Call call, Result<ApiReply> reply, std::optional<std::chrono::seconds> retry_after);
   void read(Call call, const std::shared_ptr<Changing>& changing, Backoff::Pause pause);
   void make(Call call, const std::shared_ptr<Changing>& changing, const nlohmann::json& object);
-  Exchange eviction(const ObjectRef& pod, std::string_view uid, bool old_policy, bool first_words,
-                    std::function<void(Result<Eviction>)> done);
+  /// `first`: the error of the same request in the other version, where that was sent before.
+  Exchange eviction(const ObjectRef& pod, std::string_view uid, bool old_policy,
+                    const std::optional<Error>& first, std::function<void(Result<Eviction>)> done);
 
   ApiTransport& transport_;
   Timers& timers_;

@@ -61,6 +61,22 @@ std::string text_in(const json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+/// The message of a Status, and those of its causes that it does not repeat: a disruption budget is named
+/// there.
+std::string message_in(const json& status) {
+  constexpr std::size_t kMostCauses = 4;
+  std::string out = text_in(status, "message");
+  const auto details = status.find("details");
+  if (details == status.end() || !details->is_object()) return out;
+  const auto causes = details->find("causes");
+  if (causes == details->end() || !causes->is_array()) return out;
+  for (std::size_t i = 0; i < std::min(causes->size(), kMostCauses); ++i) {
+    const std::string cause = text_in((*causes)[i], "message");
+    if (out.find(cause) == std::string::npos) out += (out.empty() ? "" : " ") + cause;
+  }
+  return out;
+}
+
 ApiErrc meaning_of(int status, std::string_view reason) {
   if (status == 409) return reason == "AlreadyExists" ? ApiErrc::already_exists : ApiErrc::conflict;
   switch (status) {
@@ -117,7 +133,7 @@ std::error_code make_error_code(ApiErrc code) noexcept {
 Error error_of(const ApiReply& reply, const Asked& asked) {
   const auto status = parse_answer_json(reply.body);
   if (!status.is_object()) return error_of(reply.status, "", reply.body, asked);
-  return error_of(reply.status, text_in(status, "reason"), text_in(status, "message"), asked);
+  return error_of(reply.status, text_in(status, "reason"), message_in(status), asked);
 }
 
 Error error_of(const json& status, const Asked& asked) {
@@ -128,7 +144,7 @@ Error error_of(const json& status, const Asked& asked) {
       code = static_cast<int>(std::clamp<std::int64_t>(found->get<std::int64_t>(), 0, 999));
   // Older servers send the reason alone.
   if (code == 0 && (reason == "Expired" || reason == "Gone")) code = 410;
-  return error_of(code, reason, text_in(status, "message"), asked);
+  return error_of(code, reason, status.is_object() ? message_in(status) : std::string(), asked);
 }
 
 Result<json> object_of(std::string_view body, const Asked& asked) {

@@ -2,6 +2,8 @@
 #include "kubevirt-plugin/cdi_files.h"
 
 #include <algorithm>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,12 +22,16 @@ std::string cdi_file_name(const ResourceName& name) {
   return file;
 }
 
-std::string cdi_spec(const Resource& resource) {
+std::string cdi_spec(const Resource& resource, const NodeMode& mode_of) {
   std::string devices;
   for (const auto& device : resource.devices) {
     if (device.nodes.empty()) continue;
     devices += fmt::format("- name: \"{}\"\n  containerEdits:\n    deviceNodes:\n", device.id);
-    for (const auto& node : device.nodes) devices += fmt::format("    - path: {}\n", node);
+    for (const auto& node : device.nodes) {
+      devices += fmt::format("    - path: {}\n", node);
+      // In decimal: readers of YAML 1.1 and 1.2 differ about 0600.
+      if (const auto mode = mode_of(node)) devices += fmt::format("      fileMode: {:d}\n", *mode);
+    }
   }
   if (devices.empty()) return {};
   // A "." in the class is allowed from 0.6.0 on.
@@ -43,7 +49,7 @@ std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
   std::set<std::string> current;
   for (const auto& resource : resources) {
     if (resource.env_prefix != EnvPrefix::none) continue;
-    const std::string content = cdi_spec(resource);
+    const std::string content = cdi_spec(resource, [this](const std::string& node) { return mode_of(node); });
     if (content.empty()) continue;
     const std::string name = cdi_file_name(resource.name);
     current.insert(name);
@@ -54,6 +60,13 @@ std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
     if (!current.contains(name) && !held.contains(kind_of(name)))
       note({}, host_.remove_file(directory_ / name));
   return failures;
+}
+
+std::optional<mode_t> CdiFiles::mode_of(const std::string& node) const {
+  const auto fd = host_.open(std::filesystem::path(node).relative_path(), O_PATH);
+  struct stat status {};
+  if (!fd || ::fstat(fd->get(), &status) != 0) return std::nullopt;
+  return status.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
 }
 
 std::vector<std::string> CdiFiles::own_files() const {

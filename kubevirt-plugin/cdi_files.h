@@ -5,9 +5,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "common/host_fs.h"
@@ -15,9 +18,13 @@
 
 namespace ferry {
 
+/// The permission bits of a node ("/dev/vfio/8") on the host; absent: the node cannot be looked at.
+using NodeMode = std::function<std::optional<mode_t>(const std::string& node)>;
+
 /// One resource's file. Devices without a node are left out; empty: no device is left, and there must be no
-/// file, since one without devices is invalid.
-std::string cdi_spec(const Resource& resource);
+/// file, since one without devices is invalid. A node gets the mode that it has on the host: a container
+/// runtime makes one without `fileMode` with 0666.
+std::string cdi_spec(const Resource& resource, const NodeMode& mode_of);
 /// "nvidia.com-pgpu.yaml"
 std::string cdi_file_name(const ResourceName& name);
 
@@ -43,6 +50,7 @@ class CdiFiles {
 
  private:
   std::vector<std::string> own_files() const;
+  std::optional<mode_t> mode_of(const std::string& node) const;
   /// Empty: it cannot be told.
   std::string kind_of(const std::string& file) const;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which drivers' locks against unbinding are held, in run/ferry/hostd/unbind-locks/<address>: written before a lock
-// is taken and removed once it is given back, so that the next run gives back what a killed one has left. A
-// lock that stays taken may keep everybody from opening the device. Void after a reboot, told by the boot id.
+// Which drivers' locks against unbinding are held, in run/ferry/hostd/unbind-locks/<address>: written before
+// a lock is taken and removed once it is given back, so that the next run gives back what a killed one has
+// left. A lock that stays taken may keep everybody from opening the device. Void after a reboot, told by the
+// boot id.
 #pragma once
 
 #include <vector>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a driver has called the types of vendor-specific VFIO: it lists only those that can be made now, so
 // that a full GPU tells no names, and the table has not all of them, nor knows each release's numbers. Kept
-// from a GPU's own lists, and from what the driver's library says, in run/ferry/hostd/vgpu-type-names.json, until
-// the reboot.
+// from a GPU's own lists, and from what the driver's library says, in run/ferry/hostd/vgpu-type-names.json,
+// until the reboot.
 #pragma once
 
 #include <set>

@@ -70,6 +70,7 @@ TEST(DrainLoop, AsksAgainWhileSomethingStandsAgainstIt) {
   yard.fleet.label("n0", "divided");
   yard.pass(60s);
   EXPECT_EQ(yard.fleet.state("n0"), "draining");
+  EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("The disruption budget x needs 1"));
   EXPECT_THAT(yard.pods(), ElementsAre("guest"));
   EXPECT_GT(yard.evictions(), 2U);
   EXPECT_LT(yard.evictions(), 15U) << "with growing pauses";
@@ -77,6 +78,27 @@ TEST(DrainLoop, AsksAgainWhileSomethingStandsAgainstIt) {
   yard.pass(60s);
   EXPECT_EQ(yard.fleet.state("n0"), "as_wanted");
   EXPECT_FALSE(yard.is_cordoned("n0"));
+}
+
+// Policies refuse with 422, webhooks that are being started anew with 403.
+TEST(DrainLoop, APolicyThatRefusesForAWhileDoesNotEndIt) {
+  for (const int status : {403, 422}) {
+    Yard yard(1);
+    yard.put_pod("n0", "guest");
+    yard.fleet.server.script = [status](const ApiRequest& request) -> std::optional<ApiFault> {
+      if (!request.path.ends_with("/eviction")) return std::nullopt;
+      return ApiFault::status_of(status, status == 422 ? "Invalid" : "Forbidden", "not before noon");
+    };
+    yard.fleet.start();
+    yard.fleet.label("n0", "divided");
+    yard.pass(30s);
+    EXPECT_EQ(yard.fleet.state("n0"), "draining") << status;
+    EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("not before noon")) << status;
+    yard.fleet.server.script = nullptr;
+    yard.pass(60s);
+    EXPECT_EQ(yard.fleet.state("n0"), "as_wanted") << status;
+    EXPECT_THAT(yard.fleet.reasons("n0"), Not(Contains("DrainFailed"))) << status;
+  }
 }
 
 TEST(DrainLoop, WaitsAsLongAsItIsAskedToWait) {
@@ -109,6 +131,7 @@ TEST(DrainLoop, GivesUpWhenItsTimeIsUpAndTriesAgainForAnotherWish) {
   EXPECT_EQ(yard.cordon_mark("n0"), "");
   EXPECT_THAT(yard.fleet.error("n0"),
               HasSubstr("after 120 seconds the GPUs are still held by pod tenants/guest"));
+  EXPECT_THAT(yard.fleet.error("n0"), HasSubstr("The disruption budget x needs 1"));
   EXPECT_THAT(yard.fleet.reasons("n0"), Contains("DrainFailed"));
   EXPECT_THAT(yard.fleet.holders(), IsEmpty());
   const auto asked = yard.evictions();

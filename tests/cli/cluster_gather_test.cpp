@@ -302,6 +302,8 @@ TEST(ClusterChecks, FindWhatIsNot) {
   objects = healthy();
   objects.nodes[0]["spec"]["unschedulable"] = true;
   EXPECT_THAT(verdicts(objects), Contains("node-ready: warn"));
+  objects.nodes[0]["metadata"]["annotations"]["gpu-ferry.io/cordoned"] = "true";
+  EXPECT_THAT(verdicts(objects), Contains("node-ready: pass")) << "an uncordon would end the drain";
   objects = healthy();
   objects.pods[0]["status"]["containerStatuses"][0]["ready"] = false;
   EXPECT_THAT(verdicts(objects), Contains("ferry-agent: fail"));
@@ -309,7 +311,7 @@ TEST(ClusterChecks, FindWhatIsNot) {
   EXPECT_THAT(verdicts(objects), Contains("ferry-agent: pass")) << "one takes the place of another";
   objects = healthy();
   objects.pods.clear();
-  EXPECT_THAT(verdicts(objects), Contains("ferry-agent: pass")) << "it has spoken: a service of the host's";
+  EXPECT_THAT(verdicts(objects), Contains("ferry-agent: unknown")) << "labels outlive an agent";
   objects.nodes[0]["metadata"]["labels"].clear();
   EXPECT_THAT(verdicts(objects), Contains("ferry-agent: fail"));
   EXPECT_THAT(verdicts(objects), Contains("node-state: unknown"));

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import stat
 import subprocess
 import time
 import unittest
@@ -229,8 +230,8 @@ class PluginTest(unittest.TestCase):
             self.assertEqual("vfio", groups.pop())
             specification = (self.host.root / "var/run/cdi/nvidia.com-pgpu.yaml").read_text()
             for group in groups:
-                self.assertIn(f'- name: "{group}"\n  containerEdits:\n    deviceNodes:\n    - path: /dev/vfio/vfio\n'
-                              f"    - path: /dev/vfio/{group}\n", specification)
+                self.assertRegex(specification, f'- name: "{group}"\n  containerEdits:\n    deviceNodes:\n    - path: /dev/vfio/vfio\n'
+                                                rf"      fileMode: \d+\n    - path: /dev/vfio/{group}\n      fileMode: \d+\n")
             others = 1 if "13" in groups else 0
             self.expect_allocatable({CARD: others, AUDIO: 0, OTHER: 1 - others, PGPU: 3})
             self.kubernetes.remove_pods()
@@ -253,8 +254,9 @@ class PluginTest(unittest.TestCase):
             names = self.cdi_check(folder)
             self.assertEqual({f"{PGPU}={group}" for group in GROUPS.values()}, set(names.split()))
             specification = json.loads(self.cdi_check(folder, f"{PGPU}={group}"))
-            self.assertEqual({"/dev/vfio/vfio", f"/dev/vfio/{group}"},
-                             {device["path"] for device in specification["linux"]["devices"]})
+            on_host = {path: stat.S_IMODE((self.host.root / path.lstrip("/")).stat().st_mode)
+                       for path in ("/dev/vfio/vfio", f"/dev/vfio/{group}")}
+            self.assertEqual(on_host, {device["path"]: device["fileMode"] for device in specification["linux"]["devices"]})
 
     @staticmethod
     def cdi_check(folder: pathlib.Path, *devices: str) -> str:

@@ -144,7 +144,8 @@ TEST_F(HostWriterTest, HasWhatItNeedsToTellOfActsOnceTheyAreExpected) {
   SpawningWriter writer(host_);
   writer.prepare(1);
   const auto end = std::chrono::steady_clock::now() + 20s;
-  while (!host_.exists("run/ferry/hostd/acts") && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  while (!host_.exists("run/ferry/hostd/acts") && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();
   EXPECT_TRUE(host_.exists("run/ferry/hostd/acts"));
   EXPECT_TRUE(writer.write("sys/a", "1", kWriteDeadline));
   EXPECT_EQ(host_.read_file("sys/a").value(), "1");
@@ -304,8 +305,8 @@ TEST_F(HostProgramTest, IsStillToldOfWhenWhoStartedItIsKilled) {
   int pid = 0;
   int parent = 0;
   std::istringstream(must(HostFs(tree_.path()).read_file("out"))) >> pid >> parent;
-  const std::string file =
-      "run/ferry/hostd/acts/" + file_name_of({.pid = parent, .pid_namespace = must(own_pid_namespace(host_))});
+  const std::string file = "run/ferry/hostd/acts/" +
+                           file_name_of({.pid = parent, .pid_namespace = must(own_pid_namespace(host_))});
   const UniqueFd told = must(host_.open(file, O_RDONLY));
   EXPECT_NE(::flock(told.get(), LOCK_SH | LOCK_NB), 0) << "it lives, and holds the lock";
   EXPECT_EQ(std::stoi(must(host_.read_file(file))), pid);
@@ -554,8 +555,9 @@ TEST_F(StuckChildTest, WhoseRecordStaysDoesNotOutliveItsAnswer) {
   std::jthread waiting([&] { written = writer.write_in_order(writes, {}); });
   wait_for_a_record();
   ASSERT_THAT(records(), testing::SizeIs(1));
-  const int pid =
-      nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0]))).at("pid").get<int>();
+  const int pid = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0])))
+                      .at("pid")
+                      .get<int>();
   const UniqueFd reader = must(host_.open("sys/unbind", O_RDONLY));
   waiting.join();
   EXPECT_TRUE(written);
@@ -608,8 +610,8 @@ TEST_F(StuckChildTest, IsRecordedWithEachOfSeveralWritesThatIsSlow) {
     std::string recorded;
     while (recorded != act && std::chrono::steady_clock::now() < end) {
       for (const std::string& name : records()) {
-        const auto record =
-            nlohmann::json::parse(host_.read_file("run/ferry/hostd/stuck/" + name).value_or(""), nullptr, false);
+        const auto record = nlohmann::json::parse(
+            host_.read_file("run/ferry/hostd/stuck/" + name).value_or(""), nullptr, false);
         recorded = record.is_object() ? record.value("act", "") : "";
       }
     }
@@ -652,8 +654,9 @@ TEST_F(StuckChildTest, WritesNothingMoreOnceItIsLeftBehind) {
     EXPECT_THAT(written.error().message, HasSubstr("write /sys/unbind: still in the kernel after 2000 ms"));
     EXPECT_THAT(begun, testing::ElementsAre(0U, 1U));
     ASSERT_THAT(records(), testing::SizeIs(1));
-    pid_ =
-        nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0]))).at("pid").get<int>();
+    pid_ = nlohmann::json::parse(must(host_.read_file("run/ferry/hostd/stuck/" + records()[0])))
+               .at("pid")
+               .get<int>();
     EXPECT_EQ(read_what_it_writes(), "0000:65:00.0");
     EXPECT_EQ(host_.read_file("sys/next").value(), "");
     EXPECT_THAT(records(), testing::IsEmpty()) << "it takes the record away itself";

@@ -251,7 +251,7 @@ TEST_F(ApiClientTest, ADisruptionBudgetIsNotNow) {
   server.disruption_budgeted.insert("a/p");
   const auto eviction = evict(uid).value_or(Eviction{});
   EXPECT_EQ(eviction.outcome, Eviction::Outcome::not_now);
-  EXPECT_THAT(eviction.why, HasSubstr("disruption budget"));
+  EXPECT_THAT(eviction.why, HasSubstr("disruption budget. The disruption budget x needs 1"));
   EXPECT_EQ(server.seen().size(), 1U) << "when to ask again is the caller's to say";
 }
 
@@ -273,6 +273,17 @@ TEST_F(ApiClientTest, AServerTooBusyForAnEvictionIsAskedAgain) {
   EXPECT_EQ(evict(uid).value_or(Eviction{.outcome = Eviction::Outcome::gone}).outcome,
             Eviction::Outcome::begun);
   EXPECT_EQ(server.seen().size(), 2U);
+}
+
+// An admission policy refuses with 422; the other version of the request would be refused for its version.
+TEST_F(ApiClientTest, AnEvictionThatAPolicyRefusesIsAnErrorWithThePolicysReason) {
+  const auto uid = pod_uid();
+  server.next = {ApiFault::status_of(422, "Invalid", "denied request: not on a Friday"),
+                 ApiFault::status_of(400, "BadRequest", "no kind \"Eviction\" is registered")};
+  const auto eviction = evict(uid);
+  ASSERT_FALSE(eviction);
+  EXPECT_EQ(eviction.error().code, ApiErrc::invalid);
+  EXPECT_THAT(eviction.error().message, HasSubstr("422 Invalid: denied request: not on a Friday"));
 }
 
 TEST_F(ApiClientTest, APodThatIsNotThereIsGone) {

@@ -29,9 +29,19 @@ Resource kata(const std::string& part,
   return resource;
 }
 
+std::optional<mode_t> as_the_kernel_makes_it(const std::string& node) {
+  if (node.starts_with("/dev/vfio/devices")) return std::nullopt;
+  return node == "/dev/vfio/vfio" ? 0666 : 0600;
+}
+
+std::optional<mode_t> no_mode(const std::string&) {
+  return std::nullopt;
+}
+
 TEST(CdiSpec, SaysWhatKataLooksUp) {
   EXPECT_EQ(
-      cdi_spec(kata("pgpu", {{"8", {"/dev/vfio/devices/vfio8"}}, {"9", {"/dev/vfio/vfio", "/dev/vfio/9"}}})),
+      cdi_spec(kata("pgpu", {{"8", {"/dev/vfio/devices/vfio8"}}, {"9", {"/dev/vfio/vfio", "/dev/vfio/9"}}}),
+               as_the_kernel_makes_it),
       "# Made by `ferry plugin`, and removed by it.\n"
       "cdiVersion: \"0.5.0\"\n"
       "kind: nvidia.com/pgpu\n"
@@ -44,9 +54,12 @@ TEST(CdiSpec, SaysWhatKataLooksUp) {
       "  containerEdits:\n"
       "    deviceNodes:\n"
       "    - path: /dev/vfio/vfio\n"
-      "    - path: /dev/vfio/9\n");
-  EXPECT_THAT(cdi_spec(kata("pgpu", {{"8", {}}})), IsEmpty()) << "a file without devices is invalid";
-  EXPECT_THAT(cdi_spec(kata("a.b", {{"8", {"/dev/vfio/8"}}})), testing::HasSubstr("cdiVersion: \"0.6.0\""));
+      "      fileMode: 438\n"
+      "    - path: /dev/vfio/9\n"
+      "      fileMode: 384\n");
+  EXPECT_THAT(cdi_spec(kata("pgpu", {{"8", {}}}), no_mode), IsEmpty()) << "a file without devices is invalid";
+  EXPECT_THAT(cdi_spec(kata("a.b", {{"8", {"/dev/vfio/8"}}}), no_mode),
+              testing::HasSubstr("cdiVersion: \"0.6.0\""));
 }
 
 Snapshot allocated(const std::string& id) {
@@ -101,11 +114,18 @@ TEST_F(CdiFilesTest, WritesWhatDiffersOnly) {
   const std::vector<Resource> resources = {kata("pgpu", {{"8", {"/dev/vfio/8"}}}),
                                            kata("nvswitch", {{"9", {"/dev/vfio/9"}}})};
   update(resources);
-  EXPECT_EQ(content("nvidia.com-pgpu.yaml"), cdi_spec(resources[0]));
-  EXPECT_EQ(content("nvidia.com-nvswitch.yaml"), cdi_spec(resources[1]));
+  EXPECT_EQ(content("nvidia.com-pgpu.yaml"), cdi_spec(resources[0], no_mode));
+  EXPECT_EQ(content("nvidia.com-nvswitch.yaml"), cdi_spec(resources[1], no_mode));
   kernel.forget_changes();
   update(resources);
   EXPECT_THAT(kernel.changes(), IsEmpty());
+}
+
+TEST_F(CdiFilesTest, GivesANodeTheModeThatItHasOnTheHost) {
+  kernel.file("dev/vfio/8", "");
+  std::filesystem::permissions(kernel.root() / "dev/vfio/8", std::filesystem::perms(0640));
+  update({kata("pgpu", {{"8", {"/dev/vfio/8"}}})});
+  EXPECT_THAT(content("nvidia.com-pgpu.yaml"), testing::HasSubstr("path: /dev/vfio/8\n      fileMode: 416\n"));
 }
 
 TEST_F(CdiFilesTest, RemovesItsOwnWhenTheDevicesGo) {

@@ -366,7 +366,8 @@ class EveryChange : public testing::TestWithParam<Scene> {
     ASSERT_TRUE(host.apply(Direction::back));
     EXPECT_EQ(state_of(host.kernel), home_);
     EXPECT_THAT(host.kernel.list("run/ferry/hostd/moves").value(), IsEmpty());
-    EXPECT_THAT(host.kernel.list("run/ferry/hostd/unbind-locks").value_or(std::vector<std::string>()), IsEmpty());
+    EXPECT_THAT(host.kernel.list("run/ferry/hostd/unbind-locks").value_or(std::vector<std::string>()),
+                IsEmpty());
   }
   Host host_;
   State original_;

@@ -114,7 +114,8 @@ TEST_P(MalformedRecord, IsKnownByItsGroupAndLosesNothing) {
     EXPECT_EQ(error.code, Errc::malformed_host);
     EXPECT_THAT(error.message, HasSubstr("/run/ferry/hostd/moves/5.json"));
   }
-  EXPECT_THAT(record.notes, testing::ElementsAre(HasSubstr("nothing of group 5 is moved: /run/ferry/hostd/moves")));
+  EXPECT_THAT(record.notes,
+              testing::ElementsAre(HasSubstr("nothing of group 5 is moved: /run/ferry/hostd/moves")));
   EXPECT_TRUE(record.speaks_of(function_in("0000:04:00.0", 5)));
   EXPECT_TRUE(record.speaks_of(function_in("0000:02:00.0", 6)));
   EXPECT_FALSE(record.speaks_of(function_in("0000:04:00.0", 6)));

@@ -42,8 +42,8 @@ class EnablingFunctions : public testing::TestWithParam<VgpuFramework> {
 
   /// Which change it is, behind the tool; between comes the file of names, where there is one and it is new.
   std::size_t first_vgpu() const {
-    const bool kept =
-        node.kernel.exists("run/ferry/hostd/vgpu-type-names.json") || GetParam() != VgpuFramework::vendor_vfio;
+    const bool kept = node.kernel.exists("run/ferry/hostd/vgpu-type-names.json") ||
+                      GetParam() != VgpuFramework::vendor_vfio;
     return kept ? 2 : 3;
   }
 
