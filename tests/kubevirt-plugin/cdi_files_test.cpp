@@ -125,7 +125,8 @@ TEST_F(CdiFilesTest, GivesANodeTheModeThatItHasOnTheHost) {
   kernel.file("dev/vfio/8", "");
   std::filesystem::permissions(kernel.root() / "dev/vfio/8", std::filesystem::perms(0640));
   update({kata("pgpu", {{"8", {"/dev/vfio/8"}}})});
-  EXPECT_THAT(content("nvidia.com-pgpu.yaml"), testing::HasSubstr("path: /dev/vfio/8\n      fileMode: 416\n"));
+  EXPECT_THAT(content("nvidia.com-pgpu.yaml"),
+              testing::HasSubstr("path: /dev/vfio/8\n      fileMode: 416\n"));
 }
 
 TEST_F(CdiFilesTest, RemovesItsOwnWhenTheDevicesGo) {
