@@ -458,6 +458,17 @@ void AllocationBook::mark_stale(std::uint32_t group) {
   }
 }
 
+void AllocationBook::node_gone(const std::string& node) {
+  for (auto& shelf : shelves_) {
+    for (auto& slot : shelf.slots) {
+      if (!slot.fault.empty() || std::ranges::find(slot.device.nodes, node) == slot.device.nodes.end())
+        continue;
+      slot.fault = node + " is gone";
+      shelf.stale = true;
+    }
+  }
+}
+
 std::vector<UnlistedDevice> AllocationBook::unlisted() const {
   std::vector<UnlistedDevice> devices;
   for (const auto& claim : claims_)

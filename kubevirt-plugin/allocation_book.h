@@ -110,6 +110,9 @@ class AllocationBook {
   void replace(std::span<const Resource> scanned, std::span<const NotOffered> lost,
                std::span<const NotOffered> reassigned, const Groups& groups);
 
+  /// As AllocationCore::node_gone().
+  void node_gone(const std::string& node);
+
   /// As AllocationCore::allocate(), up to what the host has to say.
   Result<Grant> reserve(std::string_view resource, std::span<const std::vector<std::string>> containers);
   void commit(const Grant& grant);

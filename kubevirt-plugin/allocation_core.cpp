@@ -115,6 +115,16 @@ void AllocationCore::replace(std::span<const Resource> scanned, std::span<const 
   tell(news);
 }
 
+void AllocationCore::node_gone(const std::string& node) {
+  News news;
+  {
+    const std::scoped_lock lock(mutex_);
+    book_.node_gone(node);
+    news = publish();
+  }
+  tell(news);
+}
+
 Result<std::shared_ptr<DeviceStream>> AllocationCore::watch(std::string_view resource,
                                                             std::function<void()> wake) {
   const std::scoped_lock lock(mutex_);

@@ -75,6 +75,10 @@ class AllocationCore {
   void replace(std::span<const Resource> scanned, std::span<const NotOffered> lost = {},
                std::span<const NotOffered> reassigned = {});
 
+  /// Lists the devices that have `node` ("/dev/vfio/15") as Unhealthy until the next scan: a loss need not
+  /// wait for one.
+  void node_gone(const std::string& node);
+
   std::shared_ptr<const Snapshot> snapshot() const;
 
   /// A stream of one resource's lists that begins with the present one. `wake` is called, as a Listener is,

@@ -237,8 +237,10 @@ class Plugin {
     nodes_.emplace(std::move(*nodes));
     loop_.watch(nodes_->fd(), [this] {
       const auto events = nodes_->read();
-      if (std::any_of(events.begin(), events.end(),
-                      [](const DirectoryEvent& event) { return event.kind == DirectoryEvent::Kind::gone; })) {
+      // A loss is listed at once. Only gains wait for a scan.
+      for (const DirectoryEvent& event : events)
+        if (event.kind == DirectoryEvent::Kind::vanished) core_.node_gone("/dev/vfio/" + event.name);
+      if (std::ranges::find(events, DirectoryEvent::Kind::gone, &DirectoryEvent::kind) != events.end()) {
         loop_.forget(nodes_->fd());
         nodes_.reset();
       }

@@ -202,6 +202,23 @@ TEST_F(AllocationCoreTest, RefusesTheSameDeviceWhileTheHostIsAsked) {
   EXPECT_EQ(other, Errc::refused);
 }
 
+TEST_F(AllocationCoreTest, ListsADeviceWhoseNodeIsGoneAsUnhealthyUntilTheNextScan) {
+  auto one = device("0000:01:00.0", 15);
+  one.nodes = {"/dev/vfio/vfio", "/dev/vfio/15"};
+  auto other = device("0000:02:00.0", 16);
+  other.nodes = {"/dev/vfio/vfio", "/dev/vfio/16"};
+  const std::vector<Resource> both{resource("CARD", {one, other})};
+  core.replace(both);
+  core.node_gone("/dev/vfio/1");
+  EXPECT_EQ(reason("0000:01:00.0"), "") << "another one's node";
+  core.node_gone("/dev/vfio/15");
+  EXPECT_EQ(reason("0000:01:00.0"), "/dev/vfio/15 is gone");
+  EXPECT_EQ(reason("0000:02:00.0"), "");
+  EXPECT_EQ(allocate("CARD", {"0000:01:00.0"}).error().code, Errc::refused);
+  core.replace(both);
+  EXPECT_EQ(reason("0000:01:00.0"), "");
+}
+
 TEST_F(AllocationCoreTest, GivesNoUnhealthyDevice) {
   auto broken = device("0000:01:00.0", 15);
   broken.problem = "/dev/vfio/15 is not there";

@@ -410,6 +410,20 @@ TEST_F(PluginTest, EndsThoughItsFirstScanHangsAndLeavesWhatItsPredecessorWrote) 
   scans->let_go.set_value();
 }
 
+TEST_F(PluginTest, ListsALossBeforeTheNextScan) {
+  const auto scans = std::make_shared<HangingScans>(2);
+  options.read_vgpus = HangingScans::reader(scans);
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2));
+  kernel.file("dev/vfio/news", "");
+  ASSERT_TRUE(scans->hang());
+  kernel.remove("dev/vfio/16");
+  EXPECT_TRUE(allocatable(kGpu, 1));
+  scans->let_go.set_value();
+}
+
 TEST_F(PluginTest, ListsWhatComesAndGoes) {
   add_gpu("0000:01:00.0", 15);
   start_both();
