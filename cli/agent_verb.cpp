@@ -277,7 +277,9 @@ ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   auto host = read_host_side(*session.host);
   if (!host) return complain(host.error());
   view->host = std::move(*host);
-  const NodeStep step = steps_of(*view);
+  NodeStep step = steps_of(*view);
+  // An earlier agent may have written the file. Node Feature Discovery would believe it for a day.
+  if (view->features != FeatureWay::file && session.host->exists(kFeatureFile)) step.feature_file = Labels();
   if (!session.dry_run) {
     if (auto written = write_wish(*session.host, step); !written) return complain(written.error());
   }

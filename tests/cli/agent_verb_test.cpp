@@ -151,6 +151,11 @@ TEST_F(AgentVerb, TellsWhatTheGpusAreByTheWayThatIsChosen) {
   EXPECT_FALSE(set({"--feature-labels=file"}).at("labels").contains("nvidia.com/gpu.memory"));
   EXPECT_THAT(content(kFeatures), HasSubstr("\nnvidia.com/gpu.memory=81920\n"));
   EXPECT_TRUE(by_us.at("node_feature").is_null());
+  EXPECT_EQ(set({"--feature-labels=none", "--dry-run"}).at("feature_file").at("action"), "removed");
+  EXPECT_NE(content(kFeatures), "(none)");
+  EXPECT_EQ(set({"--feature-labels=none"}).at("feature_file").at("action"), "removed");
+  EXPECT_EQ(content(kFeatures), "(none)");
+  EXPECT_EQ(set({"--feature-labels=none"}).at("feature_file").at("action"), "kept");
   EXPECT_EQ(set({"--feature-labels=nfd"}).at("node_feature").at("gpu-ferry.io/iommu.mode"), "on");
   EXPECT_EQ(agent({"--feature-labels=both"}).status, 2);
 }
