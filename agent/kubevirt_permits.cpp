@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
+#include <map>
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "common/grace_gpus.h"
 #include "kube/api_client.h"
 
 namespace ferry {
@@ -197,6 +201,52 @@ class ListChange {
   bool changed_ = false;
 };
 
+/// Whether KubeVirt is older than 1.9, whose webhook is the first to know Grace GPUs; false where its version
+/// is not known.
+bool is_before_grace(const json& kubevirt) {
+  const json* const version = member(member(&kubevirt, "status"), "observedKubeVirtVersion");
+  if (version == nullptr || !version->is_string()) return false;
+  const std::string text = version->get<std::string>();
+  unsigned minor = 0;
+  constexpr std::string_view kMajor = "v1.";
+  if (!text.starts_with(kMajor)) return false;
+  const auto read = std::from_chars(text.data() + kMajor.size(), text.data() + text.size(), minor);
+  return read.ec == std::errc() && minor < 9;
+}
+
+/// KubeVirt takes the last selector of a resource name for the name's only model.
+void keep_grace_apart(const std::vector<Entry>& own, const std::vector<Entry>& theirs, PermitChange& change) {
+  std::map<std::string, std::string> grace;
+  for (const Entry& entry : own)
+    if (is_grace_gpu(entry.selector)) grace.emplace(entry.resource, entry.selector);
+  for (const auto* const list : {&own, &theirs}) {
+    for (const Entry& entry : *list) {
+      const auto found = grace.find(entry.resource);
+      if (found == grace.end() || is_grace_gpu(entry.selector)) continue;
+      change.by_hand.push_back(fmt::format(
+          "{} is the name of a Grace GPU ({}) and of {}: KubeVirt may refuse every VM that asks for it; "
+          "give the Grace GPU a name of its own with `ferry plugin --alias {}=NAME`",
+          entry.resource, found->second, entry.selector, found->second));
+      grace.erase(found);  // once for each name
+    }
+  }
+}
+
+void add_grace_gates(const std::vector<Entry>& own, const json& kubevirt, PermitChange& change) {
+  const auto found =
+      std::ranges::find_if(own, [](const Entry& entry) { return is_grace_gpu(entry.selector); });
+  if (found == own.end() || is_before_grace(kubevirt)) return;
+  std::vector<std::string> missing;
+  for (const char* const gate : kGraceGates)
+    if (!has_gate(kubevirt, gate)) missing.emplace_back(gate);
+  if (!missing.empty())
+    change.by_hand.push_back(
+        fmt::format("from KubeVirt 1.9 on a VM with {} starts only with the feature gates {}: add them to "
+                    "spec.configuration.developerConfiguration.featureGates",
+                    found->resource, fmt::join(missing, ", ")));
+  change.notes.push_back(fmt::format("a VM with {} needs {}", found->resource, kGraceVm));
+}
+
 }  // namespace
 
 Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
@@ -206,6 +256,10 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
     if (!theirs) return fail(std::move(theirs).error());
     const auto own = entries(ours, kind);
     if (!own) return fail(Error(own.error()).during("what this node offers"));
+    if (std::string_view(kind.key) == kPci.key) {
+      keep_grace_apart(*own, *theirs, change);
+      add_grace_gates(*own, kubevirt, change);
+    }
     if (permitted(kubevirt) == nullptr) continue;
     ListChange list(kind, std::move(*theirs), kubevirt, change);
     for (std::size_t at = 0; at < own->size(); ++at)

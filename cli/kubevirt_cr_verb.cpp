@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/agent_program.h"
 #include "cli/document.h"
 #include "cli/verbs.h"
+#include "common/grace_gpus.h"
 #include "common/standard_streams.h"
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "kubevirt-plugin/scanner.h"
@@ -88,6 +91,11 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
       "in\n"
       "them.\n"
       "VMs that ask under hostDevices need KubeVirt's feature gate HostDevices.\n");
+  const auto grace = std::ranges::find_if(
+      devices->pci, [](const PermittedDevice& one) { return is_grace_gpu(one.selector); });
+  if (grace != devices->pci.end())
+    print_to_stderr("From KubeVirt 1.9 on VMs with {} need the feature gates {}, and {}.\n", grace->resource,
+                    fmt::join(kGraceGates, ", "), kGraceVm);
   return ExitStatus::done;
 }
 

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/counted.h"
+#include "common/grace_gpus.h"
 #include "common/plugin_files.h"
 #include "common/presence.h"
 #include "common/serving_file.h"
@@ -166,6 +167,29 @@ Check names_check(const Offer& offer) {
                                  "`ferry plugin --alias MODEL=NAME` gives one of your own");
 }
 
+/// Absent: the host has no Grace GPU to offer.
+std::optional<Check> grace_check(const Offer& offer) {
+  std::optional<Check> out;
+  for (const Resource& resource : offer.resources) {
+    const auto grace = [](const OfferedDevice& device) { return is_grace_gpu(device.model); };
+    if (std::ranges::none_of(resource.devices, grace)) continue;
+    Check check{
+        .id = "grace-vms",
+        .subject = resource.name.text(),
+        .why = "from KubeVirt 1.9 on its webhook refuses VMs with Grace GPUs that do not keep to this"};
+    if (!std::ranges::all_of(resource.devices, grace))
+      return std::move(check).failed(
+          "the name stands for a Grace GPU and for another model, and KubeVirt may refuse "
+          "every VM that asks for it",
+          "`ferry plugin --alias MODEL=NAME` gives the Grace GPU a name of its own");
+    if (!out)
+      out = std::move(check).unknown(fmt::format("VMs with it need the feature gates {}, and {}",
+                                                 fmt::join(kGraceGates, ", "), kGraceVm),
+                                     "`ferry kubevirt-cr --check` asks the cluster for the gates");
+  }
+  return out;
+}
+
 Check device_check(const NotOffered& device, std::string fix) {
   return Check{.id = "can-be-given", .subject = device.id, .why = "KubeVirt itself looks at nothing of this"}
       .failed(device.reason, std::move(fix));
@@ -220,6 +244,7 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, 
   }
   checks.push_back(offered_check(*offer));
   checks.push_back(names_check(*offer));
+  if (auto grace = grace_check(*offer)) checks.push_back(std::move(*grace));
   const auto unfit = plugin_runs(host) ? unfit_by(file) : std::vector<NotOffered>();
   for (Check& one : device_checks(*offer, unfit)) checks.push_back(std::move(one));
   return checks;

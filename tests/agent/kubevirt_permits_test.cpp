@@ -11,6 +11,7 @@ namespace ferry {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -153,6 +154,38 @@ TEST(KubevirtPermits, NotesTheFeatureGate) {
   json cluster = permitting(list(kGpu));
   cluster["spec"]["configuration"]["developerConfiguration"]["featureGates"] = {"GPU", "HostDevices"};
   EXPECT_THAT(change(cluster, permitting(list(kGpu))).notes, IsEmpty());
+}
+
+const json kGrace = pci("10DE:2342", "nvidia.com/GH100_GH200");
+
+TEST(KubevirtPermits, SaysWhichFeatureGatesAGraceGpuNeeds) {
+  const auto ours = permitting(list(kGrace));
+  const auto bare = change(ours, ours);
+  EXPECT_THAT(bare.by_hand,
+              ElementsAre(AllOf(HasSubstr("a VM with nvidia.com/GH100_GH200 starts only"),
+                                HasSubstr("GraceIOVirtualization, PCINUMAAwareTopology, IOMMUFD"))));
+  EXPECT_THAT(bare.notes, testing::Contains(HasSubstr("cpu.dedicatedCpuPlacement: true")));
+  json cluster = ours;
+  auto& gates = cluster["spec"]["configuration"]["developerConfiguration"]["featureGates"];
+  gates = {"IOMMUFD", "GraceIOVirtualization"};
+  EXPECT_THAT(change(cluster, ours).by_hand,
+              ElementsAre(HasSubstr("feature gates PCINUMAAwareTopology: add")));
+  gates.push_back("PCINUMAAwareTopology");
+  EXPECT_TRUE(change(cluster, ours).fits());
+  cluster = ours;
+  cluster["status"]["observedKubeVirtVersion"] = "v1.8.2";
+  EXPECT_TRUE(change(cluster, ours).fits()) << "it does not know these gates";
+  cluster["status"]["observedKubeVirtVersion"] = "v1.10.0";
+  EXPECT_FALSE(change(cluster, ours).fits());
+}
+
+TEST(KubevirtPermits, WantsANameOfItsOwnForAGraceGpu) {
+  const json shared = pci("10DE:2330", "nvidia.com/GH100_GH200");
+  json cluster = permitting(list(kGrace, shared));
+  cluster["status"]["observedKubeVirtVersion"] = "v1.8.2";
+  for (const auto& ours : {permitting(list(kGrace, shared)), permitting(list(kGrace))})
+    EXPECT_THAT(change(cluster, ours).by_hand,
+                ElementsAre(HasSubstr("is the name of a Grace GPU (10de:2342) and of 10de:2330")));
 }
 
 json applied_by(json object, const char* manager, const char* operation, const json& lists) {

@@ -105,6 +105,17 @@ TEST_F(KubeVirtTest, PermitsNothingWhereNothingIsOffered) {
 
 // -- doctor --
 
+TEST_F(KubeVirtTest, SaysWhatVmsWithAGraceGpuNeedAndThatItNeedsANameOfItsOwn) {
+  rules.names.aliases = {{"10de:2330", "pgpu"}, {"10de:2342", "grace"}};
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0009:01:00.0", 16, "vfio-pci", "10de:2342");
+  const Check apart = check("grace-vms", "nvidia.com/grace");
+  EXPECT_EQ(apart.verdict, Verdict::unknown);
+  EXPECT_THAT(apart.found, HasSubstr("feature gates GraceIOVirtualization, PCINUMAAwareTopology, IOMMUFD"));
+  rules.names.aliases["10de:2342"] = "pgpu";
+  EXPECT_EQ(check("grace-vms", "nvidia.com/pgpu").verdict, Verdict::fail);
+}
+
 TEST_F(KubeVirtTest, FindsAReadyHost) {
   kernel.file("var/lib/kubelet/device-plugins/kubelet.sock", "");
   kernel.file("var/lib/kubelet/pod-resources/kubelet.sock", "");
