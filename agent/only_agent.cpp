@@ -2,8 +2,12 @@
 #include "agent/only_agent.h"
 
 #include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <unistd.h>
 #include <utility>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "agent/host_files.h"
@@ -11,8 +15,9 @@
 namespace ferry {
 namespace {
 
-// Between looks whether the other one has ended: a flock tells nobody.
-constexpr auto kForTheOther = std::chrono::seconds(1);
+// A flock that is released raises no event, and neither does a folder whose mode another process changes
+// before this one may watch it.
+constexpr auto kBetweenTries = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -26,17 +31,28 @@ void OnlyAgent::try_now() {
   if (only_) return;
   auto claimed = OnlyOne::claim(host_, kAgentLock);
   if (claimed) {
+    if (!waits_for_.empty()) spdlog::info("this agent serves the node now");
     only_ = std::move(*claimed);
     begun_ = begin_();
-  } else if (claimed.error().code == Errc::refused) {
-    if (!std::exchange(told_, true))
-      spdlog::warn("another ferry agent serves this node: waiting for its end");
-    loop_.at(EventLoop::Clock::now() + kForTheOther, [this] { try_now(); });
+    if (!begun_) loop_.finish();
     return;
-  } else {
-    begun_ = fail(std::move(claimed).error());
   }
-  if (!begun_) loop_.finish();
+  if (claimed.error().code == Errc::refused)
+    return wait_for("another ferry agent serves this node: waiting for its end");
+  // An agent of an update may begin before the hostd of that update.
+  if (claimed.error().code == std::errc::permission_denied && ::geteuid() != 0)
+    return wait_for(
+        fmt::format("{}: hostd has not given /{} to group {}, this agent's: waiting for that; `ferry hostd "
+                    "--agent-group={}` on this node does it, a hostd of an earlier version does not",
+                    claimed.error().message, std::filesystem::path(kAgentLock).parent_path().string(),
+                    ::getegid(), ::getegid()));
+  begun_ = fail(std::move(claimed).error());
+  loop_.finish();
+}
+
+void OnlyAgent::wait_for(std::string what) {
+  if (std::exchange(waits_for_, what) != what) spdlog::warn("{}", what);
+  loop_.at(EventLoop::Clock::now() + kBetweenTries, [this] { try_now(); });
 }
 
 }  // namespace ferry

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <utility>
 
 #include "common/event_loop.h"
@@ -15,7 +16,8 @@
 namespace ferry {
 
 /// Begins what an agent does once no other one does it on this host, and waits for that: in a rolling update
-/// the former may still be ending.
+/// the former may still be ending. An agent that is not root also waits until it may write the lock's folder,
+/// which hostd gives it.
 class OnlyAgent {
  public:
   /// The loop and the host must outlive this.
@@ -27,13 +29,14 @@ class OnlyAgent {
 
  private:
   void try_now();
+  void wait_for(std::string what);
 
   EventLoop& loop_;
   HostFs& host_;
   const std::function<Result<>()> begin_;
   std::optional<OnlyOne> only_;
   Result<> begun_;
-  bool told_ = false;
+  std::string waits_for_;  ///< as it was logged
 };
 
 }  // namespace ferry

@@ -14,7 +14,9 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -214,6 +216,8 @@ int main(int argc, char** argv) {
   const auto format = command.log_format == "json" ? ferry::LogFormat::json : ferry::LogFormat::text;
   if (auto log = ferry::set_up_log(command.log_level, format); !log) return ferry::complain(log.error());
   ferry::hide_process();  // it has a token of the API server's
+  // hostd, which removes what this agent has pulled, has no more rights to it than its group has.
+  if (::geteuid() != 0) ::umask(S_IWOTH);
   const ferry::StopOnSignal stop;
   ferry::HostFs host(command.host_root);
   if (auto served = ferry::serve(command.options, host, stop.token()); !served)

@@ -20,13 +20,19 @@ using nlohmann::json;
 constexpr std::array<std::string_view, 5> kPrograms = {"ferry", "ferry-agent", "ferry-fetch", "ferry-virt",
                                                        "kubectl-ferry"};
 
-/// What a container tells ferry-agent, or `ferry agent`; absent: it runs something else.
-std::optional<std::vector<std::string>> agent_words(const json& container) {
-  const auto program = ferry_program_in(container);
+/// Its program and the arguments.
+std::vector<std::string> words_of(const json& container) {
   std::vector<std::string> words;
   for (const char* const part : {"command", "args"})
     for (const json& word : items_field(container, part))
       if (word.is_string()) words.push_back(word.get<std::string>());
+  return words;
+}
+
+/// What a container tells ferry-agent, or `ferry agent`; absent: it runs something else.
+std::optional<std::vector<std::string>> agent_words(const json& container) {
+  const auto program = ferry_program_in(container);
+  std::vector<std::string> words = words_of(container);
   const bool as_verb = program == "ferry" && words.size() > 1 && words[1] == "agent";
   if (program != "ferry-agent" && !as_verb) return std::nullopt;
   words.erase(words.begin(), words.begin() + (as_verb ? 2 : 1));
@@ -41,6 +47,14 @@ std::string_view ferry_program_in(const json& container) {
   const auto name = std::filesystem::path(command.front().get<std::string>()).filename();
   const auto* const found = std::ranges::find(kPrograms, name.string());
   return found == kPrograms.end() ? std::string_view() : *found;
+}
+
+std::string ferry_verb_in(const json& container) {
+  if (ferry_program_in(container) != "ferry") return {};
+  const auto words = words_of(container);
+  const auto verb = std::ranges::find_if(
+      words, [](const std::string& word) { return word == "hostd" || word == "plugin"; });
+  return verb == words.end() ? std::string() : *verb;
 }
 
 bool is_of_ferry(const json& pod, const std::string& space) {

@@ -15,6 +15,10 @@ namespace ferry {
 /// image does. What only begins or ends like one of ours is somebody else's.
 std::string_view ferry_program_in(const nlohmann::json& container);
 
+/// The verb that a container serves a node by, `hostd` or `plugin` of the program `ferry`; empty: it does
+/// something else.
+std::string ferry_verb_in(const nlohmann::json& container);
+
 /// Whether a pod is of an installation of Ferry's: in its namespace, or with the chart's labels. Somebody
 /// else's program may be called `ferry` too.
 bool is_of_ferry(const nlohmann::json& pod, const std::string& space);

@@ -43,25 +43,95 @@ std::string idle_because(const json& pod) {
   return fmt::format("{}", fmt::join(waiting, ", "));
 }
 
+std::string name_of(const json& pod) {
+  const json& metadata = field(pod, "metadata");
+  return text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
+}
+
+bool serves_host_side(const json& pod) {
+  const auto& containers = items_field(field(pod, "spec"), "containers");
+  return std::ranges::any_of(containers,
+                             [](const json& container) { return !ferry_verb_in(container).empty(); });
+}
+
 // While one pod takes the place of another, one that runs is enough.
 Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{.id = "ferry-agent", .subject = node.name, .why = "without it labels are only words"};
   std::optional<std::string> fault;
   for (const json& pod : pods) {
     if (!agent_options_in(pod)) continue;
-    const json& metadata = field(pod, "metadata");
-    const std::string name = text_field(metadata, "namespace") + "/" + text_field(metadata, "name");
+    const std::string name = name_of(pod);
     const std::string why = idle_because(pod);
     if (why.empty()) return std::move(check).passed("pod " + name);
     if (!fault) fault = fmt::format("pod {} does not run: {}", name, why);
   }
   if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
+  if (!node.state.empty() && std::ranges::any_of(pods, serves_host_side))
+    return std::move(check).warned(
+        "no pod of this node runs it, and one runs hostd or the plugin",
+        "`kubectl get daemonsets` in Ferry's namespace shows whether the agents' is missing; `helm upgrade` "
+        "puts it back, unless the agent is a service of the host");
   // An agent that is a systemd service has no pod. Its labels stay on the Node after its end.
   if (!node.state.empty())
     return std::move(check).unknown("no pod of this node runs it, and its labels may be old",
                                     "where it is a service of the host: systemctl status ferry-agent");
   return std::move(check).failed("no pod of this node runs it",
                                  "docs/install.md; or is gpu-ferry.io/deploy=false on the node?");
+}
+
+// hostd and the plugin have a DaemonSet of their own.
+Check host_side_runs(const ClusterNode& node, const std::vector<json>& pods) {
+  Check check{.id = "ferry-hostd",
+              .subject = node.name,
+              .why = "the agent only writes files: hostd changes the GPUs, and the plugin offers them"};
+  std::set<std::string> running;
+  std::optional<std::string> fault;
+  bool agent = false;
+  for (const json& pod : pods) {
+    agent = agent || agent_options_in(pod);
+    std::set<std::string> verbs;
+    for (const json& container : items_field(field(pod, "spec"), "containers"))
+      if (auto verb = ferry_verb_in(container); !verb.empty()) verbs.insert(std::move(verb));
+    if (verbs.empty()) continue;
+    if (const std::string why = idle_because(pod); why.empty())
+      running.merge(verbs);
+    else if (!fault)
+      fault = fmt::format("pod {} does not run: {}", name_of(pod), why);
+  }
+  // hostd may be a service of the host (hostd.enabled=false); the plugin of a chart never is.
+  if (running.contains("plugin"))
+    return std::move(check).passed(running.contains("hostd") ? "hostd and plugin run"
+                                                             : "the plugin runs; no pod runs hostd");
+  if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
+  if (running.contains("hostd"))
+    return std::move(check).failed("no pod of this node runs `ferry plugin`",
+                                   "`helm upgrade` with all of the chart's values puts it back");
+  if (!agent) return std::move(check).unknown("no pod of Ferry's is on this node");
+  return std::move(check).failed("the agent has a pod on this node, hostd and the plugin have none",
+                                 "`kubectl get daemonsets` in Ferry's namespace shows whether theirs is "
+                                 "missing; `helm upgrade` puts it back");
+}
+
+// Two DaemonSets are updated at their own pace.
+Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
+  Check check{
+      .id = "ferry-versions",
+      .subject = node.name,
+      .why =
+          "agent, hostd and plugin read each other's files; an update may leave two versions side by side"};
+  std::map<std::string, std::vector<std::string>> by_image;
+  for (const json& pod : pods)
+    for (const json& container : items_field(field(pod, "spec"), "containers"))
+      if (!ferry_verb_in(container).empty() || ferry_program_in(container) == "ferry-agent")
+        by_image[text_field(container, "image")].push_back(text_field(container, "name"));
+  if (by_image.empty()) return std::move(check).unknown("no pod of Ferry's is on this node");
+  if (by_image.size() == 1) return std::move(check).passed("all run " + by_image.begin()->first);
+  std::vector<std::string> parts;
+  for (const auto& [image, names] : by_image)
+    parts.push_back(fmt::format("{}: {}", image, fmt::join(names, ", ")));
+  return std::move(check).warned(fmt::format("images differ: {}", fmt::join(parts, "; ")),
+                                 "wait where an update is under way: `kubectl rollout status daemonset` in "
+                                 "Ferry's namespace says so for each of the two");
 }
 
 Check node_state(const ClusterNode& node) {
@@ -166,6 +236,8 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
   for (const ClusterNode& node : cluster.nodes) {
     out.push_back(node_ready(node));
     out.push_back(agent_runs(node, objects.pods));
+    out.push_back(host_side_runs(node, objects.pods));
+    out.push_back(one_version(node, objects.pods));
     out.push_back(node_state(node));
     out.push_back(other_programs(node, objects.pods));
     out.push_back(gpus_offered(node));

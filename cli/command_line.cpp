@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -226,6 +227,18 @@ class CommandTree {
             "install the Kata runtimes that /var/lib/ferry/kata-classes.json wants, and take away others of "
             "ours")
         ->needs(socket);
+    CLI::Option* group = hostd->add_option("--agent-group", keeping_.agent_group,
+                                           "the agent is not root: let this group, by its number, write "
+                                           "/var/lib/ferry and the folders below");
+    group->check(CLI::Range(1U, std::numeric_limits<unsigned>::max() - 1))->option_text("GID");
+    hostd->add_option("--agent-folder", keeping_.agent_folders, "a folder of the host that it may write")
+        ->option_text("DIR ...")
+        ->needs(group);
+    hostd
+        ->add_option("--agent-tree", keeping_.agent_trees,
+                     "likewise, with all in it that root owns: what an agent that was root has left there")
+        ->option_text("DIR ...")
+        ->needs(group);
     hostd->add_flag("--lenient", keeping_.lenient,
                     "let pass of a vGPU profile what NVIDIA's program lets pass, such as a key that stands "
                     "twice, with a warning");

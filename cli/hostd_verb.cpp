@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "agent/host_files.h"
 #include "cli/kata_inputs.h"
 #include "cli/policy_inputs.h"
 #include "cli/verbs.h"
 #include "common/standard_streams.h"
 #include "common/stop_on_signal.h"
+#include "host/agent_folders.h"
 #include "host/node_loop.h"
 #include "host/own_scope.h"
 #include "host/wanted_file.h"
@@ -55,6 +58,21 @@ std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const
   return nullptr;
 }
 
+std::vector<std::filesystem::path> of_the_host(const std::vector<std::filesystem::path>& folders) {
+  std::vector<std::filesystem::path> out;
+  out.reserve(folders.size());
+  for (const auto& folder : folders) out.push_back(folder.relative_path());
+  return out;
+}
+
+AgentFolders agent_folders(const HostFs& host, const KeepingOptions& keeping) {
+  return {host,
+          {.group = *keeping.agent_group,
+           .lock = kAgentLock,
+           .folders = of_the_host(keeping.agent_folders),
+           .trees = of_the_host(keeping.agent_trees)}};
+}
+
 ExitStatus preview_wanted(const Session& session, const std::filesystem::path& file, Reading profiles) {
   const auto wanted = read_wanted(*session.host, file, profiles);
   if (!wanted) return complain(wanted.error());
@@ -86,6 +104,11 @@ ExitStatus hostd_verb(const Session& session, const KeepingOptions& keeping) {
   if (!options.once) options.beside = [&](EventLoop& loop) { return kata_beside(session, loop, keeping); };
   if (session.dry_run) return preview_wanted(session, options.files.wanted_file, options.files.profiles);
   if (auto root = require_root(session); !root) return complain(root.error());
+  if (keeping.agent_group) {
+    options.keep_folders = [folders = std::make_shared<AgentFolders>(agent_folders(*session.host, keeping))] {
+      folders->give();
+    };
+  }
   if (!keeping.own_scope) return keep(session, options);
   const int ended = in_own_scope(*session.host, [&] { return static_cast<int>(keep(session, options)); });
   if (ended >= 0) return static_cast<ExitStatus>(ended);

@@ -95,6 +95,9 @@ struct KeepingOptions {
   bool lenient = false;                   ///< Reading::lenient, for NVIDIA's profiles
   std::filesystem::path cri_socket = {};  ///< empty: nobody is asked which Kata handlers are ready
   bool kata = false;  ///< also install the Kata runtimes that the agent's file says (wanted_classes.h)
+  std::optional<unsigned> agent_group;  ///< of an agent that is not root (host/agent_folders.h)
+  std::vector<std::filesystem::path> agent_folders = {};  ///< beside that of its lock
+  std::vector<std::filesystem::path> agent_trees = {};
 };
 /// `hostd`: makes the node what a file says, and again whenever that or the node changes, until SIGTERM or
 /// SIGINT; with `once` one time, and ends as apply_verb() does. In a dry run what it would do.

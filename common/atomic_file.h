@@ -18,8 +18,9 @@ struct AtomicTarget {
 };
 
 /// Replaces the target by `content`, whole or not at all: written beside it under a name of its own, synced,
-/// renamed, the directory synced. An existing file keeps owner and mode; a new one gets `mode`. A reader
-/// never sees half a file; a crash leaves at most a dot-file that the next call ignores.
+/// renamed, the directory synced. An existing file keeps owner and mode; a new one gets `mode`. A file that
+/// another user owns becomes the writer's where the writer is not root. A reader never sees half a file; a
+/// crash leaves at most a dot-file that the next call ignores.
 Result<> write_atomically(const AtomicTarget& target, std::string_view content, mode_t mode = 0644);
 
 }  // namespace ferry

@@ -87,6 +87,7 @@ class NodeLoop {
     const auto& files = options_.files;
     for (const fs::path& file : {files.wanted_file, files.state_file, files.offered_file})
       if (auto made = host_.make_directory(file.parent_path()); !made) return made;
+    if (options_.keep_folders) options_.keep_folders();
     return {};
   }
 

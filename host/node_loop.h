@@ -23,6 +23,9 @@ struct NodeLoopOptions {
   std::chrono::milliseconds between_use_looks = std::chrono::seconds(30);
   /// What else the one that keeps the node does in its loop: made when it begins, gone when it ends.
   std::function<std::shared_ptr<void>(EventLoop& loop)> beside = {};
+  /// Called at the start, also while another one works, and before each round: folders of the host may be
+  /// gone, or be others.
+  std::function<void()> keep_folders = {};
 };
 
 /// Runs until `stop` is requested; a round that has begun is finished. The host is left as it is then.

@@ -162,7 +162,7 @@ Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::
   if (opened || path.empty() || opened.error().code != std::errc::no_such_file_or_directory) return opened;
   const auto parent = open_or_make_folder(host, path.parent_path());
   if (!parent) return fail(parent.error());
-  if (::mkdirat(parent->get(), path.filename().c_str(), 0755) != 0 && errno != EEXIST)
+  if (::mkdirat(parent->get(), path.filename().c_str(), 0775) != 0 && errno != EEXIST)
     return fail(error_from_errno(errno, "make folder /" + path.string()));
   return host.open(path, kFlags);
 }
@@ -180,8 +180,10 @@ Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
 }
 
 Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top) {
-  auto fd = host.open(top / kLock, O_RDWR | O_CREAT, 0644);
+  auto fd = host.open(top / kLock, O_RDWR | O_CREAT, 0664);
   if (!fd) return fd;
+  // hostd and an agent that is not root lock it, both by the folder's group. Only the owner may say so.
+  static_cast<void>(::fchmod(fd->get(), 0664));
   if (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /" + (top / kLock).string()));
     const std::string holder = host.read_attribute(top / kLock).value_or("");

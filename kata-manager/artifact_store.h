@@ -55,7 +55,7 @@ Result<Artifact> read_record(const HostFs& host, const std::filesystem::path& ar
                              const std::string& name, const std::string& version);
 std::string record_text(const Artifact& artifact);
 
-/// Makes folders that are missing, with mode 0755, without leaving the host's root.
+/// Makes folders that are missing, with mode 0775 less the umask, without leaving the host's root.
 Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::path& path);
 
 /// Removes a file, a link or a folder with all that is in it; that it is not there is no error.

@@ -31,7 +31,7 @@ Result<UniqueFd> SafeTree::open_folder(const InnerParts& path, std::size_t depth
   UniqueFd at(::openat(top_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   for (std::size_t i = 0; at.valid() && i < depth; ++i) {
     const char* const name = path[i].c_str();
-    if (make && ::mkdirat(at.get(), name, 0755) == 0) {
+    if (make && ::mkdirat(at.get(), name, 0775) == 0) {
       if (auto counted = count_entry(); !counted) return fail(std::move(counted).error());
     }
     UniqueFd next(::openat(at.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));

@@ -23,8 +23,8 @@ class SafeTree {
   /// `top`: the folder, open for reading.
   SafeTree(UniqueFd top, const ArtifactLimits& limits) : top_(std::move(top)), limits_(limits) {}
 
-  // Each of these makes the folders on the way, with mode 0755. Errc::refused: a limit, or something is there
-  // that is no folder; else an errno.
+  // Each of these makes the folders on the way, with mode 0775, less the umask. Errc::refused: a limit, or
+  // something is there that is no folder; else an errno.
   Result<> folder(const InnerParts& path);
   Result<UniqueFd> file(const InnerParts& path, mode_t mode);
   /// Refused where link_stays_inside() says no.

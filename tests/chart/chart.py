@@ -73,10 +73,25 @@ def of_kind(objects: list[Object], kind: str) -> list[Object]:
     return [one for one in objects if one["kind"] == kind]
 
 
-def pod_of(objects: list[Object]) -> Object:
-    (daemon_set,) = of_kind(objects, "DaemonSet")
-    return daemon_set["spec"]["template"]
+def daemon_sets(objects: list[Object]) -> dict[str, Object]:
+    """By the component that their pods are: agent, node."""
+    return {one["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: one
+            for one in of_kind(objects, "DaemonSet")}
+
+
+def pod_of(objects: list[Object], component: str = "node") -> Object:
+    """The template of the pod with hostd and the plugin, or of the agent's."""
+    template: Object = daemon_sets(objects)[component]["spec"]["template"]
+    return template
+
+
+def volumes_of(objects: list[Object], container: str) -> dict[str, Object]:
+    """By name, of the pod that has the container."""
+    pod = pod_of(objects, "agent" if container == "agent" else "node")
+    return {one["name"]: one for one in pod["spec"]["volumes"]}
 
 
 def containers_of(objects: list[Object]) -> dict[str, Object]:
-    return {one["name"]: one for one in pod_of(objects)["spec"]["containers"]}
+    """Of both pods, by name."""
+    return {one["name"]: one for component in daemon_sets(objects)
+            for one in pod_of(objects, component)["spec"]["containers"]}

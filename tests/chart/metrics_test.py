@@ -39,28 +39,29 @@ class MetricsTest(unittest.TestCase):
         for address, told in (("0.0.0.0", "0.0.0.0:9417"), ("::", "[::]:9417"), ("127.0.0.1", "127.0.0.1:9417")):
             agent = chart.containers_of(with_metrics(address=address))["agent"]
             self.assertIn(f"--metrics-address={told}", agent["args"])
-            self.assertEqual([(one["name"], one["containerPort"]) for one in agent["ports"]], [("metrics", 9417)])
+            self.assertEqual(agent["ports"], [{"name": "metrics", "containerPort": 9417, "protocol": "TCP"}])
 
     def test_files_are_where_the_secrets_are(self) -> None:
         objects = with_metrics(tlsSecret="tls", tokenSecret="tok")
         agent = chart.containers_of(objects)["agent"]
-        secrets = {one["name"]: one["secret"]["secretName"] for one in chart.pod_of(objects)["spec"]["volumes"]
-                   if "secret" in one}
+        secrets = {one["name"]: one["secret"]["secretName"]
+                   for one in chart.volumes_of(objects, "agent").values() if "secret" in one}
         mounts = {one["mountPath"]: secrets[one["name"]] for one in agent["volumeMounts"] if one["name"] in secrets}
         told = {option: word.split("=")[1] for option in ("certificate", "key", "token-file") for word in agent["args"]
                 if word.startswith(f"--metrics-{option}=")}
         self.assertEqual({option: mounts[str(pathlib.PurePath(file).parent)] for option, file in told.items()},
                          {"certificate": "tls", "key": "tls", "token-file": "tok"})
-        # One that is not there yet keeps hostd and plugin from nothing.
-        for one in chart.pod_of(objects)["spec"]["volumes"]:
+        # One that is not there yet keeps the agent from nothing else.
+        for one in chart.volumes_of(objects, "agent").values():
             if "secret" in one:
                 self.assertIs(one["secret"].get("optional"), True, one["name"])
 
     def test_whom_the_operator_asks(self) -> None:
         objects = chart.render(chart.sample(chart.CHART / "ci/metrics-values.yaml"))
         (monitor,) = chart.of_kind(objects, "PodMonitor")
-        labels = chart.pod_of(objects)["metadata"]["labels"]
-        self.assertLessEqual(monitor["spec"]["selector"]["matchLabels"].items(), labels.items())
+        selected = monitor["spec"]["selector"]["matchLabels"].items()
+        self.assertLessEqual(selected, chart.pod_of(objects, "agent")["metadata"]["labels"].items())
+        self.assertFalse(selected <= chart.pod_of(objects)["metadata"]["labels"].items())
         (end,) = monitor["spec"]["podMetricsEndpoints"]
         self.assertEqual((end["port"], end["scheme"], end["tlsConfig"]["serverName"],
                           end["authorization"]["credentials"]),
@@ -70,6 +71,9 @@ class MetricsTest(unittest.TestCase):
         for label in ("namespace", "pod"):
             self.assertTrue(re.fullmatch(dropped, label))
         self.assertFalse(re.fullmatch(dropped, "node"))
+        # The address of a pod is another after each restart; alerts compare samples of one instance.
+        named = {one["targetLabel"]: one["sourceLabels"] for one in end["relabelings"] if "targetLabel" in one}
+        self.assertEqual(named["instance"], ["__meta_kubernetes_pod_node_name"])
 
     def test_the_rule_is_the_file(self) -> None:
         objects = chart.render(chart.sample(chart.CHART / "ci/metrics-values.yaml"))

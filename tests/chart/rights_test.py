@@ -80,11 +80,11 @@ class RightsTest(unittest.TestCase):
         for file in chart.SAMPLES:
             objects = chart.render(chart.sample(file))
             kubelet = (chart.sample(file).get("hostPaths") or {}).get("kubelet", "/var/lib/kubelet")
-            volumes = {one["name"]: one for one in chart.pod_of(objects)["spec"]["volumes"]}
-            used = set()
+            used: dict[str, set[str]] = {}
             for name, container in chart.containers_of(objects).items():
+                volumes = chart.volumes_of(objects, name)
                 for mount in container["volumeMounts"]:
-                    used.add(mount["name"])
+                    used.setdefault("agent" if name == "agent" else "node", set()).add(mount["name"])
                     if "emptyDir" in volumes[mount["name"]]:
                         self.assertTrue(mount["readOnly"])
                         continue
@@ -97,7 +97,9 @@ class RightsTest(unittest.TestCase):
                     # Where every kubelet has it.
                     there = inside if inside.endswith("/device-plugins") else inside.replace("/var/lib/kubelet", kubelet)
                     self.assertEqual(volumes[mount["name"]]["hostPath"]["path"], there, file.name)
-            self.assertEqual(used, set(volumes), file.name)
+            for component, names in used.items():
+                there_are = {one["name"] for one in chart.pod_of(objects, component)["spec"]["volumes"]}
+                self.assertEqual(names, there_are, file.name)
 
     def test_only_a_plugin_for_kata_has_the_folder_of_cdi(self) -> None:
         for mode, has in (("kubevirt", False), ("kata", True), ("both", True)):
@@ -107,9 +109,10 @@ class RightsTest(unittest.TestCase):
     def test_what_no_container_has(self) -> None:
         for file in chart.SAMPLES:
             objects = chart.render(chart.sample(file))
-            pod = chart.pod_of(objects)["spec"]
-            self.assertIs(pod["automountServiceAccountToken"], False)
-            self.assertNotIn("hostIPC", pod)
+            for component in ("agent", "node"):
+                pod = chart.pod_of(objects, component)["spec"]
+                self.assertIs(pod["automountServiceAccountToken"], False)
+                self.assertNotIn("hostIPC", pod)
             for name, container in chart.containers_of(objects).items():
                 with self.subTest(values=file.name, container=name):
                     context = container["securityContext"]
@@ -121,6 +124,91 @@ class RightsTest(unittest.TestCase):
                     self.assertEqual("token" in [mount["name"] for mount in container["volumeMounts"]],
                                      name == "agent")
                     self.assertLessEqual({"requests", "limits"}, set(container["resources"]))
+
+    def test_the_agent_shares_nothing_with_those_that_have_rights_on_the_host(self) -> None:
+        """A process of the same user without capabilities could read the agent's token while it starts."""
+        for file in chart.SAMPLES:
+            with self.subTest(values=file.name):
+                objects = chart.render(chart.sample(file))
+                self.assertEqual(set(chart.daemon_sets(objects)), {"agent", "node"})
+                agent, node = (chart.pod_of(objects, component)["spec"] for component in ("agent", "node"))
+                self.assertEqual([one["name"] for one in agent["containers"]], ["agent"])
+                self.assertNotIn("agent", [one["name"] for one in node["containers"]])
+                for key in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
+                    self.assertNotIn(key, agent)
+                context = agent["securityContext"]
+                self.assertIs(context["runAsNonRoot"], True)
+                user = context["runAsUser"]
+                self.assertGreater(user, 0)
+                self.assertEqual((context["runAsGroup"], context["fsGroup"]), (user, user))
+                self.assertNotIn("runAsUser", agent["containers"][0]["securityContext"])
+                self.assertEqual([one["securityContext"]["runAsUser"] for one in node["containers"]],
+                                 [0] * len(node["containers"]))
+                # No token, no Secret, and an account that no role is bound to.
+                self.assertEqual([one for one in node["volumes"] if not {"hostPath", "emptyDir"} & set(one)], [])
+                self.assertNotEqual(node["serviceAccountName"], agent["serviceAccountName"])
+                bound = {subject["name"] for kind in ("ClusterRoleBinding", "RoleBinding")
+                         for one in chart.of_kind(objects, kind) for subject in one["subjects"]}
+                self.assertNotIn(node["serviceAccountName"], bound)
+                for volume in agent["volumes"]:
+                    for kind in ("secret", "projected"):
+                        if kind in volume:
+                            self.assertEqual(volume[kind]["defaultMode"], 0o440, volume["name"])
+
+    def test_each_daemon_set_selects_its_own_pods_alone(self) -> None:
+        # What an upgrade cannot change: the chart of before had all three containers in this DaemonSet's pods.
+        of_before = {"app.kubernetes.io/name": "ferry", "app.kubernetes.io/instance": "ferry"}
+        sets = chart.daemon_sets(chart.render({"podLabels": {"team": "gpus"}}))
+        self.assertEqual(sets["node"]["metadata"]["name"], "ferry")
+        self.assertEqual(sets["node"]["spec"]["selector"]["matchLabels"], of_before)
+        for component, one in sets.items():
+            selected = one["spec"]["selector"]["matchLabels"].items()
+            for other, pod in ((name, other["spec"]["template"]) for name, other in sets.items()):
+                self.assertEqual(selected <= pod["metadata"]["labels"].items(), component == other, (component, other))
+
+    def test_hostd_gives_the_agent_each_folder_that_it_writes(self) -> None:
+        for file in chart.SAMPLES:
+            with self.subTest(values=file.name):
+                containers = chart.containers_of(chart.render(chart.sample(file)))
+                if "hostd" not in containers:
+                    continue
+                def written(name: str) -> set[str]:
+                    return {one["mountPath"].removeprefix("/host") for one in containers[name]["volumeMounts"]
+                            if not one.get("readOnly")}
+                words = containers["hostd"]["args"]
+                given = {word.split("=")[1] for word in words if word.startswith(("--agent-folder=", "--agent-tree="))}
+                self.assertEqual(given | {"/var/lib/ferry"}, written("agent"))
+                self.assertLessEqual(given, written("hostd"), "it can only give what it may write")
+                objects = chart.render(chart.sample(file))
+                group = chart.pod_of(objects, "agent")["spec"]["securityContext"]["runAsGroup"]
+                self.assertIn(f"--agent-group={group}", words)
+                self.assertIn(group, chart.pod_of(objects)["spec"]["securityContext"]["supplementalGroups"])
+                self.assertNotIn("CHOWN", containers["hostd"]["securityContext"]["capabilities"]["add"])
+
+    def test_the_folders_that_the_agent_writes_stand_in_the_table(self) -> None:
+        text = (chart.REPOSITORY / "SECURITY.md").read_text().split("### Folders that the agent writes")[1].split("\n## ")[0]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")]
+        listed = {row[0].strip("`"): row[1] for row in rows}
+        for values, switch in (({}, ""), ({"agent": {"featureLabels": "file"}}, "`agent.featureLabels: file`"),
+                               ({"kata": {"enabled": True, "install": {"enabled": True}}}, "`kata.install.enabled`")):
+            agent = chart.containers_of(chart.render(values))["agent"]
+            written = {one["mountPath"].removeprefix("/host") for one in agent["volumeMounts"] if not one.get("readOnly")}
+            self.assertEqual(written, {folder for folder, of in listed.items() if of in ("always", switch)})
+
+    def test_a_network_policy_holds_the_agent_alone(self) -> None:
+        self.assertEqual(chart.of_kind(chart.render(), "NetworkPolicy"), [])
+        for metrics in (False, True):
+            objects = chart.render({"networkPolicy": {"enabled": True, "egressPorts": [6443]},
+                                    "agent": {"metrics": {"enabled": metrics}}})
+            (policy,) = chart.of_kind(objects, "NetworkPolicy")
+            selected = policy["spec"]["podSelector"]["matchLabels"].items()
+            self.assertLessEqual(selected, chart.pod_of(objects, "agent")["metadata"]["labels"].items())
+            self.assertFalse(selected <= chart.pod_of(objects)["metadata"]["labels"].items())
+            self.assertEqual(policy["spec"]["policyTypes"], ["Ingress", "Egress"])
+            self.assertEqual([port["port"] for rule in policy["spec"].get("ingress", []) for port in rule["ports"]],
+                             [9417] if metrics else [])
+            self.assertEqual({(port["port"], port["protocol"]) for rule in policy["spec"]["egress"] for port in rule["ports"]},
+                             {(53, "UDP"), (53, "TCP"), (6443, "TCP")})
 
     def test_what_the_agent_may_ask(self) -> None:
         objects = chart.render({"gpuOperator": {"enabled": True, "namespace": "nvidia"}})
@@ -196,7 +284,7 @@ class RightsTest(unittest.TestCase):
                 for one in made.values():
                     self.assertEqual(one["metadata"]["annotations"]["helm.sh/hook"], "pre-delete")
                     self.assertEqual(one["metadata"]["namespace"], "gpus")
-                (daemon_set,) = chart.of_kind(chart.render(values), "DaemonSet")
+                daemon_set = chart.daemon_sets(chart.render(values))["agent"]
                 self.assertEqual(made["Role"]["rules"], [
                     {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list", "watch", "delete"],
                      "resourceNames": [daemon_set["metadata"]["name"]]}])
@@ -208,13 +296,15 @@ class RightsTest(unittest.TestCase):
                 self.assertEqual(pod["serviceAccountName"], account)
                 self.assertNotIn("volumes", pod)
                 self.assertNotIn("hostPID", pod)
+                self.assertNotIn("hostNetwork", pod)
                 self.assertIs(pod["securityContext"]["runAsNonRoot"], True)
                 (container,) = pod["containers"]
                 agent = chart.containers_of(chart.render(values))["agent"]
                 for key in ("privileged", "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities", "seccompProfile"):
                     self.assertEqual(container["securityContext"][key], agent["securityContext"][key], key)
                 self.assertEqual(container["image"], agent["image"])
-                # The DaemonSet would take it for one of its own, and end it.
-                selected = daemon_set["spec"]["selector"]["matchLabels"]
-                self.assertFalse(selected.items() <= template["metadata"]["labels"].items())
+                # A DaemonSet would take it for one of its own, and end it.
+                for one in chart.daemon_sets(chart.render(values)).values():
+                    selected = one["spec"]["selector"]["matchLabels"]
+                    self.assertFalse(selected.items() <= template["metadata"]["labels"].items())
         self.assertEqual(chart.hooks({"uninstall": {"endsAgentsFirst": False}}), {})

@@ -55,8 +55,10 @@ class ValuesTest(unittest.TestCase):
 
     def test_nodes(self) -> None:
         def terms(values: Any) -> Any:
-            return chart.pod_of(chart.render(values))["spec"]["affinity"]["nodeAffinity"][
-                "requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+            found = [chart.pod_of(chart.render(values), component)["spec"]["affinity"]["nodeAffinity"][
+                "requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] for component in ("agent", "node")]
+            self.assertEqual(found[0], found[1])
+            return found[0]
         out = {"key": "gpu-ferry.io/deploy", "operator": "NotIn", "values": ["false"]}
         self.assertEqual(terms({"nodes": {"labels": []}}), [{"matchExpressions": [out]}])
         self.assertEqual(terms({"nodes": {"labels": ["a", "b"]}}), [
@@ -64,15 +66,17 @@ class ValuesTest(unittest.TestCase):
 
     def test_what_is_there_by_default_can_be_taken_away(self) -> None:
         for helm in chart.helms().values():
-            def pod(values: Any, helm: Any = helm) -> Any:
-                return chart.pod_of(chart.render(values, helm=helm))["spec"]
-            self.assertEqual(pod({})["securityContext"], {"seLinuxOptions": {"type": "spc_t"}})
-            self.assertEqual(pod({"seLinuxOptions": {}}), pod({}))  # as values.yaml says of maps
-            for nothing in (None, {"type": None}):
-                self.assertNotIn("securityContext", pod({"seLinuxOptions": nothing}))
-            self.assertNotIn("securityContext", pod(chart.sample(chart.CHART / "ci/microk8s-values.yaml")))
-            self.assertEqual(pod({})["priorityClassName"], "system-node-critical")
-            self.assertNotIn("priorityClassName", pod({"nodes": {"priorityClassName": ""}}))
+            for component in ("agent", "node"):
+                def pod(values: Any, helm: Any = helm, component: str = component) -> Any:
+                    return chart.pod_of(chart.render(values, helm=helm), component)["spec"]
+                self.assertEqual(pod({})["securityContext"]["seLinuxOptions"], {"type": "spc_t"})
+                self.assertEqual(pod({"seLinuxOptions": {}}), pod({}))  # as values.yaml says of maps
+                for nothing in (None, {"type": None}):
+                    self.assertNotIn("seLinuxOptions", pod({"seLinuxOptions": nothing})["securityContext"])
+                microk8s = pod(chart.sample(chart.CHART / "ci/microk8s-values.yaml"))
+                self.assertNotIn("seLinuxOptions", microk8s["securityContext"])
+                self.assertEqual(pod({})["priorityClassName"], "system-node-critical")
+                self.assertNotIn("priorityClassName", pod({"nodes": {"priorityClassName": ""}}))
             for given, there in (({"a": "b"}, {"a": "b", "grafana_dashboard": "1"}),
                                  ({"a": "b", "grafana_dashboard": None}, {"a": "b"}),
                                  ({"grafana_dashboard": None}, {}), (None, {})):
@@ -157,9 +161,8 @@ class ValuesTest(unittest.TestCase):
 
     def test_the_kubelets_classic_place_is_the_same_everywhere(self) -> None:
         def kubelets(file: str) -> dict[str, str]:
-            volumes = chart.of_kind(chart.render(chart.sample(chart.CHART / "ci" / file)), "DaemonSet")[0]["spec"][
-                "template"]["spec"]["volumes"]
-            return {one["name"]: one["hostPath"]["path"] for one in volumes if one["name"] in ("plugins", "pod-resources")}
+            volumes = chart.volumes_of(chart.render(chart.sample(chart.CHART / "ci" / file)), "plugin")
+            return {name: volumes[name]["hostPath"]["path"] for name in ("plugins", "pod-resources")}
         self.assertEqual(kubelets("k0s-values.yaml"), {"plugins": "/var/lib/kubelet/device-plugins",
                                                        "pod-resources": "/var/lib/k0s/kubelet/pod-resources"})
         root = "/var/snap/microk8s/common/var/lib/kubelet"
@@ -209,7 +212,7 @@ class ValuesTest(unittest.TestCase):
         self.assertIn("ferry-kata-classes", role["rules"][0]["resourceNames"])
         self.assertNotIn("secrets", {resource for kind in ("Role", "ClusterRole") for one in chart.of_kind(objects, kind)
                                      for rule in one["rules"] for resource in rule["resources"]})
-        volumes = [one["secret"] for one in chart.pod_of(objects)["spec"]["volumes"]
+        volumes = [one["secret"] for one in chart.volumes_of(objects, "agent").values()
                    if one.get("secret", {}).get("secretName") in ("kata-pull", "other.pull")]
         self.assertEqual([one["optional"] for one in volumes], [True, True])
         values["kata"]["install"]["configMap"] = "mine"
@@ -256,15 +259,15 @@ class ValuesTest(unittest.TestCase):
         self.assertEqual(chart.of_kind(chart.render({"maxChangingNodes": 0}), "ValidatingAdmissionPolicy")[2:], [])
 
     def test_an_update_takes_nothing_from_a_node(self) -> None:
-        (daemon_set,) = chart.of_kind(chart.render(), "DaemonSet")
-        self.assertEqual(daemon_set["spec"]["updateStrategy"],
-                         {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}})
+        for daemon_set in chart.of_kind(chart.render(), "DaemonSet"):
+            self.assertEqual(daemon_set["spec"]["updateStrategy"],
+                             {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}})
         for container in chart.containers_of(chart.render()).values():
             self.assertNotIn("lifecycle", container)  # nothing is run when it stops
 
     def test_edits_of_configurations_restart_nothing(self) -> None:
-        before = chart.pod_of(chart.render({"config": {"policies": "version: v2\n"}}))
-        after = chart.pod_of(chart.render({"config": {"policies": "version: v2\npolicies: {}\n"}}))
+        before = chart.daemon_sets(chart.render({"config": {"policies": "version: v2\n"}}))
+        after = chart.daemon_sets(chart.render({"config": {"policies": "version: v2\npolicies: {}\n"}}))
         self.assertEqual(before, after)
 
     def notes(self, values: Any, namespace: str = "gpus") -> str:

@@ -273,7 +273,7 @@ void show_all(const ClusterObjects& objects) {
     EXPECT_FALSE(node_text(cluster, node, 80).empty());
     EXPECT_TRUE(node_document(cluster, node).is_object());
   }
-  EXPECT_EQ(cluster_checks(objects, std::nullopt).size(), 6 * cluster.nodes.size());
+  EXPECT_EQ(cluster_checks(objects, std::nullopt).size(), 8 * cluster.nodes.size());
 }
 
 TEST(MalformedObjects, AreNoReasonToFail) {

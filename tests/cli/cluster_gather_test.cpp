@@ -13,6 +13,7 @@ namespace {
 using namespace ferry;
 using namespace ferry::test;
 using nlohmann::json;
+using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -285,14 +286,14 @@ std::vector<std::string> verdicts(const ClusterObjects& objects,
 ClusterObjects healthy() {
   ClusterObjects out;
   out.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "as_wanted"}}, {{kWholeL40s, 1}})};
-  out.pods = {agent_pod("n", {})};
+  out.pods = {agent_pod("n", {}), host_pod("n")};
   return out;
 }
 
 TEST(ClusterChecks, PassWhereAllIsWell) {
-  EXPECT_THAT(verdicts(healthy()),
-              ElementsAre("node-ready: pass", "ferry-agent: pass", "node-state: pass", "one-owner: pass",
-                          "gpus-offered: pass", "kubevirt-permits: pass"));
+  EXPECT_THAT(verdicts(healthy()), ElementsAre("node-ready: pass", "ferry-agent: pass", "ferry-hostd: pass",
+                                               "ferry-versions: pass", "node-state: pass", "one-owner: pass",
+                                               "gpus-offered: pass", "kubevirt-permits: pass"));
 }
 
 TEST(ClusterChecks, FindWhatIsNot) {
@@ -333,6 +334,53 @@ TEST(ClusterChecks, FindWhatIsNot) {
   objects = healthy();
   objects.nodes[0]["status"]["allocatable"][kWholeL40s] = "0";
   EXPECT_THAT(verdicts(objects), Contains("gpus-offered: warn"));
+}
+
+std::string found_by(const ClusterObjects& objects, const std::string& id) {
+  for (const Check& check : cluster_checks(objects, std::vector<json>()))
+    if (check.id == id) return std::string(text(check.verdict)) + ": " + check.found;
+  return {};
+}
+
+TEST(ClusterChecks, FindWhichOfTheTwoDaemonSetsIsMissing) {
+  auto objects = healthy();
+  objects.pods.pop_back();
+  EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: pass"), Contains("ferry-hostd: fail")));
+  EXPECT_THAT(found_by(objects, "ferry-hostd"), HasSubstr("hostd and the plugin have none"));
+  objects = healthy();
+  objects.pods.erase(objects.pods.begin());
+  EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: warn"), Contains("ferry-hostd: pass")))
+      << "the node shows what an agent has said last";
+  objects.nodes[0]["metadata"]["labels"].clear();
+  EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: fail"), Contains("ferry-hostd: pass")));
+  objects = healthy();
+  objects.pods[1]["status"]["containerStatuses"][0]["ready"] = false;
+  EXPECT_EQ(found_by(objects, "ferry-hostd"), "fail: pod gpu-system/ferry-host-n does not run: hostd");
+  // With hostd.enabled=false.
+  objects = healthy();
+  objects.pods[1]["spec"]["containers"].erase(0);
+  EXPECT_EQ(found_by(objects, "ferry-hostd"), "pass: the plugin runs; no pod runs hostd");
+  // The chart of before has all three in one pod.
+  objects = healthy();
+  objects.pods[0]["spec"]["containers"].insert(objects.pods[0]["spec"]["containers"].end(),
+                                               objects.pods[1]["spec"]["containers"].begin(),
+                                               objects.pods[1]["spec"]["containers"].end());
+  objects.pods.pop_back();
+  EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: pass"), Contains("ferry-hostd: pass")));
+  objects.pods.clear();
+  EXPECT_THAT(verdicts(objects), Contains("ferry-hostd: unknown"));
+}
+
+TEST(ClusterChecks, FindTwoVersionsSideBySide) {
+  auto objects = healthy();
+  for (json& container : objects.pods[1]["spec"]["containers"]) container["image"] = "r/ferry:2";
+  objects.pods[0]["spec"]["containers"][0]["image"] = "r/ferry:2";
+  EXPECT_EQ(found_by(objects, "ferry-versions"), "pass: all run r/ferry:2");
+  objects.pods[0]["spec"]["containers"][0]["image"] = "r/ferry:1";
+  EXPECT_EQ(found_by(objects, "ferry-versions"),
+            "warn: images differ: r/ferry:1: agent; r/ferry:2: hostd, plugin");
+  objects.pods.clear();
+  EXPECT_THAT(verdicts(objects), Contains("ferry-versions: unknown"));
 }
 
 TEST(ClusterChecks, KnowWhatKubevirtPermits) {

@@ -89,7 +89,7 @@ inline void give(nlohmann::json& pod, const std::string& resource, const std::ve
        {"allocatedResourcesStatus", {{{"name", resource}, {"resources", std::move(devices)}}}}}};
 }
 
-/// Ferry's pod on a node.
+/// The pod of Ferry's agent on a node.
 inline nlohmann::json agent_pod(const std::string& node, const std::vector<std::string>& words) {
   return {{"apiVersion", "v1"},
           {"kind", "Pod"},
@@ -98,6 +98,21 @@ inline nlohmann::json agent_pod(const std::string& node, const std::vector<std::
            {{"nodeName", node},
             {"containers", {{{"name", "agent"}, {"command", {"/usr/bin/ferry-agent"}}, {"args", words}}}}}},
           {"status", {{"phase", "Running"}, {"containerStatuses", {{{"name", "agent"}, {"ready", true}}}}}}};
+}
+
+/// The pod with hostd and the plugin.
+inline nlohmann::json host_pod(const std::string& node) {
+  const auto container = [](const char* name) -> nlohmann::json {
+    return {{"name", name}, {"command", {"/usr/bin/ferry"}}, {"args", {"--host-root=/host", name}}};
+  };
+  return {{"apiVersion", "v1"},
+          {"kind", "Pod"},
+          {"metadata", {{"name", "ferry-host-" + node}, {"namespace", "gpu-system"}}},
+          {"spec", {{"nodeName", node}, {"containers", {container("hostd"), container("plugin")}}}},
+          {"status",
+           {{"phase", "Running"},
+            {"containerStatuses",
+             {{{"name", "hostd"}, {"ready", true}}, {{"name", "plugin"}, {"ready", true}}}}}}};
 }
 
 struct ComposedCluster {

@@ -3,6 +3,9 @@
 #include <csignal>
 #include <fstream>
 #include <sstream>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
@@ -16,6 +19,7 @@ namespace {
 using test::run_ferry;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 class HostdVerb : public testing::Test {
  protected:
@@ -67,6 +71,32 @@ TEST_F(HostdVerb, TakesOtherFiles) {
   kernel_.file("tmp/w.json", R"({"version": 1, "file": "/etc/ferry/policy.yaml", "policy": "none"})");
   EXPECT_EQ(ferry({"--once", "--wanted", "/tmp/w.json", "--state", "/tmp/s.json"}).status, 0);
   EXPECT_TRUE(kernel_.exists("tmp/s.json"));
+}
+
+TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
+  want("none");
+  kernel_.file("opt/ferry/kata/record.json", "{}");
+  // Only root can give a file to a group that it is not in.
+  const gid_t group = ::geteuid() == 0 ? 64'711 : ::getegid();
+  const auto shown = [&](const char* file) {
+    struct stat status {};
+    EXPECT_EQ(::stat((kernel_.root() / file).c_str(), &status), 0) << file;
+    return std::pair(status.st_gid, status.st_mode & 07777U);
+  };
+  const std::vector<std::string> words = {"--once",         "--agent-group",           std::to_string(group),
+                                          "--agent-folder", "/run/nvidia/validations", "--agent-tree",
+                                          "/opt/ferry/kata"};
+  const auto first = ferry(words);
+  EXPECT_EQ(first.status, 0) << first.err;
+  for (const char* const folder : {"var/lib/ferry", "run/nvidia/validations", "opt/ferry/kata"})
+    EXPECT_EQ(shown(folder), std::pair(group, 02775U)) << folder;
+  EXPECT_EQ(shown("var/lib/ferry/agent.lock").second & 0660U, 0660U);
+  EXPECT_EQ(shown("opt/ferry/kata/record.json").second & 0060U, 0060U);
+  EXPECT_EQ(shown("var/lib/ferry/wanted.json").second & 0020U, 0U) << "a person's stays a person's";
+  EXPECT_THAT(first.err, HasSubstr("/var/lib/ferry: the folder is given to group"));
+  EXPECT_THAT(ferry(words).err, Not(HasSubstr("given to group"))) << "the second time nothing is written";
+  EXPECT_EQ(ferry({"--once", "--agent-folder", "/run/nvidia/validations"}).status, 2) << "to which group?";
+  EXPECT_EQ(ferry({"--once", "--agent-group", "0"}).status, 2) << "an agent that is root needs none of it";
 }
 
 TEST_F(HostdVerb, ExitsTwoForAFileThatItCannotRead) {

@@ -89,7 +89,7 @@ class AdmissionTest(unittest.TestCase):
         cls.ferry = FerryChart(cls.kubernetes)
         cls.ferry.helm(programs[-1], "install", "ferry", CHART, values=VALUES)
         cls.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true")
-        wait_until("the pod is ready", cls.ferry.runs, 120)
+        wait_until("the pods are ready", cls.ferry.runs, 120)
         wait_until("the agent reports the state", cls.state, 60)
 
     @classmethod
@@ -103,7 +103,7 @@ class AdmissionTest(unittest.TestCase):
         return "" if done is not None else self.kubernetes.last_error
 
     def test_the_token_of_the_pod_may_do_the_agents_work_and_nothing_else(self) -> None:
-        pod = self.ferry.pods()[0]["metadata"]
+        pod = self.ferry.pod("agent")["metadata"]
         self.kubernetes.add_user(AGENT, self.kubernetes.kubectl(
             "create", "token", ACCOUNT, "-n", SPACE, "--bound-object-kind=Pod", f"--bound-object-name={pod['name']}",
             f"--bound-object-uid={pod['uid']}").strip())

@@ -12,6 +12,7 @@ import unittest
 from collections import Counter
 from typing import Any
 
+from cluster.box import NODE_ADDRESS
 from cluster.ferry_node import (ACCOUNT, CONFIGURATIONS, OPERAND, OPERATOR, PAUSED, POLICY, STATE, VGPU_CONFIG,
                                 VGPU_STATE, VALIDATOR, WORKLOAD, FerryNode, Witness, daemon_set, watched)
 from cluster.kubernetes import API_SERVER, AUDITED, NODE, moment
@@ -281,7 +282,7 @@ class AgentTest(unittest.TestCase):
         over = threading.Event()
 
         def annotate() -> None:
-            server = http.client.HTTPSConnection("127.0.0.1", 6443, context=ssl.create_default_context(
+            server = http.client.HTTPSConnection(NODE_ADDRESS, 6443, context=ssl.create_default_context(
                 cafile=str(self.node.kubernetes.authority)))
             for number in itertools.count():
                 if over.is_set():

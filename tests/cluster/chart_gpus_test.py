@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart's pod on a node whose GPUs can move: labels and configurations asked, in containers with the rights and the
+"""The chart's pods on a node whose GPUs can move: labels and configurations asked, in containers with the rights and the
 parts of the host that the chart gives them, and no more."""
 
 import os
@@ -103,7 +103,7 @@ class ChartGpusTest(unittest.TestCase):
                           "data": {"config.yaml": PROFILES}})
         self.ferry.helm(self.program, "install", "ferry", CHART, values=CHOSEN)
         self.label(PRESENT, "true")
-        first = wait_until("the pod runs", self.ferry.runs, 120)
+        first = wait_until("the pods run", self.ferry.runs, 120)
         self.wait_until_is(*OWN)
 
         self.label(WORKLOAD, "vm-passthrough")
@@ -112,9 +112,11 @@ class ChartGpusTest(unittest.TestCase):
         self.wait_for_offer({CARD: 1, TESLA: 1})
         self.assertRegex(self.shown_by_guest_with(CARD), "=0000:01:00.0\n11\nvfio\n")
 
-        # Another version of the pod, below a pod that has a GPU.
-        self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values", values={"agent": {"logLevel": "debug"}})
-        wait_until("another pod runs", lambda: self.ferry.runs() not in ("", first) and self.ferry.runs(), 120)
+        # Another version of both pods, below a pod that has a GPU.
+        self.ferry.helm(self.program, "upgrade", "ferry", CHART, "--reuse-values",
+                        values={"agent": {"logLevel": "debug"}, "hostd": {"logLevel": "debug"}})
+        wait_until("other pods run", lambda: self.ferry.runs() and not set(first.split()) & set(self.ferry.runs().split()),
+                   120)
         self.wait_for_offer({CARD: 1, TESLA: 1})
         self.assertEqual(GIVEN, self.host.drivers())
         self.assertIn("running", kubernetes.pod("guest")["containerStatuses"][0]["state"])
@@ -179,7 +181,7 @@ class ChartGpusTest(unittest.TestCase):
         with self.assertRaises(Failure) as failure:
             self.ferry.helm(self.program, "uninstall", "ferry")
         self.assertIn("ferry-uninstall", str(failure.exception))
-        self.assertIn("DaemonSet ferry/ferry is still there after 5 s: a pod of it has not ended",
+        self.assertIn("DaemonSet ferry/ferry-agent is still there after 5 s: a pod of it has not ended",
                       kubernetes.kubectl("logs", "-n", SPACE, "job/ferry-uninstall"))
         self.assertIn("ferry-node", [one["metadata"]["name"] for one in kubernetes.get("clusterroles")["items"]])
         wait_until("its agent has uncordoned", lambda: "unschedulable" not in kubernetes.node()["spec"], 30)
@@ -189,4 +191,4 @@ class ChartGpusTest(unittest.TestCase):
         kubernetes.kubectl(*kept, '{"metadata": {"finalizers": null}}')
 
     def agents_pods(self) -> list[Any]:
-        return list(self.kubernetes.get("pods", "-n", SPACE, "-l", "app.kubernetes.io/name=ferry")["items"])
+        return list(self.kubernetes.get("pods", "-n", SPACE, "-l", "app.kubernetes.io/component=agent")["items"])

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart under real Helm, and its pod on a real kubelet: installed, changed, taken back, removed."""
+"""The chart under real Helm, and its pods on a real kubelet: installed, changed, taken back, removed."""
 
 import json
 import os
 import pathlib
+import subprocess
+import tempfile
 import time
 import unittest
 from typing import Any
+
+import yaml
 
 from cluster.ferry_chart import CHART, PRESENT, SPACE, VALUES, FerryChart, helms
 from cluster.kubernetes import NODE, Kubernetes
@@ -14,6 +18,36 @@ from cluster.programs import Failure, wait_until
 
 STATE = "gpu-ferry.io/state"
 POLICIES = "version: v2\npolicies:\n  given: [{devices: all, mode: passthrough}]\n"
+
+
+def said_by(file: pathlib.Path) -> str:
+    """Nothing, where its process has ended."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def write_former_chart(folder: pathlib.Path, rendered: str) -> str:
+    """A chart whose objects are these, but for the agent: a third container, of root, in the pod of hostd and the plugin."""
+    objects = [one for one in yaml.safe_load_all(rendered) if one]
+    agent, node = sorted((one for one in objects if one["kind"] == "DaemonSet"),
+                         key=lambda one: str(one["metadata"]["name"]), reverse=True)
+    objects.remove(agent)
+    former, pod = node["spec"]["template"]["spec"], agent["spec"]["template"]["spec"]
+    del node["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]
+    former["serviceAccountName"] = pod["serviceAccountName"]
+    del former["securityContext"]["supplementalGroups"]
+    for container in former["containers"]:
+        container["args"] = [word for word in container["args"] if not word.startswith("--agent-")]
+    pod["containers"][0]["securityContext"]["runAsUser"] = 0
+    former["containers"].insert(0, pod["containers"][0])
+    there = {one["name"] for one in former["volumes"]}
+    former["volumes"] += [one for one in pod["volumes"] if one["name"] not in there]
+    (folder / "templates").mkdir()
+    (folder / "Chart.yaml").write_text("apiVersion: v2\nname: ferry\nversion: 0.0.1\n")
+    (folder / "templates/all.yaml").write_text(yaml.safe_dump_all(objects))
+    return str(folder)
 
 
 class ChartTest(unittest.TestCase):
@@ -67,7 +101,7 @@ class ChartTest(unittest.TestCase):
         self.assertEqual(ferry.pods(), [], "the node has no GPU yet")
         self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true")
         try:
-            first = wait_until("the pod runs", ferry.runs, 120)
+            first = wait_until("the pods run", ferry.runs, 120)
             wait_until("the agent tells of the node", lambda: self.label(STATE) == "nothing_wanted", 60)
             state = json.loads(pathlib.Path("/run/ferry/state.json").read_text())
             self.assertEqual(state["phase"], "nothing_wanted", "hostd says it on the host")
@@ -82,13 +116,16 @@ class ChartTest(unittest.TestCase):
             wait_until("all is well again", lambda: self.label(STATE) == "nothing_wanted", 60)
             self.assertEqual(ferry.runs(), first)
 
-            # What changes the pod replaces it.
+            self.expect_the_agent_alone_with_its_token()
+
+            # What changes a pod replaces it, and not the other one.
             ferry.helm(program, "upgrade", "ferry", CHART, "--reuse-values",
                        values={"agent": {"logLevel": "debug"}})
             second = wait_until("another pod runs", lambda: ferry.runs() not in ("", first) and ferry.runs(), 120)
             ferry.helm(program, "rollback", "ferry", "2")
-            wait_until("a third pod runs", lambda: ferry.runs() not in ("", first, second) and ferry.runs(), 120)
-            self.assertIn("--log-level=info", ferry.pods()[0]["spec"]["containers"][0]["args"])
+            third = wait_until("a third pod runs", lambda: ferry.runs() not in ("", first, second) and ferry.runs(), 120)
+            self.assertEqual([first.split()[1]] * 2, [second.split()[1], third.split()[1]], "hostd and the plugin run on")
+            self.assertIn("--log-level=info", ferry.pod("agent")["spec"]["containers"][0]["args"])
 
             # A node that is not to have it.
             self.kubernetes.kubectl("label", "node", NODE, "gpu-ferry.io/deploy=false")
@@ -98,8 +135,9 @@ class ChartTest(unittest.TestCase):
 
             begin = time.monotonic()
             ferry.helm(program, "uninstall", "ferry")
-            self.assertEqual([], self.kubernetes.get("pods", "-n", SPACE, "-l", "app.kubernetes.io/name=ferry")["items"])
-            print(f"helm uninstall: the pod is gone after {time.monotonic() - begin:.0f} s")
+            self.assertEqual([], self.kubernetes.get("pods", "-n", SPACE, "-l", "app.kubernetes.io/component=agent")["items"])
+            print(f"helm uninstall: the agent's pod is gone after {time.monotonic() - begin:.0f} s")
+            wait_until("the other pod is gone", lambda: not self.kubernetes.get("pods", "-n", SPACE)["items"], 60)
             for kind in ("daemonsets", "roles", "rolebindings"):
                 self.assertEqual(self.kubernetes.get(kind, "-n", SPACE)["items"], [])
             for kind in ("clusterroles", "clusterrolebindings"):
@@ -114,6 +152,53 @@ class ChartTest(unittest.TestCase):
             raise
         finally:
             self.kubernetes.try_kubectl("label", "node", NODE, f"{PRESENT}-", f"{STATE}-")
+
+    def expect_the_agent_alone_with_its_token(self) -> None:
+        """As another process of the node's root has it that has no capability: the plugin."""
+        agent, node = self.ferry.pod("agent"), self.ferry.pod("node")
+        self.assertNotEqual(agent["status"]["podIP"], node["status"]["podIP"])
+        (process,) = [file.parent.name for file in pathlib.Path("/proc").glob("[0-9]*/comm")
+                      if said_by(file) == "ferry-agent\n"]
+        group = agent["spec"]["securityContext"]["runAsGroup"]
+        status = pathlib.Path(f"/proc/{process}/status").read_text()
+        self.assertRegex(status, rf"(?m)^Uid:\t{group}\t{group}\t{group}\t{group}$")
+        self.assertRegex(status, r"(?m)^CapEff:\t0+$")
+        folder = pathlib.Path("/var/lib/ferry").stat()
+        self.assertEqual((0, group, 0o2775), (folder.st_uid, folder.st_gid, folder.st_mode & 0o7777), "hostd has given it")
+        without_capabilities = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--clear-groups", "--no-new-privs"]
+        for file in ("environ", "mem", "root/var/run/secrets/kubernetes.io/serviceaccount/token"):
+            done = subprocess.run([*without_capabilities, "cat", f"/proc/{process}/{file}"], capture_output=True, text=True,
+                                  check=False)
+            self.assertIn("Permission denied", done.stderr, file)
+        done = subprocess.run([*without_capabilities, "kill", "-KILL", process], capture_output=True, text=True, check=False)
+        self.assertNotEqual(0, done.returncode, "it cannot end it either")
+
+    def test_an_upgrade_of_a_release_whose_agent_was_root_in_the_pod_of_hostd(self) -> None:
+        """The DaemonSet with the three containers keeps its name and its selector; its files become the agent's."""
+        ferry, wanted = self.ferry, pathlib.Path("/var/lib/ferry/wanted.json")
+        program = self.helms[-1]
+        with tempfile.TemporaryDirectory() as folder:
+            ferry.helm(program, "install", "ferry", write_former_chart(pathlib.Path(folder), ferry.helm(
+                program, "template", "ferry", CHART, "--no-hooks", values={**VALUES, "config": {"policies": POLICIES}})))
+        self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true", "gpu-ferry.io/policy=given")
+        try:
+            wait_until("the former agent keeps the node", lambda: self.label(STATE) == "as_wanted", 120)
+            self.assertEqual(0, wanted.stat().st_uid)
+            ferry.helm(program, "upgrade", "ferry", CHART, values={**VALUES, "config": {"policies": POLICIES}})
+            wait_until("the pods run", ferry.runs, 180)
+            self.kubernetes.kubectl("label", "node", NODE, "gpu-ferry.io/policy-")
+            wait_until("the agent obeys", lambda: self.label(STATE) == "nothing_wanted", 120)
+            self.assertFalse(wanted.exists(), "it has removed the former one's file")
+            said = self.kubernetes.kubectl("logs", "-n", SPACE, ferry.pod("agent")["metadata"]["name"])
+            self.assertIn("this agent serves the node now", said, "it has waited for hostd, and has not ended")
+            self.assertEqual(0, ferry.pod("agent")["status"]["containerStatuses"][0]["restartCount"])
+        except Failure:
+            ferry.tell()
+            raise
+        finally:
+            ferry.helm(program, "uninstall", "ferry")
+            wait_until("the pods are gone", lambda: not self.kubernetes.get("pods", "-n", SPACE)["items"], 120)
+            self.kubernetes.try_kubectl("label", "node", NODE, f"{PRESENT}-", f"{STATE}-", "gpu-ferry.io/policy-")
 
     def annotation(self) -> str:
         return str(self.kubernetes.node()["metadata"].get("annotations", {}).get("gpu-ferry.io/last-error"))

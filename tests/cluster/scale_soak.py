@@ -11,6 +11,7 @@ import unittest
 from collections import Counter
 from collections.abc import Callable
 
+from cluster.box import NODE_ADDRESS
 from cluster.ferry_node import ACCOUNT, CONFIGURATIONS, OPERATOR, POLICY, STATE
 from cluster.kubernetes import AUDITED, Kubernetes, moment
 from cluster.programs import Program, wait_until
@@ -40,7 +41,7 @@ class ScaleTest(unittest.TestCase):
 
     def make_nodes(self) -> None:
         server = http.client.HTTPSConnection(
-            "127.0.0.1", 6443, context=ssl.create_default_context(cafile=str(self.kubernetes.authority)))
+            NODE_ADDRESS, 6443, context=ssl.create_default_context(cafile=str(self.kubernetes.authority)))
         for number in range(NODES):
             server.request("POST", "/api/v1/nodes", json.dumps({
                 "apiVersion": "v1", "kind": "Node", "metadata": {"name": f"n{number}", "labels": {"scale": "true"}}}),

@@ -16,6 +16,7 @@
 #include <gmock/gmock.h>
 
 #include "common/host_fs.h"
+#include "tests/support/as_user.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry {
@@ -51,6 +52,19 @@ TEST_F(AtomicFileTest, LeavesAReaderOfTheOldFileItsContent) {
   seen.resize(static_cast<std::size_t>(::read(reader.get(), seen.data(), seen.size())));
   EXPECT_EQ(seen, "old and longer");
   EXPECT_EQ(host_.read_file("state.json").value(), "new");
+}
+
+TEST_F(AtomicFileTest, AFileOfAnotherUserBecomesTheWritersThatIsNotRoot) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  constexpr uid_t kUser = 64'711;
+  tree_.file("wanted.json", "root's");
+  ASSERT_EQ(::chmod(tree_.path().c_str(), 0777), 0);
+  {
+    const test::AsUser user(kUser);
+    ASSERT_TRUE(host_.write_file("wanted.json", "the user's"));
+  }
+  EXPECT_EQ(host_.read_file("wanted.json").value(), "the user's");
+  EXPECT_EQ(status("wanted.json").st_uid, kUser);
 }
 
 TEST_F(AtomicFileTest, KeepsModeAndOwnerOfAnExistingFile) {

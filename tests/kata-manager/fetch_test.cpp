@@ -4,11 +4,15 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/unique_fd.h"
+#include "host/agent_folders.h"
 #include "tests/kata-manager/archives.h"
 #include "tests/kata-manager/fetching.h"
 #include "tests/kata-manager/killed_at.h"
+#include "tests/support/as_user.h"
 
 namespace ferry {
 namespace {
@@ -31,6 +35,32 @@ class Fetch : public test::Fetching {
     return digest;
   }
 };
+
+TEST_F(Fetch, ByAnAgentThatIsNotRootGoesOnFromRootsAndIsRemovedByHostd) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  constexpr gid_t kAgent = 64'711;
+  ASSERT_EQ(::chmod(scratch.path().c_str(), 0755), 0);
+  registry.image(layers("root's"));
+  must(fetch());
+  must(give_to_group(host, "opt/artifacts", kAgent, Giving::tree));
+  registry.image(layers("the agent's"));
+  {
+    const test::AsUser agent(kAgent);
+    const mode_t before = ::umask(S_IWOTH);  // as ferry-agent has it
+    const auto got = fetch();
+    ::umask(before);
+    ASSERT_TRUE(got) << got.error().message;
+  }
+  EXPECT_EQ(seen("guest.img"), "the agent's");
+  EXPECT_TRUE(test::holds_for_hostd_in_group(kAgent, [&] {
+    const auto collected =
+        collect_versions(host, request.artifacts_dir, request.name, [](const fs::path&) { return false; });
+    return collected && collected->size() == 1 &&
+           remove_artifact(host, request.artifacts_dir, request.name).has_value();
+  })) << "root's version and the agent's";
+  EXPECT_FALSE(host.exists("opt/artifacts/kata-gpu"));
+  EXPECT_FALSE(host.exists("opt/artifacts/.ferry/kata-gpu"));
+}
 
 TEST_F(Fetch, MakesTheFolderThatUsersSee) {
   const std::string digest = registry.image(layers());

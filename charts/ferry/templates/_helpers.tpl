@@ -21,9 +21,29 @@ app.kubernetes.io/name: {{ include "ferry.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* The agent's pods have another name: the selector of the DaemonSet with hostd and the plugin, which no upgrade can change,
+     would match them otherwise. */}}
+{{- define "ferry.agentName" -}}
+{{- printf "%s-agent" (include "ferry.fullname" . | trunc 57 | trimSuffix "-") }}
+{{- end }}
+
+{{- define "ferry.agentSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "ferry.name" . | trunc 57 | trimSuffix "-" }}-agent
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* The agent's user and group. No file of a host or of another image belongs to this number. */}}
+{{- define "ferry.agentId" -}}
+64711
+{{- end }}
+
 {{- define "ferry.labels" -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{ include "ferry.selectorLabels" . }}
+{{ include "ferry.chartLabels" . }}
+{{- end }}
+
+{{- define "ferry.chartLabels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
@@ -34,6 +54,50 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- else }}
 {{- default "default" .Values.serviceAccount.name }}
 {{- end }}
+{{- end }}
+
+{{/* The account of hostd and the plugin, which has no rights. */}}
+{{- define "ferry.nodeAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (printf "%s-node" (include "ferry.fullname" .)) .Values.serviceAccount.nodeName }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.nodeName }}
+{{- end }}
+{{- end }}
+
+{{/* On which nodes both DaemonSets have a pod. */}}
+{{- define "ferry.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodes.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodes.selector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+      {{- range default (list "") .Values.nodes.labels }}
+      - matchExpressions:
+        {{- if . }}
+        - {key: {{ . }}, operator: In, values: ["true"]}
+        {{- end }}
+        - {key: gpu-ferry.io/deploy, operator: NotIn, values: ["false"]}
+      {{- end }}
+{{- with .Values.nodes.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "ferry.update" -}}
+minReadySeconds: {{ .Values.minReadySeconds }}
+updateStrategy:
+  type: RollingUpdate
+  rollingUpdate:
+    maxUnavailable: {{ .Values.maxUnavailable }}
 {{- end }}
 
 {{- define "ferry.image" -}}

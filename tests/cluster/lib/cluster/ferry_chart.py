@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ferry as Helm installs it: the chart, and its pod with the image of images/build."""
+"""Ferry as Helm installs it: the chart, and its two pods with the image of images/build."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from typing import Any
 
+from .box import NODE_ADDRESS
 from .kubernetes import CONTAINERD, Kubernetes
 from .programs import Failure
 
@@ -16,7 +17,7 @@ CHART = str(REPOSITORY / "charts/ferry")
 SPACE = "ferry"
 PRESENT = "feature.node.kubernetes.io/pci-10de.present"
 # Nobody forwards the address that the cluster gives its API server here; what a container is told itself counts.
-VALUES = {"minReadySeconds": 1, "agent": {"env": [{"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
+VALUES = {"minReadySeconds": 1, "agent": {"env": [{"name": "KUBERNETES_SERVICE_HOST", "value": NODE_ADDRESS},
                                                   {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"}]}}
 
 
@@ -49,14 +50,22 @@ class FerryChart:
         found = self.kubernetes.read(f"namespaces/{SPACE}/pods")["items"]
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
+    def pod(self, component: str) -> Any:
+        """The agent's pod, or the node's, with hostd and the plugin; nothing while there is none or more than one."""
+        found = [pod for pod in self.pods() if pod["metadata"]["labels"].get("app.kubernetes.io/component") == component]
+        return found[0] if len(found) == 1 else None
+
+    def uid(self, component: str) -> str:
+        """Of that pod, once all its containers are ready; else nothing."""
+        pod = self.pod(component)
+        states = pod["status"].get("containerStatuses", []) if pod else []
+        ready = len(states) == {"agent": 1, "node": 2}[component] and all(one["ready"] for one in states)
+        return str(pod["metadata"]["uid"]) if ready else ""
+
     def runs(self) -> str:
-        """The UID of the pod, once all three of its containers are ready; else nothing."""
-        pods = self.pods()
-        if len(pods) != 1:
-            return ""
-        states = pods[0]["status"].get("containerStatuses", [])
-        ready = len(states) == 3 and all(one["ready"] for one in states)
-        return str(pods[0]["metadata"]["uid"]) if ready else ""
+        """The UIDs of both pods, once all their containers are ready and there is no third; else nothing."""
+        uids = [self.uid(component) for component in ("agent", "node")]
+        return " ".join(uids) if all(uids) and len(self.pods()) == 2 else ""
 
     def tell(self) -> None:
         """Prints what its pods are and have said."""

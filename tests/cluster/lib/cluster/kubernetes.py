@@ -3,7 +3,7 @@
 containerd, kubelet.
 
 Each user has a token. The Node authorizer and RBAC decide what it may do. The API server records each request of the
-service accounts in the namespace AUDITED. Pods use the node's network.
+service accounts in the namespace AUDITED. Pods use the node's network, or one to the node alone (pod_network.py).
 """
 
 import datetime
@@ -17,11 +17,12 @@ import time
 import urllib.request
 from typing import Any
 
+from . import pod_network
 from .box import NODE_ADDRESS
 from .programs import Failure, Program, wait_until
 from .release import Release
 
-API_SERVER = "https://127.0.0.1:6443"
+API_SERVER = f"https://{NODE_ADDRESS}:6443"
 CONTAINERD = "/run/containerd/containerd.sock"
 CONTAINERD_CONFIGURATION = pathlib.Path("/etc/containerd/config.toml")
 IMAGE = "localhost/busybox:1"
@@ -127,7 +128,7 @@ class Kubernetes:
             "rules": [{"level": "Metadata", "userGroups": [f"system:serviceaccounts:{AUDITED}"]}, {"level": "None"}]}))
         self._audit = self._folder / "audit.log"
         self.api_server = self._program(
-            "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--secure-port=6443",
+            "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", f"--bind-address={NODE_ADDRESS}", "--secure-port=6443",
             f"--advertise-address={NODE_ADDRESS}", f"--cert-dir={self.authority.parent}",
             "--service-cluster-ip-range=10.96.0.0/24", "--kubelet-preferred-address-types=InternalIP",
             f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC",
@@ -159,11 +160,9 @@ class Kubernetes:
         self._wait_for_api_server()
 
     def _start_containerd(self) -> Program:
-        # No pod has a network of its own, so containerd never starts the plugin that this file names. Without the file the
-        # node does not become ready.
         networks = self._folder / "networks"
         networks.mkdir()
-        (networks / "none.conflist").write_text('{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}')
+        pod_network.install(networks)
         CONTAINERD_CONFIGURATION.parent.mkdir(exist_ok=True)
         CONTAINERD_CONFIGURATION.write_text(self.release.containerd_configuration(
             restrict_oom_scores=not _may_lower_oom_scores(), image=IMAGE, networks=networks))

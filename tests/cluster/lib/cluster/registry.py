@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real registry on the box's loopback, and artifacts in it. ABI: the OCI distribution specification, image
+"""A real registry on the box's node, and artifacts in it. ABI: the OCI distribution specification, image
 manifests."""
 
 import gzip
@@ -11,9 +11,10 @@ import tarfile
 import urllib.parse
 import urllib.request
 
+from .box import NODE_ADDRESS
 from .programs import Program
 
-ADDRESS = "127.0.0.1:5000"
+ADDRESS = f"{NODE_ADDRESS}:5000"
 KIND = "application/vnd.oci.image."
 
 

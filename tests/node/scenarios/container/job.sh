@@ -182,17 +182,43 @@ expect "hostd has its records" test -e /run/ferry/hostd/hostd.lock
 expect_equal "what the plugin sees of hostd's records" "" "$(ls "/proc/$plugin_process/root/host/run/ferry/hostd")"
 of_node() { kubectl get node node -o json | jq -r ".metadata.labels[\"gpu-ferry.io/$1\"]"; }
 expect "the cluster is told" wait_for '[[ $(of_node state) == as_wanted ]]' 120
+
+step "the plugin, taken over, reads nothing of the agent's, and does not end it"
+agent=$(pgrep -x ferry-agent)
+user=$(jq '.containers[] | select(.name == "agent") | .securityContext.runAsUser' $spec)
+expect_match "its user" "^Uid:.$user.$user.$user.$user$" "$(grep Uid: "/proc/$agent/status")"
+expect_match "its capabilities" "CapEff:.0000000000000000" "$(grep CapEff: "/proc/$agent/status")"
+expect "a PID namespace of its own" test "$(readlink "/proc/$agent/ns/pid")" != "$(readlink /proc/1/ns/pid)"
+as_the_plugin() { setpriv --bounding-set=-all --inh-caps=-all --clear-groups --no-new-privs "$@"; }
+for one in environ mem root/var/run/secrets/kubernetes.io/serviceaccount/token; do
+  expect_status "read $one" 1 as_the_plugin head -c 1 "/proc/$agent/$one"
+  expect_match "read $one" "Permission denied" "$REPLY"
+done
+expect_status "a signal" 1 as_the_plugin kill -KILL "$agent"
+expect_match "a signal" "[Nn]ot permitted" "$REPLY"
+expect_equal "the folder's group" "root 64711 2775" "$(stat -c '%U %g %a' /var/lib/ferry)"
+expect_equal "whose file it is" "$user" "$(stat -c %u /var/lib/ferry/wanted.json)"
 for one in agent plugin hostd; do end $one; done
+
+step "an agent whose hostd gives it no folder waits, and says so"
+chgrp root /var/lib/ferry
+chmod 755 /var/lib/ferry
+begin agent
+expect "it says so" wait_for "grep -q 'hostd has not given /var/lib/ferry to group $user' $logs/agent" 60
+expect "it runs on" kill -0 "${running[agent]}"
+begin hostd
+expect "it goes on" wait_for "grep -q 'this agent serves the node now' $logs/agent" 60
+for one in agent hostd; do end $one; done
 
 step "without a mount of the plugin's the way that needs it fails"
 serves() { # MOUNT: the plugin goes on without it
   rm -f /run/ferry/plugin/offered.json
   begin plugin "$(without "$1")"
 }
-refuses() { # NAME STATUS REGEX MOUNT: the container ends at once without it
-  expect_status "$1 without $4" "$2" container "$1" "$(without "$4")"
-  expect_match "$1 without $4" "$3" "$REPLY"
-  evidence "$1 without $4" "$(tail -n 2 <<< "$REPLY")"
+refuses() { # NAME STATUS REGEX MOUNT...: the container ends at once without it
+  expect_status "$1 without ${*:4}" "$2" container "$1" "$(without "${@:4}")"
+  expect_match "$1 without ${*:4}" "$3" "$REPLY"
+  evidence "$1 without ${*:4}" "$(tail -n 2 <<< "$REPLY")"
 }
 refuses plugin 1 "open /sys/bus/pci/devices: No such file or directory" sys
 refuses plugin 2 "the kubelet's directory .* does not exist" plugins
@@ -215,7 +241,7 @@ end plugin
 step "without a mount of the agent's the way that needs it fails"
 refuses agent 2 "read .*/serviceaccount/token: No such file or directory" token
 refuses agent 1 "/var/lib/ferry: Read-only file system" wanted
-refuses agent 1 "/run/ferry: Read-only file system" ferry
+refuses agent 1 "/run/ferry: Read-only file system" ferry plugin-files
 rm $ready
 begin agent "$(without validations)"
 expect "it says so" wait_for "grep -q 'make directory /run/nvidia: Read-only file system' $logs/agent" 60

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/agent_folders.h"
+
+#include <cerrno>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "common/unique_fd.h"
+
+namespace ferry {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostEntries = 100'000;
+constexpr unsigned kMostLevels = 40;
+
+std::string doing(const std::string& path, gid_t group) {
+  return fmt::format("give /{} to group {}", path, group);
+}
+
+Error not_permitted(int number, const std::string& path, gid_t group, bool folder) {
+  Error error = error_from_errno(number, doing(path, group));
+  if (number == EPERM)
+    error.hint = fmt::format(
+        "only the owner of a file gives it to a group, and only to one of its own groups: hostd needs group "
+        "{} among its supplementary groups; or do it once on the host: `chgrp {} /{} && chmod {} /{}`",
+        group, group, path, folder ? "g+rwxs" : "g+rw", path);
+  return error;
+}
+
+/// Whether it has changed. `fd` is open for reading.
+Result<bool> give_one(int fd, const std::string& path, gid_t group) {
+  struct stat now {};
+  if (::fstat(fd, &now) != 0) return fail(error_from_errno(errno, doing(path, group)));
+  const bool folder = S_ISDIR(now.st_mode);
+  const mode_t needed = folder ? S_ISGID | S_IRWXG : S_IRGRP | S_IWGRP;
+  if (now.st_gid == group && (now.st_mode & needed) == needed) return false;
+  if (now.st_gid != group && ::fchown(fd, static_cast<uid_t>(-1), group) != 0)
+    return fail(not_permitted(errno, path, group, folder));
+  if (::fchmod(fd, (now.st_mode & 07777U) | needed) != 0)
+    return fail(not_permitted(errno, path, group, folder));
+  return true;
+}
+
+class TreeGiver {
+ public:
+  TreeGiver(gid_t group, dev_t device) : group_(group), device_(device) {}
+
+  /// What is in the folder, from the bottom up: the folder that is given last says that all below it is.
+  Result<> give_below(int folder, const std::string& path, unsigned level) {
+    if (level > kMostLevels)
+      return fail(Errc::refused, fmt::format("/{} has more than {} levels of folders", path, kMostLevels));
+    UniqueFd own(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!own.valid()) return fail(error_from_errno(errno, "open /" + path));
+    const std::unique_ptr<DIR, int (*)(DIR*)> names(::fdopendir(own.get()), ::closedir);
+    if (!names) return fail(error_from_errno(errno, "read /" + path));
+    static_cast<void>(own.release());  // closedir() closes it
+    while (const dirent* const entry = ::readdir(names.get())) {
+      const std::string name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      if (++entries_ > kMostEntries)
+        return fail(Errc::refused, fmt::format("/{} has more than {} entries below it", path, kMostEntries));
+      if (auto given = give_entry(folder, name, path + "/" + name, level); !given) return given;
+    }
+    return {};
+  }
+
+  std::size_t changed() const { return changed_; }
+
+ private:
+  static bool is_plain(const struct stat& status) {
+    // A program with set-user-ID must not become another user's to write.
+    return S_ISDIR(status.st_mode) ||
+           (S_ISREG(status.st_mode) && (status.st_mode & (S_ISUID | S_ISGID)) == 0);
+  }
+
+  Result<> give_entry(int folder, const std::string& name, const std::string& path, unsigned level) {
+    struct stat status {};
+    // A FIFO or a device is not even opened, and an entry may have gone meanwhile.
+    if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || !is_plain(status)) return {};
+    const UniqueFd fd(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (!fd.valid() && (errno == ENOENT || errno == ELOOP)) return {};
+    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
+    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
+    if (!is_plain(status) || status.st_dev != device_) return {};
+    if (S_ISDIR(status.st_mode)) {
+      if (auto below = give_below(fd.get(), path, level + 1); !below) return below;
+    }
+    if (status.st_uid != ::geteuid()) return {};
+    const auto given = give_one(fd.get(), path, group_);
+    if (!given) return fail(Error(given.error()));
+    if (*given) ++changed_;
+    return {};
+  }
+
+  gid_t group_;
+  dev_t device_;
+  std::size_t entries_ = 0;
+  std::size_t changed_ = 0;
+};
+
+Result<UniqueFd> open_folder(const HostFs& host, const fs::path& folder) {
+  if (auto made = host.make_directory(folder); !made) return fail(std::move(made).error());
+  auto fd = host.open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (fd || (fd.error().code != std::errc::too_many_symbolic_link_levels &&
+             fd.error().code != std::errc::not_a_directory))
+    return fd;
+  return fail(Errc::refused, fmt::format("/{} is a symbolic link or no folder", folder.string()),
+              "name the folder that the link leads to");
+}
+
+}  // namespace
+
+Result<std::size_t> give_to_group(const HostFs& host, const fs::path& folder, gid_t group, Giving giving) {
+  const auto fd = open_folder(host, folder);
+  if (!fd) return fail(Error(fd.error()));
+  struct stat status {};
+  if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, doing(folder.string(), group)));
+  TreeGiver tree(group, status.st_dev);
+  if (giving == Giving::tree) {
+    if (auto below = tree.give_below(fd->get(), folder.string(), 0); !below)
+      return fail(std::move(below).error());
+  }
+  const auto given = give_one(fd->get(), folder.string(), group);
+  if (!given) return fail(Error(given.error()));
+  return tree.changed() + (*given ? 1 : 0);
+}
+
+void AgentFolders::give() {
+  const Giving of_trees = std::exchange(looked_through_, true) ? Giving::folder : Giving::tree;
+  if (!settings_.lock.empty()) {
+    give(settings_.lock.parent_path(), Giving::folder);
+    if (auto given = give_lock(); !given) warn_once(given.error());
+  }
+  for (const fs::path& folder : settings_.folders) give(folder, Giving::folder);
+  for (const fs::path& folder : settings_.trees) give(folder, of_trees);
+}
+
+Result<> AgentFolders::give_lock() const {
+  const auto lock = host_.open(settings_.lock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0664);
+  if (!lock) return fail(Error(lock.error()));
+  struct stat status {};
+  if (::fstat(lock->get(), &status) != 0)
+    return fail(error_from_errno(errno, doing(settings_.lock.string(), settings_.group)));
+  // The agent may have made the file itself, or have put another name of a file of ours here.
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || status.st_nlink != 1) return {};
+  const auto given = give_one(lock->get(), settings_.lock.string(), settings_.group);
+  if (!given) return fail(Error(given.error()));
+  return {};
+}
+
+void AgentFolders::give(const fs::path& folder, Giving giving) {
+  const auto changed = give_to_group(host_, folder, settings_.group, giving);
+  if (!changed) return warn_once(changed.error());
+  if (*changed > 0)
+    spdlog::info("/{}: {} given to group {}, the agent's", folder.string(),
+                 *changed == 1 ? "the folder is" : fmt::format("{} files and folders are", *changed),
+                 settings_.group);
+}
+
+void AgentFolders::warn_once(const Error& error) {
+  if (!warned_.insert(error.message).second) return;
+  spdlog::warn("{}{}{}", error.message, error.hint.empty() ? "" : "; ", error.hint);
+}
+
+}  // namespace ferry

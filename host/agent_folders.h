@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folders of the host that an agent of another user than root may write. hostd makes them, and gives each
+// to the agent's group: the owner of a folder may give it to one of its own groups without any capability
+// (docs/adr/0031).
+#pragma once
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "common/host_fs.h"
+#include "common/result.h"
+
+namespace ferry {
+
+enum class Giving {
+  folder,  ///< what is in it stays as it is
+  tree,    ///< also each folder and each regular file of this process's user in it
+};
+
+/// Gives the folder to the group, which may then write it; makes the folder where it is missing. New files in
+/// it get the group, too (set-group-ID). No symbolic link is followed. Gives how many files and folders have
+/// changed: none where all are as they should be.
+///
+/// Errors: Errc::refused for a folder that is a symbolic link, or a tree above the limits; EPERM where this
+/// process does not own the folder, or is not in the group.
+Result<std::size_t> give_to_group(const HostFs& host, const std::filesystem::path& folder, gid_t group,
+                                  Giving giving);
+
+class AgentFolders {
+ public:
+  /// All paths are relative to the host's root.
+  struct Settings {
+    gid_t group = 0;
+    std::filesystem::path lock;  ///< made empty where it is missing, so that the agent can lock it
+    std::vector<std::filesystem::path> folders;
+    std::vector<std::filesystem::path> trees;
+  };
+
+  /// The host must outlive this.
+  AgentFolders(const HostFs& host, Settings settings) : host_(host), settings_(std::move(settings)) {}
+
+  /// Gives the folders to the group, and logs what it has changed; an error is logged once. A tree is looked
+  /// through on the first call alone.
+  void give();
+
+ private:
+  void give(const std::filesystem::path& folder, Giving giving);
+  Result<> give_lock() const;
+  void warn_once(const Error& error);
+
+  const HostFs& host_;
+  const Settings settings_;
+  bool looked_through_ = false;
+  std::set<std::string> warned_;
+};
+
+}  // namespace ferry

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/agent_folders.h"
+
+#include <filesystem>
+#include <stdexcept>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "common/presence.h"
+#include "tests/support/as_user.h"
+#include "tests/support/must.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kFolder = "var/lib/ferry";
+constexpr gid_t kAgent = 64'711;
+
+bool is_root() {
+  return ::geteuid() == 0;
+}
+
+class AgentFoldersTest : public testing::Test {
+ protected:
+  AgentFoldersTest() {
+    if (::chmod(tree_.path().c_str(), 0755) != 0) throw std::runtime_error("chmod");
+  }
+  struct stat status(const std::filesystem::path& relative) const {
+    struct stat out {};
+    EXPECT_EQ(::lstat((tree_.path() / relative).c_str(), &out), 0) << relative;
+    return out;
+  }
+  mode_t mode(const std::filesystem::path& relative) const { return status(relative).st_mode & 07777U; }
+  void change_mode(const std::filesystem::path& relative, mode_t to) const {
+    ASSERT_EQ(::chmod((tree_.path() / relative).c_str(), to), 0);
+  }
+  std::size_t give(const std::filesystem::path& folder, Giving giving = Giving::folder) const {
+    return test::must(give_to_group(host_, folder, group_, giving));
+  }
+
+  test::ScratchDirectory tree_;
+  HostFs host_{tree_.path()};
+  // Only root can give a file to a group that it is not in.
+  const gid_t group_ = is_root() ? kAgent : ::getegid();
+};
+
+TEST_F(AgentFoldersTest, AFolderIsMadeAndTheGroupMayWriteIt) {
+  EXPECT_EQ(give(kFolder), 1U);
+  EXPECT_EQ(status(kFolder).st_gid, group_);
+  EXPECT_EQ(mode(kFolder), 02775U);
+  EXPECT_EQ(mode("var/lib") & 07020U, 0U) << "those above it are nobody else's";
+}
+
+TEST_F(AgentFoldersTest, TheSecondTimeNothingIsWritten) {
+  tree_.file("opt/ferry/kata/.ferry/kata-gpu/record.json", "{}");
+  EXPECT_EQ(give("opt/ferry/kata", Giving::tree), 4U);
+  const auto before = status("opt/ferry/kata/.ferry/kata-gpu/record.json").st_ctim;
+  EXPECT_EQ(give("opt/ferry/kata", Giving::tree), 0U);
+  const auto after = status("opt/ferry/kata/.ferry/kata-gpu/record.json").st_ctim;
+  EXPECT_EQ(before.tv_sec, after.tv_sec);
+  EXPECT_EQ(before.tv_nsec, after.tv_nsec);
+}
+
+TEST_F(AgentFoldersTest, OfAFolderAloneTheFilesStayAsTheyAre) {
+  tree_.file("var/lib/ferry/kata/record.json", "a registry's credentials");
+  change_mode("var/lib/ferry/kata/record.json", 0600);
+  give(kFolder);
+  EXPECT_EQ(mode("var/lib/ferry/kata/record.json"), 0600U);
+  EXPECT_EQ(mode("var/lib/ferry/kata") & 0020U, 0U);
+}
+
+TEST_F(AgentFoldersTest, NoLinkIsFollowedAndNoSpecialFileIsTouched) {
+  tree_.file("etc/shadow", "secret");
+  tree_.file("etc/folder/file", "secret");
+  for (const char* const file : {"etc/shadow", "etc/folder/file"}) change_mode(file, 0600);
+  tree_.directory("opt/kata");
+  tree_.link("opt/kata/file", tree_.path() / "etc/shadow");
+  tree_.link("opt/kata/folder", "../../etc/folder");
+  ASSERT_EQ(::mkfifo((tree_.path() / "opt/kata/fifo").c_str(), 0600), 0);
+  tree_.file("opt/kata/program", "with set-user-ID");
+  change_mode("opt/kata/program", 04755);
+  EXPECT_EQ(give("opt/kata", Giving::tree), 1U) << "the folder itself";
+  for (const char* const file : {"etc/shadow", "etc/folder/file", "opt/kata/fifo"})
+    EXPECT_EQ(mode(file), 0600U) << file;
+  EXPECT_EQ(mode("opt/kata/program"), 04755U);
+  EXPECT_EQ(status("etc/shadow").st_gid, ::getegid());
+}
+
+TEST_F(AgentFoldersTest, AFolderThatIsALinkIsRefused) {
+  tree_.directory("data");
+  const auto before = mode("data");
+  tree_.link("opt", "data");
+  const auto given = give_to_group(host_, "opt", group_, Giving::tree);
+  ASSERT_FALSE(given.has_value());
+  EXPECT_EQ(given.error().code, Errc::refused);
+  EXPECT_THAT(given.error().message, HasSubstr("/opt is a symbolic link"));
+  EXPECT_EQ(mode("data"), before);
+}
+
+TEST_F(AgentFoldersTest, ADeepTreeIsRefused) {
+  std::filesystem::path folder = "opt/kata";
+  for (int i = 0; i < 60; ++i) folder /= "d";
+  tree_.directory(folder);
+  const auto given = give_to_group(host_, "opt/kata", group_, Giving::tree);
+  ASSERT_FALSE(given.has_value());
+  EXPECT_THAT(given.error().message, HasSubstr("levels of folders"));
+}
+
+TEST_F(AgentFoldersTest, TheOwnerInTheGroupNeedsNoCapability) {
+  if (!is_root()) GTEST_SKIP() << "only root has supplementary groups and capabilities to choose";
+  tree_.file("opt/kata/blobs/part", "half");
+  EXPECT_TRUE(test::holds_for_hostd_in_group(kAgent, [&] {
+    const auto without = give_to_group(host_, "opt/kata", kAgent + 1, Giving::tree);
+    const auto with = give_to_group(host_, "opt/kata", kAgent, Giving::tree);
+    return !without && with && *with == 3;
+  })) << "it is given to a group of hostd's, and to no other";
+  EXPECT_EQ(mode("opt/kata/blobs"), 02775U);
+  EXPECT_EQ(mode("opt/kata/blobs/part") & 0660U, 0660U);
+}
+
+TEST_F(AgentFoldersTest, WhoseFolderItIsNotSaysWhatToDo) {
+  if (!is_root()) GTEST_SKIP() << "only root can be another user";
+  tree_.directory(kFolder);
+  const test::AsUser other(kAgent + 1);
+  const auto given = give_to_group(host_, kFolder, kAgent, Giving::folder);
+  ASSERT_FALSE(given.has_value());
+  EXPECT_THAT(given.error().message, HasSubstr("give /var/lib/ferry to group 64711"));
+  EXPECT_THAT(given.error().hint, HasSubstr("`chgrp 64711 /var/lib/ferry && chmod g+rwxs /var/lib/ferry`"));
+}
+
+TEST_F(AgentFoldersTest, AnAgentTakesTheFilesOfOneThatWasRootOver) {
+  if (!is_root()) GTEST_SKIP() << "only root can be another user";
+  tree_.file("var/lib/ferry/wanted.json", "root's");
+  tree_.file("var/lib/ferry/agent.lock", "");
+  AgentFolders folders(host_,
+                       {.group = kAgent, .lock = "var/lib/ferry/agent.lock", .folders = {}, .trees = {}});
+  {
+    const test::AsUser agent(kAgent);
+    EXPECT_FALSE(OnlyOne::claim(host_, "var/lib/ferry/agent.lock").has_value());
+    EXPECT_FALSE(host_.write_file("var/lib/ferry/wanted.json", "the agent's").has_value());
+  }
+  folders.give();
+  const test::AsUser agent(kAgent);
+  EXPECT_TRUE(OnlyOne::claim(host_, "var/lib/ferry/agent.lock").has_value());
+  EXPECT_TRUE(host_.write_file("var/lib/ferry/wanted.json", "the agent's").has_value());
+  EXPECT_EQ(host_.read_file("var/lib/ferry/wanted.json").value(), "the agent's");
+  EXPECT_TRUE(host_.remove_file("var/lib/ferry/wanted.json").has_value());
+}
+
+TEST_F(AgentFoldersTest, AnotherNameOfAFileInThePlaceOfTheLockIsLeftAlone) {
+  tree_.file("var/lib/ferry/kata/record.json", "a registry's credentials");
+  change_mode("var/lib/ferry/kata/record.json", 0600);
+  std::filesystem::create_hard_link(tree_.path() / "var/lib/ferry/kata/record.json",
+                                    tree_.path() / "var/lib/ferry/agent.lock");
+  AgentFolders folders(host_,
+                       {.group = group_, .lock = "var/lib/ferry/agent.lock", .folders = {}, .trees = {}});
+  folders.give();
+  EXPECT_EQ(mode("var/lib/ferry/kata/record.json"), 0600U);
+  tree_.remove("var/lib/ferry/agent.lock");
+  tree_.link("var/lib/ferry/agent.lock", "kata/record.json");
+  folders.give();
+  EXPECT_EQ(mode("var/lib/ferry/kata/record.json"), 0600U);
+}
+
+TEST_F(AgentFoldersTest, ATreeIsLookedThroughOnceAndItsTopEachTime) {
+  AgentFolders folders(
+      host_, {.group = group_, .lock = {}, .folders = {"run/nvidia/validations"}, .trees = {"opt/kata"}});
+  tree_.file("opt/kata/first", "");
+  folders.give();
+  EXPECT_EQ(mode("opt/kata/first") & 0060U, 0060U);
+  tree_.file("opt/kata/second", "");
+  change_mode("opt/kata/second", 0600);
+  std::filesystem::remove(tree_.path() / "run/nvidia/validations");
+  folders.give();
+  EXPECT_EQ(mode("opt/kata/second"), 0600U);
+  EXPECT_EQ(mode("run/nvidia/validations"), 02775U);
+}
+
+}  // namespace
+}  // namespace ferry
