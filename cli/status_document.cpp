@@ -94,6 +94,7 @@ json to_json(const NodePicture& view) {
           {"iommu", view.iommu},
           {"wanted", view.wanted ? to_json(*view.wanted) : json(nullptr)},
           {"phase", view.phase ? json(std::string(text(*view.phase))) : json(nullptr)},
+          {"hostd_runs", view.hostd_runs},
           {"unknown", view.unknown},
           {"notes", view.notes}};
 }

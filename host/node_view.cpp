@@ -252,36 +252,6 @@ std::string_view text(Health health) {
   return {};
 }
 
-std::string kind_of(const PciFunction& function) {
-  if (function.is_bridge()) return "bridge";
-  if (function.is_virtual_function()) return "virtual function";
-  switch (function.pci_class()) {
-    case PciClass::non_volatile_memory:
-      return "NVMe disk";
-    case PciClass::ethernet:
-      return "network";
-    case PciClass::vga:
-    case PciClass::display_3d:
-      return "GPU";
-    case PciClass::audio:
-      return "audio";
-    case PciClass::host_bridge:
-    case PciClass::pci_bridge:
-      return "bridge";
-    case PciClass::bridge_other:
-      return "switch";
-    case PciClass::usb:
-      return "USB";
-    case PciClass::serial_bus_other:
-      return "USB-C";
-    case PciClass::processing_accelerator:
-      return "accelerator";
-  }
-  constexpr std::uint32_t kBase = 0x03;
-  if (function.class_code >> 16U == kBase) return "display";
-  return fmt::format("class {:04x}", function.class_code >> 8U);
-}
-
 std::vector<PciAddress> asked_of(const Inventory& inventory, const AcceleratorRules& rules) {
   std::vector<PciAddress> accelerators;
   for (const auto& [address, function] : inventory.functions) {
@@ -326,6 +296,8 @@ NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const
     view.wanted = sight.state->wanted;
     view.phase = sight.state->phase;
     view.error = sight.state->error;
+    view.hostd_runs = sight.hostd_runs;
+    view.state_age = sight.state_age;
   }
   view.unknown = sight.use.unknown;
   view.notes = sight.vgpus.notes;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "vfio/passthrough_check_parts.h"
+
 namespace ferry {
 
 AcceleratorRules AcceleratorRules::asking_for(PciClass wanted) const {
@@ -37,7 +39,7 @@ Result<> require_iommu(const Inventory& inventory) {
                 "unset enable_unsafe_noiommu_mode and switch the IOMMU on");
   }
   return fail(Errc::unsupported, "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
-              "switch on VT-d or AMD-Vi in the firmware and, on Intel, boot with intel_iommu=on");
+              inventory.iommu_cure);
 }
 
 bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rules,
@@ -74,6 +76,7 @@ void read_host_facts(const HostFs& host, Inventory& inventory) {
   }
   inventory.unsafe_noiommu =
       host.read_attribute("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").value_or("N") == "Y";
+  if (inventory.groups.empty()) inventory.iommu_cure = checks::cure_of_inactive_iommu(host);
 }
 
 }  // namespace

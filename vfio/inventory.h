@@ -46,6 +46,8 @@ struct Inventory {
   std::set<std::string> drivers;
   /// Groups without isolation: the host runs vfio in its unsafe no-IOMMU mode.
   bool unsafe_noiommu = false;
+  /// What would give the host an active IOMMU, as `ferry doctor` says it; set where there is no group.
+  std::string iommu_cure = {};
 
   /// nullptr when the host has no such function.
   const PciFunction* find(const PciAddress& address) const;
