@@ -149,7 +149,7 @@ Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inv
       if (rules.match(function)) {
         add(out.request.accelerators, address);
         any = true;
-      } else if (rules.asking_for_all().match(function) || is_accelerators_vf(inventory, rules, function)) {
+      } else if (rules.match_by_name(function) || is_accelerators_vf(inventory, rules, function)) {
         hint =
             fmt::format("{} is only taken when it is asked for: --device {}", address.text(), address.text());
       }

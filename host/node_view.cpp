@@ -285,11 +285,22 @@ const AcceleratorView* NodePicture::find(const PciAddress& address) const {
   return found == accelerators.end() ? nullptr : &*found;
 }
 
+const NamedView* NodePicture::find_by_name(const PciAddress& address) const {
+  const auto found =
+      std::ranges::find_if(by_name, [&](const NamedView& view) { return view.function.address == address; });
+  return found == by_name.end() ? nullptr : &*found;
+}
+
 NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const ModelNames& models) {
   NodePicture view;
   for (const auto& [address, function] : sight.inventory.functions) {
-    if (rules.match(function)) view.accelerators.push_back(accelerator(sight, rules, models, function));
+    if (rules.match(function)) {
+      view.accelerators.push_back(accelerator(sight, rules, models, function));
+    } else if (rules.match_by_name(function)) {
+      view.by_name.push_back({.function = function, .model = models ? models(function) : std::string()});
+    }
   }
+  view.whose = rules.whose;
   if (const auto iommu = require_iommu(sight.inventory); !iommu) view.no_iommu = iommu.error();
   view.iommu = sight.inventory.has_iommu();
   if (sight.state) {

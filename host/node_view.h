@@ -108,8 +108,16 @@ struct AcceleratorView {
   const PciAddress& address() const { return function.address; }
 };
 
+/// A function that counts as an accelerator only where a command or a policy names it.
+struct NamedView {
+  PciFunction function;
+  std::string model;  ///< empty: nobody knows one
+};
+
 struct NodePicture {
   std::vector<AcceleratorView> accelerators;  ///< in order of address
+  std::vector<NamedView> by_name;             ///< in order of address
+  std::string whose;                          ///< AcceleratorRules::whose
   std::optional<Error> no_iommu;              ///< why nothing here can be given to a VM
   bool iommu = false;
   std::optional<WantedMark> wanted;
@@ -121,6 +129,8 @@ struct NodePicture {
   std::vector<std::string> notes;
 
   const AcceleratorView* find(const PciAddress& address) const;
+  /// nullptr: none of `by_name` is there.
+  const NamedView* find_by_name(const PciAddress& address) const;
 };
 
 /// The functions of which holders are asked: what could move with any accelerator.

@@ -63,7 +63,7 @@ bool may_have_place(const PciFunction& function, const OfferRules& rules) {
 /// What NVIDIA's plugin for Kata offers: accelerators, and what counts as one on request (NVSwitches).
 bool is_for_kata(const PciFunction& function, const OfferRules& rules) {
   if (!rules.kata) return false;
-  return rules.accelerators.asking_for_all().match(function);
+  return rules.accelerators.match_by_name(function);
 }
 
 /// The IOMMU group that a function goes to a VM with, or what keeps it from any.

@@ -37,7 +37,8 @@ AcceleratorRules default_accelerator_rules() {
   return {.vendors = {kNvidia},
           .classes = {PciClass::vga, PciClass::display_3d},
           .on_request = {PciClass::bridge_other},
-          .never_has_virtual_functions = never_has_virtual_functions};
+          .never_has_virtual_functions = never_has_virtual_functions,
+          .whose = "NVIDIA"};
 }
 
 std::span<const NamedVendor> named_vendors() {

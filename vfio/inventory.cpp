@@ -7,6 +7,12 @@
 
 namespace ferry {
 
+bool AcceleratorRules::match_by_name(const PciFunction& function) const {
+  const PciClass what = function.pci_class();
+  return !function.is_bridge() && !function.is_virtual_function() && vendors.contains(function.vendor) &&
+         (classes.contains(what) || on_request.contains(what));
+}
+
 AcceleratorRules AcceleratorRules::asking_for(PciClass wanted) const {
   AcceleratorRules rules = *this;
   if (rules.on_request.erase(wanted) > 0) rules.classes.insert(wanted);
@@ -46,7 +52,7 @@ bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rule
                         const PciFunction& function) {
   const PciFunction* physical =
       function.physical_function ? inventory.find(*function.physical_function) : nullptr;
-  return physical != nullptr && rules.asking_for_all().match(*physical);
+  return physical != nullptr && rules.match_by_name(*physical);
 }
 
 bool on_vfio_driver(const PciFunction& function) {

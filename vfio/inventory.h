@@ -26,12 +26,18 @@ struct AcceleratorRules {
   /// Whether boards of its kind are known never to have virtual functions, whatever SR-IOV files they show (a
   /// T4). nullptr: that is known of none.
   bool (*never_has_virtual_functions)(const PciFunction&) = nullptr;
+  /// What people call `vendors`, for messages: "NVIDIA".
+  std::string whose = {};
 
   /// An endpoint of a named vendor and class that is no virtual function.
   bool match(const PciFunction& function) const {
     return vendors.contains(function.vendor) && classes.contains(function.pci_class()) &&
            !function.is_bridge() && !function.is_virtual_function();
   }
+  /// Whether match() would hold for a command that names the function.
+  bool match_by_name(const PciFunction& function) const;
+  /// A function that counts where it is named and nowhere else.
+  bool only_by_name(const PciFunction& function) const { return match_by_name(function) && !match(function); }
   /// The rules of a command that asks for `wanted`: the same unless that is a class on request.
   AcceleratorRules asking_for(PciClass wanted) const;
   /// The rules of a command that asks for all that can be asked for.

@@ -22,8 +22,7 @@ std::vector<PciAddress> left_behind(const Inventory& inventory, const Accelerato
     if (reached.contains(address) || function.is_bridge() || !record.speaks_of(function)) continue;
     const auto found = record.members.find(address);
     const bool another_card = found != record.members.end() && found->second.ids != function.ids();
-    const bool only_on_request = !rules.match(function) && rules.asking_for_all().match(function);
-    if (another_card || only_on_request) continue;
+    if (another_card || rules.only_by_name(function)) continue;
     out.push_back(address);
     reach(address);
   }
