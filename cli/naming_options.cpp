@@ -47,6 +47,8 @@ Result<OfferRules> offer_rules(const Session& session, const NamingOptions& nami
     return fail(std::move(r).error());
   if (auto r = check_filled(naming.vgpu_name_template, kVgpuFields, "--vgpu-name-template"); !r)
     return fail(std::move(r).error());
+  for (const NamedVendor& vendor : named_vendors())
+    rules.domains.emplace(vendor.id, fmt::format("{}.com", vendor.name));
   for (const std::string& text : naming.aliases) {
     auto alias = parse_alias(text);
     if (!alias) return fail(std::move(alias).error());

@@ -97,6 +97,9 @@ struct VgpuGpu {
   /// What `devices: [n]` of a profile counts: display functions of the accelerators' vendors, without
   /// virtual functions, in order of their addresses, from 0, whatever driver they are on.
   unsigned index = 0;
+  /// A function that counts only because a command or a policy names it. It has a number behind all others,
+  /// and no `devices:` of a file means it.
+  bool by_name = false;
   PciFunction function;
   std::vector<PciAddress> functions;       ///< its virtual functions, whatever driver they are on; in order
   std::vector<PciAddress> functions_away;  ///< those on vfio drivers, given away themselves

@@ -9,8 +9,9 @@ namespace ferry {
 
 bool AcceleratorRules::match_by_name(const PciFunction& function) const {
   const PciClass what = function.pci_class();
-  return !function.is_bridge() && !function.is_virtual_function() && vendors.contains(function.vendor) &&
-         (classes.contains(what) || on_request.contains(what));
+  if (function.is_bridge() || function.is_virtual_function()) return false;
+  if (!vendors.contains(function.vendor)) return of_other_vendors.contains(what);
+  return classes.contains(what) || on_request.contains(what);
 }
 
 AcceleratorRules AcceleratorRules::asking_for(PciClass wanted) const {

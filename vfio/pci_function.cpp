@@ -233,6 +233,9 @@ std::string kind_of(const PciFunction& function) {
       return "USB-C";
     case PciClass::processing_accelerator:
       return "accelerator";
+    case PciClass::xga:
+    case PciClass::display_other:
+      return "display";
   }
   constexpr std::uint32_t kDisplay = 0x03;
   constexpr std::uint32_t kStorage = 0x01;

@@ -508,7 +508,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFilter{"NumaOutOfRange", numa("99999999999"), Errc::usage, "--numa: '99999999999' is no NUMA node",
                   "--numa 1"},
         BadFilter{"NoSuchVendor", vendor("8086"), Errc::not_found,
-                  "no accelerator on this host is of vendor '8086'", "of vendor 1002, 10de (nvidia)"},
+                  "no accelerator on this host is of vendor '8086'", "of vendor 1002 (amd), 10de (nvidia)"},
         BadFilter{"NoSuchClass", of_class("0200"), Errc::not_found,
                   "no accelerator on this host is of class '0200'; did you mean '0300'?",
                   "of class 0300 (vga), 0302 (3d)"},
@@ -525,7 +525,7 @@ INSTANTIATE_TEST_SUITE_P(
                   filtered({.vendors = {"1002"}, .classes = {}, .models = {}, .numa_nodes = {"0"}}),
                   Errc::not_found,
                   "no accelerator on this host is of vendor '1002' and NUMA node '0' at once",
-                  "0000:84:00.0 is of vendor 1002, NUMA node 1"},
+                  "0000:84:00.0 is of vendor 1002 (amd), NUMA node 1"},
         BadFilter{"GroupOfAnNvSwitch", group(83), Errc::usage, "group 83 has no accelerator: 0000:83:00.0",
                   "--device 0000:83:00.0"}),
     [](const auto& row) { return row.param.name; });
