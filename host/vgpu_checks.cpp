@@ -238,7 +238,8 @@ std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory,
     out.push_back(std::move(accelerators).unreadable(vgpus.error()));
   } else if (gpus.empty()) {
     out.push_back(std::move(accelerators)
-                      .warned("none of the functions in /sys/bus/pci/devices is an accelerator",
+                      .warned(fmt::format("none of the functions in /sys/bus/pci/devices is {}",
+                                          rules.whose.empty() ? "an accelerator" : "a GPU of " + rules.whose),
                               "see whether `lspci` has the card"));
   } else {
     out.push_back(std::move(accelerators).passed(counted(gpus.size(), "GPU") + " in /sys/bus/pci/devices"));
