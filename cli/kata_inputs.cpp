@@ -109,6 +109,7 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
   if (!inventory) return fail(Error(inventory.error()));
   KataDevices out{.mode = std::move(*mode)};
   for (const auto& [address, function] : inventory->functions) {
+    if (!session.rules.vendors.contains(function.vendor)) continue;
     if (session.rules.match(function) ||
         (is_accelerators_vf(*inventory, session.rules, function) && on_vfio_driver(function))) {
       ++out.gpus;
