@@ -371,7 +371,7 @@ Way way_by_name(const PciFunction& function) {
   const bool away = on_vfio_driver(function);
   return {
       .command = fmt::format("ferry vfio {} --device {}", away ? "unbind" : "bind", function.address.text()),
-      .does = away ? "gives it back to the host" : "gives it away whole"};
+      .does = away ? "gives it back to the host" : "gives it to VMs"};
 }
 
 Story of_function(const StoryInputs& inputs, const PciFunction& function) {

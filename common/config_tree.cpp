@@ -257,7 +257,7 @@ class TreeBuilder final : public YAML::EventHandler {
     return std::nullopt;
   }
 
-  /// What is wrong with the indentation of a line (from 0) that cannot be read; empty: nothing that shows.
+  /// Says how the indentation of a line (from 0) that cannot be read is wrong; empty: it looks right.
   std::string indentation_hint(int number) const {
     const auto at = static_cast<std::size_t>(number);
     if (number < 0 || at >= lines_.size()) return {};

@@ -33,7 +33,7 @@ struct NodeSight {
   MoveRecord record;
   std::vector<StuckWrite> stuck;
   std::optional<NodeState> state;                      ///< what hostd says; absent: it has said nothing
-  bool hostd_runs = true;                              ///< whether hostd keeps `state` up to date
+  bool hostd_runs = true;                              ///< false: `state` is not kept up to date
   std::optional<std::chrono::seconds> state_age = {};  ///< since hostd wrote it; absent: it cannot be seen
   std::optional<OfferedDevices> offered;         ///< what the device plugin says; absent: it has said nothing
   std::map<PciAddress, DeviceFacts> facts = {};  ///< of those that were read
@@ -111,7 +111,7 @@ struct AcceleratorView {
 /// A function that counts as an accelerator only where a command or a policy names it.
 struct NamedView {
   PciFunction function;
-  std::string model;  ///< empty: nobody knows one
+  std::string model;  ///< empty: no name is known
 };
 
 struct NodePicture {

@@ -36,7 +36,7 @@ struct OfferRules {
   AcceleratorRules accelerators = {};
   /// The part of every resource name before the "/": "nvidia.com".
   std::string domain = {};
-  /// The same of other vendors' devices, by vendor. That of a vendor who is not here is made from pci.ids.
+  /// The same for other vendors' devices. A vendor that is missing here gets its domain from pci.ids.
   std::map<std::uint16_t, std::string> domains = {};
   Companions companions = Companions::unasked;
   /// Offer to KubeVirt, under the names of NVIDIA's plugin for it save for `names`.

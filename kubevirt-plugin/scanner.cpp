@@ -51,7 +51,7 @@ bool is_beside(const PciFunction& function, const OfferRules& rules) {
          !function.is_bridge() && !function.is_virtual_function();
 }
 
-// On a host's own driver another vendor's GPU is nothing that was to be offered.
+// Another vendor's GPU on a driver of the host is not meant for VMs, and nothing is reported of it.
 bool is_for_kubevirt(const PciFunction& function, const OfferRules& rules) {
   if (!rules.kubevirt) return false;
   if (rules.accelerators.is_of_another_vendor(function)) return on_vfio_driver(function);

@@ -34,7 +34,7 @@ namespace {
 /// PCI vendors of accelerators.
 using Vendors = std::vector<std::uint16_t>;
 
-/// Whether `text` is one of `vendors`, or the vendor of the device that is offered, whose model is
+/// True if `text` is one of `vendors`, or the vendor of the device that is offered, whose model is
 /// "1002:73bf".
 bool is_vendor(const Result<std::string>& text, const Vendors& vendors, const OfferedDevice& offered) {
   if (!text) return false;

@@ -132,14 +132,14 @@ struct VgpuGpu {
   /// Whether its types may be listed yet: its driver makes vGPUs, its board makes them itself, and none is
   /// listed. nvidia-vgpud does that once it has started.
   bool awaits_types() const;
-  /// Whether a vGPU host driver has it and its virtual functions, if it can have any, and offers no type all
-  /// the same.
+  /// True if a vGPU host driver has the GPU, with virtual functions if the board can have them, and offers no
+  /// type.
   bool offers_nothing() const;
   /// "GPU 1 (0000:65:00.0)"
   std::string label() const;
 };
 
-/// What keeps a GPU that offers_nothing() from vGPUs, where nothing else is found, and how to see it.
+/// The reason that is left for a GPU that offers_nothing() where all other checks pass, and how to see it.
 std::string reason_for_no_types(const VgpuGpu& gpu);
 
 /// Each type that a GPU's parents list, once, in order of their numbers. `available` is how many more can be

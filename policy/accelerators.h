@@ -9,7 +9,7 @@
 
 namespace ferry {
 
-/// What counts as an accelerator: NVIDIA's display and 3D controllers. Where they are named, also NVIDIA's
+/// Accelerators are NVIDIA's display and 3D controllers. Where they are named, also NVIDIA's
 /// NVSwitches, which join GPUs to each other and stay with the host unless all of it is given away, and other
 /// vendors' display functions and processing accelerators.
 AcceleratorRules default_accelerator_rules();

@@ -31,7 +31,7 @@ struct AcceleratorRules {
   /// Whether boards of its kind are known never to have virtual functions, whatever SR-IOV files they show (a
   /// T4). nullptr: that is known of none.
   bool (*never_has_virtual_functions)(const PciFunction&) = nullptr;
-  /// What people call `vendors`, for messages: "NVIDIA".
+  /// The name of `vendors` in messages: "NVIDIA".
   std::string whose = {};
 
   /// An endpoint that is no virtual function: of `vendors` and `classes`, or one that is named and may be.
@@ -43,13 +43,13 @@ struct AcceleratorRules {
     return vendors.contains(function.vendor) && classes.contains(function.pci_class()) &&
            !function.is_bridge() && !function.is_virtual_function();
   }
-  /// Whether match() would hold for a command that names the function.
+  /// True if match() holds for a command that names the function.
   bool match_by_name(const PciFunction& function) const;
   /// A function that counts where it is named and nowhere else.
   bool only_by_name(const PciFunction& function) const { return match_by_name(function) && !match(function); }
   /// The rules of a command that asks for `wanted`: the same unless that is a class on request.
   AcceleratorRules asking_for(PciClass wanted) const;
-  /// Whether a function is of another vendor's classes.
+  /// True for a function that only another vendor's name can make an accelerator.
   bool is_of_another_vendor(const PciFunction& function) const {
     return !vendors.contains(function.vendor) && match_by_name(function);
   }
@@ -71,7 +71,7 @@ struct Inventory {
   std::set<std::string> drivers;
   /// Groups without isolation: the host runs vfio in its unsafe no-IOMMU mode.
   bool unsafe_noiommu = false;
-  /// What would give the host an active IOMMU, as `ferry doctor` says it; set where there is no group.
+  /// The advice of `ferry doctor` for a host without an active IOMMU. Empty where there are groups.
   std::string iommu_cure = {};
 
   /// nullptr when the host has no such function.

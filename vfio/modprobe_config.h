@@ -29,8 +29,8 @@ std::vector<ModprobeLine> parse_modprobe_config(std::string_view text);
 /// All *.conf in kModprobeDirectories; a name in an earlier directory hides the later.
 ModprobeConfig read_modprobe_config(const HostFs& host);
 
-/// What keeps `module`, or vfio beneath it, from being loaded: an install line that runs `false` or `true` in
-/// its place, and what to do. Empty: there is no such line.
+/// The hint where an install line runs `false` or `true` instead of loading `module`, or vfio that it needs.
+/// Empty: there is no such line.
 std::string hint_of_blocked_module(const HostFs& host, std::string_view module);
 
 }  // namespace ferry

@@ -15,7 +15,7 @@ namespace ferry::checks {
 /// Whether the host isolates devices: firmware, IOMMU, interrupts, what weakens them.
 std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
                                 const Result<KernelCommandLine>& command_line);
-/// What would give a host without an active IOMMU one, to the best of what it shows.
+/// The advice for a host without an active IOMMU, by its processor, firmware tables and command line.
 std::string cure_of_inactive_iommu(const HostFs& host);
 /// Whether vfio is there to take devices, and who else lays hands on drivers.
 std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,

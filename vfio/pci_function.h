@@ -87,8 +87,8 @@ bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::stri
 /// the driver that is bound, or none is bound.
 std::optional<std::string> override_of_another_driver(const PciFunction& function);
 
-/// What a function is: "audio", "bridge", "network", "virtual function"; its class in hex where there is no
-/// word.
+/// The kind of a function in a word: "audio", "bridge", "network", "virtual function"; its class in hex where
+/// there is no word.
 std::string kind_of(const PciFunction& function);
 
 /// sys/bus/pci/devices/ADDRESS

@@ -125,7 +125,7 @@ const std::vector<Row>& rows() {
       {"r34",
        "explain 0000:42:00.0",
        0,
-       {"counted only where it is named", "`ferry vfio bind --device 0000:42:00.0` gives it away whole"},
+       {"counted only where it is named", "`ferry vfio bind --device 0000:42:00.0` gives it to VMs"},
        {"never touches it"}},
       {"r34", "vfio plan --device 0000:42:00.0", 0, {"bind 0000:42:00.0 to vfio-pci"}},
       {"r35", "status", 0, {"unreadable", "the device is off the bus", "`dmesg`"}},
@@ -201,7 +201,7 @@ const std::vector<Row>& rows() {
       {"r22", "vfio plan --device 0000:06:02.0", 0, {"0000:06:02.0  pci-stub -> vfio-pci"}},
       {"r31", "doctor", 1, {"none of NVIDIA in /sys/bus/pci/devices"}},
 
-      // What KubeVirt and the kubelet are offered.
+      // Resources for KubeVirt and the kubelet.
       {"r07",
        "kubevirt-cr",
        0,

@@ -75,7 +75,7 @@ Words words_of(const std::string& text) {
   return {std::istream_iterator<std::string>(in), {}};
 }
 
-/// What remains of a line after its first `count` words.
+/// The rest of a line after its first `count` words.
 std::string rest_after(const std::string& line, std::size_t count) {
   std::size_t at = 0;
   for (std::size_t i = 0; i < count && at != std::string::npos; ++i) {
