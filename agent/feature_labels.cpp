@@ -76,7 +76,8 @@ std::vector<Gpu> gpus_of(const SeenHost& host) {
   std::vector<Gpu> out;
   for (const SeenAccelerator& one : host.accelerators) {
     const bool compute = one.pci_class == kDisplay3d;
-    if (!compute && one.pci_class != kVga) continue;  // an NVSwitch
+    if (!compute && one.pci_class != kVga) continue;                // an NVSwitch
+    if (!one.id.empty() && !one.id.starts_with("10de:")) continue;  // these labels are NVIDIA's
     const GpuModel model = gpu_model(one.id, one.subsystem);
     out.push_back({.seen = &one,
                    .product = cleaned(model.product.empty() ? in_brackets(one.model) : model.product),

@@ -132,7 +132,8 @@ std::string trouble_of(const NodeWish& wish, const HostSide& host, NodeCondition
     case NodeCondition::nothing_wanted:
       if (wish.kind != NodeWish::Kind::policy) return host.unwritable;
       return fmt::format(
-          "policy {} ({}) asks for passthrough, and this node has no GPU; see whether `lspci` on it shows "
+          "policy {} ({}) asks for passthrough, and this node has no GPU of NVIDIA; see whether `lspci` on "
+          "it shows "
           "the "
           "card, or {}",
           wish.wished.name, wish.wished.asked_by,

@@ -49,14 +49,17 @@ std::string vendor_of(const Candidate& candidate) {
   return fmt::format("{:04x}", vendor);
 }
 
-Result<Test> parse_vendor(const std::string& text) {
-  const auto is = [](std::uint16_t id) {
-    return [id](const Candidate& candidate) { return candidate.function->vendor == id; };
-  };
+std::optional<std::uint16_t> wanted_vendor(const std::string& text) {
   for (const NamedVendor& named : named_vendors()) {
-    if (same_word(named.name, text)) return is(named.id);
+    if (same_word(named.name, text)) return named.id;
   }
-  if (const auto id = hex(text, 4)) return is(static_cast<std::uint16_t>(*id));
+  if (const auto id = hex(text, 4)) return static_cast<std::uint16_t>(*id);
+  return std::nullopt;
+}
+
+Result<Test> parse_vendor(const std::string& text) {
+  if (const auto id = wanted_vendor(text))
+    return [id = *id](const Candidate& candidate) { return candidate.function->vendor == id; };
   const auto known = names_of(named_vendors());
   return fail(
       Errc::usage, fmt::format("--vendor: '{}' is no vendor{}", text, did_you_mean(text, known)),
@@ -213,11 +216,15 @@ Result<AcceleratorFilter> AcceleratorFilter::parse(const FilterOptions& options)
   for (const std::string& text : options.classes) {
     if (const auto wanted = wanted_class(text)) filter.classes_.push_back(wanted->pci_class());
   }
+  for (const std::string& text : options.vendors) {
+    if (const auto id = wanted_vendor(text)) filter.vendors_.push_back(*id);
+  }
   return filter;
 }
 
 AcceleratorRules AcceleratorFilter::asked(AcceleratorRules rules) const {
   for (const PciClass wanted : classes_) rules = rules.asking_for(wanted);
+  rules.named_vendors.insert(vendors_.begin(), vendors_.end());
   return rules;
 }
 
@@ -237,6 +244,13 @@ Result<std::vector<PciAddress>> AcceleratorFilter::choose(const Inventory& inven
   if (!out.empty() || criteria_.empty()) return out;
 
   if (there.empty()) {
+    for (const auto& [address, function] : inventory.functions) {
+      if (!rules.only_by_name(function)) continue;
+      return fail(
+          Errc::not_found, fmt::format("there is no accelerator of {} on this host", rules.whose),
+          fmt::format("{} ({}, {}) counts where it or its vendor is named: --device {}, or --vendor {:04x}",
+                      address.text(), kind_of(function), function.ids(), address.text(), function.vendor));
+    }
     return fail(Errc::not_found, "there is no accelerator on this host", "`ferry status` lists them");
   }
   for (const Criterion& criterion : criteria_) {

@@ -39,7 +39,7 @@ class AcceleratorFilter {
   /// Errc::usage: a value is malformed; the hint shows the form.
   static Result<AcceleratorFilter> parse(const FilterOptions& options);
 
-  /// `rules`, with the classes on request that --class names.
+  /// `rules`, with the classes on request that --class names, and the vendors that --vendor does.
   AcceleratorRules asked(AcceleratorRules rules) const;
 
   /// The accelerators by `rules` for which everything holds, in order of address. Errc::not_found when there
@@ -63,6 +63,7 @@ class AcceleratorFilter {
 
   std::vector<Criterion> criteria_;
   std::vector<PciClass> classes_;
+  std::vector<std::uint16_t> vendors_;  ///< those that --vendor names
 };
 
 }  // namespace ferry

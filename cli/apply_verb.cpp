@@ -10,6 +10,7 @@
 #include "cli/verbs.h"
 #include "cli/vgpu_report.h"
 #include "policy/idle_items.h"
+#include "vgpu-dm/type_table.h"
 
 namespace ferry {
 namespace {
@@ -47,7 +48,9 @@ bool writes(const NodeOutcome& node) {
 
 /// The items that match no GPU, said on stderr too.
 Result<std::vector<std::string>> idle_items(const Session& session, const Policy& policy) {
-  const auto vgpus = read_vgpus(session);
+  const auto inventory = scan(*session.host);
+  if (!inventory) return fail(Error(inventory.error()));
+  const auto vgpus = scan_known_vgpus(*session.host, *inventory, rules_for(policy, session.rules));
   if (!vgpus) return fail(Error(vgpus.error()));
   auto idle = items_without_gpu(policy, *vgpus, model_names(session));
   warn_of_idle(idle);

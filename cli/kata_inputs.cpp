@@ -107,13 +107,13 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
   // A tree without GPUs, or without sysfs, can be prepared all the same.
   if (!inventory && is_gone(inventory.error())) return KataDevices{.gpus = 1, .mode = std::move(*mode)};
   if (!inventory) return fail(Error(inventory.error()));
-  const AcceleratorRules all = session.rules.asking_for_all();
   KataDevices out{.mode = std::move(*mode)};
   for (const auto& [address, function] : inventory->functions) {
+    if (!session.rules.vendors.contains(function.vendor)) continue;
     if (session.rules.match(function) ||
         (is_accelerators_vf(*inventory, session.rules, function) && on_vfio_driver(function))) {
       ++out.gpus;
-    } else if (all.match(function)) {
+    } else if (session.rules.match_by_name(function)) {
       ++out.switches;
     }
   }

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/node_look.h"
 
+#include <algorithm>
+#include <chrono>
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include "cli/policy_inputs.h"
 #include "common/presence.h"
 #include "host/state_file.h"
@@ -30,6 +35,16 @@ std::optional<NodeState> read_state(const HostFs& host, NodeSight& sight) {
   if (state) return std::move(*state);
   sight.notes.push_back(state.error().message);
   return std::nullopt;
+}
+
+std::optional<std::chrono::seconds> age_of(const HostFs& host, const char* path) {
+  const auto file = host.open(path, O_RDONLY);
+  struct stat status {};
+  if (!file || ::fstat(file->get(), &status) != 0) return std::nullopt;
+  const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
+  const auto age =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now() - written);
+  return std::max(age, std::chrono::seconds{0});
 }
 
 // A row says nothing of a driver that hangs but what it said without this look, and waits for it only
@@ -86,6 +101,10 @@ Result<NodeSight> look_at_node(const Session& session, Depth depth) {
   sight.stuck = or_note(stuck_writes(*session.host), sight);
   sight.offered = or_note(read_offered_devices(*session.host), sight);
   sight.state = read_state(*session.host, sight);
+  if (sight.state) {
+    sight.hostd_runs = is_present(*session.host, kHostd).value_or(false);
+    sight.state_age = age_of(*session.host, kStateFile);
+  }
   return sight;
 }
 

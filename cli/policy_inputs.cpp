@@ -20,11 +20,7 @@ Result<PolicyFile> policies_of(const ProfileOptions& options) {
 
 Result<Policy> chosen_policy(const ProfileOptions& options) {
   auto file = policies_of(options);
-  if (!file) {
-    if (file.error().hint.empty())
-      file.error().hint = "-f takes a policy file (v2), a vGPU profile file (v1), or a ConfigMap with either";
-    return fail(std::move(file).error());
-  }
+  if (!file) return fail(std::move(file).error());
   return select_policy(*file, options.name);
 }
 

@@ -31,10 +31,10 @@ struct Node {
   VgpuInventory vgpus;
 };
 
-Result<Node> read_node(const Session& session) {
+Result<Node> read_node(const Session& session, const AcceleratorRules& rules) {
   auto inventory = scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
-  auto vgpus = scan_known_vgpus(*session.host, *inventory, session.rules);
+  auto vgpus = scan_known_vgpus(*session.host, *inventory, rules);
   if (!vgpus) return fail(std::move(vgpus).error());
   return Node{.inventory = std::move(*inventory), .vgpus = std::move(*vgpus)};
 }
@@ -95,7 +95,7 @@ json to_json(const NodeVerdict& verdict) {
 ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   const auto policy = chosen_policy(options);
   if (!policy) return complain(policy.error());
-  const auto node = read_node(session);
+  const auto node = read_node(session, rules_for(*policy, session.rules));
   if (!node) return complain(node.error());
   const ModelNames models = model_names(session);
   const auto idle = items_without_gpu(*policy, node->vgpus, models);
@@ -114,7 +114,7 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
 }
 
 ExitStatus export_verb(const Session& session, const std::string& name) {
-  const auto node = read_node(session);
+  const auto node = read_node(session, session.rules);
   if (!node) return complain(node.error());
   ManagedGpus managed;
   for (const VgpuGpu& gpu : node->vgpus.gpus) {

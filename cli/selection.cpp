@@ -45,6 +45,10 @@ Result<PciAddress> accelerator_of(const PciAddress& address, const Inventory& in
     rules = std::move(asked);
     return address;
   }
+  if (rules.match_by_name(function)) {
+    rules.named.insert(address);
+    return address;
+  }
   if (is_accelerators_vf(inventory, rules, function)) return address;
   if (function.physical_function) {
     return fail(Errc::usage,
@@ -149,7 +153,7 @@ Result<ChosenUnits> select(const SelectionOptions& options, const Inventory& inv
       if (rules.match(function)) {
         add(out.request.accelerators, address);
         any = true;
-      } else if (rules.asking_for_all().match(function) || is_accelerators_vf(inventory, rules, function)) {
+      } else if (rules.match_by_name(function) || is_accelerators_vf(inventory, rules, function)) {
         hint =
             fmt::format("{} is only taken when it is asked for: --device {}", address.text(), address.text());
       }
@@ -183,6 +187,7 @@ Result<ChosenUnits> select_recorded(const SelectionOptions& options, const Inven
                                     DeviceNames& names) {
   ChosenUnits out;
   out.rules = rules.asking_for_all();  // what was asked for once goes back unasked
+  for (const auto& [address, prior] : record.members) out.rules.named.insert(address);
   const auto recorded = recorded_accelerators(inventory, out.rules, record);
   out.request.accelerators = recorded;
   if (!leaves_nothing_out(options)) {

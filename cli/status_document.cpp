@@ -21,6 +21,13 @@ json to_json(const MemberView& member) {
   return out;
 }
 
+json to_json(const NamedView& view) {
+  json out = to_json(view.function);
+  out["what"] = kind_of(view.function);
+  out["model"] = view.model.empty() ? view.function.ids() : view.model;
+  return out;
+}
+
 json to_json(const PriorState& prior) {
   return {{"driver", prior.driver ? json(*prior.driver) : json(nullptr)},
           {"driver_override", prior.driver_override ? json(*prior.driver_override) : json(nullptr)}};
@@ -91,9 +98,11 @@ json to_json(const AcceleratorView& view) {
 
 json to_json(const NodePicture& view) {
   return {{"accelerators", list_of(view.accelerators)},
+          {"by_name", list_of(view.by_name)},
           {"iommu", view.iommu},
           {"wanted", view.wanted ? to_json(*view.wanted) : json(nullptr)},
           {"phase", view.phase ? json(std::string(text(*view.phase))) : json(nullptr)},
+          {"hostd_runs", view.hostd_runs},
           {"unknown", view.unknown},
           {"notes", view.notes}};
 }

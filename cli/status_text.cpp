@@ -252,6 +252,45 @@ std::vector<std::string> fitted(const std::string& text, const Canvas& canvas) {
   return canvas.columns ? wrapped(text, *canvas.columns) : std::vector<std::string>{text};
 }
 
+/// Functions that count only where they are named, a line each.
+std::string by_name_lines(const NodePicture& view, const Canvas& canvas) {
+  if (view.by_name.empty()) return {};
+  const auto in_lines = [&](const std::string& text) {
+    return fmt::format("{}\n", fmt::join(fitted(visible_line(text), canvas), "\n"));
+  };
+  std::string out =
+      in_lines(fmt::format("counted only where they are named, as in `ferry vfio bind --device {}`:",
+                           view.by_name.front().function.address.text()));
+  for (const auto& [function, model] : view.by_name) {
+    out += in_lines(
+        fmt::format("{}  {} {}, {}, {}", function.address.text(), kind_of(function),
+                    model.empty() ? function.ids() : model,
+                    function.iommu_group ? fmt::format("group {}", *function.iommu_group) : "no group",
+                    function.driver ? "driver " + *function.driver : "no driver"));
+  }
+  return out;
+}
+
+// "3 minutes"; empty: less than a minute, or not known.
+std::string age_text(const std::optional<std::chrono::seconds>& age) {
+  using std::chrono::duration_cast;
+  if (!age || *age < std::chrono::minutes{1}) return {};
+  if (*age < std::chrono::hours{1})
+    return counted(static_cast<std::size_t>(duration_cast<std::chrono::minutes>(*age).count()), "minute");
+  const auto hours = static_cast<std::size_t>(duration_cast<std::chrono::hours>(*age).count());
+  constexpr std::size_t kHoursOfDay = 24;
+  return hours < 2 * kHoursOfDay ? counted(hours, "hour") : counted(hours / kHoursOfDay, "day");
+}
+
+/// A failure that hostd does not look at again, with its age; empty: it does, or there is none.
+std::string stale_failure(const NodePicture& view) {
+  const bool fault = view.phase == NodePhase::failed || view.phase == NodePhase::refused;
+  if (!fault || view.hostd_runs) return {};
+  const std::string age = age_text(view.state_age);
+  return fmt::format("{}ferry hostd does not run, so nothing has looked again; `ferry hostd --once` does",
+                     age.empty() ? "" : fmt::format("that was {} ago: ", age));
+}
+
 // "policy mixed (label gpu-ferry.io/policy=mixed): as wanted"
 std::string policy_lines(const NodePicture& view, const Canvas& canvas) {
   if (!view.phase || (!view.wanted && !view.error)) return {};
@@ -269,6 +308,8 @@ std::string policy_lines(const NodePicture& view, const Canvas& canvas) {
     out.replace(head.size(), phase.size(), tinted(canvas, tint_of(*view.phase), phase));
   if (view.error && !view.error->hint.empty())
     out += fmt::format("{}\n", fmt::join(fitted(visible_line("hint: " + view.error->hint), canvas), "\n"));
+  if (const std::string stale = stale_failure(view); !stale.empty())
+    out += fmt::format("{}\n", fmt::join(fitted(stale, canvas), "\n"));
   return out;
 }
 
@@ -292,8 +333,10 @@ std::string who(const Holder& holder) {
 }
 
 std::string status_text(const NodePicture& view, const Canvas& canvas) {
-  std::string out = view.accelerators.empty() ? "no accelerators on this host\n"
-                                              : Drawing(rows_of(view, canvas), canvas).text();
+  std::string out = !view.accelerators.empty() ? Drawing(rows_of(view, canvas), canvas).text()
+                    : view.by_name.empty()     ? "no accelerators on this host\n"
+                                           : fmt::format("no accelerators of {} on this host\n", view.whose);
+  out += by_name_lines(view, canvas);
   out += policy_lines(view, canvas);
   const auto add = [&](const std::string& text, Tint tint = Tint::plain) {
     for (const std::string& line : fitted(text, canvas)) out += tinted(canvas, tint, line) + "\n";

@@ -362,6 +362,18 @@ std::string relation(const AcceleratorView& gpu, const PciFunction& function) {
   return "of the same IOMMU group as " + gpu.address().text();
 }
 
+std::string by_name_text(const NamedView& view) {
+  return fmt::format("{}: counted only where it is named, not by `--all` or `devices: all`",
+                     view.model.empty() ? view.function.ids() : view.model);
+}
+
+Way way_by_name(const PciFunction& function) {
+  const bool away = on_vfio_driver(function);
+  return {
+      .command = fmt::format("ferry vfio {} --device {}", away ? "unbind" : "bind", function.address.text()),
+      .does = away ? "gives it back to the host" : "gives it to VMs"};
+}
+
 Story of_function(const StoryInputs& inputs, const PciFunction& function) {
   Story story{.title = fmt::format("{}  {} ({})", function.address.text(), kind_of(function), function.ids()),
               .parts = {}};
@@ -370,9 +382,11 @@ Story of_function(const StoryInputs& inputs, const PciFunction& function) {
   if (function.problem)
     story.parts.push_back(
         {.label = "problem", .lines = {{.text = function.problem->message, .tint = Tint::bad}}});
+  const NamedView* named = inputs.view.find_by_name(function.address);
   story.parts.push_back(
-      part("is", {gpu == nullptr ? "no accelerator, and beside none: Ferry never touches it"
-                                 : fmt::format("{} ({})", relation(*gpu, function), gpu->model)}));
+      part("is", {named != nullptr ? by_name_text(*named)
+                  : gpu == nullptr ? "no accelerator, and beside none: Ferry never touches it"
+                                   : fmt::format("{} ({})", relation(*gpu, function), gpu->model)}));
   story.parts.push_back(part("sits", place_lines(inputs, function)));
   story.parts.push_back(group_part(inputs, function));
   if (gpu != nullptr && function.physical_function) {
@@ -386,7 +400,9 @@ Story of_function(const StoryInputs& inputs, const PciFunction& function) {
   const auto holders = inputs.sight.use.of(function.address.text());
   if (!holders.empty())
     story.parts.push_back(part("used by", holder_lines({holders.begin(), holders.end()})));
-  if (gpu != nullptr)
+  if (named != nullptr) {
+    story.parts.push_back(ways_part({way_by_name(function)}));
+  } else if (gpu != nullptr)
     story.parts.push_back(part("to change", {fmt::format("`ferry explain {}` says what its GPU can become",
                                                          gpu->address().text())}));
   return story;
@@ -608,6 +624,9 @@ json to_json(const StoryInputs& inputs, const Subject& subject) {
         for (const Way& way : ways_of(inputs, *view))
           ways.push_back(
               {{"command", way.command.empty() ? json(nullptr) : json(way.command)}, {"does", way.does}});
+      } else if (inputs.view.find_by_name(subject.address) != nullptr) {
+        const Way way = way_by_name(function);
+        ways.push_back({{"command", way.command}, {"does", way.does}});
       }
       out["ways"] = std::move(ways);
       break;

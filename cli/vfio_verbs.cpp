@@ -56,6 +56,10 @@ ExitStatus move_verb(const Session& session, const SelectionOptions& options, Di
     DeviceNames names(*session.host);
     auto chosen = select(options, *inventory, session.rules, *vgpus, *record, names, direction);
     if (!chosen) return chosen;
+    if (!chosen->rules.named.empty() || !chosen->rules.named_vendors.empty()) {
+      vgpus = scan_vgpus(*session.host, *inventory, chosen->rules);  // those that are named carry vGPUs, too
+      if (!vgpus) return fail(std::move(vgpus).error());
+    }
     const auto node = node_identity(*session.host);
     chosen->request.untouchable =
         carriers_of_vgpus(*vgpus, [&](const VgpuDevice& device) { return node && is_ours(*node, device); });

@@ -14,15 +14,7 @@ namespace ferry {
 
 Result<ProfileFile> read_profiles_for(const ProfileOptions& options) {
   auto file = read_profile_file(options.file, options.lenient ? Reading::lenient : Reading::strict);
-  if (!file) {
-    if (file.error().hint.empty()) {
-      file.error().hint =
-          "-f takes a vGPU profile file (v1) or a ConfigMap with one; `ferry convert -f FILE` checks a "
-          "policy "
-          "file (v2), `ferry apply -f FILE` makes the node agree with one";
-    }
-    return file;
-  }
+  if (!file) return file;
   for (const std::string& warning : file->warnings) print_to_stderr("warning: {}\n", warning);
   return file;
 }

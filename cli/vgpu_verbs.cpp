@@ -86,19 +86,19 @@ json to_json(const VgpuType& type) {
 ExitStatus vgpu_types_verb(const Session& session) {
   auto vgpus = read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
-  Table table({"GPU", "FRAMEWORK", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE", "AT MOST"});
+  Table table({"GPU", "FRAMEWORK", "ID", "TYPE", "NAME", "MEMORY", "CAN STILL BE MADE", "AT MOST"});
   json gpus = json::array();
   for (const VgpuGpu& gpu : vgpus->gpus) {
     json types = json::array();
     const std::vector<VgpuType> offered = types_of(gpu);
     if (offered.empty()) {
-      table.add({gpu.label(), gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle, "",
+      table.add({gpu.label(), gpu.obstacle.empty() ? std::string(text(gpu.framework)) : gpu.obstacle, "", "",
                  gpu.obstacle.empty() ? "full: none can be made now" : "", "", "", ""});
     } else if (!gpu.obstacle.empty()) {
-      table.add({gpu.label(), gpu.obstacle, "", "", "", "", ""});
+      table.add({gpu.label(), gpu.obstacle, "", "", "", "", "", ""});
     }
     for (const VgpuType& type : offered) {
-      table.add({gpu.label(), std::string(text(gpu.framework)), type.id, type.name,
+      table.add({gpu.label(), std::string(text(gpu.framework)), type.id, type.short_name, type.name,
                  type.framebuffer_mib ? fmt::format("{} MiB", *type.framebuffer_mib) : "",
                  std::to_string(type.available),
                  type.max_instances ? std::to_string(*type.max_instances) : ""});

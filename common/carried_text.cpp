@@ -66,7 +66,8 @@ Result<ConfigText> carried_text(ConfigText file, std::string_view of_what,
   if (kind->value.kind != Kind::scalar || kind->value.text != "ConfigMap") {
     return ConfigReader(file).refuse(
         kind->key, "kind",
-        fmt::format("expected a ConfigMap or a {} file, found {}", of_what, kind->value.described()));
+        fmt::format("expected a ConfigMap or a {} file, found {}", of_what, kind->value.described()),
+        fmt::format("give the file itself, or a ConfigMap that has it under data, key {}", kConfigKey));
   }
   return text_in(file, *root);
 }

@@ -43,7 +43,9 @@ struct Check {
   }
 
   /// What it asks about could not be read, as another user than root may not.
-  Check unreadable(const Error& error) && { return std::move(*this).unknown(error.message, "run as root"); }
+  Check unreadable(const Error& error) && {
+    return std::move(*this).unknown(error.message, error.hint.empty() ? "run as root" : error.hint);
+  }
 
   Check answered(Verdict answer, std::string what, std::string cure) && {
     verdict = answer;

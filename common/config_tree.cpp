@@ -14,6 +14,8 @@
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
+#include "common/counted.h"
+
 namespace ferry {
 namespace {
 
@@ -249,9 +251,42 @@ class TreeBuilder final : public YAML::EventHandler {
     } catch (const Ended&) {
       return std::nullopt;
     } catch (const YAML::Exception& error) {
-      return wrong(error.mark.line + 1, "not readable as YAML: " + error.msg);
+      return wrong(error.mark.line + 1, "not readable as YAML: " + error.msg,
+                   indentation_hint(error.mark.line));
     }
     return std::nullopt;
+  }
+
+  /// Says how the indentation of a line (from 0) that cannot be read is wrong; empty: it looks right.
+  std::string indentation_hint(int number) const {
+    const auto at = static_cast<std::size_t>(number);
+    if (number < 0 || at >= lines_.size()) return {};
+    const std::string_view line = lines_[at];
+    if (line.substr(0, line.find_first_not_of(" \t")).find('\t') != std::string_view::npos)
+      return "indent it with blanks: YAML takes no tab there";
+    const auto key = key_column(line);
+    std::size_t before = at;
+    while (before > 0 && is_blank(lines_[before - 1])) --before;
+    const auto earlier = before > 0 ? key_column(lines_[before - 1]) : std::nullopt;
+    // A key without a value may have deeper keys below it.
+    if (!key || !earlier || *key <= *earlier || lines_[before - 1].ends_with(':')) return {};
+    return fmt::format(
+        "its key begins {} deeper than the key in the line before: keys of one map begin in the same "
+        "column",
+        counted(*key - *earlier, "blank"));
+  }
+  static bool is_blank(std::string_view line) {
+    const auto first = line.find_first_not_of(" \t\r");
+    return first == std::string_view::npos || line[first] == '#';
+  }
+  /// Where a line's key begins, behind the dashes of list items. Absent: it has no key.
+  static std::optional<std::size_t> key_column(std::string_view line) {
+    std::size_t column = line.find_first_not_of(' ');
+    while (column != std::string_view::npos && line.substr(column).starts_with("- "))
+      column = line.find_first_not_of(' ', column + 1);
+    if (column == std::string_view::npos) return std::nullopt;
+    const bool has_key = line.find(": ", column) != std::string_view::npos || line.ends_with(':');
+    return has_key ? std::optional(column) : std::nullopt;
   }
 
   static bool is_text(const std::string& tag) { return tag == "!" || tag == "tag:yaml.org,2002:str"; }

@@ -244,7 +244,14 @@ Profile without_those_still_away(Seen seen, const MoveOutcome& given_back) {
 
 }  // namespace
 
-Result<NodePreview> preview_policy(const NodeHost& host, const Policy& policy) {
+NodeHost host_for(NodeHost host, const Policy& policy) {
+  host.moves.rules = rules_for(policy, std::move(host.moves.rules));
+  host.vgpus.rules = rules_for(policy, std::move(host.vgpus.rules));
+  return host;
+}
+
+Result<NodePreview> preview_policy(const NodeHost& on, const Policy& policy) {
+  const NodeHost host = host_for(on, policy);
   auto seen = see(host, policy);
   if (!seen) return fail(std::move(seen).error());
   if (auto possible = check_possible(*seen); !possible) return fail(std::move(possible).error());
@@ -362,7 +369,8 @@ Result<NodeOutcome> apply_stages(const NodeHost& host, const Policy& policy) {
 
 // The last stage starts what a killed run has left stopped; where it is not reached, that is done all the
 // same.
-Result<NodeOutcome> apply_policy(const NodeHost& host, const Policy& policy) {
+Result<NodeOutcome> apply_policy(const NodeHost& on, const Policy& policy) {
+  const NodeHost host = host_for(on, policy);
   auto outcome = apply_stages(host, policy);
   if (outcome && !outcome->error) return outcome;
   auto started = start_what_was_stopped(host.moves);

@@ -27,6 +27,9 @@ struct NodeHost {
   ModelNames models = {};  ///< what policies mean by `model`; without it only IDs
 };
 
+/// The host with the rules of a policy (rules_for()).
+NodeHost host_for(NodeHost host, const Policy& policy);
+
 /// Who is asked who holds what.
 struct NodeProbes {
   UseProbe& moves;

@@ -264,8 +264,9 @@ NodeKeeper::Round NodeKeeper::broken(const std::optional<WantedMark>& wanted, co
 
 NodeKeeper::Round NodeKeeper::keep(const Wanted& wanted) {
   const WantedMark mark = mark_of(wanted);
-  const auto host = node_host_(uses_);
-  if (!host) return broken(mark, host.error());
+  auto plain = node_host_(uses_);
+  if (!plain) return broken(mark, plain.error());
+  const std::optional<NodeHost> host(host_for(std::move(*plain), wanted.policy));
   const auto node = scan_node(*host);
   if (!node) return begin_nothing(mark, node.error());
   const auto preview = preview_policy(*host, wanted.policy);
@@ -351,8 +352,9 @@ NodeKeeper::Round NodeKeeper::deaf(Round round) {
 NodeKeeper::Round NodeKeeper::carry_out(const Wanted& wanted, const GpuStandings& refused_before, bool writes,
                                         const NodeProbes& uses) {
   const WantedMark mark = mark_of(wanted);
-  const auto host = node_host_(uses);
-  if (!host) return deaf(broken(mark, host.error()));
+  auto plain = node_host_(uses);
+  if (!plain) return deaf(broken(mark, plain.error()));
+  const std::optional<NodeHost> host(host_for(std::move(*plain), wanted.policy));
   GpuStandings standings;
   std::optional<Error> error;
   {

@@ -252,36 +252,6 @@ std::string_view text(Health health) {
   return {};
 }
 
-std::string kind_of(const PciFunction& function) {
-  if (function.is_bridge()) return "bridge";
-  if (function.is_virtual_function()) return "virtual function";
-  switch (function.pci_class()) {
-    case PciClass::non_volatile_memory:
-      return "NVMe disk";
-    case PciClass::ethernet:
-      return "network";
-    case PciClass::vga:
-    case PciClass::display_3d:
-      return "GPU";
-    case PciClass::audio:
-      return "audio";
-    case PciClass::host_bridge:
-    case PciClass::pci_bridge:
-      return "bridge";
-    case PciClass::bridge_other:
-      return "switch";
-    case PciClass::usb:
-      return "USB";
-    case PciClass::serial_bus_other:
-      return "USB-C";
-    case PciClass::processing_accelerator:
-      return "accelerator";
-  }
-  constexpr std::uint32_t kBase = 0x03;
-  if (function.class_code >> 16U == kBase) return "display";
-  return fmt::format("class {:04x}", function.class_code >> 8U);
-}
-
 std::vector<PciAddress> asked_of(const Inventory& inventory, const AcceleratorRules& rules) {
   std::vector<PciAddress> accelerators;
   for (const auto& [address, function] : inventory.functions) {
@@ -315,17 +285,30 @@ const AcceleratorView* NodePicture::find(const PciAddress& address) const {
   return found == accelerators.end() ? nullptr : &*found;
 }
 
+const NamedView* NodePicture::find_by_name(const PciAddress& address) const {
+  const auto found =
+      std::ranges::find_if(by_name, [&](const NamedView& view) { return view.function.address == address; });
+  return found == by_name.end() ? nullptr : &*found;
+}
+
 NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const ModelNames& models) {
   NodePicture view;
   for (const auto& [address, function] : sight.inventory.functions) {
-    if (rules.match(function)) view.accelerators.push_back(accelerator(sight, rules, models, function));
+    if (rules.match(function)) {
+      view.accelerators.push_back(accelerator(sight, rules, models, function));
+    } else if (rules.match_by_name(function)) {
+      view.by_name.push_back({.function = function, .model = models ? models(function) : std::string()});
+    }
   }
+  view.whose = rules.whose;
   if (const auto iommu = require_iommu(sight.inventory); !iommu) view.no_iommu = iommu.error();
   view.iommu = sight.inventory.has_iommu();
   if (sight.state) {
     view.wanted = sight.state->wanted;
     view.phase = sight.state->phase;
     view.error = sight.state->error;
+    view.hostd_runs = sight.hostd_runs;
+    view.state_age = sight.state_age;
   }
   view.unknown = sight.use.unknown;
   view.notes = sight.vgpus.notes;

@@ -3,6 +3,7 @@
 // drawn, printed or counted from it agrees. Pure functions; the host is read elsewhere.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -31,7 +32,9 @@ struct NodeSight {
   VfioDriverTable drivers;
   MoveRecord record;
   std::vector<StuckWrite> stuck;
-  std::optional<NodeState> state;                ///< what hostd says; absent: it has said nothing
+  std::optional<NodeState> state;                      ///< what hostd says; absent: it has said nothing
+  bool hostd_runs = true;                              ///< false: `state` is not kept up to date
+  std::optional<std::chrono::seconds> state_age = {};  ///< since hostd wrote it; absent: it cannot be seen
   std::optional<OfferedDevices> offered;         ///< what the device plugin says; absent: it has said nothing
   std::map<PciAddress, DeviceFacts> facts = {};  ///< of those that were read
   std::vector<std::string> notes;                ///< what could not be read beside, for people
@@ -105,22 +108,30 @@ struct AcceleratorView {
   const PciAddress& address() const { return function.address; }
 };
 
+/// A function that counts as an accelerator only where a command or a policy names it.
+struct NamedView {
+  PciFunction function;
+  std::string model;  ///< empty: no name is known
+};
+
 struct NodePicture {
   std::vector<AcceleratorView> accelerators;  ///< in order of address
+  std::vector<NamedView> by_name;             ///< in order of address
+  std::string whose;                          ///< AcceleratorRules::whose
   std::optional<Error> no_iommu;              ///< why nothing here can be given to a VM
   bool iommu = false;
   std::optional<WantedMark> wanted;
-  std::optional<NodePhase> phase;    ///< absent: hostd has said nothing
-  std::optional<StateError> error;   ///< hostd's, of no accelerator alone
-  std::vector<std::string> unknown;  ///< who could not be asked who uses what
+  std::optional<NodePhase> phase;                      ///< absent: hostd has said nothing
+  std::optional<StateError> error;                     ///< hostd's, of no accelerator alone
+  bool hostd_runs = true;                              ///< NodeSight::hostd_runs
+  std::optional<std::chrono::seconds> state_age = {};  ///< NodeSight::state_age
+  std::vector<std::string> unknown;                    ///< who could not be asked who uses what
   std::vector<std::string> notes;
 
   const AcceleratorView* find(const PciAddress& address) const;
+  /// nullptr: none of `by_name` is there.
+  const NamedView* find_by_name(const PciAddress& address) const;
 };
-
-/// What a function is: "audio", "bridge", "network", "virtual function"; its class in hex where there is no
-/// word.
-std::string kind_of(const PciFunction& function);
 
 /// The functions of which holders are asked: what could move with any accelerator.
 std::vector<PciAddress> asked_of(const Inventory& inventory, const AcceleratorRules& rules);

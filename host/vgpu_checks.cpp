@@ -177,7 +177,8 @@ Check functions_check(const VgpuGpu& gpu, const Virtuals& virtuals) {
           : "none can be, before a vGPU host driver has taken the GPU");
 }
 
-Check types_check(const VgpuGpu& gpu) {
+/// `others_pass`: no other check of this GPU or of the host's vGPUs found anything.
+Check types_check(const VgpuGpu& gpu, bool others_pass) {
   Check check{.id = "vgpu-types-offered",
               .subject = gpu.address().text(),
               .why = "what the driver does not offer cannot be made"};
@@ -193,7 +194,11 @@ Check types_check(const VgpuGpu& gpu) {
   }
   if (!gpu.devices.empty()) return std::move(check).passed(fmt::format("it is full: it carries {}", carried));
   if (gpu.awaits_types()) return std::move(check).warned(gpu.obstacle, "start nvidia-vgpud.service");
-  if (!gpu.obstacle.empty()) return std::move(check).warned(gpu.obstacle, "see the other checks of this GPU");
+  if (!gpu.obstacle.empty()) {
+    return std::move(check).warned(gpu.obstacle, others_pass && gpu.offers_nothing()
+                                                     ? reason_for_no_types(gpu)
+                                                     : "see the other checks of the host and of this GPU");
+  }
   return std::move(check).warned(
       fmt::format("by {}, but none can be made, though it carries none", text(gpu.framework)),
       "in MIG mode it takes GPU instances first: `ferry vgpu apply` makes those that MIG-backed types need; "
@@ -205,7 +210,12 @@ Check types_check(const VgpuGpu& gpu) {
 std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory,
                                const AcceleratorRules& rules) {
   const auto vgpus = scan_vgpus(host, inventory, rules);
-  std::vector<Check> of_gpus;
+  struct GpuChecks {
+    const VgpuGpu* gpu = nullptr;
+    Check driver;
+    Check functions;
+  };
+  std::vector<GpuChecks> of_gpus;
   bool host_driver = false;
   bool mediated = false;
   bool on_virtual_functions = false;
@@ -217,9 +227,8 @@ std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory,
     mediated =
         mediated || gpu.framework == VgpuFramework::mdev_on_pf || gpu.framework == VgpuFramework::mdev_on_vf;
     on_virtual_functions = on_virtual_functions || !virtuals.all.empty() || gpu.on_virtual_functions();
-    of_gpus.push_back(std::move(driver));
-    of_gpus.push_back(functions_check(gpu, virtuals));
-    of_gpus.push_back(types_check(gpu));
+    of_gpus.push_back(
+        {.gpu = &gpu, .driver = std::move(driver), .functions = functions_check(gpu, virtuals)});
   }
   std::vector<Check> out = {identity_check(host), iommu_check(inventory, on_virtual_functions),
                             manager_check(host, host_driver), kubevirt_check(host, mediated)};
@@ -229,12 +238,20 @@ std::vector<Check> vgpu_checks(const HostFs& host, const Inventory& inventory,
     out.push_back(std::move(accelerators).unreadable(vgpus.error()));
   } else if (gpus.empty()) {
     out.push_back(std::move(accelerators)
-                      .warned("none of the functions in /sys/bus/pci/devices is an accelerator",
+                      .warned(fmt::format("none of the functions in /sys/bus/pci/devices is {}",
+                                          rules.whose.empty() ? "an accelerator" : "a GPU of " + rules.whose),
                               "see whether `lspci` has the card"));
   } else {
     out.push_back(std::move(accelerators).passed(counted(gpus.size(), "GPU") + " in /sys/bus/pci/devices"));
   }
-  out.insert(out.end(), of_gpus.begin(), of_gpus.end());
+  const auto is_fault = [](const Check& check) {
+    return check.verdict == Verdict::fail || check.verdict == Verdict::warn;
+  };
+  const bool host_passes = std::ranges::none_of(out, is_fault);
+  for (auto& [gpu, driver, functions] : of_gpus) {
+    Check types = types_check(*gpu, host_passes && !is_fault(driver) && !is_fault(functions));
+    out.insert(out.end(), {std::move(driver), std::move(functions), std::move(types)});
+  }
   return out;
 }
 

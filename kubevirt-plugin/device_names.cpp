@@ -77,6 +77,26 @@ std::optional<std::string> find_in_pci_ids(std::string_view text, std::uint16_t 
   return std::nullopt;
 }
 
+std::optional<std::string> find_vendor_in_pci_ids(std::string_view text, std::uint16_t vendor) {
+  const std::string head = fmt::format("{:04x} ", vendor);
+  while (!text.empty()) {
+    const auto line = next_line(text);
+    if (line.starts_with(head)) return unless_empty(line.substr(head.size()));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> DeviceNames::find_vendor(std::uint16_t vendor) {
+  const auto [entry, is_new] = vendors_.try_emplace(vendor);
+  auto& name = entry->second;
+  if (!is_new) return name;
+  for (const auto* const path : kPciIds) {
+    if (name) break;
+    if (const auto text = host_.read_file(path)) name = find_vendor_in_pci_ids(*text, vendor);
+  }
+  return name;
+}
+
 std::optional<std::string> DeviceNames::find(std::uint16_t vendor, std::uint16_t device) {
   const auto [entry, is_new] = seen_.try_emplace({vendor, device});
   auto& name = entry->second;

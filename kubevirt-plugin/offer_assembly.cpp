@@ -30,23 +30,24 @@ void OfferAssembly::miss(std::string id, std::string why) {
   offer_.unsettled = true;
 }
 
-Result<ResourceName> OfferAssembly::name_of(const std::string& model, const std::string& part,
-                                            const std::string& fallback, EnvPrefix prefix) {
-  auto name = ResourceName::parse(domain_ + "/" + part);
+Result<ResourceName> OfferAssembly::name_of(const std::string& domain, const std::string& model,
+                                            const std::string& part, const std::string& fallback,
+                                            EnvPrefix prefix) {
+  auto name = ResourceName::parse(domain + "/" + part);
   // Kata's is a kind of CDI's too, whose class begins with a letter (its specification, "kind").
   if (name && prefix == EnvPrefix::none && std::isdigit(static_cast<unsigned char>(part.front())) != 0)
     name = fail(
         Errc::invalid_config,
         fmt::format("resource name '{}': no CDI kind for Kata begins so, but with a letter", name->text()));
   if (name || fallback.empty()) return name;
-  warn(part.empty() ? fmt::format("{} has no name; it is offered as {}/{}", model, domain_, fallback)
-                    : fmt::format("{}; it is offered as {}/{}", name.error().message, domain_, fallback));
-  return ResourceName::parse(domain_ + "/" + fallback);
+  warn(part.empty() ? fmt::format("{} has no name; it is offered as {}/{}", model, domain, fallback)
+                    : fmt::format("{}; it is offered as {}/{}", name.error().message, domain, fallback));
+  return ResourceName::parse(domain + "/" + fallback);
 }
 
 void OfferAssembly::add(OfferedDevice device, const std::string& part, const std::string& fallback,
-                        EnvPrefix prefix) {
-  const auto name = name_of(device.model, part, fallback, prefix);
+                        EnvPrefix prefix, const std::string& domain) {
+  const auto name = name_of(domain.empty() ? domain_ : domain, device.model, part, fallback, prefix);
   if (!name) return refuse(device.id, name.error().message);
   auto& resource = resources_.try_emplace(*name, Resource{.name = *name, .env_prefix = prefix, .devices = {}})
                        .first->second;
@@ -76,7 +77,8 @@ void OfferAssembly::add_place(Waiting waiting) {
   auto* const gpu = find_function(waiting.gpu);
   if (gpu == nullptr) return;  // what is said of that is enough
   auto& companion = waiting.companion;
-  const auto name = name_of(companion.model, waiting.part, waiting.fallback, EnvPrefix::pci_resource);
+  const auto name =
+      name_of(domain_, companion.model, waiting.part, waiting.fallback, EnvPrefix::pci_resource);
   if (!name) return refuse(companion.address, name.error().message);
   const auto known = resources_.find(*name);
   if (known != resources_.end() && !known->second.places)

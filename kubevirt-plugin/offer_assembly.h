@@ -47,7 +47,9 @@ class OfferAssembly {
 
   /// `part` follows the domain. `fallback` is taken where it makes no legal name; none: the device is not
   /// offered then.
-  void add(OfferedDevice device, const std::string& part, const std::string& fallback, EnvPrefix prefix);
+  /// `domain`: empty for the assembly's own.
+  void add(OfferedDevice device, const std::string& part, const std::string& fallback, EnvPrefix prefix,
+           const std::string& domain = {});
 
   /// A place for a companion of the function `gpu`: where that is offered, and the name is not that of
   /// something else. The rest is as for add(); `companion` gets its resource and variable here.
@@ -62,8 +64,8 @@ class OfferAssembly {
     std::string part;
     std::string fallback;
   };
-  Result<ResourceName> name_of(const std::string& model, const std::string& part, const std::string& fallback,
-                               EnvPrefix prefix);
+  Result<ResourceName> name_of(const std::string& domain, const std::string& model, const std::string& part,
+                               const std::string& fallback, EnvPrefix prefix);
   OfferedDevice* find_function(const std::string& address);
   void add_place(Waiting waiting);
   void warn(std::string text);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "kubevirt-plugin/naming.h"
@@ -34,6 +36,8 @@ struct OfferRules {
   AcceleratorRules accelerators = {};
   /// The part of every resource name before the "/": "nvidia.com".
   std::string domain = {};
+  /// The same for other vendors' devices. A vendor that is missing here gets its domain from pci.ids.
+  std::map<std::uint16_t, std::string> domains = {};
   Companions companions = Companions::unasked;
   /// Offer to KubeVirt, under the names of NVIDIA's plugin for it save for `names`.
   bool kubevirt = true;

@@ -120,6 +120,19 @@ std::string pci_resource_part(std::string_view human_name) {
   return part;
 }
 
+std::string vendor_domain(std::string_view vendor_name) {
+  const auto open = vendor_name.find('[');
+  std::string_view word = open == std::string_view::npos ? vendor_name : vendor_name.substr(open + 1);
+  word = word.substr(0, word.find_first_of(open == std::string_view::npos ? " ,/" : "]/"));
+  std::string label;
+  for (const char c : word) {
+    if (is_upper(c)) label += static_cast<char>(c - 'A' + 'a');
+    if (is_lower(c) || is_digit(c) || (c == '-' && !label.empty())) label += c;
+  }
+  while (label.ends_with('-')) label.pop_back();
+  return label.empty() ? label : label + ".com";
+}
+
 std::string kata_resource_part(std::string_view human_name) {
   if (human_name.empty()) return "UNKNOWN_DEVICE";
   std::string part = with_spaces_joined(trimmed(human_name));

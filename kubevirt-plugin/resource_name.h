@@ -34,6 +34,11 @@ class ResourceName {
 /// out empty, or as one that the kubelet refuses (a trailing "_"): see ResourceName::parse().
 std::string pci_resource_part(std::string_view human_name);
 
+/// The domain of a vendor's resources, made from its name in pci.ids: the short name in brackets, as far as a
+/// "/", or else the first word, in lower case: "amd.com" of "Advanced Micro Devices, Inc. [AMD/ATI]",
+/// "intel.com" of "Intel Corporation". Empty: the name has no such word.
+std::string vendor_domain(std::string_view vendor_name);
+
 /// The name part for an mdev vGPU, made from its type's name: each run of white space to one "_", the rest
 /// kept, letter case too: "NVIDIA A40-8Q" is "NVIDIA_A40-8Q".
 std::string mdev_resource_part(std::string_view type_name);

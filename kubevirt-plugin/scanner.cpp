@@ -25,8 +25,10 @@ namespace {
 // KubeVirt reads PCI addresses of exactly four domain digits (VMD and Hyper-V have more).
 constexpr std::uint32_t kLastDomain = 0xffff;
 
-GroupMember member_of_group(const PciFunction& function, const OfferRules& rules) {
-  const bool ours = on_vfio_driver(function) && rules.accelerators.vendors.contains(function.vendor);
+/// `vendor`: of the device that is offered with the group.
+GroupMember member_of_group(const PciFunction& function, std::uint16_t vendor, const OfferRules& rules) {
+  const bool ours = on_vfio_driver(function) &&
+                    (function.vendor == vendor || rules.accelerators.vendors.contains(function.vendor));
   return {
       .address = function.address,
       .driver = function.driver.value_or(""),
@@ -39,7 +41,7 @@ std::vector<GroupMember> members_of(const Inventory& inventory, const PciFunctio
   std::vector<GroupMember> members;
   for (const auto& address : inventory.group_of(function))
     if (const auto* const member = inventory.find(address))
-      members.push_back(member_of_group(*member, rules));
+      members.push_back(member_of_group(*member, function.vendor, rules));
   return members;
 }
 
@@ -49,8 +51,10 @@ bool is_beside(const PciFunction& function, const OfferRules& rules) {
          !function.is_bridge() && !function.is_virtual_function();
 }
 
+// Another vendor's GPU on a driver of the host is not meant for VMs, and nothing is reported of it.
 bool is_for_kubevirt(const PciFunction& function, const OfferRules& rules) {
   if (!rules.kubevirt) return false;
+  if (rules.accelerators.is_of_another_vendor(function)) return on_vfio_driver(function);
   return rules.accelerators.match(function) ||
          (rules.companions == Companions::devices && is_beside(function, rules));
 }
@@ -62,8 +66,8 @@ bool may_have_place(const PciFunction& function, const OfferRules& rules) {
 
 /// What NVIDIA's plugin for Kata offers: accelerators, and what counts as one on request (NVSwitches).
 bool is_for_kata(const PciFunction& function, const OfferRules& rules) {
-  if (!rules.kata) return false;
-  return rules.accelerators.asking_for_all().match(function);
+  if (!rules.kata || rules.accelerators.is_of_another_vendor(function)) return false;
+  return rules.accelerators.match_by_name(function);
 }
 
 /// The IOMMU group that a function goes to a VM with, or what keeps it from any.
@@ -225,9 +229,25 @@ class Scanner::Round {
     if (!kubevirt) return;
     if (const auto for_it = group_for_kubevirt(function); !for_it)
       return assembly_.refuse(id, for_it.error().message);
+    const auto domain = domain_of(function);
+    if (!domain) return assembly_.refuse(id, domain.error().message);
     if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
     assembly_.add(std::move(device), function_part(function, human), hex_of(function),
-                  EnvPrefix::pci_resource);
+                  EnvPrefix::pci_resource, *domain);
+  }
+
+  /// The part of the resource's name before the "/".
+  Result<std::string> domain_of(const PciFunction& function) const {
+    if (!rules_.accelerators.is_of_another_vendor(function)) return rules_.domain;
+    if (const auto known = rules_.domains.find(function.vendor); known != rules_.domains.end())
+      return known->second;
+    const auto name = scanner_.names_.find_vendor(function.vendor);
+    std::string domain = vendor_domain(name.value_or(""));
+    if (!domain.empty()) return domain;
+    return fail(
+        Errc::unsupported,
+        fmt::format("the host has no pci.ids with a name for vendor {:04x}, by which its resource is called",
+                    function.vendor));
   }
 
   /// With the GPU whose card and IOMMU group it is of. Without one it cannot be asked for.

@@ -34,9 +34,15 @@ namespace {
 /// PCI vendors of accelerators.
 using Vendors = std::vector<std::uint16_t>;
 
-bool is_vendor(const Result<std::string>& text, const Vendors& vendors) {
-  return text && std::ranges::any_of(
-                     vendors, [&](std::uint16_t vendor) { return *text == fmt::format("{:#06x}", vendor); });
+/// True if `text` is one of `vendors`, or the vendor of the device that is offered, whose model is
+/// "1002:73bf".
+bool is_vendor(const Result<std::string>& text, const Vendors& vendors, const OfferedDevice& offered) {
+  if (!text) return false;
+  const bool is_own = offered.kind == DeviceKind::pci_function && text->starts_with("0x") &&
+                      offered.model.starts_with(text->substr(2) + ":");
+  return is_own || std::ranges::any_of(vendors, [&](std::uint16_t vendor) {
+           return *text == fmt::format("{:#06x}", vendor);
+         });
 }
 
 /// Its own driver; absent: none.
@@ -50,7 +56,8 @@ Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
 /// `own_nodes`: the functions' own nodes are of use. Without them a function that its driver speaks for is
 /// asked for nothing else.
 GroupMember read_member(const HostFs& host, const HostDirectory& directory, const PciAddress& address,
-                        const Vendors& vendors, std::optional<std::string> driver, bool own_nodes) {
+                        const Vendors& vendors, const OfferedDevice& offered,
+                        std::optional<std::string> driver, bool own_nodes) {
   PciFunction function;
   function.driver = std::move(driver);
   if (own_nodes || blocks_viability(function))
@@ -61,7 +68,8 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
                      .driver = function.driver.value_or(""),
                      .usable = !blocks_viability(function),
                      .vfio_device = {}};
-  if (own_nodes && !function.vfio_devices.empty() && is_vendor(directory.read_attribute("vendor"), vendors))
+  if (own_nodes && !function.vfio_devices.empty() &&
+      is_vendor(directory.read_attribute("vendor"), vendors, offered))
     member.vfio_device = function.vfio_devices.front();
   return member;
 }
@@ -90,8 +98,8 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
       if (!read) return fail(std::move(read).error());
       driver = std::move(*read);
     }
-    auto member = read_member(host, others ? *others : directories.own, *address, vendors, std::move(driver),
-                              own_nodes);
+    auto member = read_member(host, others ? *others : directories.own, *address, vendors, offered,
+                              std::move(driver), own_nodes);
     // A virtual function stays on its vendor's driver, whether or not that shows as one of vfio's.
     if (is_own && offered.kind == DeviceKind::vendor_vgpu) member.usable = true;
     members.push_back(std::move(member));

@@ -46,7 +46,7 @@ Result<Library> Library::open(const HostFs& host) {
       if (status == kSuccess) return library;
       auto failed = library.checked(status, "initialise NVML");
       ::dlclose(std::exchange(library.handle_, nullptr));
-      return fail(Errc::unsupported, std::move(failed).error().message);
+      return fail(Errc::unsupported, failed.error().message, failed.error().hint);
     }
   }
   return fail(Errc::unsupported, fmt::format("this host has no {}", kName),
@@ -68,7 +68,7 @@ Result<Device> Library::device(const PciAddress& address) const {
   const std::string text = address.text();
   if (auto found = checked(call("nvmlDeviceGetHandleByPciBusId_v2", text.c_str(), &device), text); !found) {
     // It says so of what is no GPU, and of one that the driver has not taken.
-    return fail(Errc::not_found, std::move(found).error().message);
+    return fail(Errc::not_found, found.error().message, found.error().hint);
   }
   return device;
 }

@@ -56,6 +56,18 @@ bool VgpuGpu::awaits_types() const {
          !on_vfio_driver(function) && host_driver && never_has_functions;
 }
 
+bool VgpuGpu::offers_nothing() const {
+  return framework == VgpuFramework::none && !function.problem && function.driver &&
+         !on_vfio_driver(function) && host_driver && !may_get_virtual_functions() && !awaits_types();
+}
+
+std::string reason_for_no_types(const VgpuGpu& gpu) {
+  return fmt::format(
+      "this release of the vGPU host driver knows no types for board {}, or its edition or licence "
+      "has none: `nvidia-smi vgpu -s` lists the types that it knows",
+      gpu.function.ids());
+}
+
 std::vector<VgpuType> types_of(const VgpuGpu& gpu) {
   std::vector<VgpuType> out;
   std::unordered_map<std::string_view, std::size_t> places;

@@ -97,6 +97,9 @@ struct VgpuGpu {
   /// What `devices: [n]` of a profile counts: display functions of the accelerators' vendors, without
   /// virtual functions, in order of their addresses, from 0, whatever driver they are on.
   unsigned index = 0;
+  /// A function that counts only because a command or a policy names it. It has a number behind all others,
+  /// and no `devices:` of a file means it.
+  bool by_name = false;
   PciFunction function;
   std::vector<PciAddress> functions;       ///< its virtual functions, whatever driver they are on; in order
   std::vector<PciAddress> functions_away;  ///< those on vfio drivers, given away themselves
@@ -129,9 +132,15 @@ struct VgpuGpu {
   /// Whether its types may be listed yet: its driver makes vGPUs, its board makes them itself, and none is
   /// listed. nvidia-vgpud does that once it has started.
   bool awaits_types() const;
+  /// True if a vGPU host driver has the GPU, with virtual functions if the board can have them, and offers no
+  /// type.
+  bool offers_nothing() const;
   /// "GPU 1 (0000:65:00.0)"
   std::string label() const;
 };
+
+/// The reason that is left for a GPU that offers_nothing() where all other checks pass, and how to see it.
+std::string reason_for_no_types(const VgpuGpu& gpu);
 
 /// Each type that a GPU's parents list, once, in order of their numbers. `available` is how many more can be
 /// made on the whole GPU: each free virtual function says that it could carry one, however many of them the

@@ -172,9 +172,16 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
   out.notes = std::move(bus->notes);
   const VirtualFunctions virtuals = virtual_functions(inventory);
   std::map<PciAddress, std::size_t> gpu_of;  // each GPU and each of its virtual functions
+  std::vector<const PciFunction*> gpus;
   for (const auto& [address, function] : inventory.functions) {
     // NVIDIA's numbering takes the plain programming interface only.
-    if (!rules.match(function) || (function.class_code & 0xffU) != 0) continue;
+    if (rules.match(function) && (function.class_code & 0xffU) == 0) gpus.push_back(&function);
+  }
+  // The numbers of the others must not depend on who is named.
+  std::ranges::stable_partition(gpus, [&](const PciFunction* gpu) { return rules.match_unnamed(*gpu); });
+  for (const PciFunction* gpu : gpus) {
+    const PciFunction& function = *gpu;
+    const PciAddress& address = function.address;
     const auto found = virtuals.find(address);
     const auto functions = found == virtuals.end() ? std::vector<const PciFunction*>{} : found->second;
     gpu_of.emplace(address, out.gpus.size());
@@ -182,6 +189,7 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const Inventory& inventory,
     const bool never = rules.never_has_virtual_functions && rules.never_has_virtual_functions(function);
     const auto index = static_cast<unsigned>(out.gpus.size());
     out.gpus.push_back(read_gpu(host, *held, *bus, gpu_of_kind(function, index, never), functions));
+    out.gpus.back().by_name = !rules.match_unnamed(function);
   }
 
   std::set<PciAddress> strangers;
@@ -217,6 +225,7 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const Inventory& inventory, c
   VgpuGpu gpu = read_gpu(host, *held, *bus, gpu_of_kind(*function, before.index, before.never_has_functions),
                          functions);
   for (VgpuDevice& device : bus->devices) gpu.devices.push_back(std::move(device));
+  gpu.by_name = before.by_name;
   return gpu;
 }
 

@@ -12,7 +12,9 @@ namespace ferry {
 namespace {
 
 constexpr std::uint16_t kNvidia = 0x10de;
-constexpr std::array kVendors = {NamedVendor{.name = "nvidia", .id = kNvidia}};
+constexpr std::array kVendors = {NamedVendor{.name = "nvidia", .id = kNvidia},
+                                 NamedVendor{.name = "amd", .id = 0x1002},
+                                 NamedVendor{.name = "intel", .id = 0x8086}};
 constexpr std::array kClasses = {NamedClass{.name = "vga", .pci_class = PciClass::vga},
                                  NamedClass{.name = "3d", .pci_class = PciClass::display_3d},
                                  NamedClass{.name = "nvswitch", .pci_class = PciClass::bridge_other}};
@@ -37,7 +39,10 @@ AcceleratorRules default_accelerator_rules() {
   return {.vendors = {kNvidia},
           .classes = {PciClass::vga, PciClass::display_3d},
           .on_request = {PciClass::bridge_other},
-          .never_has_virtual_functions = never_has_virtual_functions};
+          .of_other_vendors = {PciClass::vga, PciClass::xga, PciClass::display_3d, PciClass::display_other,
+                               PciClass::processing_accelerator},
+          .never_has_virtual_functions = never_has_virtual_functions,
+          .whose = "NVIDIA"};
 }
 
 std::span<const NamedVendor> named_vendors() {

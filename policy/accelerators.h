@@ -9,9 +9,9 @@
 
 namespace ferry {
 
-/// What counts as an accelerator unless a policy says otherwise: NVIDIA's display and 3D controllers, and on
-/// request its NVSwitches. Those join GPUs to each other and stay with the host unless all of it is given
-/// away.
+/// Accelerators are NVIDIA's display and 3D controllers. Where they are named, also NVIDIA's
+/// NVSwitches, which join GPUs to each other and stay with the host unless all of it is given away, and other
+/// vendors' display functions and processing accelerators.
 AcceleratorRules default_accelerator_rules();
 
 /// The part before the "/" of the resource names under which pods ask for them.

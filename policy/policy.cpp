@@ -33,7 +33,16 @@ std::optional<Foreign> parse_foreign(std::string_view word) {
 }
 
 bool PolicyItem::matches(const VgpuGpu& gpu, const ModelNames& models) const {
+  if (gpu.by_name && selection.addresses.empty() && selection.vendors.empty()) return false;
   return gpus.matches(gpu) && selection.matches(gpu, models);
+}
+
+AcceleratorRules rules_for(const Policy& policy, AcceleratorRules rules) {
+  for (const PolicyItem& item : policy.items) {
+    rules.named.insert(item.selection.addresses.begin(), item.selection.addresses.end());
+    rules.named_vendors.insert(item.selection.vendors.begin(), item.selection.vendors.end());
+  }
+  return rules;
 }
 
 const PolicyItem* Policy::item_for(const VgpuGpu& gpu, const ModelNames& models) const {

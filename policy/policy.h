@@ -11,6 +11,7 @@
 
 #include "mdev/vgpu.h"
 #include "policy/gpu_selection.h"
+#include "vfio/inventory.h"
 #include "vfio/release.h"
 #include "vgpu-dm/profile.h"
 
@@ -56,6 +57,9 @@ struct Policy {
   /// True if an item has this mode, even if this host has no GPU for it.
   bool asks_for(Mode mode) const;
 };
+
+/// The rules of a host that `policy` is for: functions count that its items name by address or by vendor.
+AcceleratorRules rules_for(const Policy& policy, AcceleratorRules rules);
 
 struct PolicyFile {
   std::string file;

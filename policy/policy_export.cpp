@@ -53,7 +53,7 @@ Result<> check(const Policy& policy, const Inventory& inventory, const VgpuInven
   PolicyFile file;
   file.policies.push_back(policy);
   auto read = read_policies({.file = "the policy of this host", .text = policy_text(file)});
-  if (!read) return fail(Errc::unsupported, std::move(read).error().message);
+  if (!read) return fail(Errc::unsupported, read.error().message, read.error().hint);
   for (const NodeVerdict& verdict : judge_policy(read->policies.front(), inventory, vgpus)) {
     if (!verdict.agrees()) return fail(Errc::unsupported, verdict.difference);
   }

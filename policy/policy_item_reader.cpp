@@ -185,7 +185,8 @@ Result<PolicyItem> read_policy_item(const ItemReader& reader, const NamedItems::
   if (node->kind != Kind::map) {
     return reader.refuse(*node, path,
                          fmt::format("expected a map with {} and {}, found {}", ItemReader::kDevices, kMode,
-                                     node->described()));
+                                     node->described()),
+                         fmt::format("write '- {{{}: all, {}: passthrough}}'", ItemReader::kDevices, kMode));
   }
   std::vector<std::string> known = {ItemReader::kDevices};
   known.insert(known.end(), kSelectors.begin(), kSelectors.end());

@@ -102,7 +102,8 @@ Result<PolicyFile> read_policies(const ConfigText& source, Reading how) {
   if (version->value.text != "v1") {
     return ItemReader(source).refuse(
         version->value, "version",
-        "expected v2, or v1 for a vGPU profile, found " + version->value.described());
+        "expected v2, or v1 for a vGPU profile, found " + version->value.described(),
+        "write 'version: v2' above policies, or 'version: v1' above vgpu-configs");
   }
   auto profiles = read_profiles(source, how);
   if (!profiles) return fail(std::move(profiles).error());

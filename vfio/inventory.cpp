@@ -3,7 +3,16 @@
 
 #include <algorithm>
 
+#include "vfio/passthrough_check_parts.h"
+
 namespace ferry {
+
+bool AcceleratorRules::match_by_name(const PciFunction& function) const {
+  const PciClass what = function.pci_class();
+  if (function.is_bridge() || function.is_virtual_function()) return false;
+  if (!vendors.contains(function.vendor)) return of_other_vendors.contains(what);
+  return classes.contains(what) || on_request.contains(what);
+}
 
 AcceleratorRules AcceleratorRules::asking_for(PciClass wanted) const {
   AcceleratorRules rules = *this;
@@ -37,14 +46,14 @@ Result<> require_iommu(const Inventory& inventory) {
                 "unset enable_unsafe_noiommu_mode and switch the IOMMU on");
   }
   return fail(Errc::unsupported, "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
-              "switch on VT-d or AMD-Vi in the firmware and, on Intel, boot with intel_iommu=on");
+              inventory.iommu_cure);
 }
 
 bool is_accelerators_vf(const Inventory& inventory, const AcceleratorRules& rules,
                         const PciFunction& function) {
   const PciFunction* physical =
       function.physical_function ? inventory.find(*function.physical_function) : nullptr;
-  return physical != nullptr && rules.asking_for_all().match(*physical);
+  return physical != nullptr && rules.match_by_name(*physical);
 }
 
 bool on_vfio_driver(const PciFunction& function) {
@@ -74,6 +83,7 @@ void read_host_facts(const HostFs& host, Inventory& inventory) {
   }
   inventory.unsafe_noiommu =
       host.read_attribute("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").value_or("N") == "Y";
+  if (inventory.groups.empty()) inventory.iommu_cure = checks::cure_of_inactive_iommu(host);
 }
 
 }  // namespace

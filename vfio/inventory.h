@@ -23,19 +23,44 @@ struct AcceleratorRules {
   std::set<PciClass> classes;
   /// Classes of the same vendors that count only where a command asks for them.
   std::set<PciClass> on_request = {};
+  /// Classes of all other vendors' functions. They count only where a command or a policy names them: in
+  /// `named`, or their vendor in `named_vendors`.
+  std::set<PciClass> of_other_vendors = {};
+  std::set<PciAddress> named = {};
+  std::set<std::uint16_t> named_vendors = {};
   /// Whether boards of its kind are known never to have virtual functions, whatever SR-IOV files they show (a
   /// T4). nullptr: that is known of none.
   bool (*never_has_virtual_functions)(const PciFunction&) = nullptr;
+  /// The name of `vendors` in messages: "NVIDIA".
+  std::string whose = {};
 
-  /// An endpoint of a named vendor and class that is no virtual function.
+  /// An endpoint that is no virtual function: of `vendors` and `classes`, or one that is named and may be.
   bool match(const PciFunction& function) const {
+    return match_unnamed(function) || (is_named(function) && match_by_name(function));
+  }
+  /// The same without those that are named: what `--all` and `devices: all` mean.
+  bool match_unnamed(const PciFunction& function) const {
     return vendors.contains(function.vendor) && classes.contains(function.pci_class()) &&
            !function.is_bridge() && !function.is_virtual_function();
   }
+  /// True if match() holds for a command that names the function.
+  bool match_by_name(const PciFunction& function) const;
+  /// A function that counts where it is named and nowhere else.
+  bool only_by_name(const PciFunction& function) const { return match_by_name(function) && !match(function); }
   /// The rules of a command that asks for `wanted`: the same unless that is a class on request.
   AcceleratorRules asking_for(PciClass wanted) const;
-  /// The rules of a command that asks for all that can be asked for.
+  /// True for a function that only another vendor's name can make an accelerator.
+  bool is_of_another_vendor(const PciFunction& function) const {
+    return !vendors.contains(function.vendor) && match_by_name(function);
+  }
+  /// The rules of a command that asks for all that can be asked for of `vendors`.
   AcceleratorRules asking_for_all() const;
+
+ private:
+  bool is_named(const PciFunction& function) const {
+    return named.contains(function.address) ||
+           (!vendors.contains(function.vendor) && named_vendors.contains(function.vendor));
+  }
 };
 
 struct Inventory {
@@ -46,6 +71,8 @@ struct Inventory {
   std::set<std::string> drivers;
   /// Groups without isolation: the host runs vfio in its unsafe no-IOMMU mode.
   bool unsafe_noiommu = false;
+  /// The advice of `ferry doctor` for a host without an active IOMMU. Empty where there are groups.
+  std::string iommu_cure = {};
 
   /// nullptr when the host has no such function.
   const PciFunction* find(const PciAddress& address) const;

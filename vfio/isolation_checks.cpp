@@ -303,14 +303,22 @@ Check acs_check(const Result<KernelCommandLine>& command_line) {
       "take it out and reboot; ACS in the firmware setup or another slot gives groups that hold");
 }
 
+IommuState read_iommu_state(const HostFs& host) {
+  return {.processor = read_processor(host),
+          .tables = host.list(kTables),
+          .units = names_in(host, kUnits),
+          .groups = names_in(host, kGroups)};
+}
+
 }  // namespace
+
+std::string cure_of_inactive_iommu(const HostFs& host) {
+  return cure_of_inactive(read_iommu_state(host), KernelCommandLine::read(host));
+}
 
 std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
                                 const Result<KernelCommandLine>& command_line) {
-  const IommuState state{.processor = read_processor(host),
-                         .tables = host.list(kTables),
-                         .units = names_in(host, kUnits),
-                         .groups = names_in(host, kGroups)};
+  const IommuState state = read_iommu_state(host);
   std::vector<Check> out;
   out.push_back(firmware_table_check(host, state));
   out.push_back(iommu_check(state, command_line));

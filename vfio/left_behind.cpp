@@ -15,15 +15,14 @@ std::vector<PciAddress> left_behind(const Inventory& inventory, const Accelerato
       reached.insert(member);
   };
   for (const auto& [address, function] : inventory.functions) {
-    if (rules.match(function) || is_accelerators_vf(inventory, rules, function)) reach(address);
+    if (rules.match_by_name(function) || is_accelerators_vf(inventory, rules, function)) reach(address);
   }
   std::vector<PciAddress> out;
   for (const auto& [address, function] : inventory.functions) {
     if (reached.contains(address) || function.is_bridge() || !record.speaks_of(function)) continue;
     const auto found = record.members.find(address);
     const bool another_card = found != record.members.end() && found->second.ids != function.ids();
-    const bool only_on_request = !rules.match(function) && rules.asking_for_all().match(function);
-    if (another_card || only_on_request) continue;
+    if (another_card) continue;
     out.push_back(address);
     reach(address);
   }

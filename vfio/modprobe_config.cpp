@@ -56,4 +56,18 @@ ModprobeConfig read_modprobe_config(const HostFs& host) {
   return config;
 }
 
+std::string hint_of_blocked_module(const HostFs& host, std::string_view module) {
+  for (const ModprobeLine& line : read_modprobe_config(host).lines) {
+    if (line.words.size() < 3 || line.words[0] != "install") continue;
+    const std::string& name = line.words[1];
+    if (name != module && name != "vfio" && name != "vfio_pci_core" && name != "vfio_iommu_type1") continue;
+    const std::string_view command = line.words[2];
+    const std::string_view program = command.substr(command.find_last_of('/') + 1);  // npos + 1 is 0
+    if (program != "false" && program != "true") continue;
+    return fmt::format("{} runs {} in place of loading {}: take that line out, also of the initramfs",
+                       line.where, shown(line.words[2]), shown(name));
+  }
+  return {};
+}
+
 }  // namespace ferry

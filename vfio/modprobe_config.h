@@ -29,4 +29,8 @@ std::vector<ModprobeLine> parse_modprobe_config(std::string_view text);
 /// All *.conf in kModprobeDirectories; a name in an earlier directory hides the later.
 ModprobeConfig read_modprobe_config(const HostFs& host);
 
+/// The hint where an install line runs `false` or `true` instead of loading `module`, or vfio that it needs.
+/// Empty: there is no such line.
+std::string hint_of_blocked_module(const HostFs& host, std::string_view module);
+
 }  // namespace ferry

@@ -9,6 +9,7 @@
 
 #include "common/side_by_side.h"
 #include "vfio/letting_go.h"
+#include "vfio/modprobe_config.h"
 #include "vfio/move_look.h"
 #include "vfio/moving_units.h"
 #include "vfio/stopped_services.h"
@@ -208,7 +209,7 @@ class Apply {
       const std::string module = move.steps.front().value;
       return failed(std::move(move), {.code = make_error_code(Errc::failed),
                                       .message = "module " + module + " is loaded but brought no PCI driver",
-                                      .hint = {}});
+                                      .hint = hint_of_blocked_module(*context_.host, module)});
     });
     open_fences_of_others();
   }

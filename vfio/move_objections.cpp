@@ -2,6 +2,7 @@
 #include "vfio/move_objections.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/counted.h"
 
@@ -34,6 +35,21 @@ bool object_to_sriov_kin(const Inventory& inventory, const Unit& unit, const Pci
 
 }  // namespace
 
+void Objections::add_stranger(const PciFunction& function) {
+  strangers_.push_back(function.address.text());
+  their_kinds_.push_back(kind_of(function));
+  add(fmt::format("{} shares the group and is not part of the card", describe(function)), kOfStrangers);
+}
+
+std::string Objections::hint_of_strangers() const {
+  const std::string with =
+      strangers_.size() == 1
+          ? fmt::format("--with {} moves that device too", strangers_.front())
+          : fmt::format("`--with {}` moves these devices too ({}), and the host loses them",
+                        fmt::join(strangers_, " --with "), fmt::join(their_kinds_, ", "));
+  return "another slot, or ACS and SR-IOV in the firmware, may give the card a group of its own; " + with;
+}
+
 std::string describe(const PciFunction& function) {
   return fmt::format("{} ({}, class {:04x}, {})", function.address.text(), function.ids(),
                      function.class_code >> 8U, function.driver ? "driver " + *function.driver : "no driver");
@@ -42,18 +58,14 @@ std::string describe(const PciFunction& function) {
 void object_to_member(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
                       const PciFunction& function, Objections& objections) {
   if (object_to_sriov_kin(inventory, unit, function, objections)) return;
-  if (rules.match(function) || is_accelerators_vf(inventory, rules, function)) {
+  if (rules.match_by_name(function) || is_accelerators_vf(inventory, rules, function)) {
     objections.add(
         fmt::format("{} is another accelerator of the same group and was not asked for", describe(function)),
         fmt::format("name it too: --device {}", function.address.text()));
   } else if (function.is_bridge() || function.pci_class() == PciClass::host_bridge) {
     objections.add(fmt::format("the group is blocked by the driver of bridge {}", describe(function)));
   } else {
-    objections.add(
-        fmt::format("{} shares the group and is not part of the card", describe(function)),
-        fmt::format("another slot, or ACS and SR-IOV in the firmware, may give the card a group of its own; "
-                    "--with {} moves that device too",
-                    function.address.text()));
+    objections.add_stranger(function);
   }
 }
 

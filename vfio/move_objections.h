@@ -20,6 +20,9 @@ class Objections {
     refusal_.reasons.push_back(std::move(reason));
     if (refusal_.hint.empty()) refusal_.hint = hint;
   }
+  /// A function of the group that is not part of the card: `--with` moves it along. Each is named in one
+  /// hint.
+  void add_stranger(const PciFunction& function);
   /// One that ends by itself when whoever uses a function lets go.
   void add_user(std::string reason, const std::string& hint) {
     ++users_;
@@ -31,12 +34,18 @@ class Objections {
   Refusal refusal(const Unit& unit, std::vector<std::uint32_t> groups) && {
     refusal_.devices = unit.accelerators;
     refusal_.groups = std::move(groups);
+    if (refusal_.hint == kOfStrangers) refusal_.hint = hint_of_strangers();
     return std::move(refusal_);
   }
 
  private:
+  static constexpr const char* kOfStrangers = "--with";  ///< the hint, until all strangers are known
+  std::string hint_of_strangers() const;
+
   Refusal refusal_;
   std::size_t users_ = 0;
+  std::vector<std::string> strangers_;    ///< addresses
+  std::vector<std::string> their_kinds_;  ///< "USB", "network"
 };
 
 /// "0000:01:00.0 (10de:2684, class 0300, driver nouveau)"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of passthrough_checks(), by topic. For that file alone.
+// The parts of passthrough_checks(), by topic.
 #pragma once
 
 #include <vector>
@@ -15,6 +15,8 @@ namespace ferry::checks {
 /// Whether the host isolates devices: firmware, IOMMU, interrupts, what weakens them.
 std::vector<Check> of_isolation(const HostFs& host, const Inventory& inventory, const AcceleratorRules& rules,
                                 const Result<KernelCommandLine>& command_line);
+/// The advice for a host without an active IOMMU, by its processor, firmware tables and command line.
+std::string cure_of_inactive_iommu(const HostFs& host);
 /// Whether vfio is there to take devices, and who else lays hands on drivers.
 std::vector<Check> of_vfio_setup(const HostFs& host, const Inventory& inventory,
                                  const std::vector<PciAddress>& accelerators,

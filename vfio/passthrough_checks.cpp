@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "common/counted.h"
 #include "vfio/passthrough_check_parts.h"
@@ -12,17 +13,29 @@
 namespace ferry {
 namespace {
 
-Check accelerators_check(const std::vector<PciAddress>& accelerators) {
+Check accelerators_check(const Inventory& inventory, const AcceleratorRules& rules,
+                         const std::vector<PciAddress>& accelerators) {
   Check check{.id = "accelerators-present",
               .subject = kHostSubject,
               .why = "without one there is nothing to give to a VM"};
+  std::vector<std::string> by_name;
+  for (const auto& [address, function] : inventory.functions) {
+    if (rules.only_by_name(function))
+      by_name.push_back(fmt::format("{} ({}, {})", address.text(), kind_of(function), function.ids()));
+  }
+  const std::string others =
+      by_name.empty() ? std::string()
+                      : fmt::format("; counted only where they are named: {}", fmt::join(by_name, ", "));
+  if (accelerators.empty() && !by_name.empty()) {
+    return std::move(check).passed(fmt::format("none of {} in /sys/bus/pci/devices{}", rules.whose, others));
+  }
   if (accelerators.empty()) {
     return std::move(check).warned(
         "none of the functions in /sys/bus/pci/devices is an accelerator",
         "see whether `lspci` has the card; one that is missing there was not found "
         "by the firmware");
   }
-  return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices", accelerators.size()));
+  return std::move(check).passed(fmt::format("{} in /sys/bus/pci/devices{}", accelerators.size(), others));
 }
 
 // An accelerator that cannot be read has a check of its own, unless it cannot even be told for one.
@@ -63,7 +76,7 @@ std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inven
   std::vector<Check> out = checks::of_isolation(host, inventory, rules, command_line);
   append(out, checks::of_vfio_setup(host, inventory, accelerators, command_line));
   out.push_back(functions_check(inventory, rules));
-  out.push_back(accelerators_check(accelerators));
+  out.push_back(accelerators_check(inventory, rules, accelerators));
   const std::vector<Check> of_groups = checks::of_groups(host, inventory, rules, accelerators);
   for (const PciAddress& address : accelerators) {
     const PciFunction& function = *inventory.find(address);

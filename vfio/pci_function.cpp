@@ -209,6 +209,41 @@ std::optional<std::string> override_of_another_driver(const PciFunction& functio
                      *function.driver_override, *function.driver);
 }
 
+std::string kind_of(const PciFunction& function) {
+  if (function.is_bridge()) return "bridge";
+  if (function.is_virtual_function()) return "virtual function";
+  switch (function.pci_class()) {
+    case PciClass::non_volatile_memory:
+      return "NVMe disk";
+    case PciClass::ethernet:
+      return "network";
+    case PciClass::vga:
+    case PciClass::display_3d:
+      return "GPU";
+    case PciClass::audio:
+      return "audio";
+    case PciClass::host_bridge:
+    case PciClass::pci_bridge:
+      return "bridge";
+    case PciClass::bridge_other:
+      return "switch";
+    case PciClass::usb:
+      return "USB";
+    case PciClass::serial_bus_other:
+      return "USB-C";
+    case PciClass::processing_accelerator:
+      return "accelerator";
+    case PciClass::xga:
+    case PciClass::display_other:
+      return "display";
+  }
+  constexpr std::uint32_t kDisplay = 0x03;
+  constexpr std::uint32_t kStorage = 0x01;
+  if (function.class_code >> 16U == kDisplay) return "display";
+  if (function.class_code >> 16U == kStorage) return "disk controller";
+  return fmt::format("class {:04x}", function.class_code >> 8U);
+}
+
 std::filesystem::path sysfs_path(const PciAddress& address) {
   return std::filesystem::path("sys/bus/pci/devices") / address.text();
 }

@@ -19,7 +19,9 @@ enum class PciClass : std::uint16_t {
   non_volatile_memory = 0x0108,
   ethernet = 0x0200,
   vga = 0x0300,
+  xga = 0x0301,
   display_3d = 0x0302,
+  display_other = 0x0380,
   audio = 0x0403,
   host_bridge = 0x0600,
   pci_bridge = 0x0604,
@@ -84,6 +86,10 @@ bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::stri
 /// "driver_override of 0000:65:00.0 names vfio-pci, while nouveau is bound"; absent: none is set, or it names
 /// the driver that is bound, or none is bound.
 std::optional<std::string> override_of_another_driver(const PciFunction& function);
+
+/// The kind of a function in a word: "audio", "bridge", "network", "virtual function"; its class in hex where
+/// there is no word.
+std::string kind_of(const PciFunction& function);
 
 /// sys/bus/pci/devices/ADDRESS
 std::filesystem::path sysfs_path(const PciAddress& address);

@@ -230,7 +230,8 @@ MovePlan plan_bind(const Inventory& inventory, const AcceleratorRules& rules, co
         if (harmless) continue;
         if (!function.iommu_group) {
           objections.add(fmt::format("{} is in no IOMMU group", address.text()),
-                         "switch the IOMMU on in the firmware and, on Intel, boot with intel_iommu=on");
+                         inventory.has_iommu() ? "another slot: the IOMMU is on and does not cover this one"
+                                               : inventory.iommu_cure);
         }
         if (!request.sheds_functions.contains(address)) object_to_virtual_functions(function, objections);
         if (const auto kept = request.untouchable.find(address); kept != request.untouchable.end()) {

@@ -10,6 +10,7 @@
 #include "vfio/driver_modules.h"
 #include "vfio/driver_override.h"
 #include "vfio/fence.h"
+#include "vfio/modprobe_config.h"
 #include "vfio/move_members.h"
 #include "vfio/use_probe.h"
 
@@ -434,7 +435,14 @@ Result<> load(const MoveContext& context, const Step& step) {
   if (stuck && std::ranges::any_of(*stuck, [&](const StuckWrite& act) { return concerns(act, step.value); }))
     return fail(Errc::stuck, "an earlier load has not returned", "see /run/ferry/hostd/stuck");
   if (context.on_step) context.on_step(step);
-  return context.writer->load_module(step.value);
+  auto loaded = context.writer->load_module(step.value);
+  if (loaded) return loaded;
+  Error& error = loaded.error();
+  if (error.hint.empty()) error.hint = hint_of_blocked_module(*context.host, step.value);
+  // The caller says what was being done.
+  const std::string done = step.text() + ": ";
+  if (error.message.starts_with(done)) error.message.erase(0, done.size());
+  return loaded;
 }
 
 }  // namespace

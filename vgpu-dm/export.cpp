@@ -61,9 +61,9 @@ ProfileItem item_of(const Carried& carried) {
 Result<> check(const Profile& profile, const VgpuInventory& inventory) {
   const ConfigText text{.file = "the profile of this host", .text = profile_text(profile)};
   auto file = read_profiles(text);
-  if (!file) return fail(Errc::unsupported, std::move(file).error().message);
+  if (!file) return fail(Errc::unsupported, file.error().message, file.error().hint);
   auto agrees = assert_profile(file->profiles.front(), inventory);
-  if (!agrees) return fail(Errc::unsupported, std::move(agrees).error().message);
+  if (!agrees) return fail(Errc::unsupported, agrees.error().message, agrees.error().hint);
   return {};
 }
 

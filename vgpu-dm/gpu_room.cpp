@@ -100,11 +100,22 @@ std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
       size_of_first = size;
     }
     if (size == size_of_first) continue;
-    return Error{.code = Errc::invalid_config,
-                 .message = fmt::format("{}: {}: {} ({} MiB) and {} ({} MiB) cannot be on one GPU",
-                                        want.entry->place, gpu.label(), first->entry->type.text(),
-                                        size_of_first, want.entry->type.text(), size),
-                 .hint = "all vGPUs of a GPU have one framebuffer size; give each size GPUs of its own"};
+    const std::string both =
+        fmt::format("{}: {}: {} ({} MiB) and {} ({} MiB)", want.entry->place, gpu.label(),
+                    first->entry->type.text(), size_of_first, want.entry->type.text(), size);
+    // GPUs from Ampere on, which have virtual functions, can carry several sizes.
+    if (gpu.on_virtual_functions() || gpu.may_get_virtual_functions()) {
+      return Error{
+          .code = Errc::invalid_config,
+          .message = both + " are of two sizes, and mixed-sizes is not set",
+          .hint =
+              "write `mixed-sizes: true` beside vgpu-devices in a policy file (v2; `ferry convert -f "
+              "FILE` prints a profile file as one), or give each size GPUs of its own"};
+    }
+    return Error{
+        .code = Errc::invalid_config,
+        .message = both + " cannot be on one GPU",
+        .hint = "all vGPUs of a GPU have one framebuffer size before Ampere; give each size GPUs of its own"};
   }
   return std::nullopt;
 }

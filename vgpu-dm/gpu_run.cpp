@@ -258,7 +258,8 @@ class GpuRun {
     }
     for (const VgpuParent& parent : now->parents) {
       if (parent.problem)
-        return fail(Errc::refused, "it may carry vGPUs that cannot be read: " + parent.problem->message);
+        return fail(Errc::refused, "it may carry vGPUs that cannot be read: " + parent.problem->message,
+                    parent.problem->hint);
     }
     if (step.kind == VgpuStep::Kind::enable_vfs)
       return now->function.sriov_numvfs > 0 ? Functions::already_there : Functions::to_be_switched;

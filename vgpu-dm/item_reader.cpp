@@ -22,8 +22,13 @@ Result<> ItemReader::check_version(const ConfigNode& root, const std::string& ve
                   fmt::format("begin the file with 'version: {}'", version));
   }
   if (!found->value.is_string() || found->value.text != version) {
-    return refuse(found->value, kVersion,
-                  fmt::format("only {} is known here, found {}", version, found->value.described()));
+    return refuse(
+        found->value, kVersion,
+        fmt::format("only {} is known here, found {}", version, found->value.described()),
+        version == "v1" && found->value.text == "v2"
+            ? "this reads vGPU profile files (v1): `ferry convert -f FILE` checks a policy file (v2), "
+              "`ferry apply -f FILE` makes the node agree with one"
+            : fmt::format("write 'version: {}'", version));
   }
   return {};
 }
@@ -35,7 +40,8 @@ Result<std::vector<NamedItems>> ItemReader::read_lists(const ConfigNode& root, c
   if (root.kind == Kind::null) return out;
   if (root.kind != Kind::map) {
     return refuse(root, "",
-                  fmt::format("expected a map with {} and {}, found {}", kVersion, key, root.described()));
+                  fmt::format("expected a map with {} and {}, found {}", kVersion, key, root.described()),
+                  fmt::format("begin the file with '{}: {}', and '{}:' below it", kVersion, version, key));
   }
   if (root.members.empty()) return out;
   if (auto r = check_version(root, version); !r) return fail(std::move(r).error());
@@ -62,7 +68,8 @@ Result<std::vector<NamedItems>> ItemReader::read_lists(const ConfigNode& root, c
     if (member.value.kind != Kind::list || member.value.items.empty()) {
       return refuse(member.key, path,
                     fmt::format("expected a list of at least one item, found {}",
-                                member.value.kind == Kind::list ? "an empty one" : member.value.described()));
+                                member.value.kind == Kind::list ? "an empty one" : member.value.described()),
+                    fmt::format("each item begins with '- ', as in '- {}: all'", kDevices));
     }
     NamedItems list{.name = member.key.text, .place = place(member.key), .items = {}};
     for (std::size_t i = 0; i < member.value.items.size(); ++i) {

@@ -51,6 +51,11 @@ Error not_offered(const Want& want, const VgpuGpu& gpu) {
 }
 
 std::string hint_without_parents(const VgpuGpu& gpu) {
+  if (gpu.offers_nothing()) {
+    return fmt::format(
+        "`ferry doctor --for vgpu` shows whether anything else is missing on this host; if not, {}",
+        reason_for_no_types(gpu));
+  }
   return gpu.awaits_types()
              ? "start nvidia-vgpud.service, and try again"
              : "choose the GPUs with devices or device-filter, or have the vGPU host driver take this one; "

@@ -23,7 +23,9 @@ Result<ProfileItem> read_item(const ItemReader& reader, const NamedItems::Item& 
   if (node->kind != ConfigNode::Kind::map) {
     return reader.refuse(
         *node, path,
-        fmt::format("expected a map with {} and {}, found {}", kDevices, kVgpus, node->described()));
+        fmt::format("expected a map with {} and {}, found {}", kDevices, kVgpus, node->described()),
+        fmt::format("write '- {{{}: all, {}: {{{}: 2}}}}' for two vGPUs on each GPU", kDevices, kVgpus,
+                    VgpuTypeName::parse(node->text) ? node->text : "L40S-12Q"));
   }
   if (auto r = reader.check_keys(*node, path, {ItemReader::kFilter, kDevices, kVgpus}); !r)
     return fail(std::move(r).error());

@@ -59,7 +59,15 @@ Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
   static const std::regex kTimeSliced("([A-Z0-9]+(?:-[A-Za-z]+)*)-(0|[1-9][0-9]*)([ABCQ])");
   static const std::regex kMigBacked("([A-Z0-9]+)-([1-9])-(0|[1-9][0-9]*)([ABCQ])(ME|NOME|MEALL|GFX)?");
 
-  const auto refuse = [&] {
+  const auto refuse = [&]() -> tl::unexpected<Error> {
+    // The driver's own name, as `nvidia-smi vgpu` prints it.
+    if (const auto blank = text.find_last_of(' '); blank != std::string_view::npos) {
+      if (const auto short_name = parse(text.substr(blank + 1))) {
+        return fail(Errc::invalid_config, fmt::format("'{}' is not the name of a vGPU type", text),
+                    fmt::format("write {}: a file names a type by the last word of the driver's name",
+                                short_name->text()));
+      }
+    }
     return fail(
         Errc::invalid_config, fmt::format("'{}' is not the name of a vGPU type", text),
         "names look like L40S-12Q, RTX6000-Ada-24Q or H100-1-10CME: board, size in GiB, one of A B C Q");

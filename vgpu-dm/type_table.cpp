@@ -165,6 +165,45 @@ void add_unlisted(const BoardTypes& known, VgpuGpu& gpu) {
   }
 }
 
+/// Gives `use` each time-sliced type of the table that the GPU has, listed or not.
+template <typename Use>
+void for_each_time_sliced(const BoardTypes& known, VgpuGpu& gpu, const Use& use) {
+  const auto visit = [&](std::vector<VgpuType>& types) {
+    for (VgpuType& type : types) {
+      const KnownType* found = known.find(type.name);
+      if (found == nullptr) found = known.find(type.short_name);
+      if (found != nullptr && !found->mig_backed && type.framebuffer_mib.value_or(0) > 0) use(type);
+    }
+  };
+  for (VgpuParent& parent : gpu.parents) visit(parent.types);
+  visit(gpu.unlisted);
+}
+
+// Neither vendor-specific VFIO nor the table gives a maximum for series A and B. The framebuffer bounds such
+// a type as it bounds another series' type of the same size, and else by the memory of the largest type.
+void bound_by_framebuffer(const BoardTypes& known, VgpuGpu& gpu) {
+  std::uint64_t memory_mib = 0;
+  std::map<std::uint32_t, std::uint32_t> most_of_size;
+  bool complete = true;
+  for_each_time_sliced(known, gpu, [&](const VgpuType& type) {
+    const std::uint32_t size = *type.framebuffer_mib;
+    memory_mib = std::max(memory_mib, std::uint64_t{size} * std::max(type.max_instances.value_or(1), 1U));
+    if (type.max_instances) {
+      most_of_size.emplace(size, *type.max_instances);
+    } else {
+      complete = false;
+    }
+  });
+  if (complete) return;
+  for_each_time_sliced(known, gpu, [&](VgpuType& type) {
+    if (type.max_instances) return;
+    const auto same_size = most_of_size.find(*type.framebuffer_mib);
+    type.max_instances = same_size != most_of_size.end()
+                             ? same_size->second
+                             : static_cast<std::uint32_t>(memory_mib / *type.framebuffer_mib);
+  });
+}
+
 void complete(const BoardTypes& known, VgpuGpu& gpu) {
   if (known.all().empty()) return;
   for (VgpuParent& parent : gpu.parents) {
@@ -174,6 +213,7 @@ void complete(const BoardTypes& known, VgpuGpu& gpu) {
   gpu.unlisted.clear();
   if (gpu.framework == VgpuFramework::vendor_vfio || gpu.may_get_virtual_functions() || gpu.awaits_types())
     add_unlisted(known, gpu);
+  bound_by_framebuffer(known, gpu);
 }
 
 /// What decides which lines of the table are a GPU's.

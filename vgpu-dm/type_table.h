@@ -54,7 +54,7 @@ class BoardTypes {
 
 /// Completes each GPU's types and vGPUs: names where there is only an id, sizes and maxima where there are
 /// none, and with vendor-specific VFIO, or before there are virtual functions, the types that are not listed
-/// now.
+/// now. A time-sliced type without a maximum gets the one that the GPU's framebuffer allows.
 void fill_in(VgpuInventory& inventory);
 void fill_in(VgpuGpu& gpu);
 

@@ -27,7 +27,7 @@ Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path,
   if (node.kind != Kind::map) {
     return refuse(node, path,
                   fmt::format("expected a map from type name to count, found {}", node.described()),
-                  "write {} for no vGPUs at all");
+                  "as in {L40S-12Q: 4}; {} for no vGPUs at all");
   }
   std::unordered_map<std::string, std::string> meanings;  // the driver's name, and the name written
   for (const ConfigMember& member : node.members) {

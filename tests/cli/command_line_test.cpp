@@ -254,7 +254,8 @@ TEST_F(CommandLine, SaysThatAHostHasNoIommu) {
   const auto result = run_ferry({"--host-root", bare.root().string(), "vfio", "bind", "--all"});
   EXPECT_EQ(result.status, 4);
   EXPECT_THAT(result.err, HasSubstr("no active IOMMU"));
-  EXPECT_THAT(result.err, HasSubstr("hint: switch on VT-d or AMD-Vi in the firmware"));
+  EXPECT_THAT(result.err,
+              HasSubstr("hint: switch the IOMMU (Intel VT-d, AMD-Vi, Arm SMMU) on in the firmware setup"));
 }
 
 TEST_F(CommandLine, MakesNoHostRootThatIsNotThere) {

@@ -5,6 +5,7 @@
 
 #include "policy/accelerators.h"
 #include "tests/vfio/machines.h"
+#include "vfio/left_behind.h"
 
 namespace ferry {
 namespace {
@@ -432,6 +433,33 @@ TEST_F(FilteredSelection, WhatWasTakenOnRequestGoesBackUnasked) {
   EXPECT_EQ(kernel_.override_of("0000:83:00.0"), "");
 }
 
+TEST_F(FilteredSelection, AnotherVendorsGpuMovesWhereItIsNamedAndGoesBackUnasked) {
+  rules_ = default_accelerator_rules();
+  kernel_.add_function({.address = "0000:84:00.1", .ids = "1002:ab28", .class_code = 0x040300, .group = 84});
+  SelectionOptions all;
+  all.all = true;
+  EXPECT_THAT(choose(all)->request.accelerators, testing::Not(Contains(at("0000:84:00.0"))));
+  SelectionOptions vendor;
+  vendor.filter.vendors = {"amd"};
+  EXPECT_THAT(choose(vendor)->request.accelerators, ElementsAre(at("0000:84:00.0")));
+  SelectionOptions device;
+  device.devices = {"0000:84:00.0"};
+  const ChosenUnits selection = choose(device).value();
+  test::TableProbe probe;
+  const MoveContext context{
+      .host = &kernel_, .writer = &kernel_, .probe = &probe, .rules = selection.rules, .on_step = {}};
+  ASSERT_TRUE(apply_moves(context, selection.request, Direction::to_vfio));
+  EXPECT_EQ(kernel_.driver_of("0000:84:00.0"), "vfio-pci");
+  EXPECT_EQ(kernel_.driver_of("0000:84:00.1"), "vfio-pci");
+
+  const Inventory inventory = scan(kernel_).value();
+  const MoveRecord record = read_records(kernel_).value();
+  EXPECT_THAT(left_behind(inventory, rules_, record), testing::IsEmpty()) << "its sound card has its GPU";
+  const auto back = select_recorded({}, inventory, rules_, record, names_);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_THAT(back->request.accelerators, ElementsAre(at("0000:84:00.0")));
+}
+
 struct BadFilter {
   std::string name;
   SelectionOptions options;
@@ -508,7 +536,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFilter{"NumaOutOfRange", numa("99999999999"), Errc::usage, "--numa: '99999999999' is no NUMA node",
                   "--numa 1"},
         BadFilter{"NoSuchVendor", vendor("8086"), Errc::not_found,
-                  "no accelerator on this host is of vendor '8086'", "of vendor 1002, 10de (nvidia)"},
+                  "no accelerator on this host is of vendor '8086'", "of vendor 1002 (amd), 10de (nvidia)"},
         BadFilter{"NoSuchClass", of_class("0200"), Errc::not_found,
                   "no accelerator on this host is of class '0200'; did you mean '0300'?",
                   "of class 0300 (vga), 0302 (3d)"},
@@ -525,7 +553,7 @@ INSTANTIATE_TEST_SUITE_P(
                   filtered({.vendors = {"1002"}, .classes = {}, .models = {}, .numa_nodes = {"0"}}),
                   Errc::not_found,
                   "no accelerator on this host is of vendor '1002' and NUMA node '0' at once",
-                  "0000:84:00.0 is of vendor 1002, NUMA node 1"},
+                  "0000:84:00.0 is of vendor 1002 (amd), NUMA node 1"},
         BadFilter{"GroupOfAnNvSwitch", group(83), Errc::usage, "group 83 has no accelerator: 0000:83:00.0",
                   "--device 0000:83:00.0"}),
     [](const auto& row) { return row.param.name; });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ferry status --watch`, `--capture` and `ferry explain` as a user meets them.
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -150,6 +151,22 @@ TEST_F(StatusVerbs, WatchSeesFerrysFolderAppear) {
       R"("accelerators":[],"withdraw":[],"error":null})"));
   EXPECT_TRUE(program.until([&] { return content(out).find("nothing_wanted") != std::string::npos; }));
   EXPECT_EQ(program.end_by(SIGTERM), 0);
+}
+
+TEST_F(StatusVerbs, SaysHowOldAFailureIsThatHostdDoesNotLookAtAgain) {
+  build("laptop");
+  ASSERT_TRUE(machine_.kernel.write_file(
+      "run/ferry/state.json",
+      R"({"version":1,"generation":1,"pid":1,"boot_id":"b","wanted":null,"phase":"failed","accelerators":[],)"
+      R"("withdraw":[],"error":{"message":"the file was wrong","hint":""}})"));
+  EXPECT_THAT(
+      on(machine_.kernel.root(), {"status"}).out,
+      HasSubstr("policy: failed, the file was wrong\n"
+                "ferry hostd does not run, so nothing has looked again; `ferry hostd --once` does\n"));
+  const auto file = machine_.kernel.root() / "run/ferry/state.json";
+  fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::minutes{190});
+  EXPECT_THAT(on(machine_.kernel.root(), {"status"}).out,
+              HasSubstr("that was 3 hours ago: ferry hostd does not run"));
 }
 
 TEST_F(StatusVerbs, ACapturedHostSaysTheSame) {

@@ -301,10 +301,12 @@ class VgpuVerbsOnFunctions : public testing::Test {
 TEST_F(VgpuVerbsOnFunctions, TypesHasARowForEachTypeOfAGpu) {
   EXPECT_EQ(
       ferry({"vgpu", "types"}).out,
-      "GPU                   FRAMEWORK             TYPE  NAME             MEMORY     CAN STILL BE MADE  AT "
-      "MOST\n"
-      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  1153  NVIDIA L40S-12Q  12288 MiB  4                  4\n"
-      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  1155  NVIDIA L40S-24Q  24576 MiB  2                  2\n");
+      "GPU                   FRAMEWORK             ID    TYPE      NAME             MEMORY     CAN STILL BE "
+      "MADE  AT MOST\n"
+      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  1153  L40S-12Q  NVIDIA L40S-12Q  12288 MiB  4           "
+      "       4\n"
+      "GPU 0 (0000:05:00.0)  vendor-specific VFIO  1155  L40S-24Q  NVIDIA L40S-24Q  24576 MiB  2           "
+      "       2\n");
   const json gpu = json::parse(ferry({"vgpu", "types", "-o", "json"}).out).at("gpus").at(0);
   EXPECT_EQ(gpu.at("types").size(), 8U) << "one for each function";
   EXPECT_EQ(gpu.at("types").at(0).at("parent"), "0000:05:00.4");

@@ -288,5 +288,18 @@ TEST(ConfigText, IsRefusedWhenItIsTooLarge) {
   EXPECT_EQ(text.error().message, "read " + (scratch.path() / "p.yaml").string() + ": larger than 2 MiB");
 }
 
+TEST(ConfigTree, SaysHowTheIndentationIsWrong) {
+  const auto hint = [](const char* text) { return parse_config(source(text)).error().hint; };
+  EXPECT_EQ(hint("a: 1\n b: 2\n"),
+            "its key begins 1 blank deeper than the key in the line before: keys of one map begin in the "
+            "same column");
+  EXPECT_EQ(hint("l:\n  - a: 1\n       b: 2\n"),
+            "its key begins 3 blanks deeper than the key in the line before: keys of one map begin in the "
+            "same column");
+  EXPECT_EQ(hint("l:\n  - a: 1\n\n  # b\n     b:\n      c: 1\n").substr(0, 22), "its key begins 1 blank");
+  EXPECT_EQ(hint("a:\n\tb: 1\n"), "indent it with blanks: YAML takes no tab there");
+  EXPECT_EQ(hint("a: [\n"), "");
+}
+
 }  // namespace
 }  // namespace ferry

@@ -128,5 +128,13 @@ INSTANTIATE_TEST_SUITE_P(
         PciIds{"Binary", std::string("\0\xff\t10de", 7), std::nullopt}),
     [](const auto& row) { return row.param.row; });
 
+TEST(FindVendorInPciIds, TakesTheLineOfTheVendor) {
+  constexpr const char* kText =
+      "# 1002  no\n0e11  Compaq\n\t1002  a device\n1002  AMD [AMD/ATI]\n\t73bf  Navi\n8086  \n";
+  EXPECT_EQ(find_vendor_in_pci_ids(kText, 0x1002), "AMD [AMD/ATI]");
+  EXPECT_EQ(find_vendor_in_pci_ids(kText, 0x8086), std::nullopt);
+  EXPECT_EQ(find_vendor_in_pci_ids(kText, 0x10de), std::nullopt);
+}
+
 }  // namespace
 }  // namespace ferry

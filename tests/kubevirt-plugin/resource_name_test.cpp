@@ -114,5 +114,16 @@ TEST(EndpointName, FitsASocketAddressInTheKubeletsDirectoryWhateverTheName) {
   }
 }
 
+TEST(VendorDomain, IsTheShortNameOfPciIds) {
+  EXPECT_EQ(vendor_domain("Advanced Micro Devices, Inc. [AMD/ATI]"), "amd.com");
+  EXPECT_EQ(vendor_domain("Intel Corporation"), "intel.com");
+  EXPECT_EQ(vendor_domain("ASPEED Technology, Inc."), "aspeed.com");
+  EXPECT_EQ(vendor_domain("Moore Threads Technology Co.,Ltd"), "moore.com");
+  EXPECT_EQ(vendor_domain("3Dfx Interactive, Inc."), "3dfx.com");
+  EXPECT_EQ(vendor_domain("[-X-]"), "x.com");
+  EXPECT_EQ(vendor_domain(""), "");
+  EXPECT_EQ(vendor_domain("[]"), "");
+}
+
 }  // namespace
 }  // namespace ferry

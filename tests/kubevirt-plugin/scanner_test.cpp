@@ -442,6 +442,38 @@ TEST_F(ScannerTest, OffersOnlyTheRulesVendors) {
   EXPECT_THAT(resource_names(scan()), ElementsAre("amd.com/NAVI_31"));
 }
 
+TEST_F(ScannerTest, OffersOtherVendorsGpusThatAreOnVfioUnderTheirVendorsDomain) {
+  rules.accelerators.of_other_vendors = {PciClass::vga};
+  rules.domains = {{0x8086, "intel.com"}};
+  kernel.file("dev/iommu", "");
+  for (const char* device : {"vfio0", "vfio1", "vfio2"})
+    kernel.file(std::string("dev/vfio/devices/") + device, "");
+  add_gpu("0000:03:00.0", 20, "vfio-pci", -1, "1002:744c");
+  kernel.add_function({.address = "0000:03:00.1",
+                       .ids = "1002:ab30",
+                       .class_code = 0x040300,
+                       .group = 20,
+                       .driver = "vfio-pci"});
+  add_gpu("0000:04:00.0", 21, "vfio-pci", -1, "8086:56c0");
+  add_gpu("0000:05:00.0", 22, "nouveau", -1, "1002:744c");
+  const Offer unnamed = scan();
+  EXPECT_THAT(resource_names(unnamed), ElementsAre("intel.com/56c0"));
+  ASSERT_EQ(unnamed.not_offered.size(), 1U);
+  EXPECT_THAT(unnamed.not_offered[0].reason, HasSubstr("no pci.ids with a name for vendor 1002"));
+  EXPECT_THAT(unnamed.left_to_host, IsEmpty()) << "the host's own display is nothing to speak of";
+
+  kernel.file("usr/share/misc/pci.ids",
+              "1002  Advanced Micro Devices, Inc. [AMD/ATI]\n\t744c  Navi 31\n8086  Intel Corporation\n"
+              "\t56c0  DG2 [Data Center GPU Flex 170]\n");
+  Scanner again{kernel, rules};
+  const Offer offer = must(again.scan());
+  EXPECT_THAT(resource_names(offer),
+              ElementsAre("amd.com/NAVI_31", "intel.com/DG2_DATA_CENTER_GPU_FLEX_170"));
+  const OfferedDevice& amd = offer.resources.at(0).devices.at(0);
+  EXPECT_THAT(amd.nodes, testing::Contains("/dev/vfio/devices/vfio1")) << "its audio's";
+  EXPECT_EQ(*nodes_now(amd), amd.nodes);
+}
+
 TEST_F(ScannerTest, HandsOutTheFunctionsOwnNodesWhereTheHostHasThem) {
   add_gpu("0000:01:00.0", 15);
   add_audio("0000:01:00.1", 15);

@@ -40,6 +40,39 @@ TEST(AcceleratorsOnRequest, AreNvSwitchesAndTheirsIsTheOnlyClassThatAskingAdds) 
   EXPECT_FALSE(rules.asking_for_all().match(nvswitch)) << "a bridge carries what is below it";
 }
 
+TEST(AcceleratorsByName, AreDisplaysAndProcessingAcceleratorsOfAnyVendor) {
+  PciFunction gpu;
+  gpu.vendor = 0x1002;
+  gpu.class_code = 0x030000;
+  AcceleratorRules rules = default_accelerator_rules();
+  EXPECT_FALSE(rules.match(gpu));
+  EXPECT_TRUE(rules.only_by_name(gpu));
+  EXPECT_FALSE(rules.asking_for_all().match(gpu)) << "what can be asked for of NVIDIA's";
+  for (const std::uint32_t code : {0x030100U, 0x030200U, 0x038000U, 0x120000U}) {
+    gpu.class_code = code;
+    EXPECT_TRUE(rules.match_by_name(gpu)) << code;
+  }
+  rules.named_vendors = {0x8086, 0x10de};
+  EXPECT_FALSE(rules.match(gpu));
+  rules.named_vendors = {0x1002};
+  EXPECT_TRUE(rules.match(gpu));
+  EXPECT_FALSE(rules.match_unnamed(gpu));
+  rules.named_vendors.clear();
+  rules.named = {gpu.address};
+  EXPECT_TRUE(rules.match(gpu));
+  gpu.class_code = 0x010802;
+  EXPECT_FALSE(rules.match(gpu)) << "a disk is none, whoever names it";
+
+  PciFunction nvswitch;
+  nvswitch.vendor = 0x10de;
+  nvswitch.class_code = 0x068000;
+  rules = default_accelerator_rules();
+  rules.named_vendors = {0x10de};
+  EXPECT_FALSE(rules.match(nvswitch)) << "NVIDIA's GPUs are meant";
+  rules.named = {nvswitch.address};
+  EXPECT_TRUE(rules.match(nvswitch));
+}
+
 TEST(DefaultAcceleratorsOf, TheTimeBeforeAmpereNeverHaveVirtualFunctions) {
   const auto never = [](std::uint16_t vendor, std::uint16_t device) {
     PciFunction function;

@@ -125,5 +125,17 @@ TEST(PolicyVgpus, MayHavePlacesAndSeveralSizes) {
   EXPECT_FALSE(divided("mixed-sizes: false, vgpu-devices: {}").gpus.mixed_sizes);
 }
 
+// The GPU of another vendor, which counts by its name.
+TEST(GpuSelection, MeansAnotherVendorsGpuByAddressAndVendorAlone) {
+  VgpuGpu other = gpu(4, "0000:07:00.0", 0x73bf, 0);
+  other.function.vendor = 0x1002;
+  other.by_name = true;
+  for (const char* unnamed : {"devices: all", "devices: [4]", "numa-node: 0", "model: '*'"})
+    EXPECT_FALSE(item(unnamed).matches(other, name_of)) << unnamed;
+  for (const char* named : {"address: '0000:07:00.0'", "vendor: amd", "vendor: 1002, numa-node: 0"})
+    EXPECT_TRUE(item(named).matches(other, name_of)) << named;
+  EXPECT_FALSE(item("vendor: intel").matches(other, name_of));
+}
+
 }  // namespace
 }  // namespace ferry

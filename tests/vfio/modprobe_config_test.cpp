@@ -56,5 +56,22 @@ TEST(ModprobeConfig, HidesALaterFileOfTheSameNameAndTellsWhatItCouldNotRead) {
   EXPECT_THAT(config.troubles, SizeIs(2));
 }
 
+TEST(ModprobeConfig, SaysWhichLineKeepsAModuleFromBeingLoaded) {
+  const test::ScratchDirectory root;
+  const auto hint = [&](const char* text) {
+    root.file("etc/modprobe.d/a.conf", text);
+    return hint_of_blocked_module(HostFs(root.path()), "vfio_pci");
+  };
+  EXPECT_EQ(hint("# no VMs here\ninstall vfio-pci /bin/false\n"),
+            "/etc/modprobe.d/a.conf:2 runs /bin/false in place of loading vfio_pci: take that line out, also "
+            "of the "
+            "initramfs");
+  EXPECT_EQ(hint("install vfio true\n"),
+            "/etc/modprobe.d/a.conf:1 runs true in place of loading vfio: take that line out, also of the "
+            "initramfs");
+  EXPECT_EQ(hint("install nouveau /bin/false\n"), "");
+  EXPECT_EQ(hint("install vfio-pci /sbin/modprobe --ignore-install vfio-pci\nblacklist vfio_pci\n"), "");
+}
+
 }  // namespace
 }  // namespace ferry

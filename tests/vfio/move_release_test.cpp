@@ -106,6 +106,19 @@ std::vector<std::string> texts(const std::vector<Step>& steps) {
   return out;
 }
 
+TEST(MoveRelease, NamesTheLineThatKeepsAModuleFromBeingLoaded) {
+  Host host(1);
+  host.kernel.file("etc/modprobe.d/no-vms.conf", "install vfio-pci /bin/false\n");
+  host.kernel.fail_for_good({.path = "module", .value = "vfio_pci"}, EFAULT);
+  const auto outcome = apply_moves(host.context(), host.request, Direction::to_vfio).value();
+  const Error error = outcome.results.at(0).error.value();
+  EXPECT_EQ(error.message, "load module vfio_pci: Bad address");
+  EXPECT_EQ(
+      error.hint,
+      "/etc/modprobe.d/no-vms.conf:1 runs /bin/false in place of loading vfio_pci: take that line out, also "
+      "of the initramfs");
+}
+
 TEST(MoveRelease, IsPlannedAroundAllOtherSteps) {
   Host host(1);
   const auto plan = host.preview().plan;

@@ -194,6 +194,20 @@ TEST(FillIn, GoesByTheNameWhereThereIsOne) {
   EXPECT_EQ(inventory.gpus[0].parents[0].types[0].max_instances, 2U);
 }
 
+TEST(FillIn, BoundsATypeWithoutAMaximumByTheFramebuffer) {
+  // L40S: 48 GiB. The table has maxima of series Q alone.
+  const auto most = [](const char* name) {
+    VgpuInventory inventory = one_gpu(board(0x26b9), type_called("7", name));
+    inventory.gpus[0].framework = VgpuFramework::vendor_vfio;
+    fill_in(inventory);
+    return inventory.gpus[0].parents[0].types[0].max_instances;
+  };
+  EXPECT_EQ(most("NVIDIA L40S-48A"), 1U);
+  EXPECT_EQ(most("NVIDIA L40S-24A"), 2U);
+  EXPECT_EQ(most("NVIDIA L40S-12A"), 4U);
+  EXPECT_EQ(most("NVIDIA L40S-12Q"), 4U);
+}
+
 TEST(FillIn, IsPartOfEveryLook) {
   test::GpuNode node;
   const VgpuInventory inventory = node.view().inventory;

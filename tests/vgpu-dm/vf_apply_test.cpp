@@ -113,7 +113,7 @@ TEST_P(OnFunctions, AreRefusedBeforeAnythingGoesWhereThereIsNoRoom) {
             gpu + "no room for 2 x T4-4C: 4 fit, and 3 others are asked for");
   EXPECT_EQ(refusal("{T4-1Q: 9}"), gpu + "no room for 9 x T4-1Q: 8 fit") << "it has eight functions";
   EXPECT_EQ(refusal("{T4-8Q: 1, T4-4Q: 1}"),
-            gpu + "T4-8Q (8192 MiB) and T4-4Q (4096 MiB) cannot be on one GPU");
+            gpu + "T4-8Q (8192 MiB) and T4-4Q (4096 MiB) are of two sizes, and mixed-sizes is not set");
   EXPECT_THAT(refusal("{T4-3Q: 1}"), testing::StartsWith(gpu + "offers no type T4-3Q; did you mean "));
   EXPECT_THAT(node.writes(), IsEmpty());
 }

@@ -92,7 +92,7 @@ TEST_P(EnablingFunctions, IsNotBegunForWhatTheTableKnowsToBeImpossible) {
   EXPECT_EQ(refusal("{T4-4Q: 5}"), gpu + "no room for 5 x T4-4Q: 4 fit");
   EXPECT_EQ(refusal("{T4-1Q: 9}"), gpu + "no room for 9 x T4-1Q: 8 fit");
   EXPECT_EQ(refusal("{T4-8Q: 1, T4-4Q: 1}"),
-            gpu + "T4-8Q (8192 MiB) and T4-4Q (4096 MiB) cannot be on one GPU");
+            gpu + "T4-8Q (8192 MiB) and T4-4Q (4096 MiB) are of two sizes, and mixed-sizes is not set");
   EXPECT_THAT(refusal("{T4-5Q: 1}"), testing::StartsWith(gpu + "offers no type T4-5Q"));
   EXPECT_THAT(node.kernel.changes(), IsEmpty());
 }

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hosts, profiles, policies and nodes of public bug reports (tests/fixtures/cases), and what Ferry has to say
+// to each of them.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include "tests/cli/run_program.h"
+#include "tests/support/described_host.h"
+
+namespace ferry {
+namespace {
+
+using test::case_file;
+using test::DescribedHost;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+/// One command on one host. Its words are separated by blanks; "@vgpu/p13-a10" is that file of the cases.
+struct Row {
+  const char* host;  ///< the report, with which the host's name begins: "r01"
+  const char* command;
+  int status;
+  std::vector<const char*> has;         ///< on stdout or stderr
+  std::vector<const char*> lacks = {};  ///< neither there nor there
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> kRows = {
+      // Whole GPUs.
+      {"r01", "status", 0, {"blocked", "0000:01:00.2 (USB, driver xhci_hcd), 0000:01:00.3 (USB-C"}},
+      {"r01",
+       "vfio plan --all",
+       0,
+       {"bind 0000:01:00.2 to vfio-pci", "bind 0000:01:00.3 to vfio-pci", "0000:00:01.0  pcieport (bridge)"},
+       {"bind 0000:01:00.0", "bind 0000:01:00.1", "of 0000:00:01.0"}},
+      {"r02",
+       "vfio plan --all",
+       4,
+       {"0000:01:00.0 (1022:43d0, class 0c03, driver xhci_hcd) shares the group", "0000:01:00.1 (1022:43c8",
+        "0000:03:00.0 (10ec:8168",
+        "`--with 0000:01:00.0 --with 0000:01:00.1 --with 0000:03:00.0` moves these devices too (USB, disk "
+        "controller, network)"}},
+      {"r02",
+       "vfio plan --device 0000:05:00.0 --with 0000:01:00.0 --with 0000:01:00.1 --with 0000:03:00.0",
+       0,
+       {"bind 0000:01:00.0 to vfio-pci", "bind 0000:01:00.1 to vfio-pci", "bind 0000:03:00.0 to vfio-pci"}},
+      {"r06",
+       "status",
+       0,
+       {"switch the SMMU on in the firmware setup; the kernel needs CONFIG_ARM_SMMU_V3"},
+       {"VT-d", "intel_iommu"}},
+      {"r06",
+       "vfio plan --all",
+       4,
+       {"switch the SMMU on in the firmware setup; the kernel needs CONFIG_ARM_SMMU_V3"},
+       {"VT-d", "intel_iommu"}},
+      {"r06", "doctor", 1, {"switch the SMMU on in the firmware setup; the kernel needs CONFIG_ARM_SMMU_V3"}},
+      {"r08", "doctor", 1, {"fail     iommu-active", "AMD-Vi", "/etc/modprobe.d/vfio.conf:1: ids=10de:21c4"}},
+      {"r09", "status", 0, {"passthrough  free"}},
+      {"r09", "vfio plan --all", 0, {"already so", "0000:3e:00.0  no driver (bridge)"}, {"bind "}},
+      {"r10",
+       "vfio plan --all",
+       0,
+       {"bind 0000:3d:00.0 to", "bind 0000:3e:00.0 to", "bind 0000:40:00.0 to", "bind 0000:41:00.0 to",
+        "bind 0000:b1:00.0 to", "bind 0000:b2:00.0 to", "bind 0000:b4:00.0 to", "bind 0000:b5:00.0 to"}},
+      {"r10", "vfio plan --numa 1", 0, {"bind 0000:b1:00.0 to"}, {"0000:3d:00.0"}},
+      {"r11", "status", 0, {"0000:89:00.0", "0001:89:00.0", "  113  ", "  345  "}},
+      {"r11",
+       "assert -f @policy/r11-by-socket -c by-socket",
+       3,
+       {"GPU 3 (0000:d2:00.0): passthrough", "GPU 4 (0001:89:00.0): wanted host, found passthrough"}},
+      {"r11",
+       "apply --dry-run -f @policy/r11-by-socket -c by-address",
+       0,
+       {"unbind 0001:89:00.0 from vfio-pci"},
+       {"unbind 0000:89:00.0"}},
+      {"r12", "status", 0, {"0000:17:00.0", "0000:65:00.0"}},
+      {"r12",
+       "apply --dry-run -f @policy/r12-one-of-two -c one-for-vms",
+       0,
+       {"bind 0000:17:00.0 to vfio-pci"},
+       {"0000:03:00.0", "bind 0000:65:00.0"}},
+      {"r12",
+       "apply --dry-run -f @policy/r12-one-of-two -c by-number",
+       0,
+       {"bind 0000:17:00.0 to vfio-pci"},
+       {"0000:03:00.0", "bind 0000:65:00.0"}},
+      {"r12",
+       "apply --dry-run -f @policy/r12-one-of-two -c by-id-as-peers-do",
+       0,
+       {"bind 0000:17:00.0 to vfio-pci", "bind 0000:65:00.0 to vfio-pci"},
+       {"0000:03:00.0"}},
+      {"r12", "vfio plan --device 17:00.0", 2, {"did you mean 0000:17:00.0?"}},
+      {"r12", "vfio plan --device 00000000:17:00.0", 0, {"bind 0000:17:00.0 to vfio-pci"}},
+      {"r14", "status", 0, {"0000:05:00.0     TU106 [GeForce RTX 2060 Rev. A]", "host  free"}},
+      {"r15", "status", 0, {"passthrough  free", "0000:01:00.1  audio"}},
+      {"r15", "vfio plan --all", 0, {"already so", "0000:01:00.1  vfio-pci (companion)"}},
+      {"r22b", "vfio plan --all", 0, {"already so", "0000:02:00.0  pci-stub (bystander)"}},
+      {"r28", "status", 0, {"0000:01:00.0", "0000:02:00.0", "passthrough  free"}, {"blocked"}},
+      {"r28",
+       "apply --dry-run -f @policy/r28-one-of-the-group -c first",
+       4,
+       {"0000:01:00.0", "0000:02:00.0", "share an IOMMU group"}},
+      {"r28", "apply --dry-run -f @policy/r28-one-of-the-group -c both", 0, {"already so"}, {"bind "}},
+      {"r33", "status", 0, {"nvgrace_gpu_vfio_pci", "passthrough  free"}},
+      {"r34", "status", 0, {"0000:10:00.0  GA100 [A800-SXM4-80GB]", "0000:ca:00.0", "passthrough  free"}},
+      {"r34",
+       "status",
+       0,
+       {"counted only where they are named, as in `ferry vfio bind --device 0000:42:00.0`:",
+        "0000:c3:00.0  switch ", "group 53, driver nvidia-nvswitch"}},
+      {"r34",
+       "doctor",
+       0,
+       {"pass     accelerators-present    8 in /sys/bus/pci/devices; counted only where they are named: "
+        "0000:42:00.0 (switch, 10de:1af1), "}},
+      {"r34",
+       "explain 0000:42:00.0",
+       0,
+       {"counted only where it is named", "`ferry vfio bind --device 0000:42:00.0` gives it to VMs"},
+       {"never touches it"}},
+      {"r34", "vfio plan --device 0000:42:00.0", 0, {"bind 0000:42:00.0 to vfio-pci"}},
+      {"r35", "status", 0, {"unreadable", "the device is off the bus", "`dmesg`"}},
+      {"r35", "vfio plan --all", 4, {"0000:01:00.0 cannot be read", "0000:02:00.0 (group 21): already so"}},
+      {"r35",
+       "assert -f @policy/r28-one-of-the-group -c both",
+       3,
+       {"GPU 0 (0000:01:00.0): wanted passthrough, but it cannot be read", "the host differs"}},
+      {"r36",
+       "vfio plan --device 0000:27:00.0",
+       0,
+       {"bind 0000:27:00.0 to vfio-pci", "0000:28:00.0 (10de:1db4, class 0302, no driver) shares the group"},
+       {"bind 0000:28:00.0"}},
+
+      // Other vendors' GPUs.
+      {"r01", "status", 0, {"0000:00:02.0  display 8086:1912, group 0, driver i915"}},
+      {"r03",
+       "status",
+       0,
+       {"no accelerators of NVIDIA on this host", "counted only where they are named",
+        "0000:04:00.0  GPU 1002:1638, group 5, driver amdgpu"}},
+      {"r03",
+       "doctor",
+       0,
+       {"none of NVIDIA in /sys/bus/pci/devices; counted only where they are named: 0000:04:00.0 (GPU, "
+        "1002:1638)"},
+       {"not found by the firmware"}},
+      {"r03", "vfio plan --all", 0, {"nothing to do"}, {"bind "}},
+      {"r03",
+       "vfio plan --vendor amd",
+       4,
+       {"0000:04:00.0 (group 5): refused",
+        "0000:04:00.2 (1022:15df, class 1080, driver ccp) shares the group"}},
+      {"r03", "vfio plan --all --vendor 1002", 4, {"0000:04:00.0 (group 5): refused"}},
+      {"r03", "vfio plan --device 0000:04:00.0", 4, {"0000:04:00.0 (group 5): refused"}},
+      {"r03",
+       "vfio plan --model *Radeon*",
+       2,
+       {"there is no accelerator of NVIDIA on this host", "--device 0000:04:00.0, or --vendor 1002"}},
+      {"r03", "explain 0000:04:00.0", 0, {"counted only where it is named"}, {"never touches it"}},
+      {"r04", "status", 0, {"0000:c5:00.0  GPU 1002:1900, group 20, driver vfio-pci"}},
+      {"r04",
+       "vfio plan --device 0000:c5:00.0",
+       0,
+       {"already so", "0000:c5:00.0  vfio-pci (accelerator)", "0000:c5:00.1  vfio-pci (companion)"}},
+      {"r04", "kubevirt-cr", 0, {"pciVendorSelector: \"1002:1900\"", "resourceName: amd.com/1900"}},
+      {"r04",
+       "apply --dry-run -f @policy/other-vendors -c by-address",
+       0,
+       {"0000:c5:00.0 (group 20): already so"}},
+      {"r04", "assert -f @policy/other-vendors -c by-address", 0, {"GPU 0 (0000:c5:00.0): passthrough"}},
+      {"r04", "assert -f @policy/other-vendors -c by-vendor", 0, {"GPU 0 (0000:c5:00.0): passthrough"}},
+      {"r04",
+       "apply --dry-run -f @policy/other-vendors -c all",
+       0,
+       {"matches no GPU of this node"},
+       {"0000:c5"}},
+      {"r02",
+       "assert -f @policy/other-vendors -c by-vendor",
+       3,
+       {"GPU 1 (0000:07:00.0): wanted passthrough, found host (driver amdgpu)"}},
+      {"r02", "apply --dry-run -f @policy/other-vendors -c by-vendor", 4, {"0000:07:00.0", "boot display"}},
+      {"r12",
+       "assert -f @policy/other-vendors -c bmc",
+       3,
+       {"GPU 0 (0000:17:00.0): wanted passthrough, found host (driver nvidia)", "GPU 2 (0000:03:00.0): host"}},
+      {"r18", "status", 0, {"0000:00:02.0  GPU 8086:3e98, group 0, driver i915"}},
+      {"r18", "vfio plan --vendor intel", 4, {"0000:00:02.0", "boot display"}},
+      {"r19", "status", 0, {"0000:00:02.0  GPU 8086:4690, group 0, driver i915"}},
+      {"r19", "vfio plan --device 0000:00:02.1", 0, {"0000:00:02.1 (group 42): already so"}},
+      {"r22", "status", 0, {"0000:06:00.0  GPU 1002:6929, group 30, driver gim"}},
+      {"r22", "vfio plan --vendor amd", 4, {"0000:06:00.0 has 3 virtual functions enabled"}},
+      {"r22", "vfio plan --device 0000:06:02.0", 0, {"0000:06:02.0  pci-stub -> vfio-pci"}},
+      {"r31", "doctor", 1, {"none of NVIDIA in /sys/bus/pci/devices"}},
+
+      // Resources for KubeVirt and the kubelet.
+      {"r07",
+       "kubevirt-cr",
+       0,
+       {"10DE:26B5", "nvidia.com/AD102GL_L40", "10DE:2235", "nvidia.com/GA102GL_A40"}},
+      {"r28", "doctor --for kubevirt", 1, {"nvidia.com/TU102_GEFORCE_RTX_2080_TI_REV__A (2)"}},
+      {"r29", "kubevirt-cr", 0, {"permittedHostDevices:\n      {}"}},
+      {"r29", "doctor --for kubevirt", 1, {"no GPU is on a vfio driver", "`ferry vfio bind`"}},
+
+      // vGPUs.
+      {"r16", "vgpu validate --host -f @vgpu/p7b-by-last-word -c blackwell-3Q-3A", 0, {"works on this host"}},
+      {"r16",
+       "vgpu validate --host -f @vgpu/p7b-by-last-word -c blackwell-two-sizes",
+       4,
+       {"are of two sizes, and mixed-sizes is not set", "write `mixed-sizes: true`"}},
+      {"r16",
+       "vgpu types",
+       0,
+       {"DC-96A  NVIDIA RTX Pro 6000 Blackwell DC-96A  98304 MiB  1                  1\n",
+        "DC-48A  NVIDIA RTX Pro 6000 Blackwell DC-48A  49152 MiB  2                  2\n",
+        "DC-2B   NVIDIA RTX Pro 6000 Blackwell DC-2B   2048 MiB   48                 48\n"}},
+      {"r16",
+       "vgpu validate --host -f @vgpu/p10-types-without-a-maximum",
+       4,
+       {"no room for 4 x DC-96A: 1 fit", "no room for 48 x DC-48A: 2 fit"},
+       {"works"}},
+      {"r16",
+       "vgpu plan -f @vgpu/p10-types-without-a-maximum -c whole-card-four-times",
+       4,
+       {"no room for 4 x DC-96A: 1 fit"}},
+      {"r16",
+       "apply --dry-run -f @policy/r16-mixed",
+       4,
+       {"bind 0000:42:00.0 to vfio-pci", "bind 0000:8c:00.0 to vfio-pci", "GPU 3 (0001:c8:00.0): refused",
+        "libnvidia-ml.so.1"}},
+      {"r17", "vgpu types", 0, {"nvidia-259  RTX6000-4Q  GRID RTX6000-4Q"}},
+      {"r17",
+       "vgpu validate -f @vgpu/p7-full-names",
+       2,
+       {"'GRID RTX6000-4Q' is not the name of a vGPU type",
+        "write RTX6000-4Q: a file names a type by the last word of the driver's name"}},
+      {"r17", "vgpu choose --memory 4GiB", 0, {"smallest: RTX6000-4Q", "the largest is M60-2Q"}},
+      {"r17", "vfio plan --all", 0, {"0000:07:00.0", "offers vGPU types"}, {"bind 0000:07:00.0"}},
+      {"r17", "vfio plan --device 0000:07:00.0", 4, {"refused", "boot display"}},
+      {"r17",
+       "vgpu plan -f @vgpu/p12-m60-0b",
+       4,
+       {"GPU 0 (0000:07:00.0): offers no type M60-0B", "create M60-0B"}},
+      {"r17", "vgpu validate --host -f @vgpu/p5-t4-by-number -c T4-1Q", 4, {"offers no type T4-1Q"}},
+      {"r20", "vgpu plan -f @vgpu/p11-a100d", 4, {"offers no vGPU types on its 20 virtual functions"}},
+      {"r20", "doctor --for vgpu", 1, {"fail     vgpu-manager-runs", "start nvidia-vgpu-mgr.service"}},
+      {"r20b",
+       "vgpu plan -f @vgpu/p11-a100d",
+       4,
+       {"this release of the vGPU host driver knows no types for board 10de:20b2", "`nvidia-smi vgpu -s`"}},
+      {"r20b",
+       "doctor --for vgpu",
+       0,
+       {"warn     vgpu-types-offered", "knows no types for board 10de:20b2", "`nvidia-smi vgpu -s`"},
+       {"see the other checks"}},
+      {"r21",
+       "apply --dry-run -f @policy/r21-a2",
+       0,
+       {"unbind 0000:08:00.0 from vfio-pci", "its vGPUs are planned once it is back on its own driver"}},
+      {"r24", "vgpu types", 0, {"offers no vGPU types until nvidia-vgpud lists them"}},
+      {"r24", "doctor --for vgpu", 1, {"start nvidia-vgpud.service"}},
+      {"r26", "vgpu types", 0, {"GPU 0 (0000:84:00.0)", "GPU 1 (0000:85:00.0)", "no driver is bound to it"}},
+      {"r26", "doctor --for vgpu", 1, {"load the vGPU host driver and let it take the GPU"}},
+      {"r30", "vgpu validate --host -f @vgpu/p13-a10 -c a10", 0, {"works on this host"}},
+      {"r30", "vgpu plan -f @vgpu/p13-a10 -c a10-too-many", 4, {"no room for 7 x A10-4Q: 6 fit"}},
+      {"r30", "vgpu plan -f @vgpu/p13-a10 -c a10-24q-2", 4, {"no room for 2 x A10-24Q: 1 fit"}},
+      {"r30", "vgpu plan -f @vgpu/p13-a10 -c a10-4a", 4, {"offers no type A10-4A; did you mean 'A10-4Q'?"}},
+      {"r30", "vgpu plan -f @vgpu/p2-too-much-for-a10", 4, {"A10-8Q (8192 MiB) and A10-6Q (6144 MiB)"}},
+      {"r30",
+       "vgpu plan -f @vgpu/p1b-docs-mended",
+       4,
+       {"A10-4Q (4096 MiB) and A10-6Q (6144 MiB) are of two sizes", "write `mixed-sizes: true`",
+        "policy file (v2"}},
+      {"r30",
+       "apply --dry-run -f @policy/a10-two-sizes -c two-without",
+       4,
+       {"are of two sizes", "write `mixed-sizes: true`"}},
+      {"r30",
+       "vgpu plan -f @vgpu/p6-a40-configmap",
+       4,
+       {"p6-a40-configmap.yaml:13", "offers no type A40-8Q"}},
+      {"r30",
+       "vgpu plan -f @vgpu/p8-live-configmap",
+       0,
+       {"left alone", "(line 4 of the text): matches no GPU"}},
+      {"r30",
+       "apply --dry-run -f @policy/a10-two-sizes -c two",
+       4,
+       {"vGPUs of different sizes, which NVML alone"}},
+      {"r07", "vgpu validate -f @vgpu/p6-a40-configmap", 0, {"valid, 1 profile"}},
+
+      // Files that are wrong.
+      {"r07",
+       "vgpu validate -f @vgpu/p1-docs-indentation",
+       2,
+       {"p1-docs-indentation.yaml:5: not readable as YAML",
+        "its key begins 1 blank deeper than the key in the line before: keys of one map begin in the same "
+        "column"},
+       {"(v2)"}},
+      {"r07",
+       "vgpu validate -f @vgpu/p1c-in-a-configmap",
+       2,
+       {"p1c-in-a-configmap.yaml:10: not readable as YAML", "its key begins 1 blank deeper"},
+       {"(v2)"}},
+      {"r07",
+       "vgpu validate -f @vgpu/p3-list-of-names",
+       2,
+       {"found the string 'T4-8Q'", "write '- {devices: all, vgpu-devices: {T4-8Q: 2}}'"},
+       {"(v2)"}},
+      {"r07",
+       "kubevirt-cr --alias 10de:26b5=L40!",
+       2,
+       {"alias '10de:26b5=L40!': resource name 'nvidia.com/L40!': '!' is not one of letters",
+        "a name has at most 63 letters"}},
+      {"r07",
+       "kubevirt-cr --name-template {name}/x",
+       2,
+       {"--name-template '{name}/x'", "'/' is not one of letters"}},
+
+      // Nodes.
+      {"r30",
+       "agent --once --node-file @nodes/n1-passthrough-but-vfio-manager-false",
+       4,
+       {"state: stood_back"}},
+      {"r30",
+       "agent --once --node-file @nodes/n2-empty-deploy-labels --config @vgpu/p6-a40-configmap",
+       2,
+       {"no configuration holds 'default'", "there are: a40-8q"}},
+      {"r16",
+       "agent --once --node-file @nodes/n3-vgpu-with-container-operands-off --config @vgpu/p7b-by-last-word",
+       0,
+       {"policy blackwell, by label nvidia.com/vgpu.config=blackwell"},
+       {"stood_back"}},
+      {"r30",
+       "agent --once --node-file @nodes/n5-wrong-word",
+       0,
+       {"vm-vgpu-passthrough does not count: it is no workload; did you mean 'vm-passthrough'?"}},
+      {"r30",
+       "agent --once --node-file @nodes/n6-profile-unknown --config @vgpu/p6-a40-configmap",
+       2,
+       {"no configuration holds 'A40-8Q'; did you mean 'a40-8q'?"}},
+  };
+  return kRows;
+}
+
+/// A report's host, from "r01".
+std::string host_of(const std::string& report) {
+  for (const std::string& name : test::described_hosts())
+    if (name.starts_with(report + "-")) return name;
+  return report;
+}
+
+Words words_of(const std::string& command) {
+  Words out;
+  for (std::size_t at = 0; at < command.size();) {
+    const std::size_t end = std::min(command.find(' ', at), command.size());
+    const std::string word = command.substr(at, end - at);
+    out.push_back(word.starts_with('@') ? case_file(word.substr(1) + ".yaml").string() : word);
+    at = end + 1;
+  }
+  return out;
+}
+
+test::ProgramResult ferry_on(const DescribedHost& host, const std::string& command) {
+  Words words = words_of(command);
+  words.insert(words.begin(), {"--host-root", host.path().string()});
+  return test::run_ferry(words);
+}
+
+// Rows that write (the agent's) each have a host of their own.
+TEST(ReportedCases, EachCommandSaysWhatIsRight) {
+  for (const Row& row : rows()) {
+    const DescribedHost host(host_of(row.host));
+    const auto result = ferry_on(host, row.command);
+    const std::string text = result.out + result.err;
+    const std::string where = fmt::format("{}: ferry {}", row.host, row.command);
+    EXPECT_EQ(result.status, row.status) << where << "\n" << text;
+    for (const char* part : row.has) EXPECT_THAT(text, HasSubstr(part)) << where;
+    for (const char* part : row.lacks) EXPECT_THAT(text, Not(HasSubstr(part))) << where;
+  }
+}
+
+TEST(ReportedCases, EachHostAndFileIsPlayed) {
+  std::set<std::string> played;
+  for (const Row& row : rows()) {
+    played.insert(host_of(row.host));
+    for (const std::string& word : words_of(row.command)) played.insert(std::filesystem::path(word).stem());
+  }
+  played.insert({"r31-no-gpu", "n4-labelled-without-gpu"});  // the next test
+  std::vector<std::string> forgotten;
+  for (const char* folder : {"hosts", "vgpu", "policy", "nodes"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(case_file(folder)))
+      if (!played.contains(entry.path().stem())) forgotten.push_back(entry.path().filename());
+  }
+  std::ranges::sort(forgotten);
+  EXPECT_EQ(fmt::format("{}", fmt::join(forgotten, " ")), "");
+}
+
+TEST(ReportedCases, NodeWithoutGpuIsNotReportedAsReadyForVms) {
+  const DescribedHost host("r31-no-gpu");
+  const std::string agent = "agent --once --node-file @nodes/n4-labelled-without-gpu";
+  EXPECT_EQ(ferry_on(host, agent).status, 0);
+  EXPECT_EQ(ferry_on(host, "hostd --once").status, 0);
+  const auto said = ferry_on(host, agent);
+  EXPECT_THAT(said.out, AllOf(HasSubstr("state: nothing_wanted"), HasSubstr("this node has no GPU")));
+  EXPECT_FALSE(std::filesystem::exists(host.path() / "run/nvidia/validations/vfio-pci-ready"));
+}
+
+}  // namespace
+}  // namespace ferry
