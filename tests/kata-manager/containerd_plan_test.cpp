@@ -418,7 +418,13 @@ TEST_F(Containerd, IsOnlyAddedToInAFolderWhereAnotherProgramWritesTheFile) {
   setup.main_is_rendered = true;
   EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("it has not been written yet"));
   tree.file("var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n");
-  EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("the main file is written by another program"));
+  EXPECT_THAT(message_of(plan("2.1.9", ours())),
+              HasSubstr("another program writes it at each start, and it imports no folder"));
+  constexpr const char* kTemplate = "var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl";
+  tree.file(kTemplate, "version = 3\n");
+  const auto by_template = plan("2.1.9", ours());
+  EXPECT_THAT(message_of(by_template), HasSubstr(std::string("from /") + kTemplate));
+  EXPECT_THAT(by_template.error().hint, HasSubstr("{{ template \"base\" . }}"));
   tree.file(
       "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
       "version = 3\nimports = [\"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml\"]\n");
