@@ -173,7 +173,8 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
     change = std::move(*taken);
   }
   const auto here = [&](const KataClass& kata) -> Result<std::optional<Artifact>> {
-    return std::optional(fetched.at(kata.name));
+    const auto found = fetched.find(kata.name);  // a class that is refused is not fetched
+    return found == fetched.end() ? known(kata) : std::optional(found->second);
   };
   auto planned = plan_kata(*session.host, *file, *devices, runtime->at_hand,
                            session.dry_run ? ArtifactOf(known) : ArtifactOf(here));
@@ -324,8 +325,10 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   if (!runtime) return complain(runtime.error());
   const auto devices = kata_devices(session, options);
   if (!devices) return complain(devices.error());
-  auto setup = set_up(*session.host, *file, *devices,
-                      [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); });
+  auto setup = set_up(
+      *session.host, *file, *devices,
+      [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); },
+      runtime->at_hand.version_of);
   const auto changed = changed_files(session, *file);
   if (!changed) return complain(changed.error());
   // A configuration that is not as it was fetched may be why they cannot be set up.

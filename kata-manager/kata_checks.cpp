@@ -112,16 +112,28 @@ Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {
   return std::move(check).passed(found);
 }
 
-Check shim_check(const HostFs& host) {
-  Check check = question("kata-shim", "the container runtime starts it for each pod in a VM");
-  const auto shim = find_kata_shim(host, KataClass());
-  if (shim) return std::move(check).passed(shim->string() + " is there");
+Check shim_check(const HostFs& host, const ClassFile& file, const VersionOf& version_of) {
+  Check check = question("kata-shim", kWhyShim);
+  const auto shim = find_kata_shim(host, KataClass(), version_of);
+  if (shim) return answered_by_shim(std::move(check), *shim, file);
   return std::move(check).failed("no shim of Kata's is where its installers put it", shim.error().hint);
 }
 
 }  // namespace
 
-std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const ConfidentialMode& mode) {
+Check answered_by_shim(Check check, const KataShim& shim, const ClassFile& file) {
+  std::string found = shim.text() + " is there";
+  if (!shim.asks_kubelet() && !file.pod_resources.empty()) {
+    return std::move(check).warned(
+        found + ", and does not ask the kubelet which devices a pod has: a class has to plug hot",
+        "install Kata 3.24.0 or later (of runtime-rs 3.31.0)");
+  }
+  if (!shim.release) found += "; its release is not known: " + shim.unknown;
+  return std::move(check).passed(std::move(found));
+}
+
+std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const ConfidentialMode& mode,
+                               const VersionOf& version_of) {
   const auto kubelet = KubeletSettings::read(host);
   const auto confidential = ConfidentialHost::read(host);
   std::vector<Check> out = {
@@ -134,9 +146,9 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
       confidential_check(confidential)};
   if (mode.known() || std::ranges::any_of(file.classes, is_confidential, &KataClass::kind))
     out.push_back(mode_check(file, mode));
-  if (file.classes.empty()) out.push_back(shim_check(host));
+  if (file.classes.empty()) out.push_back(shim_check(host, file, version_of));
   for (const KataClass& kata : file.classes) {
-    std::ranges::move(class_checks(host, file, kata, confidential), std::back_inserter(out));
+    std::ranges::move(class_checks(host, file, kata, confidential, version_of), std::back_inserter(out));
   }
   return out;
 }

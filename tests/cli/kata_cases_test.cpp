@@ -161,6 +161,53 @@ INSTANTIATE_TEST_SUITE_P(OfReports, KataCases, testing::ValuesIn(rows()), [](con
   return name;
 });
 
+/// A containerd host with Kata of a release, whose shims cannot be started.
+class KataReleases : public testing::Test {
+ protected:
+  KataReleases() {
+    std::filesystem::copy(kCases / "k09-cdi-off", host.path(), std::filesystem::copy_options::recursive);
+    add_kata(host);
+  }
+  test::ProgramResult kata(const std::string& verb) const {
+    return test::run_ferry({"--host-root", host.path().string(), "kata", verb, "-f",
+                            (kCases / "classes.yaml").string(), "--containerd-version", "1.7.24"});
+  }
+  void artifact(const std::string& more) const {
+    host.file("srv/gpu/configuration.toml",
+              "[hypervisor.qemu]\nkernel = \"/build/vmlinuz\"\nimage = \"/build/image\"\n" + more);
+  }
+  test::ScratchDirectory host;
+};
+
+TEST_F(KataReleases, ThatAskNoKubeletAreRefusedOrPlugHot) {
+  host.file("opt/kata/VERSION", "3.20.0\n");
+  for (const char* verb : {"plan", "install"}) {
+    const auto refused = kata(verb);
+    EXPECT_EQ(refused.status, 4) << refused.err;
+    EXPECT_THAT(refused.out, HasSubstr("kata-nvidia-gpu: refused: "));
+    EXPECT_THAT(refused.out, HasSubstr("(Kata 3.20.0) does not ask the kubelet which devices a pod has"));
+    EXPECT_FALSE(std::filesystem::exists(host.path() / "etc/ferry/kata/kata-nvidia-gpu")) << verb;
+  }
+  artifact("hot_plug_vfio = \"root-port\"\n");
+  const auto hot = kata("plan");
+  EXPECT_EQ(hot.status, 0) << hot.err;
+  EXPECT_THAT(hot.out, HasSubstr("note: kata-nvidia-gpu: hot_plug_vfio stays root-port: "));
+  EXPECT_THAT(hot.out, Not(HasSubstr("+cold_plug_vfio")));
+}
+
+TEST_F(KataReleases, HaveTheShimThatTheConfigurationIsFor) {
+  constexpr const char* kRust = "opt/kata/runtime-rs/bin/containerd-shim-kata-v2";
+  host.file("opt/kata/VERSION", "4.1.0\n");
+  host.file(kRust, "shim");
+  EXPECT_THAT(kata("plan").out, Not(HasSubstr(kRust)));
+  artifact("[runtime]\nname = \"virt_container\"\n");
+  const auto planned = kata("plan");
+  EXPECT_EQ(planned.status, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr(std::string("+runtime_path = \"/") + kRust + "\"\n"));
+  EXPECT_THAT(planned.out, HasSubstr("+reconnect_timeout_ms = 1200000\n"));
+  EXPECT_THAT(planned.out, Not(HasSubstr("+dial_timeout = ")));
+}
+
 TEST(KataCases, AreAllTried) {
   for (const auto& entry : std::filesystem::directory_iterator(kCases)) {
     if (!entry.is_directory()) continue;

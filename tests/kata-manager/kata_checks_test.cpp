@@ -15,6 +15,7 @@
 namespace ferry {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -66,14 +67,56 @@ class KataChecks : public testing::Test {
 
   /// "pass: what was found"; "(none)" for no check of that id.
   std::string answer(const std::string& id, const ClassFile& file = {}) const {
-    for (const Check& check : kata_checks(host, file))
+    const VersionOf version_of = [&](const std::filesystem::path& /*program*/) -> Result<std::string> {
+      if (shim_says.empty()) return fail(Errc::failed, "it does not start");
+      return shim_says;
+    };
+    for (const Check& check : kata_checks(host, file, {}, version_of))
       if (check.id == id) return std::string(text(check.verdict)) + ": " + check.found;
     return "(none)";
   }
 
+  std::string shim_says;  ///< at `--version`; empty: it cannot be started
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
 };
+
+TEST_F(KataChecks, KnowTheReleaseOfTheShim) {
+  const ClassFile file = file_of("kind: gpu");
+  constexpr const char* kShim = "/opt/kata/bin/containerd-shim-kata-v2";
+  for (const ClassFile& asked : {ClassFile(), file}) {
+    shim_says.clear();
+    EXPECT_EQ(answer("kata-shim", asked),
+              std::string("pass: ") + kShim + " is there; its release is not known: it does not start");
+    shim_says = "Kata Containers containerd shim (Golang): id: \"k\", version: 3.24.0, commit: 1\n";
+    EXPECT_EQ(answer("kata-shim", asked),
+              std::string("pass: ") + kShim + " (Kata's Go runtime 3.24.0) is there");
+    shim_says = "Kata Containers containerd shim (Golang): id: \"k\", version: 3.20.0, commit: 1\n";
+    EXPECT_THAT(answer("kata-shim", asked),
+                AllOf(StartsWith("warn: "), HasSubstr("does not ask the kubelet")));
+  }
+  EXPECT_EQ(answer("kata-configuration", file),
+            std::string("fail: /etc/ferry/kata/gpu/configuration.toml: ") + kShim +
+                " (Kata's Go runtime 3.20.0) does not ask the kubelet which devices a pod has: with "
+                "cold_plug_vfio = "
+                "root-port a pod gets none");
+  EXPECT_THAT(answer("kata-configuration", file_of("kind: gpu", "podResources: \"\"\n")),
+              StartsWith("pass: "));
+}
+
+// As an earlier Ferry has installed it.
+TEST_F(KataChecks, FindASettingOfTheGoRuntimeInAConfigurationForRuntimeRs) {
+  const ClassFile file = file_of("kind: gpu");
+  scratch.file(kCopy, std::string(kSettings) + "[runtime]\nname = \"virt_container\"\n");
+  scratch.file("etc/ferry/kata/gpu/config.d/60-ferry.toml", "[agent.kata]\ndial_timeout = 1200\n");
+  shim_says = "Kata Containers containerd shim (Golang): id: \"k\", version: 4.1.0, commit: 1\n";
+  EXPECT_THAT(answer("kata-shim", file), AllOf(StartsWith("fail: "), HasSubstr("is for Kata's runtime-rs")));
+  shim_says = "Kata Containers containerd shim (Rust): id: k, version: 4.1.0, commit: 1\n";
+  EXPECT_THAT(answer("kata-configuration", file),
+              AllOf(StartsWith("fail: "), HasSubstr("agent.kata.dial_timeout"), HasSubstr("ends with it")));
+  scratch.file("etc/ferry/kata/gpu/config.d/60-ferry.toml", "[agent.kata]\nreconnect_timeout_ms = 1200000\n");
+  EXPECT_THAT(answer("kata-configuration", file), StartsWith("pass: "));
+}
 
 TEST_F(KataChecks, HaveNothingAgainstAHealthyHost) {
   for (const ClassFile& file : {ClassFile(), file_of("kind: gpu")}) {
