@@ -2,11 +2,15 @@
 #include "kata-manager/kata_checks.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/cdi_registry.h"
+#include "common/counted.h"
 #include "kata-manager/class_checks.h"
 #include "kata-manager/confidential_host.h"
 #include "kata-manager/kata_shim.h"
@@ -96,6 +100,23 @@ Check confidential_check(const Result<ConfidentialHost>& confidential) {
           : ", which matters to classes of these kinds alone"));
 }
 
+Check cdi_check(const HostFs& host) {
+  Check check = question("cdi-files",
+                         "Kata looks a pod's devices up in all CDI files, and one that is wrong keeps every "
+                         "pod with devices from starting");
+  const std::array<std::filesystem::path, 2> directories = {"etc/cdi", "var/run/cdi"};
+  const CdiRegistry registry = read_cdi_registry(host, directories);
+  if (registry.faults.empty())
+    return std::move(check).passed(fmt::format(
+        "{} in /etc/cdi and /var/run/cdi, and Kata can read all of them", counted(registry.files, "file")));
+  std::string found;
+  for (const CdiFault& fault : registry.faults)
+    found += fmt::format("{}{}: {}", found.empty() ? "" : "; ", fault.file.string(), fault.what);
+  return std::move(check).failed(std::move(found),
+                                 "correct or remove the file, or have its program write a version up to "
+                                 "0.6.0; `ferry plugin` writes its own anew");
+}
+
 Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {
   Check check = question("gpu-confidential-mode",
                          "confidential VMs want GPUs in a mode of their own, other VMs GPUs in none");
@@ -142,6 +163,7 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
       module_check(host, "vhost_net", "a pod's network reaches its VM through it", file.load_modules),
       socket_check(host, file),
       gate_check(file, kubelet),
+      cdi_check(host),
       timeout_check(kubelet),
       confidential_check(confidential)};
   if (mode.known() || std::ranges::any_of(file.classes, is_confidential, &KataClass::kind))

@@ -118,6 +118,14 @@ TEST_F(KataChecks, FindASettingOfTheGoRuntimeInAConfigurationForRuntimeRs) {
   EXPECT_THAT(answer("kata-configuration", file), StartsWith("pass: "));
 }
 
+TEST_F(KataChecks, NameACdiFileForWhichKataReadsNone) {
+  EXPECT_EQ(answer("cdi-files"), "pass: 0 files in /etc/cdi and /var/run/cdi, and Kata can read all of them");
+  scratch.file("etc/cdi/nvidia.yaml",
+               "cdiVersion: 0.7.0\nkind: nvidia.com/gpu\ncontainerEdits: {additionalGids: [44]}\n");
+  EXPECT_EQ(answer("cdi-files"),
+            "fail: /etc/cdi/nvidia.yaml: line 3: unknown field \"additionalGids\" in containerEdits");
+}
+
 TEST_F(KataChecks, HaveNothingAgainstAHealthyHost) {
   for (const ClassFile& file : {ClassFile(), file_of("kind: gpu")}) {
     for (const Check& check : kata_checks(host, file)) {
