@@ -42,10 +42,12 @@ std::vector<std::string> texts_in(const TomlValue* list) {
 }
 
 // What the files say, whatever a release makes of it: that is for the plan to prove.
+std::vector<ContainerdFile> files_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
+  return predict_containerd(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
+}
 TomlTable runtimes_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
   TomlTable out;
-  for (const ContainerdFile& file :
-       predict_containerd(ContainerdRelease{2, 3, 4}, files, place.configuration).files)
+  for (const ContainerdFile& file : files_of_containerd(place, files))
     merge_over(out, runtimes_in(file.root));
   return out;
 }
@@ -127,6 +129,7 @@ class ClassChecks {
       out.push_back(configuration_check(*there, settings));
     }
     out.push_back(overhead_check());
+    if (kata_.snapshotter) out.push_back(snapshotter_check(*kata_.snapshotter));
     return out;
   }
 
@@ -157,6 +160,12 @@ class ClassChecks {
     if (!confidential) return std::move(check).unreadable(confidential.error());
     const auto admitted = confidential->admits(kata_);
     if (!admitted) return std::move(check).failed(admitted.error().message, admitted.error().hint);
+    if (!host_.exists(kIommufd)) {
+      return std::move(check).failed(
+          fmt::format("there is no /{}, and Kata gives a confidential VM its GPUs by iommufd alone",
+                      kIommufd),
+          "`modprobe iommufd`; the kernel needs CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV (Linux 6.6)");
+    }
     return std::move(check).passed("KVM has " + confidential->text());
   }
 
@@ -212,6 +221,19 @@ class ClassChecks {
     return std::move(check).failed(fmt::format("{} names what is not there: {}",
                                                installed.configuration.string(), fmt::join(missing, ", ")),
                                    kInstall);
+  }
+
+  Check snapshotter_check(const std::string& name) const {
+    Check check = question("snapshotter", "a pod's images are unpacked by it");
+    const auto place = find_runtime(host_, file_.runtime);
+    if (!place) return std::move(check).unknown(place.error().message, place.error().hint);
+    if (place->kind != RuntimeKind::containerd)
+      return std::move(check).passed(place->name + " is not asked for one by Ferry");
+    if (has_snapshotter(files_of_containerd(*place, ConfigFiles(host_)), name))
+      return std::move(check).passed("containerd has " + name);
+    return std::move(check).warned(
+        fmt::format("containerd's files name no snapshotter {}", name),
+        fmt::format("install it, and name its socket in containerd's file: [proxy_plugins.{}]", name));
   }
 
   /// The bounds of a pulled artifact, as an installation checks them.

@@ -80,13 +80,14 @@ TomlTable plugins_by_full_names(const ContainerdFile& file) {
   return file.version() < 2 ? with_full_names(plugins_of(file)) : plugins_of(file);
 }
 
-// 2.0 to 2.2: merged as they are; the last number counts, and what it says is done once, to the sum.
+// 2.0 to 2.2: merged as they are; the last number counts, and what it says is done once, to the sum. A file
+// of version 1 counts as one without a version: it is brought to the number that counts so far.
 std::optional<Error> merge_then_migrate(const ContainerdRelease& release, ContainerdOutcome& out) {
   std::int64_t version = 0;
   bool unnumbered_behind = false;
   for (const ContainerdFile& file : out.files) {
-    if (file.version() != 0) version = file.version();
-    unnumbered_behind |= &file != out.files.data() && file.version() == 0;
+    if (file.version() >= 2) version = file.version();
+    unnumbered_behind |= &file != out.files.data() && file.version() < 2;
     if (auto problem = names_cri_twice(file)) return problem;
     merge_over(out.plugins, plugins_by_full_names(file));
   }

@@ -454,6 +454,13 @@ class Planner {
           fmt::format("{} may be written anew by the program it is of, and our runtimes are gone then",
                       change.path.string()));
     }
+    for (const RuntimeHandler& handler : handlers_) {
+      if (!handler.snapshotter || has_snapshotter(now_.files, *handler.snapshotter)) continue;
+      out.notes.push_back(
+          fmt::format("{}: containerd's files name no snapshotter {} (proxy_plugins), and its pods fail "
+                      "without one",
+                      handler.name, *handler.snapshotter));
+    }
     for (const auto& [name, entry] : ours_) {
       if (now_.runtimes().contains(name) && !after.runtimes().contains(name)) out.leaving.push_back(name);
     }

@@ -207,10 +207,10 @@ class DropInMaker {
 
   void note_limits(const KataDevices& devices, const TomlTable& before, const std::string& hypervisor,
                    const HypervisorSettings& settings, KataDropIn& out) const {
-    const std::int64_t wanted = std::int64_t{devices.gpus} + devices.switches;
-    if (wanted > kMostPorts)
-      out.notes.push_back(
-          fmt::format("a pod can have {} of the {} devices: Kata makes no more ports", kMostPorts, wanted));
+    if (devices.ports() > kMostPorts)
+      out.notes.push_back(fmt::format("a pod can have {} of the {} {}: Kata makes no more ports", kMostPorts,
+                                      devices.ports(),
+                                      devices.companions == 0 ? "devices" : "functions of the GPUs' groups"));
     const std::string parameters = settings.text("kernel_params");
     if (const auto missing = missing_pci_options(parameters); hypervisor == kQemu && !missing.empty()) {
       out.notes.push_back(fmt::format("kernel_params lack pci={}: large BARs may find no place in the guest",

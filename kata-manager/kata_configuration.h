@@ -38,7 +38,7 @@ struct KataBase {
   std::string text;                           ///< the content of the artifact's
   std::vector<KataDropInFile> drop_ins = {};  ///< what is in config.d beside it; ours is passed over
   std::filesystem::path folder;               ///< where the artifact's files lie
-  std::vector<std::string> files = {};        ///< the names there
+  std::vector<std::string> files = {};        ///< their paths there, relative
   /// Where the configuration may lead. Absent: that is not looked at.
   std::optional<ArtifactBounds> bounds = {};
   bool is_pulled = false;  ///< from a registry; else from a folder that an administrator put on the host
@@ -49,7 +49,11 @@ struct KataBase {
 struct KataDevices {
   unsigned gpus = 0;  ///< whole ones, or virtual functions with a vGPU
   unsigned switches = 0;
+  /// Further functions of their IOMMU groups, a GPU's audio for one: each takes a port, too. None with
+  /// iommufd.
+  unsigned companions = 0;
   ConfidentialMode mode = {};  ///< of the GPUs
+  unsigned ports() const { return gpus + switches + companions; }
 };
 
 struct KataDropIn {

@@ -67,8 +67,7 @@ void set_ports(const KataClass& kata, const KataDevices& devices, const Hypervis
   if (!plugs_hot && !was.text(kHotPlug).empty()) set(out, kHotPlug, std::string(kNoPort));
   if (is_confidential(kata.kind)) return;
   const std::string key = cold == "switch-port" ? "pcie_switch_port" : "pcie_root_port";
-  const std::int64_t wanted =
-      std::min<std::int64_t>(std::int64_t{devices.gpus} + devices.switches, kMostPorts);
+  const std::int64_t wanted = std::min<std::int64_t>(devices.ports(), kMostPorts);
   set(out, key, std::max(was.number(key).value_or(0), wanted));
 }
 

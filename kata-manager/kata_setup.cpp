@@ -53,6 +53,10 @@ class SettingUp {
     if (!is_confidential(kata.kind)) return;
     out_.notes.push_back(fmt::format("{}: the mode of the GPUs for confidential computing is {}", kata.name,
                                      devices_.mode.text()));
+    if (!host_.exists(kIommufd))
+      out_.notes.push_back(
+          fmt::format("{}: there is no /{}: Kata gives a confidential VM its GPUs by iommufd alone",
+                      kata.name, kIommufd));
   }
 
   Result<KataSetup> finish() && {
@@ -217,7 +221,8 @@ Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {
     if (auto r = make(host, change); !r) return r;
     if (change.after) continue;
     // An administrator's own drop-in keeps the folder.
-    for (auto folder = change.path.parent_path(); folder != all_folders(); folder = folder.parent_path()) {
+    const auto above = all_folders().parent_path().parent_path();
+    for (auto folder = change.path.parent_path(); folder != above; folder = folder.parent_path()) {
       if (!host.remove_empty_folder(folder.relative_path())) break;
     }
   }

@@ -69,7 +69,8 @@ Result<std::vector<std::string>> classes_here(const HostFs& host);
 /// What removes the folder of a class, and all of ours in it.
 Result<std::vector<FileChange>> removal_of(const HostFs& host, const std::string& name);
 
-/// Carries file changes below /etc/ferry/kata out, and removes the folders that are empty then.
+/// Carries file changes below /etc/ferry/kata out, and removes the folders that are empty then, /etc/ferry
+/// among them.
 Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files);
 
 }  // namespace ferry

@@ -208,6 +208,34 @@ TEST_F(KataReleases, HaveTheShimThatTheConfigurationIsFor) {
   EXPECT_THAT(planned.out, Not(HasSubstr("+dial_timeout = ")));
 }
 
+// NVIDIA's file format has no key that names the configuration.
+TEST_F(KataReleases, HaveTheirConfigurationWhereKatasBuildPutsIt) {
+  for (const char* file : {"srv/gpu/configuration.toml", "srv/gpu/vmlinuz", "srv/gpu/image"})
+    host.remove(file);
+  host.file(
+      "srv/gpu/share/defaults/kata-containers/configuration-qemu-nvidia-gpu.toml",
+      "[hypervisor.qemu]\nkernel = \"/opt/kata/share/kata-containers/vmlinuz\"\nimage = \"/build/image\"\n");
+  host.file("srv/gpu/share/kata-containers/vmlinuz", "x");
+  host.file("srv/gpu/share/kata-containers/image", "x");
+  const auto planned = kata("plan");
+  EXPECT_EQ(planned.status, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("+kernel = \"/srv/gpu/share/kata-containers/vmlinuz\"\n"));
+  EXPECT_THAT(planned.out, HasSubstr("+image = \"/srv/gpu/share/kata-containers/image\"\n"));
+}
+
+TEST_F(KataReleases, AreNotPlannedWithAReferenceThatNoRegistryTakes) {
+  host.file("classes.yaml",
+            "version: v2\nloadModules: false\nruntimeClasses: [{name: a, artifacts: {url: "
+            "\"h.example/R/UPPER\"}}]\n");
+  for (const char* verb : {"plan", "install"}) {
+    const auto refused =
+        test::run_ferry({"--host-root", host.path().string(), "kata", verb, "-f",
+                         (host.path() / "classes.yaml").string(), "--containerd-version", "1.7.24"});
+    EXPECT_EQ(refused.status, 2) << verb << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("classes.yaml:3: a: ")) << verb;
+  }
+}
+
 TEST(KataCases, AreAllTried) {
   for (const auto& entry : std::filesystem::directory_iterator(kCases)) {
     if (!entry.is_directory()) continue;

@@ -276,6 +276,9 @@ TEST_F(KataChecks, LetNoConfidentialClassOntoAHostThatHasNone) {
       "fail: class gpu: this host has neither SEV-SNP nor TDX: /sys/module/kvm_amd/parameters/sev_snp is "
       "not on");
   scratch.file("sys/module/kvm_amd/parameters/sev_snp", "Y\n");
+  EXPECT_EQ(answer("confidential-class", file_of("kind: snp")),
+            "fail: there is no /dev/iommu, and Kata gives a confidential VM its GPUs by iommufd alone");
+  scratch.file("dev/iommu", "");
   EXPECT_EQ(answer("confidential-class", file_of("kind: snp")), "pass: KVM has SEV-SNP");
   EXPECT_THAT(answer("confidential-vms"), HasSubstr("nvidia.com/cc.ready.state"));
   EXPECT_EQ(answer("confidential-class", file_of("kind: tdx")),
@@ -301,6 +304,16 @@ TEST_F(KataChecks, SayInWhichModeTheGpusAre) {
   EXPECT_THAT(answer_for(snp, {{kState, "off"}}), StartsWith("fail: "));
   EXPECT_THAT(answer_for(snp, {{kState, "on"}}), StartsWith("pass: "));
   EXPECT_THAT(answer_for(plain, {{kState, "off"}}), StartsWith("pass: "));
+}
+
+TEST_F(KataChecks, MissASnapshotterThatNoFileNames) {
+  EXPECT_EQ(answer("snapshotter", file_of("kind: gpu")), "(none)");
+  EXPECT_EQ(answer("snapshotter", file_of("snapshotter: overlayfs")), "pass: containerd has overlayfs");
+  EXPECT_EQ(answer("snapshotter", file_of("snapshotter: nydus")),
+            "warn: containerd's files name no snapshotter nydus");
+  scratch.file("etc/containerd/config.toml",
+               "version = 2\n[proxy_plugins.nydus]\ntype = \"snapshot\"\naddress = \"/run/nydus.sock\"\n");
+  EXPECT_EQ(answer("snapshotter", file_of("snapshotter: nydus")), "pass: containerd has nydus");
 }
 
 TEST_F(KataChecks, MissAFolderOfArtifacts) {

@@ -166,6 +166,11 @@ TEST(KataDropIn, MakesNoMorePortsThanKataTakes) {
   const KataDropIn made = drop_in(class_of(KataKind::gpu), base_of(kGpuBase), {.gpus = 16, .switches = 6});
   EXPECT_EQ(qemu(made, "pcie_root_port"), "16");
   EXPECT_THAT(made.notes, ElementsAre("a pod can have 16 of the 22 devices: Kata makes no more ports"));
+  const KataDropIn with_audio =
+      drop_in(class_of(KataKind::gpu), base_of(kGpuBase), {.gpus = 9, .companions = 9});
+  EXPECT_THAT(
+      with_audio.notes,
+      ElementsAre("a pod can have 16 of the 18 functions of the GPUs' groups: Kata makes no more ports"));
 }
 
 TEST(KataDropIn, AddsGuestParametersOnce) {
@@ -236,6 +241,17 @@ TEST(KataDropIn, TakesFirmwareOfTheArtifactToo) {
   KataBase base = base_of(kGpuBase);
   base.files.emplace_back("OVMF.fd");
   EXPECT_EQ(qemu(drop_in(class_of(KataKind::gpu), base), "firmware"), "/opt/classes/gpu/OVMF.fd");
+}
+
+// As Kata's own build lays its files out.
+TEST(KataDropIn, TakesFilesOfTheArtifactsFolders) {
+  KataBase base = base_of(kGpuBase);
+  base.files = {"share/defaults/kata-containers/configuration.toml",
+                "share/kata-containers/vmlinuz-nvidia-gpu.container", "a/kata-containers-nvidia-gpu.img",
+                "b/kata-containers-nvidia-gpu.img"};
+  const KataDropIn made = drop_in(class_of(KataKind::gpu), base);
+  EXPECT_EQ(qemu(made, "kernel"), "/opt/classes/gpu/share/kata-containers/vmlinuz-nvidia-gpu.container");
+  EXPECT_EQ(qemu(made, "image"), "/build/kata-containers-nvidia-gpu.img") << "which of two is not known";
 }
 
 TEST(KataDropIn, HasNoSocketWhereNoneIsWanted) {
