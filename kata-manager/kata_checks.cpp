@@ -100,6 +100,19 @@ Check confidential_check(const Result<ConfidentialHost>& confidential) {
           : ", which matters to classes of these kinds alone"));
 }
 
+/// kata-deploy's plain classes select the label with "false", its confidential ones with "true".
+Check ready_label_check(const ConfidentialMode& mode) {
+  Check check = question("cc-ready-label",
+                         "the RuntimeClasses of kata-deploy for GPUs go to nodes with this label alone");
+  constexpr const char* kLabel = "nvidia.com/cc.ready.state";
+  if (mode.ready) return std::move(check).passed(fmt::format("the node has {}={}", kLabel, *mode.ready));
+  return std::move(check).warned(
+      fmt::format("the node has no label {}: no pod of these classes comes here", kLabel),
+      fmt::format("NVIDIA's CC manager writes it; where that does not run: kubectl label node NODE {}=false "
+                  "(Ferry's own RuntimeClasses of kind gpu do not select it)",
+                  kLabel));
+}
+
 Check cdi_check(const HostFs& host) {
   Check check = question("cdi-files",
                          "Kata looks a pod's devices up in all CDI files, and one that is wrong keeps every "
@@ -166,6 +179,7 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
       cdi_check(host),
       timeout_check(kubelet),
       confidential_check(confidential)};
+  if (mode.of_a_node) out.push_back(ready_label_check(mode));
   if (mode.known() || std::ranges::any_of(file.classes, is_confidential, &KataClass::kind))
     out.push_back(mode_check(file, mode));
   if (file.classes.empty()) out.push_back(shim_check(host, file, version_of));

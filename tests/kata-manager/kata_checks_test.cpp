@@ -316,6 +316,20 @@ TEST_F(KataChecks, MissASnapshotterThatNoFileNames) {
   EXPECT_EQ(answer("snapshotter", file_of("snapshotter: nydus")), "pass: containerd has nydus");
 }
 
+// kata-deploy's classes select it, and no program writes it where NVIDIA's CC manager does not run.
+TEST_F(KataChecks, MissTheLabelThatKataDeploysClassesSelect) {
+  const auto answer_for = [&](const ConfidentialMode& mode) {
+    for (const Check& check : kata_checks(host, {}, mode))
+      if (check.id == "cc-ready-label") return std::string(text(check.verdict)) + ": " + check.found;
+    return std::string("(none)");
+  };
+  EXPECT_EQ(answer_for(ConfidentialMode()), "(none)") << "no Node was named";
+  EXPECT_EQ(answer_for(ConfidentialMode::of_labels({})),
+            "warn: the node has no label nvidia.com/cc.ready.state: no pod of these classes comes here");
+  EXPECT_EQ(answer_for(ConfidentialMode::of_labels({{"nvidia.com/cc.ready.state", "false"}})),
+            "pass: the node has nvidia.com/cc.ready.state=false");
+}
+
 TEST_F(KataChecks, MissAFolderOfArtifacts) {
   ClassFile file = file_of("kind: gpu");
   file.classes.at(0).artifacts.url = "file:///opt/gone";
