@@ -56,6 +56,15 @@ void add_control(const Session& session, const KataOptions& options, const Class
   }
 }
 
+/// True: the function goes to a VM with an accelerator of its IOMMU group.
+bool goes_with_one(const Inventory& inventory, const AcceleratorRules& rules, const PciFunction& function) {
+  if (function.is_bridge()) return false;
+  return std::ranges::any_of(inventory.group_of(function), [&](const PciAddress& address) {
+    const PciFunction* const member = inventory.find(address);
+    return member != nullptr && rules.match(*member);
+  });
+}
+
 /// Says how far it is on stderr, which data does not go to.
 std::function<void(const FetchProgress&)> told_to_people(const std::string& name) {
   return [lines = FetchProgressLines(name)](const FetchProgress& progress) mutable {
@@ -108,6 +117,7 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
   if (!inventory && is_gone(inventory.error())) return KataDevices{.gpus = 1, .mode = std::move(*mode)};
   if (!inventory) return fail(Error(inventory.error()));
   KataDevices out{.mode = std::move(*mode)};
+  const bool by_group = !session.host->exists("dev/iommu");
   for (const auto& [address, function] : inventory->functions) {
     if (!session.rules.vendors.contains(function.vendor)) continue;
     if (session.rules.match(function) ||
@@ -115,6 +125,8 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
       ++out.gpus;
     } else if (session.rules.match_by_name(function)) {
       ++out.switches;
+    } else if (by_group && goes_with_one(*inventory, all, function)) {
+      ++out.companions;
     }
   }
   out.gpus = std::max(out.gpus, 1U);  // one that comes later finds a port

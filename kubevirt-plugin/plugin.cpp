@@ -426,7 +426,20 @@ class Plugin {
           device.problem = "Kata would not find it, without its CDI specification: " + error.message;
       }
     }
+    look_at_cdi_files();
     return failures.empty();
+  }
+
+  void look_at_cdi_files() {
+    auto faults = cdi_watch_.look();
+    if (!faults) return;
+    for (const CdiFault& fault : *faults) {
+      if (std::ranges::find(cdi_faults_, fault) != cdi_faults_.end()) continue;
+      spdlog::warn("{}: {}: Kata reads no CDI file while this one is wrong, and its pods get no device",
+                   fault.file.string(), fault.what);
+    }
+    if (faults->empty() && !cdi_faults_.empty()) spdlog::info("Kata can read all CDI files again");
+    cdi_faults_ = std::move(*faults);
   }
 
   /// The resources that were called so before this process, and of which pods have devices still, or may.
@@ -523,6 +536,8 @@ class Plugin {
   BackgroundScan scan_;
   CdiFiles cdi_files_{host_, options_.cdi_directory};
   CdiEntries cdi_entries_;
+  CdiWatch cdi_watch_{host_, options_.cdi_directory};
+  std::vector<CdiFault> cdi_faults_;
   std::set<std::string> former_;  // Kata's resources before this process, as long as they matter
   RpcQueue queue_;  // outlives all calls and servers, and who answers in the place of its thread
   const SysfsCheck check_;

@@ -12,6 +12,7 @@
 
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/fake_vendor_vfio.h"
+#include "tests/support/log_of.h"
 
 namespace ferry {
 namespace {
@@ -528,6 +529,18 @@ TEST_F(PluginTest, OffersToKataWithCdiSpecifications) {
   EXPECT_THAT(answer.cdi_devices, ElementsAre("nvidia.com/pgpu=15"));
   EXPECT_THAT(answer.devices, IsEmpty());
   EXPECT_THAT(answer.envs, IsEmpty());
+}
+
+// Kata's library refuses all files for it.
+TEST_F(PluginTest, NamesACdiFileOfAnotherProgramThatKeepsKataFromAll) {
+  const test::LogOf log;
+  options.rules.kata = true;
+  kernel.file("etc/cdi/other.yaml", "cdiVersion: 1.0.0\nkind: aa/bb\n");
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable("nvidia.com/pgpu", 1));
+  EXPECT_TRUE(stop()) << "before the log";
+  EXPECT_THAT(log.text(), HasSubstr("[warning] /etc/cdi/other.yaml: line 1: cdiVersion is \"1.0.0\""));
 }
 
 TEST_F(PluginTest, GivesKataNothingThatItWouldNotFind) {

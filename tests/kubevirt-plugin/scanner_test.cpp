@@ -1005,6 +1005,24 @@ TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
   EXPECT_EQ(refusal(device), "its number for Kata is 7 now and was 0");
 }
 
+// The first GPU has a node of its own, vfio0, and the second the IOMMU group 0 alone.
+TEST_F(ScannerTest, NamesAFunctionWhoseNumberForKataIsThatOfAnother) {
+  rules.kata = true;
+  rules.kubevirt = false;
+  kernel.file("dev/iommu", "");
+  kernel.file("dev/vfio/devices/vfio0", "");
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 0);
+  kernel.remove("sys/devices/pci0000:00/0000:02:00.0/vfio-dev");
+  const auto offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/pgpu"));
+  EXPECT_THAT(ids(offer.resources[0]), ElementsAre("0"));
+  EXPECT_THAT(
+      offer.not_offered,
+      ElementsAre(testing::AllOf(testing::Field(&NotOffered::id, "0000:02:00.0"),
+                                 testing::Field(&NotOffered::reason, HasSubstr("is that of 0000:01:00.0")))));
+}
+
 TEST_F(ScannerTest, NamesForKataAsNvidiasPluginDoesAndAsCdiCanSay) {
   rules.kata = true;
   rules.kubevirt = false;
