@@ -186,7 +186,7 @@ TEST_F(PluginTest, ListsNoVirtualFunctionThatIsNoVgpuAnyMore) {
 TEST_F(PluginTest, AllocatesTheFunctionsOwnNodesWhereTheHostHasIommufd) {
   add_gpu("0000:01:00.0", 15);
   kernel.file("dev/vfio/devices/vfio0", "");
-  kernel.file("dev/iommu", "");
+  kernel.directory("sys/class/misc/iommu");
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
   const auto answer = kubelet->allocate(kGpu, 1);
@@ -200,7 +200,7 @@ TEST_F(PluginTest, AllocatesTheMemoryNodeWithAllOfItsGpus) {
   add_gpu("0009:01:00.0", 15, "10de:2342", 0);
   add_gpu("0019:01:00.0", 16, "10de:2342", 1);
   kernel.file("sys/class/egm/egm4/gpu_devices", "0009:01:00.0 0019:01:00.0\n");
-  kernel.file("dev/egm4", "");
+  kernel.file("sys/class/egm/egm4/dev", "511:4\n");
   start_both();
   constexpr const char* kGrace = "nvidia.com/GH100_GH200_120GB___480GB";
   ASSERT_TRUE(allocatable(kGrace, 2));
