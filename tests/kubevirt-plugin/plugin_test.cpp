@@ -12,6 +12,7 @@
 
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/fake_vendor_vfio.h"
+#include "tests/support/inotify_limits.h"
 
 namespace ferry {
 namespace {
@@ -102,6 +103,23 @@ TEST_F(PluginTest, RegistersAndListsWhatTheHostOffers) {
   const auto& device = resource.devices.at("0000:01:00.0");
   EXPECT_TRUE(device.has_topology);
   EXPECT_THAT(device.numa_nodes, ElementsAre(1));
+}
+
+TEST_F(PluginTest, ServesWhereTheKernelHasNoInotifyInstanceLeft) {
+  const test::NoMoreOf limit(test::Inotify::instance);
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  EXPECT_TRUE(kubelet->allocate(kGpu, 1).ok());
+}
+
+// A reader of a FIFO waits for a writer that never comes.
+TEST_F(PluginTest, ServesWhereAFifoIsInThePlaceOfHostdsFile) {
+  kernel.directory("run/ferry");
+  ASSERT_EQ(::mkfifo((kernel.root() / "run/ferry/state.json").c_str(), 0600), 0);
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  EXPECT_TRUE(allocatable(kGpu, 1));
 }
 
 TEST_F(PluginTest, LeavesTheTopologyOutWhereTheNodeIsUnknown) {
