@@ -117,7 +117,10 @@ class Look {
   }
   // Whatever else goes wrong with one entry: it was closed, the process ended, or it lies on a file system
   // that is broken; a device node does not.
-  void note(const Error& error) { blocked_ = blocked_ || not_permitted(error); }
+  void note(const Error& error) {
+    blocked_ = blocked_ || not_permitted(error);
+    late_ = late_ || error.code == std::errc::file_too_large;  // the list of its mappings
+  }
 
   const HostFs* host_;
   int pid_;
