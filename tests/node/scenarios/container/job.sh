@@ -277,6 +277,6 @@ expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
 rm -r /dev/vfio
 ended=0
 wait "${running[plugin]}" || ended=$?
-expect_equal "its end" 1 "$ended"
+expect_equal "its end" 2 "$ended"
 expect_match "why" "/dev/vfio was removed" "$(< $logs/plugin)"
 ok
