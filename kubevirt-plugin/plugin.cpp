@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <sys/stat.h>
 #include <utility>
 #include <vector>
 
@@ -249,6 +250,14 @@ class Plugin {
     return true;
   }
 
+  /// The kernel removes a folder of /dev that it has made with the folder's last node, and makes another one
+  /// for the next. A container that has the folder mounted keeps the removed one, and sees no node any more.
+  bool nodes_folder_was_removed() const {
+    const auto folder = host_.open("dev/vfio", O_PATH | O_DIRECTORY);
+    struct stat status {};
+    return folder && ::fstat(folder->get(), &status) == 0 && status.st_nlink == 0;
+  }
+
   /// Whoever is about to move devices waits for us from here on. Without it he does not, and we go on: he
   /// looks who has them open in any case.
   void show_presence() {
@@ -384,6 +393,11 @@ class Plugin {
   }
 
   void take_in(Offer offer) {
+    if (nodes_folder_was_removed()) {
+      end_by({.code = make_error_code(Errc::not_found),
+              .message = "/dev/vfio was removed, and this container has the removed folder: no node of vfio can be seen",
+              .hint = "start the container again, which mounts the folder that is there now; a kubelet does so"});
+    }
     const auto found = options_.rules.kata ? offer.resources : std::vector<Resource>();
     read_state();  // after the look: hostd says what it is about to make before it makes it
     auto not_offered = withdraw(offer);
