@@ -28,8 +28,9 @@ std::string group_problem(std::uint32_t group, std::span<const GroupMember> memb
 /// Whether the group's own node is known to be there: it has just been opened.
 enum class GroupNode : std::uint8_t { unknown, is_there };
 
-/// In sysfs as long as the node /dev/iommu is in /dev, of which the plugin's container has the folder /dev/vfio alone.
-/// Source: iommu_misc_dev in drivers/iommu/iommufd/main.c, a misc device of that name and node.
+/// In sysfs as long as the node /dev/iommu is in /dev, of which the plugin's container has the folder
+/// /dev/vfio alone. Source: iommu_misc_dev in drivers/iommu/iommufd/main.c, a misc device of that name and
+/// node.
 inline constexpr const char* kIommufd = "sys/class/misc/iommu";
 
 /// Whether a file is there, by its path below the host's root: "dev/vfio/vfio".
