@@ -106,13 +106,13 @@ TEST_F(ProcUseProbeTest, AsksNobodyBehindSomeThatDoNotAnswer) {
 TEST_F(ProcUseProbeTest, TakesAProcessInAPodWithTooManyFilesForAUserOfEachDevice) {
   constexpr int kTables = 3000;
   constexpr const char* kPod = "0f2c1d3e-1111-2222-3333-444455556666";
-  for (const int pid : {30, 29'000, 29'001}) {
+  for (const int pid : {30, 40, 41}) {
     process(pid, "opens", {});
     tree_.file("proc/" + std::to_string(pid) + "/cgroup", std::string("0::/kubepods/pod") + kPod + "/x\n");
   }
   for (int thread = 31; thread < 31 + kTables; ++thread)
     tree_.directory("proc/30/task/" + std::to_string(thread) + "/fd");
-  process(29'002, "uses", {"/dev/zero"});
+  process(42, "uses", {"/dev/zero"});
   const auto report =
       must(ProcUseProbe(host_, std::chrono::milliseconds(3))
                .look(std::vector{ask("gpu", "/dev/null", kNull), ask("other", "/dev/zero", kZero),
