@@ -39,8 +39,8 @@ struct NotRun {
   std::string_view why;
 };
 constexpr std::array kNotRun = {
-    NotRun{"README.md", "plugin", "serves a kubelet until it is told to end: scripts/demo runs it"},
-    NotRun{"README.md", "hostd", "keeps the node until it is told to end: scripts/demo runs it"},
+    NotRun{"docs/demo.md", "plugin", "serves a kubelet until it is told to end: scripts/demo runs it"},
+    NotRun{"docs/demo.md", "hostd", "keeps the node until it is told to end: scripts/demo runs it"},
     NotRun{"docs/kata.md", "kata install",
            "asks a registry and restarts the container runtime: kata_verbs_test.cpp does, tests/node beside"},
     NotRun{"docs/labels.md", "agent --node-name", "serves a node of an API server: tests/cluster runs it"},
@@ -57,7 +57,7 @@ bool changes_the_kernel(const CommandWords& words) {
              kChanges.end();
 }
 
-/// The node of README.md, and the files that the pages name, where a shell would stand.
+/// The node of docs/demo.md, and the files that the pages name, where a shell would stand.
 class PageNode {
  public:
   explicit PageNode(const std::string& page) {

@@ -176,12 +176,12 @@ TEST(Troubleshooting, ExplainsWhatTheProgramSays) {
   EXPECT_GT(seen, 50U);
 }
 
-TEST(Readme, ExplainsWhatTheProgramSays) {
+TEST(Troubleshooting, BeginsWithTheMostFrequentMessages) {
   const std::string all = messages();
   std::size_t seen = 0;
   bool inside = false;
-  for (const std::string& line : lines_of(kSource / "README.md")) {
-    if (line.starts_with("## ")) inside = line == "## When something is refused";
+  for (const std::string& line : lines_of(kTroubleshooting)) {
+    if (line.starts_with("## ")) inside = line == "## The most frequent messages";
     if (!inside) continue;
     seen += first_cell(line).size();
     expect_said(first_cell(line), all);
