@@ -154,5 +154,59 @@ TEST(PageCommands, AreRun) {
   for (const NotRun& one : kNotRun) EXPECT_TRUE(met.contains(one.why)) << one.page << " has no such command";
 }
 
+/// The lines below `$ COMMAND` in a page, to the next command or the end of the block.
+std::string shown_below(const fs::path& page, std::string_view command) {
+  std::string out;
+  bool inside = false;
+  for (const std::string& line : lines_of(page)) {
+    if (line.starts_with("$ ") || line.starts_with("```"))
+      inside = line.starts_with("$ ") && line.ends_with(command);
+    else if (inside)
+      out += line + "\n";
+  }
+  return out;
+}
+
+/// A file that a page shows below its name.
+std::string shown_file(const fs::path& page, const std::string& name) {
+  std::string out;
+  bool inside = false;
+  for (const std::string& line : lines_of(page)) {
+    if (line.starts_with("```")) inside = false;
+    if (inside) out += line + "\n";
+    if (line == "# " + name) inside = true;
+  }
+  return out;
+}
+
+// The node of docs/quickstart.md: two L40S, on their driver and then on vfio-pci.
+TEST(PageCommands, PrintWhatTheQuickStartShows) {
+  const fs::path page = kSource / "docs/quickstart.md";
+  for (const std::string driver : {"nvidia", "vfio-pci"}) {
+    test::FakeKernel kernel;
+    kernel.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel.add_driver({.name = "nvidia", .ids = {"10de:26b9"}});
+    for (const unsigned group : {17U, 65U}) {
+      kernel.add_function({.address = fmt::format("0000:{}:00.0", group),
+                           .ids = "10de:26b9",
+                           .class_code = 0x030200,
+                           .group = group,
+                           .driver = driver});
+    }
+    kernel.file("dev/vfio/vfio", "");
+    kernel.directory("proc/1/fd");
+    const auto run = [&](const char* verb) {
+      return test::run_ferry({"--host-root", kernel.root().string(), verb});
+    };
+    if (driver == "nvidia") {
+      EXPECT_EQ(run("status").out, shown_below(page, "-- ferry --host-root=/host status"));
+    } else {
+      EXPECT_EQ(run("kubevirt-cr").out, shown_file(page, "permit.yaml"));
+      EXPECT_EQ(run("kubevirt-cr").out,
+                shown_file(kSource / "README.md", "kubectl edit kubevirt -n kubevirt kubevirt"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ferry
