@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output that pages show below a `kubectl ferry` command is what the program prints on a cluster at that step.
+// The output that pages show below a `kubectl ferry` command is the program's, on a cluster at that step.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -69,7 +69,8 @@ std::vector<ClusterObjects> steps() {
        .pods = {agent(),
                 test::kata_pod("gpu-demo", "gpu-pod", "gpu-1", {{"nvidia.com/pgpu", 1}}, "kata-nvidia-gpu")}},
       {.nodes = {refused}, .pods = {agent(), vm_pod}, .vmis = {vm}},
-      {.nodes = {gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "as_wanted"}}, {})}, .pods = {agent()}},
+      {.nodes = {gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "as_wanted"}}, {})},
+       .pods = {agent()}},
   };
 }
 
@@ -110,8 +111,8 @@ class PageOutputs : public testing::Test {
   }
   std::string output(const ClusterObjects& step, const test::CommandWords& words) {
     now_ = &step;
-    return test::run_kubectl_ferry(
-               words, {"KUBECONFIG=" + (folder_.path() / "config").string(), "COLUMNS=120"})
+    return test::run_kubectl_ferry(words,
+                                   {"KUBECONFIG=" + (folder_.path() / "config").string(), "COLUMNS=120"})
         .out;
   }
 
@@ -151,7 +152,8 @@ TEST_F(PageOutputs, AreThoseOfTheProgram) {
       printed.push_back(output(all[step], one.words));
       if (printed.back() == one.output) met[step] = true;
     }
-    EXPECT_THAT(printed, testing::Contains(one.output)) << one.page << ": " << fmt::format("{}", one.words[0]);
+    EXPECT_THAT(printed, testing::Contains(one.output))
+        << one.page << ": " << fmt::format("{}", one.words[0]);
   }
   EXPECT_THAT(met, testing::Each(true)) << "each step is shown";
 }
