@@ -7,6 +7,7 @@
 #include <fstream>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -206,6 +207,32 @@ TEST(PageCommands, PrintWhatTheQuickStartShows) {
                 shown_file(kSource / "README.md", "kubectl edit kubevirt -n kubevirt kubevirt"));
     }
   }
+}
+
+// Its vGPU types, once the driver has made the virtual functions.
+TEST(PageCommands, ListTheTypesThatTheQuickStartShows) {
+  test::FakeKernel kernel;
+  test::FakeMdev mdev(kernel);
+  kernel.add_driver({.name = "nvidia", .ids = {"10de:26b9"}, .sriov = true});
+  kernel.add_function({.address = "0000:17:00.0",
+                       .ids = "10de:26b9",
+                       .class_code = 0x030200,
+                       .group = 17,
+                       .driver = "nvidia",
+                       .totalvfs = 32});
+  mdev.add_vf_parents("0000:17:00.0");
+  kernel.enable_vfs("0000:17:00.0", 32);
+  const auto printed = test::run_ferry({"--host-root", kernel.root().string(), "vgpu", "types"}).out;
+  const std::string shown =
+      shown_below(kSource / "docs/quickstart.md", "-- ferry --host-root=/host vgpu types");
+  std::istringstream lines(shown);
+  int held = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line == "...") continue;
+    EXPECT_THAT(printed, testing::HasSubstr(line + "\n"));
+    ++held;
+  }
+  EXPECT_GE(held, 3);
 }
 
 }  // namespace
