@@ -22,6 +22,9 @@ namespace {
 constexpr std::string_view kNvidia = "nvidia.com";
 constexpr std::string_view kOurs = "gpu-ferry.io";
 
+/// NVIDIA's CC manager writes it where it runs.
+constexpr const char* kCcReady = "cc.ready.state";
+
 constexpr std::string_view kVga = "0300";
 constexpr std::string_view kDisplay3d = "0302";
 
@@ -95,6 +98,13 @@ std::string common(const std::vector<Gpu>& gpus, std::string Gpu::*property) {
   return same ? first : std::string();
 }
 
+/// Hopper is the first family that has such a mode.
+bool has_no_confidential_mode(std::string_view family) {
+  constexpr std::array<std::string_view, 7> kBefore = {"kepler", "maxwell", "pascal",      "volta",
+                                                       "turing", "ampere",  "ada-lovelace"};
+  return std::ranges::find(kBefore, family) != kBefore.end();
+}
+
 void put_gpus(const std::vector<Gpu>& gpus, LabelSet& labels) {
   labels.put(kNvidia, "gpu.count", std::to_string(gpus.size()));
   const std::string product = common(gpus, &Gpu::product);
@@ -102,6 +112,9 @@ void put_gpus(const std::vector<Gpu>& gpus, LabelSet& labels) {
   labels.put(kNvidia, "gpu.memory", common(gpus, &Gpu::memory));
   labels.put(kNvidia, "gpu.family", common(gpus, &Gpu::family));
   labels.put(kNvidia, "gpu.mode", common(gpus, &Gpu::mode));
+  // kata-deploy's plain classes select it, and NVIDIA's CC manager, which writes it else, runs on few nodes.
+  if (std::ranges::all_of(gpus, [](const Gpu& gpu) { return has_no_confidential_mode(gpu.family); }))
+    labels.put(kNvidia, kCcReady, "false");
   if (!product.empty()) return;
   std::map<std::string, std::size_t> counts;
   for (const Gpu& gpu : gpus)
@@ -161,8 +174,8 @@ std::optional<Labels> feature_labels(const SeenHost& host) {
 }
 
 bool is_feature_label(std::string_view key) {
-  constexpr std::array<std::string_view, 6> kOfNvidia = {"gpu.count",  "gpu.product", "gpu.memory",
-                                                         "gpu.family", "gpu.mode",    "gpu.machine"};
+  constexpr std::array<std::string_view, 7> kOfNvidia = {
+      "gpu.count", "gpu.product", "gpu.memory", "gpu.family", "gpu.mode", "gpu.machine", kCcReady};
   const auto slash = key.find('/');
   if (slash == std::string_view::npos) return false;
   const std::string_view domain = key.substr(0, slash);

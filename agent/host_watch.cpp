@@ -16,7 +16,8 @@ HostWatch::HostWatch(EventLoop& loop, HostFs& host, EventLoop::Job changed)
 Result<> HostWatch::begin() {
   for (const char* file : {kWishFile, kStateFile, kOfferedFile}) {
     const auto folder = std::filesystem::path(file).parent_path();
-    if (auto added = folders_.add(host_.root() / folder, FolderWatch::Missing::made); !added) return added;
+    const auto make = [this, folder] { return host_.make_directory(folder); };
+    if (auto added = folders_.add(host_.root() / folder, make); !added) return added;
   }
   return {};
 }

@@ -76,6 +76,17 @@ Result<UniqueFd> listen_on(const ListenAddress& address, std::uint16_t& port) {
   return socket;
 }
 
+/// Without the port, by which the connections of one client differ.
+std::string host_of(const sockaddr_storage& client) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* const number =
+      client.ss_family == AF_INET
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(client).sin_addr)
+          : &reinterpret_cast<const sockaddr_in6&>(client).sin6_addr;
+  if (::inet_ntop(client.ss_family, number, text.data(), text.size()) == nullptr) return {};
+  return text.data();
+}
+
 // How long it takes tells nothing of where they differ.
 bool are_equal(const std::string& a, const std::string& b) {
   return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
@@ -132,6 +143,7 @@ struct MetricsListener::Connection {
     ending,    ///< all is sent; what the client still sends is passed over, so that it gets that
   };
   UniqueFd socket;
+  std::string address;
   std::optional<TlsSession> tls;
   Phase phase = Phase::asking;
   std::size_t received = 0;
@@ -204,14 +216,17 @@ void MetricsListener::accept_all() {
     const bool full = connections_.size() >= kMostConnections;
     const auto gives_way = full ? who_gives_way() : connections_.end();
     if (full && gives_way == connections_.end()) return wait_for_room();
-    UniqueFd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    sockaddr_storage client{};
+    socklen_t size = sizeof(client);
+    UniqueFd socket(
+        ::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&client), &size, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
       // To be told of it again and again would keep the loop busy.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) pause_accepting();
       return;
     }
     if (full) end(gives_way->first);
-    take(std::move(socket));
+    take(std::move(socket), host_of(client));
   }
 }
 
@@ -234,9 +249,16 @@ void MetricsListener::go_on_accepting() {
   loop_.watch(socket_.get(), [this] { accept_all(); });
 }
 
-// Nobody: all are taking their answers, or may yet ask. Who has just come is no better than who comes now: it
-// goes only where nobody is being answered, of whom it is soon known whether he takes anything.
+// An address with many connections loses its oldest one first: so one client, however slowly it reads, keeps
+// the others' places free. The end of the list: all are taking their answers, or may yet ask. A client that
+// has just come is no better than the one that comes now. It goes only where no client is being answered, of
+// whom it is soon known whether that client takes anything.
 MetricsListener::Connections::iterator MetricsListener::who_gives_way() {
+  std::map<std::string_view, std::size_t> of_address;
+  for (const auto& [number, connection] : connections_) ++of_address[connection->address];
+  const auto of_many = std::ranges::find_if(
+      connections_, [&](const auto& one) { return of_address[one.second->address] > kMostOfOneAddress; });
+  if (of_many != connections_.end()) return of_many;
   const auto is_answered = [](const auto& one) { return one.second->phase == Connection::Phase::answered; };
   const auto stalls = std::ranges::find_if(connections_, [&](const auto& one) {
     return is_answered(one) && one.second->stalls && one.second->untaken() == one.second->left;
@@ -250,7 +272,7 @@ MetricsListener::Connections::iterator MetricsListener::who_gives_way() {
   });
 }
 
-void MetricsListener::take(UniqueFd socket) {
+void MetricsListener::take(UniqueFd socket, std::string address) {
   auto connection = std::make_unique<Connection>();
   if (tls_) {
     const auto context = tls_->now();
@@ -258,6 +280,7 @@ void MetricsListener::take(UniqueFd socket) {
     connection->tls.emplace(*context);
   }
   connection->socket = std::move(socket);
+  connection->address = std::move(address);
   const Number number = ++last_;
   Connection& taken = *connection;
   connections_.emplace(number, std::move(connection));

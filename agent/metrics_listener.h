@@ -36,13 +36,16 @@ struct ListenAddress {
 };
 
 /// One thread, the loop's. However clients behave, there are no more than kMostConnections of them, each with
-/// a bounded request and a bounded time. Where one comes too many, whoever takes nothing of its answer gives
-/// way to it, then whoever is slow to ask; a client that takes its answer, however slowly, keeps its time,
-/// and one that has just come is not sent away for the next while others are being answered. One that finds
-/// no room waits for it.
+/// a bounded request and a bounded time. Where one comes too many, the oldest connection of an address that
+/// has more than kMostOfOneAddress gives way to it, whatever that client does. Where no address has more,
+/// whoever takes nothing of its answer gives way, then whoever is slow to ask; a client that takes its
+/// answer, however slowly, keeps its time, and one that has just come is not sent away for the next while
+/// others are being answered. One that finds no room waits for it.
 class MetricsListener {
  public:
   static constexpr std::size_t kMostConnections = 16;
+  /// While others need the room. A pair of Prometheus behind one address has twice as many.
+  static constexpr std::size_t kMostOfOneAddress = 4;
 
   struct Settings {
     ListenAddress address = {};
@@ -82,7 +85,7 @@ class MetricsListener {
   void wait_for_room();
   void go_on_accepting();
   Connections::iterator who_gives_way();
-  void take(UniqueFd socket);
+  void take(UniqueFd socket, std::string address);
   void ready(Number number);
   bool receive(Connection& connection);
   bool send(Connection& connection);

@@ -171,7 +171,7 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
   OnlyAgent only(**loop, host, [&]() -> Result<> {
     for (const auto& file : command.config_files) {
       const auto folder = file.has_parent_path() ? file.parent_path() : ".";
-      if (auto watched = of_configs.add(folder, FolderWatch::Missing::awaited); !watched) return watched;
+      if (auto watched = of_configs.add(folder); !watched) return watched;
     }
     if (auto begun = files.begin(); !begun) return begun;
     if (*shown) {

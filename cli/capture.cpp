@@ -131,6 +131,7 @@ class Capture {
     walk("sys/bus/pci/slots", kDeep, Texts::all);
     walk("sys/class/vfio", kDeep, Texts::all);
     walk("sys/class/vfio-dev", kDeep, Texts::none);
+    walk("sys/class/misc/iommu", 0, Texts::none);  // that it is there
     walk("sys/kernel/iommu_groups", kDeep, Texts::all);
     walk("sys/bus", kFlat, Texts::none);
     modules();

@@ -72,11 +72,11 @@ struct ClusterNode {
   bool ready = false;
   bool cordoned = false;
   bool cordoned_by_ferry = false;  ///< for a drain, which ends with the agent uncordoning it
-  std::string state;       ///< gpu-ferry.io/state; empty: no agent of Ferry's has said any
-  std::string asked_for;   ///< what its labels ask for, "policy mixed"; empty: they ask for nothing
-  std::string last_error;  ///< gpu-ferry.io/last-error
-  std::string vgpu_state;  ///< nvidia.com/vgpu.config.state
-  std::string drain;       ///< gpu-ferry.io/drain, for people; empty: no pods are evicted
+  std::string state;               ///< gpu-ferry.io/state; empty: no agent of Ferry's has said any
+  std::string asked_for;           ///< what its labels ask for, "policy mixed"; empty: they ask for nothing
+  std::string last_error;          ///< gpu-ferry.io/last-error
+  std::string vgpu_state;          ///< nvidia.com/vgpu.config.state
+  std::string drain;               ///< gpu-ferry.io/drain, for people; empty: no pods are evicted
   std::vector<std::string> kata_handlers;  ///< that are ready
   std::map<std::string, NodeResource> resources;
   std::map<std::string, std::string> labels;  ///< those that say something of GPUs

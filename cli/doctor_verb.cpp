@@ -82,13 +82,14 @@ Result<> check_usage(const DoctorOptions& options, const std::set<std::string>& 
   return {};
 }
 
-Result<std::vector<Check>> checks_for_kata(const HostFs& host, const DoctorOptions& options) {
+Result<std::vector<Check>> checks_for_kata(const Session& session, const DoctorOptions& options) {
   const auto mode = confidential_mode(options.node);
   if (!mode) return fail(Error(mode.error()));
-  if (options.classes.empty()) return kata_checks(host, {}, *mode);
+  const VersionOf version_of = version_by(*session.writer);
+  if (options.classes.empty()) return kata_checks(*session.host, {}, *mode, version_of);
   const auto file = read_class_file(options.classes);
   if (!file) return fail(Error(file.error()));
-  return kata_checks(host, *file, *mode);
+  return kata_checks(*session.host, *file, *mode, version_of);
 }
 
 // "0000:65:00.0 AD102 [GeForce RTX 4090]"
@@ -132,7 +133,7 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     checks.insert(checks.end(), more.begin(), more.end());
   }
   if (purposes->contains(kKata)) {
-    const auto more = checks_for_kata(*session.host, options);
+    const auto more = checks_for_kata(session, options);
     if (!more) return complain(more.error());
     checks.insert(checks.end(), more->begin(), more->end());
   }

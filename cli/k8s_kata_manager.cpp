@@ -79,6 +79,7 @@ class KataManager {
   }
 
   int run() {
+    if (const auto there = check_host_root("--host-root", host_root_); !there) return failed(there.error());
     const EndSignals end;
     const Session session = open_session(host_root_);
     if (!kata_install_what_can_be(session, options(*session.host))) return kReplacedFailed;

@@ -56,6 +56,16 @@ void add_control(const Session& session, const KataOptions& options, const Class
   }
 }
 
+/// True: the function goes to a VM with an accelerator, or a switch, of its IOMMU group.
+bool goes_with_one(const Inventory& inventory, const AcceleratorRules& rules, const PciFunction& function) {
+  if (function.is_bridge()) return false;
+  return std::ranges::any_of(inventory.group_of(function), [&](const PciAddress& address) {
+    const PciFunction* const member = inventory.find(address);
+    return member != nullptr && rules.vendors.contains(member->vendor) &&
+           (rules.match(*member) || rules.match_by_name(*member));
+  });
+}
+
 /// Says how far it is on stderr, which data does not go to.
 std::function<void(const FetchProgress&)> told_to_people(const std::string& name) {
   return [lines = FetchProgressLines(name)](const FetchProgress& progress) mutable {
@@ -108,13 +118,16 @@ Result<KataDevices> kata_devices(const Session& session, const KataOptions& opti
   if (!inventory && is_gone(inventory.error())) return KataDevices{.gpus = 1, .mode = std::move(*mode)};
   if (!inventory) return fail(Error(inventory.error()));
   KataDevices out{.mode = std::move(*mode)};
+  const bool by_group = !session.host->exists("dev/iommu");
   for (const auto& [address, function] : inventory->functions) {
-    if (!session.rules.vendors.contains(function.vendor)) continue;
-    if (session.rules.match(function) ||
-        (is_accelerators_vf(*inventory, session.rules, function) && on_vfio_driver(function))) {
+    const bool counts = session.rules.vendors.contains(function.vendor);
+    if (counts && (session.rules.match(function) ||
+                   (is_accelerators_vf(*inventory, session.rules, function) && on_vfio_driver(function)))) {
       ++out.gpus;
-    } else if (session.rules.match_by_name(function)) {
+    } else if (counts && session.rules.match_by_name(function)) {
       ++out.switches;
+    } else if (by_group && goes_with_one(*inventory, session.rules, function)) {
+      ++out.companions;
     }
   }
   out.gpus = std::max(out.gpus, 1U);  // one that comes later finds a port

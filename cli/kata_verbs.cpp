@@ -14,6 +14,7 @@
 #include "cli/shown.h"
 #include "cli/verbs.h"
 #include "common/standard_streams.h"
+#include "kata-manager/image_reference.h"
 #include "kata-manager/kata_collect.h"
 #include "kata-manager/kata_install.h"
 #include "kata-manager/kata_users.h"
@@ -86,11 +87,15 @@ bool is_refused(const KataChange& report, const KataClass& kata) {
   return std::ranges::find(refused, kata.name, &RefusedClass::name) != refused.end();
 }
 
-/// Whether the credentials of all that would be fetched are there.
-Result<> check_credentials(const Session& session, const KataOptions& options, const ClassFile& file,
-                           const KataChange& planned) {
+/// Fails where a reference is none that a registry takes, or where its credentials are not there.
+Result<> check_fetches(const Session& session, const KataOptions& options, const ClassFile& file,
+                       const KataChange& planned) {
   for (const KataClass& kata : file.classes) {
     if (is_refused(planned, kata)) continue;
+    if (!kata.artifacts.folder()) {
+      const auto reference = ImageReference::parse(kata.artifacts.url);
+      if (!reference) return fail(Error(reference.error()).during(kata.place + ": " + kata.name));
+    }
     if (auto r = credentials_of(session, options, file, kata); !r) return fail(std::move(r).error());
   }
   return {};
@@ -154,7 +159,7 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
     };
     auto planned = plan_kata(*session.host, *file, *devices, runtime->at_hand, of_host);
     if (!planned) return fail(std::move(planned).error());
-    if (auto r = check_credentials(session, options, *file, *planned); !r) return fail(std::move(r).error());
+    if (auto r = check_fetches(session, options, *file, *planned); !r) return fail(std::move(r).error());
     if (auto r = check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());
     if (auto r = may_carry_out_kata(change_context(session, options, *runtime), *session.writer, *planned);
         !r)
@@ -173,7 +178,8 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
     change = std::move(*taken);
   }
   const auto here = [&](const KataClass& kata) -> Result<std::optional<Artifact>> {
-    return std::optional(fetched.at(kata.name));
+    const auto found = fetched.find(kata.name);  // a class that is refused is not fetched
+    return found == fetched.end() ? known(kata) : std::optional(found->second);
   };
   auto planned = plan_kata(*session.host, *file, *devices, runtime->at_hand,
                            session.dry_run ? ArtifactOf(known) : ArtifactOf(here));
@@ -181,7 +187,7 @@ Result<KataChange> install(const Session& session, const KataOptions& options) {
   KataChange report = std::move(*planned);
   if (runtime->control) report.control = runtime->control->text();
   if (session.dry_run) {
-    if (auto r = check_credentials(session, options, *file, report); !r) return fail(std::move(r).error());
+    if (auto r = check_fetches(session, options, *file, report); !r) return fail(std::move(r).error());
     if (auto r = check_no_links(session, report); !r) return fail(std::move(r).error());
     foresee_refusal(session, options, *runtime, report);
     return report;
@@ -324,8 +330,10 @@ ExitStatus kata_verify_verb(const Session& session, const KataOptions& options) 
   if (!runtime) return complain(runtime.error());
   const auto devices = kata_devices(session, options);
   if (!devices) return complain(devices.error());
-  auto setup = set_up(*session.host, *file, *devices,
-                      [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); });
+  auto setup = set_up(
+      *session.host, *file, *devices,
+      [&](const KataClass& kata) { return known_artifact(*session.host, *file, kata); },
+      runtime->at_hand.version_of);
   const auto changed = changed_files(session, *file);
   if (!changed) return complain(changed.error());
   // A configuration that is not as it was fetched may be why they cannot be set up.

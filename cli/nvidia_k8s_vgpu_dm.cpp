@@ -159,6 +159,7 @@ std::vector<std::string> words_of_the_agent(const Options& options, const std::v
 }
 
 Result<> run(const Options& options) {
+  if (auto there = check_host_root("--host-root-mount", options.host_root); !there) return there;
   std::vector<std::string> clients;
   if (options.stop_clients && !options.gpu_clients_file.empty()) {
     auto named = gpu_clients(options.gpu_clients_file);

@@ -65,6 +65,7 @@ class NvidiaVgpuDm {
   }
 
   ExitStatus apply() const {
+    if (const auto there = check_host_root("--host-root", host_root_); !there) return complain(there.error());
     // As that program does: whoever runs it has the file decide.
     ProfileOptions options = options_;
     options.foreign = true;
@@ -79,6 +80,7 @@ class NvidiaVgpuDm {
 
   ExitStatus assert_applied() const {
     if (only_valid_) return check_file();
+    if (const auto there = check_host_root("--host-root", host_root_); !there) return complain(there.error());
     const ExitStatus status = vgpu_assert_verb(session(), options_);
     if (status == ExitStatus::done) spdlog::info("the selected configuration is currently applied");
     if (status == ExitStatus::differs) spdlog::error("the selected configuration is not currently applied");

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -42,6 +44,13 @@ std::optional<int> parse_replaced(CLI::App& app, int argc, char** argv) {
     return kReplacedFailed;
   }
   return std::nullopt;
+}
+
+Result<> check_host_root(std::string_view option, const std::string& root) {
+  std::error_code failure;
+  if (std::filesystem::is_directory(root, failure)) return {};
+  return fail(Errc::usage, fmt::format("{} {}: there is no such folder", option, root),
+              fmt::format("name the folder where the host's / is mounted: {} DIR", option));
 }
 
 }  // namespace ferry

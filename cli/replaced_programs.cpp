@@ -38,6 +38,7 @@ class VfioManage {
                        .message = all_ ? "--all and --device-id exclude each other" : "no device is named",
                        .hint = "give either --all or --device-id ADDRESS"});
     }
+    if (const auto there = check_host_root("--host-root", host_root_); !there) return complain(there.error());
     const Session session = open_session(host_root_);
     SelectionOptions options;
     options.all = all_;

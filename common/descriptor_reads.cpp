@@ -26,7 +26,7 @@ bool is_directory(int directory, const dirent64& entry) {
 }
 
 /// `short_ends`: a read that gives less than is asked for is the last one.
-Result<std::string> read_all(int fd, bool short_ends, const What& what) {
+Result<std::string> read_all(int fd, bool short_ends, const What& what, std::size_t most) {
   // sysfs reports 4096 whatever it holds, so the size is learnt by reading.
   std::string content;
   std::array<char, 65536> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
@@ -34,6 +34,7 @@ Result<std::string> read_all(int fd, bool short_ends, const What& what) {
     const ssize_t n = ::read(fd, buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failed(errno, what);
+    if (content.size() + static_cast<std::size_t>(n) > most) return failed(EFBIG, what);
     content.append(buffer.data(), static_cast<std::size_t>(n));
     if (n == 0 || (short_ends && static_cast<std::size_t>(n) < buffer.size())) return content;
   }
@@ -41,12 +42,12 @@ Result<std::string> read_all(int fd, bool short_ends, const What& what) {
 
 }  // namespace
 
-Result<std::string> read_to_end(int fd, const What& what) {
-  return read_all(fd, false, what);
+Result<std::string> read_to_end(int fd, const What& what, std::size_t most) {
+  return read_all(fd, false, what, most);
 }
 
 Result<std::string> read_attribute_text(int fd, const What& what) {
-  return read_all(fd, true, what);
+  return read_all(fd, true, what, kMostRead);
 }
 
 Result<std::string> read_link(int fd, const char* name, const What& what) {

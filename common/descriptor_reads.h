@@ -3,6 +3,7 @@
 // only: reads are many, and few of them fail.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -14,8 +15,12 @@ namespace ferry {
 
 using What = std::function<std::string()>;
 
-/// All bytes from where it stands.
-Result<std::string> read_to_end(int fd, const What& what);
+/// The bound for a file that does not say how large it is, as those of procfs, or that grows while it is
+/// read.
+inline constexpr std::size_t kMostRead = std::size_t{64} << 20U;
+
+/// All bytes from where it stands. EFBIG: they are more than `most`.
+Result<std::string> read_to_end(int fd, const What& what, std::size_t most = kMostRead);
 /// The same of an attribute of sysfs, which comes whole with one read: it is shorter than a page (kernel,
 /// Documentation/filesystems/sysfs.rst).
 Result<std::string> read_attribute_text(int fd, const What& what);

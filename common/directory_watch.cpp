@@ -6,7 +6,12 @@
 #include <cstddef>
 #include <fcntl.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 namespace ferry {
 namespace {
@@ -24,38 +29,102 @@ DirectoryEvent::Kind kind_of(std::uint32_t mask) {
                                       // leave()
 }
 
-}  // namespace
+struct Inotify {
+  UniqueFd fd;
+  int watch = -1;
+};
 
-Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, Contents contents) {
+/// A hint is there only where a limit of the kernel is reached.
+Result<Inotify> watch_by_inotify(const char* path, std::uint32_t mask, const std::string& name) {
+  const auto limit = [](const char* sysctl) {
+    return fmt::format("another program may hold all of this user's: raise the sysctl {}", sysctl);
+  };
   UniqueFd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!fd.valid()) {
     Error error = error_from_errno(errno, "make an inotify watch");
-    if (error.code == std::errc::too_many_files_open)
-      error.hint =
-          "another program may hold all of this user's: raise the sysctl fs.inotify.max_user_instances";
+    if (error.code == std::errc::too_many_files_open) error.hint = limit("fs.inotify.max_user_instances");
     return fail(std::move(error));
   }
+  const int watch = ::inotify_add_watch(fd.get(), path, mask);
+  if (watch < 0) {
+    Error error = error_from_errno(errno, "watch " + name);
+    if (error.code == std::errc::no_space_on_device) error.hint = limit("fs.inotify.max_user_watches");
+    return fail(std::move(error));
+  }
+  return Inotify{.fd = std::move(fd), .watch = watch};
+}
+
+UniqueFd timer_of(std::chrono::milliseconds pause) {
+  UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(pause);
+  const timespec each{.tv_sec = seconds.count(),
+                      .tv_nsec = std::chrono::nanoseconds(pause - seconds).count()};
+  const itimerspec times{.it_interval = each, .it_value = each};
+  if (timer.valid() && ::timerfd_settime(timer.get(), 0, &times, nullptr) != 0) return {};
+  return timer;
+}
+
+}  // namespace
+
+Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, Contents contents,
+                                            Pause rescan) {
+  return open_named(path, path.string(), contents, rescan);
+}
+
+Result<DirectoryWatch> DirectoryWatch::open_named(const std::filesystem::path& path, const std::string& name,
+                                                  Contents contents, Pause rescan) {
   const std::uint32_t more = contents == Contents::told ? IN_CLOSE_WRITE : 0U;
-  const int watch =
-      ::inotify_add_watch(fd.get(), path.c_str(), kAppeared | kVanished | kGone | more | IN_ONLYDIR);
-  if (watch < 0) return fail(error_from_errno(errno, "watch " + path.string()));
-  return DirectoryWatch(std::move(fd), watch);
+  const std::uint32_t mask = kAppeared | kVanished | kGone | more | IN_ONLYDIR;
+  auto inotify = watch_by_inotify(path.c_str(), mask, name);
+  if (inotify) return DirectoryWatch(std::move(inotify->fd), inotify->watch);
+  Error why = std::move(inotify).error();
+  if (why.hint.empty()) return fail(std::move(why));
+
+  UniqueFd directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  // EMFILE: it is this process that has no descriptor left, not the kernel that has no instance.
+  if (!directory.valid())
+    return fail(errno == EMFILE ? std::move(why) : error_from_errno(errno, "watch " + name));
+  UniqueFd timer = timer_of(rescan);
+  if (!timer.valid()) return fail(std::move(why));
+  spdlog::warn("{}: {} is looked at every {} s instead; {}", why.message, name,
+               std::chrono::duration_cast<std::chrono::seconds>(rescan).count(), why.hint);
+  DirectoryWatch watch(std::move(timer), -1);
+  watch.directory_ = std::move(directory);
+  watch.mask_ = mask;
+  watch.name_ = name;
+  return watch;
 }
 
 void DirectoryWatch::leave() const {
+  if (directory_.valid()) return;
   ::inotify_rm_watch(fd_.get(), watch_);  // one that is gone already is as good
+}
+
+std::vector<DirectoryEvent> DirectoryWatch::read_timer() const {
+  std::uint64_t times = 0;
+  if (::read(fd_.get(), &times, sizeof(times)) != sizeof(times)) return {};
+  struct stat status {};
+  const bool gone = ::fstat(directory_.get(), &status) == 0 && status.st_nlink == 0;
+  if (gone) return {{.kind = DirectoryEvent::Kind::gone, .name = {}}};
+  auto inotify = watch_by_inotify(fmt::format("/proc/self/fd/{}", directory_.get()).c_str(), mask_, name_);
+  if (inotify && ::dup3(inotify->fd.get(), fd_.get(), O_CLOEXEC) >= 0) {
+    watch_ = inotify->watch;
+    directory_ = UniqueFd();
+    spdlog::info("{} is watched by inotify again", name_);
+  }
+  return {{.kind = DirectoryEvent::Kind::lost, .name = {}}};
 }
 
 Result<DirectoryWatch> DirectoryWatch::open(const HostFs& host, const std::filesystem::path& path,
                                             Contents contents) {
   const auto directory = host.open(path, O_PATH | O_DIRECTORY);
   if (!directory) return fail(Error(directory.error()));
-  auto opened = open("/proc/self/fd/" + std::to_string(directory->get()), contents);
-  if (!opened) return fail(std::move(opened).error().during("/" + path.string()));
-  return opened;
+  return open_named("/proc/self/fd/" + std::to_string(directory->get()), "/" + path.string(), contents,
+                    kRescan);
 }
 
 std::vector<DirectoryEvent> DirectoryWatch::read() const {
+  if (directory_.valid()) return read_timer();
   std::vector<DirectoryEvent> events;
   alignas(inotify_event) std::array<std::byte, 4096> buffer{};
   while (true) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -24,13 +26,19 @@ struct DirectoryEvent {
   std::string name;  ///< empty for lost and gone
 };
 
-/// Names that come and go in a directory (inotify(7)).
+/// Names that come and go in a directory (inotify(7)). Where the kernel has no inotify instance or watch
+/// left, which is logged with the limit to raise, a timer takes its place: each time the event is `lost`, and
+/// inotify is tried again.
 class DirectoryWatch {
  public:
   enum class Contents { untold, told };
+  using Pause = std::chrono::milliseconds;
+  /// Between two events of the timer.
+  static constexpr Pause kRescan = std::chrono::seconds(30);
 
   /// `path` may be a /proc/self/fd link. Errors: what inotify says, ENOENT among them.
-  static Result<DirectoryWatch> open(const std::filesystem::path& path, Contents contents = Contents::untold);
+  static Result<DirectoryWatch> open(const std::filesystem::path& path, Contents contents = Contents::untold,
+                                     Pause rescan = kRescan);
 
   /// `path` of the host, whose links lead nowhere but there.
   static Result<DirectoryWatch> open(const HostFs& host, const std::filesystem::path& path,
@@ -47,8 +55,15 @@ class DirectoryWatch {
 
  private:
   DirectoryWatch(UniqueFd fd, int watch) : fd_(std::move(fd)), watch_(watch) {}
-  UniqueFd fd_;
-  int watch_;
+  static Result<DirectoryWatch> open_named(const std::filesystem::path& path, const std::string& name,
+                                           Contents contents, Pause rescan);
+  std::vector<DirectoryEvent> read_timer() const;
+
+  UniqueFd fd_;  // inotify's, or the timer's; the number stays when inotify takes the timer's place
+  mutable int watch_ = -1;
+  mutable UniqueFd directory_;  // valid: the timer runs
+  std::uint32_t mask_ = 0;
+  std::string name_;
 };
 
 }  // namespace ferry

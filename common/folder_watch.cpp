@@ -2,7 +2,6 @@
 #include "common/folder_watch.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -19,23 +18,21 @@ FolderWatch::~FolderWatch() {
   for (const auto& [folder, watch] : watches_) loop_.forget(watch.fd());
 }
 
-Result<> FolderWatch::add(const fs::path& folder, Missing missing) {
+Result<> FolderWatch::add(const fs::path& folder, const Make& make) {
   if (watches_.contains(folder)) return {};  // two files in one
-  if (missing == Missing::made) {
-    std::error_code failure;
-    fs::create_directories(folder, failure);
-    if (failure) return fail(error_from_errno(failure.value(), "make directory " + folder.string()));
+  if (make) {
+    if (auto made = make(); !made) return made;
   }
   // A person may well write into a file instead of replacing it.
   auto opened = DirectoryWatch::open(folder, DirectoryWatch::Contents::told);
   if (!opened) return fail(std::move(opened).error());
   const int fd = opened->fd();
   watches_.insert_or_assign(folder, std::move(*opened));
-  loop_.watch(fd, [this, folder, missing] { told(folder, missing); });
+  loop_.watch(fd, [this, folder, make] { told(folder, make); });
   return {};
 }
 
-void FolderWatch::told(const fs::path& folder, Missing missing) {
+void FolderWatch::told(const fs::path& folder, const Make& make) {
   const auto watch = watches_.find(folder);
   if (watch == watches_.end()) return;
   const auto events = watch->second.read();
@@ -44,17 +41,17 @@ void FolderWatch::told(const fs::path& folder, Missing missing) {
   if (gone) {
     loop_.forget(watch->second.fd());
     watches_.erase(watch);
-    add_again(folder, missing);
+    add_again(folder, make);
   }
   changed_();
 }
 
-void FolderWatch::add_again(const fs::path& folder, Missing missing) {
-  auto added = add(folder, missing);
+void FolderWatch::add_again(const fs::path& folder, const Make& make) {
+  auto added = add(folder, make);
   if (added) return;
   spdlog::warn("{}", added.error().message);
-  again_[folder] = loop_.at(EventLoop::Clock::now() + try_again_, [this, folder, missing] {
-    add_again(folder, missing);
+  again_[folder] = loop_.at(EventLoop::Clock::now() + try_again_, [this, folder, make] {
+    add_again(folder, make);
     changed_();  // what was written meanwhile
   });
 }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <map>
 
 #include "common/directory_watch.h"
@@ -15,10 +16,8 @@ namespace ferry {
 /// watched anew once it is there. One thread, the loop's.
 class FolderWatch {
  public:
-  enum class Missing {
-    awaited,  ///< somebody else makes it
-    made,     ///< by us, so that whoever writes into it first is heard
-  };
+  /// Makes a folder, so that the first file in it is heard of.
+  using Make = std::function<Result<>()>;
 
   /// `changed` runs when a file in one of them may be another. The loop must outlive this.
   FolderWatch(EventLoop& loop, EventLoop::Job changed,
@@ -29,13 +28,14 @@ class FolderWatch {
   FolderWatch& operator=(FolderWatch&&) = delete;
   ~FolderWatch();
 
-  /// What is watched already is watched once. Errors: it can be neither made nor watched now, and is not
-  /// watched later either. Once it has been, that is logged and tried again.
-  Result<> add(const std::filesystem::path& folder, Missing missing);
+  /// A folder that is watched already is watched once. `make` is called before each attempt; without it
+  /// another program makes the folder. Errors: it can be neither made nor watched now, and is not watched
+  /// later either. Once it has been, that is logged and tried again.
+  Result<> add(const std::filesystem::path& folder, const Make& make = {});
 
  private:
-  void told(const std::filesystem::path& folder, Missing missing);
-  void add_again(const std::filesystem::path& folder, Missing missing);
+  void told(const std::filesystem::path& folder, const Make& make);
+  void add_again(const std::filesystem::path& folder, const Make& make);
 
   EventLoop& loop_;
   const EventLoop::Job changed_;

@@ -100,7 +100,10 @@ Result<std::string> HostFs::read_file(const std::filesystem::path& relative) con
   if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))  // a read of a directory says EISDIR
     return fail(Errc::malformed_host, describe("read", relative) + ": it is no regular file");
   if (status.st_size > kLargestFile) return fail(error_from_errno(EFBIG, describe("read", relative)));
-  return read_to_end(fd->get(), [&] { return describe("read", relative); });
+  // procfs says 0 of each file; any other file may grow while it is read.
+  const std::size_t most = status.st_size == 0 ? kMostRead : static_cast<std::size_t>(kLargestFile);
+  return read_to_end(
+      fd->get(), [&] { return describe("read", relative); }, most);
 }
 
 Result<std::string> HostFs::read_attribute(const std::filesystem::path& relative) const {

@@ -56,7 +56,7 @@ class HostFs {
   /// A sysfs or procfs attribute, read to its end, less one trailing newline.
   Result<std::string> read_attribute(const std::filesystem::path& relative) const;
   /// All bytes of a file, unchanged. Never waits for a writer: a FIFO or a device in the file's place is
-  /// Errc::malformed_host, and a file above 16 MiB is EFBIG before anything is read.
+  /// Errc::malformed_host, and more than 16 MiB, or 64 MiB of a file that says it is empty, are EFBIG.
   Result<std::string> read_file(const std::filesystem::path& relative) const;
   /// The last part of a symbolic link's target: "vfio-pci" of .../driver -> ../../bus/pci/drivers/vfio-pci.
   Result<std::string> link_name(const std::filesystem::path& relative) const;

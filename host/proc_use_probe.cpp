@@ -117,7 +117,10 @@ class Look {
   }
   // Whatever else goes wrong with one entry: it was closed, the process ended, or it lies on a file system
   // that is broken; a device node does not.
-  void note(const Error& error) { blocked_ = blocked_ || not_permitted(error); }
+  void note(const Error& error) {
+    blocked_ = blocked_ || not_permitted(error);
+    late_ = late_ || error.code == std::errc::file_too_large;  // the list of its mappings
+  }
 
   const HostFs* host_;
   int pid_;
@@ -178,16 +181,16 @@ class Walk {
     // We hold groups open ourselves while we move them. Absent in another PID namespace: there nobody is us.
     const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
     for (const int pid : pids_) {
-      if (pid == ourselves) continue;
+      if (pid == ourselves || is_of_a_late_pod(pid)) continue;
       auto seen = ask<Seen>(pid, [host = host_, asked = asked_, pid, patience = patience_] {
         return look_into(*host, pid, *asked, std::chrono::steady_clock::now() + patience);
       });
       if (!seen) continue;
       if (seen->blocked) blocked_.push_back(pid);
-      if (seen->late) late_.push_back(pid);
       for (auto& [device, holders] : seen->holders) {
         std::ranges::move(holders, std::back_inserter(report_.holders[device]));
       }
+      if (seen->late) has_too_many_files(pid);
     }
     keep_only_harmless_services();
     tell_what_was_not_seen();
@@ -204,6 +207,37 @@ class Walk {
     if (!pids_.empty()) return {};
     return fail(Errc::unsupported, "look who uses the devices: /proc shows no process",
                 "the host's /proc must be mounted at the host's root");
+  }
+
+  std::string pod_of(int pid) const {
+    return pod_uid(host_->read_file(fs::path("proc") / std::to_string(pid) / "cgroup").value_or(""));
+  }
+  /// Its pod stands in the way as a whole already.
+  bool is_of_a_late_pod(int pid) const { return !late_pods_.empty() && late_pods_.contains(pod_of(pid)); }
+
+  /// A pod chooses how many files its processes open. If that alone made the look blind, no drain could end
+  /// it: so the process counts as a user of every device, by which a drain evicts its pod.
+  void has_too_many_files(int pid) {
+    const std::string pod = pod_of(pid);
+    if (pod.empty()) return late_.push_back(pid);
+    late_pods_.insert(pod);
+    const auto name = host_->read_attribute(fs::path("proc") / std::to_string(pid) / "comm");
+    const Holder user{
+        .kind = Holder::Kind::process,
+        .name = name.value_or("?"),
+        .pid = pid,
+        .what = fmt::format("more open files than can be looked through within {} ms", patience_.count()),
+        .pod_uid = pod};
+    for (const auto& [number, asked] : *asked_) {
+      auto& holders = report_.holders[asked.device];
+      const auto is_known = [pid](const Holder& holder) { return holder.pid == pid; };
+      if (std::ranges::none_of(holders, is_known)) holders.push_back(user);
+    }
+    report_.unknown.push_back(too_many_files({pid}));
+  }
+  std::string too_many_files(const std::vector<int>& pids) const {
+    return fmt::format("{} could not be looked through within {} ms: too many open files", named(pids),
+                       patience_.count());
   }
 
   // Each that takes too long costs the whole patience: after a few of them no further process is asked.
@@ -257,10 +291,7 @@ class Walk {
     if (space && *space != kHostsNamespace) blind("/proc shows the processes of a container alone");
     if (!silent_.empty())
       blind(named(silent_) + " could not be looked into: the kernel did not answer in time");
-    if (!late_.empty()) {
-      blind(fmt::format("{} could not be looked through within {} ms: too many open files", named(late_),
-                        patience_.count()));
-    }
+    if (!late_.empty()) blind(too_many_files(late_));
     if (unasked_ > 0) {
       blind(fmt::format("{} could not be looked into within {} ms in all, and {} took the longest",
                         counted(unasked_, "process", "processes"), (patience_ * kMostPatiences).count(),
@@ -297,10 +328,11 @@ class Walk {
   std::vector<int> pids_;
   std::vector<int> silent_;  // the kernel kept the question waiting
   Clock::time_point begun_ = Clock::now();
-  Clock::duration longest_{};  // of one process
-  int slowest_ = 0;            // that process
-  std::size_t unasked_ = 0;    // processes for which no time was left
-  std::vector<int> late_;      // the question ended by its own deadline
+  Clock::duration longest_{};        // of one process
+  int slowest_ = 0;                  // that process
+  std::size_t unasked_ = 0;          // processes for which no time was left
+  std::vector<int> late_;            // the question ended by its own deadline, and the process is in no pod
+  std::set<std::string> late_pods_;  // the UIDs of pods with such a process
   std::vector<int> blocked_;
   UseReport report_;
 };

@@ -33,6 +33,10 @@ namespace ferry {
 
 inline constexpr const char* kArtifactsDir = "/opt/nvidia-gpu-operator/artifacts/runtimeclasses";
 
+/// The folders that Kata's own build has for its configurations, and for its kernels and images.
+inline constexpr const char* kKataDefaults = "share/defaults/kata-containers";
+inline constexpr const char* kKataFiles = "share/kata-containers";
+
 /// Where a registry is asked instead: mirrors, and registries that speak plain HTTP.
 struct RegistryEndpoints {
   std::string registry;  ///< as references name it: "docker.io", "registry.example:5000"
@@ -68,7 +72,8 @@ struct FetchRequest {
   /// that has the files already; it is used where it lies.
   std::string url;
   std::filesystem::path artifacts_dir = kArtifactsDir;  ///< absolute, on the host
-  /// The Kata configuration, relative to the artifact's folder; empty: the only *.toml at its top.
+  /// The Kata configuration, relative to the artifact's folder; empty: the only *.toml at its top, or in
+  /// kKataDefaults.
   std::filesystem::path configuration = {};
   std::string docker_config = {};  ///< content of a `.dockerconfigjson` or `.dockercfg`; empty: anonymous
   std::string authorities = {};    ///< PEM certificates that are trusted beside those of the system

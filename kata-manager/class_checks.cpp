@@ -42,10 +42,12 @@ std::vector<std::string> texts_in(const TomlValue* list) {
 }
 
 // What the files say, whatever a release makes of it: that is for the plan to prove.
+std::vector<ContainerdFile> files_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
+  return predict_containerd(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
+}
 TomlTable runtimes_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
   TomlTable out;
-  for (const ContainerdFile& file :
-       predict_containerd(ContainerdRelease{2, 3, 4}, files, place.configuration).files)
+  for (const ContainerdFile& file : files_of_containerd(place, files))
     merge_over(out, runtimes_in(file.root));
   return out;
 }
@@ -81,6 +83,7 @@ Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassF
 
 /// Kata's configuration with its drop-ins, as it is on the host.
 struct KataSettings {
+  TomlTable base;  ///< without drop-ins
   TomlTable effective;
   TomlTable site;  ///< what an administrator's own drop-ins say
 };
@@ -90,7 +93,7 @@ Result<KataSettings> read_configuration(const HostFs& host, const std::filesyste
   if (!text) return fail(std::move(text).error());
   auto base = parse_toml(*text, path);
   if (!base) return fail(std::move(base).error());
-  KataSettings out{.effective = std::move(*base), .site = {}};
+  KataSettings out{.base = *base, .effective = *base, .site = {}};
   const std::filesystem::path folder = path.parent_path() / "config.d";
   const auto names = host.list(folder.relative_path());
   if (!names && !is_gone(names.error())) return fail(names.error());
@@ -111,16 +114,22 @@ class ClassChecks {
   ClassChecks(const HostFs& host, const ClassFile& file, const KataClass& kata)
       : host_(host), file_(file), kata_(kata) {}
 
-  std::vector<Check> all(const Result<ConfidentialHost>& confidential) {
+  std::vector<Check> all(const Result<ConfidentialHost>& confidential, const VersionOf& version_of) {
+    const auto installed = find_installed(host_, file_, kata_.name);
+    const std::optional<Installed> there = installed ? *installed : std::nullopt;
+    const auto settings = there ? read_configuration(host_, there->configuration)
+                                : Result<KataSettings>(fail(Errc::not_found, "not installed"));
+    shim_ = find_kata_shim(host_, kata_, version_of,
+                           settings ? runtime_of_configuration(settings->base) : std::nullopt);
     std::vector<Check> out = {shim_check(), folder_check()};
     if (is_confidential(kata_.kind)) out.push_back(confidential_check(confidential));
-    const auto installed = find_installed(host_, file_, kata_.name);
     out.push_back(handler_check(installed));
-    if (const std::optional<Installed> there = installed ? *installed : std::nullopt) {
+    if (there) {
       out.push_back(annotations_check(*there));
-      out.push_back(configuration_check(*there));
+      out.push_back(configuration_check(*there, settings));
     }
     out.push_back(overhead_check());
+    if (kata_.snapshotter) out.push_back(snapshotter_check(*kata_.snapshotter));
     return out;
   }
 
@@ -130,10 +139,9 @@ class ClassChecks {
   }
 
   Check shim_check() const {
-    Check check = question("kata-shim", "the container runtime starts it for each pod in a VM");
-    const auto shim = find_kata_shim(host_, kata_);
-    if (shim) return std::move(check).passed(shim->string() + " is there");
-    return std::move(check).failed(shim.error().message, shim.error().hint);
+    Check check = question("kata-shim", kWhyShim);
+    if (shim_) return answered_by_shim(std::move(check), *shim_, file_);
+    return std::move(check).failed(shim_.error().message, shim_.error().hint);
   }
 
   Check folder_check() const {
@@ -152,6 +160,12 @@ class ClassChecks {
     if (!confidential) return std::move(check).unreadable(confidential.error());
     const auto admitted = confidential->admits(kata_);
     if (!admitted) return std::move(check).failed(admitted.error().message, admitted.error().hint);
+    if (!host_.exists(kIommufd)) {
+      return std::move(check).failed(
+          fmt::format("there is no /{}, and Kata gives a confidential VM its GPUs by iommufd alone",
+                      kIommufd),
+          "`modprobe iommufd`; the kernel needs CONFIG_IOMMUFD and CONFIG_VFIO_DEVICE_CDEV (Linux 6.6)");
+    }
     return std::move(check).passed("KVM has " + confidential->text());
   }
 
@@ -176,10 +190,9 @@ class ClassChecks {
                                    kInstall);
   }
 
-  Check configuration_check(const Installed& installed) {
+  Check configuration_check(const Installed& installed, const Result<KataSettings>& settings) {
     Check check =
         question("kata-configuration", "no VM starts by one that is wrong, or whose files are gone");
-    auto settings = read_configuration(host_, installed.configuration);
     if (!settings && is_gone(settings.error()))
       return std::move(check).failed(settings.error().message, kInstall);
     if (!settings && settings.error().code != Errc::invalid_config)
@@ -193,6 +206,12 @@ class ClassChecks {
     if (auto wrong = wrong_in(kata_, settings->effective, *hypervisor))
       return std::move(check).failed(fmt::format("{}: {}", installed.configuration.string(), *wrong),
                                      kInstall);
+    const auto wrong =
+        shim_ ? wrong_for_shim(*shim_, settings->effective, *hypervisor, file_.pod_resources) : std::nullopt;
+    if (wrong) {
+      return std::move(check).failed(fmt::format("{}: {}", installed.configuration.string(), wrong->message),
+                                     wrong->hint.empty() ? kInstall : wrong->hint);
+    }
     if (const auto within = check_bounds(*settings); !within)
       return std::move(check).failed(within.error().message, within.error().hint);
     std::vector<std::string> missing;
@@ -204,10 +223,22 @@ class ClassChecks {
                                    kInstall);
   }
 
+  Check snapshotter_check(const std::string& name) const {
+    Check check = question("snapshotter", "a pod's images are unpacked by it");
+    const auto place = find_runtime(host_, file_.runtime);
+    if (!place) return std::move(check).unknown(place.error().message, place.error().hint);
+    if (place->kind != RuntimeKind::containerd)
+      return std::move(check).passed(place->name + " is not asked for one by Ferry");
+    if (has_snapshotter(files_of_containerd(*place, ConfigFiles(host_)), name))
+      return std::move(check).passed("containerd has " + name);
+    return std::move(check).warned(
+        fmt::format("containerd's files name no snapshotter {}", name),
+        fmt::format("install it, and name its socket in containerd's file: [proxy_plugins.{}]", name));
+  }
+
   /// The bounds of a pulled artifact, as an installation checks them.
   Result<> check_bounds(const KataSettings& settings) const {
-    const auto shim = find_kata_shim(host_, kata_);
-    if (kata_.artifacts.folder() || !shim) return {};
+    if (kata_.artifacts.folder() || !shim_) return {};
     const std::filesystem::path link = file_.artifacts_dir / kata_.name;
     TomlTable trusted;
     table_at(trusted, {"runtime"})["pod_resource_api_sock"].value = file_.pod_resources.string();
@@ -217,7 +248,7 @@ class ClassChecks {
                                               {.version = file_.artifacts_dir / ".ferry" / kata_.name,
                                                .link = link,
                                                .artifacts_dir = file_.artifacts_dir,
-                                               .shim = *shim}));
+                                               .shim = shim_->path}));
   }
 
   // After configuration_check(), which knows the memory.
@@ -242,14 +273,15 @@ class ClassChecks {
   const HostFs& host_;
   const ClassFile& file_;
   const KataClass& kata_;
+  Result<KataShim> shim_ = fail(Errc::not_found, "not looked for");
   std::optional<std::uint64_t> memory_mib_ = {};  ///< of the guest; absent: not installed
 };
 
 }  // namespace
 
 std::vector<Check> class_checks(const HostFs& host, const ClassFile& file, const KataClass& kata,
-                                const Result<ConfidentialHost>& confidential) {
-  return ClassChecks(host, file, kata).all(confidential);
+                                const Result<ConfidentialHost>& confidential, const VersionOf& version_of) {
+  return ClassChecks(host, file, kata).all(confidential, version_of);
 }
 
 }  // namespace ferry

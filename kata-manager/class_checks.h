@@ -8,11 +8,16 @@
 #include "common/host_fs.h"
 #include "kata-manager/class_file.h"
 #include "kata-manager/confidential_host.h"
+#include "kata-manager/kata_shim.h"
 
 namespace ferry {
 
+inline constexpr const char* kWhyShim = "the container runtime starts it for each pod in a VM";
+/// A question about a shim that is there, answered.
+Check answered_by_shim(Check check, const KataShim& shim, const ClassFile& file);
+
 /// `confidential` is what was read of the host.
 std::vector<Check> class_checks(const HostFs& host, const ClassFile& file, const KataClass& kata,
-                                const Result<ConfidentialHost>& confidential);
+                                const Result<ConfidentialHost>& confidential, const VersionOf& version_of);
 
 }  // namespace ferry

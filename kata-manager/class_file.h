@@ -51,7 +51,8 @@ struct KataArtifacts {
   /// An OCI reference (its grammar is checked by who pulls it), or "file:///DIR": a folder of the host.
   std::string url;
   std::string pull_secret;  ///< name of a Secret in our own namespace; empty: none
-  /// Kata's configuration, relative to the artifact's folder; absent: the only *.toml at its top.
+  /// Kata's configuration, relative to the artifact's folder; absent: the only *.toml at its top, or
+  /// where Kata's own build has it (kKataDefaults).
   std::optional<std::filesystem::path> configuration;
   /// Its archives may have set-user-ID and set-group-ID files, which are unpacked as such, and root's. They
   /// are refused else: nothing that is known of Kata's has any.

@@ -13,6 +13,9 @@
 
 namespace ferry {
 
+/// The node of the kernel's IOMMUFD, without which Kata gives a confidential VM no GPU.
+inline constexpr const char* kIommufd = "dev/iommu";
+
 struct ConfidentialHost {
   bool snp = false;
   bool tdx = false;

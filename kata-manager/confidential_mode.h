@@ -27,6 +27,10 @@ struct ConfidentialMode {
   State state = State::unknown;
   std::string why_unknown = "no Node object was named";  ///< counts with State::unknown alone
   std::string asked_for = {};                            ///< nvidia.com/cc.mode; empty: nothing
+  /// nvidia.com/cc.ready.state, which RuntimeClasses select; absent: the label is not there, or no Node was
+  /// named.
+  std::optional<std::string> ready = {};
+  bool of_a_node = false;  ///< a Node was named
 
   /// By a Node's labels. A value that the manager does not write is unknown: nothing is guessed from it, nor
   /// from what is only asked for.

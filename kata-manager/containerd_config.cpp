@@ -80,13 +80,14 @@ TomlTable plugins_by_full_names(const ContainerdFile& file) {
   return file.version() < 2 ? with_full_names(plugins_of(file)) : plugins_of(file);
 }
 
-// 2.0 to 2.2: merged as they are; the last number counts, and what it says is done once, to the sum.
+// 2.0 to 2.2: merged as they are; the last number counts, and what it says is done once, to the sum. A file
+// of version 1 counts as one without a version: it is brought to the number that counts so far.
 std::optional<Error> merge_then_migrate(const ContainerdRelease& release, ContainerdOutcome& out) {
   std::int64_t version = 0;
   bool unnumbered_behind = false;
   for (const ContainerdFile& file : out.files) {
-    if (file.version() != 0) version = file.version();
-    unnumbered_behind |= &file != out.files.data() && file.version() == 0;
+    if (file.version() >= 2) version = file.version();
+    unnumbered_behind |= &file != out.files.data() && file.version() < 2;
     if (auto problem = names_cri_twice(file)) return problem;
     merge_over(out.plugins, plugins_by_full_names(file));
   }
@@ -152,26 +153,133 @@ bool gives_network_folder_twice(const ContainerdRelease& release, const TomlTabl
          !folders->array()->empty() && !are_built_in(*folders->array());
 }
 
-std::optional<Error> cri_refuses(const ContainerdRelease& release, const ContainerdOutcome& out) {
-  for (const std::string& id : out.disabled_plugins) {
-    if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
-    return refused(fmt::format("CRI does not load: disabled_plugins has {}", id), "take it out of that list");
+/// Names the files and lines that a reason why CRI does not load stands on.
+class CriRefusal {
+ public:
+  CriRefusal(const ContainerdRelease& release, const ConfigFiles& files, const ContainerdOutcome& out)
+      : release_(release), files_(files), out_(out) {}
+
+  /// Absent: CRI loads.
+  std::optional<Error> reason() const {
+    if (auto why = disabled()) return why;
+    if (auto why = lacks_default_runtime()) return why;
+    if (auto why = names_mirrors_twice()) return why;
+    return release_.merges_sections() ? std::nullopt : has_keys_of_old_runtimes();
   }
-  const TomlTable& section = *out.plugins.at(out.runtime_section).table();
-  const TomlValue* name = find(section, {"containerd", "default_runtime_name"});
-  if (name == nullptr || name->string() == nullptr || !out.runtimes().contains(*name->string())) {
-    return refused("CRI does not load: its default runtime is not among its runtimes",
-                   release.merges_sections() ? "" : "a table of runtimes leaves the built-in runc out");
+
+  Error both_network_folders() const {
+    return refuse({"cni", "bin_dir"}, "cni.bin_dir and cni.bin_dirs are both given", "leave one of them");
   }
-  if (release.merges_sections()) return std::nullopt;
-  for (const auto& [handler, entry] : out.runtimes()) {
-    for (const char* key : {"runtime_engine", "runtime_root"}) {
-      if (entry.table() != nullptr && is_set(*entry.table(), key))
-        return refused(fmt::format("CRI does not load: {} of runtime {} is no longer taken", key, handler));
+
+ private:
+  using Keys = std::vector<std::string>;
+
+  static void add_to(std::string& places, const std::string& place) {
+    places += (places.empty() ? "" : ", ") + place;
+  }
+
+  /// "FILE:LINE" of each file that has these keys from its root on.
+  std::string places_of(const Keys& keys, const std::string& element = {}) const {
+    std::string places;
+    for (const ContainerdFile& file : out_.files) {
+      const auto text = files_.read(file.path);
+      const auto line = text ? line_of(*text, keys) : std::nullopt;
+      if (!line || (!element.empty() && !lists(file, keys.front(), element))) continue;
+      add_to(places, fmt::format("{}:{}", file.path.string(), *line));
     }
+    return places;
   }
-  return std::nullopt;
-}
+
+  static bool lists(const ContainerdFile& file, const std::string& key, const std::string& element) {
+    const TomlValue* list = find(file.root, {key});
+    return list != nullptr && list->array() != nullptr &&
+           std::ranges::find(*list->array(), TomlValue{element}) != list->array()->end();
+  }
+
+  /// The same of keys in CRI's sections.
+  std::string places_in_cri(const Keys& keys) const {
+    std::string places;
+    for (const char* section : {kCriOfVersion1, kCriOfVersion2, kCriRuntime, kCriImages}) {
+      Keys whole = {"plugins", section};
+      whole.insert(whole.end(), keys.begin(), keys.end());
+      if (const std::string found = places_of(whole); !found.empty()) add_to(places, found);
+    }
+    return places;
+  }
+
+  static Error refuse_at(const std::string& places, const std::string& what, std::string hint) {
+    return refused(fmt::format("CRI does not load: {}{}{}", places, places.empty() ? "" : ": ", what),
+                   std::move(hint));
+  }
+  Error refuse(const Keys& keys, const std::string& what, std::string hint) const {
+    return refuse_at(places_in_cri(keys), what, std::move(hint));
+  }
+
+  std::optional<Error> disabled() const {
+    for (const std::string& id : out_.disabled_plugins) {
+      if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
+      return refuse_at(places_of({"disabled_plugins"}, id), "disabled_plugins has " + id,
+                       fmt::format("take {} out of that list", id));
+    }
+    return std::nullopt;
+  }
+
+  const TomlTable& section() const { return *out_.plugins.at(out_.runtime_section).table(); }
+
+  std::string default_runtime() const {
+    const TomlValue* name = find(section(), {"containerd", "default_runtime_name"});
+    return name == nullptr || name->string() == nullptr ? std::string() : *name->string();
+  }
+
+  std::optional<Error> lacks_default_runtime() const {
+    const std::string name = default_runtime();
+    if (out_.runtimes().contains(name)) return std::nullopt;
+    std::string places = places_in_cri({"containerd", "default_runtime_name"});
+    if (places.empty()) places = places_in_cri({"containerd", "runtimes"});
+    std::string hint =
+        fmt::format("add a table for the runtime {}, or name another in default_runtime_name", name);
+    if (!release_.merges_sections())
+      hint += "; before containerd 2 a table of runtimes leaves the built-in runc out";
+    return refuse_at(places, fmt::format("its default runtime is not among its runtimes: {}", name),
+                     std::move(hint));
+  }
+
+  std::optional<Error> names_mirrors_twice() const {
+    const std::string id = release_.merges_sections() ? kCriImages : out_.runtime_section;
+    const TomlValue* registry = find(out_.plugins, {id, "registry"});
+    if (registry == nullptr || registry->table() == nullptr) return std::nullopt;
+    const TomlValue* mirrors = find(*registry->table(), {"mirrors"});
+    const bool has_mirrors = mirrors != nullptr && mirrors->table() != nullptr && !mirrors->table()->empty();
+    if (!has_mirrors || !is_set(*registry->table(), "config_path")) return std::nullopt;
+    return refuse({"registry", "mirrors"}, "registry.mirrors and registry.config_path are both given",
+                  "leave one of them: a hosts.toml in the folder of config_path names a mirror, too");
+  }
+
+  std::optional<Error> has_keys_of_old_runtimes() const {
+    constexpr const char* kOldRuntime = "io.containerd.runtime.v1.linux";
+    const std::string name = default_runtime();
+    const TomlValue* type = find(out_.runtimes(), {name, "runtime_type"});
+    const TomlValue* cgroup = find(section(), {"systemd_cgroup"});
+    const bool by_systemd = cgroup != nullptr && cgroup->boolean() != nullptr && *cgroup->boolean();
+    if (by_systemd && (type == nullptr || *type != TomlValue{std::string(kOldRuntime)})) {
+      return refuse(
+          {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
+          fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", name));
+    }
+    for (const auto& [handler, entry] : out_.runtimes()) {
+      for (const char* key : {"runtime_engine", "runtime_root"}) {
+        if (entry.table() == nullptr || !is_set(*entry.table(), key)) continue;
+        return refuse({"containerd", "runtimes", handler, key},
+                      fmt::format("{} of runtime {} is no longer taken", key, handler), "take it out");
+      }
+    }
+    return std::nullopt;
+  }
+
+  const ContainerdRelease& release_;
+  const ConfigFiles& files_;
+  const ContainerdOutcome& out_;
+};
 
 }  // namespace
 
@@ -206,9 +314,8 @@ ContainerdOutcome predict_containerd(const ContainerdRelease& release, const Con
     out.plugins.clear();
     return out;
   }
-  out.no_cri = cri_refuses(release, out);
-  if (network_folder_twice)
-    out.no_cri = refused("CRI does not load: cni.bin_dir and cni.bin_dirs are both given");
+  const CriRefusal refusal(release, files, out);
+  out.no_cri = network_folder_twice ? refusal.both_network_folders() : refusal.reason();
   return out;
 }
 

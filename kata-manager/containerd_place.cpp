@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/containerd_place.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -84,6 +86,15 @@ TomlTable runtimes_in(const TomlTable& block) {
     if (runtimes != nullptr && runtimes->table() != nullptr) merge_over(out, *runtimes->table());
   }
   return out;
+}
+
+bool has_snapshotter(std::span<const ContainerdFile> files, std::string_view name) {
+  constexpr auto kBrought = std::to_array<std::string_view>(
+      {"aufs", "blockfile", "btrfs", "devmapper", "erofs", "native", "overlayfs", "zfs"});
+  return std::ranges::find(kBrought, name) != kBrought.end() ||
+         std::ranges::any_of(files, [&](const ContainerdFile& file) {
+           return find(file.root, {"proxy_plugins", name}) != nullptr;
+         });
 }
 
 }  // namespace ferry

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kata-manager/containerd_config.h"
@@ -37,5 +38,9 @@ TomlTable with_handlers(TomlTable plugins, const std::string& section,
 
 /// The runtimes that a block says, by name, in whichever section.
 TomlTable runtimes_in(const TomlTable& block);
+
+/// True: containerd has a snapshotter of that name, which it brings along or which a file names as a proxy
+/// plugin.
+bool has_snapshotter(std::span<const ContainerdFile> files, std::string_view name);
 
 }  // namespace ferry

@@ -238,10 +238,11 @@ class Planner {
   }
 
   Error would_not_run(const Error& problem) const {
+    const std::string cure = problem.hint.empty() ? "correct that in the file" : problem.hint;
     return {.code = Errc::refused,
             .message = fmt::format("containerd {} would not run with the configuration that is there: {}",
                                    setup_.release.text(), problem.message),
-            .hint = "mend that first; nothing was changed"};
+            .hint = cure + ", then run this again; nothing was changed"};
   }
 
   Result<RuntimePlan> plan_removal() {
@@ -310,16 +311,38 @@ class Planner {
       if (!why) why = candidate.file.string() + ": " + *fault;
       if (!closed) closed = closed_in(candidate, (*text).value_or(""));
     }
+    if (!why) return fail(imports_no_folder());
     Error none{.code = Errc::refused,
-               .message = fmt::format(
-                   "no place was found for the runtimes that changes nothing else: {}",
-                   why.value_or("the main file is written by another program, and imports no folder")),
-               .hint = setup_.main_is_rendered ? "a newer k3s or rke2 imports a folder of drop-ins" : ""};
+               .message = "no place was found for the runtimes that changes nothing else: " + *why,
+               .hint = {}};
     if (closed) {
       none.message += "; " + closed->message;
       none.hint = closed->hint;
     }
     return fail(std::move(none));
+  }
+
+  /// k3s and rke2 make the main file from their own template, or from one beside the file.
+  Error imports_no_folder() const {
+    const auto folder = setup_.main.parent_path();
+    for (const char* name : {"config-v3.toml.tmpl", "config.toml.tmpl"}) {
+      if (!files_.read(folder / name)) continue;
+      const std::string drop_ins = std::string(name).substr(0, std::string_view(name).find(".tmpl")) + ".d";
+      return {
+          .code = Errc::refused,
+          .message = fmt::format("{}: it imports no folder of drop-ins: it is written at each start from "
+                                 "{}, which has no such line",
+                                 setup_.main.string(), (folder / name).string()),
+          .hint = fmt::format("begin the template with `{{{{ template \"base\" . }}}}` in place of its copy "
+                              "of those lines, or with `imports = [\"{}/*.toml\"]`; restart the service "
+                              "that writes the file, then run this again",
+                              (folder / drop_ins).string())};
+    }
+    return {.code = Errc::refused,
+            .message = fmt::format("{}: another program writes it at each start, and it imports no folder of "
+                                   "drop-ins",
+                                   setup_.main.string()),
+            .hint = "a newer k3s or rke2 imports a folder of drop-ins"};
   }
 
   /// Before 2.0 the section that counts stands in one file, whatever folders are imported: a drop-in would
@@ -430,6 +453,13 @@ class Planner {
       out.notes.push_back(
           fmt::format("{} may be written anew by the program it is of, and our runtimes are gone then",
                       change.path.string()));
+    }
+    for (const RuntimeHandler& handler : handlers_) {
+      if (!handler.snapshotter || has_snapshotter(now_.files, *handler.snapshotter)) continue;
+      out.notes.push_back(
+          fmt::format("{}: containerd's files name no snapshotter {} (proxy_plugins), and its pods fail "
+                      "without one",
+                      handler.name, *handler.snapshotter));
     }
     for (const auto& [name, entry] : ours_) {
       if (now_.runtimes().contains(name) && !after.runtimes().contains(name)) out.leaving.push_back(name);

@@ -2,11 +2,15 @@
 #include "kata-manager/kata_checks.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/cdi_registry.h"
+#include "common/counted.h"
 #include "kata-manager/class_checks.h"
 #include "kata-manager/confidential_host.h"
 #include "kata-manager/kata_shim.h"
@@ -96,6 +100,36 @@ Check confidential_check(const Result<ConfidentialHost>& confidential) {
           : ", which matters to classes of these kinds alone"));
 }
 
+/// kata-deploy's plain classes select the label with "false", its confidential ones with "true".
+Check ready_label_check(const ConfidentialMode& mode) {
+  Check check = question("cc-ready-label",
+                         "the RuntimeClasses of kata-deploy for GPUs go to nodes with this label alone");
+  constexpr const char* kLabel = "nvidia.com/cc.ready.state";
+  if (mode.ready) return std::move(check).passed(fmt::format("the node has {}={}", kLabel, *mode.ready));
+  return std::move(check).warned(
+      fmt::format("the node has no label {}: no pod of these classes comes here", kLabel),
+      fmt::format("NVIDIA's CC manager writes it; where that does not run: kubectl label node NODE {}=false "
+                  "(Ferry's own RuntimeClasses of kind gpu do not select it)",
+                  kLabel));
+}
+
+Check cdi_check(const HostFs& host) {
+  Check check = question("cdi-files",
+                         "Kata looks a pod's devices up in all CDI files, and one that is wrong keeps every "
+                         "pod with devices from starting");
+  const std::array<std::filesystem::path, 2> directories = {"etc/cdi", "var/run/cdi"};
+  const CdiRegistry registry = read_cdi_registry(host, directories);
+  if (registry.faults.empty())
+    return std::move(check).passed(fmt::format(
+        "{} in /etc/cdi and /var/run/cdi, and Kata can read all of them", counted(registry.files, "file")));
+  std::string found;
+  for (const CdiFault& fault : registry.faults)
+    found += fmt::format("{}{}: {}", found.empty() ? "" : "; ", fault.file.string(), fault.what);
+  return std::move(check).failed(std::move(found),
+                                 "correct or remove the file, or have its program write a version up to "
+                                 "0.6.0; `ferry plugin` writes its own anew");
+}
+
 Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {
   Check check = question("gpu-confidential-mode",
                          "confidential VMs want GPUs in a mode of their own, other VMs GPUs in none");
@@ -112,16 +146,28 @@ Check mode_check(const ClassFile& file, const ConfidentialMode& mode) {
   return std::move(check).passed(found);
 }
 
-Check shim_check(const HostFs& host) {
-  Check check = question("kata-shim", "the container runtime starts it for each pod in a VM");
-  const auto shim = find_kata_shim(host, KataClass());
-  if (shim) return std::move(check).passed(shim->string() + " is there");
+Check shim_check(const HostFs& host, const ClassFile& file, const VersionOf& version_of) {
+  Check check = question("kata-shim", kWhyShim);
+  const auto shim = find_kata_shim(host, KataClass(), version_of);
+  if (shim) return answered_by_shim(std::move(check), *shim, file);
   return std::move(check).failed("no shim of Kata's is where its installers put it", shim.error().hint);
 }
 
 }  // namespace
 
-std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const ConfidentialMode& mode) {
+Check answered_by_shim(Check check, const KataShim& shim, const ClassFile& file) {
+  std::string found = shim.text() + " is there";
+  if (!shim.asks_kubelet() && !file.pod_resources.empty()) {
+    return std::move(check).warned(
+        found + ", and does not ask the kubelet which devices a pod has: a class has to plug hot",
+        "install Kata 3.24.0 or later (of runtime-rs 3.31.0)");
+  }
+  if (!shim.release) found += "; its release is not known: " + shim.unknown;
+  return std::move(check).passed(std::move(found));
+}
+
+std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const ConfidentialMode& mode,
+                               const VersionOf& version_of) {
   const auto kubelet = KubeletSettings::read(host);
   const auto confidential = ConfidentialHost::read(host);
   std::vector<Check> out = {
@@ -130,13 +176,15 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
       module_check(host, "vhost_net", "a pod's network reaches its VM through it", file.load_modules),
       socket_check(host, file),
       gate_check(file, kubelet),
+      cdi_check(host),
       timeout_check(kubelet),
       confidential_check(confidential)};
+  if (mode.of_a_node) out.push_back(ready_label_check(mode));
   if (mode.known() || std::ranges::any_of(file.classes, is_confidential, &KataClass::kind))
     out.push_back(mode_check(file, mode));
-  if (file.classes.empty()) out.push_back(shim_check(host));
+  if (file.classes.empty()) out.push_back(shim_check(host, file, version_of));
   for (const KataClass& kata : file.classes) {
-    std::ranges::move(class_checks(host, file, kata, confidential), std::back_inserter(out));
+    std::ranges::move(class_checks(host, file, kata, confidential, version_of), std::back_inserter(out));
   }
   return out;
 }

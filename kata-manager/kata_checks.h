@@ -10,12 +10,13 @@
 #include "common/host_fs.h"
 #include "kata-manager/class_file.h"
 #include "kata-manager/confidential_mode.h"
+#include "kata-manager/kata_shim.h"
 
 namespace ferry {
 
 /// Those about the host first, then those of each class, whose subject is "class NAME". Ids are stable, their
-/// order is not. `mode` is that of the GPUs, as the cluster knows it.
+/// order is not. `mode` is that of the GPUs, as the cluster knows it; `version_of` asks Kata's shims.
 std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file = {},
-                               const ConfidentialMode& mode = {});
+                               const ConfidentialMode& mode = {}, const VersionOf& version_of = {});
 
 }  // namespace ferry

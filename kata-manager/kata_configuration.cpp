@@ -100,6 +100,7 @@ class DropInMaker {
     KataDropIn out;
     out.path = base_.file.parent_path() / "config.d" / kKataDropIn;
     out.text = text_of(ours, kata_);
+    out.copy = copy_;
     out.effective = before;
     merge_over(out.effective, ours);
     for (const Source& source : later_) merge_over(out.effective, source.settings);
@@ -108,19 +109,29 @@ class DropInMaker {
     if (const auto wrong = wrong_in(kata_, out.effective, *still)) {
       return refuse(fmt::format("hypervisor.{}: {}", *still, *wrong), blame());
     }
+    if (auto wrong = wrong_for_shim(base_.shim, out.effective, *still, pod_resources)) {
+      if (wrong->hint.empty()) wrong->hint = blame();
+      return fail(std::move(*wrong).during(fmt::format("{}: class {}", kata_.place, kata_.name)));
+    }
     if (auto r = stay_within_bounds(pod_resources, out); !r) return fail(std::move(r).error());
     const HypervisorSettings settings(out.effective, *still);
     out.programs = host_programs(out.effective);
     out.guest_memory_mib = static_cast<std::uint64_t>(settings.number("default_memory").value_or(0));
     out.host_files = host_files_of(settings);
     note_overridden(ready, ours, out);
+    if (keeps_hot_plug(base_.shim, pod_resources, settings)) {
+      out.notes.push_back(
+          fmt::format("hot_plug_vfio stays {}: {} does not ask the kubelet which devices a pod has",
+                      settings.text("hot_plug_vfio"), base_.shim.text()));
+    }
     note_limits(devices, before, *hypervisor, settings, out);
     return out;
   }
 
  private:
   Result<> read_sources() {
-    auto base = parse_toml(base_.text, base_.file);
+    copy_ = with_extension_images_of(base_);
+    auto base = parse_toml(copy_, base_.file);
     if (!base) return fail(std::move(base).error());
     earlier_.push_back({.name = base_.file.filename(), .settings = std::move(*base)});
     std::vector<KataDropInFile> files = base_.drop_ins;
@@ -196,10 +207,10 @@ class DropInMaker {
 
   void note_limits(const KataDevices& devices, const TomlTable& before, const std::string& hypervisor,
                    const HypervisorSettings& settings, KataDropIn& out) const {
-    const std::int64_t wanted = std::int64_t{devices.gpus} + devices.switches;
-    if (wanted > kMostPorts)
-      out.notes.push_back(
-          fmt::format("a pod can have {} of the {} devices: Kata makes no more ports", kMostPorts, wanted));
+    if (devices.ports() > kMostPorts)
+      out.notes.push_back(fmt::format("a pod can have {} of the {} {}: Kata makes no more ports", kMostPorts,
+                                      devices.ports(),
+                                      devices.companions == 0 ? "devices" : "functions of the GPUs' groups"));
     const std::string parameters = settings.text("kernel_params");
     if (const auto missing = missing_pci_options(parameters); hypervisor == kQemu && !missing.empty()) {
       out.notes.push_back(fmt::format("kernel_params lack pci={}: large BARs may find no place in the guest",
@@ -217,6 +228,7 @@ class DropInMaker {
 
   const KataClass& kata_;
   const KataBase& base_;
+  std::string copy_;
   std::vector<Source> earlier_;  ///< the base first
   std::vector<Source> later_;
 };

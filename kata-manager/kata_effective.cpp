@@ -2,6 +2,7 @@
 // What Kata makes of a whole configuration, as far as GPUs are concerned.
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -144,7 +145,52 @@ std::vector<std::filesystem::path> host_files_of(const HypervisorSettings& setti
     const std::filesystem::path file = settings.text(key);
     if (file.is_absolute()) out.push_back(file);
   }
+  const TomlValue* images = settings.find("guest_extension_images");
+  if (images == nullptr || images->array() == nullptr) return out;
+  for (const TomlValue& image : *images->array()) {
+    const TomlValue* path = image.table() == nullptr ? nullptr : find(*image.table(), {"path"});
+    if (path != nullptr && path->string() != nullptr && std::filesystem::path(*path->string()).is_absolute())
+      out.emplace_back(*path->string());
+  }
   return out;
+}
+
+std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effective,
+                                    const std::string& hypervisor,
+                                    const std::filesystem::path& pod_resources) {
+  const auto wrong = [](Errc code, std::string message, std::string hint = {}) {
+    return Error{.code = code, .message = std::move(message), .hint = std::move(hint)};
+  };
+  const HypervisorSettings settings(effective, hypervisor);
+  const std::string cold = settings.text("cold_plug_vfio");
+  if (!pod_resources.empty() && !shim.asks_kubelet() && !cold.empty() && cold != kNoPort) {
+    return wrong(
+        Errc::unsupported,
+        fmt::format(
+            "{} does not ask the kubelet which devices a pod has: with cold_plug_vfio = {} a pod gets none",
+            shim.text(), cold),
+        fmt::format(
+            "install Kata 3.24.0 or later (of runtime-rs 3.31.0); or plug hot, `configuration: {{hypervisor: "
+            "{{{}: {{cold_plug_vfio: no-port, hot_plug_vfio: root-port}}}}}}`; or say `podResources: \"\"` "
+            "and name devices by annotations cdi.k8s.io/…",
+            hypervisor));
+  }
+  if (runtime_of(shim, effective) != ShimRuntime::rust) return std::nullopt;
+  if (shim.refuses_settings_of_go() && find(effective, {"agent", "kata", "dial_timeout"}) != nullptr) {
+    return wrong(
+        Errc::invalid_config,
+        fmt::format("agent.kata.dial_timeout: {} ends with it, since it is a setting of Kata's Go runtime",
+                    shim.text()));
+  }
+  if (settings.number("pcie_root_port").value_or(0) > 0 &&
+      settings.number("pcie_switch_port").value_or(0) > 0) {
+    return wrong(
+        Errc::invalid_config,
+        fmt::format("hypervisor.{}: pcie_root_port and pcie_switch_port are both given: runtime-rs takes "
+                    "one of them",
+                    hypervisor));
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> wrong_in(const KataClass& kata, const TomlTable& effective,

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string>
 #include <sys/stat.h>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,19 +18,24 @@ namespace ferry {
 Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile> files,
                                                    const std::filesystem::path& named) {
   std::vector<std::string> top;
+  std::vector<std::string> defaults;
   std::vector<std::string> all;
   for (const ArtifactFile& file : files) {
     if (file.path == named) return file.path;
     if (file.path.extension() != ".toml") continue;
     all.push_back(file.path.string());
     if (!file.path.has_parent_path()) top.push_back(file.path.string());
+    if (file.path.parent_path() == kKataDefaults) defaults.push_back(file.path.string());
   }
+  if (top.empty()) top = std::move(defaults);
   const std::string hint = all.empty() ? "" : fmt::format("these are there: {}", fmt::join(all, ", "));
   if (!named.empty())
     return fail(Errc::not_found, fmt::format("the artifact has no configuration '{}'", named.string()), hint);
   if (top.empty())
-    return fail(Errc::not_found, "the artifact has no Kata configuration (*.toml) at its top",
-                hint.empty() ? hint : hint + "; name one");
+    return fail(
+        Errc::not_found,
+        fmt::format("the artifact has no Kata configuration (*.toml) at its top, nor in {}", kKataDefaults),
+        hint.empty() ? hint : hint + "; name one");
   if (top.size() > 1)
     return fail(Errc::refused,
                 fmt::format("the artifact has several configurations: {}", fmt::join(top, ", ")),

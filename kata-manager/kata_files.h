@@ -11,7 +11,8 @@
 namespace ferry {
 
 /// Which of an artifact's files is Kata's configuration: the one that is named, else the only *.toml at the
-/// top. Errc::not_found: there is none such; Errc::refused: there are several.
+/// top or, where none is there, in kKataDefaults. Errc::not_found: there is none such; Errc::refused: there
+/// are several.
 Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile> files,
                                                    const std::filesystem::path& named);
 

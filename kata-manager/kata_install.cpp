@@ -87,7 +87,7 @@ Error put_kata_files_back(HostFs& host, const std::vector<FileChange>& files, Er
 
 Result<KataChange> plan_kata(const HostFs& host, const ClassFile& file, const KataDevices& devices,
                              const RuntimeAtHand& runtime, const ArtifactOf& artifact_of) {
-  auto setup = set_up(host, file, devices, artifact_of);
+  auto setup = set_up(host, file, devices, artifact_of, runtime.version_of);
   if (!setup) return fail(std::move(setup).error());
   auto plan = plan_runtime(host, runtime, setup->handlers);
   if (!plan) return fail(std::move(plan).error());

@@ -3,12 +3,14 @@
 // does not reach a pod without.
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "kata-manager/kata_parts.h"
 #include "kata-manager/runtime_class.h"
+#include "kata-manager/toml_text.h"
 
 namespace ferry {
 namespace {
@@ -34,26 +36,38 @@ void set(TomlTable& table, const std::string& key, const auto& value) {
   table[key].value = value;
 }
 
+/// The artifact's file of the name that a path ends in: at its top, else the only one in its folders.
+std::optional<std::filesystem::path> file_of(const KataBase& base, const std::filesystem::path& named) {
+  const std::string name = named.filename();
+  if (name.empty()) return std::nullopt;
+  if (std::ranges::find(base.files, name) != base.files.end()) return base.folder / name;
+  const auto has_name = [&](const std::string& file) {
+    return std::filesystem::path(file).filename() == name;
+  };
+  const auto found = std::ranges::find_if(base.files, has_name);
+  if (found == base.files.end() ||
+      std::find_if(std::next(found), base.files.end(), has_name) != base.files.end())
+    return std::nullopt;
+  return base.folder / *found;
+}
+
 // Artifacts name their files where they were made. One that is not among them is somewhere else on purpose.
 void set_paths(const KataBase& base, const HypervisorSettings& was, TomlTable& out) {
   for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"}) {
-    const std::string name = std::filesystem::path(was.text(key)).filename();
-    if (name.empty() || std::ranges::find(base.files, name) == base.files.end()) continue;
-    set(out, key, (base.folder / name).string());
+    if (const auto file = file_of(base, was.text(key))) set(out, key, file->string());
   }
 }
 
 // Kata makes as many ports as it finds devices when a VM starts, and at least as many as are said here. What
 // is confidential has none too many: shipped so.
 void set_ports(const KataClass& kata, const KataDevices& devices, const HypervisorSettings& was,
-               TomlTable& out) {
+               bool plugs_hot, TomlTable& out) {
   const std::string cold = was.text(kColdPlug);
-  if (cold.empty() || cold == kNoPort) set(out, kColdPlug, std::string("root-port"));
-  if (!was.text(kHotPlug).empty()) set(out, kHotPlug, std::string(kNoPort));
+  if (!plugs_hot && (cold.empty() || cold == kNoPort)) set(out, kColdPlug, std::string("root-port"));
+  if (!plugs_hot && !was.text(kHotPlug).empty()) set(out, kHotPlug, std::string(kNoPort));
   if (is_confidential(kata.kind)) return;
   const std::string key = cold == "switch-port" ? "pcie_switch_port" : "pcie_root_port";
-  const std::int64_t wanted =
-      std::min<std::int64_t>(std::int64_t{devices.gpus} + devices.switches, kMostPorts);
+  const std::int64_t wanted = std::min<std::int64_t>(devices.ports(), kMostPorts);
   set(out, key, std::max(was.number(key).value_or(0), wanted));
 }
 
@@ -91,12 +105,76 @@ void set_confidential(const KataClass& kata, TomlTable& out) {
   set(out, "shared_fs", std::string("none"));
 }
 
-void set_at_least(TomlTable& table, const std::string& key, const TomlValue* was, std::int64_t least) {
-  const std::int64_t* number = was == nullptr ? nullptr : was->integer();
-  set(table, key, std::max(number == nullptr ? 0 : *number, least));
+/// A setting, and the least that it has to be.
+void set_at_least(TomlTable& out, const TomlTable& before, const std::vector<std::string>& tables,
+                  const std::string& key, std::int64_t least) {
+  const TomlTable* was = &before;
+  TomlTable* table = &out;
+  for (const std::string& name : tables) {
+    const TomlValue* inner = was == nullptr ? nullptr : find(*was, {name});
+    was = inner == nullptr ? nullptr : inner->table();
+    table = &table_at(*table, {name});
+  }
+  const TomlValue* value = was == nullptr ? nullptr : find(*was, {key});
+  const std::int64_t* number = value == nullptr ? nullptr : value->integer();
+  set(*table, key, std::max(number == nullptr ? 0 : *number, least));
+}
+
+void set_timeouts(ShimRuntime runtime, const TomlTable& before, TomlTable& out) {
+  constexpr const char* kCreate = "create_container_timeout";
+  const std::vector<std::string> agent = {"agent", "kata"};
+  if (runtime == ShimRuntime::go) {
+    set_at_least(out, before, {"runtime"}, kCreate, kStartSeconds);
+    set_at_least(out, before, agent, "dial_timeout", kStartSeconds);
+    return;
+  }
+  constexpr std::int64_t kMilliseconds = 1000;
+  set_at_least(out, before, agent, kCreate, kStartSeconds);
+  // Its `dial_timeout_ms` is the pause between two attempts.
+  set_at_least(out, before, agent, "reconnect_timeout_ms", kStartSeconds * kMilliseconds);
+}
+
+bool is_header_of_extension_image(std::string_view line) {
+  constexpr std::string_view kEnd = ".guest_extension_images]]";
+  const std::string_view header = line.substr(0, line.find("]]") + 2);
+  return header.starts_with("[[hypervisor.") && header.ends_with(kEnd);
 }
 
 }  // namespace
+
+std::string with_extension_images_of(const KataBase& base) {
+  std::string out;
+  bool in_image = false;
+  for (std::string_view rest = base.text; !rest.empty();) {
+    const std::size_t length = std::min(rest.find('\n'), rest.size() - 1) + 1;
+    const std::string_view whole = rest.substr(0, length);
+    rest.remove_prefix(length);
+    const std::string_view line = whole.substr(std::min(whole.find_first_not_of(" \t"), whole.size()));
+    if (line.starts_with('[')) in_image = is_header_of_extension_image(line);
+    const auto setting =
+        in_image && line.starts_with("path") ? parse_toml(line, base.file) : Result<TomlTable>(TomlTable());
+    const TomlValue* value = setting ? find(*setting, {"path"}) : nullptr;
+    const auto file =
+        value == nullptr || value->string() == nullptr ? std::nullopt : file_of(base, *value->string());
+    if (file) {
+      out += toml_text({}, {{"path", {file->string()}}});
+    } else {
+      out += whole;
+    }
+  }
+  return out;
+}
+
+ShimRuntime runtime_of(const KataShim& shim, const TomlTable& configuration) {
+  if (shim.runtime) return *shim.runtime;
+  return runtime_of_configuration(configuration).value_or(ShimRuntime::go);
+}
+
+bool keeps_hot_plug(const KataShim& shim, const std::filesystem::path& pod_resources,
+                    const HypervisorSettings& said) {
+  const std::string hot = said.text(kHotPlug);
+  return !pod_resources.empty() && !shim.asks_kubelet() && !hot.empty() && hot != kNoPort;
+}
 
 std::vector<std::string> missing_pci_options(std::string_view parameters) {
   std::vector<std::string_view> given;
@@ -123,7 +201,10 @@ TomlTable ready_settings(const KataClass& kata, const KataBase& base, const Kata
   TomlTable out;
   TomlTable& settings = table_at(out, {kHypervisor, hypervisor});
   set_paths(base, was, settings);
-  set_ports(kata, devices, was, settings);
+  TomlTable with_class = before;
+  merge_over(with_class, kata.configuration);
+  const bool plugs_hot = keeps_hot_plug(base.shim, pod_resources, HypervisorSettings(with_class, hypervisor));
+  set_ports(kata, devices, was, plugs_hot, settings);
   if (hypervisor == kQemu) set_kernel_parameters(kata, was, settings);
   set_annotations(kata, was, settings);
   set_confidential(kata, settings);
@@ -135,11 +216,7 @@ TomlTable ready_settings(const KataClass& kata, const KataBase& base, const Kata
   set(runtime, "sandbox_cgroup_only", true);
   set(runtime, "static_sandbox_resource_mgmt", true);
   set(runtime, "pod_resource_api_sock", pod_resources.string());
-  constexpr const char* kCreate = "create_container_timeout";
-  set_at_least(runtime, kCreate, find(before, {"runtime", kCreate}), kStartSeconds);
-  constexpr const char* kDial = "dial_timeout";
-  set_at_least(table_at(out, {"agent", "kata"}), kDial, find(before, {"agent", "kata", kDial}),
-               kStartSeconds);
+  set_timeouts(runtime_of(base.shim, before), before, out);
   return out;
 }
 

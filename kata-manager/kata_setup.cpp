@@ -33,35 +33,15 @@ Result<std::vector<KataDropInFile>> drop_ins_in(const HostFs& host, const std::f
 
 class SettingUp {
  public:
-  SettingUp(const HostFs& host, const ClassFile& file, const KataDevices& devices)
-      : host_(host), file_(file), devices_(devices) {}
+  SettingUp(const HostFs& host, const ClassFile& file, const KataDevices& devices,
+            const VersionOf& version_of)
+      : host_(host), file_(file), devices_(devices), version_of_(version_of) {}
 
+  /// A class that the host's Kata cannot run is refused, and is no error.
   Result<> add(const KataClass& kata, std::optional<Artifact> artifact) {
-    auto shim = find_kata_shim(host_, kata);
-    if (!shim) return fail(std::move(shim).error().during(kata.place + ": " + kata.name));
-    KataClassSetup setup{.name = kata.name,
-                         .handlers = kata.handlers(),
-                         .shim = std::move(*shim),
-                         .configuration = kata_configuration_folder(kata.name) / kConfiguration,
-                         .artifact = std::move(artifact),
-                         .guest_memory_mib = {},
-                         .programs = {}};
-    note_tag(kata, setup.artifact);
-    if (const auto& here = setup.artifact) {
-      if (auto r = add_configuration(kata, *here, setup); !r)
-        return fail(std::move(r).error().during(kata.name));
-    } else {
-      out_.notes.push_back(
-          fmt::format("{}: its files come from {} first; what Kata's configuration becomes is known then",
-                      kata.name, kata.artifacts.url));
-    }
-    for (const std::string& name : setup.handlers) {
-      out_.handlers.push_back({.name = name,
-                               .shim = setup.shim,
-                               .configuration = setup.configuration,
-                               .snapshotter = kata.snapshotter});
-    }
-    out_.classes.push_back(std::move(setup));
+    auto added = try_to_add(kata, std::move(artifact));
+    if (added || added.error().code != make_error_code(Errc::unsupported)) return added;
+    refuse(kata, std::move(added).error());
     return {};
   }
 
@@ -73,6 +53,10 @@ class SettingUp {
     if (!is_confidential(kata.kind)) return;
     out_.notes.push_back(fmt::format("{}: the mode of the GPUs for confidential computing is {}", kata.name,
                                      devices_.mode.text()));
+    if (!host_.exists(kIommufd))
+      out_.notes.push_back(
+          fmt::format("{}: there is no /{}: Kata gives a confidential VM its GPUs by iommufd alone",
+                      kata.name, kIommufd));
   }
 
   Result<KataSetup> finish() && {
@@ -91,6 +75,43 @@ class SettingUp {
   }
 
  private:
+  Result<> try_to_add(const KataClass& kata, std::optional<Artifact> artifact) {
+    auto configuration = artifact ? host_.read_file(artifact->configuration.relative_path())
+                                  : Result<std::string>(std::string());
+    if (!configuration) return fail(std::move(configuration).error().during(kata.name));
+    const auto settings = parse_toml(*configuration, kata.name);  // what is no TOML kata_drop_in() refuses
+    auto shim = find_kata_shim(host_, kata, version_of_,
+                               settings ? runtime_of_configuration(*settings) : std::nullopt);
+    if (!shim && shim.error().code == make_error_code(Errc::unsupported))
+      return fail(std::move(shim).error());
+    if (!shim) return fail(std::move(shim).error().during(kata.place + ": " + kata.name));
+    KataClassSetup setup{.name = kata.name,
+                         .handlers = kata.handlers(),
+                         .shim = shim->path,
+                         .configuration = kata_configuration_folder(kata.name) / kConfiguration,
+                         .artifact = std::move(artifact),
+                         .guest_memory_mib = {},
+                         .programs = {}};
+    note_tag(kata, setup.artifact);
+    if (const auto& here = setup.artifact) {
+      auto added = add_configuration(kata, *here, std::move(*configuration), *shim, setup);
+      if (!added && added.error().code == make_error_code(Errc::unsupported)) return added;
+      if (!added) return fail(std::move(added).error().during(kata.name));
+    } else {
+      out_.notes.push_back(
+          fmt::format("{}: its files come from {} first; what Kata's configuration becomes is known then",
+                      kata.name, kata.artifacts.url));
+    }
+    for (const std::string& name : setup.handlers) {
+      out_.handlers.push_back({.name = name,
+                               .shim = setup.shim,
+                               .configuration = setup.configuration,
+                               .snapshotter = kata.snapshotter});
+    }
+    out_.classes.push_back(std::move(setup));
+    return {};
+  }
+
   // Whoever can push to the registry moves a tag. A digest names the same files for ever.
   void note_tag(const KataClass& kata, const std::optional<Artifact>& artifact) {
     const std::string& url = kata.artifacts.url;
@@ -99,13 +120,12 @@ class SettingUp {
                                      artifact ? artifact->digest : "sha256:…"));
   }
 
-  Result<> add_configuration(const KataClass& kata, const Artifact& artifact, KataClassSetup& setup) {
-    auto text = host_.read_file(artifact.configuration.relative_path());
-    if (!text) return fail(std::move(text).error());
+  Result<> add_configuration(const KataClass& kata, const Artifact& artifact, std::string configuration,
+                             const KataShim& shim, KataClassSetup& setup) {
     const auto drop_ins = drop_ins_in(host_, setup.configuration.parent_path() / "config.d");
     if (!drop_ins) return fail(Error(drop_ins.error()));
     KataBase base{.file = setup.configuration,
-                  .text = *text,
+                  .text = std::move(configuration),
                   .drop_ins = *drop_ins,
                   // Not by the link to it: that leads to what was fetched last, whatever becomes of that.
                   .folder = artifact.version,
@@ -114,10 +134,9 @@ class SettingUp {
                                            .link = artifact.folder,
                                            .artifacts_dir = file_.artifacts_dir,
                                            .shim = setup.shim},
-                  .is_pulled = !kata.artifacts.folder()};
-    for (const ArtifactFile& file : artifact.files) {
-      if (!file.path.has_parent_path()) base.files.push_back(file.path);
-    }
+                  .is_pulled = !kata.artifacts.folder(),
+                  .shim = shim};
+    for (const ArtifactFile& file : artifact.files) base.files.push_back(file.path);
     auto drop_in = kata_drop_in(kata, base, devices_, file_.pod_resources);
     if (!drop_in) return fail(std::move(drop_in).error());
     for (const std::string& note : drop_in->notes) out_.notes.push_back(kata.name + ": " + note);
@@ -131,7 +150,7 @@ class SettingUp {
     }
     setup.guest_memory_mib = drop_in->guest_memory_mib;
     setup.programs = drop_in->programs;
-    if (auto r = add_file(setup.configuration, std::move(*text)); !r) return r;
+    if (auto r = add_file(setup.configuration, std::move(drop_in->copy)); !r) return r;
     return add_file(drop_in->path, std::move(drop_in->text));
   }
 
@@ -146,17 +165,18 @@ class SettingUp {
   const HostFs& host_;
   const ClassFile& file_;
   const KataDevices& devices_;
+  const VersionOf& version_of_;
   KataSetup out_;
 };
 
 }  // namespace
 
-Result<KataSetup> set_up(
-    const HostFs& host, const ClassFile& file, const KataDevices& devices,
-    const std::function<Result<std::optional<Artifact>>(const KataClass&)>& artifact_of) {
+Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDevices& devices,
+                         const std::function<Result<std::optional<Artifact>>(const KataClass&)>& artifact_of,
+                         const VersionOf& version_of) {
   const auto confidential = ConfidentialHost::read(host);
   if (!confidential) return fail(Error(confidential.error()));
-  SettingUp setting_up(host, file, devices);
+  SettingUp setting_up(host, file, devices, version_of);
   for (const KataClass& kata : file.classes) {
     if (auto r = confidential->admits(kata); !r) {
       setting_up.refuse(kata, std::move(r).error());
@@ -201,7 +221,8 @@ Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {
     if (auto r = make(host, change); !r) return r;
     if (change.after) continue;
     // An administrator's own drop-in keeps the folder.
-    for (auto folder = change.path.parent_path(); folder != all_folders(); folder = folder.parent_path()) {
+    const auto above = all_folders().parent_path().parent_path();
+    for (auto folder = change.path.parent_path(); folder != above; folder = folder.parent_path()) {
       if (!host.remove_empty_folder(folder.relative_path())) break;
     }
   }

@@ -2,7 +2,7 @@
 // What a class file asks of this host, worked out: which runtimes the container runtime shall know, and
 // Kata's configuration for each class.
 //
-//   /etc/ferry/kata/<class>/configuration.toml      the artifact's configuration, byte for byte
+//   /etc/ferry/kata/<class>/configuration.toml      a copy of the artifact's configuration
 //   /etc/ferry/kata/<class>/config.d/60-ferry.toml  what Ferry and the class lay over it
 //
 // Not beside the artifact's files: a version of these is never changed, and config.d counts for every
@@ -46,19 +46,22 @@ struct RefusedClass {
 };
 
 struct KataSetup {
-  std::vector<KataClassSetup> classes;   ///< in order of the file, those that are refused left out
-  std::vector<RefusedClass> refused;     ///< confidential ones, on a host that has no such VMs or GPUs
+  std::vector<KataClassSetup> classes;  ///< in order of the file, those that are refused left out
+  /// Confidential ones on a host that has no such VMs or GPUs, and those that the host's Kata cannot run.
+  std::vector<RefusedClass> refused;
   std::vector<RuntimeHandler> handlers;  ///< of all of them
   std::vector<FileChange> files;  ///< below /etc/ferry/kata; those of classes that are no more among them
   std::vector<std::string> gone;  ///< classes that have a folder there, and are not in the file
   std::vector<std::string> notes;
 };
 
-/// Nothing is written. `artifact_of` gives a class's files where they are here.
+/// Nothing is written. `artifact_of` gives a class's files where they are here, `version_of` the answer of
+/// Kata's shim (kata_shim.h).
 /// Errors: Errc::not_found, no shim; Errc::invalid_config, Errc::refused, as kata_drop_in(); those of
 /// reading.
 Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDevices& devices,
-                         const std::function<Result<std::optional<Artifact>>(const KataClass&)>& artifact_of);
+                         const std::function<Result<std::optional<Artifact>>(const KataClass&)>& artifact_of,
+                         const VersionOf& version_of = {});
 
 /// The classes that have a folder of ours, sorted.
 Result<std::vector<std::string>> classes_here(const HostFs& host);
@@ -66,7 +69,8 @@ Result<std::vector<std::string>> classes_here(const HostFs& host);
 /// What removes the folder of a class, and all of ours in it.
 Result<std::vector<FileChange>> removal_of(const HostFs& host, const std::string& name);
 
-/// Carries file changes below /etc/ferry/kata out, and removes the folders that are empty then.
+/// Carries file changes below /etc/ferry/kata out, and removes the folders that are empty then, /etc/ferry
+/// among them.
 Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files);
 
 }  // namespace ferry

@@ -26,11 +26,19 @@ Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFi
                .configuration = {},
                .files = {},
                .notes = {}};
-  std::vector<std::string> configurations;
-  for (const std::string& name : *names) {
-    out.files.push_back({.path = name, .size = 0, .sha256 = {}, .link = {}});
-    if (name.ends_with(".toml")) configurations.push_back(name);
-  }
+  const auto add_all = [&](const std::filesystem::path& inner) {
+    std::vector<std::string> configurations;
+    for (const std::string& name :
+         host.list((folder / inner).relative_path()).value_or(std::vector<std::string>())) {
+      out.files.push_back({.path = inner / name, .size = 0, .sha256 = {}, .link = {}});
+      if (name.ends_with(".toml")) configurations.push_back(inner / name);
+    }
+    return configurations;
+  };
+  std::vector<std::string> configurations = add_all({});
+  const std::vector<std::string> defaults = add_all(kKataDefaults);
+  if (configurations.empty()) configurations = defaults;
+  add_all(kKataFiles);
   if (!kata.artifacts.configuration && configurations.size() != 1) {
     return fail(
         Errc::refused,

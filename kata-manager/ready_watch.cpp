@@ -4,21 +4,14 @@
 #include <algorithm>
 
 namespace ferry {
-namespace {
-
-std::optional<std::filesystem::path> folder_of_wanted(const HostFs& host, bool wanted) {
-  if (!wanted) return std::nullopt;
-  return host.root() / std::filesystem::path(kWantedClassesFile).parent_path();
-}
-
-}  // namespace
 
 ReadyWatch::ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper,
                        const std::filesystem::path& socket, bool wanted, Pauses pauses)
     : loop_(loop),
+      host_(host),
       keeper_(keeper),
       socket_folder_(host.root() / socket.relative_path().parent_path()),
-      wanted_folder_(folder_of_wanted(host, wanted)),
+      wanted_(wanted),
       pauses_(pauses),
       pause_(pauses.first),
       files_(
@@ -37,9 +30,10 @@ void ReadyWatch::look_in(std::chrono::milliseconds pause) {
 
 // What is to be watched may not be there yet.
 Result<> ReadyWatch::watch() {
-  auto watched = files_.add(socket_folder_, FolderWatch::Missing::awaited);
-  if (!wanted_folder_) return watched;
-  auto wanted = files_.add(*wanted_folder_, FolderWatch::Missing::made);
+  auto watched = files_.add(socket_folder_);
+  if (!wanted_) return watched;
+  const auto folder = std::filesystem::path(kWantedClassesFile).parent_path();
+  auto wanted = files_.add(host_.root() / folder, [this, folder] { return host_.make_directory(folder); });
   return watched ? wanted : watched;
 }
 

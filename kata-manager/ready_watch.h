@@ -38,9 +38,10 @@ class ReadyWatch {
   Result<> watch();
 
   EventLoop& loop_;
+  const HostFs& host_;
   KataKeeper& keeper_;
   const std::filesystem::path socket_folder_;
-  const std::optional<std::filesystem::path> wanted_folder_;
+  const bool wanted_;
   const Pauses pauses_;
   std::chrono::milliseconds pause_;  ///< to the next look, if this one is not answered
   FolderWatch files_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "kata-manager/containerd_trial.h"
 #include "kata-manager/runtime_record.h"
@@ -83,6 +84,17 @@ std::string no_program(const RestartCheck& check) {
   return why.empty() ? "its program is not known" : why;
 }
 
+/// Where containerd's reason lies: file and line if it names a key, else all files that it reads.
+std::string place_of(const RestartCheck& check, std::string_view reason,
+                     const std::vector<ContainerdFile>& files) {
+  if (auto place = place_of_reason(*check.host, files, reason); !place.empty()) return place;
+  std::vector<std::string> names;
+  for (const ContainerdFile& file : files)
+    if (!file.path.empty()) names.push_back(file.path.string());
+  return names.empty() ? check.runtime->place.configuration.string()
+                       : fmt::format("{}", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 Result<> check_restart(const RestartCheck& check) {
@@ -106,16 +118,15 @@ Result<> check_restart(const RestartCheck& check) {
   const auto now = why_no_cri(*check.host, *check.writer, program, check.plan->files_now);
   if (now && !*now) {
     return fail(Errc::refused,
-                fmt::format("containerd {} would serve no CRI with Ferry's runtimes: {}",
-                            check.runtime->release.text(), *reason),
+                fmt::format("{}: containerd {} would serve no CRI with Ferry's runtimes: {}",
+                            place_of(check, *reason, check.plan->after.files), check.runtime->release.text(),
+                            *reason),
                 "please report this with the configuration files of the host; nothing was changed");
   }
-  const std::string place = place_of_reason(*check.host, check.plan->files_now, *reason);
   return fail(
       Errc::refused,
       fmt::format("{}: containerd {} would serve no CRI after a restart: {}",
-                  place.empty() ? check.runtime->place.configuration.string() : place,
-                  check.runtime->release.text(), *reason),
+                  place_of(check, *reason, check.plan->files_now), check.runtime->release.text(), *reason),
       "correct that in the file, then run this again; nothing was changed, and the running containerd "
       "still has its earlier configuration");
 }

@@ -50,6 +50,7 @@ class Looking {
       : host_(host), writer_(writer), running_(running) {
     out_.notes = std::move(place.notes);
     out_.place = std::move(place);
+    out_.version_of = version_by(writer);
   }
 
   Result<RuntimeAtHand> look(const std::optional<std::string>& said) {

@@ -14,6 +14,7 @@
 #include "kata-manager/container_runtime.h"
 #include "kata-manager/containerd_plan.h"
 #include "kata-manager/containerd_release.h"
+#include "kata-manager/kata_shim.h"
 #include "kata-manager/runtime_handler.h"
 #include "kata-manager/runtime_place.h"
 
@@ -27,6 +28,7 @@ struct RuntimeAtHand {
   std::optional<std::filesystem::path> program;
   std::string no_program;  ///< why there is none; empty: there is, or none is looked for
   std::vector<std::string> notes;
+  VersionOf version_of = {};  ///< asks Kata's shims of this host
 
   /// "containerd 1.7.24", "cri-o"
   std::string text() const;
@@ -36,7 +38,8 @@ struct RuntimeAtHand {
 /// unit or, where that is not known, the one that runs now (proc). A program that only lies where
 /// containerd's usually does counts where nobody answers, or where it is of the release that the running one
 /// says of itself: it may be another one's, and the running one's own word counts then. Errors: as
-/// find_runtime(); Errc::not_found, nobody tells containerd's release.
+/// find_runtime(); Errc::not_found, nobody tells containerd's release. `writer` must outlive what is
+/// returned.
 Result<RuntimeAtHand> runtime_at_hand(const HostFs& host, HostWriter& writer, ContainerRuntime& running,
                                       RuntimePlace place, const std::optional<std::string>& said);
 

@@ -65,6 +65,57 @@ TomlTable as_values(const toml::table& table) {
   return out;
 }
 
+/// Absent: the text is no TOML.
+std::optional<toml::table> parsed(std::string_view text) {
+  if (stray_character(text)) return std::nullopt;
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error&) {
+    return std::nullopt;
+  } catch (const std::logic_error&) {
+    return std::nullopt;
+  }
+}
+
+/// The key of a line as it is written: of a header the part between the brackets, else the part before `=`.
+std::string_view key_on(std::string_view line) {
+  const std::size_t begin = std::min(line.find_first_not_of(" \t["), line.size());
+  std::size_t end = begin;
+  for (char quote = 0; end < line.size(); ++end) {
+    const char c = line[end];
+    if (quote == '"' && c == '\\') {
+      ++end;
+    } else if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == ']' || c == '=') {
+      break;
+    }
+  }
+  const std::string_view key = line.substr(begin, std::min(end, line.size()) - begin);
+  return key.substr(0, key.find_last_not_of(" \t\r") + 1);
+}
+
+/// toml++ 3.3 prints the first two characters of a quoted key twice, "ioio.containerd…". The line itself has
+/// the key.
+std::string with_key_as_written(std::string_view description, std::string_view text, std::uint32_t number) {
+  std::string out(description);
+  constexpr std::string_view kBefore = "existing ";
+  const std::size_t before = out.find(kBefore);
+  const std::size_t begin = before == std::string::npos ? before : out.find('\'', before);
+  const std::size_t end = out.rfind('\'');
+  if (begin == std::string::npos || end <= begin) return out;
+  if (out.find_first_of("\"'", begin + 1) == end) return out;  // the key has no quotes
+  for (std::uint32_t i = 1; i < number; ++i)
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  const std::string_view line = text.substr(0, text.find('\n'));
+  // In an inline table the key may be any of the line's.
+  if (const auto key = key_on(line); !key.empty() && line.find('{') == std::string_view::npos)
+    out.replace(begin + 1, end - begin - 1, key);
+  return out;
+}
+
 }  // namespace
 
 Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
@@ -79,30 +130,34 @@ Result<TomlTable> parse_toml(std::string_view text, const std::string& file) {
     return as_values(toml::parse(text));
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
-    return fail(Errc::invalid_config,
-                fmt::format("{}:{}:{}: {}", file, at.line, at.column, error.description()));
+    return fail(Errc::invalid_config, fmt::format("{}:{}:{}: {}", file, at.line, at.column,
+                                                  with_key_as_written(error.description(), text, at.line)));
   } catch (const std::logic_error& error) {
     return fail(Errc::invalid_config, fmt::format("{}: {}", file, error.what()));
   }
 }
 
 std::optional<InlineTable> inline_table_on(std::string_view text, const std::vector<std::string>& keys) {
-  if (stray_character(text)) return std::nullopt;
-  try {
-    const toml::table root = toml::parse(text);
-    const toml::table* table = &root;
-    for (std::size_t depth = 1; depth <= keys.size(); ++depth) {
-      const toml::node* const node = table->get(keys[depth - 1]);
-      table = node == nullptr ? nullptr : node->as_table();
-      if (table == nullptr) return std::nullopt;
-      if (table->is_inline()) return InlineTable{.depth = depth, .line = table->source().begin.line};
-    }
-  } catch (const toml::parse_error&) {
-    return std::nullopt;
-  } catch (const std::logic_error&) {
-    return std::nullopt;
+  const auto root = parsed(text);
+  const toml::table* table = root ? &*root : nullptr;
+  for (std::size_t depth = 1; table != nullptr && depth <= keys.size(); ++depth) {
+    const toml::node* const node = table->get(keys[depth - 1]);
+    table = node == nullptr ? nullptr : node->as_table();
+    if (table != nullptr && table->is_inline())
+      return InlineTable{.depth = depth, .line = table->source().begin.line};
   }
   return std::nullopt;
+}
+
+std::optional<std::uint32_t> line_of(std::string_view text, const std::vector<std::string>& keys) {
+  const auto root = parsed(text);
+  const toml::node* node = root ? &*root : nullptr;
+  for (const std::string& key : keys) {
+    const toml::table* const table = node == nullptr ? nullptr : node->as_table();
+    node = table == nullptr ? nullptr : table->get(key);
+  }
+  if (node == nullptr) return std::nullopt;
+  return node->source().begin.line;
 }
 
 const TomlValue* find(const TomlTable& root, std::initializer_list<std::string_view> keys) {

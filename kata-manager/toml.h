@@ -45,6 +45,9 @@ struct InlineTable {
 /// The first one on a path of keys; absent: none is, or the text is no TOML.
 std::optional<InlineTable> inline_table_on(std::string_view text, const std::vector<std::string>& keys);
 
+/// The line of the value at a path of keys; absent: there is none, or the text is no TOML.
+std::optional<std::uint32_t> line_of(std::string_view text, const std::vector<std::string>& keys);
+
 /// The value at a path of keys; nullptr: there is none, or something on the way is no table.
 const TomlValue* find(const TomlTable& root, std::initializer_list<std::string_view> keys);
 

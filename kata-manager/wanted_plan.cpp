@@ -58,9 +58,10 @@ class Planner {
     if (!placed) return fail(std::move(placed).error());
     placed_ = std::move(*placed);
     for (const KataClass& kata : file_.classes) sort_out(kata);
-    auto setup = set_up(host_, possible_, sight_.devices, [&](const KataClass& kata) {
-      return Result<std::optional<Artifact>>(artifacts_.at(kata.name));
-    });
+    auto setup = set_up(
+        host_, possible_, sight_.devices,
+        [&](const KataClass& kata) { return Result<std::optional<Artifact>>(artifacts_.at(kata.name)); },
+        sight_.runtime->version_of);
     if (!setup) return fail(std::move(setup).error());
     out_.change.runtime = *sight_.runtime;
     out_.change.setup = std::move(*setup);
@@ -98,7 +99,8 @@ class Planner {
     }
     ClassFile alone = file_;
     alone.classes = {kata};
-    const auto setup = set_up(host_, alone, sight_.devices, [&](const KataClass&) { return artifact; });
+    const auto setup = set_up(
+        host_, alone, sight_.devices, [&](const KataClass&) { return artifact; }, sight_.runtime->version_of);
     if (!setup) return set_aside(kata, HandlerState::refused, words_of(setup.error()));
     for (const RefusedClass& refused : setup->refused) {
       for (const std::string& name : kata.handlers()) say(name, HandlerState::refused, words_of(refused.why));

@@ -93,4 +93,11 @@ std::set<std::string> CdiFiles::resources() const {
   return kinds;
 }
 
+std::optional<std::vector<CdiFault>> CdiWatch::look() {
+  std::string stamp = cdi_registry_stamp(host_, directories_);
+  if (stamp_ == stamp) return std::nullopt;
+  stamp_ = std::move(stamp);
+  return read_cdi_registry(host_, directories_).faults;
+}
+
 }  // namespace ferry

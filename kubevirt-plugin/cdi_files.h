@@ -13,6 +13,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "common/cdi_registry.h"
 #include "common/host_fs.h"
 #include "kubevirt-plugin/offered_device.h"
 
@@ -56,6 +57,23 @@ class CdiFiles {
 
   HostFs& host_;
   const std::filesystem::path directory_;
+};
+
+/// Looks at the CDI files of the host, those of other programs too: Kata finds no device at all while one of
+/// them is wrong.
+class CdiWatch {
+ public:
+  /// `directory`: that of CdiFiles. `host` must outlive this.
+  CdiWatch(const HostFs& host, const std::filesystem::path& directory)
+      : host_(host), directories_({"etc/cdi", directory}) {}
+
+  /// The faults that there are now; absent: no file has changed since the last look.
+  std::optional<std::vector<CdiFault>> look();
+
+ private:
+  const HostFs& host_;
+  const std::vector<std::filesystem::path> directories_;
+  std::optional<std::string> stamp_;
 };
 
 }  // namespace ferry

@@ -23,7 +23,7 @@ std::vector<std::string> vfio_nodes(const NodeIsThere& is_there, std::uint32_t g
   for (const auto& member : members)
     if (!member.vfio_device.empty()) own.push_back("/dev/vfio/devices/" + member.vfio_device);
   const bool own_nodes =
-      !own.empty() && is_there("dev/iommu") &&
+      !own.empty() && is_there(kIommufd) &&
       std::ranges::all_of(own, [&](const std::string& node) { return is_there(node.substr(1)); });
   const std::string path = fmt::format(FMT_COMPILE("/dev/vfio/{}"), group);
   const bool legacy =
@@ -42,7 +42,7 @@ std::vector<std::string> vfio_nodes(const NodeIsThere& is_there, std::uint32_t g
 KataKey kata_key(const NodeIsThere& is_there, std::uint32_t group,
                  std::span<const std::string> vfio_devices) {
   constexpr std::string_view kPrefix = "vfio";
-  if (is_there("dev/iommu") && !vfio_devices.empty()) {
+  if (is_there(kIommufd) && !vfio_devices.empty()) {
     const std::string node = "/dev/vfio/devices/" + vfio_devices.front();
     KataKey key{.id = vfio_devices.front().substr(kPrefix.size()), .nodes = {}, .missing = {}};
     if (is_there(node.substr(1))) {

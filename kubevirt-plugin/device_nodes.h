@@ -28,7 +28,12 @@ std::string group_problem(std::uint32_t group, std::span<const GroupMember> memb
 /// Whether the group's own node is known to be there: it has just been opened.
 enum class GroupNode : std::uint8_t { unknown, is_there };
 
-/// Whether a node is there, by its path below the host's root: "dev/iommu".
+/// In sysfs as long as the node /dev/iommu is in /dev, of which the plugin's container has the folder
+/// /dev/vfio alone. Source: iommu_misc_dev in drivers/iommu/iommufd/main.c, a misc device of that name and
+/// node.
+inline constexpr const char* kIommufd = "sys/class/misc/iommu";
+
+/// Whether a file is there, by its path below the host's root: "dev/vfio/vfio".
 using NodeIsThere = std::function<bool(const std::string&)>;
 
 /// Absolute paths in the order that NVIDIA's plugin has: the functions' own nodes, /dev/vfio/vfio, the

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <sys/stat.h>
 #include <utility>
 #include <vector>
 
@@ -249,6 +250,14 @@ class Plugin {
     return true;
   }
 
+  /// The kernel removes a folder of /dev that it has made with the folder's last node, and makes another one
+  /// for the next. A container that has the folder mounted keeps the removed one, and sees no node any more.
+  bool nodes_folder_was_removed() const {
+    const auto folder = host_.open("dev/vfio", O_PATH | O_DIRECTORY);
+    struct stat status {};
+    return folder && ::fstat(folder->get(), &status) == 0 && status.st_nlink == 0;
+  }
+
   /// Whoever is about to move devices waits for us from here on. Without it he does not, and we go on: he
   /// looks who has them open in any case.
   void show_presence() {
@@ -384,6 +393,13 @@ class Plugin {
   }
 
   void take_in(Offer offer) {
+    if (nodes_folder_was_removed()) {
+      end_by({.code = make_error_code(Errc::not_found),
+              .message = "/dev/vfio was removed, and this container has the removed folder: no node of vfio "
+                         "can be seen",
+              .hint =
+                  "start the container again, which mounts the folder that is there now; a kubelet does so"});
+    }
     const auto found = options_.rules.kata ? offer.resources : std::vector<Resource>();
     read_state();  // after the look: hostd says what it is about to make before it makes it
     auto not_offered = withdraw(offer);
@@ -426,7 +442,20 @@ class Plugin {
           device.problem = "Kata would not find it, without its CDI specification: " + error.message;
       }
     }
+    look_at_cdi_files();
     return failures.empty();
+  }
+
+  void look_at_cdi_files() {
+    auto faults = cdi_watch_.look();
+    if (!faults) return;
+    for (const CdiFault& fault : *faults) {
+      if (std::ranges::find(cdi_faults_, fault) != cdi_faults_.end()) continue;
+      spdlog::warn("{}: {}: Kata reads no CDI file while this one is wrong, and its pods get no device",
+                   fault.file.string(), fault.what);
+    }
+    if (faults->empty() && !cdi_faults_.empty()) spdlog::info("Kata can read all CDI files again");
+    cdi_faults_ = std::move(*faults);
   }
 
   /// The resources that were called so before this process, and of which pods have devices still, or may.
@@ -523,6 +552,8 @@ class Plugin {
   BackgroundScan scan_;
   CdiFiles cdi_files_{host_, options_.cdi_directory};
   CdiEntries cdi_entries_;
+  CdiWatch cdi_watch_{host_, options_.cdi_directory};
+  std::vector<CdiFault> cdi_faults_;
   std::set<std::string> former_;  // Kata's resources before this process, as long as they matter
   RpcQueue queue_;  // outlives all calls and servers, and who answers in the place of its thread
   const SysfsCheck check_;

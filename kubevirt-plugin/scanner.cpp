@@ -290,9 +290,21 @@ class Scanner::Round {
   /// As its KubeVirt self, save for what Kata knows it by.
   void add_for_kata(const PciFunction& function, const std::string& human, OfferedDevice device) {
     const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
-    if (!kata_seen_.insert(key.id).second) return;  // its group has been offered by another function
+    const std::string address = function.address.text();
+    const auto [seen, is_new] =
+        kata_seen_.try_emplace(key.id, Seen{.address = address, .group = device.iommu_group});
+    if (!is_new && seen->second.group == device.iommu_group)
+      return;  // offered by another function of the group
+    if (!is_new) {
+      // KubeVirt may be offered the function all the same.
+      return assembly_.refuse(
+          rules_.kubevirt ? address + " for Kata" : address,
+          fmt::format("its number for Kata, {}, is that of {}: one has a node of its own, "
+                      "/dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
+                      key.id, seen->second.address, key.id, key.id));
+    }
     device.id = key.id;
-    device.sysfs_name = function.address.text();
+    device.sysfs_name = address;
     device.kind = DeviceKind::kata_function;
     device.nodes = key.nodes;
     if (device.nodes.empty()) device.problem = key.missing;
@@ -374,7 +386,11 @@ class Scanner::Round {
   std::map<std::string, bool> known_nodes_;
   OfferAssembly assembly_{rules_.domain};
   std::string gpu_problem_;  // of the GPU whose vGPUs are being added
-  std::set<std::string> kata_seen_;
+  struct Seen {
+    std::string address;
+    std::uint32_t group = 0;
+  };
+  std::map<std::string, Seen> kata_seen_;  // by the ID
   struct ForKata {
     OfferedDevice device;
     std::string part;

@@ -79,7 +79,7 @@ Result<std::vector<GroupMember>> read_members(const HostFs& host, const OfferedD
                                               const DeviceDirectories& directories,
                                               const std::optional<std::string>& own_driver,
                                               const Vendors& vendors) {
-  const bool own_nodes = host.exists("dev/iommu");
+  const bool own_nodes = host.exists(kIommufd);
   auto names = directories.group ? directories.group->list(".") : host.list(group_path_of(offered));
   if (!names) return fail(std::move(names).error());
   std::vector<GroupMember> members;
@@ -324,8 +324,9 @@ std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<Offe
                return device.kind != DeviceKind::kata_function && device.host_name() == address->text();
              });
     });
-    // A runtime makes no container with a node that is not there.
-    if (all && !gpus.empty() && host.exists("dev/" + name)) nodes.push_back("/dev/" + name);
+    // A runtime makes no container with a node that is not there. The kernel has the node with its number.
+    if (all && !gpus.empty() && host.exists("sys/class/egm/" + name + "/dev"))
+      nodes.push_back("/dev/" + name);
   }
   return nodes;
 }
@@ -511,7 +512,7 @@ std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
   const auto number = group_number(id);
   if (!number) return std::nullopt;
   // As kata_key() makes it: by the function's own node where the host has them, by the group elsewhere.
-  if (source_->host.exists("dev/iommu"))
+  if (source_->host.exists(kIommufd))
     if (const auto own = linked(fmt::format("sys/class/vfio-dev/vfio{}/device", *number))) return own;
   return group_numbered(id);
 }

@@ -41,7 +41,9 @@ std::vector<Candidate> candidates_of(VgpuPlan& plan) {
 // manager of vGPUs is the driver's other half: NVIDIA's own tools switch functions while it runs, and what it
 // does for VMs stands in the way by its vGPUs.
 bool has_it_open(const Holder& holder) {
-  if (holder.kind == Holder::Kind::process && holder.name == "nvidia-vgpu-mgr") return false;
+  const bool by_a_node =
+      holder.what.starts_with('/');  // else only its files are too many to be looked through
+  if (holder.kind == Holder::Kind::process && holder.name == "nvidia-vgpu-mgr" && by_a_node) return false;
   return holder.kind == Holder::Kind::process || holder.kind == Holder::Kind::virtual_machine ||
          holder.kind == Holder::Kind::console;
 }

@@ -45,9 +45,7 @@ Result<ConsoleSocket> ConsoleSocket::listen(HostFs& host, const std::string& nam
   }
   path.copy(address.sun_path, path.size());
 
-  std::error_code failure;
-  std::filesystem::create_directories(host.root() / "run/ferry", failure);
-  if (failure) return fail(error_from_errno(failure.value(), "make /run/ferry"));
+  if (auto made = host.make_directory("run/ferry"); !made) return fail(std::move(made).error());
   ConsoleSocket socket(host, relative, UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
   const int fd = socket.listener_.get();
   if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||

@@ -57,7 +57,9 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("ferry-virt ") + kVersion);
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_option("--host-root", options.host_root, "where the host's / is mounted")->capture_default_str();
+  app.add_option("--host-root", options.host_root, "where the host's / is mounted")
+      ->check(CLI::ExistingDirectory)
+      ->capture_default_str();
   app.add_option("--connect", options.uri, "libvirt connection URI (default: the host's qemu:///system)");
 
   const CLI::App* domains =

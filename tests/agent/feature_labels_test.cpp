@@ -84,6 +84,21 @@ TEST(FeatureLabels, OfModelsThatHaveItInCommonSayIt) {
   EXPECT_THAT(labels, Not(Contains(Key("nvidia.com/gpu.product"))));
 }
 
+// kata-deploy's RuntimeClasses select it. Hopper has such a mode, and which it is in says NVIDIA's CC manager
+// alone.
+TEST(FeatureLabels, SayThatGpusHaveNoConfidentialMode) {
+  constexpr const char* kLabel = "nvidia.com/cc.ready.state";
+  EXPECT_THAT(labels_of(host_of({l40()})), Contains(Pair(kLabel, "false")));
+  EXPECT_THAT(labels_of(host_of({l40(), gpu("10de:1eb8", "TU104GL [Tesla T4]", "0300")})),
+              Contains(Pair(kLabel, "false")));
+  EXPECT_THAT(labels_of(host_of({h100()})), Not(Contains(Key(kLabel))));
+  EXPECT_THAT(labels_of(host_of({l40(), h100()})), Not(Contains(Key(kLabel))));
+  EXPECT_THAT(labels_of(host_of({gpu("10de:ffff", "")})), Not(Contains(Key(kLabel))))
+      << "its family is not known";
+  EXPECT_TRUE(is_feature_label(kLabel));
+  EXPECT_FALSE(is_feature_label("nvidia.com/cc.mode"));
+}
+
 TEST(FeatureLabels, SayNothingThatIsNotKnown) {
   const Labels one = labels_of(host_of({gpu("10de:ffff", "")}));
   EXPECT_THAT(one, Contains(Pair("nvidia.com/gpu.count", "1")));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files by which the agent and the host's own process meet.
+#include <filesystem>
 #include <ostream>
+#include <string>
 #include <sys/stat.h>
 
 #include <gmock/gmock.h>
@@ -10,6 +12,8 @@
 #include "agent/status_files.h"
 #include "agent/wish_file.h"
 #include "common/serving_file.h"
+#include "kata-manager/ready_handlers.h"
+#include "kata-manager/wanted_classes.h"
 #include "tests/agent/views.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
@@ -27,6 +31,27 @@ using testing::Pair;
 
 NodeWish wish_of(Labels labels) {
   return node_wish(node_with(std::move(labels)), test::usual_configs(), {});
+}
+
+// ---- a FIFO in the place of a file, whose reader waits for ever
+
+TEST(FilesBetweenProcesses, KeepTheAgentWaitingNowhere) {
+  for (const char* file : {kWishFile, kStateFile, kReadyHandlersFile, kWantedClassesFile}) {
+    const test::ScratchDirectory scratch;
+    const HostFs host(scratch.path());
+    scratch.directory(std::filesystem::path(file).parent_path());
+    ASSERT_EQ(::mkfifo((scratch.path() / file).c_str(), 0600), 0);
+    const auto read = read_host_side(host);
+    ASSERT_FALSE(read) << file;
+    EXPECT_EQ(read.error().message, std::string("read /") + file + ": it is no regular file");
+  }
+  const test::ScratchDirectory scratch;
+  HostFs host(scratch.path());
+  scratch.directory(std::filesystem::path(kServingFile).parent_path());
+  ASSERT_EQ(::mkfifo((scratch.path() / kServingFile).c_str(), 0600), 0);
+  NodeStep step;
+  step.stand_back = "another serves";
+  EXPECT_FALSE(write_serving(host, step, false));
 }
 
 // ---- serving.json

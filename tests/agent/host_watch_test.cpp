@@ -11,6 +11,7 @@
 
 #include "agent/seen_host.h"
 #include "agent/wish_file.h"
+#include "tests/support/inotify_limits.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -77,6 +78,27 @@ TEST_F(HostWatchTest, HearsOnInAFolderThatHasTakenTheFormersPlace) {
   be_still();
   ASSERT_TRUE(host_.write_file(kStateFile, "{}"));
   EXPECT_TRUE(is_told());
+}
+
+TEST_F(HostWatchTest, MakesNoHostThatIsNotThere) {
+  HostFs nowhere(scratch_.path() / "nowhere");
+  HostWatch watch(*loop_, nowhere, [] {});
+  const auto begun = watch.begin();
+  ASSERT_FALSE(begun);
+  EXPECT_NE(begun.error().message.find("nowhere"), std::string::npos) << begun.error().message;
+  EXPECT_FALSE(host_.exists("nowhere"));
+}
+
+TEST(HostWatchWithoutInotify, Begins) {
+  const auto loop = test::must(EventLoop::create());
+  const test::ScratchDirectory scratch;
+  HostFs host(scratch.path());
+  for (const auto what : {test::Inotify::instance, test::Inotify::watch}) {
+    const test::NoMoreOf limit(what);
+    HostWatch watch(*loop, host, [] {});
+    const auto begun = watch.begin();
+    EXPECT_TRUE(begun) << begun.error().message;
+  }
 }
 
 }  // namespace

@@ -63,12 +63,15 @@ TEST(ListenAddress, IsThisMachineAlone) {
 
 // ---- clients
 
-/// `buffer`: how much of the server's words the kernel keeps while nobody reads them; 0: as it likes.
-UniqueFd connect_to(std::uint16_t port, int buffer = 0) {
+/// `buffer`: how much of the server's words the kernel keeps while nobody reads them; 0: as it likes. `from`:
+/// the client's address is 127.0.0.FROM.
+UniqueFd connect_to(std::uint16_t port, int buffer = 0, std::size_t from = 1) {
   UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (buffer > 0) ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
   sockaddr_in place{};
   place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + static_cast<std::uint32_t>(from));
+  EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&place), sizeof(place)), 0);
   place.sin_port = htons(port);
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&place), sizeof(place)), 0);
@@ -209,7 +212,7 @@ TEST(MetricsListener, ManySilentOnesKeepNobodyOut) {
   const Served served({.to_ask = 1h});
   std::vector<UniqueFd> silent;
   for (std::size_t i = 0; i < 3 * MetricsListener::kMostConnections; ++i) {
-    silent.push_back(connect_to(served.port()));
+    silent.push_back(connect_to(served.port(), 0, i + 2));
     send_all(silent.back(), "GET ");
   }
   EXPECT_THAT(served.ask(get("/metrics")), StartsWith("HTTP/1.1 200 "));
@@ -221,8 +224,8 @@ constexpr std::size_t kLargeAnswer = 8U << 20U;
 constexpr int kSmallBuffer = 4096;
 
 /// It has asked, and its answer begins, or it was hung up on.
-UniqueFd who_is_being_answered(std::uint16_t port, int buffer) {
-  UniqueFd socket = connect_to(port, buffer);
+UniqueFd who_is_being_answered(std::uint16_t port, int buffer, std::size_t from) {
+  UniqueFd socket = connect_to(port, buffer, from);
   send_all(socket, get("/metrics"));
   pollfd begins{.fd = socket.get(), .events = POLLIN, .revents = 0};
   constexpr int kPatience = 20'000;
@@ -234,7 +237,7 @@ TEST(MetricsListener, ThoseWhoTakeNothingOfTheirAnswersKeepNobodyOut) {
   const Served served({.to_take = 1h, .to_stall = 50ms}, std::string(kLargeAnswer, 'x'));
   std::vector<UniqueFd> silent;
   for (std::size_t i = 0; i < MetricsListener::kMostConnections; ++i)
-    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer));
+    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer, i + 2));
   ASSERT_THAT(served.ask(get("/healthz")), StartsWith("HTTP/1.1 200 "));
   EXPECT_THAT(served.ask(get("/metrics")), testing::SizeIs(testing::Gt(kLargeAnswer)));
   EXPECT_LT(receive_all(silent.front()).size(), kLargeAnswer);  // the oldest has made room
@@ -246,7 +249,7 @@ TEST(MetricsListener, TwoWhoAskBesideThoseWhoTakeNothingAreBothAnswered) {
   const Served served({.to_ask = 1h, .to_take = 1h, .to_stall = 400ms}, std::string(kLargeAnswer, 'x'));
   std::vector<UniqueFd> silent;
   for (std::size_t i = 0; i + 1 < MetricsListener::kMostConnections; ++i)
-    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer));
+    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer, i + 2));
   const UniqueFd first = connect_to(served.port());
   const UniqueFd second = connect_to(served.port());
   send_all(second, get("/metrics"));
@@ -258,7 +261,8 @@ TEST(MetricsListener, TwoWhoAskBesideThoseWhoTakeNothingAreBothAnswered) {
 /// A client that is slow, in a thread of its own, until it is told to take the rest at once.
 class SlowReader {
  public:
-  explicit SlowReader(std::uint16_t port) : socket_(who_is_being_answered(port, kBuffer)) {
+  explicit SlowReader(std::uint16_t port, std::size_t from = 1)
+      : socket_(who_is_being_answered(port, kBuffer, from)) {
     thread_ = std::jthread([this](const std::stop_token& stop) { read(stop); });
   }
   /// How much came, all in all.
@@ -293,9 +297,32 @@ TEST(MetricsListener, WhoTakesItsAnswerSlowlyIsNotCutOffForOthers) {
   SlowReader slow(served.port());  // the oldest, whose turn would be the first
   std::vector<UniqueFd> silent;
   for (std::size_t i = 0; i < MetricsListener::kMostConnections + 4; ++i)
-    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer));
+    silent.push_back(who_is_being_answered(served.port(), kSmallBuffer, i + 2));
   EXPECT_THAT(served.ask(get("/healthz")), StartsWith("HTTP/1.1 200 "));
   EXPECT_GT(slow.hurry(), kLargeAnswer);
+}
+
+// Each of them takes its answer, so none of them would give way for what it does.
+TEST(MetricsListener, ManySlowReadersAtOneAddressKeepNobodyElseOut) {
+  const Served served({.to_ask = 1h, .to_take = 1h, .to_stall = 1h}, std::string(kLargeAnswer, 'x'));
+  SlowReader other(served.port(), 2);  // the oldest of all, and the only one of its address
+  std::vector<std::unique_ptr<SlowReader>> slow;
+  for (std::size_t i = 0; i < 2 * MetricsListener::kMostConnections; ++i)
+    slow.push_back(std::make_unique<SlowReader>(served.port(), 3));
+  EXPECT_THAT(served.ask(get("/metrics")), testing::SizeIs(testing::Gt(kLargeAnswer)));
+  EXPECT_GT(other.hurry(), kLargeAnswer);
+  EXPECT_LT(slow.front()->hurry(), kLargeAnswer) << "the oldest of that address has made room";
+}
+
+TEST(MetricsListener, ManyWhoAskNothingAtOneAddressKeepNobodyElseOut) {
+  const Served served({.to_ask = 1h});
+  const UniqueFd honest = connect_to(served.port());
+  std::vector<UniqueFd> silent;
+  for (std::size_t i = 0; i < 3 * MetricsListener::kMostConnections; ++i)
+    silent.push_back(connect_to(served.port(), 0, 2));
+  EXPECT_EQ(receive_all(silent.front()), "") << "it has made room";
+  send_all(honest, get("/metrics"));
+  EXPECT_THAT(receive_all(honest), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST(MetricsListener, EndsWithConnectionsOpen) {

@@ -61,7 +61,8 @@ class RenderTest(unittest.TestCase):
     def test_the_virtual_node_runs_these_containers(self) -> None:
         program = chart.REPOSITORY / "tests/chart/pod-spec"
         folder = chart.REPOSITORY / "tests/node/scenarios/container"
-        for name, values in {"pod.json": [], "host-tools.json": ["hostd.hostTools=true"]}.items():
+        for name, values in {"pod.json": [], "host-tools.json": ["hostd.hostTools=true"],
+                             "metrics.json": ["agent.metrics.enabled=true"]}.items():
             with self.subTest(file=name):
                 now = subprocess.run([program, *values], capture_output=True, text=True, check=True).stdout
                 self.assertEqual((folder / name).read_text(), now,

@@ -83,10 +83,14 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
     EXPECT_EQ(::stat((kernel_.root() / file).c_str(), &status), 0) << file;
     return std::pair(status.st_gid, status.st_mode & 07777U);
   };
-  const std::vector<std::string> words = {"--once",         "--agent-group",           std::to_string(group),
-                                          "--agent-folder", "/run/nvidia/validations", "--agent-tree",
-                                          "/opt/ferry/kata"};
-  const auto first = ferry(words);
+  const std::vector<std::string> words = {"--host-root=" + kernel_.root().string(),
+                                          "--log-level=info",
+                                          "hostd",
+                                          "--once",
+                                          "--agent-group=" + std::to_string(group),
+                                          "--agent-folder=/run/nvidia/validations",
+                                          "--agent-tree=/opt/ferry/kata"};
+  const auto first = run_ferry(words);
   EXPECT_EQ(first.status, 0) << first.err;
   for (const char* const folder : {"var/lib/ferry", "run/nvidia/validations", "opt/ferry/kata"})
     EXPECT_EQ(shown(folder), std::pair(group, 02775U)) << folder;
@@ -94,7 +98,7 @@ TEST_F(HostdVerb, GivesTheAgentItsFoldersBeforeItLooksAtTheNode) {
   EXPECT_EQ(shown("opt/ferry/kata/record.json").second & 0060U, 0060U);
   EXPECT_EQ(shown("var/lib/ferry/wanted.json").second & 0020U, 0U) << "a person's stays a person's";
   EXPECT_THAT(first.err, HasSubstr("/var/lib/ferry: the folder is given to group"));
-  EXPECT_THAT(ferry(words).err, Not(HasSubstr("given to group"))) << "the second time nothing is written";
+  EXPECT_THAT(run_ferry(words).err, Not(HasSubstr("given to group"))) << "the second time nothing is written";
   EXPECT_EQ(ferry({"--once", "--agent-folder", "/run/nvidia/validations"}).status, 2) << "to which group?";
   EXPECT_EQ(ferry({"--once", "--agent-group", "0"}).status, 2) << "an agent that is root needs none of it";
 }

@@ -89,6 +89,39 @@ TEST_F(ReplacedProgram, VfioManageWantsExactlyOneChoice) {
   }
 }
 
+// Each by its flag and by its variable. Of nvidia-vgpu-dm, whose other needs stand in its own test, too.
+TEST_F(ReplacedProgram, ExitsOneWhereTheHostsRootIsNotThere) {
+  const std::string nowhere = root() + "/nowhere";
+  const std::string file = root() + "/file.yaml";
+  kernel_.file("file.yaml", "version: v1\nvgpu-configs:\n  none: []\n");
+  const std::vector<std::string> of_a_node = {"NODE_NAME=n", "NAMESPACE=gpus", "CONFIG_FILE=" + file,
+                                              "DEFAULT_VGPU_CONFIG=none"};
+  struct Row {
+    const char* program;
+    std::vector<std::string> words;
+    std::string option;
+    std::string variable;
+  };
+  for (const Row& row : {Row{"vfio-manage", {"bind", "--all"}, "--host-root", "HOST_ROOT"},
+                         Row{"nvidia-vgpu-dm", {"apply", "-f", file}, "--host-root", "HOST_ROOT"},
+                         Row{"nvidia-vgpu-dm", {"assert", "-f", file}, "--host-root", "HOST_ROOT"},
+                         Row{"nvidia-k8s-vgpu-dm", {}, "--host-root-mount", "HOST_ROOT_MOUNT"},
+                         Row{"k8s-kata-manager", {"-c", file}, "--host-root", "HOST_ROOT"}}) {
+    auto by_flag = row.words;
+    by_flag.insert(by_flag.end(), {row.option, nowhere});
+    auto by_variable = of_a_node;
+    by_variable.push_back(row.variable + "=" + nowhere);
+    for (const auto& result :
+         {run_ferry_as(row.program, by_flag, of_a_node), run_ferry_as(row.program, row.words, by_variable)}) {
+      EXPECT_EQ(result.status, 1) << row.program;
+      EXPECT_THAT(result.err, HasSubstr(row.option + " " + nowhere + ": there is no such folder"))
+          << row.program;
+      EXPECT_THAT(result.err, HasSubstr("hint: "));
+    }
+  }
+  EXPECT_FALSE(kernel_.exists("nowhere"));
+}
+
 TEST_F(ReplacedProgram, DriverManagerHasNothingToDo) {
   const auto result = run_ferry_as("/usr/local/bin/driver-manager", {"uninstall_driver"},
                                    {"NODE_NAME=n1", "DRAIN_TIMEOUT_SECONDS=0s"});

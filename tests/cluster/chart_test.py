@@ -182,13 +182,14 @@ class ChartTest(unittest.TestCase):
                 program, "template", "ferry", CHART, "--no-hooks", values={**VALUES, "config": {"policies": POLICIES}})))
         self.kubernetes.kubectl("label", "node", NODE, f"{PRESENT}=true", "gpu-ferry.io/policy=given")
         try:
-            wait_until("the former agent keeps the node", lambda: self.label(STATE) == "as_wanted", 120)
+            wait_until("the former agent has written the file", wanted.exists, 120)
             self.assertEqual(0, wanted.stat().st_uid)
             ferry.helm(program, "upgrade", "ferry", CHART, values={**VALUES, "config": {"policies": POLICIES}})
             wait_until("the pods run", ferry.runs, 180)
             self.kubernetes.kubectl("label", "node", NODE, "gpu-ferry.io/policy-")
-            wait_until("the agent obeys", lambda: self.label(STATE) == "nothing_wanted", 120)
-            self.assertFalse(wanted.exists(), "it has removed the former one's file")
+            wait_until("the agent removes the former one's file", lambda: not wanted.exists(), 120)
+            wait_until("hostd obeys", lambda: json.loads(pathlib.Path("/run/ferry/state.json").read_text())["phase"]
+                       == "nothing_wanted", 60)
             said = self.kubernetes.kubectl("logs", "-n", SPACE, ferry.pod("agent")["metadata"]["name"])
             self.assertIn("this agent serves the node now", said, "it has waited for hostd, and has not ended")
             self.assertEqual(0, ferry.pod("agent")["status"]["containerStatuses"][0]["restartCount"])

@@ -2,10 +2,19 @@
 #include "common/directory_watch.h"
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <poll.h>
+#include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 
 #include "tests/support/event_flood.h"
+#include "tests/support/few_descriptors.h"
+#include "tests/support/inotify_limits.h"
+#include "tests/support/log_of.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -52,6 +61,70 @@ TEST(DirectoryWatch, HearsNothingMoreOnceItHasLeft) {
   EXPECT_THAT(kinds(watch), testing::ElementsAre(Kind::gone));
   watch.leave();
   EXPECT_THAT(kinds(watch), testing::IsEmpty()) << "there is nothing to leave";
+}
+
+class DirectoryWatchWithout : public testing::TestWithParam<std::pair<test::Inotify, const char*>> {
+ protected:
+  /// The events that come next, and whether any came in time.
+  static std::vector<Kind> next(const DirectoryWatch& watch) {
+    constexpr int kPatienceMs = 10'000;
+    pollfd waits{.fd = watch.fd(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&waits, 1, kPatienceMs), 1);
+    return kinds(watch);
+  }
+};
+
+TEST_P(DirectoryWatchWithout, ATimerHasTheDirectoryLookedAtAndTheLimitIsNamed) {
+  const auto [what, sysctl] = GetParam();
+  const test::ScratchDirectory tree;
+  const test::LogOf log;
+  std::optional<test::NoMoreOf> limit(what);
+  const auto watch =
+      test::must(DirectoryWatch::open(tree.path(), Contents::told, std::chrono::milliseconds(1)));
+  EXPECT_THAT(log.text(), testing::HasSubstr(std::string("raise the sysctl ") + sysctl));
+  EXPECT_THAT(log.text(), testing::HasSubstr(tree.path().string()));
+  EXPECT_THAT(next(watch), testing::ElementsAre(Kind::lost));
+  EXPECT_THAT(next(watch), testing::ElementsAre(Kind::lost)) << "time and again";
+  limit.reset();
+  EXPECT_THAT(next(watch), testing::ElementsAre(Kind::lost)) << "what came before inotify is in no event";
+  tree.file("news", "");
+  EXPECT_THAT(next(watch), testing::ElementsAre(Kind::appeared, Kind::written)) << "inotify is back";
+}
+
+TEST_P(DirectoryWatchWithout, ADirectoryThatIsRemovedIsGone) {
+  const test::ScratchDirectory tree;
+  tree.directory("a");
+  const test::NoMoreOf limit(GetParam().first);
+  const auto watch =
+      test::must(DirectoryWatch::open(tree.path() / "a", Contents::told, std::chrono::milliseconds(1)));
+  std::filesystem::remove(tree.path() / "a");
+  auto events = next(watch);
+  if (events == std::vector{Kind::lost}) events = next(watch);  // looked at just before
+  EXPECT_THAT(events, testing::ElementsAre(Kind::gone));
+}
+
+TEST_P(DirectoryWatchWithout, OneThatIsNotThereIsAnError) {
+  const test::ScratchDirectory tree;
+  const test::NoMoreOf limit(GetParam().first);
+  const auto watch = DirectoryWatch::open(tree.path() / "a");
+  ASSERT_FALSE(watch);
+  EXPECT_TRUE(is_gone(watch.error())) << watch.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Limits, DirectoryWatchWithout,
+                         testing::Values(std::pair(test::Inotify::instance, "fs.inotify.max_user_instances"),
+                                         std::pair(test::Inotify::watch, "fs.inotify.max_user_watches")),
+                         [](const auto& row) {
+                           return row.param.first == test::Inotify::instance ? "Instances" : "Watches";
+                         });
+
+TEST(DirectoryWatch, WhoHasNoDescriptorLeftIsToldSo) {
+  const test::ScratchDirectory tree;
+  const auto there = test::must(DirectoryWatch::open(tree.path()));
+  const test::FewDescriptors few(static_cast<rlim_t>(there.fd()));
+  const auto watch = DirectoryWatch::open(tree.path());
+  ASSERT_FALSE(watch);
+  EXPECT_EQ(watch.error().code, std::errc::too_many_files_open);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/host_fs.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -16,7 +17,6 @@ namespace ferry {
 namespace {
 
 namespace fs = std::filesystem;
-using Missing = FolderWatch::Missing;
 
 class FolderWatchTest : public testing::Test {
  protected:
@@ -52,16 +52,17 @@ class FolderWatchTest : public testing::Test {
 
 TEST_F(FolderWatchTest, HearsOfSeveralFolders) {
   scratch_.directory("a");
-  ASSERT_TRUE(watch_.add(scratch_.path() / "a", Missing::awaited));
-  ASSERT_TRUE(watch_.add(scratch_.path() / "a", Missing::awaited)) << "two files in one";
-  ASSERT_TRUE(watch_.add(scratch_.path() / "b", Missing::made));
+  ASSERT_TRUE(watch_.add(scratch_.path() / "a"));
+  ASSERT_TRUE(watch_.add(scratch_.path() / "a")) << "two files in one";
+  const HostFs host(scratch_.path());
+  ASSERT_TRUE(watch_.add(scratch_.path() / "b", [&host] { return host.make_directory("b"); }));
   EXPECT_TRUE(hears_of("a/file"));
   EXPECT_TRUE(hears_of("b/file"));
 }
 
 TEST_F(FolderWatchTest, HearsOnInAFolderThatSomebodyMakesAnew) {
   scratch_.directory("a");
-  ASSERT_TRUE(watch_.add(scratch_.path() / "a", Missing::awaited));
+  ASSERT_TRUE(watch_.add(scratch_.path() / "a"));
   fs::rename(scratch_.path() / "a", scratch_.path() / "former");
   ASSERT_TRUE(is_told());
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(is_told()) << "it is looked for";
@@ -72,9 +73,16 @@ TEST_F(FolderWatchTest, HearsOnInAFolderThatSomebodyMakesAnew) {
 }
 
 TEST_F(FolderWatchTest, SaysThatThereIsNone) {
-  const auto added = watch_.add(scratch_.path() / "a", Missing::awaited);
+  const auto added = watch_.add(scratch_.path() / "a");
   ASSERT_FALSE(added);
   EXPECT_NE(added.error().message.find((scratch_.path() / "a").string()), std::string::npos);
+}
+
+TEST_F(FolderWatchTest, SaysWhyAFolderCannotBeMade) {
+  const HostFs nowhere(scratch_.path() / "nowhere");
+  const auto added = watch_.add(nowhere.root() / "b", [&nowhere] { return nowhere.make_directory("b"); });
+  ASSERT_FALSE(added);
+  EXPECT_NE(added.error().message.find(nowhere.root().string()), std::string::npos);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 
 #include <gmock/gmock.h>
 
+#include "common/descriptor_reads.h"
+#include "common/unique_fd.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry {
@@ -182,6 +184,23 @@ TEST_F(HostFsTest, ReadsRegularFilesOfSensibleSizeOnly) {
   tree_.file("large", "");
   std::filesystem::resize_file(tree_.path() / "large", std::uintmax_t{1} << 40U);
   EXPECT_EQ(host_.read_file("large").error().code, std::errc::file_too_large);
+}
+
+// It says that it is empty, and has 8 bytes for each page that the process could ever have.
+TEST_F(HostFsTest, ReadsNoFileWithoutEnd) {
+  const HostFs host("/");
+  EXPECT_EQ(host.read_file("proc/self/pagemap").error().code, std::errc::file_too_large);
+  EXPECT_EQ(host.read_attribute("proc/self/pagemap").error().code, std::errc::file_too_large);
+}
+
+TEST_F(HostFsTest, ReadsNoMoreOfAFileThatGrowsThanOfAnother) {
+  const UniqueFd endless(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  constexpr std::size_t kMost = 1'000'000;
+  const auto read = read_to_end(
+      endless.get(), [] { return std::string("read it"); }, kMost);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, std::errc::file_too_large);
+  EXPECT_THAT(read.error().message, testing::StartsWith("read it: "));
 }
 
 TEST_F(HostFsTest, MakesDirectoriesBelowTheRootAndNeverTheRoot) {

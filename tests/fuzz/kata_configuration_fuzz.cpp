@@ -40,7 +40,7 @@ void ferry::fuzz::one_input(std::string_view text) {
       require(made.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
       continue;
     }
-    auto merged = parse_toml(text, "base");
+    auto merged = parse_toml(made->copy, "base");
     const auto said = parse_toml(made->text, "drop-in");
     require(merged && said, "a drop-in is TOML");
     merge_over(*merged, *said);

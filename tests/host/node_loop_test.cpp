@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdio>
 #include <fcntl.h>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <latch>
@@ -444,6 +445,26 @@ TEST_F(NodeLoopTest, TellsThatItRunsWhereItsFileIsThereAlready) {
   EXPECT_TRUE(std::ranges::any_of(events, [](const DirectoryEvent& event) {
     return event.kind == DirectoryEvent::Kind::written && event.name == "hostd.presence";
   }));
+}
+
+// A reader of a FIFO waits for a writer that never comes.
+TEST_F(NodeLoopTest, IsKeptWaitingByNoFifoInThePlaceOfAFile) {
+  for (const char* file : {"var/lib/ferry/serving.json", "run/ferry/plugin/offered.json"}) {
+    kernel_.directory(std::filesystem::path(file).parent_path());
+    ASSERT_EQ(::mkfifo((kernel_.root() / file).c_str(), 0600), 0);
+  }
+  want("passthrough");
+  start();
+  ASSERT_TRUE(becomes(NodePhase::as_wanted, Mode::passthrough));
+  kernel_.remove("var/lib/ferry/wanted.json");
+  ASSERT_EQ(::mkfifo((kernel_.root() / "var/lib/ferry/wanted.json").c_str(), 0600), 0);
+  EXPECT_TRUE(told([](const NodeState& state) {
+    return state.error && state.error->message.find("/var/lib/ferry/wanted.json: it is no regular file") !=
+                              std::string::npos;
+  }));
+  kernel_.remove("var/lib/ferry/wanted.json");
+  want("host");
+  EXPECT_TRUE(becomes(NodePhase::as_wanted, Mode::host));
 }
 
 TEST_F(NodeLoopTest, GoesOnWhenItsFolderIsRemoved) {

@@ -103,18 +103,40 @@ TEST_F(ProcUseProbeTest, AsksNobodyBehindSomeThatDoNotAnswer) {
 }
 
 // In a tree the kernel is not asked which threads share a table, so that each of these is a table of its own.
-TEST_F(ProcUseProbeTest, NamesAProcessWithTooManyFilesAndItsPod) {
+TEST_F(ProcUseProbeTest, TakesAProcessInAPodWithTooManyFilesForAUserOfEachDevice) {
+  constexpr int kTables = 3000;
+  constexpr const char* kPod = "0f2c1d3e-1111-2222-3333-444455556666";
+  for (const int pid : {30, 40, 41}) {
+    process(pid, "opens", {});
+    tree_.file("proc/" + std::to_string(pid) + "/cgroup", std::string("0::/kubepods/pod") + kPod + "/x\n");
+  }
+  for (int thread = 31; thread < 31 + kTables; ++thread)
+    tree_.directory("proc/30/task/" + std::to_string(thread) + "/fd");
+  process(42, "uses", {"/dev/zero"});
+  const auto report =
+      must(ProcUseProbe(host_, std::chrono::milliseconds(3))
+               .look(std::vector{ask("gpu", "/dev/null", kNull), ask("other", "/dev/zero", kZero),
+                                 UseQuestion{.device = "of no node", .nodes = {}}}));
+  EXPECT_EQ(report.blind, "");
+  ASSERT_EQ(report.of("gpu").size(), 1U) << "its pod is named once";
+  const Holder& holder = report.of("gpu")[0];
+  EXPECT_EQ(holder.text(), std::string("process opens (pid 30) in pod ") + kPod +
+                               " holds more open files than can be looked through within 3 ms");
+  EXPECT_EQ(holder.pod_uid, kPod);
+  EXPECT_THAT(texts(report.of("other")), ElementsAre(HasSubstr("opens"), HasSubstr("uses")))
+      << "the others are seen";
+  EXPECT_THAT(report.of("of no node"), IsEmpty());
+}
+
+TEST_F(ProcUseProbeTest, IsBlindForAProcessOfTheHostWithTooManyFiles) {
   constexpr int kTables = 3000;
   process(30, "opens", {});
-  tree_.file("proc/30/cgroup", "0::/kubepods/pod0f2c1d3e-1111-2222-3333-444455556666/x\n");
   for (int thread = 31; thread < 31 + kTables; ++thread)
     tree_.directory("proc/30/task/" + std::to_string(thread) + "/fd");
   const auto report = must(
       ProcUseProbe(host_, std::chrono::milliseconds(1)).look(std::vector{ask("gpu", "/dev/null", kNull)}));
-  EXPECT_EQ(
-      report.blind,
-      "process 30 (opens) in pod 0f2c1d3e-1111-2222-3333-444455556666 could not be looked through within "
-      "1 ms: too many open files");
+  EXPECT_EQ(report.blind, "process 30 (opens) could not be looked through within 1 ms: too many open files");
+  EXPECT_THAT(report.of("gpu"), IsEmpty());
 }
 
 // Each of them takes less time than would make the look blind; all of them together take minutes.

@@ -394,7 +394,8 @@ TEST_F(Containerd, IsToldWhereItsSectionComesFromBefore2) {
   const auto planned = test::must(plan("1.7.24", ours()));
   ASSERT_THAT(planned.changes, SizeIs(1));
   EXPECT_EQ(planned.changes[0].path, "/etc/containerd/conf.d/99-nvidia.toml");
-  EXPECT_THAT(planned.notes, testing::ElementsAre(HasSubstr("99-nvidia.toml may be written anew")));
+  EXPECT_THAT(planned.notes, testing::ElementsAre(HasSubstr("99-nvidia.toml may be written anew"),
+                                                  HasSubstr("containerd's files name no snapshotter nydus")));
 }
 
 TEST_F(Containerd, IsLeftAloneWhereARuntimeOfThatNameIsSomebodyElses) {
@@ -418,7 +419,13 @@ TEST_F(Containerd, IsOnlyAddedToInAFolderWhereAnotherProgramWritesTheFile) {
   setup.main_is_rendered = true;
   EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("it has not been written yet"));
   tree.file("var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n");
-  EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("the main file is written by another program"));
+  EXPECT_THAT(message_of(plan("2.1.9", ours())),
+              HasSubstr("another program writes it at each start, and it imports no folder"));
+  constexpr const char* kTemplate = "var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl";
+  tree.file(kTemplate, "version = 3\n");
+  const auto by_template = plan("2.1.9", ours());
+  EXPECT_THAT(message_of(by_template), HasSubstr(std::string("from /") + kTemplate));
+  EXPECT_THAT(by_template.error().hint, HasSubstr("{{ template \"base\" . }}"));
   tree.file(
       "var/lib/rancher/k3s/agent/etc/containerd/config.toml",
       "version = 3\nimports = [\"/var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.d/*.toml\"]\n");
@@ -456,6 +463,30 @@ TEST_F(Containerd, IsNotTakenToBeWithoutAFileThatCannotBeRead) {
   tree.file(kMain, "version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
   tree.directory("etc/containerd/conf.d/ferry-kata.toml");
   EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("read"));
+}
+
+// 2.0 to 2.2 bring a drop-in of version 1 to the main file's version, so that the main file's section still
+// counts.
+TEST_F(Containerd, KeepsTheRuntimesOfAMainFileWithADropInOfVersion1) {
+  constexpr const char* kRuntimes = "plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes";
+  tree.file(kMain, std::string("version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n[") + kRuntimes +
+                       ".kata]\nruntime_type = \"io.containerd.kata.v2\"\n[" + kRuntimes +
+                       ".runc]\nruntime_type = \"io.containerd.runc.v2\"\n[" + kRuntimes +
+                       ".runc.options]\nSystemdCgroup = true\n");
+  tree.file("etc/containerd/conf.d/old.toml", "version = 1\noom_score = 0\n");
+  for (const char* release : {"2.0.11", "2.1.9", "2.2.7", "2.3.4"}) {
+    const auto planned = test::must(plan(release, ours()));
+    const TomlTable& runtimes = planned.after.runtimes();
+    EXPECT_TRUE(runtimes.contains("kata")) << release;
+    EXPECT_TRUE(runtimes.contains("kata-nvidia-gpu")) << release;
+    const TomlValue* cgroup = find(runtimes, {"runc", "options", "SystemdCgroup"});
+    ASSERT_NE(cgroup, nullptr) << release;
+    EXPECT_EQ(*cgroup, TomlValue{true}) << release;
+    if (setup.release.migrates_each_file()) continue;
+    EXPECT_THAT(text_of(planned),
+                HasSubstr("[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.kata-nv"))
+        << release << ": in the section that the administrator's are in";
+  }
 }
 
 TEST_F(Containerd, IsToldNothingWhereItsCriIsSwitchedOff) {

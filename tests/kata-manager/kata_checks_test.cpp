@@ -15,6 +15,7 @@
 namespace ferry {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -66,14 +67,64 @@ class KataChecks : public testing::Test {
 
   /// "pass: what was found"; "(none)" for no check of that id.
   std::string answer(const std::string& id, const ClassFile& file = {}) const {
-    for (const Check& check : kata_checks(host, file))
+    const VersionOf version_of = [&](const std::filesystem::path& /*program*/) -> Result<std::string> {
+      if (shim_says.empty()) return fail(Errc::failed, "it does not start");
+      return shim_says;
+    };
+    for (const Check& check : kata_checks(host, file, {}, version_of))
       if (check.id == id) return std::string(text(check.verdict)) + ": " + check.found;
     return "(none)";
   }
 
+  std::string shim_says;  ///< at `--version`; empty: it cannot be started
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
 };
+
+TEST_F(KataChecks, KnowTheReleaseOfTheShim) {
+  const ClassFile file = file_of("kind: gpu");
+  constexpr const char* kShim = "/opt/kata/bin/containerd-shim-kata-v2";
+  for (const ClassFile& asked : {ClassFile(), file}) {
+    shim_says.clear();
+    EXPECT_EQ(answer("kata-shim", asked),
+              std::string("pass: ") + kShim + " is there; its release is not known: it does not start");
+    shim_says = "Kata Containers containerd shim (Golang): id: \"k\", version: 3.24.0, commit: 1\n";
+    EXPECT_EQ(answer("kata-shim", asked),
+              std::string("pass: ") + kShim + " (Kata's Go runtime 3.24.0) is there");
+    shim_says = "Kata Containers containerd shim (Golang): id: \"k\", version: 3.20.0, commit: 1\n";
+    EXPECT_THAT(answer("kata-shim", asked),
+                AllOf(StartsWith("warn: "), HasSubstr("does not ask the kubelet")));
+  }
+  EXPECT_EQ(answer("kata-configuration", file),
+            std::string("fail: /etc/ferry/kata/gpu/configuration.toml: ") + kShim +
+                " (Kata's Go runtime 3.20.0) does not ask the kubelet which devices a pod has: with "
+                "cold_plug_vfio = "
+                "root-port a pod gets none");
+  EXPECT_THAT(answer("kata-configuration", file_of("kind: gpu", "podResources: \"\"\n")),
+              StartsWith("pass: "));
+}
+
+// As an earlier Ferry has installed it.
+TEST_F(KataChecks, FindASettingOfTheGoRuntimeInAConfigurationForRuntimeRs) {
+  const ClassFile file = file_of("kind: gpu");
+  scratch.file(kCopy, std::string(kSettings) + "[runtime]\nname = \"virt_container\"\n");
+  scratch.file("etc/ferry/kata/gpu/config.d/60-ferry.toml", "[agent.kata]\ndial_timeout = 1200\n");
+  shim_says = "Kata Containers containerd shim (Golang): id: \"k\", version: 4.1.0, commit: 1\n";
+  EXPECT_THAT(answer("kata-shim", file), AllOf(StartsWith("fail: "), HasSubstr("is for Kata's runtime-rs")));
+  shim_says = "Kata Containers containerd shim (Rust): id: k, version: 4.1.0, commit: 1\n";
+  EXPECT_THAT(answer("kata-configuration", file),
+              AllOf(StartsWith("fail: "), HasSubstr("agent.kata.dial_timeout"), HasSubstr("ends with it")));
+  scratch.file("etc/ferry/kata/gpu/config.d/60-ferry.toml", "[agent.kata]\nreconnect_timeout_ms = 1200000\n");
+  EXPECT_THAT(answer("kata-configuration", file), StartsWith("pass: "));
+}
+
+TEST_F(KataChecks, NameACdiFileForWhichKataReadsNone) {
+  EXPECT_EQ(answer("cdi-files"), "pass: 0 files in /etc/cdi and /var/run/cdi, and Kata can read all of them");
+  scratch.file("etc/cdi/nvidia.yaml",
+               "cdiVersion: 0.7.0\nkind: nvidia.com/gpu\ncontainerEdits: {additionalGids: [44]}\n");
+  EXPECT_EQ(answer("cdi-files"),
+            "fail: /etc/cdi/nvidia.yaml: line 3: unknown field \"additionalGids\" in containerEdits");
+}
 
 TEST_F(KataChecks, HaveNothingAgainstAHealthyHost) {
   for (const ClassFile& file : {ClassFile(), file_of("kind: gpu")}) {
@@ -225,6 +276,9 @@ TEST_F(KataChecks, LetNoConfidentialClassOntoAHostThatHasNone) {
       "fail: class gpu: this host has neither SEV-SNP nor TDX: /sys/module/kvm_amd/parameters/sev_snp is "
       "not on");
   scratch.file("sys/module/kvm_amd/parameters/sev_snp", "Y\n");
+  EXPECT_EQ(answer("confidential-class", file_of("kind: snp")),
+            "fail: there is no /dev/iommu, and Kata gives a confidential VM its GPUs by iommufd alone");
+  scratch.file("dev/iommu", "");
   EXPECT_EQ(answer("confidential-class", file_of("kind: snp")), "pass: KVM has SEV-SNP");
   EXPECT_THAT(answer("confidential-vms"), HasSubstr("nvidia.com/cc.ready.state"));
   EXPECT_EQ(answer("confidential-class", file_of("kind: tdx")),
@@ -250,6 +304,30 @@ TEST_F(KataChecks, SayInWhichModeTheGpusAre) {
   EXPECT_THAT(answer_for(snp, {{kState, "off"}}), StartsWith("fail: "));
   EXPECT_THAT(answer_for(snp, {{kState, "on"}}), StartsWith("pass: "));
   EXPECT_THAT(answer_for(plain, {{kState, "off"}}), StartsWith("pass: "));
+}
+
+TEST_F(KataChecks, MissASnapshotterThatNoFileNames) {
+  EXPECT_EQ(answer("snapshotter", file_of("kind: gpu")), "(none)");
+  EXPECT_EQ(answer("snapshotter", file_of("snapshotter: overlayfs")), "pass: containerd has overlayfs");
+  EXPECT_EQ(answer("snapshotter", file_of("snapshotter: nydus")),
+            "warn: containerd's files name no snapshotter nydus");
+  scratch.file("etc/containerd/config.toml",
+               "version = 2\n[proxy_plugins.nydus]\ntype = \"snapshot\"\naddress = \"/run/nydus.sock\"\n");
+  EXPECT_EQ(answer("snapshotter", file_of("snapshotter: nydus")), "pass: containerd has nydus");
+}
+
+// kata-deploy's classes select it, and no program writes it where NVIDIA's CC manager does not run.
+TEST_F(KataChecks, MissTheLabelThatKataDeploysClassesSelect) {
+  const auto answer_for = [&](const ConfidentialMode& mode) {
+    for (const Check& check : kata_checks(host, {}, mode))
+      if (check.id == "cc-ready-label") return std::string(text(check.verdict)) + ": " + check.found;
+    return std::string("(none)");
+  };
+  EXPECT_EQ(answer_for(ConfidentialMode()), "(none)") << "no Node was named";
+  EXPECT_EQ(answer_for(ConfidentialMode::of_labels({})),
+            "warn: the node has no label nvidia.com/cc.ready.state: no pod of these classes comes here");
+  EXPECT_EQ(answer_for(ConfidentialMode::of_labels({{"nvidia.com/cc.ready.state", "false"}})),
+            "pass: the node has nvidia.com/cc.ready.state=false");
 }
 
 TEST_F(KataChecks, MissAFolderOfArtifacts) {

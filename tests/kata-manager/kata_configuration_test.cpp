@@ -166,6 +166,11 @@ TEST(KataDropIn, MakesNoMorePortsThanKataTakes) {
   const KataDropIn made = drop_in(class_of(KataKind::gpu), base_of(kGpuBase), {.gpus = 16, .switches = 6});
   EXPECT_EQ(qemu(made, "pcie_root_port"), "16");
   EXPECT_THAT(made.notes, ElementsAre("a pod can have 16 of the 22 devices: Kata makes no more ports"));
+  const KataDropIn with_audio =
+      drop_in(class_of(KataKind::gpu), base_of(kGpuBase), {.gpus = 9, .companions = 9});
+  EXPECT_THAT(
+      with_audio.notes,
+      ElementsAre("a pod can have 16 of the 18 functions of the GPUs' groups: Kata makes no more ports"));
 }
 
 TEST(KataDropIn, AddsGuestParametersOnce) {
@@ -238,6 +243,17 @@ TEST(KataDropIn, TakesFirmwareOfTheArtifactToo) {
   EXPECT_EQ(qemu(drop_in(class_of(KataKind::gpu), base), "firmware"), "/opt/classes/gpu/OVMF.fd");
 }
 
+// As Kata's own build lays its files out.
+TEST(KataDropIn, TakesFilesOfTheArtifactsFolders) {
+  KataBase base = base_of(kGpuBase);
+  base.files = {"share/defaults/kata-containers/configuration.toml",
+                "share/kata-containers/vmlinuz-nvidia-gpu.container", "a/kata-containers-nvidia-gpu.img",
+                "b/kata-containers-nvidia-gpu.img"};
+  const KataDropIn made = drop_in(class_of(KataKind::gpu), base);
+  EXPECT_EQ(qemu(made, "kernel"), "/opt/classes/gpu/share/kata-containers/vmlinuz-nvidia-gpu.container");
+  EXPECT_EQ(qemu(made, "image"), "/build/kata-containers-nvidia-gpu.img") << "which of two is not known";
+}
+
 TEST(KataDropIn, HasNoSocketWhereNoneIsWanted) {
   const KataDropIn made =
       test::must(kata_drop_in(class_of(KataKind::gpu), base_of(kGpuBase), {.gpus = 1}, ""));
@@ -245,6 +261,102 @@ TEST(KataDropIn, HasNoSocketWhereNoneIsWanted) {
   const KataDropIn plain =
       test::must(kata_drop_in(class_of(KataKind::gpu), base_of(kPlainBase), {.gpus = 1}, ""));
   EXPECT_THAT(plain.text, Not(HasSubstr("pod_resource_api_sock")));
+}
+
+/// A GPU configuration for runtime-rs, with an image of its own for the GPU's user space.
+constexpr const char* kRustBase =
+    "[hypervisor.qemu]\n"
+    "kernel = \"/build/vmlinuz-nvidia-gpu.container\"\n"
+    "image = \"/build/kata-containers-nvidia-gpu.img\"\n"
+    "cold_plug_vfio = \"root-port\"\n"
+    "[[hypervisor.qemu.guest_extension_images]]\n"
+    "name = \"nvidia-gpu\"\n"
+    "path = \"/build/gpu-extension.img\"  # made elsewhere\n"
+    "[[ hypervisor.qemu.other ]]\n"
+    "path = \"/build/gpu-extension.img\"\n"
+    "[agent.kata]\n"
+    "dial_timeout_ms = 10\n"
+    "reconnect_timeout_ms = 3000\n"
+    "[runtime]\n"
+    "name = \"virt_container\"\n";
+
+TEST(KataDropIn, HasTheTimeoutsOfTheRuntimeThatReadsIt) {
+  const KataDropIn made = drop_in(class_of(KataKind::gpu), base_of(kRustBase));
+  EXPECT_EQ(setting(made.effective, {"agent", "kata", "reconnect_timeout_ms"}), "1200000");
+  EXPECT_EQ(setting(made.effective, {"agent", "kata", "create_container_timeout"}), "1200");
+  EXPECT_EQ(setting(made.effective, {"agent", "kata", "dial_timeout_ms"}), "10");
+  EXPECT_EQ(setting(made.effective, {"agent", "kata", "dial_timeout"}), "") << "runtime-rs ends with it";
+  EXPECT_EQ(setting(made.effective, {"runtime", "create_container_timeout"}), "");
+
+  KataBase plain = base_of(kPlainBase);
+  plain.shim = {.path = "/shim", .runtime = ShimRuntime::rust, .release = KataRelease{4, 1, 0}};
+  EXPECT_THAT(drop_in(class_of(KataKind::gpu), plain).text, HasSubstr("reconnect_timeout_ms = 1200000\n"));
+}
+
+TEST(KataDropIn, TakesASettingOfTheGoRuntimeToNoOther) {
+  KataBase base = base_of(kRustBase);
+  base.shim = {.path = "/shim", .runtime = ShimRuntime::rust, .release = KataRelease{3, 31, 0}};
+  const KataClass kata = class_of(KataKind::gpu, "[agent.kata]\ndial_timeout = 90\n");
+  const auto made = kata_drop_in(kata, base, {.gpus = 1}, kSocket);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().message,
+            "k.yaml:3: class gpu: agent.kata.dial_timeout: /shim (Kata's runtime-rs 3.31.0) ends with it, "
+            "since it is "
+            "a setting of Kata's Go runtime");
+  EXPECT_THAT(made.error().hint, HasSubstr("the class's configuration"));
+  base.shim.release = KataRelease{3, 25, 0};
+  EXPECT_TRUE(kata_drop_in(kata, base, {.gpus = 1}, kSocket)) << "it passes over unknown settings";
+  base.shim.release = KataRelease{3, 31, 0};
+  EXPECT_FALSE(
+      kata_drop_in(class_of(KataKind::gpu, "[hypervisor.qemu]\npcie_switch_port = 1\npcie_root_port = 1\n"),
+                   base, {.gpus = 1}, kSocket))
+      << "two kinds of ports";
+}
+
+TEST(KataDropIn, LeadsExtensionImagesInTheCopy) {
+  KataBase base = base_of(kRustBase);
+  EXPECT_EQ(drop_in(class_of(KataKind::gpu), base).copy, kRustBase);
+  EXPECT_THAT(drop_in(class_of(KataKind::gpu), base).host_files,
+              testing::Contains("/build/gpu-extension.img"));
+  base.files.emplace_back("gpu-extension.img");
+  const KataDropIn made = drop_in(class_of(KataKind::gpu), base);
+  std::string wanted = kRustBase;
+  const std::string line = "path = \"/build/gpu-extension.img\"  # made elsewhere";
+  wanted.replace(wanted.find(line), line.size(), "path = \"/opt/classes/gpu/gpu-extension.img\"");
+  EXPECT_EQ(made.copy, wanted);
+  EXPECT_THAT(made.host_files, testing::Contains("/opt/classes/gpu/gpu-extension.img"));
+}
+
+// Kata 3.20: only hot plug gives a pod the devices that its device plugin allocated.
+TEST(KataDropIn, PlugsHotWhereKataAsksNoKubelet) {
+  const KataShim old{.path = "/shim", .runtime = ShimRuntime::go, .release = KataRelease{3, 20, 0}};
+  KataBase hot = base_of(kPlainBase);
+  hot.shim = old;
+  const KataDropIn made = drop_in(class_of(KataKind::gpu), hot);
+  EXPECT_EQ(qemu(made, "hot_plug_vfio"), "bridge-port");
+  EXPECT_EQ(qemu(made, "cold_plug_vfio"), "");
+  EXPECT_THAT(made.notes,
+              testing::Contains("hot_plug_vfio stays bridge-port: /shim (Kata's Go runtime 3.20.0) does "
+                                "not ask the kubelet which devices a pod has"));
+
+  KataBase cold = base_of(kGpuBase);
+  cold.shim = old;
+  const auto refused = kata_drop_in(class_of(KataKind::gpu), cold, {.gpus = 1}, kSocket);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::unsupported);
+  EXPECT_EQ(refused.error().message,
+            "k.yaml:3: class gpu: /shim (Kata's Go runtime 3.20.0) does not ask the kubelet which devices a "
+            "pod has: "
+            "with cold_plug_vfio = root-port a pod gets none");
+  EXPECT_THAT(refused.error().hint, HasSubstr("install Kata 3.24.0 or later"));
+  EXPECT_EQ(qemu(test::must(kata_drop_in(class_of(KataKind::gpu), cold, {.gpus = 1}, "")), "cold_plug_vfio"),
+            "root-port")
+      << "annotations name the devices";
+  const KataClass by_class = class_of(
+      KataKind::gpu, "[hypervisor.qemu]\ncold_plug_vfio = \"no-port\"\nhot_plug_vfio = \"root-port\"\n");
+  EXPECT_EQ(qemu(drop_in(by_class, cold), "hot_plug_vfio"), "root-port");
+  cold.shim.release = KataRelease{3, 24, 0};
+  EXPECT_TRUE(kata_drop_in(class_of(KataKind::gpu), cold, {.gpus = 1}, kSocket));
 }
 
 struct NoVm {

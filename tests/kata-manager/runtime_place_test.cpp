@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/runtime_place.h"
 
+#include <cerrno>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <system_error>
+
 #include <gmock/gmock.h>
 
 #include "kata-manager/unit_file.h"
@@ -138,6 +143,21 @@ TEST(UnitFile, IsReadAsSystemdReadsIt) {
   EXPECT_EQ(value("Type"), "b") << "a comment does not";
   scratch.file("etc/systemd/system/c.service", "");
   EXPECT_FALSE(UnitFile::read(host, "c.service").has_value()) << "masked";
+}
+
+// As `systemctl mask` leaves it.
+TEST(UnitFile, IsNoneWhereItIsMaskedByALink) {
+  const test::ScratchDirectory scratch;
+  const HostFs host(scratch.path());
+  scratch.directory("dev");
+  constexpr unsigned kMemory = 1;
+  constexpr unsigned kNull = 3;
+  if (::mknod((scratch.path() / "dev/null").c_str(), S_IFCHR | 0666, ::makedev(kMemory, kNull)) != 0)
+    GTEST_SKIP() << "no device node can be made here: " << std::generic_category().message(errno);
+  scratch.file("lib/systemd/system/c.service", "[Service]\nKillMode=process\n");
+  EXPECT_TRUE(UnitFile::read(host, "c.service").has_value());
+  scratch.link("etc/systemd/system/c.service", "/dev/null");
+  EXPECT_FALSE(UnitFile::read(host, "c.service").has_value()) << "the package's file does not count";
 }
 
 }  // namespace

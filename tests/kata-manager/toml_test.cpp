@@ -43,6 +43,34 @@ TEST(Toml, SaysWhichTableIsWrittenInOneLine) {
   EXPECT_EQ(depth("a = {\n"), Place(0, 0)) << "no TOML";
 }
 
+TEST(Toml, SaysOnWhichLineAValueStands) {
+  constexpr const char* kText = "a = 1\n[b]\n[b.\"c.d\"]\ne = [\n 1]\n";
+  EXPECT_EQ(line_of(kText, {"a"}), 1U);
+  EXPECT_EQ(line_of(kText, {"b", "c.d"}), 3U);
+  EXPECT_EQ(line_of(kText, {"b", "c.d", "e"}), 4U);
+  EXPECT_EQ(line_of(kText, {"b", "c", "d"}), std::nullopt);
+  EXPECT_EQ(line_of(kText, {"a", "b"}), std::nullopt);
+  EXPECT_EQ(line_of("a = {\n", {"a"}), std::nullopt) << "no TOML";
+}
+
+// The library prints the first two characters of a quoted key twice.
+TEST(Toml, NamesAKeyThatIsThereTwiceAsItIsWritten) {
+  struct Row {
+    const char* text;
+    const char* key;
+  };
+  for (const Row& row :
+       {Row{"[a.\"io.x\".b]\n[a.\"io.x\".b]\n", "existing table 'a.\"io.x\".b'"},
+        Row{"['io.x'.\"abc\"]\n  ['io.x'.\"abc\"] # a ]\n", "existing table ''io.x'.\"abc\"'"},
+        Row{"[\"a]\\\"b\"]\n[[\"a]\\\"b\"]]\n", "existing table '\"a]\\\"b\"' as"},
+        Row{"\"io.x\" = 1\n\"io.x\" = 2", "existing integer '\"io.x\"'"},
+        Row{"[a]\n[b]\n[a]\n", "existing table 'a'"}}) {
+    const auto result = parse_toml(row.text, "f.toml");
+    ASSERT_FALSE(result) << row.text;
+    EXPECT_THAT(result.error().message, testing::HasSubstr(row.key));
+  }
+}
+
 TEST(Toml, SaysWhereItIsMalformed) {
   struct Row {
     const char* text;

@@ -71,6 +71,20 @@ Snapshot allocated(const std::string& id) {
   return snapshot;
 }
 
+TEST(CdiWatch, NamesAFileOfAnotherProgramUntilItIsRight) {
+  test::FakeKernel kernel;
+  CdiWatch watch(kernel, "var/run/cdi");
+  EXPECT_THAT(watch.look(), testing::Optional(IsEmpty()));
+  EXPECT_EQ(watch.look(), std::nullopt) << "nothing has changed";
+  kernel.file("etc/cdi/other.yaml", "cdiVersion: 1.0.0\nkind: aa/bb\n");
+  const auto faults = watch.look();
+  ASSERT_TRUE(faults);
+  ASSERT_THAT(*faults, SizeIs(1));
+  EXPECT_EQ(faults->front().file, "/etc/cdi/other.yaml");
+  kernel.remove("etc/cdi/other.yaml");
+  EXPECT_THAT(watch.look(), testing::Optional(IsEmpty()));
+}
+
 TEST(CdiEntries, KeepWhatAPodHasWithItsNodes) {
   const auto both = kata("pgpu", {{"8", {"/dev/vfio/8"}}, {"9", {"/dev/vfio/9"}}});
   const auto eight = kata("pgpu", {{"8", {"/dev/vfio/8"}}});

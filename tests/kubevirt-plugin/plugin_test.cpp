@@ -12,6 +12,8 @@
 
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/fake_vendor_vfio.h"
+#include "tests/support/inotify_limits.h"
+#include "tests/support/log_of.h"
 
 namespace ferry {
 namespace {
@@ -104,6 +106,23 @@ TEST_F(PluginTest, RegistersAndListsWhatTheHostOffers) {
   EXPECT_THAT(device.numa_nodes, ElementsAre(1));
 }
 
+TEST_F(PluginTest, ServesWhereTheKernelHasNoInotifyInstanceLeft) {
+  const test::NoMoreOf limit(test::Inotify::instance);
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 1));
+  EXPECT_TRUE(kubelet->allocate(kGpu, 1).ok());
+}
+
+// A reader of a FIFO waits for a writer that never comes.
+TEST_F(PluginTest, ServesWhereAFifoIsInThePlaceOfHostdsFile) {
+  kernel.directory("run/ferry");
+  ASSERT_EQ(::mkfifo((kernel.root() / "run/ferry/state.json").c_str(), 0600), 0);
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  EXPECT_TRUE(allocatable(kGpu, 1));
+}
+
 TEST_F(PluginTest, LeavesTheTopologyOutWhereTheNodeIsUnknown) {
   add_gpu("0000:01:00.0", 15);
   start_both();
@@ -186,7 +205,7 @@ TEST_F(PluginTest, ListsNoVirtualFunctionThatIsNoVgpuAnyMore) {
 TEST_F(PluginTest, AllocatesTheFunctionsOwnNodesWhereTheHostHasIommufd) {
   add_gpu("0000:01:00.0", 15);
   kernel.file("dev/vfio/devices/vfio0", "");
-  kernel.file("dev/iommu", "");
+  kernel.directory("sys/class/misc/iommu");
   start_both();
   ASSERT_TRUE(allocatable(kGpu, 1));
   const auto answer = kubelet->allocate(kGpu, 1);
@@ -200,7 +219,7 @@ TEST_F(PluginTest, AllocatesTheMemoryNodeWithAllOfItsGpus) {
   add_gpu("0009:01:00.0", 15, "10de:2342", 0);
   add_gpu("0019:01:00.0", 16, "10de:2342", 1);
   kernel.file("sys/class/egm/egm4/gpu_devices", "0009:01:00.0 0019:01:00.0\n");
-  kernel.file("dev/egm4", "");
+  kernel.file("sys/class/egm/egm4/dev", "511:4\n");
   start_both();
   constexpr const char* kGrace = "nvidia.com/GH100_GH200_120GB___480GB";
   ASSERT_TRUE(allocatable(kGrace, 2));
@@ -528,6 +547,18 @@ TEST_F(PluginTest, OffersToKataWithCdiSpecifications) {
   EXPECT_THAT(answer.cdi_devices, ElementsAre("nvidia.com/pgpu=15"));
   EXPECT_THAT(answer.devices, IsEmpty());
   EXPECT_THAT(answer.envs, IsEmpty());
+}
+
+// Kata's library refuses all files for it.
+TEST_F(PluginTest, NamesACdiFileOfAnotherProgramThatKeepsKataFromAll) {
+  const test::LogOf log;
+  options.rules.kata = true;
+  kernel.file("etc/cdi/other.yaml", "cdiVersion: 1.0.0\nkind: aa/bb\n");
+  add_gpu("0000:01:00.0", 15);
+  start_both();
+  ASSERT_TRUE(allocatable("nvidia.com/pgpu", 1));
+  EXPECT_TRUE(stop()) << "before the log";
+  EXPECT_THAT(log.text(), HasSubstr("[warning] /etc/cdi/other.yaml: line 1: cdiVersion is \"1.0.0\""));
 }
 
 TEST_F(PluginTest, GivesKataNothingThatItWouldNotFind) {

@@ -271,12 +271,12 @@ TEST_F(ScannerTest, GivesTheMemoryNodeThatAllItsGpusShareWithAllOfThemOnly) {
   kernel.file("sys/class/egm/egm4/gpu_devices", "0009:01:00.0 0019:01:00.0\n");
   kernel.file("sys/class/egm/egm5/gpu_devices", "\n");
   kernel.file("sys/class/egm/other/gpu_devices", "0009:01:00.0\n");
-  kernel.file("dev/egm4", "");
-  kernel.file("dev/egm5", "");
+  kernel.file("sys/class/egm/egm4/dev", "511:4\n");
+  kernel.file("sys/class/egm/egm5/dev", "511:5\n");
   const auto devices = scan().resources.at(0).devices;
   EXPECT_THAT(ask_about(devices).shared, ElementsAre("/dev/egm4"));
   EXPECT_THAT(ask_about({devices[0]}).shared, IsEmpty());
-  kernel.remove("dev/egm4");
+  kernel.remove("sys/class/egm/egm4/dev");
   EXPECT_THAT(ask_about(devices).shared, IsEmpty()) << "no container could be made with it";
 }
 
@@ -286,7 +286,7 @@ TEST_F(ScannerTest, GivesKataNoMemoryNode) {
   rules.kata = true;
   add_gpu("0009:01:00.0", 15, "vfio-pci", 1, "10de:2342");
   kernel.file("sys/class/egm/egm4/gpu_devices", "0009:01:00.0\n");
-  kernel.file("dev/egm4", "");
+  kernel.file("sys/class/egm/egm4/dev", "511:4\n");
   EXPECT_THAT(ask_about(scan().resources.at(0).devices).shared, IsEmpty());
 }
 
@@ -300,7 +300,7 @@ TEST_F(ScannerTest, FindsTheGroupOfAKubeletId) {
   EXPECT_EQ(check.group_of(kUuid), 211U);
   EXPECT_EQ(check.group_of("30"), 30U) << "Kata's, of a function without a node of its own";
   EXPECT_EQ(check.group_of("7"), std::nullopt);
-  kernel.file("dev/iommu", "");
+  kernel.directory("sys/class/misc/iommu");
   kernel.link("sys/class/vfio-dev/vfio30", "../../devices/pci0000:00/0000:01:00.0/vfio-dev/vfio30");
   kernel.link("sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio30/device", "../../../0000:01:00.0");
   EXPECT_EQ(check.group_of("30"), 15U) << "Kata's, of one that has it";
@@ -485,7 +485,7 @@ TEST_F(ScannerTest, HandsOutTheFunctionsOwnNodesWhereTheHostHasThem) {
   kernel.file("dev/vfio/devices/vfio0", "");
   kernel.file("dev/vfio/devices/vfio1", "");
   EXPECT_THAT(only_device().nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/15"));
-  kernel.file("dev/iommu", "");
+  kernel.directory("sys/class/misc/iommu");
   const std::vector<std::string> all = {"/dev/vfio/devices/vfio0", "/dev/vfio/devices/vfio1",
                                         "/dev/vfio/vfio", "/dev/vfio/15", "/dev/iommu"};
   EXPECT_EQ(only_device().nodes, all);
@@ -497,7 +497,7 @@ TEST_F(ScannerTest, HandsOutTheFunctionsOwnNodesWhereTheHostHasThem) {
 TEST_F(ScannerTest, DoesWithoutTheGroupsNodeWhereOnlyTheFunctionsOwnIsThere) {
   add_gpu("0000:01:00.0", 15);
   kernel.file("dev/vfio/devices/vfio0", "");
-  kernel.file("dev/iommu", "");
+  kernel.directory("sys/class/misc/iommu");
   kernel.remove("dev/vfio/15");
   EXPECT_THAT(only_device().nodes, ElementsAre("/dev/vfio/devices/vfio0", "/dev/iommu"));
 }
@@ -990,7 +990,7 @@ TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
   rules.kubevirt = false;
   add_gpu("0000:01:00.0", 15);
   kernel.file("dev/vfio/devices/vfio0", "");
-  kernel.file("dev/iommu", "");
+  kernel.directory("sys/class/misc/iommu");
   const auto device = only_device();
   EXPECT_EQ(device.id, "0");
   EXPECT_THAT(device.nodes, ElementsAre("/dev/vfio/devices/vfio0")) << "never both kinds";
@@ -1003,6 +1003,24 @@ TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
   kernel.directory("sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio7");
   kernel.file("dev/vfio/devices/vfio7", "");
   EXPECT_EQ(refusal(device), "its number for Kata is 7 now and was 0");
+}
+
+// The first GPU has a node of its own, vfio0, and the second the IOMMU group 0 alone.
+TEST_F(ScannerTest, NamesAFunctionWhoseNumberForKataIsThatOfAnother) {
+  rules.kata = true;
+  rules.kubevirt = false;
+  kernel.file("dev/iommu", "");
+  kernel.file("dev/vfio/devices/vfio0", "");
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 0);
+  kernel.remove("sys/devices/pci0000:00/0000:02:00.0/vfio-dev");
+  const auto offer = scan();
+  ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/pgpu"));
+  EXPECT_THAT(ids(offer.resources[0]), ElementsAre("0"));
+  EXPECT_THAT(
+      offer.not_offered,
+      ElementsAre(testing::AllOf(testing::Field(&NotOffered::id, "0000:02:00.0"),
+                                 testing::Field(&NotOffered::reason, HasSubstr("is that of 0000:01:00.0")))));
 }
 
 TEST_F(ScannerTest, NamesForKataAsNvidiasPluginDoesAndAsCdiCanSay) {

@@ -361,7 +361,7 @@ class Writer {
     constexpr std::size_t kExtended = 4096;
     if (function.get("dead") == "1") return std::string(64, '\xff');
     std::string out(kExtended, '\0');
-    const auto byte = [&](std::size_t at, unsigned value) { out[at] = static_cast<char>(value); };
+    const auto byte = [&](std::size_t at, std::size_t value) { out[at] = static_cast<char>(value); };
     const auto word = [&](std::size_t at, const std::string& hex) {
       const unsigned long value = std::stoul(hex, nullptr, 16);
       byte(at, value & 0xffU);
@@ -403,14 +403,14 @@ class Writer {
     byte(0x18, bus_of(bridge.address));
     byte(0x19, below.empty() ? 0 : *below.begin());
     byte(0x1a, below.empty() ? 0 : *below.rbegin());
-    for (const auto [at, value] : {std::pair(0x24, 0x01),
-                                   {0x26, 0xf1},
-                                   {0x27, 0xff},
-                                   {0x2c, 0xff},
-                                   {0x2d, 0xff},
-                                   {0x2e, 0xff},
-                                   {0x2f, 0xff}}) {
-      byte(static_cast<std::size_t>(at), static_cast<unsigned>(value));
+    for (const auto& [at, value] : {std::pair(0x24, 0x01),
+                                    {0x26, 0xf1},
+                                    {0x27, 0xff},
+                                    {0x2c, 0xff},
+                                    {0x2d, 0xff},
+                                    {0x2e, 0xff},
+                                    {0x2f, 0xff}}) {
+      byte(static_cast<std::size_t>(at), static_cast<std::size_t>(value));
     }
   }
 

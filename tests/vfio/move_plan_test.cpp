@@ -108,6 +108,29 @@ TEST_F(MovePlanTest, TakesCompanionsThatSitInOtherGroups) {
   EXPECT_THAT(plan.moves[0].moving(), ElementsAre(at("0000:01:00.0"), at("0000:01:00.1")));
 }
 
+// A board with two GPUs as functions of one device, each in a group of its own, and one sound card for both.
+TEST_F(MovePlanTest, MovesOneOfTwoGpusInASlotWithoutTheOther) {
+  kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:01:00.1", .group = 6, .driver = "nouveau"});
+  kernel_.add_function({.address = "0000:01:00.2",
+                        .ids = "10de:22ba",
+                        .class_code = 0x040300,
+                        .group = 7,
+                        .driver = "snd_hda_intel"});
+  const MovePlan one = bind({"0000:01:00.1"});
+  EXPECT_THAT(one.refusals, IsEmpty());
+  ASSERT_EQ(one.moves.size(), 1U);
+  EXPECT_THAT(one.moves[0].groups, ElementsAre(6, 7)) << "the sound card's driver would use it meanwhile";
+  EXPECT_THAT(one.moves[0].moving(), ElementsAre(at("0000:01:00.1"), at("0000:01:00.2")));
+
+  const MovePlan both = bind({"0000:01:00.0", "0000:01:00.1"});
+  EXPECT_THAT(both.refusals, IsEmpty());
+  ASSERT_EQ(both.moves.size(), 1U) << "they share the sound card";
+  EXPECT_THAT(both.moves[0].devices, ElementsAre(at("0000:01:00.0"), at("0000:01:00.1")));
+  EXPECT_THAT(both.moves[0].moving(),
+              ElementsAre(at("0000:01:00.0"), at("0000:01:00.1"), at("0000:01:00.2")));
+}
+
 /// A slot with a GPU, its audio, a network card and a disk, each in a group of its own; and in another slot a
 /// USB controller that is linked to the GPU.
 class SharedSlot : public MovePlanTest {

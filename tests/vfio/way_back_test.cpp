@@ -143,6 +143,18 @@ TEST_F(WayBackToAContainersDriver, GivesItTheOverrideThatItHad) {
   EXPECT_EQ(kernel_.override_of(kGpu), "nova");
 }
 
+// The other is here, and would take the function before the container brings the one that it had.
+TEST_F(WayBackToAContainersDriver, PutsNoOverrideBackThatNamesAnother) {
+  auto record = must(read_records(kernel_)).members;
+  record.at(at(kGpu)).driver_override = "nouveau";
+  const PriorState gpu = record.at(at(kGpu));
+  must(write_record(kernel_, 41, {{at(kGpu), gpu}}, {at(kGpu)}));
+  EXPECT_EQ(back().status, Status::done);
+  EXPECT_EQ(kernel_.override_of(kGpu), "");
+  EXPECT_THAT(kernel_.writes(), testing::Not(testing::Contains(testing::HasSubstr(
+                                    "nouveau > sys/bus/pci/devices/0000:65:00.0/driver_override"))));
+}
+
 TEST_F(WayBackToAContainersDriver, IsGoneOnWhereItWasBrokenOff) {
   must(kernel_.write_attribute("sys/bus/pci/devices/0000:65:00.0/driver_override", "\n"));
   must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kGpu));

@@ -97,6 +97,14 @@ TEST_F(ConsoleSocketTest, IsGoneAfterwards) {
   EXPECT_FALSE(host_.exists(relative));
 }
 
+TEST_F(ConsoleSocketTest, MakesNoHostThatIsNotThere) {
+  HostFs nowhere(tree_.path() / "nowhere");
+  const auto socket = ConsoleSocket::listen(nowhere, "vm");
+  ASSERT_FALSE(socket);
+  EXPECT_THAT(socket.error().message, HasSubstr("nowhere"));
+  EXPECT_FALSE(host_.exists("nowhere"));
+}
+
 TEST_F(ConsoleSocketTest, RefusesAPathThatNoSocketCanHave) {
   const auto socket = ConsoleSocket::listen(host_, std::string(100, 'x'));
   ASSERT_FALSE(socket);

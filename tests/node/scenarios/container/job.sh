@@ -48,8 +48,7 @@ for one in "${processes[@]}"; do
   expect_match "no more rights to be had" "NoNewPrivs:.1" "$(grep NoNewPrivs "/proc/$one/status")"
 done
 evidence "the one that works" "$(cat "/proc/${processes[1]}/cgroup")"
-expect_equal "what it can write to below its read-only mounts" "" "$(writable_below_read_only hostd "${processes[1]}")"
-expect_match "mounts below these" " /host/dev/[a-z]+ " "$(cat "/proc/${processes[1]}/mountinfo")"
+expect_equal "what it can write to below its read-only mounts" "" "$(writable_below_read_only hostd)"
 want home
 settles as_wanted home
 expect_equal "drivers and overrides" "$(< /run/start)" "$(snapshot)"
@@ -61,6 +60,12 @@ snapshot > /run/away
 end hostd
 expect "nobody is left" wait_for "! pgrep -x ferry" 30
 expect_equal "drivers and overrides" "$(< /run/away)" "$(snapshot)"
+
+step "where Kubernetes makes no recursive read-only mounts hostd can write below /dev"
+begin hostd "$not_recursive"
+expect "it runs" wait_for "ctr tasks ls | grep -q '^hostd .*RUNNING'" 60
+expect_match "what it can write to" "^/host/dev/shm$" "$(writable_below_read_only hostd)"
+end hostd
 
 step "each capability is needed"
 for one in SYS_PTRACE DAC_READ_SEARCH CHECKPOINT_RESTORE; do
@@ -168,7 +173,8 @@ jq -n --rawfile config /run/policies.yaml '{apiVersion: "v1", kind: "List", item
   {apiVersion: "v1", kind: "ConfigMap", metadata: {name: "ferry-policies", namespace: "ferry"}, data: {"config.yaml": $config}}]}' |
   kubectl create --validate=false -f -
 leave_former
-for one in hostd plugin agent; do begin $one; done
+begin hostd
+for one in plugin agent; do begin $one "$not_recursive"; done
 settles as_wanted away
 expect_equal "driver" vfio-pci "$(driver lone)"
 expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
@@ -182,6 +188,11 @@ expect "hostd has its records" test -e /run/ferry/hostd/hostd.lock
 expect_equal "what the plugin sees of hostd's records" "" "$(ls "/proc/$plugin_process/root/host/run/ferry/hostd")"
 of_node() { kubectl get node node -o json | jq -r ".metadata.labels[\"gpu-ferry.io/$1\"]"; }
 expect "the cluster is told" wait_for '[[ $(of_node state) == as_wanted ]]' 120
+for one in plugin agent; do
+  expect_equal "what the $one can write to below its read-only mounts" "" "$(writable_below_read_only $one)"
+  expect_equal "the host's control groups and its debugfs in the container of the $one" "" \
+    "$(ls -d "/proc/$(ctr tasks ls | awk "\$1 == \"$one\" {print \$2}")/root/host/sys/"{fs/cgroup,kernel/debug} 2> /dev/null || true)"
+done
 
 step "the plugin, taken over, reads nothing of the agent's, and does not end it"
 agent=$(pgrep -x ferry-agent)
@@ -198,7 +209,27 @@ expect_status "a signal" 1 as_the_plugin kill -KILL "$agent"
 expect_match "a signal" "[Nn]ot permitted" "$REPLY"
 expect_equal "the folder's group" "root 64711 2775" "$(stat -c '%U %g %a' /var/lib/ferry)"
 expect_equal "whose file it is" "$user" "$(stat -c %u /var/lib/ferry/wanted.json)"
-for one in agent plugin hostd; do end $one; done
+for one in agent plugin; do end $one; done
+
+step "with metrics the agent sees the node's GPUs, and can write to no more"
+spec=/mnt/tests/scenarios/container/metrics.json # tests/chart keeps it as the chart renders it with that value
+viable() { # whether the GPU's IOMMU group can be given away, as Prometheus is shown it
+  {
+    printf 'GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n' >&3
+    grep "^ferry_gpu_group_viable{pci_bus_id=\"$(dev lone)\"}" <&3
+  } 3<> /dev/tcp/127.0.0.1/9417
+}
+begin agent "$not_recursive"
+expect "the GPU is shown" wait_for 'viable > /run/viable 2> /dev/null' 60
+expect_match "its group" " 1$" "$(< /run/viable)"
+expect_equal "what it can write to below its read-only mounts" "" "$(writable_below_read_only agent)"
+end agent
+begin agent "$(without sys-groups)"
+expect "it shows metrics" wait_for '{ true > /dev/tcp/127.0.0.1/9417; } 2> /dev/null' 60
+expect_status "the group's without sys-groups" 1 viable
+end agent
+spec=/mnt/tests/scenarios/container/pod.json
+end hostd
 
 step "an agent whose hostd gives it no folder waits, and says so"
 chgrp root /var/lib/ferry
@@ -220,9 +251,26 @@ refuses() { # NAME STATUS REGEX MOUNT...: the container ends at once without it
   expect_match "$1 without ${*:4}" "$3" "$REPLY"
   evidence "$1 without ${*:4}" "$(tail -n 2 <<< "$REPLY")"
 }
-refuses plugin 1 "open /sys/bus/pci/devices: No such file or directory" sys
+refuses plugin 1 "open /sys/bus/pci/devices: No such file or directory" sys-bus
+serves sys-devices
+expect "it offers nothing" wait_for '[[ $(offered ".resources | length") == 0 ]]' 60
+end plugin
+for type in "/sys/class/mdev_bus/$(dev t4)/mdev_supported_types/"*; do
+  [[ $(< "$type/name") != "GRID T4-4Q" ]] || cat /proc/sys/kernel/random/uuid > "$type/create"
+done
+vgpu_offered() { [[ $(offered ".resources[].name") == *T4-4Q* ]]; }
+begin plugin
+expect "the vGPU is offered" wait_for vgpu_offered 60
+end plugin
+serves sys-class
+expect "the kubelet is offered the GPU" wait_for '[[ $(health) == Healthy ]]' 60
+expect_status "and the vGPU" 1 vgpu_offered
+end plugin
+serves sys-groups
+expect_status "a pod gets nothing" 1 wait_for '[[ $(health) == Healthy ]] && allocate' 10
+end plugin
 refuses plugin 2 "the kubelet's directory .* does not exist" plugins
-serves dev
+serves vfio
 unfit() { [[ $(offered ".resources[].devices[] | select(.id == \"$(dev lone)\").reason") == *"are not both there" ]]; }
 expect "its node is missed" wait_for unfit 60
 expect_status "a pod gets nothing" 1 allocate
@@ -247,4 +295,13 @@ begin agent "$(without validations)"
 expect "it says so" wait_for "grep -q 'make directory /run/nvidia: Read-only file system' $logs/agent" 60
 expect "nobody is told" test ! -e $ready
 end agent
+
+step "where /dev/vfio is removed the plugin ends, so that its container gets the next one"
+begin plugin
+expect "the kubelet is offered it" wait_for '[[ $(health) == Healthy ]]' 60
+rm -r /dev/vfio
+ended=0
+wait "${running[plugin]}" || ended=$?
+expect_equal "its end" 2 "$ended"
+expect_match "why" "/dev/vfio was removed" "$(< $logs/plugin)"
 ok

@@ -54,19 +54,21 @@ container() { # NAME CHANGE WORD...: one of the pods', its specification changed
     --env=KUBERNETES_SERVICE_HOST=127.0.0.1 --env=KUBERNETES_SERVICE_PORT=6443 \
     "$image-$name" "$name" "${words[@]}" "$@"
 }
-# What of a container's read-only mounts can be written to, at whatever depth.
-writable_below_read_only() { # NAME PROCESS
-  local mine=".containers[] | select(.name == \"$1\") | .volumeMounts[]" read_only writable
-  read_only=$(jq -r "$mine | select(.readOnly and .mountPropagation == null) | .mountPath" $spec)
-  writable=$(jq -r "$mine | select(.readOnly | not) | .mountPath" $spec)
-  awk -v read_only="$read_only" -v writable="$writable" '
-    function below(place, folders,  i, n, one) {
-      n = split(folders, one, "\n")
-      for (i = 1; i <= n; ++i) if (place == one[i] || index(place, one[i] "/") == 1) return 1
-      return 0
-    }
-    below($5, read_only) && !below($5, writable) && $6 !~ /^ro(,|$)/ {print $5}' "/proc/$2/mountinfo"
+# Prints the paths below a container's read-only mounts that take a write: a file is made in each folder, and each file that
+# its mode lets root write is opened for writing. By /proc/PID/root the container's own mounts count.
+writable_below_read_only() { # NAME
+  local mine=".containers[] | select(.name == \"$1\") | .volumeMounts[]" read_only writable root path others=()
+  root=/proc/$(ctr tasks ls | awk -v name="$1" '$1 == name {print $2}')/root
+  mapfile -t read_only < <(jq -r "$mine | select(.readOnly and .mountPropagation == null) | .mountPath" $spec)
+  mapfile -t writable < <(jq -r "$mine | select(.readOnly | not) | .mountPath" $spec)
+  for path in "${writable[@]}"; do others+=(-path "$root$path" -prune -o); done
+  find "${read_only[@]/#/$root}" "${others[@]}" \( -type d -o -type f -perm /222 \) -print0 |
+    perl -MFcntl -0ne 'chomp;
+      if (-d) { if (sysopen(my $file, "$_/written", O_WRONLY|O_CREAT)) { print "$_\n"; unlink "$_/written" } }
+      elsif (sysopen(my $file, $_, O_WRONLY|O_APPEND)) { print "$_\n" }' | sed "s|^$root||"
 }
+# The same by plain read-only mounts, which Kubernetes before 1.31 makes.
+not_recursive='del(.volumeMounts[].recursiveReadOnly)'
 without() { printf 'del(.volumeMounts[] | select(.name == "%s")) | ' "$@" && echo .; } # MOUNT...
 hostd() { container hostd "$@"; }
 without_capability() { echo "del(.securityContext.capabilities.add[] | select(. == \"$1\"))"; }

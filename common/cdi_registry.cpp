@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/cdi_registry.h"
+
+#include <algorithm>
+#include <array>
+#include <fcntl.h>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <sys/stat.h>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "common/config_tree.h"
+
+namespace ferry {
+namespace {
+
+using Kind = ConfigNode::Kind;
+
+constexpr std::array<std::string_view, 4> kVersions = {"0.3.0", "0.4.0", "0.5.0", "0.6.0"};
+
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+bool is_alphanumeric(char c) {
+  return is_letter(c) || (c >= '0' && c <= '9');
+}
+
+/// Vendors, classes and devices have such names; the first character is for the caller to look at.
+bool is_name(std::string_view text, std::string_view inner) {
+  return !text.empty() && is_alphanumeric(text.back()) && std::ranges::all_of(text, [&](char c) {
+    return is_alphanumeric(c) || inner.find(c) != std::string_view::npos;
+  });
+}
+bool begins_with_letter(std::string_view text) {
+  return !text.empty() && is_letter(text.front());
+}
+
+/// Go's library reads a field whatever the case of its letters.
+bool is_same_field(std::string_view a, std::string_view b) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+const ConfigNode* field(const ConfigNode& map, std::string_view name) {
+  for (const ConfigMember& member : map.members)
+    if (is_same_field(member.key.text, name) && member.value.kind != Kind::null) return &member.value;
+  return nullptr;
+}
+std::string text_of(const ConfigNode& map, std::string_view name) {
+  const ConfigNode* value = field(map, name);
+  return value == nullptr ? std::string() : value->text;
+}
+bool has_items(const ConfigNode& map, std::string_view name) {
+  const ConfigNode* value = field(map, name);
+  return value != nullptr && !value->items.empty();
+}
+
+/// A specification. The library stops at the first fault, and so does this.
+class Spec {
+ public:
+  /// Absent: it is as it has to be.
+  std::optional<std::string> check(const ConfigNode& root) {
+    if (!check_fields(root)) return wrong_;
+    if (!check_version(root) || !check_kind(root) || !check_edits(root, "the specification")) return wrong_;
+    const ConfigNode* devices = field(root, "devices");
+    if (devices == nullptr) return wrong_;
+    for (const ConfigNode& device : devices->items)
+      if (!check_device(device)) break;
+    return wrong_;
+  }
+  /// "nvidia.com/pgpu=8"
+  std::vector<std::string> qualified_names() const {
+    std::vector<std::string> out;
+    for (const std::string& name : names_) out.push_back(fmt::format("{}={}", kind_, name));
+    return out;
+  }
+
+ private:
+  struct Shape {
+    std::string_view name;
+    Kind kind;
+  };
+
+  bool refuse(const ConfigNode& at, const std::string& what) {
+    wrong_ = at.line > 0 ? fmt::format("line {}: {}", at.line, what) : what;
+    return false;
+  }
+
+  /// False: a map has a field that is not known, or of another kind than it has to be.
+  bool check_shape(const ConfigNode& node, std::string_view what, std::initializer_list<Shape> shapes) {
+    if (node.kind == Kind::null) return true;
+    if (node.kind != Kind::map) return refuse(node, fmt::format("{} has to be a map", what));
+    for (const ConfigMember& member : node.members) {
+      const auto* const shape = std::ranges::find_if(
+          shapes, [&](const Shape& known) { return is_same_field(known.name, member.key.text); });
+      if (shape == shapes.end())
+        return refuse(member.key, fmt::format("unknown field \"{}\" in {}", member.key.text, what));
+      if (member.value.kind == Kind::null || member.value.kind == shape->kind) continue;
+      return refuse(member.value, fmt::format("{} has to be a {}", shape->name,
+                                              shape->kind == Kind::list  ? "list"
+                                              : shape->kind == Kind::map ? "map"
+                                                                         : "plain value"));
+    }
+    return true;
+  }
+
+  bool check_shapes_in(const ConfigNode& edits, std::string_view list, std::string_view what,
+                       std::initializer_list<Shape> shapes) {
+    const ConfigNode* items = field(edits, list);
+    return items == nullptr || std::ranges::all_of(items->items, [&](const ConfigNode& item) {
+             return check_shape(item, what, shapes);
+           });
+  }
+
+  bool check_fields_of_edits(const ConfigNode& holder) {
+    const ConfigNode* edits = field(holder, "containerEdits");
+    if (edits == nullptr) return true;
+    constexpr Kind kPlain = Kind::scalar;
+    return check_shape(*edits, "containerEdits",
+                       {{"env", Kind::list},
+                        {"deviceNodes", Kind::list},
+                        {"hooks", Kind::list},
+                        {"mounts", Kind::list}}) &&
+           check_shapes_in(*edits, "deviceNodes", "deviceNodes",
+                           {{"path", kPlain},
+                            {"hostPath", kPlain},
+                            {"type", kPlain},
+                            {"major", kPlain},
+                            {"minor", kPlain},
+                            {"fileMode", kPlain},
+                            {"permissions", kPlain},
+                            {"uid", kPlain},
+                            {"gid", kPlain}}) &&
+           check_shapes_in(*edits, "mounts", "mounts",
+                           {{"hostPath", kPlain},
+                            {"containerPath", kPlain},
+                            {"options", Kind::list},
+                            {"type", kPlain}}) &&
+           check_shapes_in(*edits, "hooks", "hooks",
+                           {{"hookName", kPlain},
+                            {"path", kPlain},
+                            {"args", Kind::list},
+                            {"env", Kind::list},
+                            {"timeout", kPlain}});
+  }
+
+  bool check_fields(const ConfigNode& root) {
+    if (!check_shape(root, "the specification",
+                     {{"cdiVersion", Kind::scalar},
+                      {"kind", Kind::scalar},
+                      {"annotations", Kind::map},
+                      {"devices", Kind::list},
+                      {"containerEdits", Kind::map}}))
+      return false;
+    if (!check_fields_of_edits(root)) return false;
+    const ConfigNode* devices = field(root, "devices");
+    return devices == nullptr || std::ranges::all_of(devices->items, [&](const ConfigNode& device) {
+             return check_shape(device, "a device",
+                                {{"name", Kind::scalar},
+                                 {"annotations", Kind::map},
+                                 {"containerEdits", Kind::map}}) &&
+                    check_fields_of_edits(device);
+           });
+  }
+
+  /// The first version that has all that a map with edits says.
+  static std::size_t needed_by(const ConfigNode& holder) {
+    std::size_t needed = 0;
+    const ConfigNode* annotations = field(holder, "annotations");
+    if (annotations != nullptr && !annotations->members.empty()) needed = kAnnotations;
+    const ConfigNode* edits = field(holder, "containerEdits");
+    if (edits == nullptr) return needed;
+    const ConfigNode* nodes = field(*edits, "deviceNodes");
+    const ConfigNode* mounts = field(*edits, "mounts");
+    if (nodes != nullptr && std::ranges::any_of(nodes->items, has_host_path))
+      needed = std::max(needed, kHostPaths);
+    if (mounts != nullptr && std::ranges::any_of(mounts->items, has_type))
+      needed = std::max(needed, kMountTypes);
+    return needed;
+  }
+  static bool has_host_path(const ConfigNode& node) { return !text_of(node, "hostPath").empty(); }
+  static bool has_type(const ConfigNode& mount) { return !text_of(mount, "type").empty(); }
+
+  bool check_version(const ConfigNode& root) {
+    std::string version = text_of(root, "cdiVersion");
+    if (version.starts_with('v')) version.erase(0, 1);
+    const auto* const known = std::ranges::find(kVersions, version);
+    const ConfigNode* at = field(root, "cdiVersion");
+    if (known == kVersions.end()) {
+      return refuse(at == nullptr ? root : *at,
+                    fmt::format("cdiVersion is \"{}\", and Kata's library takes 0.3.0 to 0.6.0", version));
+    }
+    std::size_t needed = needed_by(root);
+    const std::string kind = text_of(root, "kind");
+    if (kind.find('.', kind.find('/') + 1) != std::string::npos && kind.find('/') != std::string::npos)
+      needed = kAnnotations;  // a class with a dot is of the same version
+    if (const ConfigNode* devices = field(root, "devices")) {
+      for (const ConfigNode& device : devices->items) {
+        needed = std::max(needed, needed_by(device));
+        if (const std::string name = text_of(device, "name"); !name.empty() && !begins_with_letter(name))
+          needed = std::max(needed, kHostPaths);  // so is a name that begins with a digit
+      }
+    }
+    if (static_cast<std::size_t>(known - kVersions.begin()) >= needed) return true;
+    return refuse(*at,
+                  fmt::format("cdiVersion is {}, and what is said needs {}", version, kVersions.at(needed)));
+  }
+
+  bool check_kind(const ConfigNode& root) {
+    kind_ = text_of(root, "kind");
+    const ConfigNode* at = field(root, "kind");
+    const std::size_t slash = kind_.find('/');
+    const std::string vendor = kind_.substr(0, slash);
+    const std::string name = slash == std::string::npos ? std::string() : kind_.substr(slash + 1);
+    // The library crashes with a vendor or a class of one letter.
+    const auto is_part = [](const std::string& part) {
+      return part.size() > 1 && begins_with_letter(part) && is_name(part, "_-.");
+    };
+    if (is_part(vendor) && is_part(name)) return true;
+    return refuse(
+        at == nullptr ? root : *at,
+        fmt::format("kind is \"{}\", and has to be VENDOR/CLASS, of two letters or more each", kind_));
+  }
+
+  bool check_edits(const ConfigNode& holder, const std::string& what) {
+    const ConfigNode* edits = field(holder, "containerEdits");
+    if (edits == nullptr) return true;
+    return check_variables(*edits, what) && check_nodes(*edits, what) && check_hooks(*edits, what) &&
+           check_mounts(*edits, what);
+  }
+
+  bool check_variables(const ConfigNode& holder, const std::string& what) {
+    const ConfigNode* list = field(holder, "env");
+    if (list == nullptr) return true;
+    for (const ConfigNode& entry : list->items) {
+      const std::size_t equals = entry.text.find('=');
+      if (equals == std::string::npos || equals == 0)
+        return refuse(entry, fmt::format("{}: env has \"{}\", which is no NAME=VALUE", what, entry.text));
+    }
+    return true;
+  }
+
+  bool check_nodes(const ConfigNode& edits, const std::string& what) {
+    const ConfigNode* nodes = field(edits, "deviceNodes");
+    if (nodes == nullptr) return true;
+    constexpr std::array<std::string_view, 5> kTypes = {"", "b", "c", "u", "p"};
+    for (const ConfigNode& node : nodes->items) {
+      if (text_of(node, "path").empty()) return refuse(node, what + ": a device node has no path");
+      if (std::ranges::find(kTypes, text_of(node, "type")) == kTypes.end())
+        return refuse(node, fmt::format("{}: a device node is of type \"{}\"", what, text_of(node, "type")));
+      if (text_of(node, "permissions").find_first_not_of("rwm") != std::string::npos)
+        return refuse(node, fmt::format("{}: a device node has permissions \"{}\"", what,
+                                        text_of(node, "permissions")));
+    }
+    return true;
+  }
+
+  bool check_hooks(const ConfigNode& edits, const std::string& what) {
+    constexpr std::array<std::string_view, 6> kHooks = {"prestart",       "createRuntime", "createContainer",
+                                                        "startContainer", "poststart",     "poststop"};
+    const ConfigNode* hooks = field(edits, "hooks");
+    if (hooks == nullptr) return true;
+    for (const ConfigNode& hook : hooks->items) {
+      if (std::ranges::find(kHooks, text_of(hook, "hookName")) == kHooks.end())
+        return refuse(hook, fmt::format("{}: there is no hook \"{}\"", what, text_of(hook, "hookName")));
+      if (text_of(hook, "path").empty()) return refuse(hook, what + ": a hook has no path");
+      if (!check_variables(hook, what)) return false;
+    }
+    return true;
+  }
+
+  bool check_mounts(const ConfigNode& edits, const std::string& what) {
+    const ConfigNode* mounts = field(edits, "mounts");
+    if (mounts == nullptr) return true;
+    for (const ConfigNode& mount : mounts->items) {
+      for (const char* path : {"hostPath", "containerPath"})
+        if (text_of(mount, path).empty())
+          return refuse(mount, fmt::format("{}: a mount has no {}", what, path));
+    }
+    return true;
+  }
+
+  bool check_device(const ConfigNode& device) {
+    const std::string name = text_of(device, "name");
+    const std::string what = fmt::format("device \"{}\"", name);
+    if (name.empty() || !is_alphanumeric(name.front()) || !is_name(name, "_-.:"))
+      return refuse(device, what + " has a name that CDI does not take");
+    const ConfigNode* edits = field(device, "containerEdits");
+    const bool is_empty =
+        edits == nullptr || !(has_items(*edits, "env") || has_items(*edits, "deviceNodes") ||
+                              has_items(*edits, "hooks") || has_items(*edits, "mounts"));
+    if (is_empty) return refuse(device, what + " has no containerEdits");
+    if (!check_edits(device, what)) return false;
+    if (std::ranges::find(names_, name) != names_.end()) return refuse(device, what + " is there twice");
+    names_.push_back(name);
+    return true;
+  }
+
+  static constexpr std::size_t kMountTypes = 1;   ///< in kVersions
+  static constexpr std::size_t kHostPaths = 2;    ///< also names that begin with a digit
+  static constexpr std::size_t kAnnotations = 3;  ///< also classes with a dot
+  std::optional<std::string> wrong_;
+  std::string kind_;
+  std::vector<std::string> names_;
+};
+
+bool is_specification(const DirectoryEntry& entry) {
+  const auto suffix = std::filesystem::path(entry.name).extension();
+  return !entry.is_directory && (suffix == ".json" || suffix == ".yaml");
+}
+
+/// "line 3: …" of "/etc/cdi/nvidia.yaml:3: …".
+std::string without_path(std::string message, const std::filesystem::path& file) {
+  const std::string prefix = "/" + file.string() + ":";
+  const bool has_line = message.starts_with(prefix) && message.size() > prefix.size() &&
+                        message[prefix.size()] >= '0' && message[prefix.size()] <= '9';
+  return has_line ? message.replace(0, prefix.size(), "line ") : message;
+}
+
+class Reading {
+ public:
+  explicit Reading(const HostFs& host) : host_(host) {}
+
+  void read(const std::filesystem::path& directory) {
+    const auto entries = host_.entries(directory);
+    if (!entries) return;
+    std::map<std::string, std::filesystem::path> names;
+    for (const DirectoryEntry& entry : *entries)
+      if (is_specification(entry)) read_file(directory / entry.name, names);
+  }
+
+  CdiRegistry registry;
+
+ private:
+  void fault(const std::filesystem::path& file, std::string what) {
+    registry.faults.push_back({.file = "/" / file, .what = std::move(what)});
+  }
+
+  void read_file(const std::filesystem::path& file, std::map<std::string, std::filesystem::path>& names) {
+    auto text = host_.read_file(file);
+    if (!text && is_gone(text.error()) && !host_.link_target(file)) return;  // removed since it was listed
+    ++registry.files;
+    if (!text) return fault(file, text.error().message);
+    const auto root = parse_config({.file = "/" + file.string(), .text = std::move(*text)});
+    if (!root) return fault(file, without_path(root.error().message, file));
+    Spec spec;
+    if (auto wrong = spec.check(*root)) return fault(file, std::move(*wrong));
+    for (const std::string& name : spec.qualified_names()) {
+      const auto [other, is_new] = names.try_emplace(name, file);
+      if (!is_new) fault(file, fmt::format("{} is in /{} too", name, other->second.string()));
+      if (!is_new) return;  // one name is enough to tell of
+    }
+  }
+
+  const HostFs& host_;
+};
+
+}  // namespace
+
+CdiRegistry read_cdi_registry(const HostFs& host, std::span<const std::filesystem::path> directories) {
+  Reading reading(host);
+  for (const auto& directory : directories) reading.read(directory);
+  return std::move(reading.registry);
+}
+
+std::string cdi_registry_stamp(const HostFs& host, std::span<const std::filesystem::path> directories) {
+  std::string out;
+  for (const auto& directory : directories) {
+    const auto entries = host.entries(directory);
+    if (!entries) continue;
+    for (const DirectoryEntry& entry : *entries) {
+      if (!is_specification(entry)) continue;
+      const auto fd = host.open(directory / entry.name, O_PATH);
+      struct stat status {};
+      if (!fd || ::fstat(fd->get(), &status) != 0) status = {};
+      out += fmt::format("{}/{} {} {} {}.{}\n", directory.string(), entry.name, status.st_ino, status.st_size,
+                         status.st_ctim.tv_sec, status.st_ctim.tv_nsec);
+    }
+  }
+  return out;
+}
+
+}  // namespace ferry
