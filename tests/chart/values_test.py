@@ -281,7 +281,9 @@ class ValuesTest(unittest.TestCase):
             text = text[text.index("`helm uninstall` changes nothing"):].split("Labels with what the GPUs are go")[0]
             return [re.sub(" +#.*", "", line) for line in text.splitlines()
                     if line.startswith("    kubectl") and "ferry-uninstall" not in line]  # not of the node
-        manual = end_of((chart.REPOSITORY / "docs/install.md").read_text())
+        page = (chart.REPOSITORY / "docs/upgrade-and-uninstall.md").read_text().split("## Uninstall\n")[1]
+        page = re.sub(r" \\\n +", " ", page.split("## When the uninstall fails")[0])  # a command on two lines
+        manual = [re.sub(" +#.*", "", line) for line in page.splitlines() if line.startswith("    kubectl")]
         self.assertEqual(end_of(self.notes({}, namespace="ferry")), manual)
         # Whatever Ferry writes to a Node of its own is taken off it.
         words = (chart.REPOSITORY / "agent/cluster_words.h").read_text()

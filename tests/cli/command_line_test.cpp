@@ -480,11 +480,11 @@ TEST_F(CommandLine, PrintsTheSameDocumentAsYaml) {
   EXPECT_THAT(result.out, HasSubstr("profiles:\n  - \"one\"\n"));
 }
 
-// README.md has the table of verbs; the program's help is what there is.
-TEST_F(CommandLine, HasTheVerbsThatTheReadmeLists) {
-  std::ifstream readme(FERRY_README);
+// docs/command-line.md has the table of verbs. The program's help has those that exist.
+TEST_F(CommandLine, HasTheVerbsThatItsPageLists) {
+  std::ifstream page(FERRY_COMMAND_LINE_PAGE);
   std::map<std::string, std::set<std::string>> listed;  // of `vfio` and the like what stands below them
-  for (std::string line; std::getline(readme, line);) {
+  for (std::string line; std::getline(page, line);) {
     constexpr std::string_view kStart = "| `ferry ";
     if (!line.starts_with(kStart)) continue;
     std::istringstream words(line.substr(kStart.size(), line.find('`', kStart.size()) - kStart.size()));

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,8 +40,8 @@ struct NotRun {
   std::string_view why;
 };
 constexpr std::array kNotRun = {
-    NotRun{"README.md", "plugin", "serves a kubelet until it is told to end: scripts/demo runs it"},
-    NotRun{"README.md", "hostd", "keeps the node until it is told to end: scripts/demo runs it"},
+    NotRun{"docs/demo.md", "plugin", "serves a kubelet until it is told to end: scripts/demo runs it"},
+    NotRun{"docs/demo.md", "hostd", "keeps the node until it is told to end: scripts/demo runs it"},
     NotRun{"docs/kata.md", "kata install",
            "asks a registry and restarts the container runtime: kata_verbs_test.cpp does, tests/node beside"},
     NotRun{"docs/labels.md", "agent --node-name", "serves a node of an API server: tests/cluster runs it"},
@@ -57,7 +58,7 @@ bool changes_the_kernel(const CommandWords& words) {
              kChanges.end();
 }
 
-/// The node of README.md, and the files that the pages name, where a shell would stand.
+/// The node of docs/demo.md, and the files that the pages name, where a shell would stand.
 class PageNode {
  public:
   explicit PageNode(const std::string& page) {
@@ -152,6 +153,86 @@ TEST(PageCommands, AreRun) {
   }
   EXPECT_GE(run, 10U);
   for (const NotRun& one : kNotRun) EXPECT_TRUE(met.contains(one.why)) << one.page << " has no such command";
+}
+
+/// The lines below `$ COMMAND` in a page, to the next command or the end of the block.
+std::string shown_below(const fs::path& page, std::string_view command) {
+  std::string out;
+  bool inside = false;
+  for (const std::string& line : lines_of(page)) {
+    if (line.starts_with("$ ") || line.starts_with("```"))
+      inside = line.starts_with("$ ") && line.ends_with(command);
+    else if (inside)
+      out += line + "\n";
+  }
+  return out;
+}
+
+/// A file that a page shows below its name.
+std::string shown_file(const fs::path& page, const std::string& name) {
+  std::string out;
+  bool inside = false;
+  for (const std::string& line : lines_of(page)) {
+    if (line.starts_with("```")) inside = false;
+    if (inside) out += line + "\n";
+    if (line == "# " + name) inside = true;
+  }
+  return out;
+}
+
+// The node of docs/quickstart.md: two L40S, on their driver and then on vfio-pci.
+TEST(PageCommands, PrintWhatTheQuickStartShows) {
+  const fs::path page = kSource / "docs/quickstart.md";
+  for (const std::string driver : {"nvidia", "vfio-pci"}) {
+    test::FakeKernel kernel;
+    kernel.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel.add_driver({.name = "nvidia", .ids = {"10de:26b9"}});
+    for (const unsigned group : {17U, 65U}) {
+      kernel.add_function({.address = fmt::format("0000:{}:00.0", group),
+                           .ids = "10de:26b9",
+                           .class_code = 0x030200,
+                           .group = group,
+                           .driver = driver});
+    }
+    kernel.file("dev/vfio/vfio", "");
+    kernel.directory("proc/1/fd");
+    const auto run = [&](const char* verb) {
+      return test::run_ferry({"--host-root", kernel.root().string(), verb});
+    };
+    if (driver == "nvidia") {
+      EXPECT_EQ(run("status").out, shown_below(page, "-- ferry --host-root=/host status"));
+    } else {
+      EXPECT_EQ(run("kubevirt-cr").out, shown_file(page, "permit.yaml"));
+      EXPECT_EQ(run("kubevirt-cr").out,
+                shown_file(kSource / "README.md", "kubectl edit kubevirt -n kubevirt kubevirt"));
+    }
+  }
+}
+
+// Its vGPU types, once the driver has made the virtual functions.
+TEST(PageCommands, ListTheTypesThatTheQuickStartShows) {
+  test::FakeKernel kernel;
+  test::FakeMdev mdev(kernel);
+  kernel.add_driver({.name = "nvidia", .ids = {"10de:26b9"}, .sriov = true});
+  kernel.add_function({.address = "0000:17:00.0",
+                       .ids = "10de:26b9",
+                       .class_code = 0x030200,
+                       .group = 17,
+                       .driver = "nvidia",
+                       .totalvfs = 32});
+  mdev.add_vf_parents("0000:17:00.0");
+  kernel.enable_vfs("0000:17:00.0", 32);
+  const auto printed = test::run_ferry({"--host-root", kernel.root().string(), "vgpu", "types"}).out;
+  const std::string shown =
+      shown_below(kSource / "docs/quickstart.md", "-- ferry --host-root=/host vgpu types");
+  std::istringstream lines(shown);
+  int held = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line == "...") continue;
+    EXPECT_THAT(printed, testing::HasSubstr(line + "\n"));
+    ++held;
+  }
+  EXPECT_GE(held, 3);
 }
 
 }  // namespace

@@ -55,6 +55,6 @@ run_scenarios() {
         mv "$out/demo" "$kept"
         printf 'the evidence of the demo that failed is kept in %s/demo\n' "$kept"
     else
-        check 'README shows what the demo prints' "$root/scripts/lib/demo-report" readme "$root/README.md" "$out/demo"
+        check 'docs/demo.md shows what the demo prints' "$root/scripts/lib/demo-report" readme "$root/docs/demo.md" "$out/demo"
     fi
 }

@@ -9,6 +9,8 @@ run() {
     check 'shellcheck' "$root/scripts/lib/check-shell"
     check 'the tree speaks of itself alone' "$root/scripts/lib/check-words"
     check 'each type has one home' "$root/scripts/lib/check-types"
+    check 'the pages are in plain English, and their links lead somewhere' "$root/scripts/lib/check-pages"
+    check 'each rule of the pages finds what breaks it' "$root/scripts/lib/check-pages" --selftest
     check 'each mutant has its snippet and its tests' "$root/tests/mutants/run" --check
     check "the mutants' own scripts" "$root/tests/mutants/selftest"
 }

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The YAML of the pages: it parses, Kubernetes' own kinds have the fields of their types, and values render."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import chart
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cluster/lib"))
+from cluster.page_blocks import Block, blocks  # noqa: E402
+
+KUBEVIRT = "kubevirt.io/v1"  # whose types are not had here
+# Parts of a file, by page and first key. Other suites read the whole files of these forms.
+FRAGMENTS = {("docs/agent.md", "spec"), ("docs/kata.md", "version"), ("docs/kubectl.md", "current-context"),
+             ("docs/labels.md", "master"), ("docs/policy.md", "version")}
+
+
+class PagesTest(unittest.TestCase):
+    def test_each_block_is_of_a_form_that_is_known(self) -> None:
+        met = set()
+        for block in blocks():
+            with self.subTest(block.place):
+                for document in block.documents():
+                    self.assertIsInstance(document, dict)
+                if not block.manifests() and not block.file.endswith("values.yaml"):
+                    fragment = (block.page, next(iter(block.documents()[0])))
+                    self.assertIn(fragment, FRAGMENTS)
+                    met.add(fragment)
+        self.assertEqual(FRAGMENTS, met)
+
+    def test_manifests_have_the_fields_of_their_kinds(self) -> None:
+        if not os.environ["FERRY_K8S_CHECKS"]:
+            self.skipTest("k8s-strict cannot be had, and no page is held against the types of Kubernetes")
+        held = 0
+        for block in blocks():
+            if block.manifests() and not any(one["apiVersion"] == KUBEVIRT for one in block.manifests()):
+                with self.subTest(block.place):
+                    done = subprocess.run([os.environ["FERRY_K8S_CHECKS"] + "/k8s-strict", "-"], input=block.text, text=True,
+                                          capture_output=True, check=False)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    held += 1
+        self.assertGreaterEqual(held, 3)
+
+    def test_values_render(self) -> None:
+        values = [block for block in blocks() if block.file.endswith("values.yaml")]
+        self.assertTrue(values)
+        for block in values:
+            with self.subTest(block.place):
+                self.assertTrue(chart.render(block.documents()[0]))
+
+    def test_a_vm_asks_for_a_device_that_its_page_permits(self) -> None:
+        asked, permitted = set(), set()
+        for block in blocks():
+            for one in block.manifests():
+                if one["kind"] == "KubeVirt":
+                    lists = one["spec"]["configuration"]["permittedHostDevices"].values()
+                    permitted |= {(block.page, entry["resourceName"]) for entries in lists for entry in entries}
+                elif one["apiVersion"] == KUBEVIRT:
+                    spec = one["spec"]["template"]["spec"] if one["kind"] == "VirtualMachine" else one["spec"]
+                    disks = {disk["name"] for disk in spec["domain"]["devices"]["disks"]}
+                    self.assertEqual(disks, {volume["name"] for volume in spec["volumes"]}, block.place)
+                    asked |= {(block.page, gpu["deviceName"]) for gpu in spec["domain"]["devices"]["gpus"]}
+        self.assertGreaterEqual(len(asked), 3)
+        self.assertLessEqual(asked, permitted)
+
+    def test_blocks_are_found(self) -> None:
+        block = Block("page", 3, "# a-values.yaml\nkey: value\n---\napiVersion: v1\nkind: Pod\n")
+        self.assertEqual("a-values.yaml", block.file)
+        self.assertEqual(["Pod"], [one["kind"] for one in block.manifests()])

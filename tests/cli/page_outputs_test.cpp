@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The output that pages show below a `kubectl ferry` command is the program's, on a cluster at that step.
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/composed_clusters.h"
+#include "tests/cli/run_program.h"
+#include "tests/cli/written_commands.h"
+#include "tests/support/http_standin.h"
+#include "tests/support/scratch_directory.h"
+
+namespace ferry {
+namespace {
+
+using nlohmann::json;
+using test::gpu_node;
+using test::HttpAnswer;
+using test::HttpSeen;
+using test::kWholeL40s;
+using test::launcher;
+using test::vmi;
+
+const std::filesystem::path kSource = FERRY_SOURCE;
+constexpr const char* kState = "gpu-ferry.io/state";
+constexpr const char* kWorkload = "nvidia.com/gpu.workload.config";
+constexpr const char* kQuarterL40s = "nvidia.com/NVIDIA_L40S-12Q";
+
+json passthrough_node() {
+  return gpu_node("gpu-1", {{kWorkload, "vm-passthrough"}, {kState, "as_wanted"}}, {{kWholeL40s, 2}});
+}
+
+json as_in_the_page(json pod, const std::string& name) {
+  pod["metadata"]["name"] = name;
+  pod["metadata"]["namespace"] = "ferry";
+  for (json& container : pod["spec"]["containers"]) container["image"] = "registry.example/ferry:0.1.0";
+  return pod;
+}
+
+json agent() {
+  return as_in_the_page(test::agent_pod("gpu-1", {}), "ferry-agent-m9d4c");
+}
+
+json host_side() {
+  return as_in_the_page(test::host_pod("gpu-1"), "ferry-7xk2p");
+}
+
+/// The node of docs/quickstart.md, in the page's order.
+std::vector<ClusterObjects> steps() {
+  auto kata_node = passthrough_node();
+  kata_node["status"]["capacity"]["nvidia.com/pgpu"] = "2";
+  kata_node["status"]["allocatable"]["nvidia.com/pgpu"] = "2";
+  kata_node["status"]["allocatable"][kWholeL40s] = "1";
+  auto refused = gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "refused"}}, {{kWholeL40s, 1}});
+  refused["status"]["allocatable"][kWholeL40s] = "0";
+  refused["metadata"]["annotations"]["gpu-ferry.io/last-error"] =
+      "0000:17:00.0 (AD102GL [L40S]): 0000:17:00.0 is in use: pod gpu-demo/virt-launcher-gpu-vm-x7k2p holds "
+      "nvidia.com/AD102GL_L40S (allocated by the kubelet); delete the pod first";
+  const auto vm_pod = launcher("gpu-demo", "gpu-vm", "gpu-1", {{kWholeL40s, 1}});
+  const auto vm = vmi("gpu-demo", "gpu-vm", "gpu-1", {kWholeL40s});
+  return {
+      {.nodes = {passthrough_node()}, .pods = {agent(), host_side()}},
+      {.nodes = {passthrough_node()}, .pods = {agent(), host_side(), vm_pod}, .vmis = {vm}},
+      {.nodes = {gpu_node("gpu-1",
+                          {{kWorkload, "vm-vgpu"},
+                           {"nvidia.com/vgpu.config", "L40S-12Q"},
+                           {"nvidia.com/vgpu.config.state", "success"},
+                           {kState, "as_wanted"}},
+                          {{kQuarterL40s, 8}})},
+       .pods = {agent(), host_side(), launcher("gpu-demo", "vgpu-vm", "gpu-1", {{kQuarterL40s, 1}})},
+       .vmis = {vmi("gpu-demo", "vgpu-vm", "gpu-1", {kQuarterL40s})}},
+      {.nodes = {kata_node},
+       .pods = {agent(), host_side(),
+                test::kata_pod("gpu-demo", "gpu-pod", "gpu-1", {{"nvidia.com/pgpu", 1}}, "kata-nvidia-gpu")}},
+      {.nodes = {refused}, .pods = {agent(), host_side(), vm_pod}, .vmis = {vm}},
+      {.nodes = {gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "as_wanted"}}, {})},
+       .pods = {agent(), host_side()}},
+  };
+}
+
+/// A command of a ```console block with the lines below it.
+struct ShownOutput {
+  std::string page;
+  test::CommandWords words;  ///< behind `kubectl ferry`
+  std::string output;
+};
+
+std::vector<ShownOutput> shown_outputs(const std::string& page) {
+  std::vector<ShownOutput> out;
+  bool console = false;
+  bool ours = false;
+  for (const std::string& line : test::lines_of(kSource / page)) {
+    if (line.starts_with("```")) {
+      console = line == "```console";
+      ours = false;
+    } else if (console && line.starts_with("$ ")) {
+      const auto commands = test::commands_in(line, "kubectl");
+      ours = !commands.empty() && !commands[0].empty() && commands[0][0] == "ferry";
+      if (ours) out.push_back({page, {commands[0].begin() + 1, commands[0].end()}, {}});
+    } else if (ours) {
+      out.back().output += line + "\n";
+    }
+  }
+  return out;
+}
+
+class PageOutputs : public testing::Test {
+ protected:
+  PageOutputs() {
+    folder_.file("config", fmt::format("current-context: main\n"
+                                       "contexts: [{{name: main, context: {{cluster: c, user: u}}}}]\n"
+                                       "clusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n"
+                                       "users: [{{name: u, user: {{token: a-token}}}}]\n",
+                                       server_.address()));
+  }
+  std::string output(const ClusterObjects& step, const test::CommandWords& words) {
+    now_ = &step;
+    return test::run_kubectl_ferry(words,
+                                   {"KUBECONFIG=" + (folder_.path() / "config").string(), "COLUMNS=120"})
+        .out;
+  }
+
+ private:
+  HttpAnswer answer(const HttpSeen& seen) const {
+    const auto list = [](const std::vector<json>& items) {
+      return HttpAnswer{
+          .headers = {"Content-Type: application/json"},
+          .body = json{{"kind", "List"}, {"metadata", json::object()}, {"items", items}}.dump()};
+    };
+    json permitted = {{"kind", "KubeVirt"}, {"metadata", {{"name", "kubevirt"}, {"namespace", "kubevirt"}}}};
+    json& devices = permitted["spec"]["configuration"]["permittedHostDevices"]["pciHostDevices"];
+    devices.push_back({{"pciVendorSelector", "10DE:26B9"},
+                       {"resourceName", kWholeL40s},
+                       {"externalResourceProvider", true}});
+    if (seen.path.starts_with("/api/v1/nodes?")) return list(now_->nodes);
+    if (seen.path.starts_with("/api/v1/pods?")) return list(now_->pods);
+    if (seen.path.starts_with("/apis/kubevirt.io/v1/virtualmachineinstances?")) return list(now_->vmis);
+    if (seen.path.starts_with("/apis/kubevirt.io/v1/kubevirts?")) return list({permitted});
+    return {.status = 404, .body = "404 page not found\n"};
+  }
+
+  const ClusterObjects* now_ = nullptr;
+  test::ScratchDirectory folder_;
+  test::HttpStandin server_{[this](const HttpSeen& seen) { return answer(seen); }};
+};
+
+TEST_F(PageOutputs, AreThoseOfTheProgram) {
+  const std::vector<ClusterObjects> all = steps();
+  std::vector<ShownOutput> shown = shown_outputs("README.md");
+  EXPECT_THAT(shown, testing::SizeIs(1));
+  for (ShownOutput& one : shown_outputs("docs/quickstart.md")) shown.push_back(std::move(one));
+  std::vector<bool> met(all.size());
+  for (const ShownOutput& one : shown) {
+    std::vector<std::string> printed;
+    for (std::size_t step = 0; step < all.size(); ++step) {
+      printed.push_back(output(all[step], one.words));
+      if (printed.back() == one.output) met[step] = true;
+    }
+    EXPECT_THAT(printed, testing::Contains(one.output))
+        << one.page << ": " << fmt::format("{}", one.words[0]);
+  }
+  EXPECT_THAT(met, testing::Each(true)) << "each step is shown";
+}
+
+}  // namespace
+}  // namespace ferry
