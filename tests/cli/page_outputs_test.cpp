@@ -157,7 +157,9 @@ TEST_F(PageOutputs, AreThoseOfTheProgram) {
     std::vector<std::string> printed;
     for (std::size_t step = 0; step < all.size(); ++step) {
       printed.push_back(output(all[step], one.words));
-      if (printed.back() == one.output) met[step] = true;
+      if (printed.back() != one.output) continue;
+      met[step] = true;
+      break;
     }
     EXPECT_THAT(printed, testing::Contains(one.output))
         << one.page << ": " << fmt::format("{}", one.words[0]);
