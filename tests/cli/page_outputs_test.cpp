@@ -2,6 +2,7 @@
 // The output that pages show below a `kubectl ferry` command is the program's, on a cluster at that step.
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -62,24 +63,30 @@ std::vector<ClusterObjects> steps() {
       "nvidia.com/AD102GL_L40S (allocated by the kubelet); delete the pod first";
   const auto vm_pod = launcher("gpu-demo", "gpu-vm", "gpu-1", {{kWholeL40s, 1}});
   const auto vm = vmi("gpu-demo", "gpu-vm", "gpu-1", {kWholeL40s});
-  return {
-      {.nodes = {passthrough_node()}, .pods = {agent(), host_side()}},
-      {.nodes = {passthrough_node()}, .pods = {agent(), host_side(), vm_pod}, .vmis = {vm}},
-      {.nodes = {gpu_node("gpu-1",
-                          {{kWorkload, "vm-vgpu"},
-                           {"nvidia.com/vgpu.config", "L40S-12Q"},
-                           {"nvidia.com/vgpu.config.state", "success"},
-                           {kState, "as_wanted"}},
-                          {{kQuarterL40s, 8}})},
-       .pods = {agent(), host_side(), launcher("gpu-demo", "vgpu-vm", "gpu-1", {{kQuarterL40s, 1}})},
-       .vmis = {vmi("gpu-demo", "vgpu-vm", "gpu-1", {kQuarterL40s})}},
-      {.nodes = {kata_node},
-       .pods = {agent(), host_side(),
-                test::kata_pod("gpu-demo", "gpu-pod", "gpu-1", {{"nvidia.com/pgpu", 1}}, "kata-nvidia-gpu")}},
-      {.nodes = {refused}, .pods = {agent(), host_side(), vm_pod}, .vmis = {vm}},
-      {.nodes = {gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "as_wanted"}}, {})},
-       .pods = {agent(), host_side()}},
+  const auto vgpu_node = gpu_node("gpu-1",
+                                  {{kWorkload, "vm-vgpu"},
+                                   {"nvidia.com/vgpu.config", "L40S-12Q"},
+                                   {"nvidia.com/vgpu.config.state", "success"},
+                                   {kState, "as_wanted"}},
+                                  {{kQuarterL40s, 8}});
+  const auto kata_pod =
+      test::kata_pod("gpu-demo", "gpu-pod", "gpu-1", {{"nvidia.com/pgpu", 1}}, "kata-nvidia-gpu");
+  std::vector<ClusterObjects> out;
+  const auto add = [&out](const json& node, std::vector<json> pods, std::vector<json> vmis) {
+    pods.insert(pods.end(), {agent(), host_side()});
+    ClusterObjects& step = out.emplace_back();
+    step.nodes.push_back(node);
+    step.pods = std::move(pods);
+    step.vmis = std::move(vmis);
   };
+  add(passthrough_node(), {}, {});
+  add(passthrough_node(), {vm_pod}, {vm});
+  add(vgpu_node, {launcher("gpu-demo", "vgpu-vm", "gpu-1", {{kQuarterL40s, 1}})},
+      {vmi("gpu-demo", "vgpu-vm", "gpu-1", {kQuarterL40s})});
+  add(kata_node, {kata_pod}, {});
+  add(refused, {vm_pod}, {vm});
+  add(gpu_node("gpu-1", {{kWorkload, "container"}, {kState, "as_wanted"}}, {}), {}, {});
+  return out;
 }
 
 /// A command of a ```console block with the lines below it.
@@ -158,7 +165,9 @@ TEST_F(PageOutputs, AreThoseOfTheProgram) {
     std::vector<std::string> printed;
     for (std::size_t step = 0; step < all.size(); ++step) {
       printed.push_back(output(all[step], one.words));
-      if (printed.back() == one.output) met[step] = true;
+      if (printed.back() != one.output) continue;
+      met[step] = true;
+      break;
     }
     EXPECT_THAT(printed, testing::Contains(one.output))
         << one.page << ": " << fmt::format("{}", one.words[0]);
