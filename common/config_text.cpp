@@ -17,6 +17,7 @@ constexpr std::size_t kLargest = std::size_t{2} * 1024 * 1024;
 Error as_config_error(int number, const std::string& file) {
   Error error = error_from_errno(number, "read " + file);
   error.code = Errc::invalid_config;
+  error.hint = "give the path of a file that can be read";
   return error;
 }
 

@@ -251,16 +251,17 @@ class TreeBuilder final : public YAML::EventHandler {
     } catch (const Ended&) {
       return std::nullopt;
     } catch (const YAML::Exception& error) {
-      return wrong(error.mark.line + 1, "not readable as YAML: " + error.msg,
-                   indentation_hint(error.mark.line));
+      return wrong(error.mark.line + 1, "not readable as YAML: " + error.msg, syntax_hint(error.mark.line));
     }
     return std::nullopt;
   }
 
-  /// Says how the indentation of a line (from 0) that cannot be read is wrong; empty: it looks right.
-  std::string indentation_hint(int number) const {
+  /// The hint for a line (from 0) that cannot be read: how its indentation is wrong, if it is.
+  std::string syntax_hint(int number) const {
+    constexpr const char* kOtherwise =
+        "see this line and those before it for a missing quote, bracket or colon";
     const auto at = static_cast<std::size_t>(number);
-    if (number < 0 || at >= lines_.size()) return {};
+    if (number < 0 || at >= lines_.size()) return kOtherwise;
     const std::string_view line = lines_[at];
     if (line.substr(0, line.find_first_not_of(" \t")).find('\t') != std::string_view::npos)
       return "indent it with blanks: YAML takes no tab there";
@@ -269,7 +270,7 @@ class TreeBuilder final : public YAML::EventHandler {
     while (before > 0 && is_blank(lines_[before - 1])) --before;
     const auto earlier = before > 0 ? key_column(lines_[before - 1]) : std::nullopt;
     // A key without a value may have deeper keys below it.
-    if (!key || !earlier || *key <= *earlier || lines_[before - 1].ends_with(':')) return {};
+    if (!key || !earlier || *key <= *earlier || lines_[before - 1].ends_with(':')) return kOtherwise;
     return fmt::format(
         "its key begins {} deeper than the key in the line before: keys of one map begin in the same "
         "column",

@@ -58,7 +58,7 @@ std::string describe(const PciFunction& function) {
 void object_to_member(const Inventory& inventory, const Unit& unit, const AcceleratorRules& rules,
                       const PciFunction& function, Objections& objections) {
   if (object_to_sriov_kin(inventory, unit, function, objections)) return;
-  if (rules.match_by_name(function) || is_accelerators_vf(inventory, rules, function)) {
+  if (rules.match(function) || is_accelerators_vf(inventory, rules, function)) {
     objections.add(
         fmt::format("{} is another accelerator of the same group and was not asked for", describe(function)),
         fmt::format("name it too: --device {}", function.address.text()));

@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"apply", "-f", "/nowhere/policy.yaml"},
                  2,
                  "/nowhere/policy.yaml: No such file or directory",
-                 "-f takes a policy file"},
+                 "a file that can be read"},
         BadInput{
             "MalformedVendor", {"vfio", "plan", "--vendor", "nvida"}, 2, "did you mean 'nvidia'?", "10de"},
         BadInput{"ModelThatIsNotHere",

@@ -298,7 +298,7 @@ TEST(ConfigTree, SaysHowTheIndentationIsWrong) {
             "same column");
   EXPECT_EQ(hint("l:\n  - a: 1\n\n  # b\n     b:\n      c: 1\n").substr(0, 22), "its key begins 1 blank");
   EXPECT_EQ(hint("a:\n\tb: 1\n"), "indent it with blanks: YAML takes no tab there");
-  EXPECT_EQ(hint("a: [\n"), "");
+  EXPECT_EQ(hint("a: [\n"), "see this line and those before it for a missing quote, bracket or colon");
 }
 
 }  // namespace
