@@ -46,6 +46,7 @@ void Evictions::act(const std::vector<NodePod>& pods) {
     refused_since_.reset();
   }
   leave_out_others(pods);
+  std::erase_if(delays_, [this](const auto& one) { return !asked_.contains(one.first); });
   for (const NodePod& pod : pods) {
     // One without a UID could be another of its name by then.
     if (pod.uid.empty()) continue;
@@ -84,13 +85,17 @@ void Evictions::answered(const NodePod& pod, Asked& asked, Result<Eviction> evic
   // The watch tells of its end; where it does not, it is asked again.
   asked.again = timers_.now() + asked.backoff.next(random_, retry_after);
   if (!why.empty() && why != asked.why) spdlog::warn("{}", why);
+  if (why.empty())
+    delays_.erase(pod.uid);
+  else
+    delays_[pod.uid] = why;
   asked.why = std::move(why);
 }
 
 std::vector<std::string> Evictions::delayed() const {
   std::vector<std::string> out;
-  for (const auto& [uid, asked] : asked_)
-    if (!asked.why.empty()) out.push_back(asked.why);
+  out.reserve(delays_.size());
+  for (const auto& [uid, why] : delays_) out.push_back(why);
   return out;
 }
 

@@ -61,6 +61,9 @@ class Evictions {
   const Random random_;
   const std::function<void()> changed_;
   std::map<std::string, Asked> asked_;  ///< by UID
+  /// By UID. The reason of a drain's end is written after leave_out_others() and before act(), and names
+  /// them.
+  std::map<std::string, std::string> delays_;
   std::optional<Moment> refused_since_;
   std::string refused_;
   Timers::Timer timer_;
