@@ -252,6 +252,8 @@ TEST_F(KataVerbs, VerifyNamesTheFilesThatAreNotAsTheyWereFetched) {
   EXPECT_THAT(gone.out, AllOf(StartsWith("/" + version + "/configuration.toml is not there\n"),
                               HasSubstr("kata-a: open /opt/art/kata-a/configuration.toml")));
   // And what is to be done about it stays with what is in the way.
+  whole();
+  scratch.remove(version + "/image");
   scratch.remove("opt/kata/bin/containerd-shim-kata-v2");
   EXPECT_THAT(on_1_7({"verify"}).out, AllOf(HasSubstr("no shim of Kata's is there"),
                                             HasSubstr("(install Kata, or say in the class")));

@@ -352,9 +352,10 @@ TEST_F(EditedSinceTheStart, IsRefusedWithContainerdsOwnWords) {
   EXPECT_FALSE(host.exists(kTrialFolder));
 
   trial.says = "containerd: load required plugin io.containerd.grpc.v1.cri: no snapshotter\n";
-  EXPECT_EQ(carry_out_kata(context(), trial, leaving, "/opt/art").error().message,
-            "/etc/containerd/config.toml: containerd 1.7.24 would serve no CRI after a restart: "
-            "io.containerd.grpc.v1.cri: no snapshotter")
+  EXPECT_EQ(
+      carry_out_kata(context(), trial, leaving, "/opt/art").error().message,
+      "/etc/containerd/config.toml, /etc/containerd/other.toml: containerd 1.7.24 would serve no CRI after "
+      "a restart: io.containerd.grpc.v1.cri: no snapshotter")
       << "a reason without a key";
 
   trial.says_so_of_defaults = true;

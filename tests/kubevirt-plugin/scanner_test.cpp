@@ -445,7 +445,7 @@ TEST_F(ScannerTest, OffersOnlyTheRulesVendors) {
 TEST_F(ScannerTest, OffersOtherVendorsGpusThatAreOnVfioUnderTheirVendorsDomain) {
   rules.accelerators.of_other_vendors = {PciClass::vga};
   rules.domains = {{0x8086, "intel.com"}};
-  kernel.file("dev/iommu", "");
+  kernel.directory("sys/class/misc/iommu");
   for (const char* device : {"vfio0", "vfio1", "vfio2"})
     kernel.file(std::string("dev/vfio/devices/") + device, "");
   add_gpu("0000:03:00.0", 20, "vfio-pci", -1, "1002:744c");
@@ -1009,7 +1009,7 @@ TEST_F(ScannerTest, OffersToKataByVfioDeviceWhereThereIsIommufd) {
 TEST_F(ScannerTest, NamesAFunctionWhoseNumberForKataIsThatOfAnother) {
   rules.kata = true;
   rules.kubevirt = false;
-  kernel.file("dev/iommu", "");
+  kernel.directory("sys/class/misc/iommu");
   kernel.file("dev/vfio/devices/vfio0", "");
   add_gpu("0000:01:00.0", 15);
   add_gpu("0000:02:00.0", 0);

@@ -148,7 +148,7 @@ TEST_F(NodeFile, IsRefusedWhenItIsSomethingElse) {
   EXPECT_EQ(node_refusal("kind: Node\nkind: Node\n"),
             "node.yaml:2: kind: the key stands twice, first at node.yaml:1");
   EXPECT_EQ(refusal(read_node_object(scratch.path() / "missing.yaml")),
-            "read missing.yaml: No such file or directory");
+            "read missing.yaml: No such file or directory | give the path of a file that can be read");
 }
 
 constexpr const char* kConfigMap = R"(apiVersion: v1
@@ -237,10 +237,12 @@ TEST_F(ProfilesFile, MayBeAConfigMapInJson) {
 }
 
 TEST_F(ProfilesFile, IsRefusedWithWhatItIsInstead) {
+  const std::string carrier =
+      " | give the file itself, or a ConfigMap that has it under data, key config.yaml";
   EXPECT_EQ(profile_refusal("kind: Secret\n"),
-            "map.yaml:1: kind: expected a ConfigMap or a profile file, found the string 'Secret'");
+            "map.yaml:1: kind: expected a ConfigMap or a profile file, found the string 'Secret'" + carrier);
   EXPECT_EQ(profile_refusal("kind:\n"),
-            "map.yaml:1: kind: expected a ConfigMap or a profile file, found nothing");
+            "map.yaml:1: kind: expected a ConfigMap or a profile file, found nothing" + carrier);
   const std::string hint = " | put the configuration under data, key config.yaml";
   EXPECT_EQ(profile_refusal("kind: ConfigMap\n"), "map.yaml:1: data: the ConfigMap carries no data" + hint);
   EXPECT_EQ(profile_refusal("kind: ConfigMap\ndata: {}\n"),
@@ -255,10 +257,11 @@ TEST_F(ProfilesFile, IsRefusedWithWhatItIsInstead) {
       "map.yaml:4: data.config.yaml: expected a text, found a map | write it as a block: put | after the "
       "colon and indent the configuration below it");
   EXPECT_EQ(refusal(read_profile_file(scratch.path() / "missing.yaml")),
-            "read missing.yaml: No such file or directory");
-  EXPECT_EQ(
-      profile_refusal("kind: ConfigMap\ndata: {config.yaml: v}\n"),
-      "map.yaml:2 (line 1 of the text): expected a map with version and vgpu-configs, found the string 'v'");
+            "read missing.yaml: No such file or directory | give the path of a file that can be read");
+  EXPECT_EQ(profile_refusal("kind: ConfigMap\ndata: {config.yaml: v}\n"),
+            "map.yaml:2 (line 1 of the text): expected a map with version and vgpu-configs, found the string "
+            "'v' | begin "
+            "the file with 'version: v1', and 'vgpu-configs:' below it");
   EXPECT_THAT(profile_refusal(std::string(kConfigMap) + "---\n" + kConfigMap),
               testing::StartsWith("map.yaml:13: a second document begins here"));
 }
