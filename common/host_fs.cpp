@@ -88,8 +88,11 @@ Result<UniqueFd> HostFs::open(const std::filesystem::path& relative, int flags, 
   return fd;
 }
 
-Result<std::string> HostFs::read_file(const std::filesystem::path& relative) const {
-  auto fd = open(relative, O_RDONLY | O_NONBLOCK);
+Result<std::string> HostFs::read_file(const std::filesystem::path& relative, Links links) const {
+  auto fd = open(relative, O_RDONLY | O_NONBLOCK | (links == Links::refused ? O_NOFOLLOW : 0));
+  if (!fd && links == Links::refused && fd.error().code == std::errc::too_many_symbolic_link_levels)
+    return fail(Errc::malformed_host, describe("read", relative) + ": it is a symbolic link",
+                "put the file itself there");
   if (!fd) return fail(std::move(fd).error());
   struct stat status {};
   if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, describe("read", relative)));

@@ -57,7 +57,10 @@ class HostFs {
   Result<std::string> read_attribute(const std::filesystem::path& relative) const;
   /// All bytes of a file, unchanged. Never waits for a writer: a FIFO or a device in the file's place is
   /// Errc::malformed_host, and more than 16 MiB, or 64 MiB of a file that says it is empty, are EFBIG.
-  Result<std::string> read_file(const std::filesystem::path& relative) const;
+  enum class Links { followed, refused };
+  /// `refused`: for a file in a folder that a process with fewer rights writes. Errc::malformed_host: it is a
+  /// link.
+  Result<std::string> read_file(const std::filesystem::path& relative, Links links = Links::followed) const;
   /// The last part of a symbolic link's target: "vfio-pci" of .../driver -> ../../bus/pci/drivers/vfio-pci.
   Result<std::string> link_name(const std::filesystem::path& relative) const;
   /// A symbolic link's target as it is written.

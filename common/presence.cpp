@@ -10,15 +10,15 @@
 namespace ferry {
 namespace {
 
-Result<UniqueFd> open_for_lock(HostFs& host, const std::filesystem::path& file) {
+Result<UniqueFd> open_for_lock(HostFs& host, const std::filesystem::path& file, mode_t mode) {
   if (auto made = host.make_directory(file.parent_path()); !made) return fail(std::move(made).error());
-  return host.open(file, O_RDWR | O_CREAT, 0644);
+  return host.open(file, O_RDWR | O_CREAT, mode);
 }
 
 }  // namespace
 
 Result<Presence> Presence::announce(HostFs& host, const std::filesystem::path& file) {
-  auto fd = open_for_lock(host, file);
+  auto fd = open_for_lock(host, file, 0644);
   if (!fd) return fail(std::move(fd).error());
   // Who asks has it exclusively, for a moment.
   while (::flock(fd->get(), LOCK_SH) != 0)
@@ -45,7 +45,8 @@ Result<OnlyOne> OnlyOne::claim(HostFs& host, const std::filesystem::path& file) 
 }
 
 Result<OnlyOne> OnlyOne::open(HostFs& host, const std::filesystem::path& file) {
-  auto fd = open_for_lock(host, file);
+  // Who may read a file may lock it: no other user may keep the next process of this kind from its start.
+  auto fd = open_for_lock(host, file, 0600);
   if (!fd) return fail(std::move(fd).error());
   return OnlyOne(std::move(*fd));
 }

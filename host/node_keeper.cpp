@@ -160,7 +160,8 @@ NodeKeeper::Round NodeKeeper::round(News news) {
 /// At once, also where a round has nothing else to say: a change of the host may take minutes. What cannot be
 /// read leaves it at what was said last, be it by another process.
 void NodeKeeper::hand_on_serving() {
-  const auto text = host_.read_file(settings_.wanted_file.parent_path() / kServingFileName);
+  const auto text =
+      host_.read_file(settings_.wanted_file.parent_path() / kServingFileName, HostFs::Links::refused);
   const auto said = text                    ? read_serving_file(*text)
                     : is_gone(text.error()) ? Result<std::string>(std::string())
                                             : Result<std::string>(fail(Error(text.error())));

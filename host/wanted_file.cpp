@@ -182,7 +182,7 @@ std::string wanted_file_text(const WantedFile& wanted) {
 }
 
 Result<std::optional<Wanted>> read_wanted(const HostFs& host, const fs::path& file, Reading how) {
-  auto text = host.read_file(file);
+  auto text = host.read_file(file, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return std::optional<Wanted>();
   if (!text) return fail(std::move(text).error());
   if (text->size() > kLargest)
@@ -213,7 +213,7 @@ Result<std::optional<Wanted>> read_wanted(const HostFs& host, const fs::path& fi
 }
 
 std::optional<fs::path> named_file(const HostFs& host, const fs::path& file) {
-  auto text = host.read_file(file);
+  auto text = host.read_file(file, HostFs::Links::refused);
   if (!text) return std::nullopt;
   auto read = read_wanted_file(as_text(file, std::move(*text)));
   if (!read) return std::nullopt;

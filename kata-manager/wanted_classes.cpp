@@ -174,7 +174,7 @@ ConfidentialMode confidential_mode_of(const WantedClasses& wanted) {
 }
 
 Result<std::optional<WantedClasses>> read_wanted_classes(const HostFs& host) {
-  auto text = host.read_file(kWantedClassesFile);
+  auto text = host.read_file(kWantedClassesFile, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return std::optional<WantedClasses>();
   if (!text) return fail(std::move(text).error());
   const std::string place = std::string("/") + kWantedClassesFile;

@@ -394,11 +394,13 @@ class Plugin {
 
   void take_in(Offer offer) {
     if (nodes_folder_was_removed()) {
-      end_by({.code = make_error_code(Errc::not_found),
-              .message = "/dev/vfio was removed, and this container has the removed folder: no node of vfio "
-                         "can be seen",
-              .hint =
-                  "start the container again, which mounts the folder that is there now; a kubelet does so"});
+      // Nothing is published of a look that could see no node.
+      return end_by(
+          {.code = make_error_code(Errc::not_found),
+           .message = "/dev/vfio was removed, and this container has the removed folder: no node of vfio "
+                      "can be seen",
+           .hint =
+               "start the container again, which mounts the folder that is there now; a kubelet does so"});
     }
     const auto found = options_.rules.kata ? offer.resources : std::vector<Resource>();
     read_state();  // after the look: hostd says what it is about to make before it makes it

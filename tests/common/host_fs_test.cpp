@@ -212,6 +212,16 @@ TEST_F(HostFsTest, MakesDirectoriesBelowTheRootAndNeverTheRoot) {
   EXPECT_FALSE(std::filesystem::exists(tree_.path() / "nowhere"));
 }
 
+TEST_F(HostFsTest, ReadsNoLinkInAFolderOfAProcessWithFewerRights) {
+  tree_.file("etc/secret", "secret\n");
+  tree_.link("var/lib/ferry/wanted.json", "../../../etc/secret");
+  EXPECT_EQ(host_.read_file("var/lib/ferry/wanted.json").value(), "secret\n");
+  const auto refused = host_.read_file("var/lib/ferry/wanted.json", HostFs::Links::refused);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::malformed_host);
+  EXPECT_EQ(host_.read_file("etc/secret", HostFs::Links::refused).value(), "secret\n");
+}
+
 TEST_F(HostFsTest, SaysWhenTheRootItselfIsMissing) {
   const HostFs host(tree_.path() / "nowhere");
   const auto read = host.read_file("x");
