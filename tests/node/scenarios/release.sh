@@ -64,37 +64,6 @@ expect_equal "what is bound stays bound" vfio-pci "$(driver gpu-a)"
 rm /etc/ferry/policy.yaml
 expect_status "back" 0 ferry vfio unbind --device "$(dev gpu-a)"
 
-step "hostd's unit moves a GPU in the bounds that it has, and can write to nothing else"
-cp /mnt/configs/systemd/ferry-hostd.service /run/systemd/system/
-systemctl daemon-reload
-modprobe -r vfio_pci
-systemctl start other-holder
-expect "it holds the GPU" wait_for "holds other-holder" 60
-want() { # MODE
-  jq -n --arg mode "$1" '{version: 1, policy: "a", config: "version: v2\nrelease: [other-holder]\npolicies:\n  a: [{devices: [0], mode: \($mode)}]\n"}' \
-    > /run/wanted.json
-  mkdir -p /var/lib/ferry
-  mv /run/wanted.json /var/lib/ferry/wanted.json
-}
-settled() { [[ $(jq -r .phase /run/ferry/state.json) == as_wanted && $(driver gpu-a) == "$1" ]]; } 2> /dev/null
-want passthrough
-expect_status "start" 0 systemctl start ferry-hostd
-expect "away: the module is loaded, the service stopped" wait_for "settled vfio-pci" 120
-hostd=$(pid_of ferry-hostd)
-expect_match "its capabilities, and those that a program of it can have" "CapEff:.00000100082f0005 CapBnd:.00000100082f0005" \
-  "$(grep -E 'Cap(Eff|Bnd)' "/proc/$hostd/status" | tr '\n' ' ')"
-expect_match "its filter" "Seccomp:.2" "$(grep Seccomp: "/proc/$hostd/status")"
-for one in etc usr/bin run home tmp sys/fs/cgroup; do
-  expect "no write to /$one" eval "! { true > /proc/$hostd/root/$one/written; } 2> /dev/null || [[ $one == tmp && ! -e /tmp/written ]]"
-done
-for one in run/ferry var/lib/ferry; do expect "a write to /$one" touch "/proc/$hostd/root/$one/written"; done
-systemctl stop other-holder
-want host
-expect "back" wait_for "settled $(planned gpu-a driver)" 120
-expect_status "stop" 0 systemctl stop ferry-hostd
-expect "its folders stay" test -e /run/ferry/written -a -e /var/lib/ferry/written
-rm /run/ferry/written /var/lib/ferry/{written,wanted.json}
-
 step "nvidia-persistenced lets go of one of two GPUs, asked through a tool below another root directory"
 echo "$(planned gpu-b vendor) $(planned gpu-b device)" > /sys/bus/pci/drivers/bochs-drm/new_id
 expect_equal "driver of gpu-b" bochs-drm "$(driver gpu-b)"
