@@ -61,8 +61,8 @@ class Evictions {
   const Random random_;
   const std::function<void()> changed_;
   std::map<std::string, Asked> asked_;  ///< by UID
-  /// By UID. The reason of a drain's end is written after leave_out_others() and before act(), and names
-  /// them.
+  /// Reasons by UID. They outlast leave_out_others(): the reason of a drain's end is written between that and
+  /// act().
   std::map<std::string, std::string> delays_;
   std::optional<Moment> refused_since_;
   std::string refused_;

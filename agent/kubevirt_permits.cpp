@@ -201,7 +201,7 @@ class ListChange {
   bool changed_ = false;
 };
 
-/// Whether KubeVirt is older than 1.9, whose webhook is the first to know Grace GPUs; false where its version
+/// True: KubeVirt is older than 1.9, whose webhook is the first to know Grace GPUs. False where its version
 /// is not known.
 bool is_before_grace(const json& kubevirt) {
   const json* const version = member(member(&kubevirt, "status"), "observedKubeVirtVersion");

@@ -45,7 +45,7 @@ Result<OnlyOne> OnlyOne::claim(HostFs& host, const std::filesystem::path& file) 
 }
 
 Result<OnlyOne> OnlyOne::open(HostFs& host, const std::filesystem::path& file) {
-  // Who may read a file may lock it: no other user may keep the next process of this kind from its start.
+  // A process that may read a file may lock it, and would keep the next process of this kind from its start.
   auto fd = open_for_lock(host, file, 0600);
   if (!fd) return fail(std::move(fd).error());
   return OnlyOne(std::move(*fd));

@@ -36,7 +36,7 @@ Error not_permitted(int number, const std::string& path, gid_t group, bool folde
   return error;
 }
 
-/// Whether it has changed. `fd` is open for reading.
+/// Gives the entry that `fd` (open for reading) has open; true: its group or mode has changed.
 Result<bool> give_one(int fd, const std::string& path, gid_t group) {
   struct stat now {};
   if (::fstat(fd, &now) != 0) return fail(error_from_errno(errno, doing(path, group)));
@@ -54,7 +54,7 @@ class TreeGiver {
  public:
   TreeGiver(gid_t group, dev_t device) : group_(group), device_(device) {}
 
-  /// What is in the folder, from the bottom up: the folder that is given last says that all below it is.
+  /// Gives the folder's contents from the bottom up: a folder that is given shows that all below it is given.
   Result<> give_below(int folder, const std::string& path, unsigned level) {
     if (level > kMostLevels)
       return fail(Errc::refused, fmt::format("/{} has more than {} levels of folders", path, kMostLevels));
