@@ -41,7 +41,8 @@ std::vector<Candidate> candidates_of(VgpuPlan& plan) {
 // the driver's other half: NVIDIA's own tools switch functions while it runs, and its work for VMs shows as
 // users of their vGPUs.
 bool has_it_open(const Holder& holder) {
-  const bool by_a_node = holder.what.starts_with('/');  // otherwise it only has too many files to search
+  const bool by_a_node =
+      holder.what.starts_with('/');  // otherwise the probe only says that its files are too many to search
   if (holder.kind == Holder::Kind::process && holder.name == "nvidia-vgpu-mgr" && by_a_node) return false;
   return holder.kind == Holder::Kind::process || holder.kind == Holder::Kind::virtual_machine ||
          holder.kind == Holder::Kind::console;

@@ -586,7 +586,8 @@ class GpuRun {
   const Inventory* inventory_;
   Inventory own_;  // used once virtual functions have come or gone
   VgpuView view_;
-  bool only_devices_are_fresh_ = false;  // in view_: numbers still available are older than the last stage
+  bool only_devices_are_fresh_ =
+      false;  // in view_: the numbers of vGPUs still available are older than the last stage
   std::optional<VgpuStep> failed_creation_;  // it may exist all the same
   std::optional<VgpuId> misplaced_;          // it exists, but not at its placement
   const StepObserver& observe_;
