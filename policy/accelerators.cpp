@@ -19,8 +19,8 @@ constexpr std::array kClasses = {NamedClass{.name = "vga", .pci_class = PciClass
                                  NamedClass{.name = "3d", .pci_class = PciClass::display_3d},
                                  NamedClass{.name = "nvswitch", .pci_class = PciClass::bridge_other}};
 
-/// vGPUs on virtual functions came with Ampere. What a Turing board says in its SR-IOV capability (a T4: 16)
-/// its driver never switches on.
+/// vGPUs on virtual functions came with Ampere. A Turing board may have an SR-IOV capability (a T4: 16), but
+/// its driver never switches it on.
 constexpr std::array<std::string_view, 5> kWithoutVirtualFunctions = {"kepler", "maxwell", "pascal", "volta",
                                                                       "turing"};
 

@@ -9,12 +9,12 @@
 
 namespace ferry {
 
-/// Accelerators are NVIDIA's display and 3D controllers. Where they are named, also NVIDIA's
-/// NVSwitches, which join GPUs to each other and stay with the host unless all of it is given away, and other
-/// vendors' display functions and processing accelerators.
+/// Accelerators are NVIDIA's display and 3D controllers. If they are named, NVIDIA's NVSwitches and other
+/// vendors' display functions and processing accelerators count too. NVSwitches join GPUs to each other, and
+/// stay with the host unless a VM gets all of it.
 AcceleratorRules default_accelerator_rules();
 
-/// The part before the "/" of the resource names under which pods ask for them.
+/// The domain, before the "/", of the resource names by which pods ask for accelerators.
 inline constexpr std::string_view kResourceDomain = "nvidia.com";
 
 /// A vendor that users may call by a name.

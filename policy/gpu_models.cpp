@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-// The table is in the program as it is in the repository: nothing to generate, to parse at start or to
-// relocate. NOLINTNEXTLINE(hicpp-no-assembler)
+// The program holds the table as it is in the repository: nothing is generated, parsed at start or relocated.
+// NOLINTNEXTLINE(hicpp-no-assembler)
 asm(R"(
   .pushsection .rodata.ferry_gpu_models, "a", @progbits
 ferry_gpu_models_begin:
@@ -53,14 +53,14 @@ std::string_view gpu_models_text() {
 }
 
 GpuModel gpu_model(std::string_view ids, std::string_view subsystem_ids) {
-  if (ids.find_first_of("\t\n") != std::string_view::npos) return {};  // would be more than the first column
+  if (ids.find_first_of("\t\n") != std::string_view::npos) return {};  // would match more columns
   const std::string head = fmt::format("{}\t", ids);
   std::string_view text = gpu_models_text();
   const auto begin = text.find("\n" + head);
   if (begin == std::string_view::npos) return {};
   text.remove_prefix(begin + 1);
   GpuModel out;
-  while (text.starts_with(head)) {  // those of one device stand together
+  while (text.starts_with(head)) {  // lines of one device stand together
     std::string_view line = next_part(text, '\n').substr(head.size());
     const std::string_view boards = next_part(line, '\t');
     const bool of_this_board = lists(boards, subsystem_ids);

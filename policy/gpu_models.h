@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What public sources tell of a GPU by its IDs alone, for nodes where no driver can be asked. The size of a
-// BAR is not the size of the memory (a T4 with 16 GB has a BAR of 256 MiB), so only a table can tell.
-// Source: configs/gpu-models.tsv, which says where each figure comes from.
+// Public facts about a GPU by its IDs alone, for nodes where no driver can be asked. Only a table tells the
+// size of the memory: a BAR has another size (a T4 with 16 GB has a BAR of 256 MiB). Source:
+// configs/gpu-models.tsv, which names the origin of each figure.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,17 @@ namespace ferry {
 
 /// Texts point into the table, which is part of the program.
 struct GpuModel {
-  /// Of a board that shares its device ID with others, "A16"; empty: the name of the device ID says it.
+  /// Name of a board that shares its device ID, "A16"; empty: the name of the device ID is enough.
   std::string_view product;
-  std::optional<std::uint32_t> memory_mib;  ///< as in its name, GB times 1024; absent: nobody says it
-  std::string_view family;  ///< as NVIDIA's GPU feature discovery calls it, "ada-lovelace"; or empty
+  std::optional<std::uint32_t> memory_mib;  ///< GB in its name times 1024; absent: unknown
+  std::string_view family;  ///< its name in NVIDIA's GPU feature discovery, "ada-lovelace"; or empty
 };
 
-/// By PCI vendor and device ID and those of its subsystem, "10de:25b6" and "10de:14a9". A board of a shared
-/// device ID that nobody has seen is what all boards of that ID are. Empty: the table does not know the
-/// device.
+/// Looks a GPU up by PCI vendor and device ID and by its subsystem IDs, "10de:25b6" and "10de:14a9". An
+/// unlisted board has the facts that the table gives for the device ID alone. Empty: an unknown device.
 GpuModel gpu_model(std::string_view ids, std::string_view subsystem_ids);
 
-/// The table as it is in the repository.
+/// Text of configs/gpu-models.tsv.
 std::string_view gpu_models_text();
 
 }  // namespace ferry

@@ -10,19 +10,19 @@
 namespace ferry {
 namespace {
 
-// A model's own name has brackets, which a glob reads as a set of letters: the name itself must match too.
+// A model's own name has brackets, which a glob reads as a set of letters: the literal name must match too.
 bool fits(const std::string& pattern, const std::string& text) {
   return (pattern.size() == text.size() && ::strcasecmp(pattern.c_str(), text.c_str()) == 0) ||
          ::fnmatch(pattern.c_str(), text.c_str(), FNM_CASEFOLD) == 0;
 }
 
-/// Behind the bracket expression that begins at `open`; npos: it does not end.
+/// The position after the bracket expression that begins at `open`; npos: it does not end.
 std::size_t behind_brackets(std::string_view pattern, std::size_t open) {
   std::size_t at = open + 1;
   if (at < pattern.size() && (pattern[at] == '!' || pattern[at] == '^')) ++at;
-  if (at < pattern.size() && pattern[at] == ']') ++at;  // the first one is a member
+  if (at < pattern.size() && pattern[at] == ']') ++at;  // a first ] is a member
   while (at < pattern.size() && pattern[at] != ']') {
-    // [[:digit:]]: the inner bracket ends the class alone.
+    // [[:digit:]]: the inner bracket ends only the class.
     const auto end = pattern.substr(at).starts_with("[:") ? pattern.find(":]", at) : std::string_view::npos;
     at = end == std::string_view::npos ? at + 1 : end + 2;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs an item of a policy is for, by what people know of them.
+// Selects the GPUs of a policy's item by model, address, NUMA node and vendor.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,13 @@
 
 namespace ferry {
 
-/// The name of a model as people are shown it; empty: nobody knows one. The table of names is above this
-/// room.
+/// Gives the name of a model as users see it; empty: unknown. A higher layer passes the table of names in.
 using ModelNames = std::function<std::string(const PciFunction&)>;
 
-/// Whether a pattern is a model's name or IDs ("10de:26b9"), or a glob(7) on one of them, letter case aside.
+/// True if a pattern is a model's name or IDs ("10de:26b9"), or a glob(7) on one of them, ignoring case.
 bool fits_model(const std::string& pattern, const std::string& name, const PciFunction& gpu);
 
-/// What is empty holds for any GPU; of what is not all must hold, and of its values one.
+/// An empty field matches any GPU. Each other field must match with one of its values.
 struct GpuSelection {
   std::vector<std::string> models;  ///< for fits_model()
   std::vector<PciAddress> addresses;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Items of a file that have nothing to say on a node: no fault, since one file may be for many nodes, and yet
-// what a slip of the pen looks like.
+// Finds items of a file that match no GPU of a node. They are no error, since a file may be for many nodes,
+// but they may be a typing mistake.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace ferry {
 
-/// "policy.yaml:4: matches no GPU of this node", for each item of which that is so.
+/// "policy.yaml:4: matches no GPU of this node", for each such item.
 std::vector<std::string> items_without_gpu(const Policy& policy, const VgpuInventory& inventory,
                                            const ModelNames& models = {});
 std::vector<std::string> items_without_gpu(const Profile& profile, const VgpuInventory& inventory);

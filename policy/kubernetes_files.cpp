@@ -40,7 +40,7 @@ Result<std::string> text_of(const ConfigText& file, const ConfigMember& member) 
   return member.value.text;
 }
 
-// Labels or annotations.
+// Reads labels or annotations.
 Result<> read_strings(const ConfigText& file, const ConfigNode& metadata, std::string_view key,
                       std::map<std::string, std::string>& into) {
   const ConfigNode* strings = value_at(metadata, key);
@@ -72,7 +72,7 @@ Result<> read_runtime_handlers(const ConfigText& file, const ConfigNode& node, s
                     fmt::format("status.runtimeHandlers: expected a map, found {}", handler.described()));
     }
     const ConfigMember* name = handler.find("name");
-    if (name == nullptr) continue;  // the runtime's default
+    if (name == nullptr) continue;  // the runtime's default handler
     auto text = text_of(file, *name);
     if (!text) return fail(std::move(text).error());
     into.insert(std::move(*text));
@@ -136,7 +136,7 @@ Result<File> read_carried(const std::filesystem::path& path, Reading how,
   if (!text) return fail(std::move(text).error());
   auto file = read(*text, how);
   if (!file) return file;
-  // A profile file was read twice, a ConfigMap and what it carries once each.
+  // Skips repeated warnings: a profile file is read twice, a ConfigMap and its content once each.
   for (std::string& warning : outside) {
     if (std::ranges::find(file->warnings, warning) == file->warnings.end()) {
       file->warnings.push_back(std::move(warning));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people write and see of a model.
+// Model names as users write and see them.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace ferry {
 
-/// What people call a model: what stands in the brackets of its name, "GeForce RTX 4090" of "AD102 [GeForce
-/// RTX 4090]"; the name itself where it has none.
+/// The short name of a model, which stands in the brackets of its name: "GeForce RTX 4090" of "AD102 [GeForce
+/// RTX 4090]". The whole name if it has no brackets.
 std::string short_model(const std::string& name);
 
-/// Why a pattern is no glob(7), as a clause ("has a [ without its ]"); empty: it is one. Such a pattern
-/// matches nothing that has a name.
+/// The reason why a pattern is no glob(7), as a clause ("has a [ without its ]"); empty: it is one. A faulty
+/// pattern matches no name.
 std::string glob_fault(std::string_view pattern);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each GPU of a node shall be: plain values; the file is read by policy_yaml.h.
+// The desired mode of each GPU of a node: plain values; policy_yaml.h reads the file.
 #pragma once
 
 #include <map>
@@ -27,17 +27,17 @@ std::string_view text(Mode mode);
 std::optional<Mode> parse_mode(std::string_view word);
 
 struct PolicyItem {
-  ProfileItem gpus;  ///< which, and with Mode::vgpu what they carry
+  ProfileItem gpus;  ///< the GPUs and, with Mode::vgpu, their vGPUs
   Mode mode = Mode::host;
-  GpuSelection selection = {};  ///< which of those
+  GpuSelection selection = {};  ///< limits these GPUs further
 
   bool matches(const VgpuGpu& gpu, const ModelNames& models) const;
 };
 
-/// What becomes of mediated devices that Ferry has not made and that would have to go.
+/// Treatment of mediated devices that Ferry has not made and that would have to be removed.
 enum class Foreign {
   keep,  ///< their GPU is refused
-  take,  ///< those that nobody uses go
+  take,  ///< they are removed unless in use
 };
 std::string_view text(Foreign foreign);
 /// "keep", "take"; absent for another word.
@@ -45,36 +45,36 @@ std::optional<Foreign> parse_foreign(std::string_view word);
 
 struct Policy {
   std::string name;
-  std::vector<PolicyItem> items;  ///< at least one. Where several match a GPU, the last one holds
+  std::vector<PolicyItem> items;  ///< at least one; the last item that matches a GPU is in effect
   std::string place;              ///< "policy.yaml:3"
-  /// What may be asked to let go of GPUs that are given away or divided (release_list()).
+  /// Device users that may be quiesced for GPUs that go to a VM or are divided (release_list()).
   std::set<std::string> release = default_release();
-  /// Absent: as whoever applies it does.
+  /// Absent: the program that applies the policy decides.
   std::optional<Foreign> foreign = std::nullopt;
 
-  /// The item that holds for a GPU; nullptr: none matches, and the GPU is left as it is.
+  /// The item in effect for a GPU; nullptr: none matches, and the GPU is left as it is.
   const PolicyItem* item_for(const VgpuGpu& gpu, const ModelNames& models = {}) const;
   /// True if an item has this mode, even if this host has no GPU for it.
   bool asks_for(Mode mode) const;
 };
 
-/// The rules of a host that `policy` is for: functions count that its items name by address or by vendor.
+/// A host's rules for `policy`: functions that its items name by address or by vendor count too.
 AcceleratorRules rules_for(const Policy& policy, AcceleratorRules rules);
 
 struct PolicyFile {
   std::string file;
   std::vector<Policy> policies;            ///< in order of the file
-  bool of_profiles = false;                ///< a vGPU profile file (v1): it has no word for Policy::release
-  std::vector<std::string> warnings = {};  ///< what Reading::lenient has let pass: "file:line: key: what"
+  bool of_profiles = false;                ///< a vGPU profile file (v1), which has no key for Policy::release
+  std::vector<std::string> warnings = {};  ///< faults that Reading::lenient accepted: "file:line: key: fault"
 };
 
-/// A policy in terms of one host.
+/// A policy resolved for one host.
 struct WantedState {
-  std::map<PciAddress, Mode> modes;  ///< GPUs that no item matches are not in it
-  /// What the GPUs shall carry: nothing those that are given away or left to the host.
+  std::map<PciAddress, Mode> modes;  ///< without GPUs that no item matches
+  /// vGPUs of each GPU; GPUs in other modes than Mode::vgpu have none.
   Profile vgpus;
-  std::set<std::string> release;   ///< as in Policy
-  std::optional<Foreign> foreign;  ///< as in Policy
+  std::set<std::string> release;   ///< see Policy
+  std::optional<Foreign> foreign;  ///< see Policy
 };
 WantedState wanted_state(const Policy& policy, const VgpuInventory& inventory, const ModelNames& models = {});
 

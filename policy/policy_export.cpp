@@ -23,7 +23,7 @@ bool same(const PolicyItem& a, const PolicyItem& b) {
          std::ranges::equal(a.gpus.vgpus, b.gpus.vgpus, same_count);
 }
 
-/// Whether a GPU that carries vGPUs of one size is ready for several; what keeps us from knowing is noted.
+/// True if mixed sizes are on for a GPU whose vGPUs have one size. Without an answer a note is added.
 bool has_mixed_sizes(const VgpuGpu& gpu, const ManagedGpus& managed, std::vector<std::string>& notes) {
   const auto found = managed.find(gpu.address());
   if (found == managed.end()) return false;
@@ -48,7 +48,7 @@ PolicyItem item_of(const VgpuGpu& gpu, const ProfileItem* carried, const Managed
   return item;
 }
 
-/// That the file says what the host is: by the very code that reads it and holds it against the host.
+/// Verifies that the file describes the host, with the code that reads policies and judges hosts.
 Result<> check(const Policy& policy, const Inventory& inventory, const VgpuInventory& vgpus) {
   PolicyFile file;
   file.policies.push_back(policy);
@@ -82,7 +82,7 @@ Result<ExportedPolicy> export_policy(const Inventory& inventory, const VgpuInven
     if (found == items.end()) found = items.insert(items.end(), std::move(item));
     found->gpus.indices.push_back(gpu.index);
   }
-  if (items.empty()) items.emplace_back();  // a policy has an item; this one is for no GPU
+  if (items.empty()) items.emplace_back();  // a policy has an item; this one matches no GPU
   if (auto checked = check(out.policy, inventory, vgpus); !checked) return fail(std::move(checked).error());
   return out;
 }

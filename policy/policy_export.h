@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node is, as a policy: the way back from a host to a file.
+// Writes the state of a node as a policy.
 #pragma once
 
 #include <map>
@@ -13,24 +13,24 @@
 
 namespace ferry {
 
-/// What NVML says of GPUs, or why it says nothing.
+/// NVML's answers about GPUs, or its errors.
 using ManagedGpus = std::map<PciAddress, Result<ManagedGpu>>;
 
-/// Whether NVML is to be asked about a GPU before it is exported: whether it is ready for vGPUs of several
-/// sizes only NVML says, where all that it carries have one.
+/// True if an export needs NVML's answer about a GPU: if all its vGPUs have one size, only NVML tells whether
+/// mixed sizes are on.
 bool asks_library_to_export(const VgpuGpu& gpu);
 
 struct ExportedPolicy {
   Policy policy;
-  std::vector<std::string> notes;  ///< what of the node it does not say, each as a sentence
+  std::vector<std::string> notes;  ///< facts that the policy leaves out, each as a sentence
 };
 
-/// The policy that a node agrees with as it is: judge_policy() finds no difference, and applying it writes
-/// nothing. One item per set of GPUs that are the same, by their numbers; every GPU is in one. vGPUs without
-/// parameters have none in it (so that they stay as they are), and placement is left to the driver. What may
-/// be released no host shows: the default.
+/// A policy that the node already agrees with: judge_policy() finds no difference, and applying it writes
+/// nothing. It has one item for each set of equal GPUs, by their numbers; every GPU is in an item. vGPUs
+/// without parameters have no key for them, so that they stay as they are. The driver chooses placements.
+/// `release` has its default, since no host shows it.
 ///
-/// Errors: those of export_profile(); or Errc::unsupported: a card is half on vfio, which no policy can say.
+/// Errors: see export_profile(); also Errc::unsupported: a card is half on vfio, which no policy can say.
 Result<ExportedPolicy> export_policy(const Inventory& inventory, const VgpuInventory& vgpus,
                                      const std::string& name, const ManagedGpus& managed = {});
 

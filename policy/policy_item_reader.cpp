@@ -26,7 +26,7 @@ constexpr const char* kNumaNode = "numa-node";
 constexpr const char* kVendor = "vendor";
 constexpr const char* kMixedSizes = "mixed-sizes";
 
-/// What chooses GPUs beside `devices`.
+/// Keys that choose GPUs beside `devices`.
 constexpr std::array kSelectors = {ItemReader::kFilter, kModel, kAddress, kNumaNode, kVendor};
 
 Result<Mode> read_mode(const ItemReader& reader, const ConfigNode& item, const std::string& path) {
@@ -56,7 +56,7 @@ Result<> read_model(const ItemReader& reader, const ConfigNode& node, const std:
   return {};
 }
 
-// Whatever YAML 1.1 takes 0000:17:00.0 for, nobody else reads this file.
+// YAML 1.1 may take 0000:17:00.0 for another value, but only Ferry reads this file.
 Result<> read_address(const ItemReader& reader, const ConfigNode& node, const std::string& key,
                       GpuSelection& into) {
   const auto address =
@@ -150,7 +150,7 @@ Result<> read_mixed_sizes(const ItemReader& reader, const ConfigNode& item, cons
   return {};
 }
 
-/// What the GPUs carry: with mode vgpu, and only there.
+/// Reads the vGPUs of an item. Only mode vgpu may have their keys.
 Result<> read_carried(const ItemReader& reader, const ConfigNode& item, const std::string& path, Mode mode,
                       ProfileItem& into) {
   if (mode != Mode::vgpu) {

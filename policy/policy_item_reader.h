@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: one item of a policy file.
+// Reads an item of a policy file.
 #pragma once
 
 #include "common/result.h"
@@ -8,7 +8,7 @@
 
 namespace ferry {
 
-/// Errc::invalid_config, "file:line: key: what".
+/// Errc::invalid_config, "file:line: key: fault".
 Result<PolicyItem> read_policy_item(const ItemReader& reader, const NamedItems::Item& item);
 
 }  // namespace ferry

@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-// A name that YAML readers agree on, and that has nothing that begins something else in YAML.
+// A key on which all YAML readers agree: quoted unless it has only safe characters.
 std::string key_text(const std::string& key) {
   constexpr std::string_view kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
   const bool plain = !key.empty() && key.front() != '-' && is_plain_string(key) &&
@@ -87,7 +87,7 @@ std::string item_text(const PolicyItem& item) {
   return fmt::format("  - {}\n", fmt::join(lines, "\n    "));
 }
 
-// The whole list of units: what it has beside the default, or that it has not even that.
+// The units beside the default, and "none" if `release` lacks the default.
 std::string release_text(const std::set<std::string>& release) {
   std::vector<std::string> names;
   const std::set<std::string> unasked = default_release();
@@ -105,7 +105,7 @@ std::string release_text(const std::set<std::string>& release) {
 std::string policy_text(const PolicyFile& file) {
   std::string out = "version: v2\n";
   if (file.policies.empty()) return out;
-  const Policy& any = file.policies.front();  // what stands beside the policies is the same in all
+  const Policy& any = file.policies.front();  // keys beside the policies are the same in all
   out += release_text(any.release);
   if (any.foreign) out += fmt::format("foreign: {}\n", text(*any.foreign));
   out += "policies:\n";

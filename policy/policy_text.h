@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way back from policies to a file.
+// Writes policies as a file.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// Policies as a file of their own, version v2, as read_policies() takes it. `release` is the first one's: a
-/// file has one for all.
+/// The policies as a complete v2 file that read_policies() accepts. `release` and `foreign` are those of the
+/// first policy: a file has one for all.
 std::string policy_text(const PolicyFile& file);
 
 }  // namespace ferry

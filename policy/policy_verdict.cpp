@@ -20,7 +20,7 @@ std::string as_found(const VgpuGpu& gpu, Mode found) {
   return fmt::format("{} ({})", text(found), driver_of(gpu.function));
 }
 
-/// The other functions of a card that still have drivers of the host.
+/// Names a function of the GPU's card that is still on a driver of the host; empty: none is.
 std::string left_behind(const Inventory& inventory, const VgpuGpu& gpu) {
   for (const auto& [address, function] : inventory.functions) {
     if (!is_companion(gpu.function, function) || !function.driver || on_vfio_driver(function)) continue;

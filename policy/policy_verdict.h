@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does a host agree with a policy?
+// Compares a host with a policy.
 #pragma once
 
 #include <optional>
@@ -12,24 +12,24 @@
 
 namespace ferry {
 
-/// What a GPU is now: `passthrough` on a vfio driver, `vgpu` where it carries any, else `host`.
+/// The mode of a GPU now: `passthrough` on a vfio driver, `vgpu` if it carries vGPUs, else `host`.
 Mode mode_of(const VgpuGpu& gpu);
 
 struct NodeVerdict {
   unsigned index = 0;
   PciAddress gpu;
-  std::optional<Mode> wanted = {};  ///< absent: no item is for it, and it may be what it is
+  std::optional<Mode> wanted = {};  ///< absent: no item matches it, and any mode agrees
   Mode found = Mode::host;
   std::vector<TypeCount> wanted_vgpus = {};
   std::vector<TypeCount> found_vgpus = {};
   /// "GPU 0 (0000:17:00.0): wanted passthrough, found host (driver nvidia)"; empty where it agrees.
   std::string difference = {};
   bool agrees() const { return difference.empty(); }
-  std::string label() const;  ///< as VgpuGpu::label
+  std::string label() const;  ///< see VgpuGpu::label
 };
 
-/// One verdict per GPU of the node, in order of index: what apply_policy() would change. Of a GPU that is to
-/// be given away its whole card must be on vfio drivers, or without any.
+/// Gives a verdict for each GPU of the node, in order of index: the changes that apply_policy() would make.
+/// For passthrough, the GPU's whole card must be on vfio drivers, or without any.
 std::vector<NodeVerdict> judge_policy(const Policy& policy, const Inventory& inventory,
                                       const VgpuInventory& vgpus, const ModelNames& models = {});
 

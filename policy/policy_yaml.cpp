@@ -22,7 +22,7 @@ constexpr const char* kPolicies = "policies";
 constexpr const char* kRelease = "release";
 constexpr const char* kForeign = "foreign";
 
-// Beside the policies and not in one: what holds GPUs is the host's, whatever they shall be.
+// The key stands beside the policies, not in one: users of GPUs are the host's, whatever the policy.
 Result<std::set<std::string>> read_release(const ItemReader& reader, const ConfigNode& root) {
   const ConfigMember* list = root.find(kRelease);
   if (list == nullptr) return default_release();

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our policy file, version v2, read strictly: what a profile of NVIDIA's (v1) says, with a mode for each
-// item.
+// Ferry's policy file, version v2, read strictly: the content of NVIDIA's profile (v1), with a mode per item.
 //
 //   version: v2
-//   release: [nvidia-dcgm]              # optional; who may be asked to let go of GPUs for a move
+//   release: [nvidia-dcgm]              # optional; services that may be quiesced for a change
 //   foreign: keep                       # optional; keep or take: mediated devices that Ferry has not made
 //   policies:
 //     NAME:
@@ -13,9 +12,9 @@
 //       mode: vgpu
 //       vgpu-devices: {"L40S-12Q": 4}   # with mode vgpu, and only there; so mixed-sizes, vgpu-params
 //
-// `release` and `foreign` count for all policies of the file; `release` beside nvidia-persistenced, [none]:
-// not even that. Of several items that match a GPU the last one holds, as in v1. A GPU that none matches is
-// left as it is. docs/policy.md describes all of it.
+// `release` and `foreign` apply to all policies of the file. `release` adds to nvidia-persistenced; [none]
+// excludes even that. If several items match a GPU, the last one is in effect, as in v1. A GPU that no item
+// matches is left as it is. docs/policy.md describes the format.
 #pragma once
 
 #include <filesystem>
@@ -30,8 +29,8 @@
 namespace ferry {
 
 /// Reads all policies of a text. A v1 profile is a policy in which every item has the mode vgpu. Any fault is
-/// Errc::invalid_config, "file:line: key: what". Leniently a v1 profile alone is read: a v2 file has no other
-/// program to agree with.
+/// Errc::invalid_config, "file:line: key: fault". Reading::lenient is for v1 profiles alone: no other program
+/// reads v2 files.
 Result<PolicyFile> read_policies(const ConfigText& source, Reading how = Reading::strict);
 
 /// The named policy; without a name the only one. Errc::invalid_config lists the names there are.

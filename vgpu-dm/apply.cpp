@@ -42,10 +42,10 @@ Result<std::set<std::string>> stuck_devices(HostFs& host, const VgpuInventory& i
 struct Seen {
   Inventory inventory;
   VgpuView view;
-  std::set<PciAddress> named;  // whose vGPUs have their names from the driver's library
+  std::set<PciAddress> named;  // GPUs whose vGPUs have the library's names
 };
 
-/// Behind what the library says: that tells whose virtual functions may have to go, and who may be switched.
+/// Runs after the library was asked: its answer tells which GPUs may be switched or lose virtual functions.
 Result<UseReport> ask_users(const VgpuHost& on, const GpuPlanner& planner, const Seen& seen,
                             std::span<const VgpuGpu> gpus) {
   return ask(on, seen.inventory, gpus, [&](const VgpuGpu& gpu) {
@@ -75,7 +75,7 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
                      .spares_foreign = on.spares_foreign},
             .named = {}};
   for (VgpuGpu& gpu : seen.view.inventory.gpus) {
-    // A driver that has not returned is asked nothing more.
+    // A driver with a stuck write is asked nothing more.
     const auto unwritable = cannot_write(gpu, seen.view);
     if (unwritable && unwritable->code == Errc::stuck) continue;
     std::optional<Result<ManagedGpu>> said;
@@ -96,7 +96,7 @@ Result<Seen> look_at_all(const VgpuHost& on, const GpuPlanner& planner) {
   return seen;
 }
 
-/// For one GPU: of the others, what they carry is enough.
+/// The view for one GPU; it needs only the vGPUs of other GPUs.
 VgpuView view_of(const VgpuView& all, const PciAddress& gpu) {
   VgpuView out{.inventory = {},
                .use = all.use,
@@ -119,7 +119,7 @@ VgpuView view_of(const VgpuView& all, const PciAddress& gpu) {
   return out;
 }
 
-/// Probes and callers are asked and told by one thread at a time.
+/// Lets one thread at a time call the use probe and the caller's observer.
 class OneAtATime final : public UseProbe {
  public:
   OneAtATime(const VgpuHost& on, const StepObserver& observe) : probe_(on.uses), observe_(observe) {}
@@ -151,8 +151,8 @@ class OneAtATime final : public UseProbe {
   std::mutex mutex_;
 };
 
-/// The GPUs that shall be written to once more, right before the first write: a VM may have started since.
-/// What keeps one from being looked at becomes its refusal.
+/// Scans the GPUs that will be written to again, right before the first write: a VM may have started since. A
+/// failed scan or probe becomes the GPU's refusal.
 void look_again(const VgpuHost& on, const GpuPlanner& planner, Seen& seen, VgpuPlan& plan) {
   std::vector<VgpuGpu> looked_at;
   for (GpuPlan& of_gpu : plan.gpus) {
@@ -195,14 +195,14 @@ VgpuOutcome carry_out(const VgpuHost& on, StoppedServices& services, Seen seen, 
   const StepObserver told = one.observer();
   const auto busy = static_cast<std::size_t>(
       std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return !gpu.steps.empty(); }));
-  // They start while we look, and one that no turn is for would only keep the others from it.
+  // Writing processes start during the scan. A process that no turn is for would only slow the others down.
   on.writer.prepare(std::min({busy, kMostSideBySide, std::size_t{WriteTurns::at_once()}}));
   auto askers = let_go(release_context(on), seen.inventory, services, plan);
   look_again(on, planner, seen, plan);
   refuse_held(seen.view, plan);
   const auto begin = std::chrono::steady_clock::now();
   out.gpus.resize(plan.gpus.size());
-  // Who waits for a place has the look of all no more: a VM may have started since.
+  // Once a GPU has finished, the common scan is old for GPUs that still wait: a VM may have started since.
   std::atomic<bool> one_has_ended = false;
   side_by_side(plan.gpus.size(), [&](std::size_t i) {
     const GpuPlan& gpu = plan.gpus[i];
@@ -219,7 +219,7 @@ VgpuOutcome carry_out(const VgpuHost& on, StoppedServices& services, Seen seen, 
   return out;
 }
 
-/// Looks, plans and does it, with whom it takes for that.
+/// Scans, plans and applies; quiesces device users for it and resumes them.
 template <typename Plan>
 Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& planner, const Plan& plan,
                                        const StepObserver& observe) {
@@ -233,7 +233,7 @@ Result<VgpuOutcome> plan_and_carry_out(const VgpuHost& on, const GpuPlanner& pla
   return outcome;
 }
 
-/// Who has the GPU open and may be asked to let go. Not modules, which other GPUs may need by now.
+/// Device users of the GPU that may be quiesced. Modules are left out: other GPUs may need them by now.
 std::set<Releasable> who_may_let_go(const VgpuHost& on, const Seen& seen, const VgpuGpu& gpu,
                                     const UseReport& use) {
   Released out;
@@ -245,7 +245,7 @@ std::set<Releasable> who_may_let_go(const VgpuHost& on, const Seen& seen, const 
   return asked_to_let_go(out, on.persistence != nullptr, yes, yes);
 }
 
-/// Of a look alone, for any of these.
+/// A planner without plans, for a scan on behalf of any of these profiles.
 GpuPlanner looker_for(std::span<const Profile> profiles) {
   const auto any = [=](auto test) {
     return [=](const VgpuGpu& gpu, auto... said) {
@@ -346,7 +346,7 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
     for (const auto& why : {askers.front().failure, askers.front().refusal})
       if (why) errors.push_back(*why);
   }
-  // Behind an order about it that has not returned nothing is written.
+  // After a stuck order about the GPU nothing more is written.
   if (errors.empty() || errors.front().code != Errc::stuck) {
     auto undone = undo_gpu(on, planner, seen->inventory, view_of(seen->view, changed.gpu), changed, observe);
     std::ranges::move(undone, std::back_inserter(errors));

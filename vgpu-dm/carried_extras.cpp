@@ -11,7 +11,6 @@
 namespace ferry {
 namespace {
 
-/// The vGPUs of each type.
 std::map<std::string, std::vector<const VgpuDevice*>> by_type(const VgpuGpu& gpu) {
   std::map<std::string, std::vector<const VgpuDevice*>> out;
   for (const VgpuDevice& device : gpu.devices) out[device.short_name].push_back(&device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the vGPUs of a GPU have beside types and counts: for who writes down what a host carries.
+// Properties of a GPU's vGPUs beside types and counts, for commands that write them to a file.
 #pragma once
 
 #include <map>
@@ -12,18 +12,18 @@
 namespace ferry {
 
 struct CarriedExtras {
-  /// Time-sliced vGPUs of more than one framebuffer size, as far as their sizes are known. Where they have
-  /// one size the GPU may be ready for several all the same: only NVML says (ManagedGpu::mixed_sizes).
+  /// True if time-sliced vGPUs have several framebuffer sizes, as far as sizes are known. If false, mixed
+  /// sizes may still be on: only NVML tells (ManagedGpu::mixed_sizes).
   bool several_sizes = false;
-  /// By short name of the type: the parameters of its vGPUs' plug-in, where all of them have the same. Types
-  /// without any are not in it.
+  /// Plug-in parameters by the type's short name, if all vGPUs of the type have the same. Types without
+  /// parameters are left out.
   std::map<std::string, VgpuParams> params;
-  /// What cannot be written of a type in one line, each as a sentence.
+  /// Parameters that cannot be written once for their type, each as a sentence.
   std::vector<std::string> unsaid;
 };
 CarriedExtras extras_of(const VgpuGpu& gpu);
 
-/// What a v1 file leaves out of what these GPUs carry, each as a sentence; empty: nothing.
+/// Facts about these GPUs that a v1 file cannot express, each as a sentence; empty: none.
 std::vector<std::string> unsaid_by_v1(const VgpuInventory& inventory);
 
 }  // namespace ferry

@@ -13,8 +13,8 @@
 namespace ferry {
 namespace {
 
-// The number in a name times 1024 is what public tables of types have too, wherever the driver's own figure
-// is not known; where it is, the two are the same for every time-sliced type.
+// Takes the number in the name times 1024 where the driver tells no size, as public tables of types do. If
+// the driver's figure is known, the two agree for every time-sliced type.
 std::optional<std::uint32_t> size_by_name(const VgpuTypeName& name) {
   constexpr std::uint32_t kMibOfSizeZero = 512;
   if (name.size_gib == 0) return kMibOfSizeZero;
@@ -34,17 +34,17 @@ bool before(const Candidate& a, const Candidate& b) {
   return rank(a.fit, a.series) < rank(b.fit, b.series);
 }
 
-/// The types of a GPU that a profile can name, each with how many are left over all parents.
+/// Types of a GPU that a profile can name, each with the number left over all parents.
 std::vector<Candidate> candidates_on(const VgpuGpu& gpu) {
   std::vector<VgpuType> types = types_of(gpu);
-  // Where what it carries keeps them from being listed they would do, and none can be made now.
+  // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
   if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
   std::vector<Candidate> out;
   for (const VgpuType& type : types) {
     const auto name = VgpuTypeName::parse(type.short_name);
     if (!name) continue;
     const auto found = find_type(*name, types);
-    if (!found || *found != &type) continue;  // of two types of one name none can be asked for
+    if (!found || *found != &type) continue;  // a name that two types share chooses neither
     const auto size = type.framebuffer_mib ? type.framebuffer_mib : size_by_name(*name);
     if (!size) continue;
     out.push_back({.fit = {.id = type.id,
@@ -128,7 +128,7 @@ GpuAnswer choose_on(const VgpuGpu& gpu, const TypeWish& wish) {
 Error nowhere(const std::vector<GpuAnswer>& answers, const TypeWish& wish) {
   const std::string what =
       fmt::format("vGPU type{} with {} MiB or more", of_series(wish), wish.framebuffer_mib);
-  // What only something else keeps from being made says more than the largest that there is.
+  // A type that only present vGPUs prevent is a better reason than the largest type there is.
   const auto taken = [](const GpuAnswer& answer) {
     return answer.choice.reason && answer.choice.reason->code == Errc::refused;
   };

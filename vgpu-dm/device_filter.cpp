@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-// A number as Go's strconv reads one with base 0: that is what the format was defined with.
+// Parses a number as Go's strconv does with base 0, by which the format is defined.
 std::optional<std::uint32_t> parse_number(std::string_view text) {
   int base = 10;
   bool prefixed = false;

@@ -21,7 +21,7 @@ Result<> check_name(const std::string& name) {
               kLabelNames);
 }
 
-/// So many of each type, by the type's name.
+/// Number of vGPUs by the name of their type.
 using Carried = std::map<std::string, std::uint32_t>;
 
 Result<Carried> carried_by(const VgpuGpu& gpu) {
@@ -57,7 +57,7 @@ ProfileItem item_of(const Carried& carried) {
   return item;
 }
 
-/// That the file says what the host is: by the very code that reads it and holds it against the host.
+/// Verifies that the file describes the host, with the code that reads profiles and judges hosts.
 Result<> check(const Profile& profile, const VgpuInventory& inventory) {
   const ConfigText text{.file = "the profile of this host", .text = profile_text(profile)};
   auto file = read_profiles(text);
@@ -76,19 +76,18 @@ std::string key_text(const std::string& key) {
 Result<Profile> export_profile(const VgpuInventory& inventory, const std::string& name) {
   if (auto fits = check_name(name); !fits) return fail(std::move(fits).error());
   Profile profile{.name = name, .items = {}, .place = {}};
-  std::map<Carried, std::size_t> item_for;  // the place in the profile
+  std::map<Carried, std::size_t> item_for;  // value: index into profile.items
   for (const VgpuGpu& gpu : inventory.gpus) {
     auto carried = carried_by(gpu);
     if (!carried) return fail(std::move(carried).error());
-    // A GPU that cannot carry any has its item too, `vgpu-devices: {}`: a GPU without an item makes `assert`
-    // fail, here as under NVIDIA's program, while `apply` has nothing to do on one that carries nothing,
-    // whatever driver it is on.
+    // A GPU that cannot carry vGPUs has an item too, `vgpu-devices: {}`. Without an item `assert` fails, here
+    // as under NVIDIA's program; `apply` changes nothing on a GPU without vGPUs, whatever its driver.
     const auto [place, fresh] = item_for.emplace(*carried, profile.items.size());
     if (fresh) profile.items.push_back(item_of(*carried));
     profile.items[place->second].indices.push_back(std::int64_t{gpu.index});
   }
   if (profile.items.empty()) {
-    // A configuration has at least one item. Not `all`: applied elsewhere that would clear a whole node.
+    // A configuration has an item. It is not for `all`: applied elsewhere, that would clear a whole node.
     profile.items.emplace_back();
   } else if (profile.items.size() == 1) {
     profile.items.front().indices.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node carries, as a profile: the way back from a host to a file.
+// Writes the vGPUs of a node as a profile.
 #pragma once
 
 #include <string>
@@ -10,18 +10,17 @@
 
 namespace ferry {
 
-/// The profile that a node agrees with as it is: judge() finds no difference, and applying it writes nothing.
-/// One item per set of GPUs that carry the same vGPUs, in order of the sets' first GPUs, without filters.
-/// Every GPU is in one, also those that carry nothing or could not; `devices: all` where all are in the same,
-/// `devices: []` where the node has no GPU.
+/// A profile that the node already agrees with: judge() finds no difference, and applying it writes nothing.
+/// It has one item for each set of GPUs with the same vGPUs, in order of the sets' first GPUs, without
+/// filters. Every GPU is in an item, also GPUs without vGPUs. `devices: all` if one item has all GPUs;
+/// `devices: []` if the node has no GPU.
 ///
-/// Errors: Errc::usage, the name cannot stand in a node's label (at most 63 letters, digits, `-`, `_` and
-/// `.`, the first and the last a letter or digit); Errc::unsupported, a GPU carries what no v1 file can say;
-/// Errc::failed, a vGPU that no driver has taken; or the scan's own, where what a GPU carries cannot be read.
-/// There is no profile without that GPU: who applied it would take away what it leaves out.
+/// Errc::usage: the name is no label value (can_be_label()). Errc::unsupported: no v1 file can express a
+/// GPU's vGPUs. Errc::failed: no driver has bound a vGPU. Or the scan's own error, if vGPUs cannot be read.
+/// An incomplete profile is never returned: applying it would remove the vGPUs that it leaves out.
 Result<Profile> export_profile(const VgpuInventory& inventory, const std::string& name);
 
-/// A profile as a file of its own, version v1, as read_profiles() takes it.
+/// The profile as a complete v1 file that read_profiles() accepts.
 std::string profile_text(const Profile& profile);
 
 }  // namespace ferry

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: which virtual functions each type's vGPUs have on an empty GPU. It depends on what is
-// asked for alone, not on the order of the keys nor on what was there before: a vGPU's UUID is made from its
-// function.
+// Virtual functions that each type's vGPUs get on an empty GPU. The layout depends on the item alone, not on
+// the order of its keys or on existing vGPUs: a vGPU's UUID is made from its function.
 #pragma once
 
 #include <map>
@@ -12,8 +11,8 @@
 
 namespace ferry {
 
-/// The lowest functions for the type whose name is first, the next ones for the next. Fewer than asked for
-/// where there are too few; none where vGPUs are made on the GPU itself. The keys point into the item.
+/// Types in order of their names get the lowest functions. A type gets fewer than its count if functions run
+/// out, and none if vGPUs are made on the GPU itself. The keys point into the item.
 std::map<const VgpuCount*, std::vector<PciAddress>> functions_for(const ProfileItem& item,
                                                                   const VgpuGpu& gpu);
 

@@ -19,7 +19,7 @@ struct FoundType {
   bool listed = false;
 };
 
-// What a parent lists goes before what is only known of the board.
+// A type that a parent lists has priority over one that is only known for the board.
 Result<FoundType> type_of(const VgpuTypeName& name, const VgpuGpu& gpu) {
   for (const VgpuParent& parent : gpu.parents) {
     auto type = find_type(name, parent.types);
@@ -42,8 +42,8 @@ bool fits(const VgpuDevice& device, const Want& want) {
          (want.type != nullptr ? want.type->short_name : want.entry->type.driver_short_name());
 }
 
-// The driver tells neither what the vGPU is nor what the name's number is: they may well be the same, and
-// then nothing is to be done. (Of mediated devices both are always told.)
+// Error if the driver tells neither a vGPU's type name nor the number of a wanted type. Both may be the same
+// type, and no change would be needed. (Mediated devices always tell both.)
 std::optional<Error> cannot_tell(const GpuMatch& match, const VgpuGpu& gpu) {
   const auto nameless = std::ranges::find_if(gpu.devices, is_nameless);
   if (gpu.framework != VgpuFramework::vendor_vfio || nameless == gpu.devices.end()) return std::nullopt;
@@ -68,7 +68,7 @@ bool has_params(const VgpuDevice& device, const VgpuParams& wanted) {
   return now && *now == wanted;
 }
 
-/// Boards that make vGPUs on the GPU itself are older than places to choose.
+/// Boards that make vGPUs on the GPU itself are too old to choose placements.
 std::optional<Error> has_no_places(const ProfileItem& item, const VgpuGpu& gpu) {
   const auto placed =
       std::ranges::find_if(item.vgpus, [](const VgpuCount& entry) { return !entry.placement.empty(); });
@@ -86,8 +86,8 @@ bool is_at_a_place(const VgpuDevice& device, const VgpuCount& entry) {
   return device.placement && std::ranges::find(entry.placement, *device.placement) != entry.placement.end();
 }
 
-/// Of MIG-backed ones those stay together that share a GPU instance, first where one in use stays anyway: on
-/// an instance that keeps one only vGPUs of its size can be made. One by itself takes no other's room.
+/// Ranks MIG-backed vGPUs so that vGPUs on one GPU instance stay together, first those beside a vGPU in use.
+/// A kept vGPU limits its instance to vGPUs of its size; one alone on its instance takes no other's room.
 auto instance_rank(const Want& want, const UseReport& use, const VgpuDevice& device) {
   std::uint32_t sharers = 0;
   bool in_use = false;
@@ -100,13 +100,13 @@ auto instance_rank(const Want& want, const UseReport& use, const VgpuDevice& dev
   return std::tuple(!in_use, -std::int64_t{sharers}, sharers > 1 ? *device.gpu_instance : 0);
 }
 
-/// What fits, of which there is too much: who stays comes first.
+/// Sorts the vGPUs of which too many fit: the first ones stay.
 void order_by_worth(Want& want, const UseReport& use, std::string_view node, bool spares_foreign) {
   const auto rank_of = [&](const VgpuDevice& device) {
     const auto number = our_number(node, device);
     const bool astray =
         !want.functions.empty() && std::ranges::find(want.functions, device.parent) == want.functions.end();
-    // One that is spared and has to go makes the whole GPU refused, so that one of ours goes before it.
+    // Removing a spared vGPU gets the whole GPU refused, so a vGPU made by Ferry is removed before it.
     const bool yields = spares_foreign && number;
     return std::tuple(use.of(device.id.text).empty(), yields, !is_at_a_place(device, *want.entry),
                       instance_rank(want, use, device), !number, astray, number.value_or(0));
@@ -197,7 +197,7 @@ GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport&
     } else if (!out.problem) {
       out.problem = std::move(found).error().during(entry.place + ": " + gpu.label());
     }
-    // What fits goes from `devices` to `kept`; of too many, the last ones go back.
+    // Moves fitting vGPUs from `devices` to `kept`; if there are too many, the last ones go back.
     const auto rest = std::stable_partition(devices.begin(), devices.end(),
                                             [&](const VgpuDevice* device) { return !fits(*device, want); });
     want.kept.assign(rest, devices.end());

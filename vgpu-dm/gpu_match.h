@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: what an item asks of one GPU, held against what the GPU carries.
+// Compares a profile's item with the vGPUs of one GPU.
 #pragma once
 
 #include <vector>
@@ -10,49 +10,49 @@
 
 namespace ferry {
 
-/// A vGPU that stays, and the place in the GPU's memory that it shall have.
+/// A vGPU that stays, and the placement ID that it gets.
 struct VgpuMove {
   const VgpuDevice* device = nullptr;
   std::uint32_t to = 0;
 };
 
-/// What an entry's placement IDs mean for what is there.
+/// Placement IDs of an entry, applied to the existing vGPUs.
 struct Placing {
   std::vector<VgpuMove> moves;
-  std::vector<std::uint32_t> left;  ///< for those that are missing; in order
+  std::vector<std::uint32_t> left;  ///< for missing vGPUs, in order
 };
 
-/// One entry of an item on one GPU.
+/// An entry of an item on one GPU.
 struct Want {
   const VgpuCount* entry = nullptr;
-  const VgpuType* type = nullptr;  ///< nullptr: the GPU has none of that name, as far as is known
+  const VgpuType* type = nullptr;  ///< nullptr: the GPU has no type of that name, as far as is known
   bool listed = false;             ///< a parent lists the type: it can be created by its id
-  /// That its vGPUs have on an empty GPU (function_layout.h); empty: they are made on the GPU itself.
+  /// Functions of its vGPUs on an empty GPU (function_layout.h); empty: vGPUs are made on the GPU itself.
   std::vector<PciAddress> functions;
   std::vector<const VgpuDevice*> kept;
-  /// Those kept whose parameters are not what is asked for.
+  /// Kept vGPUs whose parameters differ from the entry's.
   std::vector<const VgpuDevice*> untuned() const;
-  /// vGPUs of one type are alike: who is at one of the places stays there.
+  /// vGPUs of one type are alike: a vGPU that is at one of the placements stays there.
   Placing placing() const;
   std::uint32_t missing() const { return entry->count - static_cast<std::uint32_t>(kept.size()); }
 };
 
-/// Points into the item and the GPU that it was made from.
+/// Holds pointers into the item and the GPU that it was made from.
 struct GpuMatch {
   std::vector<Want> wants;                  ///< in order of the item
-  std::vector<const VgpuDevice*> leftover;  ///< what the item does not ask for
-  bool mixed_sizes = false;                 ///< as ProfileItem::mixed_sizes
-  std::optional<Error> problem;             ///< a name that may be two types, a vGPU that may be of the type
+  std::vector<const VgpuDevice*> leftover;  ///< vGPUs that the item does not ask for
+  bool mixed_sizes = false;                 ///< see ProfileItem::mixed_sizes
+  std::optional<Error> problem;  ///< a type name or a vGPU's type is ambiguous, or the GPU has no placements
 
   bool agrees() const;
   std::vector<TypeCount> wanted() const;
-  std::vector<TypeCount> found() const;  ///< by the item's names where it has one
+  std::vector<TypeCount> found() const;  ///< under the item's names where it has one
 };
 
-/// Finds what fits. A vGPU that no driver has taken fits nothing. Of too many, those in use stay, then, where
-/// those are spared that are not ours (stable_uuid.h), these, then those at a place that is asked for, then
-/// those that leave GPU instances to others, then ours, then those that a reboot would bring back: on the
-/// functions that the type has on an empty GPU, and of the lowest numbers.
+/// Matches existing vGPUs with an item's entries. A vGPU that no driver has bound fits no entry. If too many
+/// fit, vGPUs in use stay first, then vGPUs that Ferry did not make if such are spared (stable_uuid.h). Next
+/// come vGPUs at a requested placement, then those that leave GPU instances to others, then vGPUs made by
+/// Ferry. Last count a function that the type has on an empty GPU, as after a reboot, and the lowest number.
 GpuMatch match_gpu(const ProfileItem& item, const VgpuGpu& gpu, const UseReport& use, std::string_view node,
                    bool spares_foreign = false);
 

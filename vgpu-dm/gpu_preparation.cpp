@@ -54,7 +54,7 @@ std::string label(const ProfileItem& item, const VgpuGpu& gpu) {
   return item.place + ": " + gpu.label();
 }
 
-/// What the library said; nullptr: it was not asked, or could not be.
+/// The library's answer; nullptr: it was not asked, or gave none.
 const ManagedGpu* managed(const VgpuView& view, const VgpuGpu& gpu) {
   const auto found = view.managed.find(gpu.address());
   return found == view.managed.end() || !found->second ? nullptr : &*found->second;
@@ -68,13 +68,13 @@ Preparation cannot_ask(const ProfileItem& item, const VgpuGpu& gpu, const VgpuVi
                  found == view.managed.end() ? "" : found->second.error().hint);
 }
 
-// MIG mode as the item's types need it, before there are virtual functions.
+// Plans the MIG mode that the item's types need, before there are virtual functions.
 Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
                       const VgpuView& view) {
   const bool on = wants_instances(item);
   const ManagedGpu* now = managed(view, gpu);
   if (now == nullptr) {
-    // Somebody else may have seen to it; if not, a GPU in the wrong mode offers nothing, which is said then.
+    // Another program may have set the mode. If not, the GPU offers no type, and that is reported later.
     if (!on || all_listed(match)) return {};
     return cannot_ask(item, gpu, view, "its vGPUs need GPU instances (MIG)");
   }
@@ -102,7 +102,7 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const Vgpu
   return out;
 }
 
-/// Of what stays on GPU instances one that could be on any of them; nullptr: each tells its own.
+/// A MIG-backed vGPU that stays and does not tell its GPU instance; nullptr: all tell theirs.
 const VgpuDevice* on_untold_instance(const GpuMatch& match) {
   for (const Want& want : match.wants) {
     if (!want.entry->type.is_mig_backed()) continue;
@@ -113,15 +113,15 @@ const VgpuDevice* on_untold_instance(const GpuMatch& match) {
   return nullptr;
 }
 
-/// How many of what is asked for fit in the mode that the GPU is in, by the library's word.
+/// Maximum of the entry's type in the GPU's present mode, by the library; absent: unknown.
 std::optional<std::uint32_t> most_in_mode(const Want& want, const ManagedGpu& now) {
   if (want.type == nullptr) return std::nullopt;
-  // By its name: of a type that the driver does not list now the number is not certain.
+  // Found by name: the number of a type that the driver does not list now is not certain.
   const auto type = std::ranges::find(now.types, want.type->name, &ManagedType::name);
   return type == now.types.end() ? std::nullopt : type->most_per_gpu;
 }
 
-/// What is asked for more often than it fits in that mode; nullptr: nothing.
+/// An entry with missing vGPUs whose count exceeds that maximum; nullptr: none.
 const Want* beyond_mode(const GpuMatch& match, const ManagedGpu& now) {
   const auto is_beyond = [&](const Want& want) {
     return want.missing() > 0 && want.entry->count > most_in_mode(want, now).value_or(want.entry->count);
@@ -132,7 +132,7 @@ const Want* beyond_mode(const GpuMatch& match, const ManagedGpu& now) {
 
 constexpr const char* kEmptyIt = "`ferry vgpu delete` takes away what it carries";
 
-// Of one size more fit while mixed sizes are off; under vGPUs that stay the mode cannot change.
+// Plans to switch mixed sizes off: then more vGPUs of one size fit. Under vGPUs that stay it cannot change.
 Preparation plan_one_size(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
                           const ManagedGpu& now) {
   if (now.mixed_sizes != GpuSwitch::on) return {};
@@ -155,7 +155,7 @@ Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, con
   if (now == nullptr) return cannot_ask(item, gpu, view, "it shall carry vGPUs of different sizes");
   if (now->mixed_sizes == GpuSwitch::unsupported)
     return refused(Errc::unsupported, label(item, gpu) + ": cannot carry vGPUs of different sizes", "");
-  // While the mode is off the library tells how many fit of one size: with it never more do.
+  // While the mode is off, the library tells the maximum of one size. Never more fit with the mode on.
   if (const Want* beyond = beyond_mode(match, *now)) {
     return refused(
         Errc::invalid_config,
@@ -175,15 +175,15 @@ Preparation plan_mixed_sizes(const ProfileItem& item, const GpuMatch& match, con
       .refusal = {}};
 }
 
-// GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions. `now` is what the
-// library said, or nullptr.
+// Plans GPU instances for MIG-backed types, or mixed sizes, once there are virtual functions. `now`: the
+// library's answer, or nullptr.
 Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
                         const VgpuView& view, const ManagedGpu* now) {
   if (!wants_instances(item)) {
     if (item.mixed_sizes) return plan_mixed_sizes(item, match, gpu, view, now);
     return now == nullptr ? Preparation() : plan_one_size(item, match, gpu, *now);
   }
-  if (now == nullptr) return {};  // plan_mode() has found that nothing is missing
+  if (now == nullptr) return {};  // plan_mode() found nothing missing
   std::vector<InstanceWant> wants;
   std::set<std::uint32_t> busy;
   for (const Want& want : match.wants) {
@@ -217,7 +217,7 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const Vg
   return out;
 }
 
-/// The GPU once its virtual functions have been switched: they take what depends on them along.
+/// The GPU after its virtual functions were switched, which deletes GPU instances and mixed sizes.
 ManagedGpu behind_functions(const ManagedGpu& now, bool mig) {
   ManagedGpu then = now;
   then.mig = mig ? GpuSwitch::on : GpuSwitch::off;
@@ -227,7 +227,7 @@ ManagedGpu behind_functions(const ManagedGpu& now, bool mig) {
   return then;
 }
 
-/// The stages behind a switch of MIG mode or of functions.
+/// Steps of the stages after a switch of MIG mode or of functions.
 std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
                                const VgpuView& view, bool mode_changes) {
   std::vector<VgpuStep> out;
@@ -240,7 +240,7 @@ std::vector<VgpuStep> foreseen(const ProfileItem& item, const GpuMatch& match, c
   return out;
 }
 
-/// A GPU instance that goes by these steps and could not be put back as it is; nullptr: none does.
+/// A GPU instance that these steps delete and that could not be restored as it is; nullptr: none.
 const GpuInstance* lost_by(const std::vector<VgpuStep>& steps, bool functions_first, const ManagedGpu* now) {
   if (now == nullptr) return nullptr;
   const auto found = std::ranges::find_if(now->instances, [&](const GpuInstance& instance) {
@@ -274,12 +274,12 @@ std::optional<Error> cannot_lose_instances(const ProfileItem& item, const VgpuGp
 }
 
 bool asks_library(const ProfileItem& item, const VgpuGpu& gpu) {
-  if (sheds_functions(item, gpu)) return true;  // GPU instances go with them
+  if (sheds_functions(item, gpu)) return true;  // this deletes GPU instances too
   if (item.vgpus.empty() || gpu.framework == VgpuFramework::mdev_on_pf) return false;
   if (!gpu.on_virtual_functions() && !gpu.may_get_virtual_functions()) return false;
   if (wants_instances(item) || item.mixed_sizes) return true;
   if (gpu.may_get_virtual_functions()) return true;
-  // Nothing but the library tells whether mixed sizes are on, nor MIG mode while a type is not listed.
+  // Only the library tells if mixed sizes are on, and MIG mode while a type is not listed.
   const GpuMatch match = match_gpu(item, gpu, {}, {});
   return std::ranges::any_of(match.wants, [](const Want& want) { return want.missing() > 0; });
 }
@@ -335,7 +335,7 @@ std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functio
     const auto found = std::ranges::find(now.profiles, profile, &GpuInstanceProfile::id);
     return found == now.profiles.end() ? std::to_string(profile) : found->name;
   };
-  std::map<std::uint32_t, int> balance;  // by profile: above 0 they are missing
+  std::map<std::uint32_t, int> balance;  // keyed by profile; above 0: so many are missing
   for (const GpuInstance& instance : before.instances) ++balance[instance.profile];
   for (const GpuInstance& instance : now.instances) --balance[instance.profile];
   const auto carries = [&](const GpuInstance& instance) {

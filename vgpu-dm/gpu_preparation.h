@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: what must be so on a GPU before its vGPUs can be made, and only the driver's library can
-// make so: MIG mode, GPU instances, vGPUs of different sizes. Pure functions of what the library said.
+// Prepares a GPU for its vGPUs with settings that only the driver's library can change: MIG mode, GPU
+// instances, mixed sizes. Pure functions of the library's answer.
 //
-// MIG mode changes only while the GPU has no virtual functions, and switching those takes all GPU instances
-// and mixed sizes with it: hence two stages, one on each side of them.
+// MIG mode changes only while the GPU has no virtual functions, and switching functions deletes GPU instances
+// and mixed sizes. So there are two stages: before the functions are switched on, and after.
 #pragma once
 
 #include <optional>
@@ -16,38 +16,38 @@
 
 namespace ferry {
 
-/// Whether the library has to be asked before a GPU can be planned for an item. It is slow: it wakes the GPU.
+/// True if a plan for the item needs the library's answer. Asking is slow: it wakes the GPU.
 bool asks_library(const ProfileItem& item, const VgpuGpu& gpu);
 
-/// Whether a GPU's virtual functions may have to go for an item: it is given away whole, or its MIG mode
-/// changes. `said`: what the library says of it; nullptr: nothing, and then the mode stays.
+/// True if a GPU's virtual functions may have to be switched off for an item: the GPU goes to a VM whole, or
+/// its MIG mode changes. `said`: the library's answer; nullptr: none, and MIG mode stays.
 bool may_shed_functions(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said);
 
-/// Whether its functions or modes may be switched for an item, or certainly not. `said` as above.
+/// True if functions or modes may have to be switched for an item; false: certainly not. `said` as above.
 bool may_switch(const ProfileItem& item, const VgpuGpu& gpu, const ManagedGpu* said);
 
 struct Preparation {
   std::vector<VgpuStep> steps;  ///< empty: nothing to do, or refused
   std::optional<Error> refusal;
-  std::vector<VgpuStep> later = {};  ///< as GpuPlan::later
+  std::vector<VgpuStep> later = {};  ///< see GpuPlan::later
 };
 
-/// The next stage's steps. What the GPU carries and the item does not ask for must have gone for them. What
-/// can never fit is refused before any of it.
+/// Steps of the next stage. They assume that vGPUs which the item does not ask for are already removed. A
+/// request that can never fit is refused before any step.
 Preparation prepare(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view);
 
-/// Why a GPU's virtual functions may not be switched off: a GPU instance would go along that could not be put
-/// back. Nothing when they may, or nobody knows.
+/// Error if switching off virtual functions would delete a GPU instance that cannot be restored.
+/// std::nullopt: none would be lost, or the library has not answered.
 std::optional<Error> cannot_lose_instances(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& view);
 
 VgpuStep functions_off(const VgpuGpu& gpu, std::string why);
 
-/// The way back, one stage at a time like the way there. While the GPU carries a vGPU only GPU instances
-/// change, those that carry none; virtual functions that somebody uses stay, and the mode with them.
-/// `had_functions` is whether it had any.
+/// Plans the rollback of a preparation, one stage at a time. While the GPU carries a vGPU, only GPU instances
+/// without vGPUs change. Virtual functions in use stay, and so does the mode. `had_functions`: the GPU had
+/// virtual functions before.
 std::vector<VgpuStep> plan_undo_preparation(const VgpuGpu& gpu, bool had_functions, const ManagedGpu& before,
                                             const ManagedGpu& now, const UseReport& use);
-/// What of it is not as it was, as clauses; none: all is. (plan.h: not_put_back())
+/// Differences from `before`, as clauses; empty: all is restored. See not_put_back() in plan.h.
 std::vector<std::string> preparation_not_put_back(const ManagedGpu& before, const ManagedGpu& now);
 
 }  // namespace ferry

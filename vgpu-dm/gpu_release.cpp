@@ -13,7 +13,7 @@
 namespace ferry {
 namespace {
 
-/// A GPU that is to be switched, and the first step that does.
+/// A GPU that its plan switches, and the first step that does.
 struct Candidate {
   GpuPlan* plan;
   const VgpuStep* step;
@@ -37,12 +37,12 @@ std::vector<Candidate> candidates_of(VgpuPlan& plan) {
   return out;
 }
 
-// A screen, the fabric or the kubelet's word that it has given a device to a pod keep nothing open. The
-// manager of vGPUs is the driver's other half: NVIDIA's own tools switch functions while it runs, and what it
-// does for VMs stands in the way by its vGPUs.
+// A screen, the fabric or the kubelet's record of an allocation keeps no device open. The manager of vGPUs is
+// the driver's other half: NVIDIA's own tools switch functions while it runs, and its work for VMs shows as
+// users of their vGPUs.
 bool has_it_open(const Holder& holder) {
   const bool by_a_node =
-      holder.what.starts_with('/');  // else only its files are too many to be looked through
+      holder.what.starts_with('/');  // otherwise the probe only says that its files are too many to search
   if (holder.kind == Holder::Kind::process && holder.name == "nvidia-vgpu-mgr" && by_a_node) return false;
   return holder.kind == Holder::Kind::process || holder.kind == Holder::Kind::virtual_machine ||
          holder.kind == Holder::Kind::console;

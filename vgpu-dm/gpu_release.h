@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: NVIDIA's driver switches virtual functions, MIG mode and mixed sizes only of a GPU that
-// nobody has open. Who has one open and is on the release list lets go for that, and takes hold again;
-// anybody else has the GPU refused.
+// Quiesces device users before a GPU is switched: NVIDIA's driver switches virtual functions, MIG mode and
+// mixed sizes only of a GPU that no process has open. A user on the release list is quiesced and later
+// resumed; any other user gets the GPU refused.
 #pragma once
 
 #include <vector>
@@ -12,16 +12,16 @@
 
 namespace ferry {
 
-/// Refuses GPUs that would be switched and that others have open; puts into the plans of the rest who lets go
-/// (GpuPlan::releases).
+/// Refuses GPUs that would be switched and that other users have open. Adds to the other plans the device
+/// users to quiesce (GpuPlan::releases).
 void plan_release(const VgpuView& view, VgpuPlan& plan);
 
-/// Has them let go: what came of it, for each GPU of the plan. A GPU of whom somebody was not even asked is
-/// refused in the plan.
+/// Quiesces these users and returns the result for each GPU of the plan. A GPU is refused in the plan if one
+/// of its users was not even asked.
 std::vector<Asker> let_go(const ReleaseContext& context, const Inventory& inventory,
                           StoppedServices& services, VgpuPlan& plan);
 
-/// The look behind that decides: refuses GPUs that somebody has open still, or anew.
+/// Decides from a scan after the quiesce: refuses GPUs that are still, or again, open.
 void refuse_held(const VgpuView& view, VgpuPlan& plan);
 
 ReleaseContext release_context(const VgpuHost& on);

@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-/// Framebuffers in MiB by a type's id and by its name, where they are known.
+/// Framebuffer sizes in MiB by a type's id and by its name, if known.
 using Sizes = std::map<std::string, std::uint32_t>;
 
 void add_sizes(const std::vector<VgpuType>& types, Sizes& sizes) {
@@ -62,15 +62,14 @@ std::uint32_t still_available(const VgpuGpu& gpu, const VgpuType& type) {
   return left;
 }
 
-/// How many vGPUs the GPU may carry for a type to be still creatable up to there; absent: nobody says.
+/// The total of vGPUs up to which a type can still be made; absent: unknown.
 struct Limit {
   std::optional<std::uint32_t> most;
   bool certain = true;  ///< false: perhaps fewer
 };
 
-// What is available now says it, save while vGPUs of another size hide it; then the type's maximum does, if
-// it is known. On virtual functions each free one says that it could carry one, however many of them the GPU
-// has memory for.
+// Present vGPUs plus those available now, unless another size hides the type; then its maximum counts,
+// if known. On virtual functions each free function offers a vGPU, whatever memory the GPU has left.
 Limit limit_of(const Want& want, const VgpuGpu& gpu, const Sizes& sizes) {
   const auto carried = static_cast<std::uint32_t>(gpu.devices.size());
   const auto functions = static_cast<std::uint32_t>(gpu.parents.size());
@@ -91,7 +90,7 @@ std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
   const Want* first = nullptr;
   std::uint32_t size_of_first = 0;
   for (const Want& want : match.wants) {
-    // Of MIG-backed types each GPU instance has one size, and other instances others.
+    // MIG-backed types do not count: each GPU instance has its own size.
     const bool counts = want.type != nullptr && !want.entry->type.is_mig_backed();
     const std::uint32_t size = counts ? want.type->framebuffer_mib.value_or(0) : 0;
     if (size == 0) continue;
@@ -120,7 +119,7 @@ std::optional<Error> two_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
   return std::nullopt;
 }
 
-/// `carried` are all that are asked for, up to and with this one.
+/// `carried`: all vGPUs that are asked for, up to and including this entry.
 Error no_room(const Want& want, const VgpuGpu& gpu, std::uint32_t carried, std::uint32_t limit) {
   const std::uint32_t beside = carried - want.missing();
   const std::size_t others = beside > want.kept.size() ? beside - want.kept.size() : 0;
@@ -137,13 +136,13 @@ bool is_mig_backed(std::string_view short_name) {
   return name && name->is_mig_backed();
 }
 
-/// What a GPU has for time-sliced vGPUs, in MiB, as far as its types tell: as much as so many take as fit of
-/// one. 0: they tell nothing.
+/// Memory of a GPU for time-sliced vGPUs in MiB, as far as its types tell: the largest product of size and
+/// maximum of a type. 0: they tell nothing.
 std::uint64_t memory_of(const VgpuGpu& gpu) {
   std::uint64_t most = 0;
   const auto count_in = [&](const std::vector<VgpuType>& types) {
     for (const VgpuType& type : types) {
-      // The driver offers no type of which not even one fits.
+      // An offered type fits at least once.
       const std::uint64_t takes =
           std::uint64_t{type.framebuffer_mib.value_or(0)} * std::max(type.max_instances.value_or(1), 1U);
       if (takes > most && !is_mig_backed(type.short_name)) most = takes;
@@ -154,8 +153,8 @@ std::uint64_t memory_of(const VgpuGpu& gpu) {
   return most;
 }
 
-// Of mixed sizes the driver alone knows what fits, by where each size may begin. Never do more of a type fit
-// than by themselves, and never more than there is memory: so much is known before anything is removed.
+// For mixed sizes only the driver knows where each size may begin. Two bounds are known before any removal: a
+// type never exceeds its own maximum, and all together never exceed the memory.
 std::optional<Error> lacking_of_mixed_sizes(const GpuMatch& match, const VgpuGpu& gpu) {
   const std::uint64_t memory = memory_of(gpu);
   std::uint64_t taken = 0;
@@ -175,8 +174,8 @@ std::optional<Error> lacking_of_mixed_sizes(const GpuMatch& match, const VgpuGpu
   return std::nullopt;
 }
 
-/// Whether a MIG-backed vGPU may go on a GPU instance with one of its size that stays. The driver takes the
-/// first instance that it could go on: before others it may get an empty one, which those need.
+/// True if a MIG-backed vGPU may join one of its size that stays on a GPU instance. The driver takes the
+/// first possible instance: made earlier, this vGPU might take an empty one that other vGPUs need.
 bool may_go_beside(const Want& want, const GpuMatch& match) {
   if (!want.entry->type.is_mig_backed() || want.type == nullptr) return false;
   return std::ranges::any_of(match.wants, [&](const Want& other) {
@@ -193,7 +192,7 @@ std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& 
   std::uint32_t carried = 0;
   for (const Want& want : match.wants) {
     const std::uint32_t functions = gpu.function.sriov_totalvfs;
-    // Of MIG-backed types the GPU instances are counted (instance_plan.h), of mixed sizes each by itself.
+    // MIG-backed types are counted by GPU instances (instance_plan.h), mixed sizes each on its own.
     const bool counts = want.type != nullptr && !want.entry->type.is_mig_backed() && !match.mixed_sizes;
     const auto most = counts ? want.type->max_instances : std::nullopt;
     const std::uint32_t limit = std::min(functions, most.value_or(functions));

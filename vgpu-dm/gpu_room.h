@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: is there room on a GPU for what a profile asks, known before anything is removed?
+// Checks before any removal that a GPU has room for a profile's vGPUs.
 #pragma once
 
 #include <optional>
@@ -11,24 +11,23 @@
 namespace ferry {
 
 struct Room {
-  std::optional<Error> lacking;  ///< Errc::invalid_config: it cannot fit
-  /// Those with something missing, in the order in which they fit. Whose type is not listed comes last;
-  /// behind it only MIG-backed ones that may go beside those which stay.
+  std::optional<Error> lacking;  ///< Errc::invalid_config if they cannot fit
+  /// Entries with missing vGPUs, in the order in which they fit. Entries of unlisted types come late; after
+  /// them only MIG-backed entries that may share a GPU instance with vGPUs that stay.
   std::vector<const Want*> order;
-  std::vector<std::string> notes;  ///< what only the driver can say, once the others are gone
+  std::vector<std::string> notes;  ///< cases that only the driver can decide, once other vGPUs are removed
 };
 
-/// By the driver's rule for equal-size mode: all vGPUs of a GPU have one framebuffer size, and one more of a
-/// type can be made while the GPU carries fewer, of whatever type, than the type's maximum; on virtual
-/// functions one on each. Of mixed sizes so much is known: not more of a type than by themselves, and not
-/// more than there is memory.
+/// Applies the driver's rule for equal-size mode: all vGPUs of a GPU have one framebuffer size. A vGPU of a
+/// type can be made while the GPU carries fewer vGPUs, of any type, than that type's maximum. Each virtual
+/// function carries one vGPU. For mixed sizes two bounds are known: each type's own maximum, and the memory.
 Room check_room(const GpuMatch& match, const VgpuGpu& gpu);
 
-/// What the table knows not to fit on a GPU once it has its virtual functions; nothing where it knows
-/// nothing.
+/// Error if the table of types shows that vGPUs cannot fit once the GPU has its virtual functions;
+/// std::nullopt: they fit, or the table has no answer.
 std::optional<Error> lacking_on_functions(const GpuMatch& match, const VgpuGpu& gpu);
 
-/// Whether time-sliced vGPUs of more than one framebuffer size are on a GPU, as far as their sizes are known.
+/// True if time-sliced vGPUs on a GPU have several framebuffer sizes, as far as sizes are known.
 bool carries_several_sizes(const VgpuGpu& gpu);
 
 }  // namespace ferry

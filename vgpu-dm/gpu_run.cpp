@@ -27,20 +27,20 @@
 namespace ferry {
 namespace {
 
-// Removals, functions off, MIG mode, functions on, instances gone and made, moves, creations, parameters,
-// then perhaps once more what somebody else did meanwhile.
+// Removals, functions off, MIG mode, functions on, instances removed and made, moves, creations, parameters;
+// the rest repeats stages that other programs disturbed.
 constexpr int kMostStages = 11;
-// The way back has as many.
+// Functions off, MIG mode, functions on, instances removed and made, mixed sizes.
 constexpr int kMostUndoStages = 6;
 
-// A driver may answer a write before what was asked for is seen.
+// A driver may answer a write before its effect shows.
 constexpr int kMostLooks = 10;
 constexpr std::chrono::milliseconds kBetweenLooks{100};
-// A daemon of the driver's may have to register the functions that have come.
+// A daemon of the driver may have to register new functions first.
 constexpr std::chrono::seconds kBetweenLooksForTypes{1};
 
-// The tool that switches functions binds a GPU anew, one after the other as its own "ALL" does, and needs a
-// lock that the library's open handle keeps from it, whichever GPU is asked about.
+// The tool that switches functions binds a GPU anew, one GPU at a time as with its "ALL". It needs a lock
+// that an open handle of the library blocks, whichever GPU the handle is for.
 std::mutex& driver_calls() {
   static std::mutex mutex;
   return mutex;
@@ -101,14 +101,14 @@ class GpuRun {
                                .hint = "something else may be creating or removing vGPUs on this node"});
   }
 
-  // Of a run that had ended well.
+  // Undoes a run that had succeeded.
   std::vector<Error> put_back(const GpuOutcome& changed) {
     const VgpuGpu& before = changed.before->gpu;
     outcome_.done = changed.done;
     managed_before_ = changed.before->managed;
     prepared_ = changed.before->prepared;
     functions_are_ours_ = changed.before->functions_are_ours;
-    // Nobody has asked the library about a GPU that has no functions.
+    // The library is asked again, also about a GPU that has no functions now.
     library_is_stale_ = managed_before_.has_value();
     if (auto looked = look_again(Users::as_before); !looked) return {std::move(looked).error()};
     if (auto undone = can_be_put_back(before); !undone) return {std::move(undone).error()};
@@ -119,7 +119,7 @@ class GpuRun {
  private:
   enum class Users { ask, as_before };
 
-  // A driver that has just come back may take a while to say what it offers.
+  // A driver that has just come back may take a while to offer its types.
   Result<> can_be_put_back(const VgpuGpu& before) {
     for (int look = 1;; ++look) {
       if (auto unwritable = cannot_write(*gpu(), view_)) return fail(std::move(*unwritable));
@@ -135,9 +135,8 @@ class GpuRun {
     }
   }
 
-  // That nothing is left to do may be said from the devices alone; what is, is planned from a whole look.
-  // With Users::ask: somebody may have made what is to be touched, and a VM been given it, since the last
-  // question.
+  // A plan without steps may be made from a scan of the devices alone; steps are planned from a complete
+  // scan. Users::ask probes users again: another program may have made a vGPU and given it to a VM since.
   Result<GpuPlan> next_plan(Users users) {
     GpuPlan plan = planner_.plan(view_, *gpu());
     if (only_devices_are_fresh_ && (plan.refusal || !plan.steps.empty())) {
@@ -151,7 +150,7 @@ class GpuRun {
     return plan;
   }
 
-  /// The last thing that is done: the outcome goes.
+  /// Must be the last call: moves the outcome out.
   GpuOutcome end(GpuOutcome::Kind kind, std::optional<Error> error = {}) {
     outcome_.kind = kind;
     outcome_.error = std::move(error);
@@ -168,19 +167,19 @@ class GpuRun {
                                [](const VgpuGpu& g) { return g.address(); });
   }
 
-  // What the library said, if it was asked and knew.
+  // The library's answer; absent: it was not asked, or gave none.
   std::optional<ManagedGpu> managed() const {
     const auto found = view_.managed.find(outcome_.gpu);
     if (found == view_.managed.end() || !found->second) return std::nullopt;
     return *found->second;
   }
 
-  // It is slow: asked again only about what one of its own stages, or the functions, may have changed.
+  // Asking is slow: the answer is renewed only after a stage that may have changed it.
   void ask_library_again() {
     if (!library_is_stale_ && (view_.managed.contains(outcome_.gpu) || !planner_.asks_library(*gpu())))
       return;
     auto said = ask_library(on_, outcome_.gpu);
-    library_is_stale_ = !said;  // what it said before is not so any more
+    library_is_stale_ = !said;  // its earlier answer no longer holds
     view_.managed.insert_or_assign(outcome_.gpu, std::move(said));
     if (!prepared_ && !managed_before_) managed_before_ = managed();
   }
@@ -195,7 +194,7 @@ class GpuRun {
       outcome_.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
     if (users == Users::as_before) return {};
     const auto said = managed();
-    // The way back may switch them off.
+    // The rollback may switch virtual functions off.
     const bool may_go = prepared_ || planner_.may_shed_functions(*gpu(), said ? &*said : nullptr);
     const auto besides = [may_go](const VgpuGpu& gpu) {
       return may_go ? gpu.functions : std::vector<PciAddress>();
@@ -206,7 +205,7 @@ class GpuRun {
     return {};
   }
 
-  // Enough behind writes to vGPUs: a whole look reads every type of every function and costs more than they.
+  // Enough after writes to vGPUs: a complete scan reads every type of every function and costs more.
   void look_at_devices(std::span<const VgpuStep> steps) {
     const auto shows = [](const VgpuStep& step) {
       return !step.placement && (step.kind == VgpuStep::Kind::create || step.kind == VgpuStep::Kind::remove);
@@ -216,7 +215,6 @@ class GpuRun {
     only_devices_are_fresh_ = true;
   }
 
-  // The tool binds the GPU anew: one GPU after the other, as its own "ALL" does.
   Result<> switch_functions(const VgpuStep& step) {
     const VfSwitch vfs{.host = on_.host, .writer = on_.writer, .deadline = on_.deadline, .pause = on_.pause};
     Result<> done;
@@ -232,7 +230,7 @@ class GpuRun {
                                                      : disable_vfs(vfs, step.parent);
     }
     if (done && step.kind == VgpuStep::Kind::disable_vfs) functions_are_ours_ = false;
-    // Also where it failed: some may have come.
+    // Also after a failure: some functions may have come.
     auto seen = rescan();
     return done ? seen : done;
   }
@@ -245,8 +243,8 @@ class GpuRun {
     return {};
   }
 
-  // Others may have switched them, put vGPUs on them or given them to VMs as they are, while this GPU waited
-  // for its turn.
+  // While this GPU waited for its turn, other programs may have switched its functions, put vGPUs on them or
+  // given them to VMs as they are.
   enum class Functions { to_be_switched, already_there };
   Result<Functions> still_free(const VgpuStep& step) {
     if (auto r = rescan(); !r) return fail(std::move(r).error());
@@ -303,7 +301,7 @@ class GpuRun {
     return fail(explained(step, std::move(done).error()));
   }
 
-  // Closes the fence; for what that leaves open its users are looked for.
+  // Closes the fence, and probes the users of vGPUs that it leaves open.
   Result<> keep_users_away(std::span<const VgpuStep> removals, RemovalFence& fence) {
     if (auto closed = fence.close(*gpu(), removals); !closed) return closed;
     for (const VgpuStep& step : removals) {
@@ -317,10 +315,10 @@ class GpuRun {
     return {};
   }
 
-  // Held off from all of them together, so that none goes where another one has been taken; one by one where
-  // that cannot be.
+  // Fences all vGPUs together, so that none is removed if a VM has taken another one, or singly if the fence
+  // cannot hold them all.
   Result<> remove_all(std::span<const VgpuStep> steps) {
-    // Before anybody is held off or looked for: nothing comes between that and the removal.
+    // The turn comes first: no wait may come between the fence, or the probe, and the removal.
     const WriteTurns::Turn turn(WriteTurns::shared());
     RemovalFence fence(on_.host);
     if (auto closed = fence.close(*gpu(), steps); !closed) return closed;
@@ -343,7 +341,7 @@ class GpuRun {
     return {.code = Errc::refused, .message = "a VM holds it: " + error.message, .hint = "stop the VM first"};
   }
 
-  // The first free place may well be the one that is asked for.
+  // No write if the vGPU is already there: the driver's first free placement may be the requested one.
   Result<> place(const VgpuStep& step, std::uint32_t placement) const {
     const AttributeWrite write = placement_write(step.framework, step.parent, step.id, placement);
     if (const auto now = on_.host.read_attribute(write.path); now && *now == write.value) return {};
@@ -355,7 +353,7 @@ class GpuRun {
     return fail(std::move(error));
   }
 
-  // What can still be made changes with each vGPU that is made, by whomever.
+  // The number still available changes with each vGPU that is made, by any program.
   bool is_offered(const VgpuStep& step) const {
     return available_now(on_.host, step.framework, step.parent, step.type_id).value_or(1) > 0;
   }
@@ -385,7 +383,7 @@ class GpuRun {
     outcome_.done.push_back(step);
   }
 
-  // Handed to the writing process together: to wait for each would cost as much again as they do. In a turn.
+  // Hands all writes to the writing process at once: waiting for each would double the cost. Needs a turn.
   Result<> write_together(std::span<const VgpuStep> steps) {
     std::vector<AttributeWrite> writes;
     writes.reserve(steps.size());
@@ -401,7 +399,7 @@ class GpuRun {
         return {};
       }
       const VgpuStep& step = steps[at];
-      // Removed by somebody else since the scan: what was wanted.
+      // Another program has removed it since the scan, as intended.
       const bool gone = step.kind == VgpuStep::Kind::remove && is_gone(done.error());
       note_failure(step, done.error());
       done = fail(explained(step, std::move(done).error()).during(step.text()));
@@ -421,12 +419,12 @@ class GpuRun {
     return {};
   }
 
-  // The steps of one kind that come first: creations wait until a scan has seen the removals.
+  // Applies the steps of the first kind: creations wait until a scan has seen the removals.
   Result<> do_stage(const std::vector<VgpuStep>& steps) {
     const auto end =
         std::ranges::find_if(steps, [&](const VgpuStep& step) { return step.kind != steps.front().kind; });
     const std::span<const VgpuStep> stage(steps.begin(), end);
-    // Each is put in its place before the next is made (placement.h).
+    // Each vGPU is moved to its placement before the next is made (placement.h).
     const bool placed =
         std::ranges::any_of(stage, [](const VgpuStep& step) { return step.placement.has_value(); });
     if (auto done = write_stage(stage, placed); !done) return done;
@@ -455,7 +453,7 @@ class GpuRun {
         held = verify(step, *gpu(), said == view_.managed.end() ? nullptr : &said->second);
         if (!held) break;
       }
-      // A daemon of the driver's may register the functions one by one.
+      // A daemon of the driver may register the functions one by one.
       const bool all_there =
           steps.front().kind != VgpuStep::Kind::enable_vfs || gpu()->parents.size() >= steps.front().number;
       if ((held && all_there) || look == kMostLooks) return held;
@@ -476,9 +474,9 @@ class GpuRun {
     return end(GpuOutcome::Kind::failed, std::move(error));
   }
 
-  // In stages too: a virtual function takes another type only once the one before has gone. Each write that
-  // fails is kept as an error of its own, and the others are still made; but what follows from a stage that
-  // failed is not begun.
+  // Rolls back in stages too: a virtual function takes another type only once its vGPU is gone. Each failed
+  // write is kept as an error, and the other writes of its stage are still made. A stage that depends on a
+  // failed one is not begun.
   Result<> undo(const VgpuGpu& before) {
     const auto vgpus = [&](VgpuStep::Kind kind) {
       return [&, kind] {
@@ -488,7 +486,7 @@ class GpuRun {
       };
     };
     const auto preparation = [&] { return undo_of_preparation(before); };
-    // Functions first: switching them off would take GPU instances that were put back.
+    // Functions first: switching them off would delete restored GPU instances.
     for (const VgpuStep::Kind kind : {VgpuStep::Kind::remove, VgpuStep::Kind::disable_vfs}) {
       if (kind == VgpuStep::Kind::disable_vfs && !outcome_.undo_errors.empty()) break;
       if (auto r = undo_stage(vgpus(kind)); !r) return r;
@@ -497,7 +495,7 @@ class GpuRun {
       if (auto r = undo_stage(preparation); !r) return r;
       if (undo_of_preparation(before).empty()) break;
     }
-    // What has gone with the library's word unknown.
+    // Restores functions where the library's answer is missing.
     if (outcome_.undo_errors.empty()) {
       if (auto r = undo_stage(vgpus(VgpuStep::Kind::enable_vfs)); !r) return r;
     }
@@ -523,7 +521,7 @@ class GpuRun {
                 "something else has made vGPUs on it meanwhile, which stay");
   }
 
-  // What somebody else has made meanwhile is not ours to take away: it counts as if it had been there.
+  // vGPUs and functions that another program has made since stay: they count as if they were there before.
   VgpuGpu with_strangers(VgpuGpu before) {
     const std::vector<VgpuDevice> known = before.devices;
     const auto is = [](const VgpuDevice& device) {
@@ -549,13 +547,13 @@ class GpuRun {
     if (!managed_before_ || !now) return {};
     auto steps =
         plan_undo_preparation(*gpu(), before.function.sriov_numvfs > 0, *managed_before_, *now, view_.use);
-    // They keep the mode as it is.
+    // Functions of another program keep the mode as it is.
     if (functions_of_strangers() && !steps.empty() && steps.front().kind == VgpuStep::Kind::disable_vfs)
       return {};
     return steps;
   }
 
-  // Behind a write that has not returned nothing more is written.
+  // After a stuck write nothing more is written.
   template <typename Steps>
   Result<> undo_stage(const Steps& steps) {
     const auto& errors = outcome_.undo_errors;
@@ -573,8 +571,8 @@ class GpuRun {
       outcome_.undo_errors.push_back(std::move(done).error().during("undo"));
       if (errors.back().code == Errc::stuck) return {};
     }
-    // A function on which the one before is still seen takes no other, nor does one that offers nothing yet.
-    // What does not come or go is told at the end.
+    // A function with a vGPU that is still visible, or without types yet, takes no vGPU. The final check
+    // reports a vGPU or function that does not come or go.
     if (!awaited.empty()) (void)read_back(awaited);
     return look_again(Users::as_before);
   }
@@ -583,15 +581,15 @@ class GpuRun {
   const GpuPlanner& planner_;
   std::optional<ManagedGpu> managed_before_;
   bool library_is_stale_ = false;
-  bool prepared_ = false;            // something but a vGPU was changed
-  bool functions_are_ours_ = false;  // the last to switch them on was this run
+  bool prepared_ = false;            // functions or modes were changed, not only vGPUs
+  bool functions_are_ours_ = false;  // this run was the last to switch them on
   const Inventory* inventory_;
-  Inventory own_;  // once virtual functions have come or gone
+  Inventory own_;  // used once virtual functions have come or gone
   VgpuView view_;
   bool only_devices_are_fresh_ =
-      false;  // in view_: what can still be made is as it was before the last stage
-  std::optional<VgpuStep> failed_creation_;  // it may have come all the same
-  std::optional<VgpuId> misplaced_;          // it has come, and could not be put in its place
+      false;  // in view_: the numbers of vGPUs still available are older than the last stage
+  std::optional<VgpuStep> failed_creation_;  // it may exist all the same
+  std::optional<VgpuId> misplaced_;          // it exists, but not at its placement
   const StepObserver& observe_;
   GpuOutcome outcome_;
 };
@@ -617,7 +615,7 @@ Result<UseReport> ask(const VgpuHost& on, const Inventory& inventory, std::span<
     for (const VgpuDevice& device : gpu.devices) questions.push_back(use_question(device));
     for (UseQuestion& question : use_questions(on.host, inventory, besides(gpu))) {
       const auto same = [&](const UseQuestion& known) { return known.device == question.device; };
-      const auto known = std::ranges::find_if(questions, same);  // by the vGPU on it
+      const auto known = std::ranges::find_if(questions, same);  // asked about as a vGPU
       if (known == questions.end()) {
         questions.push_back(std::move(question));
       } else {

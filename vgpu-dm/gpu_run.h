@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: one GPU's way to its plan, and back when something fails. Several GPUs may be on theirs
-// side by side, each in a thread of its own.
+// Takes one GPU through its plan, and rolls it back on a failure. Several GPUs may run in parallel, each in a
+// thread of its own.
 #pragma once
 
 #include <functional>
@@ -14,37 +14,37 @@
 namespace ferry {
 
 struct GpuPlanner {
-  /// What is to be done on one GPU of a view.
+  /// Plans the change of one GPU in a view.
   std::function<GpuPlan(const VgpuView&, const VgpuGpu&)> plan;
-  /// Whether the driver's library has to be asked about it before.
+  /// True if the plan needs the driver's library's answer about the GPU.
   std::function<bool(const VgpuGpu&)> asks_library;
-  /// Whether the names of its vGPUs' types matter, so that the library is asked for those which the driver
-  /// does not tell.
+  /// True if the plan depends on the names of the vGPUs' types. The library is then asked for names that the
+  /// driver does not list.
   std::function<bool(const VgpuGpu&)> reads_names;
-  /// Whether its virtual functions may have to go, so that who uses them has to be known. With what the
-  /// library says of it; nullptr: it was not asked, or did not say.
+  /// True if virtual functions may have to be switched off, so that their users must be known. The second
+  /// argument is the library's answer; nullptr: none.
   std::function<bool(const VgpuGpu&, const ManagedGpu*)> may_shed_functions;
-  /// Whether it may be switched, so that who has it open has to be known. As above.
+  /// True if the GPU may be switched, so that its users must be known. Arguments as above.
   std::function<bool(const VgpuGpu&, const ManagedGpu*)> may_switch;
 };
 
-/// Whether a look was made right before, or long ago: others have been worked on since.
+/// Age of a view: `fresh` was taken right before, `old` before other GPUs were changed.
 enum class Look { fresh, old };
 
-/// Carries out what is planned from `view`, a look right before the first write, then stage by stage, each
-/// from a scan that has seen the one before. Where that look is old another one is made first. `first` is the
-/// plan of an earlier look: where it has no steps, it says why.
+/// Applies the plan made from `view`, stage by stage; each further stage is planned from a scan after the
+/// stage before. `view` must come from right before the first write, so an `old` view is replaced first.
+/// `first` is the plan of an earlier view; if it has no steps, it says why.
 GpuOutcome run_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory, VgpuView view,
                    const GpuPlan& first, Look look, const StepObserver& observe);
 
-/// Takes back what a run has changed; `view` is a look from now. Gives what could not be put back.
+/// Undoes the changes of a run; `view` is from now. Returns an error for each part that is not restored.
 std::vector<Error> undo_gpu(const VgpuHost& on, const GpuPlanner& planner, const Inventory& inventory,
                             VgpuView view, const GpuOutcome& changed, const StepObserver& observe);
 
-/// What the library says of a GPU. Errc::unsupported where there is none to ask.
+/// The library's answer about a GPU. Errc::unsupported if there is no library.
 Result<ManagedGpu> ask_library(const VgpuHost& on, const PciAddress& gpu);
 
-/// Who uses these GPUs' vGPUs, and `besides` these functions of each; nobody is asked about nothing.
+/// Probes the users of these GPUs' vGPUs, and of the functions in `besides`. No question, no probe.
 Result<UseReport> ask(const VgpuHost& on, const Inventory& inventory, std::span<const VgpuGpu> gpus,
                       const std::function<std::vector<PciAddress>(const VgpuGpu&)>& besides);
 

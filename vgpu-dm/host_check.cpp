@@ -12,7 +12,7 @@
 namespace ferry {
 namespace {
 
-/// What NVIDIA's program makes of a MIG-backed name: its GPU instance by slices, size and suffix alone.
+/// The GPU instance that NVIDIA's program derives from a MIG-backed name's slices, size and suffix alone.
 std::string derived_instance(const VgpuTypeName& name) {
   const auto suffix = [&]() -> std::string_view {
     switch (name.attribute) {
@@ -41,7 +41,7 @@ std::optional<std::string> never_under_nvidias(const VgpuTypeName& name, const K
       name.text(), derived, type.mig_profile);
 }
 
-/// What the table has against an entry on a GPU whose driver offers nothing now.
+/// The table's objection to an entry on a GPU whose driver offers no types now.
 std::optional<Error> cannot_be(const VgpuCount& entry, const VgpuGpu& gpu, const KnownType& type) {
   const std::uint32_t most = type.max_instances.value_or(entry.count);
   if (entry.count <= most) return std::nullopt;
@@ -68,12 +68,12 @@ void check_by_table(const ProfileItem& item, const VgpuGpu& gpu, GpuCheck& check
     }
     if (auto note = never_under_nvidias(entry.type, *type)) check.notes.push_back(entry.place + ": " + *note);
     if (offers) continue;
-    // Worse than that the driver offers nothing now: it never will.
+    // This fault outweighs a driver that offers no types now: the count will never fit.
     if (auto fault = cannot_be(entry, gpu, *type)) check.fault = std::move(fault);
   }
 }
 
-/// Items that no GPU is left to, as few words as may be: a file for many nodes has many.
+/// Items that are in effect on no GPU, in few words: a file for many nodes has many.
 std::vector<std::string> idle_items(const Profile& profile, const VgpuInventory& inventory) {
   std::vector<std::string> out;
   std::vector<std::string> unmatched;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a profile a host could not do: for who writes profiles, before one is applied.
+// Checks a profile against a host before it is applied, for authors of profiles.
 #pragma once
 
 #include <optional>
@@ -16,31 +16,30 @@ namespace ferry {
 struct GpuCheck {
   unsigned index = 0;
   PciAddress gpu;
-  bool matched = false;                ///< false: no item is for it
-  std::string place = {};              ///< of the item that holds
+  bool matched = false;                ///< false: no item matches it
+  std::string place = {};              ///< where the item in effect is written
   std::vector<TypeCount> wanted = {};  ///< names as the profile writes them
   std::vector<TypeCount> found = {};
-  std::optional<Error> fault = {};  ///< why it would not work; codes as GpuPlan::refusal
-  /// What cannot be told before its driver offers types, and what works here and nowhere under NVIDIA's
-  /// program.
+  std::optional<Error> fault = {};  ///< the reason why it would not work; codes as GpuPlan::refusal
+  /// Facts unknown until the driver offers types, and types that work here but never under NVIDIA's program.
   std::vector<std::string> notes = {};
 
-  std::string label() const;  ///< as VgpuGpu::label
+  std::string label() const;  ///< see VgpuGpu::label
 };
 
 struct HostCheck {
   std::string profile;
   std::vector<GpuCheck> gpus;      ///< all GPUs, in order of index
-  std::vector<std::string> notes;  ///< items that no GPU is left to
+  std::vector<std::string> notes;  ///< items that are in effect on no GPU
 
   bool works() const;
-  /// No item is for any GPU here, so that nothing of the profile was held against this host.
+  /// True if no item matches a GPU here, so that no part of the profile was checked against this host.
   bool is_for_no_gpu() const;
-  /// `done`, or `refused`, as applying it would be, whatever the reason.
+  /// `done`, or `refused` for any fault, as applying the profile would give.
   ExitStatus status() const;
 };
 
-/// By the plan that applying it would follow; of GPUs whose drivers offer nothing now by the table of types.
+/// Follows the plan of an apply. GPUs whose drivers offer no types now are checked by the table of types.
 HostCheck check_on_host(const Profile& profile, const VgpuView& view);
 
 }  // namespace ferry

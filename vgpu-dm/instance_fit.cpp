@@ -23,7 +23,7 @@ struct Kind {
   std::uint32_t count = 0;
 };
 
-/// Tries every arrangement: the kinds are few, and so are the places of each.
+/// Tries every arrangement: there are few kinds, and few places for each.
 bool place_all(std::span<const Kind> kinds, std::uint32_t placed, std::size_t first, const Slices& taken) {
   if (kinds.empty()) return true;
   if (placed == kinds.front().count) return place_all(kinds.subspan(1), 0, 0, taken);
@@ -57,7 +57,7 @@ bool fit_together(const ManagedGpu& gpu, const InstanceCounts& wanted, std::span
   std::vector<Kind> kinds;
   for (const auto& [profile, count] : wanted) {
     used += profile->slices * count;
-    // Where it may begin is not told: it is taken to fit.
+    // A profile without known places is taken to fit.
     if (count > 0 && !profile->starts.empty()) kinds.push_back({.profile = profile, .count = count});
   }
   if (all > 0 && used > all) return false;

@@ -16,7 +16,7 @@
 namespace ferry {
 namespace {
 
-/// What one vGPU of a type takes.
+/// The demand of a single vGPU of a type.
 struct Need {
   const GpuInstanceProfile* profile = nullptr;
   std::uint32_t per_instance = 1;
@@ -45,7 +45,7 @@ const ManagedType* managed_type(const ManagedGpu& gpu, const VgpuTypeName& name)
   return nullptr;
 }
 
-// The driver's word first; the table's where the driver does not know the type.
+// The driver's answer comes first; the table's is used if the driver does not know the type.
 std::optional<Need> need_of(const VgpuTypeName& name, const ManagedGpu& gpu, const BoardTypes& board) {
   const ManagedType* told = managed_type(gpu, name);
   if (told != nullptr && told->instance_profile) {
@@ -98,7 +98,7 @@ std::string hint_for_room(std::span<const InstanceWant> wants) {
              : "ask for fewer, or for smaller ones";
 }
 
-/// `askers` are all that need instances of this profile.
+/// `askers`: all entries that need instances of this profile.
 Error no_room(std::string_view label, const std::vector<const InstanceWant*>& askers,
               std::span<const InstanceWant> wants, const GpuInstanceProfile& profile, std::uint32_t needed) {
   std::vector<std::string> asked;
@@ -112,13 +112,13 @@ Error no_room(std::string_view label, const std::vector<const InstanceWant*>& as
           .hint = hint_for_room(wants)};
 }
 
-/// How many GPU instances are needed. vGPUs of one size fill instances together, whatever their series; those
-/// that stay do so where they are, and leave what is free there to their own size.
+/// Counts the needed GPU instances. vGPUs of one size fill instances together, whatever their series. vGPUs
+/// that stay keep their instance, and leave its free room to their own size.
 class Demand {
  public:
   explicit Demand(const ManagedGpu& gpu) : gpu_(gpu) {}
 
-  /// Of all wants before the first add(): what is missing of one may find room beside what stays of another.
+  /// Called for all entries before the first add(): vGPUs of one entry may find room beside those of another.
   void keep(const InstanceWant& want, const Need& need) {
     for (const StayingVgpu& vgpu : want.staying) {
       const auto instance = std::ranges::find(gpu_.instances, vgpu.instance, &GpuInstance::id);
@@ -163,7 +163,7 @@ InstanceCounts existing(const ManagedGpu& gpu) {
   return out;
 }
 
-/// All that is needed at once, counting in what carries vGPUs that stay: that is where it is.
+/// True if all needed instances fit together; instances with vGPUs that stay count at their places.
 bool all_fit(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy) {
   InstanceCounts free_to_place = needed;
   std::vector<GpuInstance> staying;
@@ -190,7 +190,7 @@ Error no_room_together(std::string_view label, std::span<const InstanceWant> wan
           .hint = hint_for_room(wants)};
 }
 
-// Those that are not needed, the youngest first; of one profile the busy ones are the needed ones.
+// Removes unneeded instances, the youngest first. Busy instances are counted as needed before others.
 std::vector<InstanceStep> removals(const ManagedGpu& gpu, const InstanceCounts& needed,
                                    const std::set<std::uint32_t>& busy) {
   InstanceCounts surplus = existing(gpu);
@@ -211,7 +211,7 @@ std::vector<InstanceStep> removals(const ManagedGpu& gpu, const InstanceCounts& 
   return out;
 }
 
-/// Of `idle` those that `chosen` has a bit for.
+/// The instances of `idle` that `chosen` has a bit for.
 std::vector<GpuInstance> pick(const std::vector<GpuInstance>& idle, std::size_t chosen) {
   std::vector<GpuInstance> out;
   for (std::size_t i = 0; i < idle.size(); ++i) {
@@ -220,8 +220,8 @@ std::vector<GpuInstance> pick(const std::vector<GpuInstance>& idle, std::size_t 
   return out;
 }
 
-// Of the idle ones that are needed as few as possible, which give way where `missing` does not fit beside all
-// that are left: an instance begins only at certain places. They are made anew, somewhere else.
+// Picks as few needed idle instances as possible to give way if `missing` does not fit beside all of `left`:
+// an instance begins only at certain places. Picked instances are made anew elsewhere.
 std::vector<GpuInstance> giving_way(const ManagedGpu& gpu, const InstanceCounts& missing,
                                     const std::vector<GpuInstance>& left,
                                     const std::set<std::uint32_t>& busy) {
@@ -229,7 +229,7 @@ std::vector<GpuInstance> giving_way(const ManagedGpu& gpu, const InstanceCounts&
   std::vector<GpuInstance> idle;
   std::ranges::copy_if(left, std::back_inserter(idle),
                        [&](const GpuInstance& instance) { return !busy.contains(instance.id); });
-  // What is divided goes last: it cannot be made again as it is, and is refused.
+  // A divided instance is picked last: it cannot be restored as it is, so its removal is refused.
   std::ranges::stable_sort(idle, {}, &GpuInstance::divided);
   if (idle.size() > kMostTried) return idle;
   const auto makes_room = [&](std::size_t chosen) {
@@ -247,10 +247,10 @@ std::vector<GpuInstance> giving_way(const ManagedGpu& gpu, const InstanceCounts&
         return pick(idle, chosen);
     }
   }
-  return {};  // all_fit() has excluded it
+  return {};  // all_fit() has excluded this
 }
 
-/// Steps of `plan` so far make what is missing; here comes in front what has to go for them.
+/// `steps` make missing instances; adds in front the removals that these need.
 void make_room(const ManagedGpu& gpu, const InstanceCounts& needed, const std::set<std::uint32_t>& busy,
                std::vector<InstanceStep>& steps) {
   std::vector<InstanceStep> first = removals(gpu, needed, busy);
@@ -271,7 +271,7 @@ void make_room(const ManagedGpu& gpu, const InstanceCounts& needed, const std::s
                      .profile = profile->name,
                      .why = "the one before is where another one has to be"});
   }
-  // The lower a profile's id, the larger it is; what is large finds no place between small ones.
+  // The lower a profile's id, the larger it is. Large instances find no place between small ones.
   std::ranges::stable_sort(steps, {}, &InstanceStep::number);
   steps.insert(steps.begin(), first.begin(), first.end());
 }
@@ -327,7 +327,7 @@ InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant
     plan.steps.clear();
     return plan;
   }
-  // How many of one kind are left is known; whether several kinds fit together is not.
+  // The driver tells how many of one kind are left, but not if several kinds fit together.
   if (!fits || kinds > 1) make_room(gpu, needed, busy, plan.steps);
   return plan;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the MIG-backed vGPUs that a GPU shall carry to the GPU instances that it needs: a pure function.
+// Plans the GPU instances that a GPU's MIG-backed vGPUs need: a pure function.
 //
-// One GPU instance carries vGPUs of one framebuffer size, of whatever series, and so many of them as its
-// profile has memory for. Which profile a type needs is never taken from its name.
+// A GPU instance carries vGPUs of one framebuffer size, of any series, as many as its profile has memory for.
+// The profile that a type needs is never taken from the type's name.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,24 @@
 
 namespace ferry {
 
-/// A vGPU that stays, and so does the GPU instance that it is on.
+/// A vGPU that stays, together with its GPU instance.
 struct StayingVgpu {
   std::string id;
   std::uint32_t instance = 0;
 };
 
-/// All vGPUs of a type that the GPU shall carry, those that it carries already among them.
+/// All vGPUs of a type that the GPU will carry, including existing ones.
 struct InstanceWant {
   VgpuTypeName type;
   std::uint32_t count = 0;
   std::string place;                      ///< "profiles.yaml:12"
-  std::vector<StayingVgpu> staying = {};  ///< those of them that tell which GPU instance they are on
+  std::vector<StayingVgpu> staying = {};  ///< existing ones whose GPU instance is known
 };
 
 struct InstanceStep {
   enum class Kind { remove, make };
   Kind kind = Kind::make;
-  std::uint32_t number = 0;  ///< of the instance that goes; of the profile that is made
+  std::uint32_t number = 0;  ///< the instance to remove, or the profile to make
   std::string profile;       ///< "2g.35gb"
   std::string why;
 
@@ -47,15 +47,15 @@ struct InstanceStep {
 };
 
 struct InstancePlan {
-  std::vector<InstanceStep> steps;  ///< removals first, then the largest; empty: they are there, or refused
-  /// Errc::unsupported: neither the driver nor our table knows what a type needs, or the GPU has no such
-  /// profile; Errc::invalid_config: they do not fit on the GPU, alone or beside each other.
+  std::vector<InstanceStep> steps;  ///< removals first, then the largest; empty: all exist, or refused
+  /// Errc::unsupported: neither the driver nor the table knows a type's profile, or the GPU lacks it.
+  /// Errc::invalid_config: the instances do not fit on the GPU, alone or together.
   std::optional<Error> refusal;
 };
 
-/// Instances that nobody needs stay unless they are, or may be, in the way; of the needed ones that carry
-/// nothing those go, to be made anew, that are where others have to be. `busy` are those that carry vGPUs
-/// which stay: on them is room for what has their size, and for nothing else.
+/// Unneeded instances stay unless they are, or may be, in the way. A needed instance without vGPUs is removed
+/// and made anew if another instance must begin in its place. `busy` instances carry vGPUs that stay: they
+/// have room only for vGPUs of the same size.
 InstancePlan plan_instances(std::string_view label, std::span<const InstanceWant> wants,
                             const ManagedGpu& gpu, const BoardTypes& board,
                             const std::set<std::uint32_t>& busy);

@@ -100,14 +100,14 @@ Result<ProfileItem> ItemReader::read_selection(const ConfigNode& item, const std
   } else if (auto r = read_devices(devices->value, path + "." + kDevices, out); !r) {
     return fail(std::move(r).error());
   }
-  if (matches_nothing) {  // not without filters, which any GPU passes
+  if (matches_nothing) {  // without filters it would match any GPU
     out.all_devices = false;
     out.indices.clear();
   }
   return out;
 }
 
-// Absent, null, "" and [] are filters that every GPU passes.
+// Absent, null, "" and [] match every GPU.
 Result<> ItemReader::read_filters(const ConfigNode& node, const std::string& path, ProfileItem& item) const {
   if (node.kind == Kind::null || (node.kind == Kind::scalar && node.quoted && node.text.empty())) return {};
   if (node.kind == Kind::scalar) return read_filter(node, path, item);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that a profile's item and a policy's item share: which GPUs, and which vGPUs on them.
+// Reads the parts that items of profiles and of policies share: the GPUs, and their vGPUs.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace ferry {
 
-/// One NAME of a file and its items: nodes of the document, each with its path for messages.
+/// A NAME of a file and its items: nodes of the document, each with its path for messages.
 struct NamedItems {
   struct Item {
     const ConfigNode* node = nullptr;
@@ -25,8 +25,9 @@ struct NamedItems {
   std::vector<Item> items;
 };
 
-/// Where leniency is asked for, filters that do not parse match nothing, names may be what other readers take
-/// for something else, numbers may be written as 010 or 4.0, and of two names of one type the counts add up.
+/// Reading::lenient accepts some faults with a warning, such as filters that do not parse, which then match
+/// no GPU. Names may look like other values, numbers may be written as 010 or 4.0, and counts of two names of
+/// one type add up.
 class ItemReader : public ConfigReader {
  public:
   static constexpr const char* kFilter = "device-filter";
@@ -36,28 +37,28 @@ class ItemReader : public ConfigReader {
 
   using ConfigReader::ConfigReader;
 
-  /// A document of the form {version: VERSION, KEY: {NAME: [ITEM, ...], ...}}, checked down to the items, of
-  /// which each list has at least one. None for an empty document or one with only a version. Keys of
-  /// `beside` may stand there too and are the caller's to read.
+  /// Reads {version: VERSION, KEY: {NAME: [ITEM, ...], ...}, ...} and checks it down to the items; each list
+  /// has at least one. Returns none for an empty document or one with only a version. Keys of `beside` may
+  /// also be present; the caller reads them.
   Result<std::vector<NamedItems>> read_lists(const ConfigNode& root, const std::string& version,
                                              const std::string& key,
                                              const std::vector<std::string>& beside = {}) const;
 
-  /// `devices`, and `device-filter` where there is one; without vGPUs. Without `devices` all of them where
-  /// `otherwise_all`, which is for items that choose by something else; else it is refused, with `hint`.
+  /// Reads `devices`, and `device-filter` if present, without vGPUs. A missing `devices` means all GPUs if
+  /// `otherwise_all`, for items that choose by another key; else it is refused with `hint`.
   Result<ProfileItem> read_selection(const ConfigNode& item, const std::string& path,
                                      bool otherwise_all = false, const std::string& hint = {}) const;
-  /// What stands behind a type's name.
+  /// Values that may follow a type's name.
   enum class Counts {
-    plain,     ///< how many
-    detailed,  ///< how many, or a map with `count` and what else a policy can say of them
+    plain,     ///< a count
+    detailed,  ///< a count, or a map with `count` and a policy's other keys
   };
-  /// `vgpu-devices`: its value's map goes into `item`.
+  /// Reads the map of `vgpu-devices` into `item`.
   Result<> read_vgpus(const ConfigNode& node, const std::string& path, ProfileItem& item,
                       Counts counts = Counts::plain) const;
-  /// `vgpu-params`: a string, or a map from key to value.
+  /// Reads `vgpu-params`: a string, or a map from key to value.
   Result<VgpuParams> read_params(const ConfigNode& node, const std::string& path) const;
-  /// A list's items; a single thing is a list of itself. Refuses an empty one, and null.
+  /// Items of a list; a scalar is a list of one item. Refuses an empty list, and null.
   Result<std::vector<const ConfigNode*>> read_some(const ConfigNode& node, const std::string& path,
                                                    const std::string& of_what) const;
 

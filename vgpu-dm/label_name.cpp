@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-// Of ASCII alone, whatever the locale.
+// ASCII alone, whatever the locale.
 bool is_alphanumeric(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }

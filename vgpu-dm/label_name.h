@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names by which a node's label chooses a configuration. What a file calls its configurations is free, but
-// what no label can say no node can choose. ABI: the syntax of label values,
+// Names by which a node's label chooses a configuration. A file may use any name, but a node can choose only
+// a valid label value. ABI: the syntax of label values,
 // https://kubernetes.io/docs/concepts/overview/working-with-objects/labels.
 #pragma once
 

@@ -30,7 +30,7 @@ constexpr std::array kUnits = {
 };
 
 std::string meant(std::string_view unit) {
-  if (unit.size() == 1) return {};  // any other letter would be near
+  if (unit.size() == 1) return {};  // every other letter would be close
   std::vector<std::string> names;
   names.reserve(kUnits.size());
   for (const Unit& known : kUnits) names.emplace_back(known.name);

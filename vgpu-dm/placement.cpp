@@ -27,7 +27,7 @@ Error refused(const Want& want, const VgpuGpu& gpu, Errc code, const std::string
           .hint = std::move(hint)};
 }
 
-/// The places that stay taken: of what stays and is not moved.
+/// Placements of vGPUs that stay and are not moved.
 std::map<std::uint32_t, const VgpuDevice*> taken_places(const GpuMatch& match,
                                                         const std::vector<VgpuMove>& moves) {
   std::map<std::uint32_t, const VgpuDevice*> out;
@@ -40,7 +40,7 @@ std::map<std::uint32_t, const VgpuDevice*> taken_places(const GpuMatch& match,
   return out;
 }
 
-/// What the GPU carries shows whether it has places, unless they come with mixed sizes.
+/// True if the GPU's vGPUs show that it has no placements. Placements may still come with mixed sizes.
 bool tells_no_places(const GpuMatch& match, const VgpuGpu& gpu) {
   return !match.mixed_sizes && !gpu.devices.empty() &&
          std::ranges::none_of(gpu.devices,
@@ -69,7 +69,7 @@ std::vector<VgpuMove> in_order(std::vector<VgpuMove>& moves) {
 std::optional<Error> cannot_place(const GpuMatch& match, const VgpuGpu& gpu, const UseReport& use) {
   std::vector<VgpuMove> moves = all_moves(match);
   const auto taken = taken_places(match, moves);
-  std::optional<Error> held;  // ends with who holds it: what lasts is told before that
+  std::optional<Error> held;  // ends with device users: lasting reasons are returned before it
   for (const Want& want : match.wants) {
     const Placing placing = want.placing();
     if (placing.moves.empty() && placing.left.empty()) continue;

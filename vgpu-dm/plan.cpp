@@ -20,11 +20,11 @@
 namespace ferry {
 namespace {
 
-// What a GPU carries may hide a type; once that has gone the driver tells.
+// Present vGPUs may hide a type: true if the driver may list it once they are removed.
 bool may_be_listed_later(const Want& want, const GpuMatch& match, const VgpuGpu& gpu) {
   if (gpu.framework != VgpuFramework::vendor_vfio || gpu.devices.empty()) return false;
-  // That there is no room beside what stays is for check_room() to say. Of a board that is not in the table
-  // nothing is known of what is not listed.
+  // check_room() reports missing room beside vGPUs that stay. For a board that is not in the table, unlisted
+  // types are unknown.
   return want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
 }
 
@@ -62,7 +62,7 @@ std::string hint_without_parents(const VgpuGpu& gpu) {
                "`ferry doctor --for vgpu` says what is missing";
 }
 
-/// Whether what is missing could be made here at all.
+/// Error if the missing vGPUs cannot be made here at all.
 std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
   if (match.problem) return match.problem;
   const auto missing = std::find_if(match.wants.begin(), match.wants.end(),
@@ -85,7 +85,7 @@ std::optional<Error> cannot_create(const GpuMatch& match, const VgpuGpu& gpu) {
   return std::nullopt;
 }
 
-/// Draws UUIDs that nothing which stays has.
+/// Draws UUIDs that no vGPU which stays has.
 class IdSource {
  public:
   IdSource(const VgpuView& view, const std::vector<const VgpuDevice*>& leaving) : node_(view.node) {
@@ -106,9 +106,9 @@ class IdSource {
   std::set<VgpuId> taken_;
 };
 
-/// Gives out the functions that a GPU's new vGPUs go on: the GPU itself, or virtual functions: those that the
-/// type has on an empty GPU, so that the same ones come after a reboot; what stays on these leaves it the
-/// lowest free one. Which of them is irrelevant to what fits.
+/// Chooses functions for a GPU's new vGPUs: the GPU itself, or virtual functions. A type gets the functions
+/// that it has on an empty GPU, so that the same ones come after a reboot. If vGPUs that stay occupy these,
+/// it gets the lowest free one. The choice does not affect the room.
 class ParentSource {
  public:
   ParentSource(const VgpuGpu& gpu, const std::vector<const VgpuDevice*>& leaving) : gpu_(gpu) {
@@ -117,10 +117,10 @@ class ParentSource {
     for (const VgpuDevice* device : leaving) taken_.erase(device->parent);
     for (const VgpuDevice* device : leaving) freed_.insert(device->parent);
   }
-  /// nullptr: none is free, which check_room() has excluded.
+  /// Returns nullptr if none is free, which check_room() has excluded.
   const PciAddress* next(const Want& want) {
     if (!gpu_.on_virtual_functions()) return &gpu_.address();
-    // Where some free functions offer the type and some do not, the latter are not taken.
+    // If some free functions offer the type, functions that do not are skipped.
     const VgpuType& type = *want.type;
     const bool offered_somewhere = std::ranges::any_of(
         gpu_.parents, [&](const VgpuParent& p) { return !taken_.contains(p.address) && offers(p, type); });
@@ -150,7 +150,7 @@ class ParentSource {
 
 void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, IdSource ids, GpuPlan& plan) {
   for (const Want* want : room.order) {
-    if (!want->listed || !plan.then.empty()) {  // their order is kept
+    if (!want->listed || !plan.then.empty()) {  // keeps their order
       plan.then.push_back({.type = want->entry->type.text(), .count = want->missing()});
       continue;
     }
@@ -174,8 +174,8 @@ void add_creations(const Room& room, const VgpuGpu& gpu, ParentSource parents, I
   }
 }
 
-// Which types there will be is the driver's to say once the functions are there; what the table knows to be
-// impossible is not begun.
+// The driver tells its types only once the functions exist. A request that the table shows to be impossible
+// is refused before that.
 GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch& match, const VgpuGpu& gpu) {
   plan.refusal = match.problem;
   for (const Want& want : match.wants) {
@@ -196,12 +196,12 @@ GpuPlan plan_functions(GpuPlan plan, std::vector<VgpuStep> later, const GpuMatch
   return plan;
 }
 
-// Vendor-specific VFIO does not tell whose a vGPU is.
+// Vendor-specific VFIO does not tell who made a vGPU.
 bool is_foreign(const VgpuDevice& device, const VgpuGpu& gpu, const VgpuView& view) {
   return gpu.framework != VgpuFramework::vendor_vfio && !is_ours(view.node, device);
 }
 
-// Unless it is spared it goes all the same, as under NVIDIA's program, and is told of: somebody may miss it.
+// A foreign vGPU that is not spared is removed, as under NVIDIA's program, and a note tells of it.
 void add_removals(const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view,
                   GpuPlan& plan) {
   for (const VgpuDevice* device : match.leftover) {
@@ -233,7 +233,7 @@ std::optional<Error> cannot_spare(const GpuMatch& match, const VgpuGpu& gpu, con
           "prints all there are as a profile"};
 }
 
-// What a profile takes away or changes of what the GPU carries.
+// Refuses to remove or change vGPUs that are in use, or that cannot be changed.
 void refuse_for_users(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView& view, GpuPlan& plan) {
   refuse(plan, cannot_tune(match, gpu, view.use));
   refuse(plan, cannot_place(match, gpu, view.use));
@@ -241,12 +241,12 @@ void refuse_for_users(const GpuMatch& match, const VgpuGpu& gpu, const VgpuView&
   refuse(plan, cannot_spare(match, gpu, view));
 }
 
-// What the types need of the GPU comes before them, behind what has to go.
+// The steps that the types need come after the removals and before the creations.
 GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, const GpuMatch& match,
                       const VgpuGpu& gpu, const VgpuView& view) {
   plan.refusal = lacking_on_functions(match, gpu);
   for (const Want& want : match.wants) {
-    // Mediated devices' types are listed whatever state the GPU is in; of the others the table knows all.
+    // Types of mediated devices are listed in any state of the GPU; the table knows all others.
     const bool all_known = gpu.framework == VgpuFramework::mdev_on_vf || !gpu.unlisted.empty();
     if (!plan.refusal && want.type == nullptr && all_known) plan.refusal = not_offered(want, gpu);
   }
@@ -266,7 +266,7 @@ GpuPlan plan_prepared(GpuPlan plan, const ProfileItem& item, Preparation first, 
   return plan;
 }
 
-// A GPU that goes to a VM whole: vfio takes none that has virtual functions.
+// Plans a GPU that goes to a VM whole: no vfio driver binds a GPU that has virtual functions.
 GpuPlan plan_whole(GpuPlan plan, const ProfileItem& item, const GpuMatch& match, const VgpuGpu& gpu,
                    const VgpuView& view) {
   const bool sheds = sheds_functions(item, gpu);
@@ -291,14 +291,14 @@ GpuPlan plan_gpu(const ProfileItem& item, const VgpuGpu& gpu, const VgpuView& vi
     for (const VgpuDevice* device : want.kept) plan.kept.push_back(device->id);
   }
   if (match.agrees() && !sheds_functions(item, gpu)) {
-    plan.refusal = cannot_write(gpu, view);  // a count that could not be read agrees with nothing
+    plan.refusal = cannot_write(gpu, view);  // a count that could not be read does not agree
     return plan;
   }
 
   plan.refusal = cannot_write(gpu, view);
   if (!plan.refusal) plan.refusal = match.problem;
   if (!plan.refusal && item.whole) return plan_whole(std::move(plan), item, match, gpu, view);
-  // What no preparation would help.
+  // No preparation would help such a GPU.
   if (!plan.refusal && gpu.framework == VgpuFramework::none && !gpu.may_get_virtual_functions())
     plan.refusal = cannot_create(match, gpu);
   if (plan.refusal) return plan;

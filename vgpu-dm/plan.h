@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a profile and a scan to the fewest writes that make the host agree: pure functions.
+// Plans the fewest writes that make the host agree with a profile: pure functions.
 //
-// A vGPU that fits stays, UUID, virtual function and all. On a matched GPU whatever the profile does not ask
-// for goes, whoever made it, as under NVIDIA's program; but nothing in use is ever removed: then the GPU is
-// refused whole. Room for what is asked is checked before the first removal. A GPU that no item matches is
-// left as it is.
+// A vGPU that fits stays, with its UUID and virtual function. On a matched GPU every other vGPU is removed,
+// whoever made it, as under NVIDIA's program. A vGPU in use is never removed: its whole GPU is refused. Room
+// is checked before the first removal. A GPU that no item matches is left as it is.
 #pragma once
 
 #include <map>
@@ -21,15 +20,15 @@
 
 namespace ferry {
 
-/// All that a plan is made from.
+/// Input of a plan.
 struct VgpuView {
   VgpuInventory inventory;
   UseReport use;
   std::string node;             ///< node identity, stable_uuid.h
-  std::set<std::string> stuck;  ///< GPUs, virtual functions and vGPUs that a write in the kernel still holds
-  /// What NVML said of those GPUs that it was asked about, or why it said nothing.
+  std::set<std::string> stuck;  ///< GPUs, virtual functions and vGPUs with a stuck write
+  /// NVML's answer about each GPU that it was asked about, or its error.
   std::map<PciAddress, Result<ManagedGpu>> managed = {};
-  std::set<std::string> release = {};  ///< who may be asked to let go of GPUs, as far as this host can
+  std::set<std::string> release = {};  ///< device users that may be quiesced, as far as this host can
   bool persistence_by_gpu = false;     ///< MoveRequest::persistence_by_gpu
   bool spares_foreign = false;         ///< VgpuHost::spares_foreign
 };
@@ -37,62 +36,62 @@ struct VgpuView {
 struct GpuPlan {
   unsigned index = 0;
   PciAddress gpu;
-  bool matched = false;                ///< false: no item is for it; nothing is done
-  std::string place = {};              ///< of the item: "profiles.yaml:7"
-  std::vector<TypeCount> wanted = {};  ///< names as the profile writes them
+  bool matched = false;                ///< false: no item matches it, and nothing is done
+  std::string place = {};              ///< where the item is written: "profiles.yaml:7"
+  std::vector<TypeCount> wanted = {};  ///< type names as in the profile
   std::vector<TypeCount> found = {};
   std::vector<VgpuId> kept = {};
-  /// In stages: MIG mode, virtual functions, GPU instances, removals, creations, each kind after a scan that
-  /// has seen the one before. Empty: already so, or refused.
+  /// Steps in stages: MIG mode, virtual functions, GPU instances, removals, creations. A scan follows each
+  /// kind. Empty: already so, or refused.
   std::vector<VgpuStep> steps = {};
-  /// Stages behind those, as they are foreseen: before them the GPU is looked at again. Empty unless one of
-  /// the steps changes what the GPU tells (MIG mode, its virtual functions).
+  /// Foreseen steps of later stages; the GPU is scanned again before them. Empty unless one of the steps
+  /// changes the answers about the GPU (MIG mode, its virtual functions).
   std::vector<VgpuStep> later = {};
-  /// What is to be made after the steps and cannot be planned before: the driver lists it only then, if at
+  /// vGPUs to make after the steps. They cannot be planned yet: the driver lists their types only then, if at
   /// all.
   std::vector<TypeCount> then = {};
-  /// Who lets go of the GPU before the steps, and takes hold again at the end of all.
+  /// Device users to quiesce before the steps and to resume at the end.
   std::set<Releasable> releases = {};
-  std::optional<Error> refusal = {};      ///< Errc: refused (in use), invalid_config (no such type, no room),
-                                          ///< unsupported (framework), stuck, or the scan's own
-  std::vector<std::string> reasons = {};  ///< each by itself, where users are among them; else empty
+  /// Codes: Errc::refused (in use), invalid_config (no such type, no room), unsupported (framework), stuck,
+  /// or the scan's own.
+  std::optional<Error> refusal = {};
+  std::vector<std::string> reasons = {};  ///< each reason alone, if device users are among them; else empty
   std::vector<std::string> notes = {};
 
-  std::string label() const;  ///< as VgpuGpu::label
+  std::string label() const;  ///< see VgpuGpu::label
 };
 
-/// Each reason of a refusal by itself: `reasons`, or else what the error says.
+/// Each reason of a refusal alone: `reasons`, or else the error's message.
 std::vector<std::string> reasons_of(const Error& refusal, const std::vector<std::string>& reasons);
 
 struct VgpuPlan {
   std::vector<GpuPlan> gpus;       ///< all GPUs, in order of index
-  std::vector<std::string> notes;  ///< items that match no GPU, what could not be asked
+  std::vector<std::string> notes;  ///< items that match no GPU, users that could not be probed
   bool writes_nothing() const;
 };
 
 /// Makes the node agree with a profile.
 VgpuPlan plan_profile(const Profile& profile, const VgpuView& view);
-/// One GPU of the view alone.
+/// Plans a single GPU of the view.
 GpuPlan plan_profile(const Profile& profile, const VgpuView& view, const VgpuGpu& gpu);
 
 struct Removal {
   std::set<PciAddress> gpus;  ///< empty: all
-  /// Also those of which nothing shows that Ferry made them: the UUID does, and a vGPU of vendor-specific
+  /// Also removes vGPUs that do not show that Ferry made them. The UUID shows it; a vGPU of vendor-specific
   /// VFIO has none.
   bool foreign = false;
 };
-/// Takes vGPUs away.
+/// Plans the removal of vGPUs.
 VgpuPlan plan_removal(const Removal& removal, const VgpuView& view);
 GpuPlan plan_removal(const Removal& removal, const VgpuView& view, const VgpuGpu& gpu);
 
-/// The way back to `before` for one GPU, from a scan made now: what was made meanwhile goes unless it is in
-/// use, what is missing is made again under its old UUID, on its old function unless something stays on it;
-/// and virtual functions are switched off, or on, as they were, if nothing stays on them and nobody uses
-/// them.
+/// Rolls one GPU back to `before`, from a scan made now. vGPUs made since are removed unless in use. Missing
+/// vGPUs are made again under their old UUIDs, on their old functions unless a vGPU stays there. Virtual
+/// functions are switched as before if no vGPU stays on them and they are not in use.
 std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use);
 
-/// What is not as it was although no step is left that would put it back, as clauses ("vGPU … (T4-4Q) is
-/// gone: another one is on …"): what somebody else has made meanwhile stays, and may stand in the way.
+/// Differences from `before` that no step would restore, as clauses ("vGPU … (T4-4Q) is gone: another one is
+/// on …"). vGPUs that another program made since stay, and may be in the way.
 std::vector<std::string> not_put_back(const VgpuGpu& before, const VgpuGpu& now);
 
 }  // namespace ferry

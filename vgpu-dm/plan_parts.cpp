@@ -65,7 +65,7 @@ bool may_carry(const VgpuGpu& gpu) {
   });
 }
 
-// On a vfio driver the GPU is away already, and its functions are whose who put it there.
+// A GPU on a vfio driver has left the host, and its functions belong to the program that bound it.
 bool sheds_functions(const ProfileItem& item, const VgpuGpu& gpu) {
   return item.whole && gpu.function.sriov_numvfs > 0 && !on_vfio_driver(gpu.function);
 }

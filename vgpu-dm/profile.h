@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vGPU profile: which GPUs of a node carry which vGPUs. Plain values; the file is read by profile_yaml.h.
+// A vGPU profile: the vGPUs of each GPU of a node. Plain values; profile_yaml.h reads the file.
 #pragma once
 
 #include <cstdint>
@@ -32,26 +32,26 @@ struct DeviceFilter {
   bool operator==(const DeviceFilter&) const = default;
 };
 
-/// So many vGPUs of a type on each GPU that the item matches.
+/// Number of vGPUs of a type on each GPU that the item matches.
 struct VgpuCount {
   VgpuTypeName type;
   std::uint32_t count = 0;  ///< above 0
   std::string place;        ///< "profiles.yaml:12"
-  /// Absent: as they are. Of policies only, as all that follows.
+  /// Absent: parameters stay as they are. Only policies set this and the next field.
   std::optional<VgpuParams> params = {};
   /// Placement IDs, one for each vGPU: slots in the GPU's memory. Empty: the driver chooses.
   std::vector<std::uint32_t> placement = {};
 };
 
 struct ProfileItem {
-  std::vector<DeviceFilter> filters;  ///< empty: any GPU; else one of them matches
+  std::vector<DeviceFilter> filters;  ///< empty: any GPU; else one must match
   bool all_devices = false;
   std::vector<std::int64_t> indices;  ///< VgpuGpu::index; negative and too large ones match nothing
   std::vector<VgpuCount> vgpus;       ///< in order of the file; empty: no vGPU at all
   bool mixed_sizes = false;           ///< vGPUs of several framebuffer sizes on one GPU
-  /// This GPU and no other, whatever number it has by now. Of policies only, as what follows.
+  /// Matches this GPU alone, whatever its index is by now. Only policies set this and `whole`.
   std::optional<PciAddress> only = {};
-  /// It is to be given away whole: no vGPUs, and no virtual functions either.
+  /// The GPU goes to a VM whole: no vGPUs, and no virtual functions either.
   bool whole = false;
   std::string place;
 
@@ -60,17 +60,17 @@ struct ProfileItem {
 
 struct Profile {
   std::string name;
-  std::vector<ProfileItem> items;  ///< at least one. Where several match a GPU, the last one holds
+  std::vector<ProfileItem> items;  ///< at least one; the last item that matches a GPU is in effect
   std::string place;
 
-  /// The item that holds for a GPU; nullptr: none matches, and the GPU is left as it is.
+  /// The item in effect for a GPU; nullptr: none matches, and the GPU is left as it is.
   const ProfileItem* item_for(const VgpuGpu& gpu) const;
 };
 
 struct ProfileFile {
   std::string file;
   std::vector<Profile> profiles;      ///< in order of the file
-  std::vector<std::string> warnings;  ///< what Reading::lenient has let pass: "file:line: key: what"
+  std::vector<std::string> warnings;  ///< faults that Reading::lenient accepted: "file:line: key: fault"
 
   std::vector<std::string> names() const;
 };

@@ -8,10 +8,9 @@
 //       devices: all                       # or a list of indices
 //       vgpu-devices: {"L40S-12Q": 4}      # may be {}
 //
-// Refused although NVIDIA's program takes them, because they never do what was meant: duplicate keys, a
-// second document, filters that do not parse (they match nothing there), plain scalars that other YAML
-// readers turn into something else, two spellings of one type in one map. Read leniently they pass with a
-// warning.
+// NVIDIA's program accepts more. Refused here, since they never do the intended: duplicate keys, a second
+// document, filters that do not parse (they match no GPU there), and two spellings of one type in one map. So
+// are plain scalars that other YAML readers take for another value. Reading::lenient warns of all of them.
 #pragma once
 
 #include <filesystem>
@@ -25,8 +24,8 @@
 
 namespace ferry {
 
-/// Reads all profiles of a text. An empty document and one with only a version have none. Any fault is
-/// Errc::invalid_config, "file:line: key: what".
+/// Reads all profiles of a text. An empty document, or one with only a version, has none. Any fault is
+/// Errc::invalid_config, "file:line: key: fault".
 Result<ProfileFile> read_profiles(const ConfigText& source, Reading how = Reading::strict);
 
 /// The named profile; without a name the only one. Errc::invalid_config lists the names there are.

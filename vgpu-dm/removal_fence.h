@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: keeps VMs from mediated devices between the last look at their users and the write that
-// removes them. That write asks a VM to give its device up, and takes it from a running one.
+// Keeps VMs from opening mediated devices between the last use probe and the write that removes them. The
+// write asks a VM to give its device up, and takes the device from a running VM.
 //
-// The node of a group has one opener, who also keeps others from the node of the device itself
-// (drivers/vfio/group.c); held over the removal it keeps nobody waiting, for that waits for open devices. A
-// vGPU of vendor-specific VFIO needs none of this: its driver refuses while a VM has it.
+// A group's node has one opener, who also blocks the node of the device itself (drivers/vfio/group.c). The
+// removal waits only for open devices, so an open group node does not delay it. A vGPU of vendor-specific
+// VFIO needs no fence: its driver refuses the removal while a VM has it.
 #pragma once
 
 #include <filesystem>
@@ -24,21 +24,21 @@ class RemovalFence {
  public:
   using Opener = std::function<Result<UniqueFd>(const std::filesystem::path& relative)>;
 
-  /// `open`: how a node is opened for reading and writing.
+  /// `open` opens a node for reading and writing.
   explicit RemovalFence(Opener open) : open_(std::move(open)) {}
   explicit RemovalFence(const HostFs& host);
 
-  /// Holds what these steps remove from a GPU until this goes. Errc::refused, with nothing held: somebody has
-  /// opened one of them since its users were looked for.
+  /// Holds the nodes of all vGPUs that these steps remove, until open() or destruction. Errc::refused, with
+  /// nothing held: a process has opened one of them since the use probe.
   Result<> close(const VgpuGpu& gpu, std::span<const VgpuStep> removals);
-  /// Whether a VM could still take what this step removes: the kernel has no such node, or it may not be
-  /// opened here. Then users have to be looked for right before its own removal.
+  /// True if a VM could still take the vGPU that this step removes: the kernel has no such node, or it cannot
+  /// be opened here. Its users must then be probed right before its own removal.
   bool leaves_open(const VgpuStep& removal) const;
   void open() { held_.clear(); }
 
  private:
   Opener open_;
-  std::map<std::string, UniqueFd> held_;  // by VgpuId::text
+  std::map<std::string, UniqueFd> held_;  // keyed by VgpuId::text
 };
 
 }  // namespace ferry

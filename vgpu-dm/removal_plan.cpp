@@ -23,7 +23,7 @@ GpuPlan plan_gpu_removal(const Removal& removal, const VgpuGpu& gpu, const VgpuV
                                                       : "was not made by Ferry"));
     }
   }
-  plan.refusal = cannot_write(gpu, view);  // a count that could not be read may be of more
+  plan.refusal = cannot_write(gpu, view);  // a part that could not be read may hide vGPUs
   if (leaving.empty()) return plan;
   if (!plan.refusal) plan.refusal = in_use(gpu, leaving, view.use, "stop what uses it");
   if (plan.refusal) return plan;

@@ -10,7 +10,7 @@
 namespace ferry {
 namespace {
 
-// Drawn once for Ferry's vGPUs. Another one would be another set of UUIDs on every node.
+// Drawn once for Ferry's vGPUs. Another namespace would change the UUIDs on every node.
 constexpr const char* kNamespace = "737869ee-60fc-4d5b-8953-f6a06715e485";
 
 constexpr unsigned kMostNumbers = 256;  // above what any parent carries

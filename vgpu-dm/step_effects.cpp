@@ -49,7 +49,7 @@ Result<> verify_functions(const VgpuStep& step, const VgpuGpu& now) {
 bool has_held(const VgpuStep& step, const ManagedGpu& now) {
   const GpuSwitch wanted = step.number == 0 ? GpuSwitch::off : GpuSwitch::on;
   if (step.kind == Kind::set_mig) {
-    return now.mig == wanted || now.mig_pending == wanted;  // the next plan says that a reset is due
+    return now.mig == wanted || now.mig_pending == wanted;  // the next plan reports that a reset is due
   }
   if (step.kind == Kind::set_mixed_sizes) return now.mixed_sizes == wanted;
   if (step.kind == Kind::make_instance)

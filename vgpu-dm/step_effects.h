@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: what each kind of step does to the host, and how one sees that it held.
+// The write of each kind of step, and the check that the host shows its effect.
 #pragma once
 
 #include "common/result.h"
@@ -9,15 +9,15 @@
 
 namespace ferry {
 
-/// What a step of a vGPU (VgpuStep::Target::vgpu) writes; of set_placement and of the place that a created
-/// one gets, see placement_write().
+/// The write of a step with VgpuStep::Target::vgpu. For set_placement, and for the placement of a new vGPU,
+/// see placement_write().
 AttributeWrite write_of(const VgpuStep& step);
 
-/// Has the driver's library do a step (VgpuStep::Target::library).
+/// Applies a step with VgpuStep::Target::library.
 Result<> have_library_do(GpuManagement& library, const VgpuStep& step);
 
-/// Whether a look at the GPU made since shows the step done. `said`: what the library says now, which steps
-/// that it does need; nullptr: it was not asked. Errc::failed, or the library's own error.
+/// Checks that a later scan of the GPU shows the step's effect. `said`: the library's answer now, needed for
+/// the library's steps; nullptr: it was not asked. Errc::failed, or the library's own error.
 Result<> verify(const VgpuStep& step, const VgpuGpu& now, const Result<ManagedGpu>* said);
 
 }  // namespace ferry

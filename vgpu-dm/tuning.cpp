@@ -44,7 +44,7 @@ void add_params(const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan) {
                                      fmt::format("{} asks for '{}', it has '{}'", want.entry->place,
                                                  params->text(), device->params.value_or(""))));
     }
-    if (params->entries.empty() || want.type == nullptr) continue;  // a new one has none
+    if (params->entries.empty() || want.type == nullptr) continue;  // a new vGPU has none
     std::vector<VgpuStep> of_new;
     for (const VgpuStep& step : plan.steps) {
       if (step.kind != VgpuStep::Kind::create || step.type_id != want.type->id) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: what can be set on a vGPU that is there, without making it anew.
+// Sets parameters of existing vGPUs, without making the vGPUs anew.
 #pragma once
 
 #include <optional>
@@ -10,13 +10,13 @@
 
 namespace ferry {
 
-/// Why the parameters of what stays cannot be set; nothing when they can.
+/// Error if the parameters of vGPUs that stay cannot be set; std::nullopt: they can.
 std::optional<Error> cannot_tune(const GpuMatch& match, const VgpuGpu& gpu, const UseReport& use);
 
-/// Adds the parameters of what stays, and of what the plan's steps make: its id is known by then.
+/// Adds steps for vGPUs that stay and for vGPUs that the plan makes, whose ids are already known.
 void add_params(const GpuMatch& match, const VgpuGpu& gpu, GpuPlan& plan);
 
-/// `text` as it is written: a blank takes all parameters away.
+/// Writes `text` as it is: a blank removes all parameters.
 VgpuStep params_of(const VgpuGpu& gpu, const VgpuDevice& device, std::string text, std::string why);
 
 }  // namespace ferry

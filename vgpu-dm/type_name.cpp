@@ -12,7 +12,7 @@
 namespace ferry {
 namespace {
 
-constexpr std::size_t kLongest = 64;  // a config map key or label has no more; regex needs a bound
+constexpr std::size_t kLongest = 64;  // longer than any label value; std::regex needs a bound
 
 constexpr std::array<std::pair<MigAttribute, std::string_view>, 5> kAttributes = {{
     {MigAttribute::none, ""},
@@ -55,12 +55,12 @@ Result<const VgpuType*> find_by_short_name(std::string_view name, std::span<cons
 }  // namespace
 
 Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
-  // The order matters to nothing but speed: no text matches both.
+  // No text matches both, so their order affects only speed.
   static const std::regex kTimeSliced("([A-Z0-9]+(?:-[A-Za-z]+)*)-(0|[1-9][0-9]*)([ABCQ])");
   static const std::regex kMigBacked("([A-Z0-9]+)-([1-9])-(0|[1-9][0-9]*)([ABCQ])(ME|NOME|MEALL|GFX)?");
 
   const auto refuse = [&]() -> tl::unexpected<Error> {
-    // The driver's own name, as `nvidia-smi vgpu` prints it.
+    // The text may be the driver's own name, as `nvidia-smi vgpu` prints it.
     if (const auto blank = text.find_last_of(' '); blank != std::string_view::npos) {
       if (const auto short_name = parse(text.substr(blank + 1))) {
         return fail(Errc::invalid_config, fmt::format("'{}' is not the name of a vGPU type", text),

@@ -13,19 +13,19 @@
 
 namespace ferry {
 
-/// What follows the series letter of a MIG-backed name. `me` (media engines) is part of the driver's own
-/// name; the others only choose the GPU instance, and no driver ends a name in them.
+/// Suffix after the series letter of a MIG-backed name. `me` (media engines) is part of the driver's own
+/// name. The others only choose the GPU instance; no driver ends a name in them.
 enum class MigAttribute { none, me, nome, meall, gfx };
 
 /// "L40S-12Q", "RTX6000-Ada-24Q" (time-sliced) or "H100-1-10CME" (MIG-backed). Case matters.
 struct VgpuTypeName {
   std::string board;
-  std::optional<std::uint32_t> slices;  ///< 1..9, of a MIG-backed name only
-  std::uint32_t size_gib = 0;           ///< 0 stands for 512 MiB. A label, not a promise
+  std::optional<std::uint32_t> slices;  ///< 1..9; only in a MIG-backed name
+  std::uint32_t size_gib = 0;           ///< nominal; 0 stands for 512 MiB
   char series = 'Q';                    ///< A, B, C or Q
   MigAttribute attribute = MigAttribute::none;
 
-  /// Errc::invalid_config says what a name looks like.
+  /// Errc::invalid_config describes a valid name.
   static Result<VgpuTypeName> parse(std::string_view text);
 
   bool is_mig_backed() const { return slices.has_value(); }
@@ -35,8 +35,8 @@ struct VgpuTypeName {
   bool operator==(const VgpuTypeName&) const = default;
 };
 
-/// The one offered type that a name means: the one with exactly this short name, else the one without NOME,
-/// MEALL or GFX. nullptr: none. Errc::unsupported: two types have that short name.
+/// The offered type with exactly this short name, else the type without NOME, MEALL or GFX. nullptr: none.
+/// Errc::unsupported: two types have that short name.
 Result<const VgpuType*> find_type(const VgpuTypeName& name, std::span<const VgpuType> offered);
 
 }  // namespace ferry

@@ -18,16 +18,16 @@ using nlohmann::json;
 constexpr const char* kFile = "run/ferry/hostd/vgpu-type-names.json";
 constexpr int kVersionOfFormat = 1;
 
-/// Names by number.
+/// Type names by number.
 using Names = std::map<std::string, std::string>;
-/// By a GPU's address and IDs: another card in its slot is another GPU.
+/// Keyed by a GPU's address and IDs: another card in its slot is another GPU.
 using Memory = std::map<std::string, Names>;
 
 std::string key_of(const VgpuGpu& gpu) {
   return gpu.address().text() + " " + gpu.function.ids();
 }
 
-// Only a help: what is malformed or of another boot is none, and is written anew.
+// The file is only a help: malformed or of another boot, it counts as empty and is written anew.
 Memory read_memory(const HostFs& host) {
   const auto text = host.read_file(kFile);
   if (!text) return {};
@@ -63,7 +63,7 @@ void name(const Memory& memory, VgpuGpu& gpu) {
   }
 }
 
-/// What the driver says of a GPU's types now.
+/// Type names that the driver lists for a GPU now.
 Names listed_on(const VgpuGpu& gpu) {
   Names out;
   if (gpu.framework != VgpuFramework::vendor_vfio) return out;
@@ -73,7 +73,7 @@ Names listed_on(const VgpuGpu& gpu) {
   return out;
 }
 
-/// The vGPUs whose names the driver has told neither now nor earlier.
+/// vGPUs whose type names the driver has listed neither now nor earlier.
 std::vector<VgpuDevice*> untold(const HostFs& host, VgpuGpu& gpu) {
   std::vector<VgpuDevice*> out;
   if (gpu.framework != VgpuFramework::vendor_vfio) return out;

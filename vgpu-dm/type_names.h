@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a driver has called the types of vendor-specific VFIO: it lists only those that can be made now, so
-// that a full GPU tells no names, and the table has not all of them, nor knows each release's numbers. Kept
-// from a GPU's own lists, and from what the driver's library says, in run/ferry/hostd/vgpu-type-names.json,
-// until the reboot.
+// Remembers a driver's names for the types of vendor-specific VFIO. The driver lists only types that can be
+// made now, so a full GPU lists none; the table lacks some types and some releases' numbers. Names from a
+// GPU's own lists and from the driver's library are kept until the reboot in
+// run/ferry/hostd/vgpu-type-names.json.
 #pragma once
 
 #include <set>
@@ -15,20 +15,19 @@
 
 namespace ferry {
 
-/// Names the vGPUs that have only a number, by what the same GPU has listed earlier. A file that cannot be
-/// read names nothing.
+/// Names vGPUs that have only a type number, from earlier lists of the same GPU. An unreadable file names
+/// none.
 void name_by_memory(const HostFs& host, VgpuInventory& inventory);
 void name_by_memory(const HostFs& host, VgpuGpu& gpu);
 
-/// Whether one of its vGPUs is of a type that the driver does not list now, and of which nothing is kept: its
-/// name is the table's, or nobody's.
+/// True if a vGPU has a type that the driver does not list now and that is not remembered: its name is the
+/// table's, or missing.
 bool driver_told_no_name(const HostFs& host, const VgpuGpu& gpu);
-/// Names those by what the driver's library calls the type: its word goes before the table's.
+/// Names such vGPUs by the library's name for the type, which has priority over the table's.
 void name_by_library(const HostFs& host, const ManagedGpu& said, VgpuGpu& gpu);
 
-/// Keeps what is listed now and is not kept, and the names of the vGPUs of `named`, which the library has
-/// told. Writes only where that is something. For several threads of one process; the node's lock keeps
-/// others away.
+/// Remembers newly listed types, and the names of the vGPUs of `named`, which the library told. Writes only
+/// if there is news. Safe for several threads of one process; the node's file lock keeps other processes out.
 Result<> remember_names(HostFs& host, std::span<const VgpuGpu> gpus, const std::set<PciAddress>& named = {});
 
 }  // namespace ferry

@@ -13,8 +13,8 @@
 #include "mdev/vgpu_inventory.h"
 #include "vgpu-dm/type_names.h"
 
-// The table is in the program as it is in the repository: nothing to generate, to parse at start or to
-// relocate, and no page of it is read by who asks for no type. NOLINTNEXTLINE(hicpp-no-assembler)
+// The program holds the table as it is in the repository: nothing is generated, parsed at start or relocated.
+// Its pages are read only if a type is looked up. NOLINTNEXTLINE(hicpp-no-assembler)
 asm(R"(
   .pushsection .rodata.ferry_vgpu_types, "a", @progbits
 ferry_vgpu_types_begin:
@@ -51,7 +51,7 @@ struct Line {
   KnownType type;
 };
 
-// "48" of "2g.48gb+gfx", and so twice 24 GiB.
+// The "48" of "2g.48gb+gfx" is twice 24 GiB.
 std::optional<std::uint32_t> max_per_instance(const KnownType& type) {
   const auto dot = type.mig_profile.find('.');
   const auto unit = type.mig_profile.find("gb");
@@ -91,7 +91,7 @@ std::vector<KnownType> types_of(const PciFunction& gpu) {
   if (begin == std::string_view::npos) return {};
   text.remove_prefix(begin + 1);
   const std::string_view start = std::string_view(head).substr(1);
-  std::vector<Line> lines;  // those of one device stand together
+  std::vector<Line> lines;  // lines of one device stand together
   while (text.starts_with(start)) {
     lines.push_back(parse_line(next_part(text, '\n').substr(start.size())));
   }
@@ -145,8 +145,8 @@ bool has_nothing_to_complete(const VgpuGpu& gpu) {
          !gpu.awaits_types();
 }
 
-// Of vendor-specific VFIO, or of what may become that; mediated devices' types are listed whether or not they
-// can be created.
+// For vendor-specific VFIO, or a GPU that may come to it. Mediated devices list their types whether or not
+// they can be created.
 void add_unlisted(const BoardTypes& known, VgpuGpu& gpu) {
   std::set<std::string_view> listed;  // names and ids: a release may have another name for an id
   for (const VgpuParent& parent : gpu.parents) {
@@ -165,7 +165,7 @@ void add_unlisted(const BoardTypes& known, VgpuGpu& gpu) {
   }
 }
 
-/// Gives `use` each time-sliced type of the table that the GPU has, listed or not.
+/// Calls `use` with each time-sliced type of the table that the GPU has, listed or not.
 template <typename Use>
 void for_each_time_sliced(const BoardTypes& known, VgpuGpu& gpu, const Use& use) {
   const auto visit = [&](std::vector<VgpuType>& types) {
@@ -179,8 +179,8 @@ void for_each_time_sliced(const BoardTypes& known, VgpuGpu& gpu, const Use& use)
   visit(gpu.unlisted);
 }
 
-// Neither vendor-specific VFIO nor the table gives a maximum for series A and B. The framebuffer bounds such
-// a type as it bounds another series' type of the same size, and else by the memory of the largest type.
+// Neither vendor-specific VFIO nor the table gives a maximum for series A and B. It is that of another
+// series' type of the same size, or else follows from the memory of the largest type.
 void bound_by_framebuffer(const BoardTypes& known, VgpuGpu& gpu) {
   std::uint64_t memory_mib = 0;
   std::map<std::uint32_t, std::uint32_t> most_of_size;
@@ -216,7 +216,7 @@ void complete(const BoardTypes& known, VgpuGpu& gpu) {
   bound_by_framebuffer(known, gpu);
 }
 
-/// What decides which lines of the table are a GPU's.
+/// The IDs that decide which lines of the table apply to a GPU.
 auto board_of(const PciFunction& gpu) {
   return std::tuple(gpu.vendor, gpu.device, gpu.subsystem_vendor, gpu.subsystem_device);
 }
@@ -228,7 +228,7 @@ std::string_view type_table_text() {
 }
 
 BoardTypes::BoardTypes(const PciFunction& gpu) : types_(types_of(gpu)) {
-  // The first of several holds.
+  // The first type with a name or a number is kept.
   for (std::size_t i = 0; i < types_.size(); ++i) {
     by_name_.emplace(types_[i].name, i);
     if (const auto known = types_[i].number) by_number_.emplace(*known, i);

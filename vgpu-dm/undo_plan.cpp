@@ -44,7 +44,7 @@ std::vector<std::string> not_put_back(const VgpuGpu& before, const VgpuGpu& now)
 
 std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const UseReport& use) {
   std::vector<VgpuStep> steps;
-  std::set<PciAddress> occupied;  // by what stays
+  std::set<PciAddress> occupied;  // have a vGPU that stays
   for (const VgpuDevice& device : now.devices) {
     if (!has(before, device) && use.blind.empty() && use.of(device.id.text).empty()) {
       steps.push_back(removal_of(now, device, "it was not there before"));
@@ -52,7 +52,7 @@ std::vector<VgpuStep> plan_undo(const VgpuGpu& before, const VgpuGpu& now, const
       occupied.insert(device.parent);
     }
   }
-  // Only once nothing is on them, whoever made it: what is to be removed may yet turn out to be held.
+  // Only if no vGPU is on them, whoever made it: a vGPU to be removed may still turn out to be in use.
   if (before.function.sriov_numvfs == 0 && now.function.sriov_numvfs > 0 && !may_carry(now) &&
       functions_in_use(now, use).empty()) {
     steps.push_back({.kind = VgpuStep::Kind::disable_vfs,

@@ -36,7 +36,7 @@ std::string difference(const VgpuGpu& gpu, const GpuMatch& match) {
   return fmt::format("{}: wanted {}, found {}", gpu.label(), text(match.wanted()), text(match.found()));
 }
 
-/// What cannot be read, or "": then no count of it is worth anything.
+/// The error of a part that cannot be read, which makes all counts worthless; empty: all was read.
 std::string unreadable_part(const VgpuGpu& gpu) {
   for (const VgpuParent& parent : gpu.parents) {
     if (parent.problem) return parent.problem->message;

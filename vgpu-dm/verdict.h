@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does the host agree with a profile?
+// Compares a host with a profile.
 #pragma once
 
 #include <vector>
@@ -21,9 +21,9 @@ struct GpuVerdict {
       {};  ///< "GPU 0 (0000:17:00.0): wanted 4 x T4-4Q, found none"; empty when it agrees
 };
 
-/// One verdict per GPU of the node, in order of index. As under NVIDIA's program every GPU counts: one that
-/// no item matches does not agree, so that a profile which passes says all there is. (An item with
-/// `devices: all` and `vgpu-devices: {}` in front makes the others agree.)
+/// Gives a verdict for each GPU of the node, in order of index. A GPU that no item matches does not agree, as
+/// under NVIDIA's program: a profile that passes describes the whole node. (An item with `devices: all` and
+/// `vgpu-devices: {}` in front covers the other GPUs.)
 std::vector<GpuVerdict> judge(const Profile& profile, const VgpuInventory& inventory);
 
 /// Errc::differs with every difference, or success; a node without GPUs agrees.

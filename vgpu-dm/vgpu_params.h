@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of the plug-in that drives a vGPU: "frame_rate_limiter=0,disable_vnc=1".
-// ABI: the driver's attribute nvidia/vgpu_params of a mediated device or a virtual function. Each write
-// replaces all of them, a single blank takes them away; they count from the VM's next start on.
+// Parameters of the plug-in that drives a vGPU: "frame_rate_limiter=0,disable_vnc=1". ABI: the driver's
+// attribute nvidia/vgpu_params of a mediated device or a virtual function. Each write replaces all
+// parameters; a single blank removes them. They take effect at the VM's next start.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@
 namespace ferry {
 
 struct VgpuParams {
-  std::vector<std::pair<std::string, std::string>> entries;  ///< in order; each key stands once
+  std::vector<std::pair<std::string, std::string>> entries;  ///< in order; keys are unique
 
-  /// With commas or blanks between; empty: none. Errc::invalid_config: no `=`, a key twice, a character that
-  /// can be in neither, or longer than an attribute takes (4095 bytes).
+  /// Entries are separated by commas or blanks; an empty text has none. Errc::invalid_config: no `=`, a
+  /// repeated key, an invalid character, or longer than an attribute takes (4095 bytes).
   static Result<VgpuParams> parse(std::string_view text);
-  /// With commas between.
+  /// Entries joined by commas.
   std::string text() const;
-  /// What to write: the text, or the blank that takes all away.
+  /// The text to write: text(), or the blank that removes all parameters.
   std::string attribute() const { return entries.empty() ? " " : text(); }
-  /// Whatever the order.
+  /// Equal in any order.
   bool operator==(const VgpuParams& other) const;
 };
 

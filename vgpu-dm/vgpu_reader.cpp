@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of ItemReader that says what GPUs carry.
+// Reads the vGPUs of an item (a part of ItemReader).
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -29,7 +29,7 @@ Result<> ItemReader::read_vgpus(const ConfigNode& node, const std::string& path,
                   fmt::format("expected a map from type name to count, found {}", node.described()),
                   "as in {L40S-12Q: 4}; {} for no vGPUs at all");
   }
-  std::unordered_map<std::string, std::string> meanings;  // the driver's name, and the name written
+  std::unordered_map<std::string, std::string> meanings;  // key: the driver's name; value: the name written
   for (const ConfigMember& member : node.members) {
     const std::string key = path + "." + member.key.text;
     auto type = VgpuTypeName::parse(member.key.text);
@@ -165,7 +165,7 @@ Result<VgpuParams> ItemReader::read_params(const ConfigNode& node, const std::st
   }
   auto params = VgpuParams::parse(text);
   if (!params) return refuse(node, path, std::move(params).error());
-  // What is written as one thing must be one: a blank or a comma in a key or a value would make two of it.
+  // A blank or a comma in a key or a value of the map would make two parameters of it.
   if (node.kind == Kind::map && params->entries.size() != node.members.size()) {
     return refuse(node, path, "a key or a value has a blank or a comma in it");
   }

@@ -27,8 +27,8 @@ VgpuStep::Target VgpuStep::target() const {
   return Target::library;
 }
 
-// By the tool, the GPU is bound anew for its functions; the modes are refused, or wait for a reset, while it
-// has clients. GPU instances come and go beside them.
+// The tool binds the GPU anew to switch functions. MIG mode and mixed sizes are refused, or wait for a reset,
+// while the GPU has clients. GPU instances come and go beside clients.
 bool VgpuStep::needs_gpu_free() const {
   return target() == Target::functions || kind == Kind::set_mig || kind == Kind::set_mixed_sizes;
 }

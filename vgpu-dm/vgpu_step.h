@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What plans are made of: one change of a GPU at a time, and counts of types.
+// Steps of a plan, each one change of a GPU, and counts of types.
 #pragma once
 
 #include <compare>
@@ -12,7 +12,7 @@
 
 namespace ferry {
 
-/// One vGPU made or taken away, its plug-in's parameters set, or what has to be there before.
+/// Makes or removes a vGPU, sets its parameters, or prepares its GPU.
 struct VgpuStep {
   enum class Kind {
     enable_vfs,
@@ -27,37 +27,37 @@ struct VgpuStep {
     set_mixed_sizes,
   };
   Kind kind = Kind::create;
-  VgpuFramework framework = VgpuFramework::none;  ///< how: vgpu_writes.h
+  VgpuFramework framework = VgpuFramework::none;  ///< selects the write (vgpu_writes.h)
   VgpuId id;
-  PciAddress parent;  ///< of virtual functions the GPU
-  /// How many virtual functions; the GPU instance that goes, the profile of one that is made; whether a mode
-  /// is on. 0 of a vGPU.
+  PciAddress parent;  ///< the GPU itself for steps on virtual functions
+  /// Number of virtual functions; number of the GPU instance to remove, or of the profile to make; 1 or 0 for
+  /// a mode on or off. 0 for steps on vGPUs.
   std::uint32_t number = 0;
   std::string type_id;     ///< "nvidia-230"
-  std::string short_name;  ///< "T4-1Q"; of a GPU instance its profile, "2g.35gb"
+  std::string short_name;  ///< "T4-1Q"; for a GPU instance its profile, "2g.35gb"
   std::string why;
-  std::string params = {};  ///< of set_params: the text that is written
-  /// Of set_placement and create: where in the GPU's memory. Absent: where the driver puts it.
+  std::string params = {};  ///< text to write, for set_params
+  /// Placement ID, for set_placement and create. Absent: the driver chooses.
   std::optional<std::uint32_t> placement = {};
 
-  /// What a step changes, and with it who carries it out and who is asked whether it held.
+  /// The changed object, which decides how a step is applied and verified.
   enum class Target {
-    vgpu,       ///< an attribute of the driver's is written, the GPU's vGPUs are read
-    functions,  ///< the GPU's virtual functions: the driver's tool or sysfs, a scan
-    library,    ///< what the driver's library alone sees to
+    vgpu,       ///< writes an attribute of the driver; a scan of the GPU's vGPUs verifies it
+    functions,  ///< switches virtual functions by the driver's tool or sysfs; a scan verifies it
+    library,    ///< applied and verified by the driver's library alone
   };
   Target target() const;
-  /// Is done only to a GPU that nobody has open.
+  /// True if the step needs a GPU that no process has open.
   bool needs_gpu_free() const;
-  /// Leaves what is there as it is: nobody need be asked who uses that.
+  /// True if the step leaves existing vGPUs as they are, so that their users need not be known.
   bool only_adds() const;
-  /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"; where the parent is the id, "create L40S-12Q on
-  /// 0000:17:00.4"; "enable 16 virtual functions of 0000:17:00.0"
+  /// "create T4-1Q 5b6c0f0e-... on 0000:17:00.0"; if the parent is the id, "create L40S-12Q on 0000:17:00.4";
+  /// "enable 16 virtual functions of 0000:17:00.0"
   std::string text() const;
   bool operator==(const VgpuStep&) const = default;
 };
 
-/// So many of a type: as the profile names it, or its short name.
+/// Number of vGPUs of a type, under the profile's name or the short name.
 struct TypeCount {
   std::string type;
   std::uint32_t count = 0;

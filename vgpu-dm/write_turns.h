@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many GPUs are written to at a time: half as many as there are processors.
+// Limits the number of GPUs written to at a time to half the number of processors.
 //
-// What makes a vGPU takes locks of the kernel that all GPUs share, and keeps threads of the kernel as busy as
-// itself (devtmpfs, RCU). With more writers all together take longer than one after the other.
+// Making a vGPU takes kernel locks that all GPUs share, and keeps kernel threads as busy as the writer
+// (devtmpfs, RCU). More writers together take longer than one after the other.
 #pragma once
 
 #include <algorithm>
@@ -15,18 +15,18 @@ namespace ferry {
 
 class WriteTurns {
  public:
-  /// Who has waited `longest_wait` goes on without a turn: those before it may hang.
+  /// A caller that has waited `longest_wait` goes on without a turn: the callers before it may hang.
   explicit WriteTurns(unsigned at_a_time, std::chrono::milliseconds longest_wait = std::chrono::seconds(1))
       : free_(std::max(1U, at_a_time)), longest_wait_(longest_wait) {}
 
-  /// The one of this process, and how many it has.
+  /// The instance of this process, with at_once() turns.
   static WriteTurns& shared() {
     static WriteTurns turns(at_once());
     return turns;
   }
   static unsigned at_once() { return std::max(1U, std::thread::hardware_concurrency() / 2); }
 
-  /// Held as long as this lives.
+  /// Holds a turn as long as it lives.
   class Turn {
    public:
     explicit Turn(WriteTurns& turns) : turns_(turns), has_it_(turns.take()) {}
@@ -44,7 +44,7 @@ class WriteTurns {
   };
 
  private:
-  // Not a std::counting_semaphore: GCC 12's sleeps half as long again as it has waited.
+  // Not a std::counting_semaphore: the wait of GCC 12's sleeps half as long again as it has waited.
   bool take() {
     std::unique_lock lock(mutex_);
     if (!given_back_.wait_for(lock, longest_wait_, [this] { return free_ > 0; })) return false;
@@ -57,7 +57,7 @@ class WriteTurns {
       ++free_;
     }
     given_back_.notify_one();
-    std::this_thread::yield();  // what comes behind a turn is in nobody's way
+    std::this_thread::yield();  // the caller's remaining work holds up no other writer
   }
 
   std::mutex mutex_;

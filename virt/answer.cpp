@@ -36,7 +36,7 @@ std::string hex(unsigned value, int digits) {
   return fmt::format("{:0{}x}", value, digits);
 }
 
-// What the readers below throw for a value of another form; caught, with the library's own, in read().
+// Thrown by the readers below for a value of another form. read() catches it, and the library's exceptions.
 struct Unreadable {
   std::string why;
 };
@@ -85,7 +85,7 @@ PciIds ids_of(const Json& value) {
 Domain domain_of(const Json& value) {
   Domain domain{.name = value.at("name"), .uuid = value.at("uuid"), .pid = {}, .pci = {}, .mdev = {}};
   if (value.contains("pid")) {
-    // What is no whole number to the library is one with a fraction, or beyond 64 bits: undefined as an int.
+    // The library says no for a fraction and for a number beyond 64 bits: as an int both would be undefined.
     if (!value["pid"].is_number_integer()) throw Unreadable{value["pid"].dump() + " is no process ID"};
     domain.pid = value["pid"].get<int>();
   }
@@ -130,7 +130,7 @@ auto read(std::string_view text, Reader reader) -> Result<decltype(reader(Json()
   }
 }
 
-// libvirt's texts and domain names may hold any bytes.
+// Invalid UTF-8 is replaced: libvirt's texts and domain names may hold any bytes.
 std::string dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

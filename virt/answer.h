@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ferry-virt prints on stdout and its client reads: one JSON object.
+// The answer that ferry-virt prints on stdout and its client reads: a single JSON object.
 //
 //   {"domains":[{"name":"a","uuid":"…","pid":412,"pci":["0000:01:00.0"],"mdev":["…"]}]}
 //   {"domain":"…","accelerator":"tcg","seconds":1.5,"passed":true,
@@ -23,8 +23,7 @@ std::string answer_text(const std::vector<Domain>& domains);
 std::string answer_text(const SelftestReport& report);
 std::string answer_text(const Error& error);
 
-/// The other way. An answer that is an error is returned as that error; one that cannot be read is
-/// Errc::malformed_host.
+/// Reads an answer. An error in it is returned as that error; an unreadable answer is Errc::malformed_host.
 Result<std::vector<Domain>> read_domains_answer(std::string_view text);
 Result<SelftestReport> read_selftest_answer(std::string_view text);
 

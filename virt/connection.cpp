@@ -8,8 +8,8 @@
 namespace ferry {
 namespace {
 
-// In a container libvirt's own default would be the container's /run. One daemon for all drivers, or one for
-// QEMU alone, whichever runs there.
+// In a container libvirt's own default would be the container's /run. The host runs a daemon for QEMU alone,
+// or one for all drivers.
 std::string system_uri(const HostFs& host, Access access) {
   std::string plain = "qemu:///system";
   if (host.root() == "/") return plain;
@@ -26,7 +26,7 @@ void be_silent(void* /*data*/, virErrorPtr /*error*/) {}
 Error libvirt_error(Errc code, const std::string& what) {
   const virError* last = ::virGetLastError();
   std::string why = last != nullptr && last->message != nullptr ? last->message : "no reason given";
-  // QEMU's own output comes with its newlines; an error is one line.
+  // QEMU's own output has newlines; an error is one line.
   while (why.ends_with('\n')) why.pop_back();
   for (char& c : why) {
     if (c == '\n' || c == '\r') c = ' ';
@@ -41,7 +41,7 @@ std::string taken(char* text) {
 
 Result<Connection> connect(const HostFs& host, std::string uri, Access access) {
   if (uri.empty()) uri = system_uri(host, access);
-  ::virSetErrorFunc(nullptr, be_silent);  // its default prints to stderr what is returned here
+  ::virSetErrorFunc(nullptr, be_silent);  // the default handler also prints errors to stderr
   Connection connection(access == Access::read_only ? ::virConnectOpenReadOnly(uri.c_str())
                                                     : ::virConnectOpen(uri.c_str()));
   if (!connection) {

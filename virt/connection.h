@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libvirt's handles, owned by type, and its errors as ours.
+// libvirt's handles, owned by type, and its errors as Error.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,8 @@ using DomainHandle = std::unique_ptr<virDomain, FreeDomain>;
 
 enum class Access { read_only, full };
 
-/// Connects to `uri`; empty: the system's own daemon on the host, whose socket is looked for below the host's
-/// root. Errc::unreachable says which URI and what to do.
+/// Connects to `uri`; empty: the host's own daemon, whose socket is looked for below the host's root.
+/// Errc::unreachable names the URI and a remedy.
 Result<Connection> connect(const HostFs& host, std::string uri, Access access);
 
 /// libvirt's last error in this thread.

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// False: the time is up.
+// Returns false if the time is up or poll() fails.
 bool wait_readable(int fd, Clock::time_point until) {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
@@ -56,7 +56,7 @@ Result<ConsoleSocket> ConsoleSocket::listen(HostFs& host, const std::string& nam
 }
 
 ConsoleSocket::~ConsoleSocket() {
-  // What is left behind is an empty socket file; there is nobody to tell.
+  // A failure leaves an empty socket file; a destructor cannot report it.
   if (listener_.valid()) (void)host_->remove_file(relative_).has_value();
 }
 

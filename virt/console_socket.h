@@ -12,9 +12,8 @@
 
 namespace ferry {
 
-/// The other end of a VM's serial port: a unix socket that we listen on and QEMU connects to. Unlike a pty,
-/// of which QEMU drops what nobody has opened yet, it loses nothing; unlike a file, its end is seen when QEMU
-/// ends. The socket is gone when this goes away.
+/// The listening end of a VM's serial port: a unix socket that QEMU connects to. A pty would lose output from
+/// before it is opened, and a file would not show when QEMU ends. The destructor removes the socket.
 class ConsoleSocket {
  public:
   /// Listens at run/ferry/`name`.console. libvirt makes QEMU's user its owner.
@@ -28,7 +27,7 @@ class ConsoleSocket {
   /// The path as the libvirt host sees it.
   std::string path() const { return "/" + relative_; }
 
-  /// Feeds `console` until the guest is ready. Errc::failed: the VM ended before, or the time is up.
+  /// Feeds `console` until the guest is ready. Errc::failed: the VM ended before that, or the time is up.
   Result<> read_until_ready(GuestConsole& console, std::chrono::steady_clock::time_point until) const;
 
  private:

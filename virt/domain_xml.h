@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libvirt's domain XML: what of it Ferry reads and writes. Format: libvirt.org/formatdomain.html.
+// The parts of libvirt's domain XML that Ferry reads and writes. Format: libvirt.org/formatdomain.html.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace ferry {
 
-/// A domain's name, UUID and host devices (whatever kind of device has a PCI source address, so NVMe disks
-/// and network functions too); `pid` is not in the XML. Addresses are read as libvirt reads them, 0x for
-/// hexadecimal. Errc::malformed_host says what is wrong with it.
+/// A domain's name, UUID and host devices. All devices with a PCI source address count, so NVMe disks and
+/// network functions too. `pid` is not in the XML. Addresses are read as libvirt reads them, 0x for
+/// hexadecimal. Errc::malformed_host names the fault.
 Result<Domain> read_domain_xml(std::string_view xml);
 
-/// The throw-away VM of a self-test. Not managed: it is given what is bound already, and nothing is bound
-/// back.
+/// The throw-away VM of a self-test. Its devices are not managed: they are bound already, and libvirt does
+/// not bind them back.
 struct SelftestDomain {
   std::string name;
   GuestAccelerator accelerator = GuestAccelerator::tcg;  ///< kvm or tcg

@@ -59,7 +59,7 @@ Result<unsigned> number(xmlNode* element, const char* attribute, unsigned most) 
 
 Result<PciAddress> address_of(xmlNode* element) {
   PciAddress address;
-  // libvirt leaves the domain out of XML it was given without one.
+  // libvirt leaves the domain out of XML that it was given without one.
   if (::xmlHasProp(element, bytes("domain")) != nullptr) {
     const auto domain = number(element, "domain", 0xffffffff);
     if (!domain) return fail(domain.error());
@@ -82,7 +82,7 @@ Result<Domain> read(const Context& context) {
   domain.name = text_of(context, "/domain/name");
   domain.uuid = text_of(context, "/domain/uuid");
   if (domain.name.empty()) return fail(Errc::malformed_host, "no <domain> with a <name>");
-  // Of all source addresses only PCI ones have a slot (a USB device's has bus and device).
+  // Among source addresses only PCI ones have a slot (a USB device's has bus and device).
   const Found pci = find(context, "/domain/devices/*/source/address[@slot]");
   for (xmlNode* element : nodes(pci)) {
     auto address = address_of(element);
@@ -101,9 +101,9 @@ Result<Domain> read(const Context& context) {
 }  // namespace
 
 Result<Domain> read_domain_xml(std::string_view xml) {
-  // No network and no entities are wanted, and talk goes into our error instead of to stderr.
+  // Network and entities are not used, and messages go into the error instead of to stderr.
   constexpr int kOptions = XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING;
-  ::xmlResetLastError();  // of an empty text the library says nothing: an earlier fault would be told for it
+  ::xmlResetLastError();  // an empty text sets no error, and an earlier one would be reported
   const Document document(
       ::xmlReadMemory(xml.data(), static_cast<int>(xml.size()), "domain.xml", nullptr, kOptions),
       ::xmlFreeDoc);

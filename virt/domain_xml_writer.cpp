@@ -15,7 +15,7 @@ std::string escaped(const std::string& text) {
   return reinterpret_cast<const char*>(out.get());
 }
 
-// Without its ROM: firmware would run it, which the test does not need and which takes long under emulation.
+// Without its ROM: firmware would run it, which takes long under emulation and which the test does not need.
 std::string hostdev(const PciAddress& address) {
   return fmt::format(R"(    <hostdev mode="subsystem" type="pci" managed="no">
       <source>
@@ -44,7 +44,7 @@ std::string domain_xml(const SelftestDomain& domain) {
   std::string hostdevs;
   for (const PciAddress& address : domain.pci) hostdevs += hostdev(address);
   for (const std::string& uuid : domain.mdev) hostdevs += hostdev(uuid);
-  // Without KVM libvirt's default CPU is a 32-bit one on some versions; `maximum` is what TCG can do.
+  // Without KVM some versions of libvirt default to a 32-bit CPU; `maximum` is all that TCG can do.
   return fmt::format(R"(<domain type="{type}">
   <name>{name}</name>
   <memory unit="MiB">{memory}</memory>

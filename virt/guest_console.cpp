@@ -20,7 +20,7 @@ std::string_view next_word(std::string_view& text) {
   return word;
 }
 
-// Exactly `name=` and as many hexadecimal digits as the field has.
+// Parses exactly `name=` and `digits` hexadecimal digits.
 std::optional<std::uint32_t> field(std::string_view word, std::string_view name, std::size_t digits) {
   if (!word.starts_with(name) || word.size() != name.size() + 1 + digits || word[name.size()] != '=')
     return {};

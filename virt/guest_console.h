@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a test guest says on its serial console, one line each:
+// Lines that a test guest prints on its serial console:
 //
 //   GUEST-PCI 0000:01:00.0 vendor=10de device=2684 class=030000 subsystem_vendor=10de subsystem_device=16f3
 //   GUEST-READY                          all devices are named
 //
-// in between whatever firmware and kernel print. Values are hexadecimal without 0x.
+// Firmware and kernel print other lines in between. Values are hexadecimal without 0x.
 #pragma once
 
 #include <string>
@@ -17,10 +17,10 @@ namespace ferry {
 
 class GuestConsole {
  public:
-  /// Takes the next bytes, cut anywhere.
+  /// Takes the next bytes, split at any point.
   void feed(std::string_view bytes);
 
-  /// The guest has named all its devices.
+  /// True once the guest has named all its devices.
   bool ready() const { return ready_; }
   const std::vector<GuestDevice>& devices() const { return devices_; }
   /// GUEST-PCI lines that another message was printed into.

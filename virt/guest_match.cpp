@@ -13,7 +13,7 @@ std::vector<SelftestDevice> match_guest(const std::vector<ExpectedDevice>& expec
     out.push_back({.device = device, .host_ids = ids, .seen_as = {}});
   }
   std::vector<bool> taken(guest.size(), false);
-  // The exact ones choose first: a whole GPU must not be taken for a vGPU of its vendor.
+  // Exact devices choose first: a whole GPU must not be taken for a vGPU of its vendor.
   for (const bool exact : {true, false}) {
     for (std::size_t i = 0; i < expected.size(); ++i) {
       if (expected[i].exact != exact) continue;

@@ -8,14 +8,14 @@
 
 namespace ferry {
 
-/// A host device that the guest is to see.
+/// A host device that the guest should see.
 struct ExpectedDevice {
-  std::string device;  ///< as it was asked for
+  std::string device;  ///< name in the request
   PciIds ids;
-  bool exact = true;  ///< all four IDs; false: a function of that vendor
+  bool exact = true;  ///< true: all four IDs must match; false: only the vendor
 };
 
-/// Finds each in the guest. One guest function stands for one of them only, so two equal GPUs need two.
+/// Finds each device in the guest. A guest function stands for only one of them: two equal GPUs need two.
 std::vector<SelftestDevice> match_guest(const std::vector<ExpectedDevice>& expected,
                                         const std::vector<GuestDevice>& guest);
 

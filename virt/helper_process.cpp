@@ -60,7 +60,7 @@ Result<Child> start(const std::filesystem::path& program, const std::vector<std:
   return child;
 }
 
-// Whether there is more to come.
+// Returns true if more may come.
 bool drain(int fd, std::string& into) {
   std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled by read
   const ssize_t n = ::read(fd, buffer.data(), buffer.size());
@@ -79,7 +79,7 @@ bool collect(const Child& child, Clock::time_point until, HelperOutput& output) 
     const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(left.count()));
     if (ready < 0 && errno != EINTR) return false;
     if (ready <= 0) continue;
-    // A negative descriptor is what poll passes over.
+    // poll() ignores a negative descriptor.
     if (watched[0].revents != 0 && !drain(watched[0].fd, output.out)) watched[0].fd = -1;
     if (watched[1].revents != 0 && !drain(watched[1].fd, output.err)) watched[1].fd = -1;
   }
@@ -88,7 +88,7 @@ bool collect(const Child& child, Clock::time_point until, HelperOutput& output) 
 
 constexpr std::chrono::milliseconds kForTheEnd{200};
 
-// Whether it has ended by then; it is still to be reaped.
+// Returns true if the process has ended by then; it must still be reaped.
 bool ends(pid_t pid, Clock::time_point until) {
   const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.valid()) return true;
@@ -102,7 +102,7 @@ bool ends(pid_t pid, Clock::time_point until) {
   }
 }
 
-// Those left behind that have ended since go; this one is the next of them.
+// Reaps earlier processes that have ended since, and keeps this one for a later call.
 void collect_later(pid_t pid) {
   static std::mutex mutex;
   static std::vector<pid_t> left;
@@ -121,7 +121,7 @@ Result<HelperOutput> run_helper(const std::filesystem::path& program,
   if (!child) return fail(std::move(child).error());
   HelperOutput output;
   const bool in_time = collect(*child, until, output) && ends(child->pid, until);
-  // One that is in the kernel for ever, at a disk that hangs, is left to it.
+  // A process that is stuck in the kernel, at a disk that hangs, is left behind.
   if (!in_time) ::kill(child->pid, SIGKILL);
   if (in_time || ends(child->pid, Clock::now() + kForTheEnd)) {
     output.exit_status = reap(child->pid);

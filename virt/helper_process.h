@@ -16,15 +16,15 @@ struct HelperOutput {
   int exit_status = 0;  ///< 128 + the signal's number if a signal ended it
 };
 
-/// What a Ctrl-C on our terminal does to a helper.
+/// Effect of a Ctrl-C on the terminal on a helper.
 enum class OnCtrlC {
-  ends,     ///< it ends, and cleans up after itself
-  goes_on,  ///< nothing: we may be in the middle of what needs its answer (FinishOnSignal)
+  ends,     ///< the helper ends and cleans up after itself
+  goes_on,  ///< none: the caller may need the answer to finish its work (FinishOnSignal)
 };
 
-/// Runs a program that holds nothing of ours to its end: stdin empty, both outputs collected, our
-/// environment. A name without '/' is looked for in PATH. Past the deadline it is killed: Errc::unreachable.
-/// It must never be one that writes to the host (that is HostWriter's).
+/// Runs a program to its end, with an empty stdin, both outputs collected and the caller's environment. A
+/// name without '/' is looked up in PATH. After the deadline the program is killed: Errc::unreachable. So it
+/// must hold no lock or other state of Ferry's, and never write to the host, as only HostWriter does.
 Result<HelperOutput> run_helper(const std::filesystem::path& program,
                                 const std::vector<std::string>& arguments, std::chrono::milliseconds deadline,
                                 OnCtrlC on_ctrl_c = OnCtrlC::ends);

@@ -11,15 +11,15 @@
 
 namespace ferry {
 
-/// What a self-test is asked to give away, as the host has it.
+/// Devices for a self-test, as the host has them.
 struct HostDevices {
   std::vector<PciAddress> pci;
   std::vector<std::string> mdev;  ///< UUIDs, lower case
   std::vector<ExpectedDevice> expected;
 };
 
-/// Looks the PCI addresses and mdev UUIDs up. Errc::usage: a word that is neither, or none, or one twice;
-/// Errc::not_found: no such device; Errc::refused: a function that no vfio driver has.
+/// Looks up PCI addresses and mdev UUIDs. Errc::usage: no word, a repeated word, or a word that is neither.
+/// Errc::not_found: no such device. Errc::refused: a function that is on no vfio driver.
 Result<HostDevices> find_host_devices(const HostFs& host, const std::vector<std::string>& devices);
 
 }  // namespace ferry

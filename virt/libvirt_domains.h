@@ -10,11 +10,11 @@
 
 namespace ferry {
 
-/// All running domains, in order of name. One that ends meanwhile is left out. `pid` comes from the pid files
+/// All running domains in order of name, without domains that end meanwhile. `pid` comes from the pid files
 /// of the host's own daemon (run/libvirt/qemu).
 Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Connection& connection);
 
-/// Whether libvirt would run a PC with KVM here.
+/// True if libvirt would run a PC with KVM here.
 bool offers_kvm(const Connection& connection);
 
 }  // namespace ferry

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferry-virt: the one program of Ferry that loads libvirt. One answer as JSON on stdout, talk on stderr.
+// ferry-virt: the only program of Ferry that loads libvirt. It prints an answer as JSON on stdout, and
+// messages on stderr.
 #include <cstdio>
 #include <map>
 

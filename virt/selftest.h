@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A throw-away VM that is given devices of this host and says which ones it sees.
+// A throw-away VM that gets devices of this host and reports the devices that it sees.
 #pragma once
 
 #include <chrono>
@@ -43,24 +43,24 @@ struct GuestDevice {
   bool operator==(const GuestDevice&) const = default;
 };
 
-/// One of SelftestOptions::devices and whether the guest saw it.
+/// A device of SelftestOptions::devices, and its address in the guest.
 struct SelftestDevice {
-  std::string device;  ///< as it was asked for
-  PciIds host_ids;     ///< sysfs of the function; of a mediated device's parent for a UUID
-  /// Where the guest has it: a function with the very same IDs. For a UUID a function of the parent's vendor
-  /// (device and subsystem of a vGPU are its type's). Absent: not seen.
+  std::string device;  ///< name in the request
+  PciIds host_ids;     ///< IDs of the function, from sysfs; for a UUID, of the device's parent
+  /// The function in the guest with the very same IDs. For a UUID, a function of the parent's vendor: device
+  /// and subsystem IDs of a vGPU are its type's. Absent: not seen.
   std::optional<PciAddress> seen_as;
   bool operator==(const SelftestDevice&) const = default;
 };
 
 struct SelftestReport {
-  std::string domain;  ///< the VM's name; it is gone again
+  std::string domain;  ///< name of the VM, which no longer exists
   GuestAccelerator accelerator = GuestAccelerator::tcg;
   double seconds = 0;  ///< from the domain's start to the guest's last line
   std::vector<GuestDevice> guest;
   std::vector<SelftestDevice> devices;
 
-  /// Whether every device was seen.
+  /// True if every device was seen.
   bool passed() const;
   bool operator==(const SelftestReport&) const = default;
 };

@@ -18,10 +18,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A VM that is destroyed when this goes away.
+// A VM that is destroyed with its handle.
 struct DestroyDomain {
   void operator()(virDomain* domain) const {
-    ::virDomainDestroy(domain);  // has it ended by itself, all the better
+    ::virDomainDestroy(domain);  // fails if the VM has ended by itself, which is fine
     ::virDomainFree(domain);
   }
 };
@@ -45,7 +45,7 @@ GuestAccelerator choose(GuestAccelerator wanted, const Connection& connection) {
   return offers_kvm(connection) ? GuestAccelerator::kvm : GuestAccelerator::tcg;
 }
 
-// Of the machine, not of the process: two tests may run from two containers.
+// Unique on the machine, not only in the process: two tests may run from two containers.
 std::string unique_name() {
   return fmt::format("ferry-selftest-{:08x}", std::random_device()());
 }
@@ -67,8 +67,8 @@ Result<SelftestReport> selftest(HostFs& host, const std::string& uri, const Self
   auto socket = ConsoleSocket::listen(host, report.domain);
   if (!socket) return fail(std::move(socket).error());
 
-  // A panic shall end the VM, and with it the wait. Emulated on a busy machine, timer interrupts come too
-  // late for the kernel's check of them, and it would panic over that.
+  // A panic must end the VM, and with it the wait. Under emulation on a busy machine timer interrupts come
+  // too late for the kernel's check of them, and without no_timer_check it would panic.
   const std::string xml =
       domain_xml({.name = report.domain,
                   .accelerator = report.accelerator,

@@ -9,8 +9,8 @@
 
 namespace ferry {
 
-/// Starts a transient VM that has the devices, waits until its guest has named what it sees, destroys it. The
-/// VM is bound to our connection: libvirt destroys it when this process ends, however it ends. `uri` as for
+/// Starts a transient VM with the devices, waits until its guest has named them, and destroys the VM. libvirt
+/// ties the VM to the connection and destroys it when this process ends, however it ends. `uri` as for
 /// connect(). Errors: virt_client.h.
 Result<SelftestReport> selftest(HostFs& host, const std::string& uri, const SelftestOptions& options);
 

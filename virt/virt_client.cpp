@@ -23,7 +23,7 @@ Result<std::string> ask(const VirtHelper& helper, std::vector<std::string> argum
     return fail(Errc::unreachable, std::move(output.error().message), "install ferry-virt beside ferry");
   }
   if (!output) return fail(std::move(output).error());
-  // Without any answer it was called wrongly or died; what it said last is the reason.
+  // Without any answer the program was called wrongly or died; its last message is the reason.
   if (output->out.empty()) {
     return fail(Errc::unreachable,
                 fmt::format("{} ended without an answer (status {}): {}", helper.program.filename().string(),
@@ -48,7 +48,7 @@ Result<std::vector<Domain>> running_domains(const VirtHelper& helper, std::chron
 }
 
 Result<SelftestReport> run_selftest(const VirtHelper& helper, const SelftestOptions& options) {
-  // ferry-virt keeps the timeout itself and cleans up after it; this is for a libvirt that hangs.
+  // ferry-virt keeps the timeout itself and cleans up after it; the grace is for a libvirt that hangs.
   constexpr std::chrono::seconds kGrace{30};
   std::vector<std::string> arguments = {"selftest"};
   for (const std::string& device : options.devices) arguments.insert(arguments.end(), {"--device", device});
