@@ -11,6 +11,8 @@ run() {
     check 'each type has one home' "$root/scripts/lib/check-types"
     check 'the pages are in plain English, and their links lead somewhere' "$root/scripts/lib/check-pages"
     check 'each rule of the pages finds what breaks it' "$root/scripts/lib/check-pages" --selftest
+    check 'the comments name their subjects' "$root/scripts/lib/check-comments"
+    check 'each rule of the comments finds what breaks it' "$root/scripts/lib/check-comments" --selftest
     check 'each mutant has its snippet and its tests' "$root/tests/mutants/run" --check
     check "the mutants' own scripts" "$root/tests/mutants/selftest"
 }
