@@ -42,8 +42,8 @@ class Comparison {
   }
 
   Result<Found> of_file(const ArtifactFile& file, const std::filesystem::path& path) {
-    if (file.sha256.empty()) return Found();  // of a folder of somebody else's
-    // What has come in its place may be a link, or a pipe that nobody writes to.
+    if (file.sha256.empty()) return Found();  // a folder of file:// has no hashes
+    // A link or a pipe may be in the file's place; opening it must not follow or block.
     const auto fd = host_.open(path.relative_path(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (!fd && is_gone(fd.error())) return Found("is not there");
     if (!fd && fd.error().code == std::errc::too_many_symbolic_link_levels) return Found("is a link");

@@ -11,11 +11,10 @@
 
 namespace ferry {
 
-/// What of an artifact's files is not as it was fetched, a sentence for each, sorted by path: what is not
-/// there, has another size, leads elsewhere, or has other bytes in the same size. Every byte is read; `told`
-/// is called as it goes. Of a folder that `file://` names nothing is recorded that could be compared, and so
-/// nothing is found.
-/// Errors: those of reading.
+/// Compares an artifact's files with its record. Returns a sentence for each difference, sorted by path: a
+/// missing file, another size, another link target, or other content of the same size. Every byte is read,
+/// and `told` is called meanwhile. A folder that `file://` names has no hashes to compare. Errors: read
+/// errors.
 Result<std::vector<std::string>> changes_since_fetch(
     const HostFs& host, const Artifact& artifact, const std::function<void(const FetchProgress&)>& told = {});
 

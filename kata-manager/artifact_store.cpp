@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 constexpr int kVersionOfFormat = 1;
-// That of the program that did this before, so that the two never do it at once.
+// The lock of the replaced program, so that the two never work together.
 constexpr const char* kLock = "k8s-kata-manager.pid";
 
 Artifact artifact_of(const json& record) {
@@ -40,15 +40,15 @@ Artifact artifact_of(const json& record) {
   return artifact;
 }
 
-// Stays what it is while the folder is looked at through it.
+// An open folder, which stays the same while its path may change.
 Result<UniqueFd> parent_of(const HostFs& host, const std::filesystem::path& path) {
   const auto parent = path.parent_path();
   return host.open(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
 }
 
-// Of a folder of the store that is somebody else's: the later it was put aside, the higher. 0: it is ours.
+// How late a replaced folder of the store was put aside; 0: the entry is Ferry's.
 unsigned rank_of(const DirectoryEntry& entry) {
-  // A switch that was killed has not put it aside yet.
+  // A killed switch has not put the replaced folder aside yet.
   if (entry.name == kNewLink) return entry.is_directory ? std::numeric_limits<unsigned>::max() : 0;
   const std::string_view name = entry.name;
   if (!entry.is_directory || !name.starts_with(kPutAside)) return 0;
@@ -58,7 +58,7 @@ unsigned rank_of(const DirectoryEntry& entry) {
   return std::max(number, 1U);
 }
 
-// What stood in the place of the link before us, the last of it, stands there again unless something does.
+// Moves the last replaced folder back to the link's place, unless that is taken.
 Result<> put_back(const HostFs& host, const ArtifactPlaces& places,
                   const std::vector<DirectoryEntry>& entries) {
   const auto last = std::ranges::max_element(entries, {}, rank_of);
@@ -171,7 +171,7 @@ Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
   const auto parent = parent_of(host, path);
   if (!parent && is_gone(parent.error())) return {};
   if (!parent) return fail(parent.error());
-  // By the folder that is open: a path from "/" would follow links that lead out of the host's root.
+  // Goes through the open folder: a path from "/" could follow links out of the host's root.
   std::error_code failure;
   std::filesystem::remove_all(fmt::format("/proc/self/fd/{}/{}", parent->get(), path.filename().string()),
                               failure);
@@ -182,7 +182,7 @@ Result<> remove_all(const HostFs& host, const std::filesystem::path& path) {
 Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path& top) {
   auto fd = host.open(top / kLock, O_RDWR | O_CREAT, 0664);
   if (!fd) return fd;
-  // hostd and an agent that is not root lock it, both by the folder's group. Only the owner may say so.
+  // hostd and an agent without root both lock the file, by its group. Only its owner may set the mode.
   static_cast<void>(::fchmod(fd->get(), 0664));
   if (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /" + (top / kLock).string()));
@@ -192,7 +192,7 @@ Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path&
                             holder.empty() ? "" : fmt::format(" (process {})", holder)),
                 "wait for the other ferry to end, or stop k8s-kata-manager");
   }
-  // For the message above only; the lock itself is the flock.
+  // The process ID is for the message above only; the lock is flock's.
   const std::string pid = std::to_string(::getpid());
   if (::ftruncate(fd->get(), 0) != 0 || ::pwrite(fd->get(), pid.data(), pid.size(), 0) < 0)
     return fail(error_from_errno(errno, "write /" + (top / kLock).string()));
@@ -228,7 +228,8 @@ Result<std::vector<std::filesystem::path>> collect_versions(
     if (!entry.is_directory || entry.name == current || !is_version(entry.name)) continue;
     const auto path = places->version(entry.name);
     if (in_use("/" / path)) continue;
-    // The record last: a folder without one would count as unknown, a record without a folder as nothing.
+    // The record goes last: a folder without a record counts as unknown, a record without a folder is
+    // harmless.
     auto removed = remove_all(host, path);
     if (removed) removed = remove_all(host, places->record(entry.name));
     if (!removed) return fail(std::move(removed).error());
@@ -250,7 +251,7 @@ Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artif
                                 const std::string& name) {
   const auto places = ArtifactPlaces::of(artifacts_dir, name);
   if (!places) return fail(places.error());
-  // A folder in its place was put there by somebody else.
+  // A folder in the link's place is not Ferry's.
   if (host.link_target(places->link())) {
     if (auto removed = host.remove_file(places->link()); !removed) return removed;
   }
@@ -262,7 +263,7 @@ Result<> remove_locked_artifact(HostFs& host, const std::filesystem::path& artif
     if (rank_of(entry) > 0) continue;
     if (auto removed = remove_all(host, places->version(entry.name)); !removed) return removed;
   }
-  // Not where somebody's folder is left in it.
+  // The store stays while it has a folder that is not Ferry's.
   if (auto removed = host.remove_empty_folder(places->store());
       !removed && removed.error().code != std::errc::directory_not_empty)
     return fail(std::move(removed).error());

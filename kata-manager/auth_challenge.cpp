@@ -78,7 +78,7 @@ std::vector<AuthChallenge> parse_auth_challenges(std::string_view header) {
     std::string word = reader.token();
     if (word.empty()) return out;
     reader.skip_blanks();
-    // A word with '=' behind it belongs to the challenge that has begun; else it begins one.
+    // A word before '=' is a parameter of the current challenge; any other word begins a challenge.
     if (!reader.take('=')) {
       out.push_back({.scheme = lower(std::move(word)), .parameters = {}});
       continue;

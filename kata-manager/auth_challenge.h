@@ -8,14 +8,13 @@
 
 namespace ferry {
 
-/// One way to authenticate, of a WWW-Authenticate header. Scheme and parameter names are in lower case.
+/// A challenge of a WWW-Authenticate header. Scheme and parameter names are in lower case.
 struct AuthChallenge {
   std::string scheme;  ///< "bearer", "basic"
   std::map<std::string, std::string> parameters;
 };
 
-/// The challenges of one header; one may have several, and what cannot be read ends the list.
-/// ABI: RFC 9110, 11.6.1.
+/// The challenges of one header, up to the first that cannot be parsed. ABI: RFC 9110, 11.6.1.
 std::vector<AuthChallenge> parse_auth_challenges(std::string_view header);
 
 }  // namespace ferry

@@ -26,7 +26,7 @@ Result<BlobFile> BlobFile::resume(UniqueFd file, Digest digest, std::uint64_t si
     if (n < 0) return fail(error_from_errno(errno, "read " + blob.path_));
     if (n == 0) break;
     blob.have_ += static_cast<std::uint64_t>(n);
-    if (blob.have_ > size) {  // never ours: start over
+    if (blob.have_ > size) {  // not this blob: start over
       if (auto restarted = blob.restart(); !restarted) return fail(std::move(restarted).error());
       return blob;
     }

@@ -12,31 +12,30 @@
 
 namespace ferry {
 
-/// A file that becomes a blob of known size and digest, from what there is of it already. It is read once,
-/// when it is opened; after that each byte is hashed as it is written.
+/// A file for a blob of known size and digest, which may hold a first part already. That part is read once,
+/// on opening; later bytes are hashed as they are written.
 class BlobFile {
  public:
-  /// `file`: open for reading and writing. More than `size` bytes in it are thrown away. `path`: for
-  /// messages.
+  /// `file`: open for reading and writing; if longer than `size`, it is emptied. `path`: for messages.
   static Result<BlobFile> resume(UniqueFd file, Digest digest, std::uint64_t size, std::string path);
 
   std::uint64_t have() const { return have_; }
   std::uint64_t size() const { return size_; }
   const Digest& digest() const { return digest_; }
-  /// Whether some of it was there before, or came from more than one answer.
+  /// True if parts come from an earlier try or from several answers.
   bool is_patched() const { return patched_; }
-  /// Whether what is there has the digest. Asked last: nothing more may be added.
+  /// True if the content has the digest. Call it last: add() must not follow.
   bool holds() { return hash_.hex() == digest_.hex; }
   int fd() const { return file_.get(); }
 
-  /// Errc::malformed_host: more than its size.
+  /// Errc::malformed_host: more bytes than the blob's size.
   Result<> add(std::string_view bytes);
-  /// What comes now is another answer's.
+  /// The next bytes come from another answer.
   void next_answer() { patched_ = have_ > 0; }
-  /// From zero again.
+  /// Empties the file.
   Result<> restart();
-  /// To be asked when all is there: Errc::failed if the digest is another, and then it is empty again. What
-  /// was written is on the disk when it holds.
+  /// Call it when all bytes are there. Syncs the file to the disk. Errc::failed: another digest; the file
+  /// is emptied.
   Result<> finish();
 
  private:

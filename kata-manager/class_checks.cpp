@@ -26,10 +26,10 @@ namespace {
 
 constexpr const char* kInstall = "`ferry kata install` with this class file";
 
-/// A handler as the container runtime's files have it.
+/// A handler in the container runtime's files.
 struct Installed {
-  std::filesystem::path configuration;  ///< Kata's
-  /// Those of a pod that reach the shim; absent: all do.
+  std::filesystem::path configuration;  ///< Kata's configuration
+  /// Patterns of the pod annotations that reach the shim; absent: all do.
   std::optional<std::vector<std::string>> pod_annotations = {};
 };
 
@@ -41,7 +41,7 @@ std::vector<std::string> texts_in(const TomlValue* list) {
   return out;
 }
 
-// What the files say, whatever a release makes of it: that is for the plan to prove.
+// The files' content under one release. The plan proves the present release's reading of it.
 std::vector<ContainerdFile> files_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
   return predict_containerd(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
 }
@@ -61,7 +61,7 @@ std::optional<Installed> installed_in(const TomlTable& runtimes, const std::stri
       .pod_annotations = texts_in(find(*entry->table(), {"pod_annotations"}))};
 }
 
-/// Nothing: no file of the runtime has such a handler.
+/// Absent: no file of the runtime has the handler.
 Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassFile& file,
                                                 const std::string& handler) {
   const auto place = find_runtime(host, file.runtime);
@@ -81,11 +81,11 @@ Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassF
   return std::optional<Installed>({.configuration = found->configuration});
 }
 
-/// Kata's configuration with its drop-ins, as it is on the host.
+/// Kata's configuration and drop-ins on the host.
 struct KataSettings {
   TomlTable base;  ///< without drop-ins
   TomlTable effective;
-  TomlTable site;  ///< what an administrator's own drop-ins say
+  TomlTable site;  ///< from administrators' own drop-ins
 };
 
 Result<KataSettings> read_configuration(const HostFs& host, const std::filesystem::path& path) {
@@ -236,7 +236,7 @@ class ClassChecks {
         fmt::format("install it, and name its socket in containerd's file: [proxy_plugins.{}]", name));
   }
 
-  /// The bounds of a pulled artifact, as an installation checks them.
+  /// Checks the bounds of a pulled artifact, as an installation does.
   Result<> check_bounds(const KataSettings& settings) const {
     if (kata_.artifacts.folder() || !shim_) return {};
     const std::filesystem::path link = file_.artifacts_dir / kata_.name;
@@ -251,7 +251,7 @@ class ClassChecks {
                                                .shim = shim_->path}));
   }
 
-  // After configuration_check(), which knows the memory.
+  // Runs after configuration_check(), which sets `memory_mib_`.
   Check overhead_check() const {
     Check check =
         question("overhead-covers-memory",
@@ -274,7 +274,7 @@ class ClassChecks {
   const ClassFile& file_;
   const KataClass& kata_;
   Result<KataShim> shim_ = fail(Errc::not_found, "not looked for");
-  std::optional<std::uint64_t> memory_mib_ = {};  ///< of the guest; absent: not installed
+  std::optional<std::uint64_t> memory_mib_ = {};  ///< of the guest; absent: the class is not installed
 };
 
 }  // namespace

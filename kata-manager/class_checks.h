@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the checks (kata_checks.h) of one class.
+// Internal: the checks (kata_checks.h) of one class.
 #pragma once
 
 #include <vector>
@@ -13,10 +13,10 @@
 namespace ferry {
 
 inline constexpr const char* kWhyShim = "the container runtime starts it for each pod in a VM";
-/// A question about a shim that is there, answered.
+/// Completes the check of a shim that was found.
 Check answered_by_shim(Check check, const KataShim& shim, const ClassFile& file);
 
-/// `confidential` is what was read of the host.
+/// `confidential` is ConfidentialHost::read() of the host.
 std::vector<Check> class_checks(const HostFs& host, const ClassFile& file, const KataClass& kata,
                                 const Result<ConfidentialHost>& confidential, const VersionOf& version_of);
 

@@ -24,7 +24,7 @@ constexpr const char* kRestart = "restart";
 constexpr const char* kPodResources = "podResources";
 constexpr const char* kMirrors = "mirrors";
 
-// ---- what counts for the whole node
+// ---- settings of the whole node
 
 bool is_unit(std::string_view text) {
   constexpr std::string_view kSuffix = ".service";
@@ -156,7 +156,7 @@ bool is_blank(const ConfigNode& map, std::string_view key) {
   return member->value.kind == Kind::scalar && member->value.text.empty();
 }
 
-// NVIDIA's program drops these and goes on.
+// NVIDIA's program drops such a class and goes on.
 bool is_dropped(const ClassPart& part) {
   if (!part.is_nvidias) return false;
   const ConfigMember* artifacts = part.map->find("artifacts");
@@ -211,12 +211,12 @@ Result<> read_all_classes(const ClassPart& root, std::vector<KataClass>& into) {
   return {};
 }
 
-/// Whether it is ours, or an error where it says that it is neither.
+/// True: Ferry's format; false: NVIDIA's. An error if `version` names neither.
 Result<bool> is_ours(const ConfigReader& reader, const ConfigNode& root, Reading how) {
   const ConfigMember* version = root.find(kVersion);
   if (version == nullptr) return false;
   if (version->value.is_string() && version->value.text == "v2") return true;
-  if (how == Reading::lenient) return false;  // a key like any other that NVIDIA's program does not know
+  if (how == Reading::lenient) return false;  // NVIDIA's program ignores this unknown key
   return reader.refuse(version->value, kVersion, "expected v2, found " + version->value.described(),
                        "NVIDIA's file has no such key");
 }
@@ -254,7 +254,7 @@ Result<ClassFile> read_class_file(const std::filesystem::path& path, Reading how
   if (!text) return fail(std::move(text).error());
   auto file = read_classes(*text, how);
   if (!file) return file;
-  // A class file was read twice, a ConfigMap and what it carries once each.
+  // A plain class file was parsed twice, so each warning is added once.
   for (std::string& warning : outside) {
     if (std::ranges::find(file->warnings, warning) == file->warnings.end())
       file->warnings.push_back(std::move(warning));

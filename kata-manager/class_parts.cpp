@@ -13,7 +13,7 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-// Into what is given: GCC 12 takes a variant that is moved out of a temporary for uninitialised.
+// GCC 12 warns of an uninitialised variant if it is moved out of a temporary, so `into` is a parameter.
 Result<> read_value(const ConfigReader& reader, const ConfigNode& node, const std::string& path,
                     TomlValue& into);
 

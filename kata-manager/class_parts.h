@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the parts of a class file. Errors are read_classes()'s.
+// Internal: the parts of a class file. Errors: as read_classes().
 #pragma once
 
 #include <filesystem>
@@ -13,40 +13,40 @@
 
 namespace ferry {
 
-/// A map of a class file that is being read.
+/// A map in a class file, with its place.
 struct ClassPart {
   const ConfigReader* reader = nullptr;
   const ConfigNode* map = nullptr;
-  std::string path = {};   ///< of keys, for messages; empty for the document
-  bool is_nvidias = true;  ///< of a file without a version
+  std::string path = {};   ///< dotted keys, for messages; empty: the document
+  bool is_nvidias = true;  ///< of a file without `version`
 
   std::string key(std::string_view name) const;
   const ConfigNode* find(std::string_view name) const;
   tl::unexpected<Error> refuse(const ConfigNode& at, std::string_view name, const std::string& what,
                                std::string hint = {}) const;
 
-  /// Refuses keys that are none of `known` and, in NVIDIA's file, those of ours among them, with the reason;
-  /// where NVIDIA's tolerance is asked for they are passed over.
+  /// Refuses unknown keys. NVIDIA's format also refuses Ferry's keys, with the reason; lenient reading
+  /// ignores both.
   Result<> check_keys(const std::vector<std::string>& nvidias, const std::vector<std::string>& ours) const;
-  /// What stands at a key, which has to be a map; absent or nothing: `into` stays as it is.
+  /// Reads the map at a key; absent or null: `into` stays as it is.
   Result<> at(std::string_view name, ClassPart& into) const;
-  /// The same for a value of one word, with what it has to be.
+  /// Reads the string at a key; absent: `into` stays as it is. An error names the expected value.
   Result<> text_at(std::string_view name, const std::string& what, bool (*fits)(std::string_view),
                    std::string& into) const;
   Result<> texts_at(std::string_view name, const std::string& what, bool (*fits)(std::string_view),
                     std::vector<std::string>& into) const;
-  /// An absolute path of the host's, without "..".
+  /// Reads an absolute path of the host, without "..".
   Result<> path_at(std::string_view name, std::optional<std::filesystem::path>& into) const;
   Result<> flag_at(std::string_view name, bool& into) const;
 };
 
-/// One of `runtimeClasses`.
+/// Reads one item of `runtimeClasses`.
 Result<KataClass> read_kata_class(const ClassPart& part);
 
-/// A map as TOML has it. Refuses what readers of YAML do not agree on, and null.
+/// Converts a map to TOML. Refuses null, and scalars that YAML's readers disagree on.
 Result<TomlTable> toml_of(const ConfigReader& reader, const ConfigNode& map, const std::string& path);
 
-/// Whether a word can be a path of the host's: absolute, without "..", no control characters.
+/// True for an absolute path of the host without ".." and control characters.
 bool is_host_path(std::string_view text);
 
 }  // namespace ferry

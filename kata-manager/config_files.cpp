@@ -48,7 +48,7 @@ Result<std::vector<std::string>> ConfigFiles::names_in(const std::filesystem::pa
 
 Result<std::vector<std::filesystem::path>> ConfigFiles::glob(const std::filesystem::path& pattern) const {
   std::vector<std::filesystem::path> found = {"/"};
-  bool matched = false;  // a part with a wildcard lies before
+  bool matched = false;  // an earlier part has a wildcard
   for (const auto& part : pattern.lexically_normal().relative_path()) {
     const bool wild = part.string().find_first_of("*?[") != std::string::npos;
     matched |= wild;

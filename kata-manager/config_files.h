@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration files of a host as they are, or as they would be once some of them are written: what is
-// predicted of a change is predicted from the very bytes that would be there.
+// A host's configuration files as they are, or as they would be after some writes. A prediction so reads
+// the exact bytes of the planned files.
 #pragma once
 
 #include <filesystem>
@@ -14,23 +14,21 @@
 
 namespace ferry {
 
-/// Paths are those that the host's own programs use: absolute, below its root.
+/// Paths are absolute below the host's root, as its programs use them.
 class ConfigFiles {
  public:
   explicit ConfigFiles(const HostFs& host) : host_(&host) {}
 
-  /// Counts as the file's content from now on; nothing is written. std::nullopt: as if there were no file.
+  /// Sets the file's content for later reads, without a write. std::nullopt: no file.
   void suppose(const std::filesystem::path& path, std::optional<std::string> content);
 
-  /// ENOENT: there is none.
+  /// ENOENT: no file.
   Result<std::string> read(const std::filesystem::path& path) const;
-  /// Nothing: there is none. Any other reason why it cannot be read is an error: what cannot be read is not
-  /// absent.
+  /// Absent: no file. Any other read error is an error: an unreadable file is not absent.
   Result<std::optional<std::string>> read_if_there(const std::filesystem::path& path) const;
 
-  /// The files that a pattern of Go's filepath.Glob names, in its order; none is no error. `*` and `?` stop
-  /// at a slash and take a leading dot.
-  /// Errors: a directory on the way that is there cannot be listed.
+  /// The files that match a pattern of Go's filepath.Glob, in its order; an empty result is no error. `*`
+  /// and `?` match a leading dot but no slash. Errors: an existing directory on the way cannot be listed.
   Result<std::vector<std::filesystem::path>> glob(const std::filesystem::path& pattern) const;
 
  private:

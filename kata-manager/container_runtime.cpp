@@ -14,7 +14,7 @@ bool RuntimeState::has(const std::string& handler) const {
 
 bool RuntimeState::starts_shim_of(const KnownRuntime& known) const {
   const auto release = ContainerdRelease::parse(version);
-  // One that does not say which release it is is taken for a new one.
+  // An unknown release counts as a new one.
   return known.type == known.shim || !release || release->starts_shims_by_path();
 }
 

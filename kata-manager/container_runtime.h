@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The running container runtime, as it says of itself. What its files say and what it has read of them may be
-// two things: it reads them when it starts.
+// The running container runtime, by its own answers. The answers may differ from the daemon's files, which it
+// reads only when it starts.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@
 
 namespace ferry {
 
-/// A runtime that it knows.
+/// A runtime in the daemon's configuration.
 struct KnownRuntime {
   std::string name;
   std::string type;           ///< "io.containerd.runc.v2"
-  std::string shim;           ///< empty: looked for by the type
-  std::string configuration;  ///< `ConfigPath` of its options; empty: it has none
-  // Absent: it does not say.
-  std::optional<std::string> snapshotter = {};  ///< empty: its own choice
+  std::string shim;           ///< empty: found by the type
+  std::string configuration;  ///< `ConfigPath` of its options; empty: none
+  // Absent: not reported.
+  std::optional<std::string> snapshotter = {};  ///< empty: the daemon's default
   std::optional<std::vector<std::string>> pod_annotations = {};
   std::optional<std::vector<std::string>> container_annotations = {};
   bool operator==(const KnownRuntime&) const = default;
@@ -28,29 +28,29 @@ struct KnownRuntime {
 struct RuntimeState {
   std::string name;     ///< "containerd", "cri-o"
   std::string version;  ///< "1.7.24"
-  /// Names of what a RuntimeClass may ask for; absent: it does not list them (containerd before 2.0).
+  /// Handler names for RuntimeClasses; absent: not listed (containerd before 2.0).
   std::optional<std::vector<std::string>> handlers;
-  /// Its runtimes as its configuration has them; absent: it does not tell (CRI-O).
+  /// The daemon's configured runtimes; absent: not reported (CRI-O).
   std::optional<std::vector<KnownRuntime>> runtimes;
 
-  /// Whether it says anything of its runtimes; the two below are only then of use.
+  /// True: the daemon reports its runtimes. The two functions below need that.
   bool tells() const { return handlers || runtimes; }
-  /// Whether a pod that asks for a runtime that it knows gets that one's shim, and not whatever it finds by
-  /// the runtime's type (ContainerdRelease::starts_shims_by_path()).
+  /// True: a pod gets the shim of this runtime, and not a program found by its type
+  /// (ContainerdRelease::starts_shims_by_path()).
   bool starts_shim_of(const KnownRuntime& known) const;
-  /// Whether it has read of a runtime as we would have it, as far as it tells: shim, configuration,
-  /// snapshotter, and which annotations it lets through.
+  /// True: the daemon has the handler as Ferry writes it, as far as reported: shim, configuration,
+  /// snapshotter, passed annotations.
   bool knows(const RuntimeHandler& handler) const;
-  /// Whether it has a runtime of that name at all.
+  /// True: the daemon has a runtime of that name.
   bool has(const std::string& handler) const;
 };
 
-/// A pod that runs.
+/// A running pod.
 struct RunningPod {
   std::string name_space;
   std::string name;
   std::string handler;  ///< empty: the default runtime
-  std::string sandbox;  ///< its ID
+  std::string sandbox;  ///< the sandbox's ID
   bool operator==(const RunningPod&) const = default;
 };
 
@@ -66,11 +66,11 @@ class ContainerRuntime {
   ContainerRuntime& operator=(ContainerRuntime&&) = delete;
   virtual ~ContainerRuntime() = default;
 
-  /// Errors: Errc::not_found, nobody listens: it does not run; Errc::unreachable, it does not answer in time;
-  /// Errc::failed, it answers with an error (it is still starting, or CRI could not be loaded);
-  /// Errc::malformed_host, its answer cannot be read.
+  /// Errors: Errc::not_found: the socket has no listener, so the runtime does not run; Errc::unreachable:
+  /// no answer in time; Errc::failed: an error answer (it still starts, or CRI did not load);
+  /// Errc::malformed_host: an unreadable answer.
   virtual Result<RuntimeState> state() = 0;
-  /// Pods whose sandbox is ready. Errors as above.
+  /// Pods whose sandbox is ready. Errors: as state().
   virtual Result<std::vector<RunningPod>> pods() = 0;
 };
 

@@ -36,14 +36,14 @@ std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t ver
                              release.highest_version()));
 }
 
-/// "io.containerd.TYPE.vN": with fewer parts it is not the ID of a plugin.
+/// "io.containerd.TYPE.vN": an ID with fewer parts is no plugin's.
 bool is_plugin_id(const ContainerdRelease& release, const std::string& id) {
   constexpr int kLeastDots = 3;
   if (std::ranges::count(id, '.') < kLeastDots) return false;
   return release < ContainerdRelease{1, 7, 0} || id.starts_with("io.containerd.");
 }
 
-// Before 2.0: a later file replaces a whole section, and the tables of versions 1 and 2 have different names.
+// Before 2.0 a later file replaces a whole section, and versions 1 and 2 name their sections differently.
 std::optional<Error> merge_by_section(const ContainerdRelease& release, ContainerdOutcome& out) {
   std::int64_t version = 0;
   for (const ContainerdFile& file : out.files) {
@@ -63,8 +63,8 @@ std::optional<Error> merge_by_section(const ContainerdRelease& release, Containe
   return std::nullopt;
 }
 
-// 2.x: a file of version 1, or without one, has its dot-less names made full. Where it has both, they are one
-// key of a map that is gone through in a different order at each start.
+// 2.x renames the dot-less sections of a file of version 1, or without one. If the file has both names,
+// they become one map key, and which of them counts differs from start to start.
 std::optional<Error> names_cri_twice(const ContainerdFile& file) {
   const TomlTable plugins = plugins_of(file);
   if (file.version() >= 2 || !plugins.contains(kCriOfVersion1) || !plugins.contains(kCriOfVersion2))
@@ -80,8 +80,8 @@ TomlTable plugins_by_full_names(const ContainerdFile& file) {
   return file.version() < 2 ? with_full_names(plugins_of(file)) : plugins_of(file);
 }
 
-// 2.0 to 2.2: merged as they are; the last number counts, and what it says is done once, to the sum. A file
-// of version 1 counts as one without a version: it is brought to the number that counts so far.
+// 2.0 to 2.2 merge the files first, then migrate the sum once, by the last version. A file of version 1
+// counts as one without a version: it is migrated to the version so far.
 std::optional<Error> merge_then_migrate(const ContainerdRelease& release, ContainerdOutcome& out) {
   std::int64_t version = 0;
   bool unnumbered_behind = false;
@@ -100,7 +100,7 @@ std::optional<Error> merge_then_migrate(const ContainerdRelease& release, Contai
   return std::nullopt;
 }
 
-// From 2.3 on: each file by itself.
+// From 2.3 on each file is migrated by itself, then merged.
 std::optional<Error> migrate_then_merge(const ContainerdRelease& release, ContainerdOutcome& out) {
   const std::int64_t root = out.files.front().version();
   for (const ContainerdFile& file : out.files) {
@@ -117,7 +117,7 @@ std::optional<Error> migrate_then_merge(const ContainerdRelease& release, Contai
   return std::nullopt;
 }
 
-// A map of runtimes in a file replaces the built-in one before 2.0, so that runc may be missing.
+// Before 2.0 a file's map of runtimes replaces the built-in one, so runc may be missing.
 void lay_over_built_in(const ContainerdRelease& release, TomlTable& plugins) {
   TomlTable all = built_in_cri(release);
   if (!release.merges_sections() && find(plugins, {kCriOfVersion2, "containerd", "runtimes"}) != nullptr)
@@ -131,7 +131,7 @@ bool is_set(const TomlTable& table, const char* key) {
   return value != table.end() && value->second.string() != nullptr && !value->second.string()->empty();
 }
 
-// The folders that are built in, upstream's and Debian's.
+// True for the built-in lists of CNI folders: upstream's or Debian's.
 bool are_built_in(const TomlArray& folders) {
   static const std::vector<std::vector<std::string>> kBuiltIn = {{"/opt/cni/bin"},
                                                                  {"/usr/lib/cni", "/opt/cni/bin"}};
@@ -142,8 +142,8 @@ bool are_built_in(const TomlArray& folders) {
   });
 }
 
-// What is built in does not count, in a file neither, where `config dump` has put it. Which of the two that
-// is here no file says; whose daemon has the other one does not serve CRI before ours is in the files either.
+// A built-in list does not count, even in a file, where `config dump` puts it. No file tells which of the
+// two lists this daemon has built in. A daemon with the other list already fails before Ferry's change.
 bool gives_network_folder_twice(const ContainerdRelease& release, const TomlTable& plugins) {
   if (!release.has_list_of_network_folders()) return false;
   const TomlValue* network = find(plugins, {kCriRuntime, "cni"});
@@ -153,7 +153,7 @@ bool gives_network_folder_twice(const ContainerdRelease& release, const TomlTabl
          !folders->array()->empty() && !are_built_in(*folders->array());
 }
 
-/// Names the files and lines that a reason why CRI does not load stands on.
+/// Finds the reason why CRI does not load, with its files and lines.
 class CriRefusal {
  public:
   CriRefusal(const ContainerdRelease& release, const ConfigFiles& files, const ContainerdOutcome& out)
@@ -178,7 +178,7 @@ class CriRefusal {
     places += (places.empty() ? "" : ", ") + place;
   }
 
-  /// "FILE:LINE" of each file that has these keys from its root on.
+  /// "FILE:LINE" of each file that has these keys, from its root.
   std::string places_of(const Keys& keys, const std::string& element = {}) const {
     std::string places;
     for (const ContainerdFile& file : out_.files) {
@@ -196,7 +196,7 @@ class CriRefusal {
            std::ranges::find(*list->array(), TomlValue{element}) != list->array()->end();
   }
 
-  /// The same of keys in CRI's sections.
+  /// places_of() for keys in CRI's sections.
   std::string places_in_cri(const Keys& keys) const {
     std::string places;
     for (const char* section : {kCriOfVersion1, kCriOfVersion2, kCriRuntime, kCriImages}) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections that configure CRI: what is built in, how an older section becomes a newer one, and the types
-// of their keys.
+// CRI's sections: their built-in values, their migration to a newer version, and the types of their keys.
 #include <array>
 #include <utility>
 
@@ -50,7 +49,7 @@ TomlTable built_in_network(const ContainerdRelease& release) {
   return out;
 }
 
-/// Keys of the old section that the images' section has now; `sandbox_image` apart, which has another name.
+/// Keys that moved to the images' section under the same name. `sandbox_image` got another name.
 constexpr std::array kOfImages = {"registry",
                                   "image_decryption",
                                   "max_concurrent_downloads",
@@ -59,7 +58,7 @@ constexpr std::array kOfImages = {"registry",
                                   "stats_collect_period"};
 constexpr std::array kOfImagesInContainerd = {"snapshotter", "disable_snapshot_annotations",
                                               "discard_unpacked_layers"};
-/// Keys that stay in the old section: its server of streams is a plugin of its own.
+/// Keys that stay in the old section, because the streaming server is a plugin of its own.
 constexpr std::array kOfStreams = {"disable_tcp_service", "stream_server_address", "stream_server_port",
                                    "stream_idle_timeout", "enable_tls_streaming",  "x509_key_pair_streaming"};
 
@@ -77,7 +76,7 @@ void take_images(TomlTable& old, TomlTable& images) {
   for (const char* key : kOfImagesInContainerd) take(*containerd, key, images);
 }
 
-// One level down the keys that are there already count, and of these the whole value.
+// Existing keys win, also one level down. Deeper values are not merged.
 void fill_in(TomlTable& into, const TomlTable& from) {
   for (const auto& [key, value] : from) {
     const auto [there, is_new] = into.try_emplace(key, value);

@@ -18,7 +18,7 @@ Error wrong(const std::filesystem::path& file, const std::string& what) {
   return {.code = Errc::invalid_config, .message = file.string() + ": " + what, .hint = {}};
 }
 
-// The root keys that have to be of one type for the daemon to read the file at all.
+// Checks the root keys whose type the daemon needs to read the file at all.
 std::optional<Error> wrong_root(const ContainerdFile& file) {
   const auto at = [&](const char* key) { return find(file.root, {key}); };
   if (const TomlValue* version = at("version"); version != nullptr && version->integer() == nullptr)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the parts of a prediction (containerd_config.h).
+// Internal: the parts of a prediction (containerd_config.h).
 #pragma once
 
 #include <filesystem>
@@ -12,23 +12,23 @@ namespace ferry {
 
 struct FilesRead {
   std::vector<ContainerdFile> files;
-  std::optional<Error> problem;  ///< the files behind it are not read
+  std::optional<Error> problem;  ///< later files are not read
 };
 
-/// The main file and what it imports, breadth first, each once. Only patterns with a `*` may match nothing.
+/// The main file and its imports, breadth first, each once. Only a pattern with `*` may match no file.
 FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
                                 const std::filesystem::path& main);
 
-/// What counts where no file says anything: the CRI sections, by plugin ID.
+/// CRI's built-in sections by plugin ID, for settings that no file has.
 TomlTable built_in_cri(const ContainerdRelease& release);
 
-/// A table with the dot-less name of version 1 under its full name.
+/// Renames the dot-less section of version 1 to its full name.
 TomlTable with_full_names(const TomlTable& plugins);
 
-/// CRI's section of version 2 moved to those of version 3, where these do not have the key already.
+/// Moves CRI's section of version 2 into those of version 3. Keys that exist there win.
 TomlTable migrated_to_version_3(const ContainerdRelease& release, TomlTable plugins);
 
-/// What the daemon cannot decode, in a CRI section that it uses; nothing: it can.
+/// A value in a used CRI section that the daemon cannot decode; absent: none.
 std::optional<Error> wrong_type(const TomlTable& section, const std::string& name);
 
 }  // namespace ferry

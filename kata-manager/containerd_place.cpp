@@ -56,8 +56,8 @@ std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> 
   }
   for (const RuntimeHandler& handler : handlers) {
     add(handler.name, entry_of(handler, release));
-    // Until containerd takes a runtime's snapshotter from its own entry, the images' side has to know it too;
-    // and bringing a section of version 2 up to date does not tell it.
+    // containerd does not take a runtime's snapshotter from its entry alone yet: the images' section needs
+    // it, too. The migration of a version 2 section does not add it there.
     if (handler.snapshotter && release.merges_sections())
       out += toml_text({"plugins", kCriImages, "runtime_platforms", handler.name},
                        {{"snapshotter", {*handler.snapshotter}}});

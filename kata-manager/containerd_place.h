@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: a place for our runtimes in containerd's configuration, and what is said there.
+// Internal: places for Ferry's runtimes in containerd's configuration, and the entries there.
 #pragma once
 
 #include <filesystem>
@@ -15,32 +15,31 @@
 
 namespace ferry {
 
-/// A place for our runtimes, and the way they are said there.
+/// A place for Ferry's runtimes, and how they are written there.
 struct EditPlace {
   std::filesystem::path file;
   std::string section;
-  bool with_runc = false;  ///< the built-in one is left out by a table of runtimes
+  bool with_runc = false;  ///< also write runc, because a table of runtimes removes the built-in one
 };
 
-/// A handler as containerd's table of runtimes has it.
+/// A handler's entry in containerd's table of runtimes.
 TomlTable entry_of(const RuntimeHandler& handler, const ContainerdRelease& release);
 
-/// The handler with its type told as it is in that entry of one, where that does for the release as well.
+/// The handler with its type written as in its present entry, if that works with the release.
 RuntimeHandler told_as_in(const TomlValue* entry, RuntimeHandler handler);
 
-/// The lines of a block. `new_main`: it is a main file that was not there, and needs a version.
+/// The lines of a block. `new_main`: the file is a new main file, and needs a version.
 std::string body_of(const EditPlace& candidate, std::span<const RuntimeHandler> handlers, bool new_main,
                     const ContainerdRelease& release);
 
-/// What a configuration becomes by them; `section` is where the release has its runtimes.
+/// The configuration with the handlers added; `section` has the release's runtimes.
 TomlTable with_handlers(TomlTable plugins, const std::string& section,
                         std::span<const RuntimeHandler> handlers, const ContainerdRelease& release);
 
-/// The runtimes that a block says, by name, in whichever section.
+/// The runtimes in a block by name, from all sections.
 TomlTable runtimes_in(const TomlTable& block);
 
-/// True: containerd has a snapshotter of that name, which it brings along or which a file names as a proxy
-/// plugin.
+/// True: containerd has a snapshotter of that name, built in or as a proxy plugin in a file.
 bool has_snapshotter(std::span<const ContainerdFile> files, std::string_view name);
 
 }  // namespace ferry

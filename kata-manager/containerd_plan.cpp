@@ -20,14 +20,15 @@
 namespace ferry {
 namespace {
 
-constexpr const char* kDropIn = "ferry-kata.toml";  // behind 99-nvidia.toml, which copies what it finds
+// The name sorts after 99-nvidia.toml, which copies the settings that it finds.
+constexpr const char* kDropIn = "ferry-kata.toml";
 
-/// Why a daemon would be of no use; nothing: it runs.
+/// Why a daemon would serve no pods; absent: it would.
 std::optional<Error> problem_of(const ContainerdOutcome& outcome) {
   return outcome.no_start ? outcome.no_start : outcome.no_cri;
 }
 
-// Ours is in what is read, or in a drop-in of ours that is not read any more: it would be again one day.
+// The files that containerd reads, and drop-ins of Ferry that are not imported now but may be again.
 std::vector<std::filesystem::path> files_with_ours(const ContainerdSetup& setup,
                                                    const ContainerdOutcome& now) {
   std::vector<std::filesystem::path> out;
@@ -39,7 +40,7 @@ std::vector<std::filesystem::path> files_with_ours(const ContainerdSetup& setup,
   return out;
 }
 
-/// What the block in a file says; absent: there is none.
+/// The content of Ferry's block in a file; absent: no block.
 Result<std::optional<TomlTable>> said_in_block(const ConfigFiles& files, const std::filesystem::path& path) {
   const auto text = files.read_if_there(path);
   if (!text) return fail(Error(text.error()));
@@ -60,7 +61,7 @@ std::string filled_in(std::string text, const std::map<std::string, std::string>
   return text;
 }
 
-// None is as good as an empty one to a daemon that is not given its name.
+// A daemon without --config treats a missing main file as an empty one.
 ContainerdOutcome predict(const ContainerdSetup& setup, const ConfigFiles& files) {
   const auto main = files.read_if_there(setup.main);
   if (!main) return predict_containerd(setup.release, files, setup.main);
@@ -69,7 +70,7 @@ ContainerdOutcome predict(const ContainerdSetup& setup, const ConfigFiles& files
   return predict_containerd(setup.release, as_read, setup.main);
 }
 
-/// A key that containerd 2 takes for one of these though its letters are others, which is not modelled.
+/// A key whose case differs from a known key. containerd 2 accepts it, but the prediction does not.
 std::optional<std::string> spelt_otherwise(const TomlTable& table,
                                            std::initializer_list<std::string_view> known) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
@@ -113,7 +114,7 @@ class Planner {
     const bool removes_all = handlers_.empty();
     if (auto r = take_unmarked_away(); !r) return fail(std::move(r).error());
     before_ = predict(setup_, without_);
-    // A containerd that was 1.6 is not restarted for a type that it understands as well.
+    // The type's spelling stays as it is, so an upgrade from 1.6 causes no restart.
     for (RuntimeHandler& handler : handlers_) handler = told_as_in(find(ours_, {handler.name}), handler);
     return removes_all ? plan_removal() : plan_installation();
   }
@@ -157,8 +158,7 @@ class Planner {
     return {};
   }
 
-  /// The tables without marks stay where they say what is wanted, and need no second one in a block. Others
-  /// go.
+  /// Tables that lost their marks stay if they equal the plan, and need no block. Other unmarked tables go.
   Result<> take_unmarked_away() {
     const TomlTable marked = ours_;
     for (const ContainerdFile& file : now_.files) {
@@ -220,7 +220,7 @@ class Planner {
     return !first_difference(wanted, *there->second.table(), name);
   }
 
-  /// What there is, less the runtimes that are said in blocks of ours: of these, what there is without them.
+  /// The present plugins without Ferry's runtimes. If another file has a runtime of the name, that counts.
   TomlTable less_ours(bool keep_runc) const {
     TomlTable plugins = now_.plugins;
     for (const auto& [name, entry] : ours_) {
@@ -322,7 +322,7 @@ class Planner {
     return fail(std::move(none));
   }
 
-  /// k3s and rke2 make the main file from their own template, or from one beside the file.
+  /// k3s and rke2 render the main file from a built-in template, or from one beside the file.
   Error imports_no_folder() const {
     const auto folder = setup_.main.parent_path();
     for (const char* name : {"config-v3.toml.tmpl", "config.toml.tmpl"}) {
@@ -345,8 +345,7 @@ class Planner {
             .hint = "a newer k3s or rke2 imports a folder of drop-ins"};
   }
 
-  /// Before 2.0 the section that counts stands in one file, whatever folders are imported: a drop-in would
-  /// take all else of CRI's away.
+  /// Before 2.0 a drop-in's CRI section would replace the main file's whole section.
   Result<> check_main_lasts() const {
     if (setup_.release.merges_sections() || !setup_.main_is_rendered) return {};
     if (last_with(section_before_2()) != setup_.main) return {};
@@ -363,7 +362,7 @@ class Planner {
                                                                                : kCriOfVersion2;
   }
 
-  /// That of the last file which says one; 0: none does.
+  /// The version of the last file that has one; 0: none has.
   std::int64_t version_before_ours() const {
     std::int64_t version = 0;
     for (const ContainerdFile& file : before_.files) {
@@ -372,7 +371,7 @@ class Planner {
     return version;
   }
 
-  /// Whether a place fails because what would be added to is an inline table.
+  /// An error if a place fails because its table is an inline table.
   static std::optional<Error> closed_in(const EditPlace& candidate, const std::string& text) {
     const std::vector<std::string> keys = {"plugins", candidate.section, "containerd", "runtimes"};
     const auto closed = inline_table_on(text, keys);
@@ -389,7 +388,7 @@ class Planner {
                         dotted(keys))};
   }
 
-  /// What must not be; nothing, if our runtimes are there and all else is as it was.
+  /// Why an outcome is wrong; absent: Ferry's runtimes are there, and the rest is unchanged.
   std::optional<std::string> fault_of(const ContainerdOutcome& after, const TomlTable& base) const {
     if (after.no_start) return "containerd would not start: " + after.no_start->message;
     if (after.no_cri) return after.no_cri->message;
@@ -408,7 +407,7 @@ class Planner {
     return std::nullopt;
   }
 
-  // The file whose section counts: before 2.0 the last one that has it replaces all others.
+  // The file whose section counts: before 2.0 the last file with the section.
   std::filesystem::path last_with(const std::string& section) const {
     std::filesystem::path out = setup_.main;
     for (const ContainerdFile& file : before_.files) {
@@ -439,7 +438,7 @@ class Planner {
     return out;
   }
 
-  // Files in which nothing changes are left out.
+  // Unchanged files are left out.
   RuntimePlan finish(const ConfigFiles& wanted, ContainerdOutcome after) const {
     RuntimePlan out;
     for (const std::filesystem::path& path : touched_) {
@@ -473,13 +472,13 @@ class Planner {
   const ContainerdSetup& setup_;
   const ConfigFiles& files_;
   std::vector<RuntimeHandler> handlers_;
-  ConfigFiles without_;                     // as if none of ours were there
-  ContainerdOutcome now_;                   // of files_
-  ContainerdOutcome before_;                // of without_
-  TomlTable ours_;                          // what the blocks say, by name
-  std::vector<std::filesystem::path> own_;  // files with a block, of those that are read
+  ConfigFiles without_;                     // without Ferry's runtimes
+  ContainerdOutcome now_;                   // for files_
+  ContainerdOutcome before_;                // for without_
+  TomlTable ours_;                          // Ferry's runtimes by name
+  std::vector<std::filesystem::path> own_;  // imported files with a block
   std::set<std::filesystem::path> touched_;
-  std::set<std::string> staying_;  // wanted, and there as wanted in a table without marks
+  std::set<std::string> staying_;  // wanted runtimes that stay, in tables without marks
   std::vector<std::string> notes_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which bytes make containerd know our runtimes and change nothing else: planned from what is there, and
-// proven by prediction (containerd_config.h) before anything is written.
+// Plans the edit that adds Ferry's runtimes to containerd and changes nothing else. The plan is proven by
+// prediction (containerd_config.h) before any write.
 #pragma once
 
 #include <filesystem>
@@ -23,32 +23,30 @@ namespace ferry {
 struct ContainerdSetup {
   ContainerdRelease release;
   std::filesystem::path main = "/etc/containerd/config.toml";
-  /// Another program writes the main file anew at each start (k3s, rke2): only what it imports can be added
-  /// to.
+  /// Another program (k3s, rke2) rewrites the main file at each start, so only its imports can be edited.
   bool main_is_rendered = false;
   std::map<std::string, std::string> placeholders = {};  ///< RuntimePlace::placeholders
 };
 
 struct RuntimePlan {
-  std::vector<FileChange> changes;   ///< empty: it is so already
-  std::vector<std::string> notes;    ///< what somebody should know of the place that was chosen
-  std::vector<std::string> leaving;  ///< runtimes of ours that the files have now and will not have
-  ContainerdOutcome after;           ///< what is predicted once they are made
-  /// containerd's files as they are; empty of another runtime.
+  std::vector<FileChange> changes;   ///< empty: no change is needed
+  std::vector<std::string> notes;    ///< for the administrator, about the chosen place
+  std::vector<std::string> leaving;  ///< Ferry's runtimes that the change removes
+  ContainerdOutcome after;           ///< predicted, after the changes
+  /// containerd's present files; empty for other runtimes.
   std::vector<ContainerdFile> files_now = {};
 };
 
-/// The runtimes of ours shall be these, and no others; none: as before the first of them. Each stays in the
-/// file it is in as long as that can be proven right.
-/// Errors: Errc::refused where no place could be found in which they would count and change nothing else,
-/// with what would change; where a name is taken by somebody else; or where containerd would not start as it
-/// is. Errc::unsupported: this release has no snapshotter for one runtime alone. Errc::invalid_config: a file
-/// cannot be read.
+/// Plans that Ferry's runtimes are these and no others; with none, the files become as before the first. A
+/// runtime stays in its file while that can be proven right.
+/// Errors: Errc::refused: no place works without other changes (the error names one), another program has a
+/// runtime of the name, or containerd would not start as it is. Errc::unsupported: the release has no
+/// snapshotter for a single runtime. Errc::invalid_config: an unreadable file.
 Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFiles& files,
                                     std::span<const RuntimeHandler> handlers);
 
-/// Our runtimes in containerd's files, by name; also those in a drop-in of ours that is not imported any
-/// more. Errors: Errc::invalid_config, a file with a block of ours cannot be read.
+/// Ferry's runtimes in containerd's files by name, including those in a drop-in that is no longer imported.
+/// Errors: Errc::invalid_config: a file with a block of Ferry cannot be read.
 Result<std::vector<PlacedRuntime>> placed_in_containerd(const ContainerdSetup& setup,
                                                         const ConfigFiles& files);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{10};
 
-// A program adds keys that it has built in.
+// The program adds keys that are built in, so only the predicted keys are compared.
 std::optional<std::string> missing_or_other(const TomlTable& predicted, const TomlTable& said,
                                             const std::string& where) {
   for (const auto& [key, value] : predicted) {
@@ -44,7 +44,7 @@ Result<ContainerdRelease> ContainerdProgram::release() const {
   auto text =
       writer_->output({.root = {}, .words = {program_.string(), "--version"}, .device = {}}, kPatience);
   if (!text) return fail(std::move(text).error());
-  // "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1"
+  // Example: "containerd github.com/containerd/containerd 1.7.24~ds1 1.7.24~ds1-6+deb13u1"
   std::istringstream words(*text);
   std::string name;
   std::string repository;

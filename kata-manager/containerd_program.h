@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// containerd's own program asked what it is, and what it makes of its files: the witness beside our model of
-// it, with whatever a distribution has built into it. It is only asked, by `--version` and `config dump`, and
-// starts nothing.
+// Runs containerd's own program with `--version` and `config dump`, which start nothing. Its answer checks
+// the prediction, and includes the distribution's built-in values.
 #pragma once
 
 #include <filesystem>
@@ -18,18 +17,18 @@ namespace ferry {
 
 class ContainerdProgram {
  public:
-  /// `writer` must outlive this.
+  /// `writer` must outlive this object.
   ContainerdProgram(HostWriter& writer, std::filesystem::path program)
       : writer_(&writer), program_(std::move(program)) {}
 
   const std::filesystem::path& path() const { return program_; }
 
-  /// Errors as HostWriter::output() and ContainerdRelease::parse() have them.
+  /// Errors: as HostWriter::output() and ContainerdRelease::parse().
   Result<ContainerdRelease> release() const;
 
-  /// Every plugin's section as it reads the files at `main`, what is built in among them; absent: it cannot
-  /// read them. Not every reason for which a daemon ends shows here: containerd_config.h knows more of them.
-  /// Errors as HostWriter::output() has them.
+  /// Each plugin's section, built-in values included, as the program reads the files at `main`; absent: it
+  /// cannot read them. Some faults that end a daemon are missing here; containerd_config.h has more.
+  /// Errors: as HostWriter::output().
   Result<std::optional<TomlTable>> plugins(const std::filesystem::path& main) const;
 
  private:
@@ -37,9 +36,9 @@ class ContainerdProgram {
   std::filesystem::path program_;
 };
 
-/// What the program reads after a change that it should not, or does not that it should; nothing: our
-/// runtimes are there as planned, and all else is as it was. Both as plugins() gave them; where it could not
-/// read what was there before, only ours are looked at.
+/// A difference between the program's reading and the plan; absent: Ferry's runtimes are as planned, and
+/// the rest is unchanged. `before` and `after` are from plugins(). Without `before`, only Ferry's runtimes
+/// are checked.
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      const std::optional<TomlTable>& after, const RuntimePlan& plan,
                                      std::span<const RuntimeHandler> handlers,

@@ -11,12 +11,12 @@ namespace {
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kPrefixes = "@-:+!|";  // of the program's path
 
-/// Takes one word after the other off a command line.
+/// Splits a command line into words.
 class Words {
  public:
   explicit Words(std::string_view text) : left_(text) {}
 
-  /// Whether there was one. After the last, and after half a quote, there is none.
+  /// False: no word is left, or a quote is unbalanced.
   bool next(std::string& word) {
     skip_blanks();
     word.clear();
@@ -61,11 +61,11 @@ class Words {
     } else if (kThemselves.find(c) != std::string_view::npos) {
       word += c;
     } else {
-      open_ = true;  // a byte by its number: nobody writes a path so
+      open_ = true;  // a byte by its number, unusual in a path
     }
     return true;
   }
-  // Twice it stands for itself.
+  // A doubled sign stands for itself.
   void add_sign(char sign, std::string& word) {
     word += sign;
     if (!left_.empty() && left_.front() == sign) {
@@ -80,7 +80,7 @@ class Words {
   bool open_ = false;
 };
 
-/// The value of a flag, in this word or the next one, which is passed over then.
+/// The value of a flag, in this word or the next, which is then skipped.
 std::optional<std::string> value_of(const std::vector<std::string>& words, std::size_t& at,
                                     std::initializer_list<std::string_view> flags) {
   const std::string_view word = words[at];
@@ -101,7 +101,7 @@ std::filesystem::path below_root(const std::string& path) {
 std::optional<CommandWords> command_words(std::string_view exec_start) {
   Words words(exec_start);
   CommandWords out;
-  bool named_apart = false;  // the second word is what the program is told that it is called
+  bool named_apart = false;  // the second word is the program's argv[0]
   for (std::string word; words.next(word);) {
     if (word == ";") break;
     if (out.words.empty()) {
@@ -123,7 +123,7 @@ ContainerdStart containerd_start(const CommandWords& command) {
   const std::filesystem::path program = command.words.front();
   if (program.filename() != "containerd") return out;
   out.program = program;
-  // The last one counts. One with a sign in it that only systemd knows says nothing.
+  // The last flag counts. A value with an unresolved sign counts as unknown.
   const auto is_known = [](const std::string& value) {
     return !value.empty() && value.find_first_of("$%") == std::string::npos;
   };

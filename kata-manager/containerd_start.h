@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a systemd unit starts containerd: which file it is given. ABI: systemd.service(5), "COMMAND LINES";
-// containerd(8), --config and --address.
+// Parses the command of a systemd unit that starts containerd, for its files. ABI: systemd.service(5),
+// "COMMAND LINES"; containerd(8), --config and --address.
 #pragma once
 
 #include <filesystem>
@@ -11,23 +11,23 @@
 
 namespace ferry {
 
-/// The words of an ExecStart=, as far as a file tells them.
+/// The words of an ExecStart=, as far as the unit's file has them.
 struct CommandWords {
   std::vector<std::string> words;
-  /// Something in it is known to systemd alone: a variable of the environment, or a specifier.
+  /// True: it has an environment variable or a specifier, which only systemd can resolve.
   bool open = false;
 };
-/// Quotes and escapes are taken away, and what stands in front of the program's path; a second command behind
-/// `;` is left out. Absent: there is no command in it, or it has half a quote.
+/// Removes quotes, escapes and the prefixes of the program's path, and ignores a second command after `;`.
+/// Absent: no command, or an unbalanced quote.
 std::optional<CommandWords> command_words(std::string_view exec_start);
 
 struct ContainerdStart {
-  /// Absent: another program is started, which starts containerd as it likes.
+  /// Absent: another program starts containerd.
   std::optional<std::filesystem::path> program;
-  /// Absolute: a service's folder is "/". Absent: none is named, and containerd takes its own.
+  /// Absolute, because a service's working directory is "/". Absent: containerd's default.
   std::optional<std::filesystem::path> configuration;
   std::optional<std::filesystem::path> socket;
-  bool open = false;  ///< there may be more that is not known here
+  bool open = false;  ///< the command may have more, unresolved words
 };
 ContainerdStart containerd_start(const CommandWords& command);
 

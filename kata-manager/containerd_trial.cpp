@@ -16,25 +16,25 @@
 namespace ferry {
 namespace {
 
-// No plugin has this name. A containerd that gets as far as to miss it has loaded all others.
+// No plugin has this ID. A containerd that reports it missing has loaded all others.
 constexpr const char* kNoSuchPlugin = "io.containerd.ferry.v1.trial";
-constexpr mode_t kOwnerOnly = 0600;  // a registry's credentials may be among the values
+constexpr mode_t kOwnerOnly = 0600;  // values may hold registry credentials
 
 constexpr std::string_view kSnapshotters = "io.containerd.snapshotter.v1.";
 constexpr std::string_view kServers = "io.containerd.server.v1.";
 constexpr const char* kNative = "native";
 
-// Plugins that act, or keep something, outside containerd's root and state.
+// Plugins that act on, or store, anything outside containerd's root and state.
 constexpr std::array kOff = {"io.containerd.internal.v1.opt",     "io.containerd.internal.v1.restart",
                              "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
                              "io.containerd.server.v1.debug",     "io.containerd.server.v1.metrics",
                              "io.containerd.server.v1.grpc-tcp"};
 
-// Snapshotters that are built in, whether a configuration names them or not.
+// Built-in snapshotters, which run even if no configuration names them.
 constexpr std::array kBuiltInSnapshotters = {"aufs",  "blockfile", "btrfs", "devmapper",
                                              "erofs", "overlayfs", "zfs"};
 
-// Their paths are only read, or lie below root and state.
+// Plugins whose paths are only read, or lie below root and state.
 constexpr std::array kHarmless = {"io.containerd.grpc.v1.cri",
                                   kCriRuntime,
                                   kCriImages,
@@ -50,7 +50,7 @@ bool is_harmless(const std::string& id) {
   return std::ranges::find(kHarmless, id) != kHarmless.end();
 }
 
-/// True where a value, or one inside it, names a path or an address.
+/// True if a value, or one inside it, names a path or an address.
 bool leads_elsewhere(const TomlValue& value) {
   if (const auto* text = value.string()) return text->find('/') != std::string::npos;
   if (const auto* list = value.array()) return std::ranges::any_of(*list, leads_elsewhere);
@@ -64,8 +64,8 @@ TomlValue text(std::string value) {
   return {std::move(value)};
 }
 
-/// CRI's section: as the host has it, but for what would listen, or ask for a snapshotter that is off. Of
-/// containerd 1 the images are in it, too.
+/// Changes CRI's section only for listeners and for snapshotters that are off. In containerd 1 the section
+/// has the images' settings, too.
 void keep_cri_apart(TomlTable& section, const std::filesystem::path& folder, bool of_version_1) {
   if (section.contains("stream_server_port")) section["stream_server_port"] = text("0");
   if (section.contains("cni")) table_at(section, {"cni"})["conf_dir"] = text(folder / "cni");
@@ -80,7 +80,7 @@ void keep_cri_apart(TomlTable& section, const std::filesystem::path& folder, boo
       if (TomlTable* entry = runtime.table(); entry != nullptr) entry->erase(key);
 }
 
-/// This machine, as Go's programs name it.
+/// This host in Go's words.
 constexpr const char* platform() {
 #if defined(__aarch64__)
   return "linux/arm64";
@@ -91,7 +91,7 @@ constexpr const char* platform() {
 #endif
 }
 
-/// Images are unpacked by the one snapshotter that is on. containerd's default is overlayfs.
+/// Images are unpacked by the only snapshotter that is on; containerd's default is overlayfs.
 void keep_transfer_apart(TomlTable& section) {
   section["unpack_config"] = {
       TomlArray{{TomlTable{{"platform", text(platform())}, {"snapshotter", text(kNative)}}}}};
@@ -110,7 +110,8 @@ void keep_plugins_apart(TomlTable& root, const std::filesystem::path& folder) {
   }
   for (const std::string& id : off) plugins.erase(id);
   plugins.erase(std::string(kSnapshotters) + kNative);
-  plugins.erase("io.containerd.service.v1.tasks-service");  // files of RDT and blockio, which it would apply
+  // The section has files of RDT and blockio, which containerd would apply.
+  plugins.erase("io.containerd.service.v1.tasks-service");
   const bool of_version_1 = !plugins.contains(kCriRuntime);
   for (const char* id : {kCriOfVersion2, kCriRuntime})
     if (plugins.contains(id)) keep_cri_apart(table_at(plugins, {id}), folder, of_version_1);
@@ -137,7 +138,7 @@ std::filesystem::path as_seen_by_the_program(const std::filesystem::path& folder
   return "/" / folder;
 }
 
-/// 0.toml is the main one, and imports the others.
+/// 0.toml is the main file, and imports the others.
 Result<> write_copies(HostFs& host, std::span<const ContainerdFile> files,
                       const std::filesystem::path& folder) {
   TomlArray imports;
@@ -153,7 +154,7 @@ Result<> write_copies(HostFs& host, std::span<const ContainerdFile> files,
   return {};
 }
 
-/// The verdict of containerd's last line; absent: it is not understood.
+/// The result in containerd's last line; absent: unknown output.
 std::optional<std::optional<std::string>> verdict(const std::string& said) {
   std::istringstream lines(said);
   std::optional<std::optional<std::string>> out;
@@ -205,7 +206,7 @@ class Trial {
                                                   said->substr(0, said->find('\n'))));
   }
 
-  /// A configuration that cannot even be read is a reason, too.
+  /// A configuration that cannot be read is a reason, too.
   Result<std::optional<std::string>> why_not_read(const HostCommand& dump, const Error& error) {
     if (error.code != make_error_code(Errc::failed)) return fail(Error(error));
     const auto said = writer_.transcript(dump, kTrialDeadline);
@@ -226,7 +227,7 @@ class Trial {
   std::filesystem::path folder_;
 };
 
-/// True where a line of TOML sets a key, or is the header of a table of that name.
+/// True if a TOML line sets a key, or is the header of a table of that name.
 bool has_key(std::string_view line, const std::string& key) {
   const auto first = line.find_first_not_of(" \t");
   if (first == std::string_view::npos || line[first] == '#') return false;

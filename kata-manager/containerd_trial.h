@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's own containerd, started apart from the live one to find out if CRI would load.
+// Starts the host's containerd apart from the live daemon, to test whether CRI would load.
 //
-// containerd starts, and leaves CRI out, where CRI's own check refuses its configuration; `config dump` does
-// not show it. So the program is started on copies of the files. It loads its plugins and ends before it
-// serves: the copies require a plugin that does not exist. ABI: containerd's `required_plugins`.
+// If CRI's check refuses its configuration, containerd starts without CRI; `config dump` does not show
+// that. So the program runs on copies of the files. The copies require a plugin that does not exist, so it
+// loads its plugins and exits before it serves. ABI: containerd's `required_plugins`.
 //
-// Nothing of the live daemon is touched: root, state and sockets are below a folder of Ferry's, and every
-// plugin with a state of its own elsewhere is off.
+// The live daemon is not touched: root, state and sockets are in Ferry's folder, and every plugin with
+// state elsewhere is off.
 #pragma once
 
 #include <chrono>
@@ -22,25 +22,24 @@
 
 namespace ferry {
 
-/// Below the host's root, and the program's; removed after each trial.
+/// A path below the host's root, also for the program. Removed after each trial.
 inline constexpr const char* kTrialFolder = "var/lib/ferry-hostd/kata/trial";
 inline constexpr std::chrono::seconds kTrialDeadline{20};
 
 /// Why the program would serve no CRI with these files, in its own words; absent: CRI would load. The first
-/// file is the main one, and the others are what it imports, in order.
-/// Errors: the program cannot be asked (HostWriter::transcript()), it has not ended by the deadline, or it
-/// says what is not understood (Errc::malformed_host).
+/// file is the main file; the others are its imports, in order. Errors: as HostWriter::transcript(); no
+/// exit by the deadline; Errc::malformed_host: unknown output.
 Result<std::optional<std::string>> why_no_cri(HostFs& host, HostWriter& writer,
                                               const std::filesystem::path& program,
                                               std::span<const ContainerdFile> files,
                                               const std::filesystem::path& folder = kTrialFolder);
 
-/// The configuration that `config dump` gave, changed so that a containerd started with it touches nothing
-/// outside `folder` and ends once its plugins are loaded.
+/// Changes the output of `config dump` so that containerd touches nothing outside `folder` and exits after
+/// its plugins are loaded.
 TomlTable kept_apart(TomlTable dump, const std::filesystem::path& folder);
 
-/// Where the files have a key that containerd names in `backquotes`: "/etc/containerd/config.toml:13"; empty:
-/// nowhere.
+/// The place of a key that containerd names in `backquotes`: "/etc/containerd/config.toml:13"; empty: not
+/// found.
 std::string place_of_reason(const HostFs& host, std::span<const ContainerdFile> files,
                             std::string_view reason);
 

@@ -15,7 +15,7 @@
 namespace ferry {
 namespace {
 
-// Loaded with the first hash: `ferry` needs it for `kata verify` alone, and it takes long.
+// OpenSSL is loaded with the first hash: it loads slowly, and `ferry` needs it only for `kata verify`.
 struct Crypto {
   decltype(&::EVP_MD_CTX_new) make = nullptr;
   decltype(&::EVP_MD_CTX_free) free = nullptr;
@@ -57,7 +57,7 @@ void ContentHash::Free::operator()(void* context) const {
 }
 
 ContentHash::ContentHash(std::string_view algorithm) : context_(loaded().value().make()) {
-  // These fail for want of memory alone, as an allocation does.
+  // These calls fail only if memory runs out.
   const EVP_MD* method = algorithm == "sha512" ? loaded()->sha512() : loaded()->sha256();
   if (context_ == nullptr || loaded()->begin(own(context_.get()), method, nullptr) != 1)
     throw std::bad_alloc();

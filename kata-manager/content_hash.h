@@ -11,14 +11,14 @@
 
 namespace ferry {
 
-/// SHA-256 or SHA-512 of bytes as they come, by OpenSSL. Where that is not here making one throws:
-/// sha256_of() says so instead, and what fetches has it by libcurl.
+/// SHA-256 or SHA-512 of a stream, by OpenSSL. The constructor throws if OpenSSL is missing. sha256_of()
+/// returns that as an error; ferry-fetch has OpenSSL through libcurl.
 class ContentHash {
  public:
-  /// "sha256" or "sha512", as Digest::parse() lets through.
+  /// "sha256" or "sha512", as Digest::parse() accepts.
   explicit ContentHash(std::string_view algorithm = "sha256");
   void add(std::string_view bytes);
-  /// Lower-case hexadecimal digits; nothing more may be added.
+  /// Lower-case hexadecimal digits. add() must not follow.
   std::string hex();
 
  private:
@@ -28,8 +28,8 @@ class ContentHash {
   std::unique_ptr<void, Free> context_;
 };
 
-/// SHA-256 of an open file from its beginning; where it is read at does not move. `told`: how many bytes were
-/// read since it was called last. Errors: it cannot be read; Errc::unsupported: there is no OpenSSL here.
+/// SHA-256 of a whole open file; the file's offset stays. `told`: the bytes read since the last call.
+/// Errors: read errors; Errc::unsupported: OpenSSL is missing.
 Result<std::string> sha256_of(int fd, const std::string& path,
                               const std::function<void(std::size_t)>& told = {});
 

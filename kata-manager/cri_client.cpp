@@ -14,7 +14,7 @@
 namespace ferry {
 namespace {
 
-// Hundreds of pods with their annotations, or a configuration with hundreds of registries.
+// For hundreds of pods with annotations, or a configuration with hundreds of registries.
 constexpr int kLargestAnswer = 16 * 1024 * 1024;
 
 Result<UniqueFd> connect(const HostFs& host, const std::filesystem::path& socket) {
@@ -27,7 +27,7 @@ Result<UniqueFd> connect(const HostFs& host, const std::filesystem::path& socket
   if (is_gone(connection.error()))
     return fail(Errc::not_found, fmt::format("there is no {}", socket.string()));
   Error error = std::move(connection).error().during(socket.parent_path().string());
-  // A socket that was left behind.
+  // The socket is left from a stopped daemon.
   if (error.code == std::errc::connection_refused) error.code = make_error_code(Errc::not_found);
   if (error.code == std::errc::resource_unavailable_try_again)
     error.code = make_error_code(Errc::unreachable);
@@ -46,7 +46,7 @@ Result<Answer> ask(const HostFs& host, const std::filesystem::path& socket,
       {.method = method, .message = to_wire(question), .deadline = {}, .largest_answer = kLargestAnswer},
       deadline, [&](const ClientCall& call) {
         if (call.status() != GRPC_STATUS_OK) {
-          // What it is still starting is "not there" to those who ask: an answer, though it looks like none.
+          // A service that still starts answers with an error status, which is an answer too.
           out = fail(call.silent() ? Errc::unreachable : Errc::failed, std::string(call.text()));
         } else if (!from_wire(call.answer(), *out)) {
           out = fail(Errc::malformed_host, "its answer cannot be read");
@@ -62,7 +62,7 @@ std::string text_at(const nlohmann::json& object, const char* key) {
   return value != object.end() && value->is_string() ? value->get<std::string>() : "";
 }
 
-/// Absent: it is not said. Go has `null` for an empty list.
+/// Absent: no such key. Go writes `null` for an empty list.
 std::optional<std::vector<std::string>> texts_at(const nlohmann::json& object, const char* key) {
   const auto value = object.find(key);
   if (value == object.end()) return std::nullopt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The container runtime asked over its own socket. ABI: the container runtime interface, v1
-// (proto/cri.proto), and the JSON that containerd adds to a verbose status.
+// Queries the container runtime on its socket. ABI: the container runtime interface, v1 (proto/cri.proto),
+// and the JSON that containerd adds to a verbose status.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,12 @@
 
 namespace ferry {
 
-/// A healthy runtime answers in milliseconds; one that is starting its plugins in some seconds.
+/// A healthy runtime answers in milliseconds; while its plugins start, in some seconds.
 inline constexpr std::chrono::milliseconds kCriDeadline{5000};
 
 class CriClient final : public ContainerRuntime {
  public:
-  /// `socket` as the host's programs name it; `host` must outlive this.
+  /// `socket` is a path of the host; `host` must outlive this object.
   CriClient(const HostFs& host, std::filesystem::path socket,
             std::chrono::milliseconds deadline = kCriDeadline)
       : host_(&host), socket_(std::move(socket)), deadline_(deadline) {}
@@ -31,8 +31,8 @@ class CriClient final : public ContainerRuntime {
   std::chrono::milliseconds deadline_;
 };
 
-/// What a verbose status says of containerd's runtimes (`config` of its info, JSON); absent: no such thing is
-/// in there. Errc::malformed_host: it cannot be read.
+/// containerd's runtimes in a verbose status (`config` of its info, JSON); absent: it has none.
+/// Errc::malformed_host: unreadable JSON.
 Result<std::optional<std::vector<KnownRuntime>>> runtimes_of_info(std::string_view config);
 
 }  // namespace ferry

@@ -11,11 +11,11 @@
 namespace ferry {
 namespace {
 
-// Behind the files of distributions, in front of what an administrator adds to it.
+// The number sorts after distributions' files and before an administrator's additions.
 constexpr const char* kDropIn = "60-ferry-kata.conf";
 constexpr const char* kHeader =
     "# Written by ferry; changes are lost. `ferry kata uninstall` takes it away.\n";
-// A guest with GPUs takes minutes to start; CRI-O's own limit is 240 s.
+// A guest with GPUs takes minutes to start; CRI-O's default limit is 240 s.
 constexpr std::int64_t kCreateSeconds = 1200;
 
 const TomlTable& runtimes_of(const TomlTable& root) {
@@ -57,7 +57,7 @@ std::string text_of(std::span<const RuntimeHandler> handlers) {
   return out;
 }
 
-/// What others have: the main file and all drop-ins but ours, in folders below it too.
+/// The main file and all drop-ins but Ferry's, in subfolders too.
 Result<std::vector<std::filesystem::path>> foreign_files(const std::filesystem::path& folder,
                                                          const ConfigFiles& files) {
   std::vector<std::filesystem::path> out = {folder.parent_path() / "crio.conf"};

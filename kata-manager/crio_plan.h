@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our runtimes in CRI-O: one drop-in that is ours alone, which CRI-O reads on being told to.
+// Plans Ferry's runtimes in CRI-O: a drop-in of Ferry, which CRI-O reads on a reload.
 #pragma once
 
 #include <filesystem>
@@ -14,17 +14,17 @@
 
 namespace ferry {
 
-/// As plan_containerd(), for the folder of CRI-O's drop-ins; `after` of the plan stays empty.
-/// Errors: Errc::invalid_config, a file of CRI-O's cannot be read, and it would not start; Errc::refused, a
-/// name is taken by a runtime that is not ours; Errc::unsupported, a shim's name that CRI-O does not take, or
-/// a snapshotter, which it does not know.
+/// plan_containerd() for CRI-O's folder of drop-ins; the plan's `after` stays empty. Errors:
+/// Errc::invalid_config: an unreadable file, with which CRI-O would not start; Errc::refused: another
+/// program's runtime has the name; Errc::unsupported: a shim's name that CRI-O refuses, or a snapshotter,
+/// which CRI-O lacks.
 Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
                               std::span<const RuntimeHandler> handlers);
 
-/// What our drop-in says of one of them: the table crio.runtime.runtimes.NAME.
+/// A handler's table in Ferry's drop-in: crio.runtime.runtimes.NAME.
 TomlTable crio_entry_of(const RuntimeHandler& handler);
 
-/// Our runtimes in CRI-O's files, by name.
+/// Ferry's runtimes in CRI-O's files, by name.
 Result<std::vector<PlacedRuntime>> placed_in_crio(const std::filesystem::path& folder,
                                                   const ConfigFiles& files);
 

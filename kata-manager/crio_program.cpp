@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kPatience{10};
 constexpr std::string_view kComment = "# ";
 constexpr std::string_view kRuntime = "[crio.runtime.runtimes.";
 
-/// "key = value", with a plain key: a sentence that explains one is none.
+/// True for "key = value" with a plain key, not for a sentence.
 bool is_setting(std::string_view line) {
   const auto end = line.find(" = ");
   if (end == std::string_view::npos || end == 0) return false;
@@ -37,7 +37,7 @@ void forget(TomlTable& crio, const std::string& name) {
 
 std::string with_built_in_runtimes(std::string_view printed) {
   std::string out;
-  bool in_runtime = false;  // behind a commented header, before the next line that is none of its settings
+  bool in_runtime = false;  // after a commented header, in its settings
   while (!printed.empty()) {
     const auto end = std::min(printed.find('\n'), printed.size());
     std::string_view line = printed.substr(0, end);
@@ -69,7 +69,7 @@ Result<std::optional<TomlTable>> CrioProgram::configuration(const std::filesyste
   if (!text) return fail(std::move(text).error());
   const std::string name = program_.string() + " config";
   auto said = parse_toml(with_built_in_runtimes(*text), name);
-  // A comment that only looks like a runtime: then what is none counts alone.
+  // A comment may only look like a runtime. Then the comments stay comments.
   if (!said) said = parse_toml(*text, name);
   if (!said) return fail(Error(said.error()));
   const TomlValue* crio = find(*said, {"crio"});
@@ -89,7 +89,7 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
     for (const auto& [key, value] : crio_entry_of(handler)) {
       const auto there = said->table()->find(key);
       const bool is_there = there != said->table()->end();
-      // Not every release prints, or knows, all of them.
+      // Some releases lack, or do not print, some of the keys.
       if (!is_there && is_needed(key)) return fmt::format("{}.{} is not there", name, key);
       if (is_there && !(there->second == value)) return fmt::format("{}.{} has another value", name, key);
     }

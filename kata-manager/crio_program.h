@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRI-O's own program asked what it makes of its files: the witness beside what we have written. `crio
-// config` reads and checks them, prints what they come to, and starts nothing. ABI: crio(8), `--config`,
-// `--config-dir`, `config`. What is as it is built in stands there as a comment.
+// Runs CRI-O's own program to check Ferry's files. `crio config` reads and checks the files and prints the
+// result, with built-in values as comments; it starts nothing. ABI: crio(8), `--config`, `--config-dir`,
+// `config`.
 #pragma once
 
 #include <filesystem>
@@ -21,15 +21,15 @@ namespace ferry {
 
 class CrioProgram {
  public:
-  /// `writer` must outlive this.
+  /// `writer` must outlive this object.
   CrioProgram(HostWriter& writer, std::filesystem::path program)
       : writer_(&writer), program_(std::move(program)) {}
 
   const std::filesystem::path& path() const { return program_; }
 
-  /// The table `crio` as it reads the main file beside the folder of drop-ins, and those; absent: it cannot
-  /// read them, or refuses them. Errors: as HostWriter::output(); Errc::invalid_config, its answer is no
-  /// TOML.
+  /// The table `crio` as the program reads it from the drop-ins and the main file beside their folder;
+  /// absent: it cannot read them, or refuses them. Errors: as HostWriter::output(); Errc::invalid_config:
+  /// its answer is not TOML.
   Result<std::optional<TomlTable>> configuration(const std::filesystem::path& folder) const;
 
  private:
@@ -37,14 +37,13 @@ class CrioProgram {
   std::filesystem::path program_;
 };
 
-/// What `crio config` has printed, as TOML: of its runtimes also those that stand there as comments. They are
-/// comments while all of them are the built-in ones, and none is any more once one of ours is beside them.
+/// The output of `crio config` as TOML, with commented runtimes made plain. CRI-O comments its built-in
+/// runtimes only while no file adds one.
 std::string with_built_in_runtimes(std::string_view printed);
 
-/// What the program reads after a change that it should not, or does not that it should; nothing: our
-/// runtimes are there as they are written, those that leave are gone, and all else is as it was. Both as
-/// CrioProgram::configuration() gave them; where it could not read what was there before, only ours are
-/// looked at.
+/// A difference between the program's reading and the plan; absent: Ferry's runtimes are as written,
+/// leaving ones are gone, and the rest is unchanged. `before` and `after` are from
+/// CrioProgram::configuration(). Without `before`, only Ferry's runtimes are checked.
 std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
                                      const std::optional<TomlTable>& after,
                                      const std::vector<std::string>& leaving,

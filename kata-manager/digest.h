@@ -15,10 +15,10 @@ struct Digest {
   std::string hex;
   auto operator<=>(const Digest&) const = default;
 
-  /// Errc::usage: what is wrong with it.
+  /// Errc::usage: not a digest, with the reason.
   static Result<Digest> parse(std::string_view text);
   std::string text() const { return algorithm + ":" + hex; }
-  /// As a name of a file or folder.
+  /// The digest as a name of a file or folder.
   std::string file_name() const { return algorithm + "-" + hex; }
 };
 

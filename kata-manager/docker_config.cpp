@@ -45,7 +45,7 @@ Result<RegistryCredentials> credentials_of(const json& entry, const std::string&
   if (!pair) return fail(wrong(key, "auth is no base64"));
   const auto colon = pair->find(':');
   if (colon == std::string::npos) return fail(wrong(key, "auth is not USER:PASSWORD in base64"));
-  // What is said in words counts before what is packed: it is what people edit.
+  // `username` and `password` win over `auth`, because people edit them.
   if (out.username.empty()) out.username = pair->substr(0, colon);
   if (out.password.empty()) out.password = pair->substr(colon + 1);
   // Old docker clients pad the pair with zeros.
@@ -63,7 +63,7 @@ std::pair<std::string, std::string> host_and_path(std::string_view key) {
   return {plain_registry(key.substr(0, slash)), std::string(path)};
 }
 
-// A '*' stops at a dot, so that *.example.com is not evil.com.example.com's.
+// A '*' stops at a dot, so that *.example.com does not match evil.com.example.com.
 bool host_fits(std::string_view pattern, std::string_view host) {
   if (pattern.find('*') == std::string_view::npos) return pattern == host;
   if (std::ranges::count(pattern, '.') != std::ranges::count(host, '.')) return false;
@@ -100,7 +100,7 @@ Result<DockerConfig> DockerConfig::parse(std::string_view text) {
   if (!map.is_object()) return fail(wrong("auths", "it is no map from hosts to credentials"));
   for (const auto& [key, value] : map.items()) {
     if (older && !names_a_host(key)) {
-      // Docker's own file has more keys than these, but none without a host that looks like an entry.
+      // Docker's own file has further keys. Only entries with credentials must name a registry.
       if (value.is_object() && (value.contains("auth") || value.contains("username")))
         return fail(wrong(key, "it names no registry"));
       continue;
@@ -108,7 +108,7 @@ Result<DockerConfig> DockerConfig::parse(std::string_view text) {
     if (!value.is_object()) return fail(wrong(key, "it is no JSON object"));
     auto credentials = credentials_of(value, key);
     if (!credentials) return fail(std::move(credentials).error());
-    if (credentials->empty()) continue;  // left behind for a helper
+    if (credentials->empty()) continue;  // left empty for a helper
     auto [host, path] = host_and_path(key);
     config.entries_.push_back(
         {.host = std::move(host), .path = std::move(path), .key = key, .credentials = *credentials});

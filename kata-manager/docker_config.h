@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Credentials for registries, as Kubernetes Secrets carry them.
-// ABI: kubernetes.io/dockerconfigjson (`auths` and in it a map) and kubernetes.io/dockercfg (the map alone);
-// which of its keys counts for an image is the kubelet's rule.
+// Registry credentials in the format of Kubernetes Secrets. ABI: kubernetes.io/dockerconfigjson (`auths`,
+// which has a map) and kubernetes.io/dockercfg (the map alone). The choice of a key for an image follows
+// the kubelet.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ namespace ferry {
 struct RegistryCredentials {
   std::string username = {};
   std::string password = {};
-  std::string identity_token = {};  ///< an OAuth2 refresh token; counts before a password
-  std::string registry_token = {};  ///< a bearer token that is ready
+  std::string identity_token = {};  ///< an OAuth2 refresh token; preferred to a password
+  std::string registry_token = {};  ///< a ready bearer token
   bool empty() const {
     return username.empty() && password.empty() && identity_token.empty() && registry_token.empty();
   }
@@ -26,16 +26,14 @@ struct RegistryCredentials {
 
 class DockerConfig {
  public:
-  /// An empty text has no credentials. Errc::invalid_config: the key and what is wrong with it, never a
-  /// secret.
+  /// An empty text has no credentials. Errc::invalid_config names the key and the fault, never a secret.
   static Result<DockerConfig> parse(std::string_view text);
 
-  /// Those of the longest key that fits: "HOST", "HOST:PORT", "HOST/PATH", with or without a scheme, "/v1/"
-  /// and
-  /// "/v2/"; '*' stands for letters within one label of a host. Empty ones if none fits.
+  /// The credentials of the longest matching key: "HOST", "HOST:PORT" or "HOST/PATH", with or without a
+  /// scheme, "/v1/" and "/v2/". A '*' stands for letters within one label of a host. Empty: no key matches.
   RegistryCredentials credentials(std::string_view registry, std::string_view repository) const;
 
-  /// Some are said to be with a helper program (credsStore, credHelpers), which is not asked.
+  /// True: a helper program (credsStore, credHelpers) has more credentials. Ferry does not ask it.
   bool names_helpers() const { return names_helpers_; }
 
  private:
@@ -45,7 +43,7 @@ class DockerConfig {
     std::string key;
     RegistryCredentials credentials;
   };
-  std::vector<Entry> entries_;  // the longest first
+  std::vector<Entry> entries_;  // sorted by precedence
   bool names_helpers_ = false;
 };
 

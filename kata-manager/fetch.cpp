@@ -21,10 +21,10 @@ namespace {
 
 constexpr std::string_view kFileScheme = "file://";
 
-// Which folder it is, by whatever path it is reached.
+// Identifies a folder, independent of its path.
 struct FolderIdentity {
   dev_t device = 0;
-  ino_t inode = 0;  // 0: it cannot be told
+  ino_t inode = 0;  // 0: unknown
   bool operator==(const FolderIdentity&) const = default;
 };
 
@@ -45,7 +45,7 @@ class Fetch {
     if (!folder.is_absolute() || climbs)
       return fail(Errc::usage, fmt::format("'{}' names no folder: file:///DIR does", request_->url));
     auto inside = folder.lexically_normal().relative_path();
-    // "DIR/" is DIR: as another path it would make the link lead to itself.
+    // "DIR/" must equal DIR: as another path, it would make the link lead to itself.
     if (!inside.has_filename()) inside = inside.parent_path();
     const auto in_place = is_in_place(inside);
     if (!in_place) return fail(in_place.error());
@@ -66,7 +66,7 @@ class Fetch {
     auto reference = ImageReference::parse(request_->url);
     if (!reference) return fail(std::move(reference).error());
     if (reference->digest) {
-      // What is asked for by its digest cannot have changed.
+      // Content named by its digest cannot have changed.
       if (auto here = in_use()) return use(std::move(*here));
     }
     auto credentials = DockerConfig::parse(request_->docker_config);
@@ -82,7 +82,7 @@ class Fetch {
                                           .pause = world_->pause});
     if (!registry) return fail(std::move(registry).error());
     auto artifact = asked(*registry, *reference);
-    // One that has answered may have said that it is another version by now.
+    // If the registry answered, the version may have changed, so the present one is not used.
     if (!artifact && artifact.error().code == Errc::unreachable && request_->or_what_is_here && !answered_) {
       if (auto here = in_use()) artifact = used_unasked(std::move(*here), artifact.error());
     }
@@ -95,8 +95,8 @@ class Fetch {
   }
 
  private:
-  // Whether a folder is what link() leads to already, by whatever path. One below it, or in the store, would
-  // go away with what it is to replace.
+  // True if link() leads to this folder already, by any path. A folder below the link or in the store is
+  // refused: the fetch would replace it.
   Result<bool> is_in_place(const std::filesystem::path& inside) const {
     if (inside == places_.link()) return true;
     const auto link = identity_of(places_.link());
@@ -152,7 +152,7 @@ class Fetch {
     return artifact;
   }
 
-  // The version that users see, if it is sound and of the same URL.
+  // The version that link() leads to, if it is sound and of the same URL.
   std::optional<Artifact> in_use() {
     const auto current = version_in_use(*host_, places_);
     if (!current || !request_->architecture.empty()) return std::nullopt;
@@ -170,13 +170,13 @@ class Fetch {
     return artifact;
   }
 
-  // A version that is here, whole as far as can be told.
+  // A present version, if it equals its record.
   Result<Artifact> sound(const std::string& version) {
     auto artifact = read_record(*host_, request_->artifacts_dir, request_->name, version);
     if (!artifact) return artifact;
     const auto listing = list(places_.version(version), request_->check_contents);
     if (!listing) return fail(Error(listing.error()));
-    // It was fetched when they were allowed. The files themselves are asked, whatever is recorded.
+    // The version may be from a time when such files were allowed. The files' present modes count.
     if (!request_->allow_setuid && !listing->privileged.empty())
       return fail(Errc::not_found, "it has set-user-ID or set-group-ID files, which are not allowed");
     std::vector<ArtifactFile> recorded = artifact->files;
@@ -215,7 +215,7 @@ class Fetch {
     artifact.version = "/" / places_.version(digest.file_name());
     artifact.changed = true;
     if (auto chosen = choose(artifact, staging); !chosen) return fail(std::move(chosen).error());
-    // The record first: one whose folder is not there says nothing.
+    // The record comes first: a record without a folder has no effect.
     if (auto written = host_->write_file(places_.record(digest.file_name()), record_text(artifact)); !written)
       return fail(std::move(written).error());
     if (auto published = publish_staging(*host_, places_, digest.file_name()); !published)
@@ -268,7 +268,7 @@ class Fetch {
   const FetchRequest* request_;
   const FetchWorld* world_;
   ArtifactPlaces places_;
-  bool answered_ = false;  // a registry, which version it is
+  bool answered_ = false;  // the registry, with the version
 };
 
 }  // namespace
@@ -282,8 +282,8 @@ Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const Fet
   if (auto tidied = tidy_store(host, *places, false); !tidied) return fail(std::move(tidied).error());
   Fetch fetch(host, request, world, *places);
   auto artifact = request.url.starts_with(kFileScheme) ? fetch.from_folder() : fetch.from_registry();
-  // Layers that came whole are kept for the next one; what was made of them may be as large again. That it
-  // cannot be removed is no news beside why it was not used, and the next one tries again.
+  // Whole layers stay for the next fetch; `staging` goes, since it may be as large again. A failed removal
+  // is not reported: the fetch's own error matters, and the next fetch tries again.
   if (!artifact) (void)remove_all(host, places->store() / kStaging);
   return artifact;
 }

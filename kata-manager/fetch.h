@@ -10,14 +10,14 @@
 
 namespace ferry {
 
-/// What the world is to a fetch, beside the host.
+/// A fetch's connections to its caller.
 struct FetchWorld {
-  /// As bytes arrive; false: nobody waits for it any more.
+  /// Called as bytes arrive; false: the caller is gone, and the fetch ends.
   std::function<bool(const FetchProgress&)> told = {};
-  std::function<void(std::chrono::milliseconds)> pause = {};  ///< absent: really waits
+  std::function<void(std::chrono::milliseconds)> pause = {};  ///< absent: sleeps
 };
 
-/// fetch() (artifacts.h) in this process, which is ferry-fetch's.
+/// fetch() of artifacts.h, inside ferry-fetch.
 Result<Artifact> fetch_here(HostFs& host, const FetchRequest& request, const FetchWorld& world = {});
 
 }  // namespace ferry

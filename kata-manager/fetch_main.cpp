@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ferry-fetch: the one program of Ferry that loads libcurl and libarchive. Brings one artifact onto the host:
-// what is wanted on stdin, what comes of it on stdout (fetch_protocol.h).
+// ferry-fetch, the only program that loads libcurl and libarchive. It brings one artifact onto the host:
+// the request comes on stdin, the result goes to stdout (fetch_protocol.h).
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -16,7 +16,7 @@
 #include "kata-manager/fetch.h"
 #include "kata-manager/fetch_protocol.h"
 
-// AddressSanitizer reserves terabytes of addresses.
+// AddressSanitizer reserves terabytes of address space, so RLIMIT_AS stays off.
 #if defined(__SANITIZE_ADDRESS__)
 #define FERRY_SANITIZED
 #elif defined(__has_feature)
@@ -28,15 +28,15 @@
 namespace ferry {
 namespace {
 
-// Before anything of others is read. False: errno says why.
+// Runs before foreign data is read. False: errno has the reason.
 bool confine_ourselves() {
-  // Who started us may be killed; on our own we would keep the lock and work for nobody.
+  // Without its parent, ferry-fetch would hold the lock and work for no caller.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
-  // Credentials are in our memory.
+  // Credentials are in this process's memory.
   constexpr rlimit kNoCore{.rlim_cur = 0, .rlim_max = 0};
   if (::setrlimit(RLIMIT_CORE, &kNoCore) != 0) return false;
 #ifndef FERRY_SANITIZED
-  // Blobs go through in pieces; what libarchive keeps of an archive's headers has no bound of its own.
+  // Blobs pass through in pieces, but libarchive's copy of an archive's headers has no limit of its own.
   constexpr rlim_t kMostMemory = 1ULL << 30;
   constexpr rlimit kMemory{.rlim_cur = kMostMemory, .rlim_max = kMostMemory};
   return ::setrlimit(RLIMIT_AS, &kMemory) == 0;
@@ -73,7 +73,7 @@ ExitStatus run() {
 }  // namespace ferry
 
 int main(int argc, char** argv) {
-  ferry::hide_process();  // it has pull secrets, and sees what its agent sees
+  ferry::hide_process();  // memory holds pull secrets
   using namespace ferry;
   if (argc > 1) {
     if (std::string_view(argv[1]) == "--version") {
@@ -87,7 +87,7 @@ int main(int argc, char** argv) {
     (void)answer(error_from_errno(errno, "limit ferry-fetch"));
     return static_cast<int>(ExitStatus::failed);
   }
-  // Nobody listens any more: that is told by the write, and ends the fetch in an orderly way.
+  // If the reader is gone, a write fails and the fetch ends in order.
   (void)std::signal(SIGPIPE, SIG_IGN);
   try {
     return static_cast<int>(run());

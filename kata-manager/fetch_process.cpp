@@ -16,7 +16,7 @@
 namespace ferry {
 namespace {
 
-// A program that does not read cannot make us wait.
+// A memory file: with a pipe, a program that does not read would block the caller.
 Result<UniqueFd> as_input(const std::string& text) {
   UniqueFd fd(::memfd_create("ferry-fetch request", MFD_CLOEXEC));
   if (!fd.valid()) return fail(error_from_errno(errno, "make the request"));
@@ -39,7 +39,7 @@ Result<FetchProcess> FetchProcess::start(const HostFs& host, const FetchRequest&
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(error_from_errno(errno, "make a pipe"));
   UniqueFd reader(ends[0]);
   const UniqueFd writer(ends[1]);
-  // Ours alone: the writer's end is another open file.
+  // Only the reading end gets the flag: the ends are two open files.
   if (::fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) return fail(error_from_errno(errno, "make a pipe"));
   const auto pid =
       spawn(program, {"ferry-fetch"}, {.in = input->get(), .out = writer.get(), .err = STDERR_FILENO});

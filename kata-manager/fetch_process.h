@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One ferry-fetch at work, for who waits for it alone (artifacts.h) and for who has other things to do.
+// A running ferry-fetch, for callers that block (artifacts.h) and for callers with an event loop.
 #pragma once
 
 #include <filesystem>
@@ -19,32 +19,32 @@ class FetchProcess {
  public:
   using Told = std::function<void(const FetchProgress&)>;
 
-  /// Starts `program` for one artifact. The request, credentials too, is in a file without a name: in no
-  /// argument, no environment and on no disk. Errc::unreachable: the program is not there.
+  /// Starts `program` for one artifact. The request with its credentials is in an unnamed memory file: in
+  /// no argument, no environment and on no disk. Errc::unreachable: the program is missing.
   static Result<FetchProcess> start(const HostFs& host, const FetchRequest& request,
                                     const std::filesystem::path& program = fetch_program());
   FetchProcess(FetchProcess&& other) noexcept;
   FetchProcess& operator=(FetchProcess&&) = delete;
   FetchProcess(const FetchProcess&) = delete;
   FetchProcess& operator=(const FetchProcess&) = delete;
-  /// Ends it. Wherever it is, the next one goes on from there.
+  /// Kills the process. The next fetch continues its work.
   ~FetchProcess();
 
-  /// To be watched; it never waits.
+  /// For poll(); reads never block.
   int fd() const { return answers_.get(); }
 
-  /// Reads what it has told by now, once fd() can be read. True: it has ended, or closed its answers.
-  /// Errc::malformed_host: it tells what cannot be read.
+  /// Reads the messages so far, once fd() is readable. True: the process ended, or closed its output.
+  /// Errc::malformed_host: an unreadable message.
   Result<bool> hear(const Told& told);
 
-  /// Once hear() was true: what has come of it, as fetch() has it.
+  /// The result, as of fetch(). Call it once hear() returned true.
   Result<Artifact> answer();
 
  private:
   FetchProcess(int pid, UniqueFd answers) : pid_(pid), answers_(std::move(answers)) {}
   Result<> take(std::string_view bytes, const Told& told);
 
-  int pid_;  ///< 0: it has been waited for
+  int pid_;  ///< 0: reaped already
   UniqueFd answers_;
   std::string line_;
   FetchTold last_;

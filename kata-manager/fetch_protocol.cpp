@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-// Paths and messages of others may be any bytes.
+// Paths and foreign messages may have any bytes.
 std::string dump(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
@@ -139,7 +139,7 @@ Result<FetchJob> read_job(std::string_view text) {
   try {
     return job_of(parse_whole_json(text));
   } catch (const json::exception& error) {
-    // Its number alone: what the library says may end in a piece of the credentials.
+    // Only the error's number: the library's message could quote a piece of the credentials.
     return fail(Errc::malformed_host,
                 "ferry's request cannot be read (JSON error " + std::to_string(error.id) + ")");
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ferry` and `ferry-fetch` say to each other. In: one JSON object, the request, then the end. Out: a
-// line of JSON each time something is to be told, the last one with an artifact or an error:
+// The protocol of `ferry` and `ferry-fetch`. Input: one JSON object, the request, then end of file. Output:
+// one line of JSON for each message; the last has an artifact or an error:
 //
 //   {"progress":{"done":1048576,"total":734003200}}
 //   {"artifact":{"name":"kata-gpu","digest":"sha256:…","files":[…],…}}
 //   {"error":{"category":"ferry","code":4,"message":"…","hint":"…"}}
 //
-// Both are of one build: there are no versions.
+// Both programs are of one build, so the protocol has no versions.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ struct FetchJob {
 };
 
 std::string job_text(const FetchJob& job);
-/// Errc::malformed_host: it cannot be read.
+/// Errc::malformed_host: unreadable text.
 Result<FetchJob> read_job(std::string_view text);
 
 std::string told_text(const FetchProgress& progress);
@@ -36,7 +36,7 @@ struct FetchTold {
   std::optional<Artifact> artifact;
   std::optional<Error> error;
 };
-/// One line; Errc::malformed_host: it cannot be read.
+/// Parses one line. Errc::malformed_host: unreadable text.
 Result<FetchTold> read_told(std::string_view line);
 
 }  // namespace ferry

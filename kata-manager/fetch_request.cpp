@@ -28,7 +28,7 @@ std::vector<RegistryEndpoints> endpoints_of(const PullSettings& pull) {
 
 Result<std::string> credentials_of(const HostFs& host, const PullCredentials& credentials,
                                    const ClassFile& file, const KataClass& kata) {
-  if (kata.artifacts.folder()) return std::string();  // no registry is asked
+  if (kata.artifacts.folder()) return std::string();  // no registry is needed
   if (!credentials.secrets || kata.artifacts.pull_secret.empty())
     return text_of(host,
                    credentials.docker_config ? credentials.docker_config : file.pull.docker_configuration);

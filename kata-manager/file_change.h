@@ -10,7 +10,7 @@
 
 namespace ferry {
 
-/// One file as it is and as it shall be; absent: there is none.
+/// A change of one file; absent content: no file.
 struct FileChange {
   std::filesystem::path path;  ///< absolute, on the host
   std::optional<std::string> before;
@@ -18,17 +18,17 @@ struct FileChange {
   bool operator==(const FileChange&) const = default;
 };
 
-/// What a file holds; absent: there is none. Any other reason why it cannot be read is an error.
+/// A file's content; absent: no file. Any other read error is an error.
 Result<std::optional<std::string>> content_of(const HostFs& host, const std::filesystem::path& path);
 
-/// Errc::refused: it is a link, and so another's file. Nothing is written.
+/// Errc::refused: the path is a link, and its target belongs to another program. Writes nothing.
 Result<> check_is_no_link(const HostFs& host, const std::filesystem::path& path);
 
-/// Writes `after`, whole or not at all; an existing file keeps its owner and mode.
-/// Errc::refused: the file is not as it was `before`: somebody else writes it; or check_is_no_link().
+/// Writes `after` atomically; an existing file keeps its owner and mode. Errc::refused: the file differs
+/// from `before`, because another program changed it; or check_is_no_link().
 Result<> make(HostFs& host, const FileChange& change);
 
-/// The way back of a change.
+/// The change that rolls `change` back.
 FileChange undone(const FileChange& change);
 
 }  // namespace ferry

@@ -22,35 +22,35 @@ bool is_among(std::string_view text, std::span<const std::string_view> words) {
   return std::ranges::find(words, text) != words.end();
 }
 
-// Settings of Kata 4.1.0, of both its runtimes (src/runtime/pkg/katautils/config.go,
-// src/libs/kata-types/src/config). The shim starts these programs; lists name those that a pod may choose.
+// Settings in both runtimes of Kata 4.1.0 (src/runtime/pkg/katautils/config.go,
+// src/libs/kata-types/src/config). The shim starts these programs; pods may choose from the lists.
 constexpr auto kPrograms =
     std::to_array<std::string_view>({"path", "virtio_fs_daemon", "jailer_path", "ctlpath"});
 constexpr auto kProgramLists = std::to_array<std::string_view>(
     {"valid_hypervisor_paths", "valid_virtio_fs_daemon_paths", "valid_jailer_paths", "valid_ctlpaths"});
-// Kata takes a relative path from the folder of the pod, which holds files of the pod's image.
+// Kata resolves a relative path in the pod's folder, which has files of the pod's image.
 constexpr auto kFiles = std::to_array<std::string_view>(
     {"kernel", "image", "initrd", "firmware", "firmware_volume", "pflashes", "entropy_source",
      "valid_entropy_sources", "file_mem_backend", "valid_file_mem_backends", "vhost_user_store_path",
      "valid_vhost_user_store_paths", "guest_memory_dump_path", "remote_hypervisor_socket",
      "sandbox_bind_mounts", "dan_conf", "template_path", "vm_cache_endpoint"});
-// Paths in the guest.
+// Settings with paths in the guest.
 constexpr auto kOfGuest = std::to_array<std::string_view>(
     {"guest_hook_path", "kernel_params", "kernel_verity_params", "kernel_modules"});
 
-// Settings by which a pod chooses a program or a file of the host, or an argument of such a program.
+// Settings with which a pod chooses a program, a file of the host, or a program's argument.
 constexpr auto kChoosing = std::to_array<std::string_view>(
     {"path", "virtio_fs_daemon", "virtio_fs_extra_args", "jailer_path", "ctlpath", "kernel", "image",
      "initrd", "firmware", "firmware_volume", "entropy_source", "file_mem_backend", "vhost_user_store_path",
      "guest_memory_dump_path", "remote_hypervisor_socket", "machine_accelerators"});
 
-// Options of virtiofsd that lead to no other folder and take none of its own bounds away.
+// virtiofsd's options that open no other folder and weaken none of its limits.
 constexpr auto kDaemonOptions = std::to_array<std::string_view>(
     {"-o", "announce_submounts", "no_announce_submounts", "--announce-submounts", "--no-announce-submounts",
      "--allow-direct-io", "--cache", "--inode-file-handles", "--log-level", "--posix-acl",
      "--thread-pool-size", "--writeback", "--xattr"});
 
-// Folders and devices that Kata's own configurations name.
+// Folders and devices in Kata's own configurations.
 constexpr auto kFoldersOfKata =
     std::to_array<std::string_view>({"/usr/share/kata-containers", "/run/kata-containers",
                                      "/var/run/kata-containers", "/run/vc", "/var/run/vc"});
@@ -59,7 +59,7 @@ constexpr auto kHarmless = std::to_array<std::string_view>(
 constexpr auto kFoldersOfKubelet =
     std::to_array<std::string_view>({"/var/lib/kubelet", "/var/lib/k0s/kubelet"});
 
-// A shim in one of their folders bin lies among programs that are not Kata's.
+// If the shim is in one of these folders' bin, programs of other packages lie beside it.
 constexpr auto kFoldersOfOthers = std::to_array<std::string_view>({"/", "/usr", "/usr/local"});
 
 bool is_below(const fs::path& path, const fs::path& folder) {
@@ -68,7 +68,7 @@ bool is_below(const fs::path& path, const fs::path& folder) {
   return !inside.empty() && *inside.begin() != ".." && inside != ".";
 }
 
-/// The folder of Kata's installation. Empty: the shim lies among programs of others.
+/// The folder of Kata's installation. Empty: the shim lies among other packages' programs.
 fs::path installation_of(const fs::path& shim) {
   if (shim.parent_path().filename() != "bin") return {};
   fs::path out = shim.parent_path().parent_path();
@@ -85,7 +85,7 @@ class Judge {
   Judge(const KataClass& kata, const ArtifactBounds& bounds)
       : kata_(kata), bounds_(bounds), installation_(installation_of(bounds.shim)) {}
 
-  /// `trusted` is nullptr where nothing is said of this table.
+  /// `trusted` is nullptr if it lacks this table.
   void look_at(const TomlTable& table, const TomlTable* trusted, const std::string& where) {
     for (const auto& [key, value] : table) {
       const TomlValue* said = nullptr;
@@ -122,7 +122,7 @@ class Judge {
     }
   }
 
-  // Kata's Go runtime reads a key whatever the case of its letters.
+  // Kata's Go runtime ignores the case of keys.
   void look_at_letters(const std::string& key, const std::string& where) {
     if (std::ranges::none_of(key, [](char c) { return c >= 'A' && c <= 'Z'; })) return;
     add(fmt::format("{} has capital letters, and Kata reads it like the setting in small letters", where),
@@ -151,8 +151,8 @@ class Judge {
     }
   }
 
-  // Kata takes each entry for a regular expression that may match any part of a name. An expression is not
-  // worked out here: only plain names are known to match what they say.
+  // Kata treats each entry as a regular expression that may match a part of a name. Only plain names are
+  // accepted, since they match just themselves.
   void look_at_annotation(const std::string& text, const std::string& where) {
     if (std::ranges::find(kata_.annotations, text) != kata_.annotations.end()) return;
     const bool plain = std::ranges::all_of(
@@ -177,7 +177,7 @@ class Judge {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
       });
     };
-    // The value of the option before it may be a word of its own.
+    // The text may be the value of the option before it.
     const bool is_value = equals == std::string::npos && is_plain(text);
     if (is_value || (is_among(option, kDaemonOptions) && is_plain(value))) return;
     refuse_setting(where, text, "an option of virtiofsd that is not known to be harmless");
@@ -186,7 +186,7 @@ class Judge {
   static bool is_plain_path(const fs::path& path) {
     return path.is_absolute() && std::ranges::none_of(path, [](const auto& part) { return part == ".."; });
   }
-  // A file from a registry is not Kata's, also where the artifacts' folder lies within Kata's installation.
+  // A registry's file is not Kata's, even if the artifacts' folder lies in Kata's installation.
   bool is_of_artifacts(const fs::path& path) const {
     if (is_below(path, bounds_.version) || is_below(path, bounds_.link)) return true;
     return is_below(path, bounds_.artifacts_dir) && !is_below(installation_, bounds_.artifacts_dir) &&

@@ -37,7 +37,7 @@ struct FreeList {
 using Url = std::unique_ptr<CURLU, FreeUrl>;
 using List = std::unique_ptr<curl_slist, FreeList>;
 
-// What one request has while libcurl calls back.
+// The state of one request during libcurl's callbacks.
 struct Exchange {
   const HttpRequest* request = nullptr;
   CURL* curl = nullptr;
@@ -48,7 +48,7 @@ struct Exchange {
 
 constexpr int kOk = 200;
 constexpr int kPartial = 206;
-constexpr std::size_t kMostHeaders = 200;  // a server that sends more is up to no good
+constexpr std::size_t kMostHeaders = 200;  // more headers count as an attack
 
 std::size_t take_header(const char* bytes, std::size_t size, std::size_t count, void* to) {
   auto& exchange = *static_cast<Exchange*>(to);
@@ -146,7 +146,7 @@ Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
   CURL* const curl = easy_->curl;
   const auto origin = HttpOrigin::of(request.url);
   if (!origin) return fail(origin.error());
-  ::curl_easy_reset(curl);  // connections stay open
+  ::curl_easy_reset(curl);  // keeps connections open
   Exchange exchange{.request = &request, .curl = curl, .reply = {}, .failure = {}};
   std::array<char, CURL_ERROR_SIZE> why{};
   List headers;
@@ -159,8 +159,8 @@ Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
 
   ::curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   ::curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-  // One request at a time. Of HTTP/2 libcurl keeps a connection on which a request has failed: where that one
-  // is dead, each further try would wait for it as well.
+  // After a failed request libcurl keeps an HTTP/2 connection. If that is dead, each retry would wait for
+  // it, so HTTP/1.1 is used.
   ::curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   ::curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
   ::curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
@@ -179,10 +179,10 @@ Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
   const std::string no_proxy = fmt::format("{}", fmt::join(setup_.no_proxy, ","));
   if (!setup_.proxy.empty()) ::curl_easy_setopt(curl, CURLOPT_PROXY, setup_.proxy.c_str());
   if (!no_proxy.empty()) ::curl_easy_setopt(curl, CURLOPT_NOPROXY, no_proxy.c_str());
-  // No proxy can reach this machine's own loopback.
+  // A proxy cannot reach this host's loopback.
   if (origin->is_loopback()) ::curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
   if (!setup_.authorities.empty()) {
-    // The system's own stay, by their folder.
+    // The system's certificates stay trusted, by their folder.
     curl_blob blob{
         .data = setup_.authorities.data(), .len = setup_.authorities.size(), .flags = CURL_BLOB_NOCOPY};
     ::curl_easy_setopt(curl, CURLOPT_CAINFO_BLOB, &blob);
@@ -206,7 +206,7 @@ Result<HttpReply> HttpClient::perform(const HttpRequest& request) {
                     ? "name the authority that signed its certificate, if it is yours"
                     : "");
   }
-  // libcurl takes a head that was cut off behind its first line for a whole one, and no body for all of it.
+  // libcurl treats a head that was cut after its first line as whole, and its missing body as complete.
   if (!exchange.head_ended)
     return fail(Errc::unreachable, fmt::format("{}: cut off in the head of its answer", origin->text()));
   long status = 0;

@@ -21,7 +21,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Why a text is not what it has to be; empty: it is.
+// The reason why a text is wrong; empty: it is right.
 using Fault = std::string;
 
 Fault fault_of_port(std::string_view port) {
@@ -144,7 +144,7 @@ Result<ImageReference> ImageReference::parse(std::string_view text) {
   } else {
     reference.registry = "docker.io";
   }
-  // A colon before the last slash would be a port, and that one is cut off.
+  // A registry's port is cut off already, so a colon begins the tag.
   if (const auto colon = rest.find(':'); colon != std::string_view::npos) {
     reference.tag = std::string(rest.substr(colon + 1));
     if (auto fault = fault_of_tag(reference.tag); !fault.empty()) return wrong(fault);

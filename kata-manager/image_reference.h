@@ -10,9 +10,9 @@
 
 namespace ferry {
 
-/// What an image or artifact is called: HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]. Without a host it is Docker
-/// Hub's, as everywhere: the first part counts as a host if it has a '.' or a ':' or is "localhost".
-/// ABI: OCI distribution specification, "Pulling manifests"; distribution's reference grammar.
+/// The name of an image or artifact: HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]. Without a host it is Docker
+/// Hub's: the first part is a host if it has a '.' or a ':' or is "localhost". ABI: OCI distribution
+/// specification, "Pulling manifests"; distribution's reference grammar.
 struct ImageReference {
   std::string registry;    ///< "nvcr.io", "localhost:5000", "[::1]:5000"; Docker Hub is "docker.io"
   std::string repository;  ///< "nvidia/cloud-native/kata-gpu-artifacts", "library/alpine"
@@ -20,14 +20,14 @@ struct ImageReference {
   std::optional<Digest> digest;
   bool operator==(const ImageReference&) const = default;
 
-  /// Errc::usage: which part is wrong and why.
+  /// Errc::usage names the wrong part and the reason.
   static Result<ImageReference> parse(std::string_view text);
   std::string text() const;
-  /// What to ask the registry for: the digest, else the tag.
+  /// The key for the registry: the digest, else the tag.
   std::string wanted() const { return digest ? digest->text() : tag; }
 };
 
-/// "docker.io" for all the names of Docker Hub, else the host as it is, in lower case.
+/// "docker.io" for each name of Docker Hub, else the host in lower case.
 std::string plain_registry(std::string_view host);
 
 /// "localhost", 127.0.0.0/8 or "[::1]", with or without a port.

@@ -9,7 +9,7 @@
 namespace ferry {
 namespace {
 
-// Each level is an open folder while a tree is walked.
+// Each level keeps a folder open while a tree is walked.
 constexpr std::size_t kDeepest = 64;
 
 bool is_control(char c) {
@@ -18,7 +18,7 @@ bool is_control(char c) {
   return static_cast<unsigned char>(c) < kFirstReadable || static_cast<unsigned char>(c) == kDelete;
 }
 
-// For messages: what a terminal would obey is shown as '?'.
+// For messages: control characters become '?', so that a terminal does not obey them.
 std::string shown(std::string_view path) {
   constexpr std::size_t kEnough = 200;
   std::string text(path.substr(0, kEnough));

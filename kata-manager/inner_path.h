@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that registries and archives give to files: they come from outside and may say anything.
+// Checks names of files from registries and archives, which are untrusted.
 #pragma once
 
 #include <string>
@@ -10,14 +10,13 @@
 
 namespace ferry {
 
-/// The parts of a path that stays below where it is put: relative, without "..", "." and doubled slashes (one
-/// at the end and "./" in front are let be), each part a name that a file can have and a person can read.
-/// Empty for the folder itself. Errc::refused: why not.
+/// The parts of a path that stays in its folder: relative, without "..", "." and doubled slashes ("./" in
+/// front and a slash at the end are accepted), each part a printable file name. Empty: the folder itself.
+/// Errc::refused has the reason.
 Result<std::vector<std::string>> inner_path(std::string_view path);
 
-/// Whether a link in the folder `at` (its parts, none of them a link) leads to something below the same top:
-/// as many ".." as there are parts at most, all of them in front. Others may go through a link on the way,
-/// and where ".." leads from there nobody can say.
+/// True if a link in the folder `at` (its parts, none a link) stays below the same top. Its ".." must be in
+/// front, and no more than the parts of `at`: after another name, ".." could follow a link to anywhere.
 bool link_stays_inside(const std::vector<std::string>& at, std::string_view target);
 
 }  // namespace ferry

@@ -16,8 +16,8 @@ constexpr const char* kDropIn = "ferry-kata.toml";
 constexpr const char* kMain = "containerd.toml";  // beside the folder of drop-ins
 constexpr const char* kHeader =
     "# Written by ferry; changes are lost. `ferry kata uninstall` takes it away.\n";
-// ABI: k0s's documentation of its runtime. A main file with this comment is k0s's own; without it k0s starts
-// containerd with the file as it is, and its drop-ins are read by nobody.
+// ABI: k0s's documentation of its runtime. A main file with this comment is k0s's own. Without the comment
+// k0s starts containerd with the file as it is, and ignores the drop-ins.
 constexpr std::string_view kManaged = "k0s_managed=true";
 constexpr std::int64_t kOldestWithCri = 2;  // of the versions whose tables k0s merges
 constexpr std::int64_t kFirstWithTwoSections = 3;
@@ -65,7 +65,7 @@ class Planner {
       : release_(release), folder_(folder), files_(files), handlers_(handlers) {}
 
   Result<RuntimePlan> plan() {
-    // What k0s has written, as far as it is there: a host whose k0s does not run has none of it.
+    // The files that k0s has written. If k0s does not run, there are none.
     written_ = read_containerd_files(release_, files_, main_file(folder_)).files;
     auto here = runtimes_in_k0s(folder_, files_);
     if (!here) return fail(std::move(here).error());
@@ -127,7 +127,7 @@ class Planner {
       if (!root) return fail(Error(root.error()));
       if (auto r = check_names_in(path, runtimes_in(*root)); !r) return r;
     }
-    // What k0s has written has ours too, once they are there.
+    // k0s's own file has Ferry's runtimes, too, once k0s merged them.
     for (const ContainerdFile& file : written_) {
       TomlTable runtimes = runtimes_in(file.root);
       for (const auto& [name, entry] : ours_) runtimes.erase(name);

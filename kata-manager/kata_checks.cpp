@@ -19,8 +19,8 @@
 namespace ferry {
 namespace {
 
-constexpr std::chrono::seconds kUsualTimeout{120};  // the kubelet's own
-constexpr std::chrono::seconds kLongStart{1200};    // what Kata gives a VM with GPUs
+constexpr std::chrono::seconds kUsualTimeout{120};  // the kubelet's default
+constexpr std::chrono::seconds kLongStart{1200};    // Kata's limit for a VM with GPUs
 
 Check question(std::string id, std::string why) {
   return {.id = std::move(id), .subject = kHostSubject, .why = std::move(why)};
@@ -35,7 +35,7 @@ Check kvm_check(const HostFs& host) {
       "VM, allow nested virtualisation");
 }
 
-/// The node of a module that the verb that installs loads, unless it is told not to.
+/// Checks a module's device node. `ferry kata install` loads the module if loadModules is true.
 Check module_check(const HostFs& host, const std::string& module, const std::string& why, bool loaded_by_us) {
   std::string node = module;
   std::ranges::replace(node, '_', '-');
@@ -100,7 +100,7 @@ Check confidential_check(const Result<ConfidentialHost>& confidential) {
           : ", which matters to classes of these kinds alone"));
 }
 
-/// kata-deploy's plain classes select the label with "false", its confidential ones with "true".
+/// kata-deploy's plain classes select nodes whose label is "false", its confidential classes "true".
 Check ready_label_check(const ConfidentialMode& mode) {
   Check check = question("cc-ready-label",
                          "the RuntimeClasses of kata-deploy for GPUs go to nodes with this label alone");

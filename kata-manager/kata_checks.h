@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Can this host run pods with GPUs in VMs of Kata's, and if not, what would have to be changed where?
-//
-// Looks only. Without a class file the host alone is looked at.
+// Checks whether this host can run GPU pods in Kata's VMs, each with a fix. Reads only. Without a class
+// file, only the host is checked.
 #pragma once
 
 #include <vector>
@@ -14,8 +13,8 @@
 
 namespace ferry {
 
-/// Those about the host first, then those of each class, whose subject is "class NAME". Ids are stable, their
-/// order is not. `mode` is that of the GPUs, as the cluster knows it; `version_of` asks Kata's shims.
+/// Checks of the host, then those of each class, with the subject "class NAME". Ids are stable, their order
+/// is not. `mode` is the GPUs' mode from the node's labels; `version_of` asks Kata's shims.
 std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file = {},
                                const ConfidentialMode& mode = {}, const VersionOf& version_of = {});
 

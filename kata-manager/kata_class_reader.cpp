@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One class of a class file.
+// Reads one class of a class file.
 #include <algorithm>
 #include <array>
 
@@ -50,7 +50,7 @@ bool is_snapshotter(std::string_view text) {
   return !text.empty() && is_label_value(text);
 }
 
-// The name says it where the key does not: NVIDIA's file has none.
+// Without a key `kind`, the name's suffix decides: NVIDIA's file has no such key.
 KataKind kind_by_name(std::string_view name) {
   if (name.ends_with("-snp")) return KataKind::snp;
   return name.ends_with("-tdx") ? KataKind::tdx : KataKind::gpu;
@@ -143,7 +143,7 @@ Result<> read_overhead(const ClassPart& part, KataClass& into) {
   for (const ConfigMember& resource : overhead.map->members) {
     const std::string& name = resource.key.text;
     if (!is_label_key(name)) return overhead.refuse(resource.key, name, "this is not the name of a resource");
-    // A number is a quantity with quotes or without them.
+    // A quantity may stand with or without quotes.
     if (resource.value.kind != Kind::scalar || !parse_quantity(resource.value.text)) {
       return overhead.refuse(
           resource.value, name,
@@ -154,7 +154,7 @@ Result<> read_overhead(const ClassPart& part, KataClass& into) {
   return {};
 }
 
-// Tables of tables, as Kata has them: a setting one level too high would change nothing, and silently.
+// Kata's settings are tables of tables. A setting one level too high would silently change nothing.
 Result<> read_configuration(const ClassPart& part, KataClass& into) {
   ClassPart configuration;
   if (auto r = part.at(kConfiguration, configuration); !r || configuration.map == nullptr) return r;

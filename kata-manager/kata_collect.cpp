@@ -12,8 +12,8 @@ namespace ferry {
 
 namespace {
 
-/// Whether Kata's configuration of the class, ours or an administrator's, names a file of that version: the
-/// next sandbox is made of it, though another one has been fetched since.
+/// True if the class's Kata configuration (Ferry's or an administrator's) names a file of this version. The
+/// next sandbox uses that file, even after a newer fetch.
 bool is_named(const HostFs& host, const std::string& name, const std::filesystem::path& version) {
   const auto folder = kata_configuration_folder(name).relative_path();
   const auto drop_ins = host.list(folder / "config.d");

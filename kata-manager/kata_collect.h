@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What earlier fetches of a class's artifact have left behind goes when nobody can use it any more.
+// Removes the versions of a class's artifact that earlier fetches left and no pod can use.
 #pragma once
 
 #include <filesystem>
@@ -13,12 +13,12 @@
 
 namespace ferry {
 
-/// The folders that are gone, of those that collect_versions() names. None while somebody may have the class
-/// (kata_users.h), whichever version it began with, and none where the runtime does not say which pods run:
-/// VMs outlive it; and none that Kata's configuration of the class names. To be called before a fetch, so
-/// that what was in use until then is left to the next time: a sandbox that is just being made is in no list
-/// yet. Errors: as collect_versions().
-/// `others`: handlers that are other classes' (LeavingClasses).
+/// Returns the removed folders, of those that collect_versions() names. Nothing is removed while a pod may
+/// use the class (kata_users.h), whichever version it began with. Nothing is removed either while the
+/// runtime does not list its pods, because VMs outlive it. A version in the class's Kata configuration
+/// stays. Callers collect before a fetch: the version in use until then stays for a sandbox that is being
+/// made and is not listed yet. `others`: handlers of other classes (LeavingClasses). Errors: as
+/// collect_versions().
 Result<std::vector<std::filesystem::path>> collect_unused(HostFs& host, ContainerRuntime& runtime,
                                                           const std::filesystem::path& artifacts_dir,
                                                           const KataClass& kata,

@@ -14,13 +14,13 @@
 namespace ferry {
 namespace {
 
-/// A source of settings, in the order in which they count.
+/// A source of settings. Later sources override earlier ones.
 struct Source {
   std::string name;
   TomlTable settings;
 };
 
-/// A setting: the keys that lead to it, and where it stands.
+/// A single setting: its dotted path and its value.
 struct Leaf {
   std::string path;
   const TomlValue* value = nullptr;
@@ -48,7 +48,7 @@ const TomlValue* value_at(const std::vector<Leaf>& leaves, const std::string& pa
   return found == leaves.end() ? nullptr : found->value;
 }
 
-// What is said already, and tables of nothing else. An empty text is how Kata has a setting that is absent.
+// Removes settings that `before` has, and empty tables. Kata treats an empty text as an absent setting.
 void leave_out(TomlTable& ours, const TomlTable& before) {
   for (auto entry = ours.begin(); entry != ours.end();) {
     const auto was = before.find(entry->first);
@@ -157,7 +157,7 @@ class DropInMaker {
     return fail(Errc::invalid_config, fmt::format("{}: class {}: {}", kata_.place, kata_.name, what), hint);
   }
 
-  /// Where to look for what is wrong.
+  /// A hint that lists the sources of settings.
   std::string blame() const {
     std::vector<std::string> names = {earlier_.front().name};
     for (std::size_t i = 1; i < earlier_.size(); ++i) names.push_back(earlier_[i].name);
@@ -167,7 +167,7 @@ class DropInMaker {
                        fmt::join(names, ", "));
   }
 
-  /// The settings of the class and of an administrator's drop-ins, and the socket that Ferry sets.
+  /// The settings of the class and of administrators' drop-ins, and the socket that Ferry sets.
   TomlTable trusted(const std::filesystem::path& pod_resources) const {
     TomlTable out;
     table_at(out, {"runtime"})["pod_resource_api_sock"].value = pod_resources.string();
@@ -187,7 +187,7 @@ class DropInMaker {
     return refuse_beyond(kata_, beyond);
   }
 
-  /// What a GPU needs and the class says otherwise; what we say and a later file says otherwise.
+  /// Notes settings where the class overrides Ferry, and settings of Ferry that a later file overrides.
   void note_overridden(const TomlTable& ready, const TomlTable& ours, KataDropIn& out) const {
     const std::vector<Leaf> laid_over = leaves(kata_.configuration);
     for (const Leaf& leaf : leaves(ready)) {
@@ -229,7 +229,7 @@ class DropInMaker {
   const KataClass& kata_;
   const KataBase& base_;
   std::string copy_;
-  std::vector<Source> earlier_;  ///< the base first
+  std::vector<Source> earlier_;  ///< the artifact's copy first
   std::vector<Source> later_;
 };
 

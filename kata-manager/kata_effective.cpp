@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Kata makes of a whole configuration, as far as GPUs are concerned.
+// Checks Kata's effective configuration, as far as GPUs need it.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 
 using Wrong = std::optional<std::string>;
 
-// Those that plug VFIO devices into PCIe ports before a VM starts.
+// Hypervisors that plug VFIO devices into PCIe ports before a VM starts.
 constexpr std::array<std::string_view, 3> kTakeDevices = {kQemu, "clh", "cloud-hypervisor"};
 
 Wrong wrong_type(const HypervisorSettings& settings) {

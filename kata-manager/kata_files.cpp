@@ -45,7 +45,7 @@ Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile>
 
 Result<> check_configuration(const HostFs& host, const std::filesystem::path& folder,
                              const std::filesystem::path& configuration) {
-  constexpr std::int64_t kMost = 1LL << 20;  // the longest that Kata ships has 40 KiB
+  constexpr std::int64_t kMost = 1LL << 20;  // Kata's longest shipped file has 40 KiB
   const auto file = host.open(folder / configuration, O_PATH);
   if (!file) return fail(file.error());
   struct stat status {};

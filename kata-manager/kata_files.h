@@ -10,13 +10,12 @@
 
 namespace ferry {
 
-/// Which of an artifact's files is Kata's configuration: the one that is named, else the only *.toml at the
-/// top or, where none is there, in kKataDefaults. Errc::not_found: there is none such; Errc::refused: there
-/// are several.
+/// The path of Kata's configuration in an artifact: `named`, else the only *.toml at the top or, if the top
+/// has none, in kKataDefaults. Errc::not_found: no such file; Errc::refused: several.
 Result<std::filesystem::path> choose_configuration(std::span<const ArtifactFile> files,
                                                    const std::filesystem::path& named);
 
-/// Whether `configuration` (relative to `folder`) can be read at all. Errc::refused: FILE:LINE and why not.
+/// Checks that `configuration` (relative to `folder`) can be read. Errc::refused: FILE:LINE and the reason.
 Result<> check_configuration(const HostFs& host, const std::filesystem::path& folder,
                              const std::filesystem::path& configuration);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array kModules = {"vhost_vsock", "vhost_net"};
 
-/// What a daemon that does not run will know when it starts.
+/// The runtimes that a stopped daemon will know when it starts.
 RuntimeState as_predicted(const RuntimePlan& plan) {
   RuntimeState out;
   auto& runtimes = out.runtimes.emplace();
@@ -30,8 +30,8 @@ RuntimeState as_predicted(const RuntimePlan& plan) {
   return out;
 }
 
-/// Why what leaves may still be asked for, or in use by what has begun since the look before. What these
-/// runtimes are made of stays then, and goes with the next run.
+/// Why the files of leaving classes are still needed: the runtime may start them, or a pod that began after
+/// the plan uses them. The files then stay until the next run.
 Result<std::optional<std::string>> still_needed(const ChangeContext& context, const KataChange& change) {
   const auto& gone = change.setup.gone;
   if (gone.empty()) return std::optional<std::string>();
@@ -39,7 +39,7 @@ Result<std::optional<std::string>> still_needed(const ChangeContext& context, co
   if (!answer && answer.error().code != make_error_code(Errc::not_found))
     return std::optional("the container runtime does not answer: " + answer.error().message);
   const auto state = answer ? std::optional(*answer) : std::nullopt;
-  // One that has been made to read them may be one that never says what it knows.
+  // A restarted runtime may never report its runtimes, so only `unproven` without a restart counts.
   const RuntimeOutcome outcome = change.outcome.value_or(RuntimeOutcome());
   if (state && outcome.unproven && !outcome.acted)
     return std::optional<std::string>("the container runtime has not read its own files yet");
@@ -52,7 +52,7 @@ Result<std::optional<std::string>> still_needed(const ChangeContext& context, co
   return who_has(*context.host, *context.runtime, state, leaving);
 }
 
-/// Who has the lock of the artifacts' folder removes them; absent: there are none.
+/// The lock of the artifacts' folder, for removing artifacts. Absent: there are none to remove.
 Result<std::optional<UniqueFd>> lock_what_goes(const HostFs& host, const KataChange& change,
                                                const std::optional<std::filesystem::path>& artifacts_dir) {
   if (change.setup.gone.empty() || !artifacts_dir || !host.exists(artifacts_dir->relative_path()))
@@ -70,7 +70,7 @@ RestartCheck restart_check_of(const ChangeContext& context, HostWriter& writer, 
           .accept_edited_files = context.accept_edited_files};
 }
 
-/// What has been written of these is as before again, unless a runtime may still lead to it.
+/// Rolls written Kata files back, unless a runtime may still lead to them.
 Error put_kata_files_back(HostFs& host, const std::vector<FileChange>& files, Error why) {
   if (host.exists(kRuntimeRecord)) return why;
   std::vector<FileChange> back;
@@ -103,7 +103,7 @@ Result<KataChange> plan_no_kata(const HostFs& host, const RuntimeAtHand& runtime
   for (const std::string& name : *classes) {
     auto removal = removal_of(host, name);
     if (!removal) return fail(std::move(removal).error());
-    if (removal->empty()) continue;  // an administrator's
+    if (removal->empty()) continue;  // it has only an administrator's files
     std::ranges::move(*removal, std::back_inserter(out.setup.files));
     out.setup.gone.push_back(name);
   }
@@ -160,7 +160,7 @@ Result<> load_kata_modules(HostWriter& writer, const std::string& hint) {
 
 Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, KataChange& change,
                             const std::optional<std::filesystem::path>& artifacts_dir) {
-  // Before anything is written; what was planned from may have been a while ago.
+  // Lock and checks come before any write, because the plan may be old.
   const auto lock = lock_what_goes(*context.host, change, artifacts_dir);
   if (!lock) return fail(Error(lock.error()));
   const RestartCheck check = restart_check_of(context, writer, change);
@@ -168,14 +168,14 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
   whole.restart_check = [&check] { return check_restart(check); };
   whole.own_words = [&check] { return containerds_own_words(check); };
   if (auto r = may_carry_out(whole, change_of(change)); !r) return fail(std::move(r).error());
-  // Kata's own files first: a handler that is known must work. Those of classes that leave go last.
+  // Kata's own files come first: a known handler must work. Files of leaving classes go last.
   std::vector<FileChange> first;
   std::vector<FileChange> last;
   for (const FileChange& file : change.setup.files) (file.after ? first : last).push_back(file);
   if (auto r = write_kata_files(*context.host, first); !r)
     return fail(put_kata_files_back(*context.host, first, std::move(r).error()));
   whole.contradiction = witness_of(writer, change.runtime, change.plan, change.setup.handlers);
-  // Where there is no program to be asked the plan says so.
+  // If there is no program to ask, the plan has a note of its own.
   if (!whole.contradiction && change.runtime.program && change.runtime.place.kind != RuntimeKind::k0s &&
       !change.plan.changes.empty()) {
     change.plan.notes.push_back(
@@ -192,7 +192,7 @@ Result<bool> carry_out_kata(const ChangeContext& context, HostWriter& writer, Ka
     change.plan.notes.push_back(change.left);
     return false;
   }
-  // A class that has a folder is looked for again: the folder last.
+  // A class counts as present while it has a folder. So the folder goes last, and a killed run is resumed.
   if (artifacts_dir && *lock) {
     for (const std::string& name : change.setup.gone) {
       if (auto r = remove_locked_artifact(*context.host, *artifacts_dir, name); !r)

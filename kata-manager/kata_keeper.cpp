@@ -23,12 +23,12 @@ bool is(const Error& error, Errc code) {
   return error.code == make_error_code(code);
 }
 
-/// What is wanted, whoever is permitted what meanwhile, and in whichever generation.
+/// The desired state as one text, without its generation and permissions.
 std::string wish_of(const WantedClasses& wanted) {
   return fmt::format("{}\n{}", fmt::join(wanted.classes, ","), wanted.config.text);
 }
 
-/// In place of what was said of it.
+/// Replaces the entry of `name`.
 void say(HandlersFile& file, const std::string& name, HandlerState state, const std::string& why) {
   std::erase_if(file.others, [&](const OtherHandler& other) { return other.name == name; });
   file.others.push_back({.name = name, .state = state, .why = why});
@@ -68,7 +68,7 @@ KataKeeper::Round KataKeeper::round(Clock::time_point now) {
   } else {
     file = {.ready = std::move(file.ready)};
   }
-  // Before the first answer nothing is promised, and nothing is taken back.
+  // Before the runtime's first answer nothing is published, so no label appears or goes.
   if (!state && !uses_.runtime_for) return out;
   if (auto published = publish(file); !published) {
     tell(published.error().message);
@@ -102,7 +102,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::obey(const RuntimeState
     return again;
   }
   if (!file.error.empty()) {
-    // What has begun to leave is promised to nobody again while nobody knows better.
+    // While the desired state has an error, a handler that began to leave does not become ready again.
     file.others = before.others;
     for (const OtherHandler& other : before.others)
       if (!before.ready.contains(other.name)) file.ready.erase(other.name);
@@ -123,7 +123,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const WantedClasse
     file.error = words_of(classes.error());
     return std::nullopt;
   }
-  // Who may write the cluster's class file is not by that one who may run programs here.
+  // The author of the cluster's class file gets no right to run commands on nodes.
   if (classes->restart.how == RuntimeRestart::How::command) {
     file.error =
         "restart: a command counts in `ferry kata install` alone (name a unit, or none, in the cluster's "
@@ -131,7 +131,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const WantedClasse
         "file)";
     return std::nullopt;
   }
-  // One that was killed may be why it does not answer: that is taken up.
+  // A killed run may be why the container runtime does not answer, so that run is finished first.
   if (state == nullptr && !file.changing) {
     file.error = "the container runtime does not answer";
     return std::nullopt;
@@ -192,7 +192,7 @@ std::optional<KataKeeper::Clock::time_point> KataKeeper::keep(const WantedClasse
     return failure.until;
   }
   if (*changed == Changed::nothing_yet) return now + pauses_.first;
-  // What has become of it the next look says. If it is not as it was to be, that is no reason to try at once.
+  // The next round reads the result. If that is not as planned, the failure's back-off delays the retry.
   fails(wish, HandlerState::waiting, "it was changed a moment ago, and is not as it was planned", now);
   return now;
 }
@@ -211,7 +211,7 @@ Result<WantedPlan> KataKeeper::look(const WantedClasses& wanted, const ClassFile
 
 Result<KataKeeper::Changed> KataKeeper::change(const WantedClasses& wanted, const ClassFile& classes,
                                                KataRuntime& runtime, HandlersFile& file) {
-  // What was looked at without the lock may be another by now.
+  // The desired state may have changed before the lock was held.
   const auto now_there = read_wanted_classes(*uses_.host);
   if (!now_there) return Changed::nothing_yet;
   const auto& still = *now_there;
@@ -268,7 +268,7 @@ const KataKeeper::Failure& KataKeeper::fails(const std::string& of, HandlerState
   return failure_.emplace(Failure{.of = of, .state = state, .why = why, .until = now + pause});
 }
 
-// Nobody tells of a pod's end, nor of a unit that is mended.
+// No event reports the end of a pod or a repaired unit, so the keeper looks again after a pause.
 KataKeeper::Clock::time_point KataKeeper::later(Clock::time_point now, const HandlersFile& file) {
   look_again_ = std::exchange(in_the_way_, file.others) == file.others
                     ? std::min(2 * look_again_, pauses_.longest)

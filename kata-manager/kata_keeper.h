@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that obeys the wanted classes (wanted_classes.h): one round from what is wanted to what is, and says
-// what has become of it (ready_handlers.h).
+// Reconciles the host with the wanted Kata classes (wanted_classes.h), one round at a time, and publishes
+// the state of each handler (ready_handlers.h).
 //
-// Nothing is fetched, no socket to a network is opened. What would leave is taken off the ready ones first,
-// and goes once it has no label and no pod. Nothing is written to the host before it is permitted. Where
-// somebody's run was killed, the next one that is permitted takes up what it has left (runtime_record.h).
+// KataKeeper fetches nothing and opens no network socket. A leaving handler is first taken off the ready
+// handlers; its runtime is removed once it has no label and no pod. The host changes only while a change is
+// permitted. If a run was killed, the next permitted round finishes it (runtime_record.h).
 //
-// The clock is handed in, and a round waits for nothing but the host's lock and, while it changes something,
-// the container runtime: who runs it (ready_watch.h) calls again when something has happened, or when a round
-// says so.
+// The caller passes the clock in. A round waits only for the node lock and, during a change, for the
+// container runtime. The loop (ready_watch.h) starts a round after an event, or when the last round asked
+// for one.
 #pragma once
 
 #include <chrono>
@@ -37,37 +37,37 @@ class KataKeeper {
   struct Uses {
     HostFs* host = nullptr;
     HostWriter* writer = nullptr;
-    ContainerRuntime* asked = nullptr;  ///< what is ready
-    /// The container runtime as a class file says it. Empty, with `devices`: no file is obeyed, and only what
-    /// is ready is said.
+    ContainerRuntime* asked = nullptr;  ///< queried for the ready handlers
+    /// Resolves the container runtime that a class file names. Empty, as `devices` is then: no class file
+    /// is followed, and only the ready handlers are published.
     std::function<Result<KataRuntime>(const ClassFile& file)> runtime_for = {};
-    /// What a pod here can be given. In which mode the GPUs are the wanted classes say, and it counts alone.
+    /// The devices that a pod here can get. The mode of the GPUs comes from the wanted classes instead.
     std::function<Result<KataDevices>()> devices = {};
   };
 
   struct Pauses {
-    std::chrono::milliseconds first{10'000};  ///< after what did not come to be, doubled up to the next
+    std::chrono::milliseconds first{10'000};  ///< after a failure; doubles up to `longest`
     std::chrono::milliseconds longest{300'000};
-    std::chrono::milliseconds lock{5'000};    ///< for another change of the host to end
+    std::chrono::milliseconds lock{5'000};    ///< longest wait for the node lock
     std::chrono::milliseconds proof{60'000};  ///< ChangeContext::patience
   };
 
   struct Round {
-    /// The container runtime has answered, and what it said is written.
+    /// The container runtime answered, and its handlers are published.
     bool answered = false;
-    std::optional<Clock::time_point> again = {};  ///< when to come again though nothing has happened
+    std::optional<Clock::time_point> again = {};  ///< when to run the next round without an event
   };
 
-  /// All that is used must outlive this.
+  /// All objects in `uses` must outlive the keeper.
   KataKeeper(Uses uses, Pauses pauses);
 
-  /// While the container runtime does not answer, what was said of it stays, and nothing is begun. A change
-  /// that has failed is tried again when its pause is over, or something else is wanted.
+  /// While the container runtime does not answer, its last published handlers stay, and no new change
+  /// begins. A failed change is retried when its back-off ends or the desired state changes.
   Round round(Clock::time_point now);
 
  private:
   struct Failure {
-    std::string of;  ///< what was wanted then
+    std::string of;  ///< the desired state that failed
     HandlerState state = HandlerState::failed;
     std::string why;
     Clock::time_point until;
@@ -93,8 +93,8 @@ class KataKeeper {
   const Uses uses_;
   const Pauses pauses_;
   std::optional<Failure> failure_;
-  std::chrono::milliseconds pause_;       ///< after the next failure
-  std::chrono::milliseconds look_again_;  ///< while something is in the way
+  std::chrono::milliseconds pause_;       ///< back-off after the next failure
+  std::chrono::milliseconds look_again_;  ///< until the next round while a handler is not ready
   std::vector<OtherHandler> in_the_way_;
   std::string told_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the parts of a drop-in for Kata's configuration (kata_configuration.h).
+// Internal: the parts of a drop-in for Kata's configuration (kata_configuration.h).
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace ferry {
 inline constexpr const char* kHypervisor = "hypervisor";
 inline constexpr const char* kQemu = "qemu";
 inline constexpr const char* kNoPort = "no-port";
-/// The most ports of a kind that Kata makes.
+/// Kata's limit for ports of each kind.
 inline constexpr std::int64_t kMostPorts = 16;
 
-/// The name of the one hypervisor that a configuration has a table for; an error that says what is there
-/// instead.
+/// The name of the only hypervisor that has a table in a configuration. An error lists the tables that are
+/// there.
 Result<std::string> hypervisor_of(const TomlTable& configuration);
 
-/// A hypervisor's settings, for reading. Absent values and those of another type are as good as empty ones:
-/// wrong_in() finds the latter.
+/// Read access to a hypervisor's settings. Missing values and values of another type read as empty;
+/// wrong_in() reports the latter.
 class HypervisorSettings {
  public:
   HypervisorSettings(const TomlTable& configuration, std::string_view hypervisor);
@@ -37,36 +37,37 @@ class HypervisorSettings {
   const TomlTable* table_ = nullptr;
 };
 
-/// What they name on the host: the hypervisor, kernel, image, firmware.
+/// Host paths in the settings: the hypervisor, kernel, image, firmware.
 std::vector<std::filesystem::path> host_files_of(const HypervisorSettings& settings);
 
-/// The artifact's configuration with each guest extension image led to the artifact's folder, where that has
-/// a file of the name.
+/// The artifact's configuration. The path of each guest extension image points into the artifact's folder
+/// if that has a file of the name.
 std::string with_extension_images_of(const KataBase& base);
 
-/// The runtime that reads a configuration: the shim's, else the one that the configuration is made for.
+/// The runtime that reads a configuration: the shim's, else the runtime that the configuration is made for.
 ShimRuntime runtime_of(const KataShim& shim, const TomlTable& configuration);
 
-/// True: hot plug is left as it is said, since the shim asks no kubelet and cold plug would give a pod
-/// nothing.
+/// True: the hot plug setting stays, because the shim does not ask the kubelet, and cold plug would give a
+/// pod no device.
 bool keeps_hot_plug(const KataShim& shim, const std::filesystem::path& pod_resources,
                     const HypervisorSettings& said);
 
-/// What Ferry says, before what the class lays over it. `before` is what counts without it.
+/// Ferry's settings, before the class's settings override them. `before` is the configuration without
+/// either.
 TomlTable ready_settings(const KataClass& kata, const KataBase& base, const KataDevices& devices,
                          const std::filesystem::path& pod_resources, const TomlTable& before,
                          const std::string& hypervisor);
 
-/// Why no pod would get a GPU by a configuration, or a confidential VM that is none; nothing: it would.
+/// Why a pod would get no GPU, or a confidential class a plain VM; absent: neither.
 std::optional<std::string> wrong_in(const KataClass& kata, const TomlTable& effective,
                                     const std::string& hypervisor);
 
-/// Why the shim refuses the configuration, or its VMs get no device by it; nothing: neither.
+/// Why the shim refuses the configuration, or its VMs get no device; absent: neither.
 std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effective,
                                     const std::string& hypervisor,
                                     const std::filesystem::path& pod_resources);
 
-/// Options of the guest kernel's PCI code that large BARs need and `parameters` do not have.
+/// Options of the guest kernel's `pci=` that large BARs need and `parameters` lack.
 std::vector<std::string> missing_pci_options(std::string_view parameters);
 
 }  // namespace ferry

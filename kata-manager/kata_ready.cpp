@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Ferry says in Kata's configuration: of what NVIDIA's GPU configurations of Kata 4.1.0 have, what a GPU
-// does not reach a pod without.
+// The settings that Ferry adds to Kata's configuration: the part of NVIDIA's GPU configurations in Kata
+// 4.1.0 without which a GPU does not reach a pod.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -19,7 +19,7 @@ constexpr const char* kColdPlug = "cold_plug_vfio";
 constexpr const char* kHotPlug = "hot_plug_vfio";
 constexpr const char* kKernelParams = "kernel_params";
 
-// Seconds. The GPU's memory is mapped and its driver loaded in the guest before a container is there.
+// Seconds. A start takes long: the guest maps the GPU's memory and loads its driver first.
 constexpr std::int64_t kStartSeconds = 1200;
 
 std::vector<std::string_view> words_of(std::string_view text, std::string_view separators) {
@@ -36,7 +36,7 @@ void set(TomlTable& table, const std::string& key, const auto& value) {
   table[key].value = value;
 }
 
-/// The artifact's file of the name that a path ends in: at its top, else the only one in its folders.
+/// The artifact's file with the name that a path ends in: at its top, else the only one in its folders.
 std::optional<std::filesystem::path> file_of(const KataBase& base, const std::filesystem::path& named) {
   const std::string name = named.filename();
   if (name.empty()) return std::nullopt;
@@ -51,15 +51,16 @@ std::optional<std::filesystem::path> file_of(const KataBase& base, const std::fi
   return base.folder / *found;
 }
 
-// Artifacts name their files where they were made. One that is not among them is somewhere else on purpose.
+// A shipped configuration has the paths of its build host. A path without a file in the artifact stays as
+// it is.
 void set_paths(const KataBase& base, const HypervisorSettings& was, TomlTable& out) {
   for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"}) {
     if (const auto file = file_of(base, was.text(key))) set(out, key, file->string());
   }
 }
 
-// Kata makes as many ports as it finds devices when a VM starts, and at least as many as are said here. What
-// is confidential has none too many: shipped so.
+// Kata makes one port for each device when a VM starts, and at least the configured number. Confidential
+// classes keep the artifact's number of ports.
 void set_ports(const KataClass& kata, const KataDevices& devices, const HypervisorSettings& was,
                bool plugs_hot, TomlTable& out) {
   const std::string cold = was.text(kColdPlug);
@@ -79,7 +80,7 @@ void set_kernel_parameters(const KataClass& kata, const HypervisorSettings& was,
   const auto words = words_of(parameters, " \t");
   const bool says_ready =
       std::ranges::any_of(words, [&](std::string_view word) { return word.starts_with(kReady); });
-  // A GPU in confidential mode does nothing before it is told that it was found trustworthy.
+  // A GPU in confidential mode does no work until its ready state is set; nvrc.smi.srs=1 makes NVRC set it.
   if (is_confidential(kata.kind) && !says_ready) add(std::string(kReady) + "1");
   set(out, kKernelParams, parameters);
 }
@@ -105,7 +106,7 @@ void set_confidential(const KataClass& kata, TomlTable& out) {
   set(out, "shared_fs", std::string("none"));
 }
 
-/// A setting, and the least that it has to be.
+/// Sets `key` to its present value, or to `least` if that is more.
 void set_at_least(TomlTable& out, const TomlTable& before, const std::vector<std::string>& tables,
                   const std::string& key, std::int64_t least) {
   const TomlTable* was = &before;
@@ -130,7 +131,7 @@ void set_timeouts(ShimRuntime runtime, const TomlTable& before, TomlTable& out) 
   }
   constexpr std::int64_t kMilliseconds = 1000;
   set_at_least(out, before, agent, kCreate, kStartSeconds);
-  // Its `dial_timeout_ms` is the pause between two attempts.
+  // runtime-rs's limit is `reconnect_timeout_ms`; its `dial_timeout_ms` is the pause between two attempts.
   set_at_least(out, before, agent, "reconnect_timeout_ms", kStartSeconds * kMilliseconds);
 }
 
@@ -186,7 +187,7 @@ std::vector<std::string> missing_pci_options(std::string_view parameters) {
   }
   std::vector<std::string> out;
   for (const std::string_view needed : {"realloc", "nocrs", "assign-busses"}) {
-    // "realloc=off": somebody decided.
+    // `realloc=off` counts as given: an administrator chose it.
     const bool there = std::ranges::any_of(
         given, [&](std::string_view option) { return option.substr(0, option.find('=')) == needed; });
     if (!there) out.emplace_back(needed);

@@ -37,7 +37,7 @@ class SettingUp {
             const VersionOf& version_of)
       : host_(host), file_(file), devices_(devices), version_of_(version_of) {}
 
-  /// A class that the host's Kata cannot run is refused, and is no error.
+  /// Adds a class. A class that the host's Kata cannot run goes to `refused`, and is no error.
   Result<> add(const KataClass& kata, std::optional<Artifact> artifact) {
     auto added = try_to_add(kata, std::move(artifact));
     if (added || added.error().code != make_error_code(Errc::unsupported)) return added;
@@ -67,7 +67,7 @@ class SettingUp {
       if (std::ranges::find(out_.refused, name, &RefusedClass::name) != out_.refused.end()) continue;
       auto removal = removal_of(host_, name);
       if (!removal) return fail(std::move(removal).error());
-      if (removal->empty()) continue;  // an administrator's
+      if (removal->empty()) continue;  // it has only an administrator's files
       std::ranges::move(*removal, std::back_inserter(out_.files));
       out_.gone.push_back(name);
     }
@@ -79,7 +79,8 @@ class SettingUp {
     auto configuration = artifact ? host_.read_file(artifact->configuration.relative_path())
                                   : Result<std::string>(std::string());
     if (!configuration) return fail(std::move(configuration).error().during(kata.name));
-    const auto settings = parse_toml(*configuration, kata.name);  // what is no TOML kata_drop_in() refuses
+    // kata_drop_in() refuses text that is not TOML.
+    const auto settings = parse_toml(*configuration, kata.name);
     auto shim = find_kata_shim(host_, kata, version_of_,
                                settings ? runtime_of_configuration(*settings) : std::nullopt);
     if (!shim && shim.error().code == make_error_code(Errc::unsupported))
@@ -112,7 +113,7 @@ class SettingUp {
     return {};
   }
 
-  // Whoever can push to the registry moves a tag. A digest names the same files for ever.
+  // A push to the registry can move a tag. A digest always names the same files.
   void note_tag(const KataClass& kata, const std::optional<Artifact>& artifact) {
     const std::string& url = kata.artifacts.url;
     if (kata.artifacts.folder() || url.find('@') != std::string::npos) return;
@@ -127,7 +128,7 @@ class SettingUp {
     KataBase base{.file = setup.configuration,
                   .text = std::move(configuration),
                   .drop_ins = *drop_ins,
-                  // Not by the link to it: that leads to what was fetched last, whatever becomes of that.
+                  // `artifact.folder` is a link, which a later fetch moves to another version.
                   .folder = artifact.version,
                   .files = {},
                   .bounds = ArtifactBounds{.version = artifact.version,
@@ -141,7 +142,7 @@ class SettingUp {
     if (!drop_in) return fail(std::move(drop_in).error());
     for (const std::string& note : drop_in->notes) out_.notes.push_back(kata.name + ": " + note);
     for (const auto& path : drop_in->host_files) {
-      // What a class names by the link is seen by where it lies: the link may come only now.
+      // A path by the artifact's link is checked in its version folder: the link may not exist yet.
       const auto inside = path.lexically_relative(artifact.folder);
       const bool is_by_link = !inside.empty() && *inside.begin() != "..";
       if (host_.exists((is_by_link ? artifact.version / inside : path).relative_path())) continue;
@@ -220,7 +221,7 @@ Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {
   for (const FileChange& change : files) {
     if (auto r = make(host, change); !r) return r;
     if (change.after) continue;
-    // An administrator's own drop-in keeps the folder.
+    // A folder with an administrator's own drop-in stays.
     const auto above = all_folders().parent_path().parent_path();
     for (auto folder = change.path.parent_path(); folder != above; folder = folder.parent_path()) {
       if (!host.remove_empty_folder(folder.relative_path())) break;

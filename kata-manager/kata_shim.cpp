@@ -17,7 +17,7 @@ namespace {
 constexpr std::chrono::seconds kPatience{10};
 constexpr const char* kFolderOfRust = "runtime-rs";
 
-/// The value behind a word in the line that a shim prints: "version: 3.24.0, commit: …".
+/// The value after a word in the line that a shim prints: "version: 3.24.0, commit: …".
 std::string_view behind(std::string_view line, std::string_view word) {
   const std::size_t at = line.find(word);
   if (at == std::string_view::npos) return {};
@@ -38,7 +38,8 @@ bool is_in_folder_of_rust(const std::filesystem::path& path) {
   return std::ranges::find(path, std::filesystem::path(kFolderOfRust)) != path.end();
 }
 
-/// Kata's installation has a file VERSION beside its folder bin, and runtime-rs a folder of its own there.
+/// The release in the file VERSION beside the folder bin. runtime-rs has a folder of its own beside that
+/// file.
 std::optional<KataRelease> release_of_installation(const HostFs& host, const std::filesystem::path& shim) {
   std::filesystem::path folder = shim.parent_path().parent_path();
   if (folder.filename() == kFolderOfRust) folder = folder.parent_path();
@@ -90,8 +91,8 @@ std::string KataShim::text() const {
                      release ? " " + release->text() : "");
 }
 
-// By Kata's sources: 3.24.0 is the first release of the Go runtime that asks. runtime-rs has the setting from
-// 3.25 on, but for 3.29 and 3.30.
+// From Kata's sources: the Go runtime asks from 3.24.0 on; runtime-rs has the setting from 3.25 on,
+// except for 3.29 and 3.30.
 bool KataShim::asks_kubelet() const {
   if (!release) return true;
   const bool lost_it = *release >= KataRelease{3, 29, 0} && *release < KataRelease{3, 31, 0};
@@ -157,7 +158,7 @@ Result<KataShim> find_kata_shim(const HostFs& host, const KataClass& kata, const
         "install Kata, or say in the class where it is: `shim: /DIR/containerd-shim-kata-v2`");
   }
   if (!wanted) return here.front();
-  // A shim that cannot be asked may be of either runtime: a shim that is known to fit comes before it.
+  // A shim that gave no answer may be of either runtime, so a shim that is known to fit comes first.
   for (const auto& fitting : {wanted, std::optional<ShimRuntime>()}) {
     const auto found = std::ranges::find(here, fitting, &KataShim::runtime);
     if (found != here.end()) return *found;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kata's shim: which of Kata's two runtimes it is, and of which release.
+// Kata's shim: its runtime (Go or Rust) and its release.
 //
 // Kata has a runtime in Go and one in Rust (runtime-rs). Each reads configurations of its own: since 3.31
 // runtime-rs refuses a key of the Go runtime. ABI: both shims print at `--version` "Kata Containers
@@ -40,33 +40,33 @@ struct KataShim {
   std::filesystem::path path = {};
   std::optional<ShimRuntime> runtime = {};
   std::optional<KataRelease> release = {};
-  std::string unknown = {};  ///< why the program could not be asked; empty: it has answered
+  std::string unknown = {};  ///< why the shim gave no usable answer; empty: it did
 
   /// "/opt/kata/bin/containerd-shim-kata-v2 (Kata's Go runtime 3.24.0)"
   std::string text() const;
-  /// True: it asks the kubelet which devices a pod has, before it starts a VM. An unknown release is taken
-  /// to be one that does.
+  /// True: the shim asks the kubelet for a pod's devices before it starts a VM. An unknown release counts
+  /// as one that asks.
   bool asks_kubelet() const;
-  /// True: it ends with a setting of the Go runtime in its configuration.
+  /// True: the shim exits if its configuration has a setting of the Go runtime.
   bool refuses_settings_of_go() const;
 };
 
 /// The text that a program of the host prints at `--version`.
 using VersionOf = std::function<Result<std::string>(const std::filesystem::path& program)>;
-/// Asks the programs themselves. `writer` must outlive it.
+/// Runs the programs themselves. `writer` must outlive the result.
 VersionOf version_by(HostWriter& writer);
 
-/// The runtime that a configuration is made for; absent: it says nothing that only one of them has.
+/// The runtime that a configuration is made for; absent: no setting belongs to only one of them.
 std::optional<ShimRuntime> runtime_of_configuration(const TomlTable& configuration);
 
-/// The shim at a path of the host. Where `version_of` is empty or fails, the release is that of the file
-/// VERSION of Kata's installation, and the runtime that of the shim's folder.
+/// The shim at a path of the host. If `version_of` is empty or fails, the release comes from the file
+/// VERSION of Kata's installation, and the runtime from the shim's folder.
 KataShim kata_shim_at(const HostFs& host, const std::filesystem::path& path,
                       const VersionOf& version_of = {});
 
-/// The program that runs a class's VMs: the one that the class names, or the first of those that Kata's
-/// installers and distributions put there (/opt/kata, /usr/local/bin, /usr/bin) and that is of the `wanted`
-/// runtime. Errc::not_found: there is none. Errc::unsupported: those that are there are of the other runtime.
+/// The shim for a class's VMs: the path that the class names, or the first of the `wanted` runtime where
+/// Kata's installers and distributions put it (/opt/kata, /usr/local/bin, /usr/bin). Errc::not_found: no
+/// shim. Errc::unsupported: only shims of the other runtime.
 Result<KataShim> find_kata_shim(const HostFs& host, const KataClass& kata, const VersionOf& version_of = {},
                                 std::optional<ShimRuntime> wanted = {});
 

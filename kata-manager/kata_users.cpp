@@ -29,9 +29,9 @@ bool contains(std::span<const std::string> names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-/// The sandbox of a process that is a shim of Kata's; absent: it is none, or over.
+/// The sandbox of a process; absent: the process is not Kata's shim, or has ended.
 Result<std::optional<std::string>> sandbox_of(const HostFs& host, const std::string& process) {
-  // First what no lock of the process's is needed for: one that hangs must not hold us up.
+  // The link `exe` comes first: cmdline needs a lock of the process, which a hanging process may hold.
   const auto program = host.link_target("proc/" + process + "/exe");
   if (program ? !is_shim(*program) : is_over(program.error())) return std::optional<std::string>();
   const auto command_line = host.read_file("proc/" + process + "/cmdline");
@@ -44,7 +44,7 @@ Result<std::optional<std::string>> sandbox_of(const HostFs& host, const std::str
   return flag == words.end() || flag + 1 == words.end() ? std::string() : *(flag + 1);
 }
 
-/// Whether a pod's runtime is, or may be, one of theirs.
+/// True if a pod's runtime is, or may be, a leaving one.
 bool may_be_theirs(const RunningPod& pod, bool has_shim, const RuntimeState& state,
                    std::span<const std::string> theirs, const LeavingClasses& leaving) {
   if (contains(theirs, pod.handler)) return true;
@@ -90,7 +90,7 @@ Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime&
   if (leaving.classes.empty() && leaving.handlers.empty()) return std::optional<std::string>();
   auto shims = kata_shims(host);
   if (!shims) return fail(std::move(shims).error().during("look for Kata's shims"));
-  // Handlers that go alone take no file from a VM: the runtime's word is enough.
+  // Leaving handlers alone take no file from a VM, so the runtime's list of pods is enough.
   if (state && !shims->any_process && !leaving.classes.empty())
     return fail(Errc::unsupported,
                 "Kata's shims cannot be looked for: there is no process in the host's /proc",

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may still need Kata's configuration of a class that leaves: a shim opens it, and what it leads to,
-// whenever it makes a sandbox, and a VM runs on it for as long as it lives, whether the container runtime
-// runs and knows of it or not. And who runs with a handler that leaves: without it the container runtime
-// cannot end a pod in order.
+// Finds users of Kata's configuration of a leaving class. A shim opens the configuration and its files when
+// it makes a sandbox. A VM needs them as long as it lives, even if the container runtime is down. Also
+// finds pods of a leaving handler: without it the container runtime cannot end a pod properly.
 #pragma once
 
 #include <map>
@@ -18,32 +17,32 @@
 
 namespace ferry {
 
-/// The runtimes that it knows with the configuration of one of these classes, whoever's file says so.
+/// Runtimes whose configuration is that of one of these classes, whichever file defines them.
 std::vector<std::string> runtimes_of_classes(const RuntimeState& state, std::span<const std::string> classes);
 
-/// Kata's shims that run, one for each sandbox; also of one that is just being made, which the container
-/// runtime does not list yet. They are known by their name, containerd-shim-kata...
+/// Kata's running shims, one for each sandbox, known by their name containerd-shim-kata... A sandbox that
+/// is being made has a shim before the container runtime lists it.
 struct KataShims {
-  std::map<std::string, pid_t> by_sandbox;  ///< of one that does not say for which: ""
-  bool any_process = false;                 ///< false: nothing runs on this host, or its proc is not here
+  std::map<std::string, pid_t> by_sandbox;  ///< key "": the shim names no sandbox
+  bool any_process = false;                 ///< false: no process runs on this host, or its /proc is missing
 };
-/// Errors: those of reading proc; that there is none is none.
+/// Errors: read errors of /proc. A missing /proc is no error.
 Result<KataShims> kata_shims(const HostFs& host);
 
 struct LeavingClasses {
-  std::vector<std::string> classes;  ///< whose files go
-  /// Of theirs, as far as anybody knows; and those that go alone, from a class that stays.
+  std::vector<std::string> classes;  ///< classes whose files go
+  /// Handlers of `classes`, as far as known, and single handlers that leave a class that stays.
   std::vector<std::string> handlers;
-  /// Which are none of theirs. It matters where the runtime does not tell what its runtimes are made of.
+  /// Handlers of other classes. Needed if the runtime does not report its runtimes' configurations.
   std::vector<std::string> others;
 };
 
-/// Why they cannot go now; absent: nobody has them, or there are none. `state`: what the runtime has just
-/// said; absent: it does not run.
-/// - A pod runs with one of their runtimes.
-/// - A shim of Kata's runs for a pod whose runtime is not known, any more perhaps; or for no pod.
-/// Errors: as ContainerRuntime::pods() and kata_shims(); Errc::unsupported, the runtime runs, classes go and
-/// no process is to be seen.
+/// Why classes and handlers cannot go now; absent: they have no users, or nothing leaves. `state`: the
+/// runtime's latest answer; absent: the runtime does not run. Users are:
+///  - a pod that runs with one of their runtimes;
+///  - Kata's shim for a pod of unknown runtime, or for no pod.
+/// Errors: as ContainerRuntime::pods() and kata_shims(); Errc::unsupported: the runtime runs, classes
+/// leave, and /proc shows no process.
 Result<std::optional<std::string>> who_has(const HostFs& host, ContainerRuntime& runtime,
                                            const std::optional<RuntimeState>& state,
                                            const LeavingClasses& leaving);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kInstalled = "var/lib/ferry-hostd/kata/installed.json";
 
-// What a fetch from file:// would give, as far as a plan needs it: no file's content is looked at.
+// The result of a fetch from file://, as far as a plan needs it. Reads no file's content.
 Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFile& file,
                                                const KataClass& kata, const std::filesystem::path& folder) {
   const auto names = host.list(folder.relative_path());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of a class's artifact without fetching it, and where artifacts were put.
+// Reads a class's artifact without fetching it, and remembers the artifacts' folder.
 #pragma once
 
 #include <filesystem>
@@ -12,16 +12,16 @@
 
 namespace ferry {
 
-/// Absent: what the file names is not here. Of a folder that `file://` names it is what a fetch would give:
-/// without a digest, and whether its link is there is not asked. Errors: as current_artifact();
-/// Errc::refused, which file of a folder is Kata's configuration is not said.
+/// Absent: the artifact is not on this host. For a folder that `file://` names, the result is that of a
+/// fetch, but without a digest, and the artifact's link may be missing. Errors: as current_artifact();
+/// Errc::refused: the class does not say which file of a folder is Kata's configuration.
 Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFile& file,
                                                const KataClass& kata);
 
-/// Below the host's root: the folder that artifacts were put into, for whoever takes them away without a
-/// file. What is remembered already is not written again.
+/// Records the artifacts' folder, so that a removal without a class file finds it. An equal record is not
+/// written again. `folder` is a path on the host.
 Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folder);
-/// Absent: nothing was ever installed.
+/// Absent: Ferry has installed nothing.
 Result<std::optional<std::filesystem::path>> remembered_artifacts_dir(const HostFs& host);
 Result<> forget_artifacts_dir(HostFs& host);
 

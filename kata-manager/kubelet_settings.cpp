@@ -20,7 +20,7 @@ using Kind = ConfigNode::Kind;
 constexpr const char* kUsualFile = "/var/lib/kubelet/config.yaml";
 constexpr std::string_view kGate = "KubeletPodResourcesGet";
 
-/// The command line of the process that is called "kubelet"; empty: there is none.
+/// The command line of the process named "kubelet"; empty: none runs.
 std::vector<std::string> kubelets_arguments(const HostFs& host) {
   const auto names = host.list("proc").value_or(std::vector<std::string>{});
   for (const std::string& name : names) {
@@ -32,7 +32,7 @@ std::vector<std::string> kubelets_arguments(const HostFs& host) {
   return {};
 }
 
-/// The value of "--NAME=VALUE" or "--NAME VALUE": the last one counts.
+/// The value of "--NAME=VALUE" or "--NAME VALUE"; the last counts.
 std::optional<std::string> flag_of(const std::vector<std::string>& arguments, const std::string& name) {
   std::optional<std::string> out;
   const std::string flag = "--" + name;
@@ -67,7 +67,7 @@ void read_tree(const ConfigNode& root, KubeletSettings& into) {
   if (gate != nullptr) into.pod_resources_get = truth_of(gate->value.text);
   const ConfigMember* timeout = root.find("runtimeRequestTimeout");
   if (timeout != nullptr) into.request_timeout = parse_go_duration(timeout->value.text);
-  // The kubelet takes 0 for what is not said.
+  // The kubelet treats 0 as unset.
   if (into.request_timeout == std::chrono::seconds(0)) into.request_timeout.reset();
 }
 
@@ -76,7 +76,7 @@ void read_tree(const ConfigNode& root, KubeletSettings& into) {
 std::optional<std::chrono::seconds> parse_go_duration(std::string_view text) {
   constexpr std::array<std::pair<std::string_view, double>, 7> kUnits = {
       {{"h", 3600.0}, {"m", 60.0}, {"s", 1.0}, {"ms", 1e-3}, {"us", 1e-6}, {"\u00b5s", 1e-6}, {"ns", 1e-9}}};
-  constexpr double kLongest = 1e9;  // seconds; Go's own are shorter than 300 years
+  constexpr double kLongest = 1e9;  // seconds; Go's durations are below 300 years
   if (text == "0") return std::chrono::seconds(0);
   if (text.empty()) return std::nullopt;
   double seconds = 0;

@@ -19,7 +19,7 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// What one of a suffix is; decimal ones are powers of ten, others of 1024.
+// A suffix's factor: decimal suffixes are powers of ten, binary ones of 1024.
 std::optional<long double> suffix_factor(std::string_view suffix) {
   constexpr std::array<std::pair<std::string_view, long double>, 16> kFactors = {{{"", 1.0L},
                                                                                   {"n", 1e-9L},

@@ -37,7 +37,7 @@ bool is_one_of(const std::array<std::string_view, N>& known, std::string_view wo
   return std::ranges::find(known, word) != known.end();
 }
 
-// What is thrown by the readers below and caught in parse_manifest() beside the library's own.
+// Thrown by the readers below and caught in parse_manifest(), as the JSON library's exceptions are.
 struct Unreadable {
   Error error;
 };
@@ -121,7 +121,8 @@ ImageIndex index_of(const json& document) {
   if (document.contains("layers")) unreadable("it has manifests and layers: it can be read in two ways");
   ImageIndex index;
   for (const json& value : member(document, "manifests", json::value_t::array)) {
-    if (!is_one_of(kManifests, text_or_empty(value, "mediaType"))) continue;  // an index within an index
+    // Skips an index within an index.
+    if (!is_one_of(kManifests, text_or_empty(value, "mediaType"))) continue;
     PlatformManifest entry{.digest = digest_of(value), .size = size_of(value), .os = {}, .architecture = {}};
     if (value.contains("platform")) {
       const json& platform = member(value, "platform", json::value_t::object);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a registry says an artifact is made of.
-// ABI: OCI image specification, manifest.md and image-index.md; Docker image manifest version 2, schema 2.
-// Titles and unpacking are as ORAS marks them.
+// Parses the manifest of an artifact. ABI: OCI image specification, manifest.md and image-index.md; Docker
+// image manifest version 2, schema 2. Titles and unpacking follow ORAS's annotations.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace ferry {
 
-/// For the Accept header: what parse_manifest() reads.
+/// The media types that parse_manifest() reads, for the Accept header.
 std::vector<std::string> manifest_media_types();
 
 struct ArtifactLayer {
@@ -24,41 +23,40 @@ struct ArtifactLayer {
     file,           ///< becomes the file `title`
     unpack_titled,  ///< a tar of the folder `title`
     unpack,         ///< a tar over the whole folder: a layer of an ordinary image
-    nothing,        ///< neither a name nor a tar: passed over
+    nothing,        ///< neither a title nor a tar: skipped
   };
   Digest digest;
   std::uint64_t size = 0;
   std::string media_type;
-  std::string title;  ///< org.opencontainers.image.title, proven by inner_path(); may be empty
+  std::string title;  ///< org.opencontainers.image.title, checked by inner_path(); may be empty
   Use use = Use::nothing;
 };
 
 struct ArtifactManifest {
   std::vector<ArtifactLayer> layers;
-  std::uint64_t size = 0;  ///< of all layers that are used
+  std::uint64_t size = 0;  ///< of all used layers
 };
 
 struct PlatformManifest {
   Digest digest;
   std::uint64_t size = 0;
-  std::string os;            ///< empty: it does not say
-  std::string architecture;  ///< as os
+  std::string os;            ///< empty: not stated
+  std::string architecture;  ///< empty: not stated
 };
 
 using ImageIndex = std::vector<PlatformManifest>;
 
-/// `content_type` is what the registry called it. Errc::malformed_host: what is wrong; Errc::unsupported: it
-/// is something else than an image or an index; Errc::refused: it is beyond a limit, or a title is no
-/// inner_path().
+/// `content_type` is the registry's header. Errc::malformed_host: an unreadable manifest;
+/// Errc::unsupported: neither an image nor an index; Errc::refused: a limit, or a title is no inner_path().
 Result<std::variant<ArtifactManifest, ImageIndex>> parse_manifest(std::string_view text,
                                                                   std::string_view content_type,
                                                                   const ArtifactLimits& limits);
 
-/// The image for Linux on `architecture`; the only one there is if it names no platform. Errc::not_found:
-/// which there are.
+/// The image for Linux on `architecture`, or the only image if that names no platform. Errc::not_found
+/// lists the platforms.
 Result<PlatformManifest> choose_platform(const ImageIndex& index, std::string_view architecture);
 
-/// This machine's, in OCI's (Go's) words.
+/// This host's architecture, in OCI's (Go's) words.
 std::string own_architecture();
 
 }  // namespace ferry

@@ -10,27 +10,27 @@
 
 namespace ferry {
 
-/// A runtime of ours as a file has it.
+/// A runtime of Ferry in a configuration file.
 struct PlacedRuntime {
   std::string name;
   std::filesystem::path file;
-  std::string type = {};  ///< containerd's `runtime_type`; empty of CRI-O
+  std::string type = {};  ///< containerd's `runtime_type`; empty in CRI-O
   std::filesystem::path shim;
   std::filesystem::path configuration;
-  std::string snapshotter = {};  ///< empty: the runtime's own choice
-  // Of containerd: CRI-O lets all annotations through.
+  std::string snapshotter = {};  ///< empty: the daemon's default
+  // containerd only; CRI-O passes all annotations.
   std::vector<std::string> pod_annotations = RuntimeHandler{}.pod_annotations;
   std::vector<std::string> container_annotations = RuntimeHandler{}.container_annotations;
-  /// The table stands outside Ferry's marks: another program has written the file anew.
+  /// The table has lost Ferry's marks, because another program rewrote the file.
   bool unmarked = false;
   bool operator==(const PlacedRuntime&) const = default;
 };
 
-/// An entry of containerd's table of runtimes, which entry_of() has made once.
+/// Reads an entry of containerd's table of runtimes that entry_of() made.
 PlacedRuntime placed_runtime(const std::string& name, const std::filesystem::path& file,
                              const TomlTable& entry);
 
-/// What we would be asked for to have it just so.
+/// The handler that would produce this runtime.
 RuntimeHandler handler_of(const PlacedRuntime& placed);
 
 }  // namespace ferry

@@ -30,7 +30,7 @@ Result<std::string> read_pull_secret(const std::filesystem::path& folder, const 
   for (const char* key : kKeys) {
     const auto file = place / key;
     std::error_code error;
-    // What cannot be looked at is read all the same, which says why.
+    // If the check itself fails, the read below reports the reason.
     if (!std::filesystem::exists(file, error) && !error) continue;
     auto text = read_config_text(file);
     if (!text) return fail(std::move(text).error().during("the Secret " + name));

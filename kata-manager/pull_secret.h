@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Credentials of registries as Kubernetes hands them out: Secrets, each a folder with its keys as files.
+// Reads mounted Kubernetes Secrets with registry credentials: a folder for each, with its keys as files.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,12 @@
 
 namespace ferry {
 
-/// What the Secret `name` says, in Docker's form: the content of FOLDER/NAME/.dockerconfigjson, or of
-/// .dockercfg where it is one of the older type. Nobody asks the API server: the kubelet mounts a Secret so,
-/// and who copies one to a node by hand lays it there.
+/// The Secret `name` in Docker's format: the content of FOLDER/NAME/.dockerconfigjson, or of .dockercfg for
+/// the older type. The API server is not asked: the kubelet mounts a Secret in this form, and an
+/// administrator can copy one to a node.
 ///
-/// `folder` is this program's own, not the host's, as a class file is.
-/// Errors: Errc::invalid_config: it is not there, has none of these keys, cannot be read or is empty. No
-/// error has a word of it.
+/// `folder` is a path of this process, not of the host, like a class file's. Errors: Errc::invalid_config:
+/// the Secret is missing, has neither key, cannot be read or is empty. No error quotes the Secret.
 Result<std::string> read_pull_secret(const std::filesystem::path& folder, const std::string& name);
 
 }  // namespace ferry

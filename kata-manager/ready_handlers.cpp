@@ -41,7 +41,7 @@ Result<Json> parse(std::string_view text) {
   return file;
 }
 
-// Absent: there is none.
+// nullptr: no such text.
 const std::string* text_at(const Json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto value = object.find(key);

@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which Kata handlers of ours pods can be started with on this host, and what becomes of the others, for the
-// cluster: run/ferry/kata.json, a file of hostd's, which the agent reads.
+// The state of Ferry's Kata handlers on this host: run/ferry/kata.json. hostd writes it, the agent reads it.
 //
 //   {"version": 1,
-//    "handlers": [{"name": "kata-nvidia-gpu"}],   ready, and nothing else: who knows only this key needs no
-//                                                 other
+//    "handlers": [{"name": "kata-nvidia-gpu"}],   ready; a reader may know only this key
 //    "generation": 3,                             of kata-classes.json (wanted_classes.h), as last read;
-//                                                 absent: there is none, or hostd does not obey one
-//    "changing": false,                           a change has begun and is not proven or put back: the
-//                                                 node's Lease is kept
+//                                                 absent: no such file, or hostd does not follow one
+//    "changing": false,                           true: a change is neither proven nor rolled back, and the
+//                                                 agent keeps the node's Lease
 //    "others": [{"name": "kata-old", "state": "leaving", "why": "..."}],
-//    "error": "..."}                              what is in the way of all of it: the file cannot be read
+//    "error": "..."}                              blocks all classes, such as an unreadable file
 //
 // States of others:
-//   installing        is being put on the host now
-//   missing_artifact  its files are to be fetched
-//   waiting           would be changed or taken away, once it is permitted
-//   leaving           would go, once its name is among `unlabelled`
-//   refused           cannot be, or cannot go, as things are: a pod runs with it, the host has no such VMs,
+//   installing        is being installed now
+//   missing_artifact  its files must be fetched
+//   waiting           needs a permission to be changed or removed
+//   leaving           goes once its name is among `unlabelled`
+//   refused           cannot come or go for now: a pod uses it, the host has no such VMs,
 //                     a restart of the container runtime would end pods
-//   failed            was tried; what was there before is back, and it is tried again
+//   failed            was rolled back, and will be retried
 //
-// A handler stands among both if it is ready as it was until now, and something new of it waits, misses its
-// files, is refused or has failed. What leaves is never among `handlers`, from its first `leaving` on.
+// A handler is in both lists if it is ready in its old form, and its new form waits, misses its files,
+// is refused or failed. A handler that leaves is not in `handlers` from its first `leaving` on.
 //
-// Keys and states are only ever added; what a reader does not know it passes over.
+// Keys and states are only ever added; readers skip unknown ones.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +47,7 @@ std::string_view text(HandlerState state);
 struct OtherHandler {
   std::string name;
   HandlerState state = HandlerState::waiting;
-  std::string why = {};  ///< for people; empty: its state says it all
+  std::string why = {};  ///< for people; empty: the state explains itself
   bool operator==(const OtherHandler&) const = default;
 };
 
@@ -57,27 +55,26 @@ struct HandlersFile {
   std::set<std::string> ready;
   std::optional<std::uint64_t> generation = {};
   bool changing = false;
-  std::vector<OtherHandler> others = {};  ///< none twice
+  std::vector<OtherHandler> others = {};  ///< each name once
   std::string error = {};                 ///< empty: none
   bool operator==(const HandlersFile&) const = default;
 };
 
-/// Those that the running container runtime has with a configuration of ours. Absent: it does not tell what
-/// it has them with (CRI-O).
+/// Handlers that the running container runtime has with Ferry's configuration. Absent: the runtime does not
+/// report configurations (CRI-O).
 std::optional<std::set<std::string>> ready_handlers(const RuntimeState& state);
 
-/// Those of ours that it has by a type of which it starts no shim. Sorted.
+/// Ferry's handlers whose type makes the runtime start no shim of theirs. Sorted.
 std::vector<std::string> unstartable_handlers(const RuntimeState& state);
 
-/// The text of such a file, as read_handlers_file() takes it. UTF-8; a byte that is none is replaced.
+/// The text for read_handlers_file(). UTF-8; invalid bytes are replaced.
 std::string handlers_file_text(const HandlersFile& file);
-/// One that says only what is ready.
+/// A file with ready handlers only.
 std::string ready_handlers_text(const std::set<std::string>& handlers);
 
-/// Keys and states that are not known are passed over. Errc::malformed_host: no such file, or another
-/// version's.
+/// Skips unknown keys and states. Errc::malformed_host: no such file, or another version.
 Result<HandlersFile> read_handlers_file(std::string_view text);
-/// The ready ones alone, whatever the rest of it is.
+/// Reads the ready handlers only, whatever else the text has.
 Result<std::set<std::string>> read_ready_handlers(std::string_view text);
 
 }  // namespace ferry

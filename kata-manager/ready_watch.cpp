@@ -28,7 +28,7 @@ void ReadyWatch::look_in(std::chrono::milliseconds pause) {
   next_ = loop_.at(EventLoop::Clock::now() + pause, [this] { look(); });
 }
 
-// What is to be watched may not be there yet.
+// A folder to watch may not exist yet.
 Result<> ReadyWatch::watch() {
   auto watched = files_.add(socket_folder_);
   if (!wanted_) return watched;
@@ -38,7 +38,7 @@ Result<> ReadyWatch::watch() {
 }
 
 void ReadyWatch::look() {
-  // Before the look, so that no news comes between.
+  // Watches first, so that no event is lost before the round.
   const auto watched = watch();
   const auto round = keeper_.round(EventLoop::Clock::now());
   std::chrono::milliseconds pause = pauses_.longest;

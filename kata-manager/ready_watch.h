@@ -12,18 +12,19 @@
 
 namespace ferry {
 
-/// Has a KataKeeper look: at the beginning, when the container runtime's socket is made anew, which is its
-/// start, when its wanted file is written, where it obeys one, and now and then, since nobody tells of a
-/// reload. One thread, the loop's, which each look holds up until it is done.
+/// Runs a KataKeeper's rounds: at the start; after the container runtime's socket is made anew, which means
+/// a start; after its wanted file is written, if it follows one; and from time to time, because a reload
+/// causes no event. Each round blocks the loop's thread.
 class ReadyWatch {
  public:
   struct Pauses {
-    std::chrono::milliseconds settling{500};     ///< from a sign of news to the look
-    std::chrono::milliseconds first{1'000};      ///< while it does not answer, doubled up to the next
-    std::chrono::milliseconds longest{300'000};  ///< and from each answer to the next look
+    std::chrono::milliseconds settling{500};     ///< from an event to the round
+    std::chrono::milliseconds first{1'000};      ///< without an answer; doubles up to `longest`
+    std::chrono::milliseconds longest{300'000};  ///< also after each answer
   };
 
-  /// All must outlive this. `socket` as the host's programs name it; `wanted`: the wanted file is watched.
+  /// All arguments must outlive this object. `socket`: a path of the host; `wanted`: also watch the wanted
+  /// file.
   ReadyWatch(EventLoop& loop, const HostFs& host, KataKeeper& keeper, const std::filesystem::path& socket,
              bool wanted, Pauses pauses);
   ReadyWatch(const ReadyWatch&) = delete;
@@ -43,7 +44,7 @@ class ReadyWatch {
   const std::filesystem::path socket_folder_;
   const bool wanted_;
   const Pauses pauses_;
-  std::chrono::milliseconds pause_;  ///< to the next look, if this one is not answered
+  std::chrono::milliseconds pause_;  ///< before the round after the next failed one
   FolderWatch files_;
   EventLoop::Timer next_;
 };

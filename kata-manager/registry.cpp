@@ -17,12 +17,12 @@ constexpr int kOk = 200;
 constexpr int kPartial = 206;
 constexpr int kRangeNotSatisfiable = 416;
 
-// What this machine refuses (a full disk) no other server mends.
+// A local error, such as a full disk, stays the same with another server.
 bool is_ours(const Error& error) {
   return error.code.category() == std::generic_category();
 }
 
-// "bytes FROM-TO/SIZE": whether it goes on at `from`.
+// True if "bytes FROM-TO/SIZE" begins at `from`.
 bool continues_at(const std::string& content_range, std::uint64_t from) {
   constexpr std::string_view kUnit = "bytes ";
   std::uint64_t begin = 0;
@@ -40,7 +40,7 @@ struct RegistryClient::State {
   std::vector<RegistryEndpoint> endpoints;
   RegistrySession session;
   std::vector<std::string> notes;
-  bool ended = false;  // by `told`
+  bool ended = false;  // `told` returned false
 
   State(RegistrySetup given, std::vector<RegistryEndpoint> servers)
       : setup(std::move(given)),
@@ -48,7 +48,7 @@ struct RegistryClient::State {
         endpoints(std::move(servers)),
         session(http, setup.http.patience, setup.pause, endpoints) {}
 
-  // The first server that can; the last one's error if none can.
+  // The answer of the first server that succeeds; if none does, the last error.
   template <typename T>
   Result<T> first_that_can(const std::function<Result<T>(RegistryEndpoint&)>& question) {
     for (std::size_t i = 0;; ++i) {
@@ -88,7 +88,7 @@ struct RegistryClient::State {
     question.body = [&](const HttpReply& head, std::string_view bytes) -> Result<> {
       const bool goes_on = head.status == kPartial && continues_at(head.header("content-range"), into.have());
       if (!std::exchange(begun, true) && into.have() > 0 && !goes_on) {
-        // All of it comes again: a server need not know ranges. Some other range is of no use.
+        // A server may ignore ranges and send all bytes again. Any other range is useless.
         if (auto restarted = into.restart(); !restarted) return restarted;
         if (head.status == kPartial)
           return fail(Errc::unreachable, endpoint.host + ": it sent another range than it was asked for");
@@ -99,7 +99,7 @@ struct RegistryClient::State {
       return fail(Errc::failed, "ended: nobody waits for it any more");
     };
     auto reply = session.ask_once(endpoint, question);
-    // Cut off behind its last byte: there is nothing to ask for, and its digest says whether it is right.
+    // A connection cut after the last byte is no error: the digest decides.
     if (!reply && reply.error().code == Errc::unreachable && into.have() == into.size())
       return HttpReply{.status = kOk, .headers = {}, .text = {}};
     if (reply && reply->status == kRangeNotSatisfiable && into.have() > 0) {
@@ -123,8 +123,8 @@ struct RegistryClient::State {
       const bool patched = into.is_patched();
       auto finished = into.finish();
       if (finished || is_ours(finished.error())) return finished;
-      // Pieces of different answers need not fit together; one whole answer has to. Once: a server that cuts
-      // off every answer would be asked for ever.
+      // Pieces of different answers may not fit together, so one whole answer is requested. Only once: a
+      // server that cuts off every answer would cause an endless loop.
       if (!patched || again) return fail(std::move(finished).error().during(endpoint.host));
     }
   }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A registry and its mirrors, asked for manifests and blobs.
-// ABI: OCI distribution specification, "Pull"; distribution's token and OAuth2 authentication.
+// A client of a registry and its mirrors, for manifests and blobs. ABI: OCI distribution specification,
+// "Pull"; distribution's token and OAuth2 authentication.
 //
-// - Credentials go to the registry that they are for, to the realm that it names itself, and nowhere else: a
-//   redirect to another host carries none, and a challenge of that host is not answered.
-// - From https nothing leads to plain http.
-// - 408, 429, 5xx and broken connections are asked again, with growing pauses and as Retry-After says; blobs
-//   go on where they were.
-// - What a mirror cannot give, or gives with another digest, is asked of the next.
+//  - Credentials go only to their registry and to the realm that it names. A redirect to another host
+//    carries none, and that host's challenge is not answered.
+//  - No https server can lead to plain http.
+//  - 408, 429, 5xx and broken connections are retried, with growing pauses and Retry-After; a blob resumes.
+//  - If a mirror fails or has another digest, the next server is asked.
 #pragma once
 
 #include <chrono>
@@ -32,12 +31,12 @@ struct RegistrySetup {
   std::vector<RegistryEndpoints> registries = {};
   HttpSetup http = {};
   ArtifactLimits limits = {};
-  std::function<void(std::chrono::milliseconds)> pause = {};  ///< absent: really waits
+  std::function<void(std::chrono::milliseconds)> pause = {};  ///< absent: sleeps
 };
 
 class RegistryClient {
  public:
-  /// Errc::usage: an endpoint cannot be read.
+  /// Errc::usage: an endpoint cannot be parsed.
   static Result<RegistryClient> open(RegistrySetup setup);
   RegistryClient(RegistryClient&&) noexcept;
   RegistryClient& operator=(RegistryClient&&) noexcept;
@@ -48,15 +47,15 @@ class RegistryClient {
   struct Document {
     std::string bytes;
     std::string content_type;
-    Digest digest;  ///< of the bytes; it is the one asked for, where one was
+    Digest digest;  ///< of the bytes; equals a requested digest
   };
   /// A manifest or an index, by tag or digest.
   Result<Document> manifest(const std::string& tag_or_digest);
 
-  /// Fills the file up until it is whole. `told`: as bytes arrive; false ends it with Errc::failed.
+  /// Downloads until the file is whole. `told`: called as bytes arrive; false ends it with Errc::failed.
   Result<> blob(BlobFile& into, const std::function<bool()>& told);
 
-  /// Which mirrors failed, and why.
+  /// The mirrors that failed, and why.
   const std::vector<std::string>& notes() const;
 
  private:

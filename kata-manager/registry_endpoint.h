@@ -13,19 +13,19 @@
 
 namespace ferry {
 
-/// A server that is asked for an image, and how it wants to be asked.
+/// A server for an image, with its credentials and authentication.
 struct RegistryEndpoint {
-  std::string host;      ///< with its port, as it was written
-  std::string base_url;  ///< "https://host/v2/repository", to which "/manifests/…" and "/blobs/…" are added
+  std::string host;      ///< with its port, as given
+  std::string base_url;  ///< "https://host/v2/repository", a prefix of "/manifests/…" and "/blobs/…"
   HttpOrigin origin;
   RegistryCredentials credentials = {};
-  // What it asked for, once it has.
+  // The authentication that the server asked for.
   bool basic = false;
   std::string token = {};
 };
 
-/// The mirrors of an image's registry and then the registry, each with its own credentials.
-/// Errc::usage: an endpoint is no URL of that form, or a registry is there twice.
+/// The mirrors of an image's registry, then the registry, each with its own credentials. Errc::usage: an
+/// endpoint is no such URL, or a registry is listed twice.
 Result<std::vector<RegistryEndpoint>> registry_endpoints(const ImageReference& reference,
                                                          std::span<const RegistryEndpoints> registries,
                                                          const DockerConfig& credentials);

@@ -28,7 +28,7 @@ bool may_mend(int status) {
   return status == 408 || status == 429 || (status >= 500 && status < 600);
 }
 
-// What a server says may be anything: a line that a terminal can show.
+// A server's text as one line that a terminal can show: at most 200 bytes, no control characters.
 std::string shown(std::string_view text) {
   constexpr std::size_t kEnough = 200;
   std::string out(text.substr(0, kEnough));
@@ -37,7 +37,7 @@ std::string shown(std::string_view text) {
   return out;
 }
 
-// The first of the registry's `errors`.
+// The first entry of the registry's `errors`.
 std::string reason_in(const std::string& body) {
   const auto parsed = parse_strict_json(body, "", Errc::malformed_host);
   if (!parsed || !parsed->is_object()) return {};
@@ -53,7 +53,7 @@ std::string reason_in(const std::string& body) {
   return out;
 }
 
-// A token goes into a header: a line end in it would begin another one.
+// A token goes into a header, where a line end would begin another header.
 bool is_token_text(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
 }
@@ -79,7 +79,7 @@ RegistrySession::RegistrySession(HttpClient& http, const FetchPatience& patience
     if (endpoint.origin.scheme == "http") in_the_clear_.push_back(endpoint.origin);
 }
 
-// A server in the clear may be anybody: where it leads is not where its owner wanted us.
+// A server without TLS may be an attacker's: it may lead to https, the loopback and listed servers only.
 Result<> RegistrySession::may_be_asked(const HttpOrigin& origin) const {
   if (origin.scheme == "https" || origin.is_loopback()) return {};
   if (std::ranges::find(in_the_clear_, origin) != in_the_clear_.end()) return {};
@@ -105,7 +105,7 @@ Result<HttpReply> RegistrySession::ask_once(RegistryEndpoint& endpoint, const Re
     auto reply = http_->perform(request);
     if (!reply) return reply;
     if (reply->status == kUnauthorized && own && !answered) {
-      answered = true;  // a token may have run out, but a fresh one has not
+      answered = true;  // once only: a fresh token has not expired
       auto ready = authenticate(endpoint, *reply);
       if (!ready) return fail(std::move(ready).error());
       if (*ready) continue;
@@ -148,7 +148,7 @@ Result<HttpReply> RegistrySession::patiently(const std::function<Result<HttpRepl
   }
 }
 
-// Whether it is worth asking again.
+// True: a new request may succeed.
 Result<bool> RegistrySession::authenticate(RegistryEndpoint& endpoint, const HttpReply& refusal) {
   std::vector<AuthChallenge> challenges;
   const auto [first, last] = refusal.headers.equal_range("www-authenticate");

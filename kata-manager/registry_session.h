@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: how one server is talked to, whatever it is asked for (registry.h).
+// Internal: authentication, redirects and retries with one server (registry.h).
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace ferry {
 
 struct RegistryQuestion {
-  std::string path;  ///< behind the endpoint's base_url
+  std::string path;  ///< appended to the endpoint's base_url
   std::vector<std::string> headers = {};
   std::uint64_t most_text = 64ULL << 10;
   std::function<Result<>(const HttpReply& head, std::string_view bytes)> body = {};
@@ -23,16 +23,16 @@ struct RegistryQuestion {
 
 class RegistrySession {
  public:
-  /// `endpoints`: those of them that speak plain HTTP may be led to without TLS, and the loopback.
+  /// `endpoints`: only plain HTTP servers among these, and the loopback, may be reached without TLS.
   RegistrySession(HttpClient& http, const FetchPatience& patience,
                   std::function<void(std::chrono::milliseconds)> pause,
                   std::span<const RegistryEndpoint> endpoints);
 
-  /// One answer, past redirects and after the authentication that was asked for. Any status is an answer.
+  /// Returns one reply, after redirects and authentication. Any status is a reply.
   Result<HttpReply> ask_once(RegistryEndpoint& endpoint, const RegistryQuestion& question);
 
-  /// Calls `once` until it gives an answer that no time would mend, or the patience is over: then the last
-  /// one. What has grown by a MiB in between (`have`) counts as a new beginning.
+  /// Calls `once` until its answer is final or the retries are used up, then returns the last answer. A
+  /// gain of a MiB (`have`) resets the retries.
   Result<HttpReply> patiently(const std::function<Result<HttpReply>()>& once,
                               const std::function<std::uint64_t()>& have = {});
 
@@ -49,9 +49,8 @@ class RegistrySession {
   std::vector<HttpOrigin> in_the_clear_;
 };
 
-/// An answer that is not what was asked for, in words: "HTTP 404: MANIFEST_UNKNOWN: manifest unknown".
-/// Errc::not_found: 404; Errc::failed: 401 and 403; Errc::unreachable: what time may mend; else
-/// Errc::malformed_host.
+/// An unexpected reply in words: "HTTP 404: MANIFEST_UNKNOWN: manifest unknown". Errc::not_found: 404;
+/// Errc::failed: 401 and 403; Errc::unreachable: a retry may help; else Errc::malformed_host.
 Error error_of(const HttpReply& reply, const RegistryEndpoint& endpoint);
 
 }  // namespace ferry

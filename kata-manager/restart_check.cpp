@@ -21,7 +21,7 @@ bool is_containerd(const RestartCheck& check) {
   return check.runtime->place.kind == RuntimeKind::containerd && !check.plan->after.files.empty();
 }
 
-/// When a file last changed; absent: it is not there.
+/// The time of a file's last change; absent: no file.
 std::optional<timespec> changed_at(const HostFs& host, const std::filesystem::path& path) {
   const auto fd = host.open(path.relative_path(), O_PATH);
   struct stat status {};
@@ -33,8 +33,8 @@ bool is_later(const timespec& a, const timespec& b) {
   return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
 }
 
-/// A file that has changed since the daemon's start. containerd makes its socket anew at each start, by the
-/// same clock. A file that Ferry has written itself, to be read later, does not count.
+/// A file that changed after the daemon's start, which made its socket by the same clock. Files that Ferry
+/// wrote for a later start do not count.
 Result<std::optional<std::filesystem::path>> edited_file(const RestartCheck& check,
                                                          const std::vector<std::filesystem::path>& files) {
   const auto started = changed_at(*check.host, check.runtime->place.socket);
@@ -70,7 +70,7 @@ std::vector<std::filesystem::path> files_of(const RestartCheck& check) {
   return out;
 }
 
-/// k3s and rke2 make the file from these at each start, so that no trial sees an edit of them.
+/// k3s and rke2 render the file from these templates at each start, so a trial misses an edit of them.
 Result<> check_templates(const RestartCheck& check) {
   const RuntimePlace& place = check.runtime->place;
   if (!place.rendered) return {};
@@ -84,7 +84,7 @@ std::string no_program(const RestartCheck& check) {
   return why.empty() ? "its program is not known" : why;
 }
 
-/// Where containerd's reason lies: file and line if it names a key, else all files that it reads.
+/// The place of containerd's reason: file and line if it names a key, else all files that it reads.
 std::string place_of(const RestartCheck& check, std::string_view reason,
                      const std::vector<ContainerdFile>& files) {
   if (auto place = place_of_reason(*check.host, files, reason); !place.empty()) return place;
@@ -107,7 +107,7 @@ Result<> check_restart(const RestartCheck& check) {
   if (!started) return check_age(check, files, started.error().message);
   const std::optional<std::string>& reason = *started;
   if (!reason) return {};
-  // A release that would not even load CRI with its own defaults, started so, is no witness.
+  // If the trial fails with the release's defaults, too, its result proves nothing.
   const std::vector<ContainerdFile> defaults(1);
   const auto without = why_no_cri(*check.host, *check.writer, program, defaults);
   const auto says = [&](const std::string& text) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A restart reads everything that has changed in containerd's files since its last start, not only Ferry's
-// lines. So it is shown first that CRI will load.
+// Shows before a restart that containerd's CRI will load. A restart reads all changes of containerd's files
+// since its last start, not only Ferry's.
 #pragma once
 
 #include <optional>
@@ -19,19 +19,19 @@ struct RestartCheck {
   const RuntimeAtHand* runtime = nullptr;
   const RuntimePlan* plan = nullptr;
   bool accept_edited_files =
-      false;  ///< without the program: restart although files are newer than the daemon
+      false;  ///< without a program to ask: restart although files are newer than the daemon
 };
 
-/// Starts the host's own containerd apart (containerd_trial.h) on the files as planned. Where it cannot be
-/// asked, the files must be older than the daemon's start. Errors: Errc::refused, with file, line and
-/// containerd's own words. Nothing is checked of another runtime than containerd.
+/// Starts the host's containerd apart (containerd_trial.h) on the planned files. If that is impossible, the
+/// files must be older than the daemon's start. Errors: Errc::refused with file, line and containerd's
+/// words. Other runtimes pass unchecked.
 Result<> check_restart(const RestartCheck& check);
 
-/// The second rule alone, for a plan, which starts nothing: nothing is checked where there is a program.
+/// Only the check of the files' age, for a plan; starts nothing. Passes if there is a program to ask.
 Result<> foresee_restart(const RestartCheck& check);
 
-/// Why containerd does not come back with the planned files, in its own words; absent: it cannot be asked, or
-/// CRI loads.
+/// Why containerd does not run with the planned files, in its own words; absent: it cannot be asked, or CRI
+/// loads.
 std::optional<std::string> containerds_own_words(const RestartCheck& check);
 
 }  // namespace ferry

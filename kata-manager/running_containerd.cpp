@@ -18,7 +18,7 @@ bool is_number(std::string_view name) {
   return !name.empty() && std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// ABI: proc(5), /proc/PID/exe: a file that is gone has this behind its name.
+/// ABI: proc(5), /proc/PID/exe: a deleted file has this suffix.
 std::filesystem::path without_mark(std::string path) {
   constexpr std::string_view kGone = " (deleted)";
   if (path.ends_with(kGone)) path.resize(path.size() - kGone.size());
@@ -46,7 +46,7 @@ std::optional<std::filesystem::path> running_containerd(const HostFs& host, cons
     if (program.filename() != "containerd") continue;
     auto words = words_between(host.read_file("proc/" + name + "/cmdline").value_or(""), '\0');
     if (words.empty()) continue;
-    words.front() = program;  // whatever it was called
+    words.front() = program;  // replaces argv[0]
     if (!serves(words, place)) continue;
     if (out && *out != program) return std::nullopt;
     out = program;

@@ -9,10 +9,9 @@
 
 namespace ferry {
 
-/// The program file, on the host, of the containerd that serves a place: of the processes that are called so
-/// the one whose command line names its socket or its main file, or neither where both are the usual ones.
-/// One that was replaced since it was started is the new one. Absent: none is seen, or several are (another
-/// one in a container), so that it is not known.
+/// The host's program file of the containerd that serves a place. Its process's command line names the
+/// place's socket or main file, or neither if both are the defaults. If the file was replaced since the
+/// start, the new file is meant. Absent: no such process, or several (another one in a container).
 std::optional<std::filesystem::path> running_containerd(const HostFs& host, const RuntimePlace& place);
 
 }  // namespace ferry

@@ -35,7 +35,7 @@ std::function<Result<std::optional<std::string>>()> witness_of_crio(
     const CrioProgram& program, const RuntimeAtHand& runtime, const RuntimePlan& plan,
     std::span<const RuntimeHandler> handlers) {
   auto before = program.configuration(runtime.place.configuration);
-  // One that cannot read what CRI-O runs with is no witness: it may lack what it needs in a root of its own.
+  // A program that cannot read CRI-O's present files proves nothing: it may lack parts in its own root.
   if (!before || !*before) return {};
   return [program, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
     const auto after = program.configuration(runtime.place.configuration);
@@ -88,8 +88,8 @@ class Looking {
  private:
   struct Candidate {
     std::filesystem::path path;
-    std::string what;        // of containerd it is
-    bool is_certain = true;  // else it may be another one's
+    std::string what;        // its origin, for people
+    bool is_certain = true;  // false: may be another installation's
   };
 
   std::vector<Candidate> candidates() const {
@@ -98,7 +98,7 @@ class Looking {
     if (place.started) out.push_back({.path = *place.started, .what = "which its unit starts"});
     if (const auto running = running_containerd(host_, place); running && !place.started)
       out.push_back({.path = *running, .what = "which runs"});
-    // Distributions bring their own.
+    // Distributions of Kubernetes ship their own containerd.
     const bool is_usual = place.name == "containerd";
     for (const auto& path : place.programs) {
       if (std::ranges::find(out, path, &Candidate::path) != out.end()) continue;
@@ -172,7 +172,7 @@ class Looking {
   HostWriter& writer_;
   ContainerRuntime& running_;
   RuntimeAtHand out_;
-  std::string why_;  // the running one does not tell
+  std::string why_;  // why the running daemon gives no release
 };
 
 }  // namespace
@@ -196,7 +196,7 @@ Result<RuntimePlan> plan_runtime(const HostFs& host, const RuntimeAtHand& runtim
               : place.kind == RuntimeKind::k0s
                   ? plan_k0s(runtime.release, place.configuration, files, handlers)
                   : plan_containerd(setup_of(runtime), files, handlers);
-  // k0s has yet to write what containerd reads, whoever could be asked.
+  // k0s writes containerd's file only later, so no program can check it.
   if (plan && !plan->changes.empty() && place.kind == RuntimeKind::k0s) {
     plan->notes.push_back(
         "nothing proves this before containerd reads it: k0s takes its drop-ins in by itself, at once");
@@ -217,13 +217,13 @@ std::function<Result<std::optional<std::string>>()> witness_of(HostWriter& write
                                                                const RuntimeAtHand& runtime,
                                                                const RuntimePlan& plan,
                                                                std::span<const RuntimeHandler> handlers) {
-  // k0s takes its time to write what containerd reads: there is nothing to hold against anything yet.
+  // k0s writes containerd's file only later, so there is nothing to compare.
   if (!runtime.program || runtime.place.kind == RuntimeKind::k0s) return {};
   if (runtime.place.kind == RuntimeKind::crio)
     return witness_of_crio(CrioProgram(writer, *runtime.program), runtime, plan, handlers);
   const ContainerdProgram program(writer, *runtime.program);
   auto before = program.plugins(runtime.place.configuration);
-  if (!before) return {};  // it tells its release, but no more: nothing to hold anything against
+  if (!before) return {};  // it gives its release, but cannot read the files
   return [program, before = *before, &runtime, &plan, handlers]() -> Result<std::optional<std::string>> {
     const auto after = program.plugins(runtime.place.configuration);
     if (!after) return fail(Error(after.error()));

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A daemon that starts tells nobody when its CRI is there: it is asked.
+// A starting daemon does not announce its CRI, so it is polled.
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
 class Changing {
@@ -35,7 +35,7 @@ class Changing {
     if (auto r = may_change(); !r) return fail(std::move(r).error());
     if (auto r = write(); !r) return put_back(std::move(r).error(), false);
     if (auto r = ask_its_program(); !r) return put_back(std::move(r).error(), false);
-    // One that was killed may be why it does not run.
+    // A killed run may be why the daemon does not run.
     const bool taken_up = interrupted_ && context_.control != nullptr;
     if (!running_ && !taken_up) {
       outcome_.unproven = "it does not run: it reads them when it starts";
@@ -69,7 +69,7 @@ class Changing {
     if (context_.told) context_.told(what);
   }
 
-  // Who does not run knows nothing, and no pod of its is looked for.
+  // A daemon that does not run knows no runtimes, and its pods are not checked.
   Result<> look_before() {
     auto state = context_.runtime->state();
     running_ = state.has_value();
@@ -85,13 +85,13 @@ class Changing {
       return {};
     }
     if (state.error().code == make_error_code(Errc::not_found)) return {};
-    // One that was killed may be why it does not answer as it should.
+    // A killed run may be why the daemon gives an error.
     if (interrupted_) return {};
     return fail(std::move(state).error().during("the container runtime"));
   }
 
   Result<> nobody_has_what_goes() const {
-    // One that was killed may be why it does not run: that comes first. Whose the class is keeps its files.
+    // A killed run may be why the daemon is down, and that repair comes first. The class's files stay.
     if (!running_ && interrupted_) return {};
     const auto state = running_ ? std::optional(state_) : std::nullopt;
     LeavingClasses leaving{.classes = change_.gone, .handlers = leaving_, .others = {}};
@@ -104,7 +104,7 @@ class Changing {
                 "end them first; `ferry kata uninstall` waits for pods with --wait");
   }
 
-  // What the runtime has read, whoever started it, and works with is not ours to put back any more.
+  // Changes that the daemon has read and works with are no longer rolled back.
   Result<> leave_out_what_was_read() {
     if (!running_ || interrupted_) return {};
     const auto read = has_been_read(*context_.host, state_);
@@ -113,7 +113,7 @@ class Changing {
     return {};
   }
 
-  // What was left to be read has been, where the runtime says so.
+  // If the daemon reports its runtimes, it has read the earlier changes, too.
   Result<RuntimeOutcome> nothing_to_do() const {
     if (!running_ || !state_.tells()) return outcome_;
     if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
@@ -134,8 +134,8 @@ class Changing {
            std::ranges::none_of(leaving_, [&](const auto& name) { return state.has(name); });
   }
 
-  // Whatever the model says of the files: what others have put there stays known, but for what these say no
-  // more.
+  // Whatever the model predicts: runtimes of other programs must stay known, unless their files dropped
+  // them.
   std::optional<std::string> lost_of_others(const RuntimeState& now) const {
     const auto& staying = change_.staying;
     const auto& before = state_.runtimes;
@@ -177,7 +177,7 @@ class Changing {
   }
 
   Result<> write() {
-    // What was left to be read is at stake too, once it is.
+    // Unread earlier changes are at stake, too, once the daemon reads the files.
     const bool acts = context_.control != nullptr && running_;
     if (change_.files.empty() && (undo_.empty() || !acts)) return {};
     std::vector<FileChange> recorded = undo_;
@@ -186,7 +186,7 @@ class Changing {
     for (const FileChange& file : change_.files) {
       say(fmt::format("{} {}", file.after ? "write" : "remove", file.path.string()));
       auto made = make(*context_.host, file);
-      // A write may have failed behind the moment in which it counts.
+      // A write may report an error after it took effect.
       const auto now =
           made ? Result<std::optional<std::string>>(file.after) : content_of(*context_.host, file.path);
       if (!now || *now == file.after) note_written(file);
@@ -238,7 +238,7 @@ class Changing {
                     std::chrono::duration_cast<std::chrono::seconds>(context_.patience).count(), why));
   }
 
-  // The node has its container runtime back before this, which takes its time.
+  // Runs after the rollback, because it takes time and the node needs its runtime first.
   tl::unexpected<Error> with_own_words(Error why) const {
     const auto words = context_.own_words ? context_.own_words() : std::nullopt;
     if (words) why.message += "; with the files as they were planned it says itself: " + *words;
@@ -257,7 +257,7 @@ class Changing {
 
   tl::unexpected<Error> put_back(Error why, bool acted) {
     bool all_back = true;
-    // What was left to be read before is not at fault where nothing was made to read it.
+    // Unread earlier changes are not at fault if the daemon was not made to read anything.
     const bool whole = acted || interrupted_;
     for (const FileChange& file : std::ranges::reverse_view(whole ? undo_ : written_)) {
       say(fmt::format("put {} back", file.path.string()));
@@ -285,7 +285,7 @@ class Changing {
   }
 
   Result<RuntimeOutcome> finish() {
-    // What one that was killed has left stays on record until it is proven.
+    // The journal of a killed run stays until its changes are proven.
     if (outcome_.unproven && !outcome_.acted && interrupted_) return outcome_;
     const bool unread = outcome_.unproven && !outcome_.acted;
     if (unread && !outcome_.written && !interrupted_) return outcome_;
@@ -298,9 +298,9 @@ class Changing {
   const ChangeContext& context_;
   const RuntimeChange& change_;
   std::vector<std::string> leaving_;
-  std::vector<FileChange> undo_;     // what is written and not proven, by file
-  std::vector<FileChange> written_;  // of it what this run has written
-  bool interrupted_ = false;         // somebody before us did that, and came no further
+  std::vector<FileChange> undo_;     // unproven changes, one for each file
+  std::vector<FileChange> written_;  // this run's part of them
+  bool interrupted_ = false;         // an earlier run was killed
   bool running_ = false;
   bool tells_ = true;
   RuntimeState state_;

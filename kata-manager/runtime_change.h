@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A change of a container runtime's configuration, carried out: written, held against the runtime's own
-// program, read by the running one, proven by asking it, and put back when it is not so.
+// Applies a change to a container runtime's configuration: writes the files, checks them with the runtime's
+// own program, makes the daemon read them, verifies its answer, and rolls back on a failure.
 //
-// A daemon that does not come back takes every pod of the node out of service. So whatever happens on the
-// way, its files are those from before or those that were proven, and a run that was killed leaves a record
-// of what is not proven yet (runtime_record.h), which the next run takes up.
+// A daemon that does not come back takes every pod of the node out of service. So the daemon's files are
+// always either the earlier or the verified ones. A killed run leaves an undo journal of unproven changes
+// (runtime_record.h), which the next run continues.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@
 
 namespace ferry {
 
-/// How a runtime is made to read its files.
+/// Makes a runtime read its files.
 class RuntimeControl {
  public:
   RuntimeControl() = default;
@@ -34,63 +34,61 @@ class RuntimeControl {
 
   /// "restart containerd.service"
   virtual std::string text() const = 0;
-  /// Why that would end the pods that run; absent: it would not.
+  /// Why act() would end running pods; absent: it would not.
   virtual std::optional<std::string> harm() const = 0;
-  /// Returns when it is done, or has failed.
+  /// Returns after success or failure.
   virtual Result<> act() = 0;
 };
 
 struct RuntimeChange {
-  std::vector<FileChange> files;             ///< none: it is written already
-  std::span<const RuntimeHandler> handlers;  ///< what the runtime shall know
-  std::vector<std::string> leaving;          ///< what it shall not know any more
-  std::vector<std::string> gone = {};        ///< classes whose files go: nobody may have them
-  /// Runtimes that it will know; absent: that is not predicted.
+  std::vector<FileChange> files;             ///< empty: written already
+  std::span<const RuntimeHandler> handlers;  ///< the runtime must know these
+  std::vector<std::string> leaving;          ///< the runtime must no longer know these
+  std::vector<std::string> gone = {};        ///< classes whose files go; no pod may use them
+  /// Runtimes that the daemon will know; absent: not predicted.
   std::optional<std::vector<std::string>> staying = {};
 };
 
 struct ChangeContext {
   HostFs* host = nullptr;
   ContainerRuntime* runtime = nullptr;
-  RuntimeControl* control = nullptr;  ///< nullptr: nobody makes it read them, now
-  /// Whether the runtime's own program reads the files as they are now as it was predicted; nothing: it does.
-  /// Empty: it cannot be asked.
+  RuntimeControl* control = nullptr;  ///< nullptr: no restart now
+  /// A difference between the program's reading of the present files and the prediction; absent: none.
+  /// Empty: the program cannot be asked.
   std::function<Result<std::optional<std::string>>()> contradiction = {};
-  /// Fails where the runtime would serve no CRI after a restart. may_carry_out() alone asks it. Empty: it is
-  /// not asked.
+  /// Fails if the runtime would serve no CRI after a restart. Only may_carry_out() calls it. Empty: not
+  /// checked.
   std::function<Result<>()> restart_check = {};
-  /// Why it does not come back, in its own words; nothing: not known. Asked after a restart that failed.
+  /// Why the daemon does not run, in its own words; absent: unknown. Called after a failed restart.
   std::function<std::optional<std::string>()> own_words = {};
-  /// Restart it although its files have changed since its start, and it could not be asked.
+  /// Restart even if files changed since the daemon's start and its program could not be asked.
   bool accept_edited_files = false;
-  /// Told what is being done, before it is.
+  /// Called with each action, before it begins.
   std::function<void(const std::string&)> told = {};
-  std::chrono::milliseconds patience{60'000};  ///< for the runtime to answer and know them
+  std::chrono::milliseconds patience{60'000};  ///< for the runtime to answer and know the handlers
 };
 
 struct RuntimeOutcome {
-  bool written = false;  ///< files were
-  bool acted = false;    ///< the runtime was made to read them
-  /// Absent: it was asked, and knows them. Else why that is not known: it does not run, or nobody made it
-  /// read them.
+  bool written = false;  ///< files were written
+  bool acted = false;    ///< the runtime was made to read the files
+  /// Absent: the runtime answered, and knows the handlers. Else why that is not known: it does not run, or
+  /// was not made to read the files.
   std::optional<std::string> unproven;
 };
 
-/// Whether carry_out() would be refused now, by the same errors. Nothing is written.
+/// Fails with the errors of carry_out() if that would be refused now. Writes nothing.
 Result<> may_carry_out(const ChangeContext& context, const RuntimeChange& change);
 
-/// What the runtime knows with the configuration of a class that goes, and will know no more, leaves too,
-/// whatever its files say: they may have lost it since it has read them. What was written before, and
-/// the runtime does not show to have read (RuntimeOutcome::unproven), is put back too where it does not come
-/// back with it. Where a run
-/// that was killed may be why it does not run, nobody is asked for: it is to come back.
+/// A runtime with a leaving class's configuration, which the files will no longer have, leaves too, even if
+/// the present files lost it already. If the daemon does not come back, earlier changes that it never
+/// showed to have read (RuntimeOutcome::unproven) are rolled back as well. If a killed run may be why the
+/// daemon is down, pods are not asked for: the daemon must come back first.
 ///
-/// Errors: Errc::refused, nothing was written: somebody has, or may have, a runtime or a class that goes
-/// (kata_users.h), the restart would end pods, or a file is being changed by somebody else. Errc::failed, the
-/// runtime's program reads the files otherwise than predicted, or the runtime did not come back with them:
-/// what was there before is back, and the message says whether it runs with it. Errc::unsupported, it runs,
-/// and nothing is known that makes it read them. Others: a file or the record could not be written; what was
-/// written is put back.
+/// Errors: Errc::refused, without a write: a pod has, or may have, a leaving runtime or class
+/// (kata_users.h), the restart would end pods, or another program changes a file. Errc::failed, after a
+/// rollback: the runtime's program reads the files otherwise than predicted, or the daemon did not come
+/// back; the message says whether it runs now. Errc::unsupported: the daemon runs, and cannot be made to
+/// read the files. Other errors: a write of a file or of the journal failed; files are rolled back.
 Result<RuntimeOutcome> carry_out(const ChangeContext& context, const RuntimeChange& change);
 
 }  // namespace ferry

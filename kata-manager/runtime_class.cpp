@@ -29,7 +29,7 @@ Words ready_selector(KataKind kind) {
   return {};
 }
 
-/// In quotes where a reader of YAML would take it for something else.
+/// Quoted if YAML would not read the text as the same string.
 std::string word(const std::string& text) {
   const auto is_safe = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RuntimeClass objects (node.k8s.io/v1): what a pod names to run in a VM of a class.
+// RuntimeClass objects (node.k8s.io/v1), which a pod names to run in a VM of a class.
 //
-// They never carry the label nvidia.com/kata-runtime-class: gpu-operator deletes every RuntimeClass that has
-// it since it does not run kata-manager any more.
+// They never have the label nvidia.com/kata-runtime-class: gpu-operator, which no longer runs kata-manager,
+// deletes every RuntimeClass with that label.
 #pragma once
 
 #include <cstdint>
@@ -16,36 +16,34 @@
 
 namespace ferry {
 
-/// The guest's own memory, in MiB, where nothing is said of it: what Kata ships for GPUs.
+/// The guest's memory in MiB by default: Kata's value for GPUs.
 inline constexpr std::uint64_t kGuestMemoryMib = 8192;
-/// What the VM takes on the host beside its guest's memory, in MiB: QEMU, shim, virtiofsd. Kata ships so
-/// much.
+/// The VM's memory on the host beside the guest's, in MiB: QEMU, shim, virtiofsd. Kata's value.
 inline constexpr std::uint64_t kBesideGuestMib = 2048;
 
-/// The guest's memory as the class lays it over, or kGuestMemoryMib: for who does not know the configuration.
+/// The guest's memory in the class's own settings, else kGuestMemoryMib, without Kata's configuration.
 std::uint64_t guest_memory_mib(const KataClass& kata);
 
 struct RuntimeClass {
   std::string name;
-  std::string handler;  ///< the name of the container runtime's entry
+  std::string handler;  ///< name of the container runtime's entry
   std::map<std::string, std::string> labels;
   std::map<std::string, std::string> node_selector;  ///< empty: any node
   std::map<std::string, std::string> overhead;       ///< podFixed: resource to quantity
 };
 
-/// Those of a class: one for its name and for each alias.
+/// The RuntimeClasses of a class: one for its name and for each alias.
 ///
-/// Without a node selector in the file those of a confidential class are that of NVIDIA's CC manager
-/// (nvidia.com/cc.ready.state) and of the processor's feature; others have none. Without an overhead it is
-/// one processor, and the guest's memory with kBesideGuestMib: that memory is outside of the limits that the
-/// pod's containers have. `memory_mib`: KataDropIn::guest_memory_mib where the configuration is known;
-/// absent: guest_memory_mib().
+/// The default node selector of a confidential class has the label of NVIDIA's CC manager
+/// (nvidia.com/cc.ready.state) and that of the processor's feature; other classes have none. The default
+/// overhead is one processor, and the guest's memory plus kBesideGuestMib, because containers' limits do
+/// not include it. `memory_mib`: KataDropIn::guest_memory_mib; absent: guest_memory_mib().
 std::vector<RuntimeClass> runtime_classes(const KataClass& kata,
                                           std::optional<std::uint64_t> memory_mib = {});
 
-/// As documents of YAML, one after the other; "" for none.
+/// The classes as YAML documents; "" for none.
 std::string runtime_classes_yaml(std::span<const RuntimeClass> classes);
-/// As one List in JSON, which `kubectl apply -f -` takes.
+/// The classes as a List in JSON, for `kubectl apply -f -`.
 std::string runtime_classes_json(std::span<const RuntimeClass> classes);
 
 }  // namespace ferry

@@ -18,26 +18,26 @@ RuntimePlace rancher(const std::string& name, std::vector<std::string> units) {
   return {.name = name,
           .configuration = data / "agent/etc/containerd/config.toml",
           .rendered = true,
-          .socket = "/run/k3s/containerd/containerd.sock",  // of rke2 too
+          .socket = "/run/k3s/containerd/containerd.sock",  // rke2's, too
           .units = std::move(units),
           .programs = {data / "data/current/bin/containerd", data / "bin/containerd"}};
 }
 
-// Distributions first: beside one, a containerd of Docker's may run that no kubelet uses.
+// Distributions first: beside one, a containerd of Docker may run that no kubelet uses.
 const std::vector<RuntimePlace>& places() {
   static const std::vector<RuntimePlace> all = {
       rancher("k3s", {"k3s.service", "k3s-agent.service"}),
       rancher("rke2", {"rke2-server.service", "rke2-agent.service"}),
       {.name = "microk8s",
        .configuration = "/var/snap/microk8s/current/args/containerd-template.toml",
-       // As its containerd's start script has them where no add-on says otherwise.
+       // The defaults of its containerd's start script; add-ons may change them.
        .placeholders = {{"${RUNTIME}", "runc"},
                         {"${RUNTIME_TYPE}", "io.containerd.runc.v2"},
                         {"${SNAPSHOTTER}", "overlayfs"}},
        .socket = "/var/snap/microk8s/common/run/containerd.sock",
        .units = {"snap.microk8s.daemon-containerd.service"},
        .programs = {"/snap/microk8s/current/bin/containerd"}},
-      // Its units are k0s's own, which do more than run containerd: k0s restarts that by itself.
+      // It has no unit here: k0s's own units run more than containerd, and k0s restarts containerd itself.
       {.name = "k0s",
        .kind = RuntimeKind::k0s,
        .configuration = "/etc/k0s/containerd.d",
@@ -63,7 +63,7 @@ bool is_there(const HostFs& host, const std::filesystem::path& path) {
 }
 
 bool runs(const HostFs& host, const RuntimePlace& place) {
-  // k3s and rke2 have one socket: whose it is, their files tell.
+  // k3s and rke2 share one socket; their files decide.
   return is_there(host, place.socket) &&
          (!place.rendered || is_there(host, place.configuration.parent_path()));
 }
@@ -76,7 +76,7 @@ bool is_installed(const HostFs& host, const RuntimePlace& place) {
          std::ranges::any_of(place.programs, [&](const auto& program) { return is_there(host, program); });
 }
 
-/// What shows that a runtime is in use here.
+/// A sign that a runtime is in use here.
 struct Sign {
   bool (*is_it)(const HostFs& host, const RuntimePlace& place);
   const char* what;
@@ -104,7 +104,7 @@ Result<RuntimePlace> found_here(const HostFs& host) {
 
 constexpr const char* kService = "Service";
 
-// Which file it reads the unit says, with all that lies over the unit: the usual one may be read by nobody.
+// The unit and its drop-ins name the file that containerd reads, which may not be the default.
 void take_what_is_started(const HostFs& host, RuntimePlace& place) {
   const auto name = unit_of(host, place);
   if (!name) return;
@@ -146,7 +146,7 @@ Result<RuntimePlace> find_runtime(const HostFs& host, const RuntimeChoice& choic
   auto place = choice.name ? runtime_place(*choice.name) : found_here(host);
   if (!place) return place;
   if (choice.unit) place->units = {*choice.unit};
-  // Of the others the unit starts k3s and its like, or no containerd at all.
+  // Units of other places start k3s and the like, or no containerd.
   if (place->name == "containerd") take_what_is_started(host, *place);
   if (choice.configuration) {
     place->configuration = *choice.configuration;

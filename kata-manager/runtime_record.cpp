@@ -38,7 +38,7 @@ tl::unexpected<Error> malformed(const char* record, const std::string& why) {
               "look at what the container runtime's configuration should be, then remove that file");
 }
 
-/// null: there is none.
+/// null: no journal.
 Result<json> document_of(const HostFs& host, const char* record) {
   const auto text = host.read_file(record);
   if (!text && is_gone(text.error())) return json();
@@ -75,7 +75,7 @@ Result<> write_record(HostFs& host, const char* record, const std::vector<FileCh
   try {
     document["changes"] = std::move(list);
     text = document.dump(2) + "\n";
-  } catch (const json::exception&) {  // of what was read as TOML this is not so
+  } catch (const json::exception&) {  // impossible for text that was read as TOML
     return fail(Errc::invalid_config, "a configuration file is not UTF-8, and could not be put back");
   }
   return host.write_file(record, text, 0600);
@@ -110,12 +110,12 @@ Result<> leave_unread(HostFs& host, const std::vector<FileChange>& changes,
 }
 
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host) {
-  // Who writes one has taken into it what was left to be read, and still is as it was written.
+  // A run's journal includes the unread changes that were still in place.
   const auto all = all_of_it(host, host.exists(kRuntimeRecord) ? kRuntimeRecord : kUnreadRecord);
   if (!all) return fail(Error(all.error()));
   std::vector<FileChange> out;
   for (const FileChange& change : *all) {
-    // The first one knows what was there before any of them.
+    // The first change of a file has its content before all of them.
     if (std::ranges::find(out, change.path, &FileChange::path) == out.end())
       out.push_back({.path = change.path, .before = change.before, .after = {}});
   }
@@ -159,7 +159,7 @@ Result<> forget_this_run(HostFs& host) {
 }
 
 Result<> forget_runtime_record(HostFs& host) {
-  // Last what says that somebody is at work.
+  // The journal that marks a running run goes last.
   if (auto r = forget(host, kUnreadRecord); !r) return r;
   return forget(host, kRuntimeRecord);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was written into a container runtime's configuration and has not been proven yet: whoever is killed
-// between the writing and the proof leaves to the next one what to put back, and so does who only writes, for
-// a later start of the runtime to read.
+// The undo journal of a container runtime's configuration: changes that are written but not proven. A run
+// that is killed after a write leaves the rollback to the next run. A run that only writes, for a later
+// start of the runtime, does so, too.
 #pragma once
 
 #include <span>
@@ -16,33 +16,33 @@
 
 namespace ferry {
 
-/// Below the host's root. As long as it is there, somebody is at work, or was killed.
+/// A path below the host's root. It exists while a run works, or after one was killed.
 inline constexpr const char* kRuntimeRecord = "var/lib/ferry-hostd/kata/unproven.json";
 
-/// Likewise: what nobody has made the runtime read.
+/// A path below the host's root: changes that the runtime was not made to read.
 inline constexpr const char* kUnreadRecord = "var/lib/ferry-hostd/kata/unread.json";
 
-/// Made before the first write, in place of an earlier one: what that one had and is not proven comes first.
+/// Written before the first write. `changes` begin with the earlier, unproven ones, which it replaces.
 Result<> write_runtime_record(HostFs& host, const std::vector<FileChange>& changes);
 
-/// What is written stays to be read, by whoever starts the runtime next: nobody is at work any more. Once it
-/// has been read, the runtime knows `handlers`, and none of `leaving`.
+/// Ends a run whose changes wait for the runtime's next start. After that the runtime must know `handlers`,
+/// and none of `leaving`.
 Result<> leave_unread(HostFs& host, const std::vector<FileChange>& changes,
                       std::span<const RuntimeHandler> handlers, const std::vector<std::string>& leaving);
 
-/// Whether the runtime shows that it has read what was left to be read; false too where nothing was.
+/// True: the runtime's answer shows that it has read the unread changes. False if there are none.
 Result<bool> has_been_read(const HostFs& host, const RuntimeState& state);
 
-/// What was written by whoever was killed, else what was left to be read, as one change for each file: from
-/// what was there before the first of it to what is there. A file that is not as it was written, because
-/// nobody came to it or somebody has changed it since, is left out. None: nothing waits for its proof.
-/// Errors: Errc::malformed_host, the record cannot be read.
+/// A killed run's changes, else the unread ones, merged to one for each file: from the content before the
+/// first to the present content. A file with other content, because the run did not reach it or another
+/// program changed it, is left out. Empty: nothing is unproven. Errors: Errc::malformed_host: an unreadable
+/// journal.
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host);
 
-/// They are proven, or put back.
+/// Ends a run whose changes are proven, or rolled back.
 Result<> forget_runtime_record(HostFs& host);
 
-/// What this run has written is put back, and nothing was made to read it: what was left before is as it was.
+/// Ends a run that was rolled back before the runtime read it. Earlier unread changes stay.
 Result<> forget_this_run(HostFs& host);
 
 }  // namespace ferry

@@ -26,7 +26,7 @@ Error refusal(const InnerParts& path, std::string_view why) {
 
 }  // namespace
 
-// From folder to folder, each opened by its own name: a link on the way is never followed, whoever made it.
+// Opens each folder by its own name, so that no link on the way is followed.
 Result<UniqueFd> SafeTree::open_folder(const InnerParts& path, std::size_t depth, bool make) {
   UniqueFd at(::openat(top_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   for (std::size_t i = 0; at.valid() && i < depth; ++i) {
@@ -78,7 +78,7 @@ Result<UniqueFd> SafeTree::file(const InnerParts& path, mode_t mode) {
   if (!parent) return fail(parent.error());
   UniqueFd fd(::openat(parent->get(), path.back().c_str(),
                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  // By fchmod, so that no umask counts.
+  // fchmod() ignores the umask.
   if (!fd.valid() || ::fchmod(fd.get(), mode) != 0)
     return fail(error_from_errno(errno, "make " + text_of(path)));
   return fd;

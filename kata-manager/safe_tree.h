@@ -12,31 +12,30 @@
 
 namespace ferry {
 
-/// The parts of a path below a tree's top, as inner_path() gives them; never empty save for the top itself.
+/// The parts of a path below a tree's top, from inner_path(); empty: the top itself.
 using InnerParts = std::vector<std::string>;
 
-/// A folder that is filled with what comes from outside: nothing is written through a link, nothing but
-/// files, folders and links is made, and no more of them than the limits say. What is there already is
-/// replaced by a file or a link of the same name; a folder never is.
+/// A folder for untrusted content. It writes through no link, and makes only files, folders and links,
+/// within the limits. A file or link replaces an entry of the same name, but never a folder.
 class SafeTree {
  public:
   /// `top`: the folder, open for reading.
   SafeTree(UniqueFd top, const ArtifactLimits& limits) : top_(std::move(top)), limits_(limits) {}
 
-  // Each of these makes the folders on the way, with mode 0775, less the umask. Errc::refused: a limit, or
-  // something is there that is no folder; else an errno.
+  // Each of these makes missing folders, with mode 0775 less the umask. Errc::refused: a limit, or an entry
+  // on the path is no folder; other errors: errno.
   Result<> folder(const InnerParts& path);
   Result<UniqueFd> file(const InnerParts& path, mode_t mode);
-  /// Refused where link_stays_inside() says no.
+  /// Errc::refused if link_stays_inside() is false.
   Result<> link(const InnerParts& path, const std::string& target);
-  /// Another name of a file that is in this tree.
+  /// Makes a hard link to a file in this tree.
   Result<> another_name(const InnerParts& path, const InnerParts& of);
-  /// Another name of a file that lies elsewhere on the same file system.
+  /// Makes a hard link to a file outside the tree, on the same file system.
   Result<> adopt(const InnerParts& path, int from_folder, const std::string& from_name, std::uint64_t size);
 
   const ArtifactLimits& limits() const { return limits_; }
 
-  /// Before so many bytes are written. Errc::refused: they are more than the limit.
+  /// Counts bytes before they are written. Errc::refused: they exceed the limit.
   Result<> count_bytes(std::uint64_t bytes);
 
  private:

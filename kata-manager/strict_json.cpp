@@ -11,12 +11,12 @@ namespace {
 
 using nlohmann::json;
 
-// More than any document read here has; a deeper one is made to be trouble.
+// No document read here is deeper; a deeper one is an attack.
 constexpr int kDeepest = 64;
 
 class Keys {
  public:
-  // Called by the parser at each step; what is returned is whether to keep the value.
+  // The parser's callback; returns true to keep the value.
   bool seen(int depth, json::parse_event_t event, const json& value) {
     too_deep |= depth > kDeepest;
     if (event == json::parse_event_t::object_start) {
@@ -48,7 +48,7 @@ Result<json> parse_strict_json(std::string_view text, const std::string& what, E
     if (keys.too_deep) return fail(code, what + ": it is nested too deeply");
     if (!keys.twice.empty()) return fail(code, what + ": the key " + keys.twice + " is there twice");
     return parsed;
-    // Never what the library says: it ends in the text that was read last, which may be a password.
+    // The library's message is left out: it quotes the text read last, perhaps a password.
   } catch (const json::parse_error& error) {
     return fail(code, what + ": parse error at byte " + std::to_string(error.byte) + ": it is no JSON");
   } catch (const json::exception&) {

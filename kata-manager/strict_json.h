@@ -10,8 +10,8 @@
 
 namespace ferry {
 
-/// JSON of others, in which a key that an object has twice is an error and not one of the two. What cannot be
-/// read gets `code`, and `what` in front.
+/// Parses foreign JSON. A key that an object has twice is an error. Errors have `code`, and begin with the
+/// given name.
 Result<nlohmann::json> parse_strict_json(std::string_view text, const std::string& what, Errc code);
 
 }  // namespace ferry

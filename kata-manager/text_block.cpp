@@ -13,15 +13,15 @@ constexpr std::string_view kUnended = " (with the line end before)";
 constexpr std::string_view kEnd = "# ferry kata: end";
 
 struct Block {
-  std::size_t begin = 0;  ///< of the first mark's line
-  std::size_t body = 0;   ///< of the line behind it
-  std::size_t last = 0;   ///< of the last mark's line
-  std::size_t end = 0;    ///< behind it
+  std::size_t begin = 0;  ///< start of the first mark's line
+  std::size_t body = 0;   ///< start of the next line
+  std::size_t last = 0;   ///< start of the last mark's line
+  std::size_t end = 0;    ///< after the last mark's line
   bool new_file = false;
   bool unended = false;
 };
 
-/// The line that begins at `at`, without its end.
+/// The line that begins at `at`, without its line end.
 std::string_view line_at(std::string_view text, std::size_t at) {
   std::string_view line = text.substr(at, text.find('\n', at) - at);
   if (line.ends_with('\r')) line.remove_suffix(1);

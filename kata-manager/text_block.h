@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of ours in somebody else's configuration file: a block between two comments, behind all that is there.
-// What is around it stays as it is, byte for byte, and without it the file is what it was before.
+// A block of Ferry, between two comments, at the end of another program's file. The text around the block
+// stays byte for byte, and removing the block restores the file.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,15 @@
 
 namespace ferry {
 
-/// Puts the lines of `body` into a file, in place of those put there before, or behind its end. Absent
-/// `text`: there is no file yet. Line ends are those of the file's last line. Errc::invalid_config: there are
-/// two blocks, or half a one.
+/// Puts `body` into the block, or into a new block at the end. Absent `text`: the file does not exist. Line
+/// ends are those of the file's last line. Errc::invalid_config: two blocks, or half a block.
 Result<std::string> with_block(const std::optional<std::string>& text, std::string_view body);
 
-/// The file without the block: absent if there was none before. A file without a block is given back.
-/// Errors as above.
+/// The file without the block; absent: the file was created with the block. A file without a block is
+/// returned unchanged. Errors: as with_block().
 Result<std::optional<std::string>> without_block(const std::string& text);
 
-/// The lines between the comments, with "\n" at their ends; absent: the file has no block. Errors as above.
+/// The lines between the comments, each ended by "\n"; absent: no block. Errors: as with_block().
 Result<std::optional<std::string>> block_of(std::string_view text);
 
 }  // namespace ferry

@@ -12,8 +12,8 @@
 
 namespace {
 
-// What toml++ 3.3 takes for granted of a text that it has not looked at whole ("[.a]" breaks it) is asked in
-// every build, and is an error of the text.
+// toml++ 3.3 asserts properties that a text may violate ("[.a]" does). The assertions run in every build
+// and become errors of the text.
 constexpr void must_hold(bool holds) {
   if (!holds) throw std::logic_error("it is not understood");
 }
@@ -23,8 +23,8 @@ constexpr void must_hold(bool holds) {
 #undef NDEBUG
 // NOLINTNEXTLINE(cppcoreguidelines-macro-usage): the library asks for one.
 #define TOML_ASSERT(expression) must_hold(static_cast<bool>(expression))
-// It looks a character above ASCII up in a table of blanks and takes what is in none of its rows to be
-// unreachable, so that what it does then is undefined: such a character is no blank.
+// toml++ looks a character above ASCII up in a table of blanks, and calls a miss unreachable, which is
+// undefined. Such a character is no blank.
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
 // NOLINTNEXTLINE(cppcoreguidelines-macro-usage): the library's own
@@ -65,7 +65,7 @@ TomlTable as_values(const toml::table& table) {
   return out;
 }
 
-/// Absent: the text is no TOML.
+/// Absent: the text is not TOML.
 std::optional<toml::table> parsed(std::string_view text) {
   if (stray_character(text)) return std::nullopt;
   try {
@@ -77,7 +77,7 @@ std::optional<toml::table> parsed(std::string_view text) {
   }
 }
 
-/// The key of a line as it is written: of a header the part between the brackets, else the part before `=`.
+/// The key of a line as written: in a header the part between the brackets, else the part before `=`.
 std::string_view key_on(std::string_view line) {
   const std::size_t begin = std::min(line.find_first_not_of(" \t["), line.size());
   std::size_t end = begin;
@@ -97,8 +97,8 @@ std::string_view key_on(std::string_view line) {
   return key.substr(0, key.find_last_not_of(" \t\r") + 1);
 }
 
-/// toml++ 3.3 prints the first two characters of a quoted key twice, "ioio.containerd…". The line itself has
-/// the key.
+/// toml++ 3.3 prints the first two characters of a quoted key twice, "ioio.containerd…". The key is taken
+/// from the line instead.
 std::string with_key_as_written(std::string_view description, std::string_view text, std::uint32_t number) {
   std::string out(description);
   constexpr std::string_view kBefore = "existing ";
@@ -110,7 +110,7 @@ std::string with_key_as_written(std::string_view description, std::string_view t
   for (std::uint32_t i = 1; i < number; ++i)
     text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
   const std::string_view line = text.substr(0, text.find('\n'));
-  // In an inline table the key may be any of the line's.
+  // A line with an inline table has several keys.
   if (const auto key = key_on(line); !key.empty() && line.find('{') == std::string_view::npos)
     out.replace(begin + 1, end - begin - 1, key);
   return out;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TOML as plain values: what a file says, not how it says it. Nothing is ever written from these: a file is
-// edited as text (text_block.h).
+// TOML as plain values, without its layout. Ferry edits a file as text (text_block.h), not through these
+// values.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct TomlValue;
 using TomlArray = std::vector<TomlValue>;
 using TomlTable = std::map<std::string, TomlValue, std::less<>>;
 
-/// A date or a time is its text: no program configured here has any.
+/// Dates and times are kept as text: no program configured here uses them.
 struct TomlValue {
   std::variant<bool, std::int64_t, double, std::string, TomlArray, TomlTable> value;
   bool operator==(const TomlValue&) const = default;
 
-  /// nullptr: it is of another type.
+  /// nullptr: another type.
   const bool* boolean() const { return std::get_if<bool>(&value); }
   const std::int64_t* integer() const { return std::get_if<std::int64_t>(&value); }
   const std::string* string() const { return std::get_if<std::string>(&value); }
@@ -34,27 +34,27 @@ struct TomlValue {
   TomlTable* table() { return std::get_if<TomlTable>(&value); }
 };
 
-/// Errc::invalid_config: "FILE:LINE:COLUMN: what". A byte-order mark in front is passed over.
+/// Errc::invalid_config: "FILE:LINE:COLUMN: reason". A byte-order mark is skipped.
 Result<TomlTable> parse_toml(std::string_view text, const std::string& file);
 
-/// A table that is written in one line, `key = {a = 1}`: TOML lets nothing be added to it elsewhere.
+/// An inline table, `key = {a = 1}`. TOML forbids additions to it elsewhere.
 struct InlineTable {
-  std::size_t depth = 0;  ///< how many of the keys lead to it
+  std::size_t depth = 0;  ///< number of keys that lead to it
   std::uint32_t line = 0;
 };
-/// The first one on a path of keys; absent: none is, or the text is no TOML.
+/// The first inline table on a path of keys; absent: none, or the text is not TOML.
 std::optional<InlineTable> inline_table_on(std::string_view text, const std::vector<std::string>& keys);
 
-/// The line of the value at a path of keys; absent: there is none, or the text is no TOML.
+/// The line of the value at a path of keys; absent: no value, or the text is not TOML.
 std::optional<std::uint32_t> line_of(std::string_view text, const std::vector<std::string>& keys);
 
-/// The value at a path of keys; nullptr: there is none, or something on the way is no table.
+/// The value at a path of keys; nullptr: no value, or a key on the way is no table.
 const TomlValue* find(const TomlTable& root, std::initializer_list<std::string_view> keys);
 
-/// The table at a path of keys, made where it is missing; what is no table on the way is replaced.
+/// The table at a path of keys. Missing tables are made; other values on the way are replaced.
 TomlTable& table_at(TomlTable& root, std::initializer_list<std::string_view> keys);
 
-/// Tables are merged by key, however deep; of anything else the later one counts.
+/// Merges tables by key at every depth. Any other value of `later` replaces the earlier value.
 void merge_over(TomlTable& base, const TomlTable& later);
 
 }  // namespace ferry

@@ -8,8 +8,8 @@
 
 namespace ferry {
 
-/// Where two tables first say different things: "plugins.a.b: true, and would be false". What is empty, false
-/// or 0 is as good as absent, as it is to a program that decodes into variables. Nothing: they agree.
+/// The first difference of two tables: "plugins.a.b: true, and would be false". Empty, false and 0 equal
+/// absent, as for a program that decodes into variables. Absent: no difference.
 std::optional<std::string> first_difference(const TomlTable& is, const TomlTable& would_be,
                                             const std::string& path);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
 
-/// The keys of a line that is a header; absent: the line is none.
+/// The keys of a header line; absent: the line is no header.
 std::optional<TomlPath> header_keys(std::string_view line) {
   const auto first = line.find_first_not_of(kBlanks);
   if (first == std::string_view::npos || line[first] != '[') return std::nullopt;
@@ -37,7 +37,7 @@ bool is_blank_or_comment(std::string_view line) {
   return first == std::string_view::npos || line[first] == '#';
 }
 
-/// Removes the value at a path, and returns whether there was one.
+/// Removes the value at a path; false: there is none.
 bool erase(TomlTable& root, const TomlPath& path) {
   TomlTable* table = &root;
   for (std::size_t i = 0; i + 1 < path.size(); ++i) {
@@ -48,7 +48,7 @@ bool erase(TomlTable& root, const TomlPath& path) {
   return table->erase(path.back()) > 0;
 }
 
-/// A table that only headers of removed tables have made is gone with them.
+/// Removes tables that exist only by headers of removed tables.
 void prune(TomlTable& table) {
   for (auto it = table.begin(); it != table.end();) {
     TomlTable* inner = it->second.table();
@@ -65,7 +65,7 @@ Result<std::string> without_tables(std::string_view text, const std::string& fil
   if (!wanted) return fail(std::move(wanted).error());
   for (const TomlPath& path : paths) erase(*wanted, path);
   std::string out;
-  std::string skipped;  // blank lines and comments at the end of a removed table may belong to the next one
+  std::string skipped;  // may belong to the next table
   bool removing = false;
   for (std::size_t at = 0; at < text.size();) {
     const auto end = std::min(text.find('\n', at), text.size() - 1) + 1;
@@ -84,7 +84,7 @@ Result<std::string> without_tables(std::string_view text, const std::string& fil
     }
   }
   out += skipped;
-  // The proof: nothing but these tables has changed.
+  // Proves that only these tables are gone.
   auto left = parse_toml(out, file);
   prune(*wanted);
   if (left) prune(*left);

@@ -9,13 +9,13 @@ namespace ferry {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr std::size_t kLongMark = 3;  // of a string over several lines
+constexpr std::size_t kLongMark = 3;  // length of the mark of a multi-line string
 
 bool is_long(std::string_view rest) {
   return rest.size() >= kLongMark && rest[1] == rest[0] && rest[2] == rest[0];
 }
 
-/// Behind the string that begins at `at`; one that does not end stops at the end of its line, or of the text.
+/// The end of the string that begins at `at`; without a closing mark, the end of its line or of the text.
 std::size_t behind_string(std::string_view text, std::size_t at) {
   const char mark = text[at];
   const bool over_lines = is_long(text.substr(at));
@@ -25,7 +25,7 @@ std::size_t behind_string(std::string_view text, std::size_t at) {
     } else if (text[at] == '\n' && !over_lines) {
       return at;
     } else if (text[at] == mark && (!over_lines || is_long(text.substr(at)))) {
-      // Up to two marks more are the last characters of a long string.
+      // Up to two more marks are the last characters of a long string.
       return over_lines ? std::min(text.find_first_not_of(mark, at), text.size()) : at + 1;
     }
   }
@@ -36,8 +36,8 @@ bool is_bare(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '+';
 }
 
-/// Follows a text from one sign to the next as far as is needed to know where a string may begin: a quote in
-/// the middle of a value begins none.
+/// Tracks a text character by character, to know where a string may begin: a quote inside a value begins
+/// none.
 class Place {
  public:
   void step(char c) {
@@ -63,7 +63,7 @@ class Place {
     in_value_ = false;
     begun_ = false;
   }
-  /// Of a key each part may be one, of a value the whole.
+  /// In a key each part may be a string; in a value, only the whole.
   bool may_begin_string() const { return in_value_ ? !begun_ : !is_bare(last_); }
 
  private:
@@ -72,16 +72,16 @@ class Place {
     begun_ = false;
     if (header) {
       last_ = c;
-      return;  // of a table: keys, up to the end of the line
+      return;  // a table's header: keys up to the end of the line
     }
     open_ += c;
     in_value_ = c == '[';
   }
 
-  std::string open_;       // brackets of values
-  bool in_value_ = false;  // else in a key
-  bool begun_ = false;     // the value has
-  char last_ = '\n';       // that is no blank
+  std::string open_;       // open brackets of values
+  bool in_value_ = false;  // false: in a key
+  bool begun_ = false;     // the value has begun
+  char last_ = '\n';       // last character that is no blank
 };
 
 }  // namespace

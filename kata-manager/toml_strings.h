@@ -7,9 +7,9 @@
 
 namespace ferry {
 
-/// Where the first byte above ASCII stands that is in no string and no comment, where TOML has none: toml++
-/// does not say of it that it needs quotes. The byte-order mark in front is passed over. In a text that is no
-/// TOML anyway, what stands in a string may be taken to stand in none.
+/// The place of the first byte above ASCII outside of strings and comments, which TOML forbids; toml++ does
+/// not report that the character needs quotes. A leading byte-order mark is skipped. In a text that is not
+/// TOML, a byte in a string may be reported, too.
 std::optional<std::size_t> stray_character(std::string_view text);
 
 }  // namespace ferry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values as TOML: of files, or parts of files, that are ours alone.
+// Writes values as TOML, for files or parts of files that only Ferry edits.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace ferry {
 
-/// Keys as a header or a line has them: `plugins."io.containerd.cri.v1.runtime".containerd`.
+/// Keys joined as in a header: `plugins."io.containerd.cri.v1.runtime".containerd`.
 std::string dotted(const std::vector<std::string>& keys);
 
-/// A table under a header of its own, with its inner tables behind it. `path` are the header's keys; none:
-/// the table is a whole file.
+/// A table under its header, followed by its inner tables. `path`: the header's keys; empty: the table is a
+/// whole file.
 std::string toml_text(const std::vector<std::string>& path, const TomlTable& table);
 
 }  // namespace ferry

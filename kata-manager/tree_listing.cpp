@@ -27,7 +27,7 @@ struct Lister {
   Result<> folder(UniqueFd fd, const std::filesystem::path& path) {
     const std::unique_ptr<DIR, int (*)(DIR*)> dir(::fdopendir(fd.get()), ::closedir);
     if (!dir) return fail(error_from_errno(errno, "list " + path.string()));
-    fd.release();  // closedir closes it from here on
+    fd.release();  // closedir() closes it
     for (;;) {
       errno = 0;
       const dirent* const entry = ::readdir(dir.get());

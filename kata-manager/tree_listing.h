@@ -12,12 +12,12 @@ namespace ferry {
 
 struct TreeListing {
   std::vector<ArtifactFile> files;   ///< and links, sorted by path
-  std::filesystem::path privileged;  ///< a file that runs as its owner or group; empty: none does
+  std::filesystem::path privileged;  ///< a set-user-ID or set-group-ID file; empty: none
 };
 
-/// The files and links below a folder; no link is followed. `folder`: open for reading;
-/// `contents`: with the files' SHA-256, else it is left empty.
-/// Errc::refused: something else than a file, a folder or a link is there, or more of them than `most`.
+/// The files and links below a folder; no link is followed. `folder`: open for reading; `contents`: also
+/// computes the files' SHA-256. Errc::refused: an entry is no file, folder or link, or there are more than
+/// `most`.
 Result<TreeListing> list_tree(UniqueFd folder, bool contents, std::uint64_t most);
 
 }  // namespace ferry

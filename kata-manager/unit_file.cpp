@@ -8,7 +8,7 @@
 namespace ferry {
 namespace {
 
-// The first that has a file of a name counts.
+// The first folder with a file of the name counts.
 constexpr std::array kFolders = {"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
                                  "usr/lib/systemd/system", "lib/systemd/system"};
 
@@ -18,8 +18,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-/// The next line, with those behind it that a backslash at its end joins to it: comments among them are left
-/// out, as systemd leaves them out.
+/// Reads the next line, and the lines that a backslash joins to it. Comments among those are skipped, as
+/// systemd does.
 bool next_line(std::istream& lines, std::string& line) {
   if (!std::getline(lines, line)) return false;
   const auto is_comment = [](std::string_view text) {
@@ -41,7 +41,7 @@ std::optional<UnitFile> UnitFile::read(const HostFs& host, const std::string& un
   for (const char* folder : kFolders) {
     const auto text = host.read_file(std::filesystem::path(folder) / unit);
     if (!text) continue;
-    if (text->empty()) return std::nullopt;  // masked: a link to /dev/null, or nothing in it
+    if (text->empty()) return std::nullopt;  // masked: a link to /dev/null, or an empty file
     texts.push_back(*text);
     break;
   }

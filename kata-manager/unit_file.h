@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A systemd unit as its files say it. ABI: systemd.unit(5), systemd.syntax(7): the folders, drop-ins behind
-// the unit in the order of their names, the last assignment counts, an empty one takes back.
+// A systemd unit's files. ABI: systemd.unit(5), systemd.syntax(7): the folders; drop-ins follow the unit in
+// order of their names; the last assignment counts; an empty one resets.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,12 @@ namespace ferry {
 
 class UnitFile {
  public:
-  /// Absent: there is no unit of that name, or it is masked.
+  /// Absent: no unit of that name, or it is masked.
   static std::optional<UnitFile> read(const HostFs& host, const std::string& unit);
-  /// The text of the unit, and of its drop-ins behind it.
+  /// The texts of the unit and of its drop-ins, in order.
   explicit UnitFile(std::vector<std::string> texts) : texts_(std::move(texts)) {}
 
-  /// What is assigned to a key of a section; absent: nothing, so systemd's own value counts.
+  /// The value of a key in a section; absent: none, so systemd's default counts.
   std::optional<std::string> value(std::string_view section, std::string_view key) const;
 
  private:

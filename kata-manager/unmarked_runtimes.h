@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runtime tables of Ferry's that stand outside its blocks (text_block.h): a program that parses containerd's
-// file and prints it again drops comments, and Ferry's marks with them.
+// Ferry's runtime tables outside of its blocks (text_block.h). A program that parses and reprints
+// containerd's file drops comments, and Ferry's marks with them.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ namespace ferry {
 struct UnmarkedRuntime {
   std::string name;
   TomlTable entry;
-  std::vector<TomlPath> tables;  ///< its table, and that of its snapshotter where there is one
+  std::vector<TomlPath> tables;  ///< its table, and its snapshotter's if there is one
 };
 
-/// The runtimes of a file whose `ConfigPath` lies below /etc/ferry/kata, by name. `root` is the file without
-/// a block of Ferry's.
+/// The runtimes in a file whose `ConfigPath` lies below /etc/ferry/kata, by name. `root`: the file without
+/// Ferry's block.
 std::vector<UnmarkedRuntime> unmarked_runtimes(const TomlTable& root);
 
 }  // namespace ferry

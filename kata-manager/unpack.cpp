@@ -36,7 +36,7 @@ Error refusal(const InnerParts& path, std::string_view why, Errc code = Errc::re
           .hint = {}};
 }
 
-// In a locale without UTF-8 the first of a pair answers nothing for names in UTF-8.
+// In a locale without UTF-8, libarchive's plain getter returns null for UTF-8 names.
 std::string either(const char* plain, const char* utf8) {
   if (plain != nullptr) return plain;
   return utf8 != nullptr ? utf8 : "";
@@ -64,7 +64,7 @@ class Unpacker {
     auto path = inner_path(either(::archive_entry_pathname(entry), ::archive_entry_pathname_utf8(entry)));
     if (!path) return fail(std::move(path).error().during("archive"));
     if (!is_below(*path)) {
-      // The folders on the way to where it belongs.
+      // Folders above `below` are skipped.
       if (::archive_entry_filetype(entry) == AE_IFDIR && leads_to(*path)) return {};
       return fail(refusal(*path, fmt::format("is not below '{}'", fmt::join(options_->below, "/"))));
     }
@@ -90,9 +90,10 @@ class Unpacker {
   }
 
  private:
-  // Those too that make nothing (the same folder again and again), and what lies between them.
+  // Limits the entries, even those that make nothing (a folder again and again), and the bytes between
+  // them.
   Result<> count_header() {
-    constexpr std::uint64_t kPerEntry = 64ULL << 10;  // long names and attributes, and the filling up
+    constexpr std::uint64_t kPerEntry = 64ULL << 10;  // long names, attributes and padding
     const ArtifactLimits& limits = into_->limits();
     if (++headers_ > limits.files)
       return fail(Errc::refused, fmt::format("archive: it has more than {} entries", limits.files));
@@ -117,7 +118,7 @@ class Unpacker {
     constexpr unsigned kSpecial = S_ISUID | S_ISGID;
     if ((said & kSpecial) != 0 && !options_->allow_setuid)
       return fail(refusal(path, "would run as its owner or group (set-user-ID, set-group-ID)"));
-    // All of it before the first byte, so that what is too large is not begun.
+    // The whole size counts before the first byte, so that a file that is too large is not begun.
     const auto size = ::archive_entry_size_is_set(entry) != 0 ? ::archive_entry_size(entry) : 0;
     if (auto counted = into_->count_bytes(static_cast<std::uint64_t>(std::max<std::int64_t>(size, 0)));
         !counted)
@@ -133,7 +134,7 @@ class Unpacker {
     return {};
   }
 
-  // Where the last block ended.
+  // Returns the end of the last block.
   Result<std::int64_t> content(int fd, std::int64_t counted) {
     std::int64_t end = 0;
     for (;;) {
@@ -164,7 +165,7 @@ Result<> unpack(int archive_fd, SafeTree& into, const UnpackOptions& options) {
   constexpr std::size_t kAtOnce = 128UL * 1024;
   const Reader reader(::archive_read_new());
   if (reader == nullptr) throw std::bad_alloc();
-  // Of all that libarchive reads only what is asked for: the fewer parsers the better.
+  // Only the needed formats are enabled, to keep the attack surface small.
   ::archive_read_support_filter_gzip(reader.get());
   ::archive_read_support_filter_xz(reader.get());
   ::archive_read_support_filter_zstd(reader.get());
@@ -177,7 +178,7 @@ Result<> unpack(int archive_fd, SafeTree& into, const UnpackOptions& options) {
     archive_entry* entry = nullptr;
     const int got = ::archive_read_next_header(reader.get(), &entry);
     if (got == ARCHIVE_EOF) return {};
-    // A warning is about something that is not taken over (owners, names in other letters).
+    // A warning is about metadata that is dropped (owners, names in another encoding).
     if (got != ARCHIVE_OK && got != ARCHIVE_WARN) return fail(unreadable(reader.get()));
     if (auto done = unpacker.entry(entry); !done) return done;
   }

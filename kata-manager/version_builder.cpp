@@ -51,7 +51,7 @@ class Builder {
  private:
   static std::string part_name(const ArtifactLayer& layer) { return layer.digest.file_name() + ".part"; }
 
-  // Blobs of another manifest are of no use any more.
+  // Removes blobs of other manifests.
   Result<> prepare() {
     auto opened = open_or_make_folder(*host_, places_->store() / kBlobs);
     if (!opened) return fail(std::move(opened).error());
@@ -68,7 +68,7 @@ class Builder {
     return {};
   }
 
-  // Its digest held when it got its name; the disk and others may have changed it since.
+  // Checks the digest again: the file may have changed since its download.
   bool is_whole(const ArtifactLayer& layer) const {
     const std::string name = layer.digest.file_name();
     UniqueFd fd(::openat(blobs_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
@@ -85,7 +85,7 @@ class Builder {
       done_ += layer.size;
       return {};
     }
-    // Removed, not written over: a version that was made of it may share the file.
+    // The blob is removed, not overwritten: an existing version may share the file.
     if (auto removed = remove_all(*host_, places_->store() / kBlobs / name); !removed) return removed;
     const std::string part = part_name(layer);
     UniqueFd fd(::openat(blobs_.get(), part.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
@@ -97,7 +97,7 @@ class Builder {
     if (::renameat(blobs_.get(), part.c_str(), blobs_.get(), name.c_str()) != 0)
       return fail(error_from_errno(errno, "rename " + part));
     done_ += layer.size;
-    last_word_ = {};  // the end of each is told
+    last_word_ = {};  // so that the end of each layer is reported
     if (!tell(0)) return fail(Errc::failed, "ended: nobody waits for it any more");
     return {};
   }

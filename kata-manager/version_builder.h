@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: a version from its manifest, in the folder where it is made ready.
+// Internal: builds a version from its manifest, in the staging folder.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@
 
 namespace ferry {
 
-/// Brings the layers into the store's `blobs`, from what an earlier try left there, and makes of them the
-/// folder `staging`, which is not there yet. Nothing of a layer is in it before its digest holds.
+/// Downloads the layers into the store's `blobs`, continuing an earlier try, and makes the folder `staging`
+/// of them, which must not exist yet. A layer's content goes there only after its digest matched.
 Result<> build_version(const HostFs& host, const ArtifactPlaces& places, RegistryClient& registry,
                        const ArtifactManifest& manifest, const FetchRequest& request,
                        const FetchWorld& world);

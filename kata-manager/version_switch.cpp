@@ -22,7 +22,7 @@ bool is_folder(const UniqueFd& parent, const std::string& name) {
   return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
 }
 
-// A folder stood where the link is now: somebody's artifacts, perhaps in use.
+// The replaced folder holds artifacts of another program, perhaps in use, so it is kept.
 Result<> put_aside(const UniqueFd& store) {
   for (unsigned number = 1;; ++number) {
     const std::string name = fmt::format("{}{}", kPutAside, number);
@@ -37,7 +37,7 @@ Result<> publish_staging(const HostFs& host, const ArtifactPlaces& places, const
   const auto store = host.open(places.store(), O_RDONLY | O_DIRECTORY);
   if (!store) return fail(store.error());
   const std::string what = fmt::format("publish /{}", places.version(version).string());
-  // A call for the whole file system instead of one for each of what may be many files.
+  // A single call for the whole file system is faster than a call for each file.
   if (::syncfs(store->get()) != 0) return fail(error_from_errno(errno, what));
   const bool there = is_folder(*store, version);
   if (::renameat2(store->get(), kStaging, store->get(), version.c_str(), there ? RENAME_EXCHANGE : 0) != 0)
@@ -78,7 +78,7 @@ Result<> tidy_store(const HostFs& host, const ArtifactPlaces& places, bool blobs
   const auto names = host.list(places.store());
   if (!names) return fail(names.error());
   for (const std::string& name : *names) {
-    // What a file is called while it is written.
+    // Names that begin with a dot are files that were being written.
     if (!name.starts_with('.')) continue;
     if (auto removed = remove_all(host, places.store() / name); !removed) return removed;
   }

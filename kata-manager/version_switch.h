@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside this room: the moments in which what users see changes.
+// Internal: the atomic changes that users of an artifact see.
 #pragma once
 
 #include <filesystem>
@@ -11,16 +11,16 @@
 
 namespace ferry {
 
-/// Makes the folder `staging` the version of that name, in one step; a folder that has the name is thrown
-/// away. All of it is on the disk before.
+/// Makes the folder `staging` the version of that name, in one step, after all of it is on the disk. An
+/// existing folder of that name moves to `staging`.
 Result<> publish_staging(const HostFs& host, const ArtifactPlaces& places, const std::string& version);
 
-/// Makes `<artifacts_dir>/<name>` a link to `target`, in one step, whatever was there; a folder that was is
-/// put aside. False: it is that already.
+/// Makes `<artifacts_dir>/<name>` a link to `target`, in one step. A folder in its place is put aside.
+/// False: the link is there already.
 Result<bool> switch_link(const HostFs& host, const ArtifactPlaces& places,
                          const std::filesystem::path& target);
 
-/// Tidies up what a switch that was killed has left, and what is half done and of no use any more.
+/// Cleans up after a killed switch, and removes unfinished work.
 Result<> tidy_store(const HostFs& host, const ArtifactPlaces& places, bool blobs_too);
 
 }  // namespace ferry

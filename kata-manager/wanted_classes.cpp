@@ -24,10 +24,10 @@ constexpr const char* kUnlabelled = "unlabelled";
 constexpr const char* kAskedBy = "asked_by";
 constexpr const char* kConfidentialMode = "confidential_mode";
 constexpr std::int64_t kOurVersion = 1;
-// As for any configuration file.
+// The same limit as for any configuration file.
 constexpr std::size_t kLargest = std::size_t{2} * 1024 * 1024;
 
-/// Parts of the document, each with its key in what is said about it.
+/// Reads parts of the document. Each error names the part's key.
 class Reader : public ConfigReader {
  public:
   Reader(const ConfigText& source, const ConfigNode& root)

@@ -19,7 +19,7 @@ std::string class_of(const std::filesystem::path& configuration) {
   return configuration.parent_path().filename();
 }
 
-/// The class whose folder a file below /etc/ferry/kata is in.
+/// The class that a file below /etc/ferry/kata belongs to.
 std::string class_of_file(const std::filesystem::path& path) {
   const auto inside = path.lexically_relative(kata_configuration_folder("x").parent_path());
   return inside.empty() ? "" : inside.begin()->string();
@@ -29,7 +29,7 @@ std::string words_of(const Error& error) {
   return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
 }
 
-/// As known_artifact(), but a folder of the host's counts once the link to it is there.
+/// Like known_artifact(), but a folder of the host counts only once its link exists.
 Result<std::optional<Artifact>> artifact_here(const HostFs& host, const ClassFile& file,
                                               const KataClass& kata) {
   if (const auto folder = kata.artifacts.folder()) {
@@ -71,7 +71,7 @@ class Planner {
     auto plan = plan_runtime(host_, *sight_.runtime, out_.change.setup.handlers);
     if (!plan) return fail(std::move(plan).error());
     out_.change.plan = std::move(*plan);
-    // In another order they are the same runtimes, and nothing to be restarted for.
+    // The same handlers in another order need no restart.
     if (handlers().size() > own_ && is_placed_already()) out_.change.plan.changes.clear();
     find_what_changes();
     for (auto& [name, other] : others_) out_.others.push_back(std::move(other));
@@ -89,7 +89,7 @@ class Planner {
     kept_.insert(kata.name);
   }
 
-  // What is wrong with one class is known before they are set up together.
+  // Each class is planned alone first, so that its error does not fail the other classes.
   void sort_out(const KataClass& kata) {
     auto artifact = artifact_here(host_, file_, kata);
     if (!artifact) {
@@ -135,7 +135,7 @@ class Planner {
         out_.changed.insert(placed.name);
       }
     }
-    // Of one that was killed a folder may be left that no handler leads to any more.
+    // A killed run may leave a class folder that no handler leads to.
     for (const std::string& name : out_.change.setup.gone) {
       if (kept_.contains(name) || std::ranges::find(placed_, name, class_of_placed) != placed_.end())
         continue;
@@ -166,7 +166,7 @@ class Planner {
     kept_.insert(class_of(placed.configuration));
   }
 
-  // The folders of what is kept are those of classes that are no more to who sets the others up.
+  // set_up() plans to remove the folders of kept classes, because `possible_` lacks them. They stay.
   void leave_alone() {
     KataSetup& setup = out_.change.setup;
     std::erase_if(setup.gone, [&](const std::string& name) { return kept_.contains(name); });
@@ -200,7 +200,7 @@ class Planner {
       all_known = all_known && is_known(handler);
       if (!placed || !same_files || !is_known(handler)) out_.changed.insert(handler.name);
     }
-    // Of one that was killed a folder may be left that no handler leads to any more.
+    // A killed run may leave a class folder that no handler leads to, so removals count as changes.
     for (const FileChange& change : setup.files) {
       if (change.after) continue;
       out_.changed.insert(class_of_file(change.path));
@@ -216,12 +216,12 @@ class Planner {
   const WantedClasses& wanted_;
   const ClassFile& file_;
   const WantedSight& sight_;
-  ClassFile possible_;  // without the classes that are set aside
+  ClassFile possible_;  // `file_` without the classes that are set aside
   std::map<std::string, std::optional<Artifact>> artifacts_;
   std::vector<PlacedRuntime> placed_;
   std::set<std::string> kept_;  // classes whose folder and artifact stay as they are
   std::map<std::string, OtherHandler> others_;
-  std::size_t own_ = 0;  // of the handlers those that are set up; behind them those that are kept
+  std::size_t own_ = 0;  // number of handlers from set_up(); kept handlers follow them
   WantedPlan out_;
 };
 

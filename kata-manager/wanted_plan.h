@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the wanted classes of a host come to as it is now: what is changed at once, and what of it has to
-// wait, and why. A class that cannot be put on this host keeps no other from it.
+// Plans the wanted classes for the host as it is: the changes that may be made now, and the handlers that
+// must wait, with the reason. A class that cannot be set up does not block the others.
 #pragma once
 
 #include <set>
@@ -16,25 +16,25 @@
 namespace ferry {
 
 struct WantedPlan {
-  /// All that may be changed now. What has to wait stays as it is: a class without its files, a handler that
-  /// leaves and has a label, or a pod, still.
+  /// The changes that may be made now. The rest stays as it is: a class without its files, and a leaving
+  /// handler that still has a label or a pod.
   KataChange change;
-  bool needed = false;               ///< something is to be written, or to be read by the runtime
-  std::set<std::string> changed;     ///< handlers that it is needed for, and those that it takes away
-  std::set<std::string> leaving;     ///< handlers that are here and not wanted, those that wait too
-  std::vector<OtherHandler> others;  ///< what waits for something else than a permission, by name
+  bool needed = false;               ///< a file must be written, or the runtime must read its files
+  std::set<std::string> changed;     ///< handlers that the change adds, alters or removes
+  std::set<std::string> leaving;     ///< handlers on the host that are not wanted, waiting ones included
+  std::vector<OtherHandler> others;  ///< handlers that wait, but not for a permission, by name
 };
 
-/// What is asked of, beside the host's files.
+/// The planner's input beside the host's files.
 struct WantedSight {
   const RuntimeAtHand* runtime = nullptr;
-  ContainerRuntime* asked = nullptr;  ///< for its pods
-  RuntimeState state;                 ///< as it has said; one that does not tell leaves it to the files
+  ContainerRuntime* asked = nullptr;  ///< queried for its pods
+  RuntimeState state;                 ///< its answer; if that has no runtimes, the files count
   KataDevices devices;
 };
 
-/// Nothing is written. `file` is what is wanted of the carried one (wanted_class_file()).
-/// Errors: as plan_kata(), and placed_runtimes(), where they do not come from one class alone.
+/// Writes nothing. `file` is wanted_class_file() of `wanted`. Errors, if they do not come from one class
+/// alone: as plan_kata() and placed_runtimes().
 Result<WantedPlan> plan_wanted(const HostFs& host, const WantedClasses& wanted, const ClassFile& file,
                                const WantedSight& sight);
 
