@@ -21,9 +21,8 @@ struct MdevBus {
   std::vector<std::string> notes;   ///< entries that were passed over, with the reason
 };
 
-/// Reads all parents, their types and the mediated devices. A host without the framework gives an empty bus;
-/// a parent that is no PCI function is passed over with a note. Errors: a directory that exists cannot be
-/// listed.
+/// Reads all parents, their types and the mediated devices. Without the framework the bus is empty; a parent
+/// that is no PCI function is passed over with a note. Errors: a directory that exists cannot be listed.
 Result<MdevBus> read_mdev_bus(const HostFs& host);
 
 /// Reads these functions only, to verify a write.

@@ -254,8 +254,7 @@ Result<> Nvml::remove_instance(const PciAddress& gpu, std::uint32_t instance) {
       return gone;
   }
   auto gone = library.checked(library.call("nvmlGpuInstanceDestroy", handle), what);
-  if (!gone && inside.one_fills)
-    (void)fill(library, handle, inside, what);  // useless without a compute instance
+  if (!gone && inside.one_fills) (void)fill(library, handle, inside, what);  // restores the compute instance
   return gone;
 }
 

@@ -10,8 +10,7 @@
 namespace ferry::nvml {
 namespace {
 
-// Directories of distributions and of the driver's own installer. NVIDIA's driver container has a root of its
-// own.
+// Directories of distributions and of the driver's own installer. A driver container has its own root.
 constexpr std::array<const char*, 2> kRoots = {"", "run/nvidia/driver"};
 constexpr std::array<const char*, 7> kDirectories = {
     "usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu",

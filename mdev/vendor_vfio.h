@@ -24,8 +24,8 @@ struct CreatableType {
 };
 
 /// Parses a text like "ID    : vGPU Name\n1153  : NVIDIA L40S-12Q\n" and keeps its order. Lines "id name" and
-/// "name id" count too. Any other line, such as the header, is skipped. If two lines have one number, the
-/// first counts.
+/// "name id" count too. Other lines, such as the header, are skipped. The first of two lines with one number
+/// counts.
 std::vector<CreatableType> parse_creatable_types(std::string_view text);
 
 /// A virtual function that has current_vgpu_type.

@@ -105,8 +105,7 @@ struct VgpuGpu {
   /// True if the loaded driver is known to make vGPUs: it offers types, or host_driver_sign() exists. SR-IOV
   /// support of the board is no such sign.
   bool host_driver = false;
-  /// True for a board that is known to have no virtual functions, although sysfs may list some, as for a T4:
-  /// AcceleratorRules.
+  /// True for a board that is known to have no virtual functions, although sysfs may list some, as for a T4.
   bool never_has_functions = false;
   /// The reason, as a clause, why no vGPU can be created here now ("bound to vfio-pci: given away whole").
   /// Empty: vGPUs can be created as far as types are available.
@@ -140,8 +139,7 @@ struct VgpuGpu {
 std::string reason_for_no_types(const VgpuGpu& gpu);
 
 /// Each type that a GPU's parents list, once, in the parents' order. `available` counts for the whole GPU:
-/// each free virtual function reports 1, so their sum is capped at the type's max_instances less the vGPUs
-/// that exist.
+/// each free virtual function reports 1, so the sum is capped at max_instances less the present vGPUs.
 std::vector<VgpuType> types_of(const VgpuGpu& gpu);
 
 struct VgpuInventory {
