@@ -82,14 +82,14 @@ Result<> write(HostFs& host, std::uint32_t group, const std::map<PciAddress, Pri
   try {
     return host.write_file(file_of(group), record.dump(2) + "\n");
   } catch (const json::exception&) {
-    // An override may be any bytes, JSON only text; what is not recorded exactly could not be restored.
+    // An override may be any bytes, JSON only text. An inexact record could not restore the override.
     return fail(Errc::malformed_host,
                 fmt::format("record what group {} had: a driver_override there is no text in UTF-8", group),
                 "clear it: echo > driver_override");
   }
 }
 
-// A record file's content; no members when it is of another boot or not there.
+// The content of a record file; without members if the file is missing or of another boot.
 Result<OneRecord> read_one(const HostFs& host, const std::filesystem::path& path) {
   auto text = host.read_file(path);
   if (!text) {
@@ -132,7 +132,7 @@ std::set<PciAddress> MoveRecord::gone_along() const {
 
 namespace {
 
-// `now` has its driver back, and not yet the earlier override, which names another driver.
+// True if `now` has its driver back, but not yet the earlier override, which names another driver.
 bool lacks_its_override(const PriorState& recorded, const PriorState& now) {
   return recorded.ids == now.ids && recorded.driver == now.driver && now.driver_override == now.driver &&
          recorded.driver_override && recorded.driver_override != recorded.driver;
@@ -176,7 +176,7 @@ Result<> write_record(HostFs& host, std::uint32_t group, const std::map<PciAddre
   for (const auto& [address, prior] : members) {
     const auto found = known->members.find(address);
     if (found != known->members.end() && lacks_its_override(found->second, prior)) continue;
-    // Another card at the same address is not the one that was recorded.
+    // Another card at the same address replaces the entry.
     if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
       known->members.insert_or_assign(address, prior);
     }
@@ -190,7 +190,7 @@ Result<> forget(HostFs& host, const std::vector<PciAddress>& addresses) {
   if (!groups) return fail(std::move(groups).error());
   for (const std::uint32_t group : *groups) {
     auto record = read_one(host, file_of(group));
-    if (!record) continue;  // nobody knows whether it speaks of them
+    if (!record) continue;  // an unreadable record stays
     const std::size_t before = record->members.size();
     for (const PciAddress& address : addresses) record->members.erase(address);
     if (record->members.size() == before) continue;

@@ -31,7 +31,7 @@ Result<Number> parse_number(std::string_view text, const std::filesystem::path& 
   return value;
 }
 
-/// Collects what could not be read: the first trouble is the one that is told.
+/// Reads attributes and keeps the first error as the function's problem.
 class Reader {
  public:
   Reader(const HostDirectory& directory, PciFunction& function)
@@ -81,8 +81,8 @@ class Reader {
   PciFunction& function_;
 };
 
-// What every function defines, and no more: whoever may read the rest has the kernel read that from the
-// device too, and some hang at what they do not define. ABI: drivers/pci/pci-sysfs.c, pci_read_config().
+// Reads only the bytes that every function defines. The kernel passes a longer read on to the device, and
+// some devices hang at registers that they do not define. ABI: drivers/pci/pci-sysfs.c, pci_read_config().
 Result<std::string> read_header(const HostDirectory& directory, const std::filesystem::path& path) {
   constexpr std::size_t kSize = 64;
   const auto config = directory.open("config", O_RDONLY);
@@ -94,7 +94,7 @@ Result<std::string> read_header(const HostDirectory& directory, const std::files
   return header;
 }
 
-// One attribute says what five do. Where it is not there, as on a host of a test's making, they are read.
+// modalias has the values of five attributes, which are read if it is missing, as on a test's host.
 void read_ids(const HostDirectory& directory, PciFunction& function, Reader& reader) {
   function.modalias = directory.read_attribute("modalias").value_or("");
   const auto ids = parse_pci_modalias(function.modalias);
@@ -107,7 +107,7 @@ void read_ids(const HostDirectory& directory, PciFunction& function, Reader& rea
     reader.required("device", function.device);
     reader.required("class", function.class_code);
   }
-  // It says zero of a subsystem that is not there, too.
+  // modalias has zero also for a missing subsystem.
   if (ids && ids->subsystem_vendor != 0) {
     function.subsystem_vendor = ids->subsystem_vendor;
     function.subsystem_device = ids->subsystem_device;
@@ -125,8 +125,8 @@ HeaderType header_of_class(std::uint32_t class_code) {
   return what == kCardbusBridge ? HeaderType::cardbus_bridge : HeaderType::endpoint;
 }
 
-// Byte 0x0e of config space, less the multi-function bit. The first 64 bytes are readable by everyone. Of a
-// function in D3cold, which a read would wake, its class says it.
+// Byte 0x0e of config space, without the multi-function bit; every user can read the first 64 bytes. For a
+// function in D3cold, which a read would wake, the class decides.
 Result<HeaderType> read_header_type(const HostDirectory& directory, const std::filesystem::path& path,
                                     std::uint32_t class_code) {
   if (directory.read_attribute("power_state").value_or("") == "D3cold") return header_of_class(class_code);
@@ -137,7 +137,7 @@ Result<HeaderType> read_header_type(const HostDirectory& directory, const std::f
     return fail(Errc::malformed_host,
                 fmt::format("/{}/config: only {}", path.string(), counted(config->size(), "byte")));
   }
-  // A virtual function has no vendor and device there, but a header type (SR-IOV 1.1, 3.4.1).
+  // A virtual function has no vendor and device in config space, but a header type (SR-IOV 1.1, 3.4.1).
   if ((*config)[0] == '\xff' && (*config)[1] == '\xff' && (*config)[kHeaderTypeOffset] == '\xff') {
     return fail(Errc::malformed_host,
                 fmt::format("/{}/config: reads all ones; the device is off the bus", path.string()));
@@ -149,8 +149,8 @@ Result<HeaderType> read_header_type(const HostDirectory& directory, const std::f
   return static_cast<HeaderType>(type);
 }
 
-// Names in the function's own directory tell of four things at no further read. sriov_numvfs says what the
-// links to virtual functions say, but under the lock that a hanging driver keeps (drivers/pci/iov.c).
+// Names in the function's directory give four facts without further reads. sriov_numvfs equals the number of
+// virtfn links, but its read takes the lock that a hanging driver keeps (drivers/pci/iov.c).
 void read_directory(const HostDirectory& directory, PciFunction& function, Reader& reader) {
   constexpr std::string_view kConsumer = "consumer:pci:";
   constexpr std::string_view kVirtualFunction = "virtfn";
@@ -193,7 +193,7 @@ bool has_vfio_vfs(const HostFs& host, const PciAddress& address, const std::stri
   for (unsigned i = 0;; ++i) {
     const auto function = path / fmt::format("virtfn{}", i);
     if (!host.link_name(function)) return false;
-    // The first that is on this driver answers for all: what a driver declares it does not declare for one.
+    // The first virtual function on this driver decides, since a driver declares it for all its functions.
     if (host.link_name(function / "driver").value_or("") == driver) return host.exists(function / "vfio-dev");
   }
 }
@@ -286,7 +286,7 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   read_directory(*directory, function, reader);
   read_dma(host, function);
 
-  // Hot-unplugged while being read: not a faulty device, but none.
+  // A function that was unplugged while being read is absent, not faulty.
   if (function.problem && !lacks_means(*function.problem) && !host.exists(path))
     return fail(no_function(address));
   return function;

@@ -34,7 +34,7 @@ bool Uevents::take() const {
       continue;
     }
     if (size <= 0) return ours;
-    // Anyone may send to the group; the kernel's port is 0.
+    // Any process may send to the group; the kernel's port is 0.
     if (sender.nl_pid != 0) continue;
     ours = ours || concerns_us({buffer.data(), static_cast<std::size_t>(size)});
   }
