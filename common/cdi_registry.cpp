@@ -28,7 +28,7 @@ bool is_alphanumeric(char c) {
   return is_letter(c) || (c >= '0' && c <= '9');
 }
 
-/// Vendors, classes and devices have such names; the first character is for the caller to look at.
+/// Checks the name of a vendor, class or device; the caller checks the first character.
 bool is_name(std::string_view text, std::string_view inner) {
   return !text.empty() && is_alphanumeric(text.back()) && std::ranges::all_of(text, [&](char c) {
     return is_alphanumeric(c) || inner.find(c) != std::string_view::npos;
@@ -38,7 +38,7 @@ bool begins_with_letter(std::string_view text) {
   return !text.empty() && is_letter(text.front());
 }
 
-/// Go's library reads a field whatever the case of its letters.
+/// The Go library ignores the letter case of field names.
 bool is_same_field(std::string_view a, std::string_view b) {
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
   return std::ranges::equal(a, b, {}, lower, lower);
@@ -58,10 +58,10 @@ bool has_items(const ConfigNode& map, std::string_view name) {
   return value != nullptr && !value->items.empty();
 }
 
-/// A specification. The library stops at the first fault, and so does this.
+/// Checks one specification up to its first fault, like the library.
 class Spec {
  public:
-  /// Absent: it is as it has to be.
+  /// Absent: the specification is valid.
   std::optional<std::string> check(const ConfigNode& root) {
     if (!check_fields(root)) return wrong_;
     if (!check_version(root) || !check_kind(root) || !check_edits(root, "the specification")) return wrong_;
@@ -89,7 +89,7 @@ class Spec {
     return false;
   }
 
-  /// False: a map has a field that is not known, or of another kind than it has to be.
+  /// False: a field is unknown or of the wrong kind.
   bool check_shape(const ConfigNode& node, std::string_view what, std::initializer_list<Shape> shapes) {
     if (node.kind == Kind::null) return true;
     if (node.kind != Kind::map) return refuse(node, fmt::format("{} has to be a map", what));
@@ -166,7 +166,7 @@ class Spec {
            });
   }
 
-  /// The first version that has all that a map with edits says.
+  /// Index in kVersions of the first version that has all fields used by `holder`.
   static std::size_t needed_by(const ConfigNode& holder) {
     std::size_t needed = 0;
     const ConfigNode* annotations = field(holder, "annotations");
@@ -196,12 +196,12 @@ class Spec {
     std::size_t needed = needed_by(root);
     const std::string kind = text_of(root, "kind");
     if (kind.find('.', kind.find('/') + 1) != std::string::npos && kind.find('/') != std::string::npos)
-      needed = kAnnotations;  // a class with a dot is of the same version
+      needed = kAnnotations;  // a class with a dot needs the same version
     if (const ConfigNode* devices = field(root, "devices")) {
       for (const ConfigNode& device : devices->items) {
         needed = std::max(needed, needed_by(device));
         if (const std::string name = text_of(device, "name"); !name.empty() && !begins_with_letter(name))
-          needed = std::max(needed, kHostPaths);  // so is a name that begins with a digit
+          needed = std::max(needed, kHostPaths);  // a name that begins with a digit needs this version
       }
     }
     if (static_cast<std::size_t>(known - kVersions.begin()) >= needed) return true;
@@ -215,7 +215,7 @@ class Spec {
     const std::size_t slash = kind_.find('/');
     const std::string vendor = kind_.substr(0, slash);
     const std::string name = slash == std::string::npos ? std::string() : kind_.substr(slash + 1);
-    // The library crashes with a vendor or a class of one letter.
+    // The library crashes on a vendor or class of one letter.
     const auto is_part = [](const std::string& part) {
       return part.size() > 1 && begins_with_letter(part) && is_name(part, "_-.");
     };
@@ -299,7 +299,7 @@ class Spec {
     return true;
   }
 
-  static constexpr std::size_t kMountTypes = 1;   ///< in kVersions
+  static constexpr std::size_t kMountTypes = 1;   ///< index in kVersions
   static constexpr std::size_t kHostPaths = 2;    ///< also names that begin with a digit
   static constexpr std::size_t kAnnotations = 3;  ///< also classes with a dot
   std::optional<std::string> wrong_;
@@ -312,7 +312,7 @@ bool is_specification(const DirectoryEntry& entry) {
   return !entry.is_directory && (suffix == ".json" || suffix == ".yaml");
 }
 
-/// "line 3: …" of "/etc/cdi/nvidia.yaml:3: …".
+/// Turns "/etc/cdi/nvidia.yaml:3: …" into "line 3: …".
 std::string without_path(std::string message, const std::filesystem::path& file) {
   const std::string prefix = "/" + file.string() + ":";
   const bool has_line = message.starts_with(prefix) && message.size() > prefix.size() &&
@@ -351,7 +351,7 @@ class Reading {
     for (const std::string& name : spec.qualified_names()) {
       const auto [other, is_new] = names.try_emplace(name, file);
       if (!is_new) fault(file, fmt::format("{} is in /{} too", name, other->second.string()));
-      if (!is_new) return;  // one name is enough to tell of
+      if (!is_new) return;  // the first duplicate is enough to report
     }
   }
 

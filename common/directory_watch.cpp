@@ -25,7 +25,7 @@ DirectoryEvent::Kind kind_of(std::uint32_t mask) {
   if ((mask & kAppeared) != 0) return DirectoryEvent::Kind::appeared;
   if ((mask & kVanished) != 0) return DirectoryEvent::Kind::vanished;
   if ((mask & IN_CLOSE_WRITE) != 0) return DirectoryEvent::Kind::written;
-  return DirectoryEvent::Kind::gone;  // kGone, IN_UNMOUNT, or the IN_IGNORED that follows each of them and
+  return DirectoryEvent::Kind::gone;  // kGone, IN_UNMOUNT, or IN_IGNORED, which follows each of them and
                                       // leave()
 }
 
@@ -34,7 +34,7 @@ struct Inotify {
   int watch = -1;
 };
 
-/// A hint is there only where a limit of the kernel is reached.
+/// The error has a hint only if a limit of the kernel is reached.
 Result<Inotify> watch_by_inotify(const char* path, std::uint32_t mask, const std::string& name) {
   const auto limit = [](const char* sysctl) {
     return fmt::format("another program may hold all of this user's: raise the sysctl {}", sysctl);
@@ -81,7 +81,7 @@ Result<DirectoryWatch> DirectoryWatch::open_named(const std::filesystem::path& p
   if (why.hint.empty()) return fail(std::move(why));
 
   UniqueFd directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  // EMFILE: it is this process that has no descriptor left, not the kernel that has no instance.
+  // EMFILE: this process has no descriptor left; the kernel's inotify limit is not the reason.
   if (!directory.valid())
     return fail(errno == EMFILE ? std::move(why) : error_from_errno(errno, "watch " + name));
   UniqueFd timer = timer_of(rescan);
@@ -97,7 +97,7 @@ Result<DirectoryWatch> DirectoryWatch::open_named(const std::filesystem::path& p
 
 void DirectoryWatch::leave() const {
   if (directory_.valid()) return;
-  ::inotify_rm_watch(fd_.get(), watch_);  // one that is gone already is as good
+  ::inotify_rm_watch(fd_.get(), watch_);  // fails if the watch is gone already
 }
 
 std::vector<DirectoryEvent> DirectoryWatch::read_timer() const {
