@@ -7,11 +7,14 @@
 namespace ferry {
 
 /// The kernel's own word that devices come, go and change drivers. sysfs raises no inotify events.
-/// ABI: lib/kobject_uevent.c; netlink(7), NETLINK_KOBJECT_UEVENT, group 1. Heard in the initial network
-/// namespace only.
+/// ABI: lib/kobject_uevent.c; netlink(7), NETLINK_KOBJECT_UEVENT, group 1.
 class Uevents {
  public:
   static Result<Uevents> open();
+
+  /// Whether the kernel sends them here: to network namespaces of the initial user namespace alone. Where
+  /// that cannot be told it is false.
+  static bool are_sent();
 
   /// Readable when some wait.
   int fd() const { return fd_.get(); }
