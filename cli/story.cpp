@@ -197,6 +197,8 @@ StoryPart offers_part(const StoryInputs& inputs, const std::vector<OfferedAs>& o
         fmt::format("as {}{}", offer.resource, offer.allocated ? ", " + allocated_text(offer.pod) : "");
     if (offer.healthy) {
       out.lines.push_back({.text = who});
+    } else if (!offer.sick()) {
+      out.lines.push_back({.text = fmt::format("{}, {}", who, offer.reason)});
     } else {
       out.lines.push_back({.text = fmt::format("{}, unhealthy: {}", who, offer.reason), .tint = Tint::bad});
     }
@@ -496,8 +498,10 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
   const auto taken = std::ranges::count_if(devices, &OfferedToKubelet::allocated);
   const auto healthy = std::ranges::count_if(devices, &OfferedToKubelet::healthy);
   Story story{.title = resource, .parts = {}};
-  StoryPart state = part("state", {fmt::format("{}, {} healthy, {} allocated to pods",
-                                               counted(devices.size(), "device"), healthy, taken)});
+  const auto held = std::ranges::count_if(devices, &OfferedToKubelet::held_with_group);
+  StoryPart state =
+      part("state", {fmt::format("{}, {} healthy, {} allocated to pods{}", counted(devices.size(), "device"),
+                                 healthy, taken, held == 0 ? "" : fmt::format(", {} held back", held))});
   const OfferedResource* offered = inputs.sight.offered ? inputs.sight.offered->resource(resource) : nullptr;
   if (offered != nullptr && offered->places > 0)
     state.lines.push_back({.text = counted(offered->places, "place") + " to ask for beside a GPU"});
@@ -510,8 +514,9 @@ Story of_resource(const StoryInputs& inputs, const std::string& resource) {
     if (const auto name = name_of(inputs, device); !name.empty() && name != device.id)
       line += fmt::format(" ({})", name);
     if (device.allocated) line += device.pod.empty() ? ", allocated" : ", " + allocated_text(device.pod);
-    if (!device.healthy) line += ", unhealthy: " + device.reason;
-    list.lines.push_back({.text = std::move(line), .tint = device.healthy ? Tint::plain : Tint::bad});
+    if (!device.healthy) line += (device.held_with_group ? ", " : ", unhealthy: ") + device.reason;
+    const bool well = device.healthy || device.held_with_group;
+    list.lines.push_back({.text = std::move(line), .tint = well ? Tint::plain : Tint::bad});
   }
   if (!list.lines.empty()) story.parts.push_back(std::move(list));
   const auto known = std::ranges::find_if(

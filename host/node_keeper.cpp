@@ -491,10 +491,13 @@ std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {
   return ids;
 }
 
-/// Whether something that was allocated when we became deaf is so no longer.
-bool NodeKeeper::a_pod_has_ended() const {
-  const auto now = allocated_now();
-  return now && !std::ranges::includes(*now, allocated_);
+/// Whether a device that was allocated at the failure, or has been since, is allocated no longer.
+bool NodeKeeper::a_pod_has_ended() {
+  auto now = allocated_now();
+  if (!now) return false;
+  if (!std::ranges::includes(*now, allocated_)) return true;
+  allocated_ = std::move(*now);  // a pod may come and go within one pause
+  return false;
 }
 
 /// Whether the plugin has read that these are withdrawn.

@@ -126,7 +126,7 @@ class NodeKeeper {
   std::optional<OfferedDevices> offered() const;
   OfferedDevices listed_devices() const;
   std::optional<std::set<std::string>> allocated_now() const;
-  bool a_pod_has_ended() const;
+  bool a_pod_has_ended();
   bool has_withdrawn(const std::set<std::string>& asked) const;
   NodeState state_with(const std::optional<WantedMark>& wanted, NodePhase phase) const;
   using Modes = std::map<PciAddress, Mode>;
@@ -155,7 +155,7 @@ class NodeKeeper {
   std::optional<std::string> wish_;
   unsigned failures_ = 0;  ///< in a row
   std::optional<Clock::time_point> deaf_until_;
-  std::set<std::string> allocated_;  ///< by the plugin, since we are deaf
+  std::set<std::string> allocated_;  ///< by the plugin, at the last round while we are deaf
   Round last_;
 };
 

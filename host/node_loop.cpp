@@ -2,6 +2,7 @@
 #include "host/node_loop.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fcntl.h>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include "common/descriptor_limit.h"
@@ -129,16 +131,37 @@ class NodeLoop {
   void begin() {
     show_presence();
     watch_folders();  // before the first look, so that nothing comes between
-    if (auto uevents = Uevents::open()) {
-      uevents_.emplace(std::move(*uevents));
-      loop_.watch(uevents_->fd(), [this] {
-        if (uevents_->take()) round_soon();
-      });
-    } else {
-      spdlog::warn("{}", uevents.error().message);
-    }
+    listen_to_the_kernel();
     loop_.post([this] { round(NodeKeeper::News::anything); });
     if (options_.beside) beside_ = options_.beside(loop_);
+  }
+
+  /// Where the kernel tells of no devices they are looked at now and then, and it is asked again each time.
+  void listen_to_the_kernel() {
+    if (!uevents_) {
+      if (auto uevents = options_.open_uevents()) {
+        uevents_.emplace(std::move(*uevents));
+        loop_.watch(uevents_->fd(), [this] {
+          if (uevents_->take()) round_soon();
+        });
+      } else {
+        look_instead(uevents.error().message);
+      }
+    }
+    if (uevents_ && options_.uevents_are_sent()) return;
+    if (uevents_) look_instead("the kernel sends its device events to another network namespace");
+    loop_.at(Clock::now() + options_.without_uevents, [this] {
+      listen_to_the_kernel();
+      round_soon();
+    });
+  }
+
+  void look_instead(const std::string& why) {
+    warn_once(
+        {.code = make_error_code(Errc::unsupported),
+         .message = fmt::format("{}; devices are looked at every {} s instead", why,
+                                std::chrono::ceil<std::chrono::seconds>(options_.without_uevents).count()),
+         .hint = {}});
   }
 
   using Names = std::map<fs::path, std::set<std::string>>;

@@ -140,7 +140,7 @@ Condition of_passthrough(const NodeSight& sight, const AcceleratorView& view) {
             .reason = "on a vfio driver without an IOMMU group: no VM can be given it"};
   if (!view.group_viable)
     return {.word = "blocked", .health = Health::bad, .reason = blocked_reason(sight, view)};
-  const auto sick = std::ranges::find_if(view.offers, [](const OfferedAs& offer) { return !offer.healthy; });
+  const auto sick = std::ranges::find_if(view.offers, &OfferedAs::sick);
   if (sick != view.offers.end())
     return {.word = "unhealthy",
             .health = Health::bad,
@@ -148,6 +148,7 @@ Condition of_passthrough(const NodeSight& sight, const AcceleratorView& view) {
             .hint = fmt::format("it is offered again when that is over; an error of PCIe counts until it is "
                                 "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
                                 view.address().text())};
+  if (std::ranges::any_of(view.offers, &OfferedAs::held_with_group)) return {.word = "in use"};
   return of_use(sight, view);
 }
 
@@ -275,7 +276,8 @@ std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& devi
                    .healthy = offered.healthy,
                    .allocated = offered.allocated,
                    .reason = offered.reason,
-                   .pod = offered.pod});
+                   .pod = offered.pod,
+                   .held_with_group = offered.held_with_group});
   }
   return out;
 }

@@ -63,8 +63,12 @@ struct OfferedAs {
   std::string id;  ///< as the kubelet knows it
   bool healthy = true;
   bool allocated = false;
-  std::string reason = {};  ///< why it is not healthy
-  std::string pod = {};     ///< OfferedToKubelet::pod
+  std::string reason = {};       ///< why it is not healthy
+  std::string pod = {};          ///< OfferedToKubelet::pod
+  bool held_with_group = false;  ///< OfferedToKubelet::held_with_group
+
+  /// Something is wrong with it.
+  bool sick() const { return !healthy && !held_with_group; }
 };
 
 /// Another function of an accelerator's IOMMU group.

@@ -38,12 +38,14 @@ Result<OfferedToKubelet> read_device(const std::string& resource, const json& de
   const json* const allocated = member(device, "allocated");
   if (allocated == nullptr || !allocated->is_boolean()) return malformed("allocated: expected true or false");
   const json* const healthy = member(device, "healthy");
+  const json* const held = member(device, "held_with_group");
   return OfferedToKubelet{.resource = resource,
                           .id = id->get<std::string>(),
                           .iommu_group = group->get<std::uint32_t>(),
                           .allocated = allocated->get<bool>(),
                           .healthy = healthy == nullptr || !healthy->is_boolean() || healthy->get<bool>(),
                           .reason = text_of(device, "reason"),
+                          .held_with_group = held != nullptr && *held == true,
                           .pod = text_of(device, "pod")};
 }
 

@@ -24,9 +24,10 @@ struct OfferedToKubelet {
   std::string id;  ///< an address, a UUID, or for Kata a number
   std::uint32_t iommu_group = 0;
   bool allocated = false;
-  bool healthy = true;      ///< as the file says; of one that says neither nothing is held against it
-  std::string reason = {};  ///< why it is not
-  std::string pod = {};     ///< "namespace/name" of who has it; empty: the plugin does not say
+  bool healthy = true;           ///< as the file says; of one that says neither nothing is held against it
+  std::string reason = {};       ///< why it is not
+  bool held_with_group = false;  ///< not healthy only because a pod has another device of its IOMMU group
+  std::string pod = {};          ///< "namespace/name" of who has it; empty: the plugin does not say
 };
 
 struct OfferedResource {

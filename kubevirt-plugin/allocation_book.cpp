@@ -279,7 +279,8 @@ std::set<AllocationBook::Ticket> AllocationBook::being_decided() const {
   return tickets;
 }
 
-std::set<std::uint32_t> AllocationBook::may_be_released(std::span<const Holding> held, Ticket settled) const {
+std::set<std::uint32_t> AllocationBook::may_be_released(std::span<const Holding> held,
+                                                        const ListTime& time) const {
   const auto listed = [&](std::string_view resource, const std::string& id) {
     return std::ranges::any_of(held, [&](const Holding& holding) {
       return holding.resource == resource && std::ranges::find(holding.ids, id) != holding.ids.end();
@@ -293,14 +294,14 @@ std::set<std::uint32_t> AllocationBook::may_be_released(std::span<const Holding>
     for (const auto& slot : shelf.slots) {
       if (slot.holder == 0) continue;
       // A younger one's pod may be starting: the node is its VM's to open.
-      const bool over = slot.holder <= settled && !undecided.contains(slot.holder) &&
+      const bool over = time.may_release(slot.holder) && !undecided.contains(slot.holder) &&
                         !listed(shelf.name.text(), slot.device.id);
       (over ? groups : not_ours).insert(slot.device.iommu_group);
     }
   }
   for (const auto& claim : claims_) {
     if (!claim.group) continue;
-    const bool over = claim.ticket <= settled && !listed(claim.resource, claim.id);
+    const bool over = time.may_release(claim.ticket) && !listed(claim.resource, claim.id);
     (over ? groups : not_ours).insert(*claim.group);
   }
   for (const auto group : not_ours) groups.erase(group);
@@ -400,7 +401,7 @@ void AllocationBook::reconcile(std::span<const Holding> held, const Groups& grou
   const auto named = adopt(held, groups, time.asked);
   const auto undecided = being_decided();
   const auto is_lost = [&](Ticket ticket) {
-    return ticket != 0 && ticket <= time.settled && !named.contains(ticket) && !undecided.contains(ticket);
+    return ticket != 0 && time.may_release(ticket) && !named.contains(ticket) && !undecided.contains(ticket);
   };
   for (const auto& [group, open] : asked_open)
     if (!open) forget_open(group);

@@ -43,6 +43,11 @@ class AllocationBook {
     Ticket asked = 0;  ///< ticket() of before it was asked for
     /// The same of the list that came before it; 0: nothing counts as released yet.
     Ticket settled = 0;
+    /// Allocations up to this one do not count as released, whatever the list names.
+    Ticket kept = 0;
+
+    /// Whether an allocation that the list does not name may be over.
+    bool may_release(Ticket ticket) const { return ticket > kept && ticket <= settled; }
   };
 
   struct Slot {
@@ -119,7 +124,7 @@ class AllocationBook {
   void give_up(const Grant& grant, const Doubts& found);
 
   /// Groups of which it matters whether they are open, when these are what is held.
-  std::set<std::uint32_t> may_be_released(std::span<const Holding> held, Ticket settled) const;
+  std::set<std::uint32_t> may_be_released(std::span<const Holding> held, const ListTime& time) const;
   /// As AllocationCore::reconcile(), with what was learnt of groups: what was asked about, and whether it is
   /// open.
   void reconcile(std::span<const Holding> held, const Groups& groups,

@@ -285,11 +285,11 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
 }
 
 std::map<std::uint32_t, bool> AllocationCore::ask_released(std::span<const Holding> held,
-                                                           Ticket settled) const {
+                                                           const ListTime& time) const {
   std::set<std::uint32_t> groups;
   {
     const std::scoped_lock lock(mutex_);
-    groups = book_.may_be_released(held, settled);
+    groups = book_.may_be_released(held, time);
   }
   const auto open = check_.open_groups(groups);
   std::map<std::uint32_t, bool> asked;
@@ -299,7 +299,7 @@ std::map<std::uint32_t, bool> AllocationCore::ask_released(std::span<const Holdi
 
 void AllocationCore::reconcile(std::span<const Holding> held, const ListTime& time) {
   const auto groups = ask_groups(held);
-  const auto asked_open = ask_released(held, time.settled);
+  const auto asked_open = ask_released(held, time);
   News news;
   {
     const std::scoped_lock lock(mutex_);

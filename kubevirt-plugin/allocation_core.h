@@ -143,7 +143,7 @@ class AllocationCore {
   AllocationBook::Groups ask_groups(std::span<const Holding> held,
                                     std::span<const Resource> scanned = {}) const;
   /// Of the groups of what may have been released: whether each is open.
-  std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, Ticket settled) const;
+  std::map<std::uint32_t, bool> ask_released(std::span<const Holding> held, const ListTime& time) const;
 
   // These want mutex_ held, save tell().
   Result<std::vector<Allocation>> take_places(std::size_t shelf,

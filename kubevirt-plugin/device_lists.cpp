@@ -66,6 +66,7 @@ ListedResource list(const AllocationBook::Shelf& shelf, const HeldGroups& held,
     // An allocated device stays Healthy: the kubelet itself takes it out of what it gives.
     if (device.reason.empty() && !device.allocated && holder != held.end()) {
       device.awaits_release = true;
+      device.held_with_group = true;
       device.reason = holder->second;
     }
     // Unless it has forgotten that, and would give it to a pod that cannot have it.

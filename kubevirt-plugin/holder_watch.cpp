@@ -167,8 +167,21 @@ void HolderWatch::ask() {
       });
 }
 
-bool HolderWatch::may_release() const {
-  return there_since_ && asked_when_ >= *there_since_ + settings_.settling && sight_ != Sight::doubted;
+HolderWatch::ListTime HolderWatch::time_of_list() {
+  ListTime time{.asked = asked_at_};
+  // An allocation may be a second old that the kubelet does not list yet: two lists count that are a period
+  // apart.
+  const bool too_soon = settled_ != 0 && asked_when_ < settled_when_ + settings_.period;
+  if (!too_soon) {
+    settled_when_ = asked_when_;
+    time.settled = std::exchange(settled_, asked_at_);
+  }
+  if (!there_since_ || asked_when_ < *there_since_ || sight_ == Sight::doubted) {
+    time.settled = 0;
+  } else if (asked_when_ < *there_since_ + settings_.settling) {
+    time.kept = there_at_;
+  }
+  return time;
 }
 
 /// By the list that has just come. The first that shows its pods may have been taken while they were coming.
@@ -194,11 +207,9 @@ void HolderWatch::judge(const PodList& list) {
 void HolderWatch::answered(Result<PodList> listed) {
   call_.reset();
   if (listed) {
-    const auto before = std::exchange(settled_, asked_at_);
-    const bool releases = may_release();
+    const ListTime time = time_of_list();  // by what earlier lists have shown
     judge(*listed);
-    core_.reconcile(holdings_of(std::move(listed->devices)),
-                    {.asked = asked_at_, .settled = releases ? before : 0});
+    core_.reconcile(holdings_of(std::move(listed->devices)), time);
     known_ = true;
     last_error_ = {};
     learning_ = asked_when_ < anew_since_;

@@ -46,7 +46,8 @@ class HolderWatch {
     std::chrono::milliseconds period = std::chrono::seconds(5);
     /// How long an Allocate waits, at most, for the answer that it needs.
     std::chrono::milliseconds patience = std::chrono::seconds(10);
-    /// A kubelet that has just started may not know all its pods yet: for so long nothing counts as released.
+    /// A kubelet that has just started may not know all its pods yet: for so long nothing counts as released
+    /// that was allocated before it came. The pods of its own allocations it knows.
     std::chrono::milliseconds settling = std::chrono::seconds(30);
     /// "namespace/name" of the pod that we run in, one of the API server's: a kubelet that lists it knows its
     /// pods. Empty: none. Then one does that lists a device of anybody's, or has asked for one of ours.
@@ -97,8 +98,9 @@ class HolderWatch {
   void ask();
   void answered(Result<PodList> listed);
   void next_time();
-  /// Whether what the list that has just come does not name may be over.
-  bool may_release() const;
+  using ListTime = AllocationCore::ListTime;
+  /// Of the list that has just come: which allocations are over if it does not name them.
+  ListTime time_of_list();
   void judge(const PodList& list);
   /// Whether every pod that has something of ours is known, up to the next Allocate.
   bool sees_whole() const { return there_since_ && sight_ == Sight::whole; }
@@ -141,9 +143,10 @@ class HolderWatch {
   bool doubt_told_ = false;
   bool once_more_ = false;  // when the call is over
   EventLoop::Clock::time_point asked_when_;
-  AllocateGate::Arrivals asked_for_ = 0;  // who waited by then
-  AllocationCore::Ticket asked_at_ = 0;   // the last allocation before the list that is on its way
-  AllocationCore::Ticket settled_ = 0;    // and before the one that came last
+  AllocateGate::Arrivals asked_for_ = 0;       // who waited by then
+  AllocationCore::Ticket asked_at_ = 0;        // the last allocation before the list that is on its way
+  AllocationCore::Ticket settled_ = 0;         // and before one that came a period ago, or later
+  EventLoop::Clock::time_point settled_when_;  // when that one was asked for
 };
 
 }  // namespace ferry

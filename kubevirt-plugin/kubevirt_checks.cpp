@@ -190,6 +190,25 @@ std::optional<Check> grace_check(const Offer& offer) {
   return out;
 }
 
+// The socket of its plugin for devices.kubevirt.io/iommufd. ABI: KubeVirt v1.9.0,
+// pkg/virt-handler/device-manager/iommufd_device.go.
+constexpr const char* kIommufdSocket = "kubevirt-iommufd.sock";
+
+/// With its gate IOMMUFD KubeVirt asks for iommufd for each VM, those without a GPU too.
+Check iommufd_check(const HostFs& host) {
+  Check check = question("iommufd-for-vms",
+                         "with KubeVirt's feature gate IOMMUFD every VM of the cluster asks its node for "
+                         "devices.kubevirt.io/iommufd");
+  if (host.exists("dev/iommu")) return std::move(check).passed("/dev/iommu is there");
+  constexpr const char* kNone =
+      "there is no /dev/iommu: with that gate no VM starts on this node, with a GPU or without";
+  if (!host.exists(std::filesystem::path(kPlugins) / kIommufdSocket)) return std::move(check).passed(kNone);
+  return std::move(check).warned(
+      fmt::format("{}; KubeVirt's plugin for it is here, at /{}/{}", kNone, kPlugins, kIommufdSocket),
+      "`modprobe iommufd` (Linux 6.2 with CONFIG_IOMMUFD), or leave the gate out of "
+      "spec.configuration.developerConfiguration.featureGates");
+}
+
 Check device_check(const NotOffered& device, std::string fix) {
   return Check{.id = "can-be-given", .subject = device.id, .why = "KubeVirt itself looks at nothing of this"}
       .failed(device.reason, std::move(fix));
@@ -232,7 +251,7 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const OfferRules& rules, 
   }
   const auto offer = scanner.scan();
   std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
-                               rival_check(host, rules, offer ? &*offer : nullptr)};
+                               rival_check(host, rules, offer ? &*offer : nullptr), iommufd_check(host)};
   auto stands_back = stand_back_check(host);
   auto reads = stands_back ? std::nullopt : reading_check(host);
   for (auto* const check : {&stands_back, &reads})

@@ -37,6 +37,7 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                          {"iommu_group", device.iommu_group},
                          {"allocated", device.allocated},
                          {"awaits_release", device.awaits_release},
+                         {"held_with_group", device.held_with_group},
                          {"pod", device.pod.empty() ? Json() : Json(device.pod)}});
     }
     for (const auto& device : snapshot.unlisted) {
@@ -48,6 +49,7 @@ std::string offered_json(const Snapshot& snapshot, const std::set<std::string>& 
                          {"iommu_group", device.iommu_group},
                          {"allocated", true},
                          {"awaits_release", true},
+                         {"held_with_group", false},
                          {"pod", Json()}});
     }
     resources.push_back({{"name", resource->name.text()},

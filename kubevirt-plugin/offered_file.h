@@ -5,7 +5,7 @@
 //     {"name": "nvidia.com/GH100_H100_SXM5_80GB", "env": "PCI_RESOURCE_NVIDIA_COM_GH100_H100_SXM5_80GB",
 //      "registered": true, "devices": [
 //       {"id": "0000:17:00.0", "healthy": false, "reason": "...", "numa_node": 0, "iommu_group": 42,
-//        "allocated": false, "awaits_release": false, "pod": null}]}],
+//        "allocated": false, "awaits_release": false, "held_with_group": false, "pod": null}]}],
 //    "not_offered": [{"id": "0000:65:00.0", "reason": "..."}],
 //    "fatal_errors": [{"function": "0000:17:00.0", "since": 2, "binding": 31207}],
 //    "stands_back": "NVIDIA's sandbox-device-plugin serves this node" | null}
@@ -16,6 +16,7 @@
 //
 // `pod` is "namespace/name" of who has it, null where that is not known (`ferry plugin --name-pods`).
 // `awaits_release`: it is Unhealthy only until a pod or a VM lets go of it, or of its group.
+// `held_with_group`: it is well, and Unhealthy only because a pod has another device of its IOMMU group.
 // `reason` is "" when healthy; `numa_node` is null when unknown. `state_generation` is that of the state.json
 // whose withdrawals this list has followed, 0 without one and before it is known who holds what: a device
 // that it withdraws and that is listed here all the same is a pod's. Besides what the kubelet is told of,

@@ -20,6 +20,8 @@ struct ListedDevice {
   bool allocated = false;
   std::string pod = {};  ///< "namespace/name", who has it, as far as the kubelet has said; empty: not known
   bool awaits_release = false;  ///< held back, or Unhealthy and still allocated
+  /// It is well, and listed Unhealthy only because a pod has another device of its IOMMU group.
+  bool held_with_group = false;
 
   bool healthy() const { return reason.empty(); }
   bool operator==(const ListedDevice&) const = default;

@@ -43,20 +43,10 @@ class Reader {
   }
   template <typename Number>
   void optional(const char* name, std::optional<Number>& into) {
-    auto value = read_number<Number>(name);
-    if (value) {
-      into = *value;
-    } else if (!is_gone(value.error())) {
-      note(std::move(value).error());
-    }
+    keep_if_there(read_number<Number>(name), into);
   }
   void optional_link(const char* name, std::optional<std::string>& into) {
-    auto value = directory_.link_name(name);
-    if (value) {
-      into = std::move(*value);
-    } else if (!is_gone(value.error())) {
-      note(std::move(value).error());
-    }
+    keep_if_there(directory_.link_name(name), into);
   }
   void note(Error error) {
     if (!function_.problem) function_.problem = std::move(error);
@@ -74,6 +64,14 @@ class Reader {
     if (value) {
       into = *value;
     } else {
+      note(std::move(value).error());
+    }
+  }
+  template <typename T>
+  void keep_if_there(Result<T> value, std::optional<T>& into) {
+    if (value) {
+      into = std::move(*value);
+    } else if (!is_gone(value.error())) {
       note(std::move(value).error());
     }
   }

@@ -7,11 +7,14 @@
 namespace ferry {
 
 /// Kernel events of devices that appear, vanish and change drivers; sysfs raises no inotify events.
-/// ABI: lib/kobject_uevent.c; netlink(7), NETLINK_KOBJECT_UEVENT, group 1. The kernel sends them to the
-/// initial network namespace only.
+/// ABI: lib/kobject_uevent.c; netlink(7), NETLINK_KOBJECT_UEVENT, group 1.
 class Uevents {
  public:
   static Result<Uevents> open();
+
+  /// True if the kernel sends the events to this process: it does so only to network namespaces of the
+  /// initial user namespace. False if that cannot be found out.
+  static bool are_sent();
 
   /// Readable when events wait.
   int fd() const { return fd_.get(); }

@@ -717,6 +717,31 @@ TEST_F(PluginTest, SaysThatAPodHasGoneWherePodsAreNamed) {
   EXPECT_TRUE(offered_becomes(is_allocated(false))) << offered();
 }
 
+// A pod of seconds, of a kubelet that has come a moment before: it knows the pods of its own allocations.
+TEST_F(PluginTest, KnowsThatAPodHasEndedWhileItsKubeletSettles) {
+  options.holders.period = 1ms;
+  options.holders.settling = std::chrono::hours(1);
+  options.rules.companions = Companions::devices;
+  for (const unsigned card : {1U, 2U}) {
+    add_gpu("0000:0" + std::to_string(card) + ":00.0", 14 + card);
+    add_audio("0000:0" + std::to_string(card) + ":00.1", 14 + card);
+  }
+  predecessor_gave("0000:01:00.0");
+  start_both();
+  ASSERT_TRUE(allocatable(kGpu, 2) && allocatable(kAudio, 1));
+  ASSERT_TRUE(offered_becomes([](const auto& file) {
+    return file.is_object() && std::ranges::all_of(file["resources"], [](const auto& resource) {
+             return resource["registered"] == true;
+           });
+  })) << "the plugin has seen that the kubelet is there";
+  ASSERT_TRUE(kubelet->allocate(kGpu, {"0000:02:00.0"}).ok());
+  ASSERT_TRUE(allocatable(kAudio, 0));
+  kubelet->release({"0000:02:00.0"});
+  EXPECT_TRUE(allocatable(kAudio, 1));
+  EXPECT_THAT(offered().dump(), HasSubstr("held back: 0000:01:00.0 of its IOMMU group 15"))
+      << "the pod of an earlier allocation may not be listed yet";
+}
+
 TEST_F(PluginTest, TakesNothingForReleasedWhenNobodySaysWhatIsHeld) {
   options.holders.period = 1ms;
   options.rules.companions = Companions::devices;
