@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ferry hostd` as one call: rounds of a NodeKeeper whenever something has happened that may matter.
+// `ferry hostd` as one function: it starts a NodeKeeper's round after each event that may matter.
 #pragma once
 
 #include <chrono>

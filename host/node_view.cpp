@@ -97,7 +97,7 @@ const StuckWrite* stuck_on(const NodeSight& sight, const AcceleratorView& view) 
   return found == sight.stuck.end() ? nullptr : &*found;
 }
 
-// What hostd says of it stands above what is merely seen: it knows what is wanted.
+// The host status comes before the observed state, since hostd knows the desired state.
 std::optional<Condition> of_wish(const AcceleratorState& wish) {
   const std::string hint =
       wish.hint.empty() ? "ferry hostd tries again by itself; its log says what it has tried" : wish.hint;
@@ -116,7 +116,7 @@ std::optional<Condition> of_wish(const AcceleratorState& wish) {
   return std::nullopt;
 }
 
-// That nobody was seen says nothing where somebody may have gone unseen.
+// An empty list of users proves nothing if users may have been missed.
 Condition free_as_far_as_seen(const NodeSight& sight, const AcceleratorView& view) {
   const auto unseen = [&](const PciFunction& function) {
     return !sight.use.blind_to(function.address.text()).empty();
@@ -182,7 +182,7 @@ Condition condition_of(const NodeSight& sight, const AcceleratorView& view) {
             .reason = fmt::format("an earlier act has not returned from the kernel: {} (pid {})", act->act,
                                   act->pid),
             .hint = "it is left alone until then; if that never comes, only a reboot helps"};
-  // What hostd has said outlives it: of what is another now it says nothing.
+  // The host status may be outdated: it does not apply to a GPU whose mode or driver has changed since.
   if (view.wish && view.wish->mode == view.mode && view.wish->driver == view.function.driver) {
     if (auto condition = of_wish(*view.wish)) return *condition;
   }
@@ -265,7 +265,7 @@ std::vector<OfferedAs> offers_of(const NodeSight& sight, const std::string& devi
                                  std::optional<std::uint32_t> group) {
   std::vector<OfferedAs> out;
   if (!sight.offered) return out;
-  // A number is Kata's; an address or a UUID of another device in the group is that device's own.
+  // A number is Kata's ID for a group. An address or a UUID belongs to one device, even in the same group.
   const auto is_number = [](const std::string& id) {
     return id.find_first_not_of("0123456789") == std::string::npos;
   };

@@ -41,7 +41,7 @@ HolderWatch::HolderWatch(const HostFs& host, EventLoop& loop, RpcQueue& queue, A
       learnt_(std::move(learnt)),
       settings_(std::move(settings)),
       pause_(kFirstPause) {
-  // On the queue's thread.
+  // The callback runs on the queue's thread.
   gate_.on_wait([this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)] {
     loop.post([this, alive] {
       if (!alive.expired()) somebody_waits();
@@ -84,7 +84,7 @@ void HolderWatch::start_patience() {
   });
 }
 
-/// Who came too early for the question that is on its way is asked for when that is over.
+/// A question that was sent before a call arrived does not help it; another question follows that one.
 void HolderWatch::somebody_waits() {
   if (!gate_.anybody_waits()) return;
   if (!patient_) start_patience();
@@ -102,7 +102,7 @@ void HolderWatch::kubelet_is_there() {
   ask_now();
 }
 
-/// What is asked already may be answered as it was before.
+/// The answer to a question that is under way may be older than the event, so another question follows.
 void HolderWatch::ask_now() {
   if (call_) {
     once_more_ = true;
@@ -120,7 +120,7 @@ void HolderWatch::snapshot_changed() {
   if (must_learn()) return;
   const auto snapshot = core_.snapshot();
   const auto pause = pause_for(*snapshot);
-  // Who waits for long is in the way of who shall not.
+  // A long pause must not delay a short one.
   if (pause && !call_ && (!waits_ || *pause < waiting_)) ask_in(*pause);
   if (!pause && waits_) {
     loop_.cancel(timer_);
@@ -159,7 +159,7 @@ void HolderWatch::ask() {
   }
   call_ = std::make_unique<PodListCall>(
       queue_, std::move(*socket),
-      // On the queue's thread, perhaps after this is gone.
+      // This callback runs on the queue's thread, perhaps after this object is gone.
       [this, &loop = loop_, alive = std::weak_ptr<const bool>(alive_)](Result<PodList> listed) {
         loop.post([this, alive, listed = std::move(listed)]() mutable {
           if (!alive.expired()) answered(std::move(listed));

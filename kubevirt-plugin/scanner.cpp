@@ -22,10 +22,10 @@
 namespace ferry {
 namespace {
 
-// KubeVirt reads PCI addresses of exactly four domain digits (VMD and Hyper-V have more).
+// KubeVirt reads PCI addresses with exactly four domain digits; VMD and Hyper-V have more.
 constexpr std::uint32_t kLastDomain = 0xffff;
 
-/// `vendor`: of the device that is offered with the group.
+/// `vendor`: the vendor of the device that is advertised with the group.
 GroupMember member_of_group(const PciFunction& function, std::uint16_t vendor, const OfferRules& rules) {
   const bool ours = on_vfio_driver(function) &&
                     (function.vendor == vendor || rules.accelerators.vendors.contains(function.vendor));
@@ -45,7 +45,7 @@ std::vector<GroupMember> members_of(const Inventory& inventory, const PciFunctio
   return members;
 }
 
-/// One that its vendor's accelerators may have beside them.
+/// True for another function of the accelerators' vendors, such as a GPU's audio.
 bool is_beside(const PciFunction& function, const OfferRules& rules) {
   return rules.accelerators.vendors.contains(function.vendor) && !rules.accelerators.match(function) &&
          !function.is_bridge() && !function.is_virtual_function();
@@ -64,20 +64,20 @@ bool may_have_place(const PciFunction& function, const OfferRules& rules) {
   return rules.kubevirt && rules.companions == Companions::places && is_beside(function, rules);
 }
 
-/// What NVIDIA's plugin for Kata offers: accelerators, and what counts as one on request (NVSwitches).
+/// True for accelerators and those on request (NVSwitches), as in NVIDIA's plugin for Kata.
 bool is_for_kata(const PciFunction& function, const OfferRules& rules) {
   if (!rules.kata || rules.accelerators.is_of_another_vendor(function)) return false;
   return rules.accelerators.match_by_name(function);
 }
 
-/// The IOMMU group that a function goes to a VM with, or what keeps it from any.
+/// The IOMMU group that goes to a VM with the function, or the obstacle.
 Result<std::uint32_t> group_to_offer(const PciFunction& function) {
   if (function.problem) return fail(Error(*function.problem));
   if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
   return *function.iommu_group;
 }
 
-/// The same for KubeVirt, which goes by addresses; Kata does by numbers.
+/// The same for KubeVirt, which uses addresses, while Kata uses numbers.
 Result<std::uint32_t> group_for_kubevirt(const PciFunction& function) {
   auto group = group_to_offer(function);
   if (group && function.address.domain > kLastDomain)
@@ -85,7 +85,7 @@ Result<std::uint32_t> group_for_kubevirt(const PciFunction& function) {
   return group;
 }
 
-/// The directories of sysfs between `devices` and the function that a link of the bus leads to.
+/// The directories of sysfs between `devices` and the target of a link in the bus.
 std::vector<std::string> bus_path_of(const std::filesystem::path& target) {
   std::vector<std::string> path;
   for (const auto& part : target.parent_path()) path.push_back(part.string());
@@ -93,7 +93,7 @@ std::vector<std::string> bus_path_of(const std::filesystem::path& target) {
   return {devices == path.end() ? devices : std::next(devices), path.end()};
 }
 
-/// Without one the drivers' frameworks have the number or the ID in its place.
+/// A type without a name has its number or ID in the name's place.
 bool is_name(const std::string& name, const std::string& id) {
   return name != id && name.find_first_not_of("0123456789") != std::string::npos;
 }
@@ -103,8 +103,8 @@ const VgpuParent* parent_of(const VgpuGpu& gpu, const VgpuDevice& vgpu) {
   return parent == gpu.parents.end() ? nullptr : &*parent;
 }
 
-/// What of a parent or of something below it could not be read; nullptr: all could. A write of ours that is
-/// under way says nothing of the devices.
+/// The error in reading a parent or a device below it; nullptr: none. A write of Ferry that is in progress
+/// says nothing about the devices, so it is no error here.
 const Error* trouble_with(const VgpuParent* parent) {
   if (parent == nullptr) return nullptr;
   const auto& problem = parent->problem;
@@ -113,7 +113,7 @@ const Error* trouble_with(const VgpuParent* parent) {
 
 }  // namespace
 
-/// One scan.
+/// The work of one scan.
 class Scanner::Round {
  public:
   Round(Scanner& scanner, const Inventory& inventory)
@@ -147,7 +147,7 @@ class Scanner::Round {
   }
 
   void add_vgpus(const VgpuInventory& vgpus) {
-    known_nodes_.clear();  // to read the vGPUs may have taken long
+    known_nodes_.clear();  // reading the vGPUs may have taken long
     for (const auto& gpu : vgpus.gpus) {
       gpu_problem_ = problem_of(gpu);
       for (const auto& vgpu : gpu.devices) {
@@ -163,7 +163,7 @@ class Scanner::Round {
   }
 
   Offer finish() && {
-    // Where Kata's is KubeVirt's name for the model, it stays KubeVirt's.
+    // If Kata's name equals KubeVirt's name for the model, KubeVirt's devices keep it.
     for (auto& [device, part, fallback] : for_kata_)
       assembly_.add(std::move(device), part, fallback, EnvPrefix::none);
     return std::move(assembly_).finish();
@@ -193,7 +193,7 @@ class Scanner::Round {
     const std::string errors = scanner_.fatal_errors_.problem(host_, gpu.function.address);
     return errors.empty() ? errors : fmt::format("its GPU had {}", errors);
   }
-  /// Why nobody tells what a vGPU is now; nullptr: it is as its driver says, whatever else fails there.
+  /// The reason why a vGPU cannot be identified now; nullptr: it can be, whatever else fails there.
   const Error* unread(const VgpuGpu& gpu, const VgpuDevice& vgpu) const {
     const VgpuParent* const parent = parent_of(gpu, vgpu);
     const Error* const why = trouble_with(parent);
@@ -250,7 +250,7 @@ class Scanner::Round {
                     function.vendor));
   }
 
-  /// With the GPU whose card and IOMMU group it is of. Without one it cannot be asked for.
+  /// Adds a companion to the GPU of its card and IOMMU group. Without such a GPU no pod can ask for it.
   void add_companion(const PciFunction& function) {
     if (!on_vfio_driver(function)) return;
     for (const auto& address : inventory_.group_of(function)) {
@@ -296,7 +296,7 @@ class Scanner::Round {
     if (!is_new && seen->second.group == device.iommu_group)
       return;  // offered by another function of the group
     if (!is_new) {
-      // KubeVirt may be offered the function all the same.
+      // The same function may still be advertised to KubeVirt.
       return assembly_.refuse(
           rules_.kubevirt ? address + " for Kata" : address,
           fmt::format("its number for Kata, {}, is that of {}: one has a node of its own, "
@@ -315,7 +315,7 @@ class Scanner::Round {
                          .fallback = fmt::format("device_{:04x}", function.device)});
   }
 
-  /// A resource's name part by alias or template.
+  /// A resource's name part, by alias or template.
   std::string named(const std::string& model, const std::string& text,
                     const std::map<std::string, std::string>& values) const {
     const auto alias = rules_.names.aliases.find(model);
@@ -405,7 +405,7 @@ Scanner::Scanner(const HostFs& host, const OfferRules& rules, ReadVgpus read_vgp
 Result<Offer> Scanner::scan() {
   const auto inventory = ferry::scan(host_);
   if (!inventory) return fail(inventory.error());
-  // Of a GPU that cannot be read no vGPU would be found, and all would count as gone.
+  // If a GPU cannot be read, no vGPU of it would be found, and all would count as removed.
   for (const auto& [gpu, devices] : known_) {
     const auto* const function = devices.empty() ? nullptr : inventory->find(gpu.first);
     if (function != nullptr && function->problem && lacks_means(*function->problem))
@@ -413,7 +413,7 @@ Result<Offer> Scanner::scan() {
   }
   Round round(*this, *inventory);
   round.add_functions();
-  if (!rules_.kubevirt) {  // Kata takes no vGPUs
+  if (!rules_.kubevirt) {  // Kata uses no vGPUs
     auto offer = std::move(round).finish();
     offer.fatal_errors = fatal_errors_.found();
     return offer;
@@ -451,7 +451,7 @@ bool Scanner::keep_what_is_unread(VgpuGpu& gpu) {
       std::ranges::any_of(gpu.parents, [](const VgpuParent& parent) { return parent.problem.has_value(); });
   const auto before = known_.find({gpu.address(), gpu.function.ids()});
   if (!any || before == known_.end()) return any;
-  // What the kernel itself shows of one, and of a virtual function its driver, if it says anything at all.
+  // The kernel shows if the vGPU exists; for a virtual function its driver does, as far as it answers.
   const auto is_there = [&](const VgpuDevice& device) {
     if (gpu.framework != VgpuFramework::vendor_vfio)
       return host_.exists("sys/bus/mdev/devices/" + device.id.text);
@@ -482,7 +482,7 @@ bool Scanner::keep_what_was_known(VgpuInventory& vgpus) {
     }
     if (!held || held->holds_for_good(host_, gpu.address())) continue;
     any = true;
-    // The kernel itself tells which mediated devices there are, and which functions the driver has.
+    // The kernel shows which mediated devices exist, and which functions the driver has.
     const auto is_there = [&](const VgpuDevice& device) {
       if (held->is_on(device.id.text)) return false;
       if (gpu.framework == VgpuFramework::vendor_vfio)
