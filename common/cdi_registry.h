@@ -5,6 +5,9 @@
 // of Kata's gets a device then. ABI: Container Device Interface, its Go library v0.6.0: files *.json and
 // *.yaml of each directory, unknown fields refused, versions 0.3.0 to 0.6.0; of two files in one directory
 // neither may have a name of the other's.
+//
+// The library also refuses a map that has a key of its own and the same key by a merge (<<). We take such a
+// file, since the reader has merged the two by then; no program writes one.
 #pragma once
 
 #include <cstddef>
