@@ -21,18 +21,12 @@ json to_json(const MemberView& member) {
   return out;
 }
 
-template <typename T>
-json list_of(const std::vector<T>& values) {
-  json out = json::array();
-  for (const T& value : values) out.push_back(to_json(value));
-  return out;
-}
-
 json to_json(const NamedView& view) {
   json out = to_json(view.function);
   out["what"] = kind_of(view.function);
   out["model"] = view.model.empty() ? view.function.ids() : view.model;
-  out["offers"] = list_of(view.offers);
+  out["offers"] = json::array();
+  for (const OfferedAs& offer : view.offers) out["offers"].push_back(to_json(offer));
   out["not_offered"] = or_null(view.not_offered);
   return out;
 }
@@ -53,6 +47,13 @@ json to_json(const WantedMark& wanted) {
   return {{"policy", wanted.policy},
           {"asked_by", wanted.asked_by},
           {"generation", wanted.generation ? json(*wanted.generation) : json(nullptr)}};
+}
+
+template <typename T>
+json list_of(const std::vector<T>& values) {
+  json out = json::array();
+  for (const T& value : values) out.push_back(to_json(value));
+  return out;
 }
 
 }  // namespace
