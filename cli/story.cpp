@@ -369,6 +369,12 @@ std::string by_name_text(const NamedView& view) {
                      view.model.empty() ? view.function.ids() : view.model);
 }
 
+std::string virtual_function_text(const NamedView& physical) {
+  return fmt::format("a virtual function of {} ({}): it is passed through whole, once a vfio driver has it",
+                     physical.function.address.text(),
+                     physical.model.empty() ? physical.function.ids() : physical.model);
+}
+
 Way way_by_name(const PciFunction& function) {
   const bool away = on_vfio_driver(function);
   return {
@@ -385,10 +391,13 @@ Story of_function(const StoryInputs& inputs, const PciFunction& function) {
     story.parts.push_back(
         {.label = "problem", .lines = {{.text = function.problem->message, .tint = Tint::bad}}});
   const NamedView* named = inputs.view.find_by_name(function.address);
+  const NamedView* physical = inputs.view.find_by_name(function.physical_function.value_or(function.address));
+  const bool is_vf = physical != nullptr && function.physical_function;
   story.parts.push_back(
-      part("is", {named != nullptr ? by_name_text(*named)
-                  : gpu == nullptr ? "no accelerator, and beside none: Ferry never touches it"
-                                   : fmt::format("{} ({})", relation(*gpu, function), gpu->model)}));
+      part("is", {is_vf              ? virtual_function_text(*physical)
+                  : named != nullptr ? by_name_text(*named)
+                  : gpu == nullptr   ? "no accelerator, and beside none: Ferry never touches it"
+                                     : fmt::format("{} ({})", relation(*gpu, function), gpu->model)}));
   story.parts.push_back(part("sits", place_lines(inputs, function)));
   story.parts.push_back(group_part(inputs, function));
   if (gpu != nullptr && function.physical_function) {
@@ -399,10 +408,11 @@ Story of_function(const StoryInputs& inputs, const PciFunction& function) {
     story.parts.push_back(offers_part(
         inputs, vgpu == nullptr ? offers_of(inputs.sight, function.address.text(), {}) : vgpu->offers, {}));
   }
+  if (named != nullptr) story.parts.push_back(offers_part(inputs, named->offers, named->not_offered));
   const auto holders = inputs.sight.use.of(function.address.text());
   if (!holders.empty())
     story.parts.push_back(part("used by", holder_lines({holders.begin(), holders.end()})));
-  if (named != nullptr) {
+  if (named != nullptr || is_vf) {
     story.parts.push_back(ways_part({way_by_name(function)}));
   } else if (gpu != nullptr)
     story.parts.push_back(part("to change", {fmt::format("`ferry explain {}` says what its GPU can become",

@@ -4,6 +4,9 @@
 // The library refuses the whole registry if one file is wrong, no matter who wrote it: then no Kata pod gets
 // a device. ABI: Container Device Interface, Go library v0.6.0: files *.json and *.yaml of each directory;
 // unknown fields are refused; versions 0.3.0 to 0.6.0; no device twice in one directory.
+//
+// The library also refuses a map that has a key of its own and the same key by a merge (<<). Ferry takes such
+// a file, since its reader has merged the two by then; no program writes one.
 #pragma once
 
 #include <cstddef>

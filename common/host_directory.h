@@ -18,6 +18,9 @@ class HostDirectory {
  public:
   /// `relative` as in HostFs.
   static Result<HostDirectory> open(const HostFs& host, std::filesystem::path relative);
+  /// The same with the names in it, sorted: two system calls fewer than open() and list() take.
+  static Result<HostDirectory> open(const HostFs& host, std::filesystem::path relative,
+                                    std::vector<std::string>& names);
 
   /// Reads as in HostFs. An attribute is one of sysfs, which comes whole with one read.
   Result<std::string> read_attribute(const char* name) const;
@@ -33,6 +36,7 @@ class HostDirectory {
   HostDirectory(UniqueFd fd, std::filesystem::path relative)
       : fd_(std::move(fd)), relative_(std::move(relative)) {}
   std::string describe(const char* verb, const char* name) const;
+  Result<std::vector<std::string>> names_of(int fd, const char* name) const;
 
   UniqueFd fd_;
   std::filesystem::path relative_;

@@ -206,6 +206,12 @@ Mode mode_of(const NodeSight& sight, const PciFunction& function) {
   return on_vfio_driver(function) ? Mode::passthrough : Mode::host;
 }
 
+std::string why_not_offered(const NodeSight& sight, const PciAddress& address) {
+  if (!sight.offered) return {};
+  const auto left_out = sight.offered->not_offered.find(address.text());
+  return left_out == sight.offered->not_offered.end() ? std::string() : left_out->second;
+}
+
 AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rules, const ModelNames& models,
                             const PciFunction& function) {
   const VgpuGpu* gpu = sight.vgpus.find(function.address);
@@ -221,10 +227,7 @@ AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rule
   // What Kata's plugin offers has a number, and is known by its group; a whole group is one GPU's then.
   view.offers = offers_of(sight, function.address.text(),
                           view.mode == Mode::passthrough ? function.iommu_group : std::nullopt);
-  if (sight.offered) {
-    const auto left_out = sight.offered->not_offered.find(function.address.text());
-    if (left_out != sight.offered->not_offered.end()) view.not_offered = left_out->second;
-  }
+  view.not_offered = why_not_offered(sight, function.address);
   if (sight.state) {
     const auto wish =
         std::ranges::find(sight.state->accelerators, function.address, &AcceleratorState::address);
@@ -237,6 +240,20 @@ AcceleratorView accelerator(const NodeSight& sight, const AcceleratorRules& rule
   add_outlook(sight, rules, view);
   view.condition = condition_of(sight, view);
   return view;
+}
+
+/// A virtual function of another vendor's accelerator that a vfio driver has.
+bool is_passed_through_vf(const Inventory& inventory, const AcceleratorRules& rules,
+                          const PciFunction& function) {
+  return on_vfio_driver(function) && !rules.vendors.contains(function.vendor) &&
+         is_accelerators_vf(inventory, rules, function);
+}
+
+NamedView named(const NodeSight& sight, const ModelNames& models, const PciFunction& function) {
+  return {.function = function,
+          .model = models ? models(function) : std::string(),
+          .offers = offers_of(sight, function.address.text(), {}),
+          .not_offered = why_not_offered(sight, function.address)};
 }
 
 }  // namespace
@@ -298,8 +315,8 @@ NodePicture view_of(const NodeSight& sight, const AcceleratorRules& rules, const
   for (const auto& [address, function] : sight.inventory.functions) {
     if (rules.match(function)) {
       view.accelerators.push_back(accelerator(sight, rules, models, function));
-    } else if (rules.match_by_name(function)) {
-      view.by_name.push_back({.function = function, .model = models ? models(function) : std::string()});
+    } else if (rules.match_by_name(function) || is_passed_through_vf(sight.inventory, rules, function)) {
+      view.by_name.push_back(named(sight, models, function));
     }
   }
   view.whose = rules.whose;

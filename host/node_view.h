@@ -112,10 +112,13 @@ struct AcceleratorView {
   const PciAddress& address() const { return function.address; }
 };
 
-/// A function that counts as an accelerator only where a command or a policy names it.
+/// A function that counts as an accelerator only where a command or a policy names it, or a virtual function
+/// of such a one that a vfio driver has.
 struct NamedView {
   PciFunction function;
-  std::string model;  ///< empty: no name is known
+  std::string model;              ///< empty: no name is known
+  std::vector<OfferedAs> offers;  ///< of the function itself
+  std::string not_offered = {};   ///< AcceleratorView::not_offered
 };
 
 struct NodePicture {

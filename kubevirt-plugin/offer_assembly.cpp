@@ -39,6 +39,12 @@ Result<ResourceName> OfferAssembly::name_of(const std::string& domain, const std
     name = fail(
         Errc::invalid_config,
         fmt::format("resource name '{}': no CDI kind for Kata begins so, but with a letter", name->text()));
+  // ABI: the CDI project's Go library v0.6.0, validateVendorOrClassName().
+  if (name && prefix == EnvPrefix::none && part.size() == 1)
+    name = fail(
+        Errc::invalid_config,
+        fmt::format("resource name '{}': the CDI library of Kata's runtime crashes at a name of one letter",
+                    name->text()));
   if (name || fallback.empty()) return name;
   warn(part.empty() ? fmt::format("{} has no name; it is offered as {}/{}", model, domain, fallback)
                     : fmt::format("{}; it is offered as {}/{}", name.error().message, domain, fallback));

@@ -73,7 +73,7 @@ class Plugin {
     show_presence();
     claim_service() ? serve() : wait_for_predecessor();
     loop_.run(stop);
-    for (const auto* const watch : {&nodes_, &state_}) {
+    for (const auto* const watch : {&nodes_, &own_nodes_, &state_}) {
       if (!*watch) continue;
       loop_.forget((*watch)->fd());
       (*watch)->leave();
@@ -230,20 +230,26 @@ class Plugin {
     (void)watch_nodes();
   }
 
-  /// Gives whether that is new. The folder is not there before the first module of VFIO.
+  /// Gives whether one of them is new. The first folder is not there before the first module of VFIO, and the
+  /// second, of the functions' own nodes, not before the first function.
   bool watch_nodes() {
-    if (nodes_) return false;
-    auto nodes = DirectoryWatch::open(host_.root() / "dev/vfio");
-    if (!nodes) return false;
-    nodes_.emplace(std::move(*nodes));
-    loop_.watch(nodes_->fd(), [this] {
-      const auto events = nodes_->read();
+    const bool nodes = watch_nodes_in("dev/vfio", nodes_);
+    return watch_nodes_in("dev/vfio/devices", own_nodes_) || nodes;
+  }
+  bool watch_nodes_in(const char* folder, std::optional<DirectoryWatch>& watch) {
+    if (watch) return false;
+    auto opened = DirectoryWatch::open(host_.root() / folder);
+    if (!opened) return false;
+    watch.emplace(std::move(*opened));
+    loop_.watch(watch->fd(), [this, folder, &watch] {
+      const auto events = watch->read();
       // A loss is listed at once. Only gains wait for a scan.
       for (const DirectoryEvent& event : events)
-        if (event.kind == DirectoryEvent::Kind::vanished) core_.node_gone("/dev/vfio/" + event.name);
+        if (event.kind == DirectoryEvent::Kind::vanished)
+          core_.node_gone(fmt::format("/{}/{}", folder, event.name));
       if (std::ranges::find(events, DirectoryEvent::Kind::gone, &DirectoryEvent::kind) != events.end()) {
-        loop_.forget(nodes_->fd());
-        nodes_.reset();
+        loop_.forget(watch->fd());
+        watch.reset();
       }
       scan_soon();
     });
@@ -576,6 +582,7 @@ class Plugin {
   EventLoop::Timer memory_timer_;
   std::optional<Uevents> uevents_;
   std::optional<DirectoryWatch> nodes_;
+  std::optional<DirectoryWatch> own_nodes_;
   std::optional<Presence> presence_;
   std::optional<OnlyOne> only_;
   std::optional<Turn> turn_;

@@ -51,10 +51,19 @@ bool is_beside(const PciFunction& function, const OfferRules& rules) {
          !function.is_bridge() && !function.is_virtual_function();
 }
 
-// Another vendor's GPU on a driver of the host is not meant for VMs, and nothing is reported of it.
-bool is_for_kubevirt(const PciFunction& function, const OfferRules& rules) {
+/// Another vendor has no vGPU types: a virtual function of its GPU is passed through whole.
+bool is_vf_of_another_vendor(const Inventory& inventory, const AcceleratorRules& rules,
+                             const PciFunction& function) {
+  return !rules.vendors.contains(function.vendor) && is_accelerators_vf(inventory, rules, function);
+}
+
+// Another vendor's GPU on a driver of the host is not meant for VMs, and nothing is reported of it. The same
+// holds for its virtual functions.
+bool is_for_kubevirt(const Inventory& inventory, const PciFunction& function, const OfferRules& rules) {
   if (!rules.kubevirt) return false;
-  if (rules.accelerators.is_of_another_vendor(function)) return on_vfio_driver(function);
+  if (rules.accelerators.is_of_another_vendor(function) ||
+      is_vf_of_another_vendor(inventory, rules.accelerators, function))
+    return on_vfio_driver(function);
   return rules.accelerators.match(function) ||
          (rules.companions == Companions::devices && is_beside(function, rules));
 }
@@ -135,7 +144,7 @@ class Scanner::Round {
         assembly_.leave_out(
             address.text(),
             "a virtual function on vfio-pci: whole GPUs are offered, and vGPUs by their types");
-      const bool kubevirt = is_for_kubevirt(function, rules_);
+      const bool kubevirt = is_for_kubevirt(inventory_, function, rules_);
       const bool kata = is_for_kata(function, rules_);
       if (!kubevirt && !kata) continue;
       if (on_vfio_driver(function)) {
@@ -173,17 +182,26 @@ class Scanner::Round {
   /// One of a GPU that carries no type, since not its vendor's driver has it.
   bool is_bare_virtual_function(const PciFunction& function) const {
     return function.is_virtual_function() && function.driver == "vfio-pci" &&
-           is_accelerators_vf(inventory_, rules_.accelerators, function);
+           is_accelerators_vf(inventory_, rules_.accelerators, function) &&
+           !is_vf_of_another_vendor(inventory_, rules_.accelerators, function);
+  }
+
+  /// The physical function of another vendor's virtual function; nullptr: `function` is none.
+  const PciFunction* physical_of(const PciFunction& function) const {
+    return is_vf_of_another_vendor(inventory_, rules_.accelerators, function)
+               ? inventory_.find(*function.physical_function)
+               : nullptr;
   }
 
   std::vector<std::string> bus_path(const PciAddress& address) const {
     return bus_path_of(bus_ ? bus_->link_target(address.text().c_str()).value_or("") : std::string());
   }
-  /// Some are asked for with each device, and looked for once in the moment that all of them take.
+  /// Each folder is listed once: of many devices that takes far fewer system calls than a look at each node.
   bool node_is_there(const std::string& node) {
-    const auto [known, is_new] = known_nodes_.try_emplace(node, false);
-    if (is_new) known->second = host_.exists(node);
-    return known->second;
+    const auto slash = node.rfind('/');
+    const auto [folder, is_new] = known_nodes_.try_emplace(node.substr(0, slash));
+    if (is_new) folder->second = host_.list(folder->first).value_or(std::vector<std::string>{});
+    return std::ranges::binary_search(folder->second, node.substr(slash + 1));
   }
 
   /// What its vGPUs share with it; empty: nothing is wrong.
@@ -229,16 +247,24 @@ class Scanner::Round {
     if (!kubevirt) return;
     if (const auto for_it = group_for_kubevirt(function); !for_it)
       return assembly_.refuse(id, for_it.error().message);
+    // ABI: drivers/vfio/pci/vfio_pci_core.c, vfio_pci_validate_vf_token(). KubeVirt gives QEMU no token.
+    if (const auto* const physical = physical_of(function);
+        physical != nullptr && physical->driver == "vfio-pci") {
+      return assembly_.refuse(
+          id, fmt::format("its physical function {} is on vfio-pci, and a VM then needs a VF token, which "
+                          "KubeVirt does not pass: bind {} to the driver that made the virtual functions",
+                          physical->address.text(), physical->address.text()));
+    }
     const auto domain = domain_of(function);
     if (!domain) return assembly_.refuse(id, domain.error().message);
     if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
-    assembly_.add(std::move(device), function_part(function, human), hex_of(function),
+    assembly_.add(std::move(device), function_part(function, human), hex_of(function) + vf_suffix(function),
                   EnvPrefix::pci_resource, *domain);
   }
 
   /// The part of the resource's name before the "/".
   Result<std::string> domain_of(const PciFunction& function) const {
-    if (!rules_.accelerators.is_of_another_vendor(function)) return rules_.domain;
+    if (rules_.accelerators.vendors.contains(function.vendor)) return rules_.domain;
     if (const auto known = rules_.domains.find(function.vendor); known != rules_.domains.end())
       return known->second;
     const auto name = scanner_.names_.find_vendor(function.vendor);
@@ -277,6 +303,13 @@ class Scanner::Round {
 
   static std::string hex_of(const PciFunction& function) { return fmt::format("{:04x}", function.device); }
 
+  /// A virtual function that has the IDs of its GPU, as Intel's do, would have the name of the whole GPU
+  /// without this.
+  std::string vf_suffix(const PciFunction& function) const {
+    const auto* const physical = physical_of(function);
+    return physical != nullptr && physical->ids() == function.ids() ? "_VF" : "";
+  }
+
   /// A whole function's name part; `human` is empty where it has no name.
   std::string function_part(const PciFunction& function, const std::string& human) const {
     // A template's own text would give all models without a name the same one.
@@ -284,7 +317,8 @@ class Scanner::Round {
     return named(function.ids(), rules_.names.functions,
                  {{"name", nameless ? hex_of(function) : pci_resource_part(human)},
                   {"vendor", fmt::format("{:04x}", function.vendor)},
-                  {"device", hex_of(function)}});
+                  {"device", hex_of(function)}}) +
+           vf_suffix(function);
   }
 
   /// As its KubeVirt self, save for what Kata knows it by.
@@ -383,7 +417,7 @@ class Scanner::Round {
   const Inventory& inventory_;
   const Result<HostDirectory> bus_;
   const NodeIsThere nodes_;
-  std::map<std::string, bool> known_nodes_;
+  std::map<std::string, std::vector<std::string>> known_nodes_;  // of each folder, sorted
   OfferAssembly assembly_{rules_.domain};
   std::string gpu_problem_;  // of the GPU whose vGPUs are being added
   struct Seen {

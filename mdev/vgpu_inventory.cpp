@@ -150,7 +150,9 @@ VgpuGpu read_gpu(const HostFs& host, const HeldGpus& held, const MdevBus& bus, V
     if (gpu.framework != VgpuFramework::mdev_on_vf) add_mdev_parent(bus, gpu.address(), gpu);
     for (const PciFunction* virtual_one : functions) add_mdev_parent(bus, virtual_one->address, gpu);
   }
-  gpu.host_driver = gpu.framework != VgpuFramework::none || host.exists(host_driver_sign(gpu.address()));
+  // The sign is its driver's, and a function on a vfio driver has no other.
+  gpu.host_driver = gpu.framework != VgpuFramework::none ||
+                    (!on_vfio_driver(gpu.function) && host.exists(host_driver_sign(gpu.address())));
   gpu.obstacle = obstacle(gpu);
   return gpu;
 }

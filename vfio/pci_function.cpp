@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/pci_function.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fcntl.h>
 #include <unistd.h>
@@ -126,8 +127,9 @@ HeaderType header_of_class(std::uint32_t class_code) {
 // Byte 0x0e of config space, without the multi-function bit; every user can read the first 64 bytes. For a
 // function in D3cold, which a read would wake, the class decides.
 Result<HeaderType> read_header_type(const HostDirectory& directory, const std::filesystem::path& path,
-                                    std::uint32_t class_code) {
-  if (directory.read_attribute("power_state").value_or("") == "D3cold") return header_of_class(class_code);
+                                    std::uint32_t class_code, bool has_power_state) {
+  if (has_power_state && directory.read_attribute("power_state").value_or("") == "D3cold")
+    return header_of_class(class_code);
   const auto config = read_header(directory, path);
   if (!config) return fail(Error(config.error()));
   constexpr std::size_t kHeaderTypeOffset = 0x0e;
@@ -149,13 +151,12 @@ Result<HeaderType> read_header_type(const HostDirectory& directory, const std::f
 
 // Names in the function's directory give four facts without further reads. sriov_numvfs equals the number of
 // virtfn links, but its read takes the lock that a hanging driver keeps (drivers/pci/iov.c).
-void read_directory(const HostDirectory& directory, PciFunction& function, Reader& reader) {
+void read_directory(const HostDirectory& directory, const std::vector<std::string>& names,
+                    PciFunction& function, Reader& reader) {
   constexpr std::string_view kConsumer = "consumer:pci:";
   constexpr std::string_view kVirtualFunction = "virtfn";
-  auto names = directory.list(".");
-  if (!names) return reader.note(std::move(names).error());
   bool sriov = false;
-  for (const std::string& name : *names) {
+  for (const std::string& name : names) {
     if (name.starts_with(kConsumer)) {
       if (auto consumer = PciAddress::parse(std::string_view(name).substr(kConsumer.size()))) {
         function.consumers.push_back(*consumer);
@@ -250,23 +251,26 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
   PciFunction function;
   function.address = address;
   const auto path = sysfs_path(address);
-  const auto directory = HostDirectory::open(host, path);
+  // The names first: what is not there needs no system call.
+  std::vector<std::string> names;
+  const auto directory = HostDirectory::open(host, path, names);
   if (!directory) {
     if (is_gone(directory.error())) return fail(no_function(address));
     function.problem = directory.error();
     return function;
   }
+  const auto has = [&](std::string_view name) { return std::ranges::binary_search(names, name); };
   Reader reader(*directory, function);
 
   read_ids(*directory, function, reader);
-  if (auto header = read_header_type(*directory, path, function.class_code)) {
+  if (auto header = read_header_type(*directory, path, function.class_code, has("power_state"))) {
     function.header = *header;
   } else {
     reader.note(std::move(header).error());
   }
-  reader.optional_link("driver", function.driver);
+  if (has("driver")) reader.optional_link("driver", function.driver);
   std::optional<std::string> group;
-  reader.optional_link("iommu_group", group);
+  if (has("iommu_group")) reader.optional_link("iommu_group", group);
   if (group) {
     if (auto number = parse_number<std::uint32_t>(*group, path / "iommu_group")) {
       function.iommu_group = *number;
@@ -274,14 +278,14 @@ Result<PciFunction> read_function(const HostFs& host, const PciAddress& address)
       reader.note(std::move(number).error());
     }
   }
-  reader.optional("numa_node", function.numa_node);
+  if (has("numa_node")) reader.optional("numa_node", function.numa_node);
   if (function.numa_node && *function.numa_node < 0) function.numa_node.reset();
   std::optional<std::string> physical;
-  reader.optional_link("physfn", physical);
+  if (has("physfn")) reader.optional_link("physfn", physical);
   if (physical) {
     if (auto parent = PciAddress::parse(*physical)) function.physical_function = *parent;
   }
-  read_directory(*directory, function, reader);
+  read_directory(*directory, names, function, reader);
   read_dma(host, function);
 
   // A function that was unplugged while being read is absent, not faulty.

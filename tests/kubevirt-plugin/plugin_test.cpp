@@ -443,6 +443,24 @@ TEST_F(PluginTest, ListsALossBeforeTheNextScan) {
   scans->let_go.set_value();
 }
 
+// With iommufd Kata has no other node of a device, and the group's may not be there at all.
+TEST_F(PluginTest, ListsTheLossOfAFunctionsOwnNodeBeforeTheNextScan) {
+  const auto scans = std::make_shared<HangingScans>(2);
+  options.read_vgpus = HangingScans::reader(scans);
+  options.rules.kata = true;
+  kernel.directory("sys/class/misc/iommu");
+  for (const char* node : {"vfio0", "vfio1"}) kernel.file(std::string("dev/vfio/devices/") + node, "");
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:02:00.0", 16);
+  start_both();
+  ASSERT_TRUE(allocatable("nvidia.com/pgpu", 2));
+  kernel.file("dev/vfio/devices/news", "");
+  ASSERT_TRUE(scans->hang());
+  kernel.remove("dev/vfio/devices/vfio1");
+  EXPECT_TRUE(allocatable("nvidia.com/pgpu", 1));
+  scans->let_go.set_value();
+}
+
 TEST_F(PluginTest, ListsWhatComesAndGoes) {
   add_gpu("0000:01:00.0", 15);
   start_both();
