@@ -153,9 +153,10 @@ class HostWriter {
 /// The real one. Its children are our own executable, started as `program host-act ROOT` by prepare() or when
 /// there is an act and no idle child, kept for the next one, and told to end with this object. One that does
 /// not answer by the deadline is never used again; one that takes longer than `slow` is recorded
-/// (stuck_writes.h) until it answers. Of several writes each has `deadline_of_each`. A record that cannot be
-/// removed then holds for as long as its process lives: that ends. Several threads may act at a time, each
-/// with a child of its own.
+/// (stuck_writes.h) until it answers. As long as a child has not returned from a read, the same read is
+/// Errc::stuck at once, without another child. Of several writes each has `deadline_of_each`. A record that
+/// cannot be removed then holds for as long as its process lives: that ends. Several threads may act at a
+/// time, each with a child of its own.
 class SpawningWriter final : public HostWriter {
  public:
   explicit SpawningWriter(HostFs& host, std::filesystem::path program = "/proc/self/exe",
@@ -206,6 +207,11 @@ class SpawningWriter final : public HostWriter {
     std::string value;
   };
   using Acting = std::function<Act()>;
+  /// A child that was left behind.
+  struct Late {
+    int pid = 0;
+    std::string what;
+  };
   /// Absent: there is none by then.
   static std::optional<Answer> wait_for_answer(const Child& child, std::chrono::milliseconds most);
   /// Waits on, up to the deadline, for a child that has not answered while it was `waited` for: what it is at
@@ -222,6 +228,9 @@ class SpawningWriter final : public HostWriter {
   Result<std::string> run_or_kill(char kind, const HostCommand& command, std::chrono::milliseconds deadline);
   Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
                           std::chrono::milliseconds deadline);
+  /// act() for what changes nothing, and may be asked time and again.
+  Result<std::string> act_once(const std::string& request, const std::string& what,
+                               std::chrono::milliseconds deadline);
 
   HostFs* host_;
   std::filesystem::path program_;
@@ -229,7 +238,7 @@ class SpawningWriter final : public HostWriter {
   std::chrono::milliseconds deadline_of_each_;
   std::mutex mutex_;
   std::vector<Child> idle_;
-  std::vector<int> late_;  // left behind, by their process IDs
+  std::vector<Late> late_;  // left behind
 };
 
 /// The word that makes our executable such a child: argv[1].
