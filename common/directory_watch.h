@@ -19,6 +19,7 @@ struct DirectoryEvent {
     appeared,  ///< made, or moved in
     vanished,  ///< removed, or moved out
     written,   ///< closed by somebody who had it open for writing; only where asked for
+    changed,   ///< its mode, owner or another attribute, not its content; only where asked for
     lost,      ///< events were dropped: look at everything again
     gone,      ///< the directory itself; nothing more will come
   };
@@ -31,7 +32,11 @@ struct DirectoryEvent {
 /// inotify is tried again.
 class DirectoryWatch {
  public:
-  enum class Contents { untold, told };
+  enum class Contents {
+    untold,
+    told,        ///< also each `written`
+    attributes,  ///< also each `changed`
+  };
   using Pause = std::chrono::milliseconds;
   /// Between two events of the timer.
   static constexpr Pause kRescan = std::chrono::seconds(30);
