@@ -13,6 +13,7 @@
 
 #include "common/descriptor_limit.h"
 #include "common/directory_watch.h"
+#include "common/earlier_record.h"
 #include "common/event_loop.h"
 #include "common/presence.h"
 #include "common/serving_file.h"
@@ -128,6 +129,7 @@ class NodeLoop {
 
   void begin() {
     show_presence();
+    for (const Error& error : earlier_records(host_)) spdlog::warn("{}; {}", error.message, error.hint);
     watch_folders();  // before the first look, so that nothing comes between
     if (auto uevents = Uevents::open()) {
       uevents_.emplace(std::move(*uevents));

@@ -36,7 +36,8 @@ Result<bool> has_been_read(const HostFs& host, const RuntimeState& state);
 /// What was written by whoever was killed, else what was left to be read, as one change for each file: from
 /// what was there before the first of it to what is there. A file that is not as it was written, because
 /// nobody came to it or somebody has changed it since, is left out. None: nothing waits for its proof.
-/// Errors: Errc::malformed_host, the record cannot be read.
+/// Errors: Errc::malformed_host, the record cannot be read; Errc::refused, one is where earlier versions had
+/// theirs (common/earlier_record.h).
 Result<std::vector<FileChange>> read_runtime_record(const HostFs& host);
 
 /// They are proven, or put back.

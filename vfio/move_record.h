@@ -2,7 +2,8 @@
 // What each function had before Ferry moved it, in run/ferry/hostd/moves/<group>.json: written before the
 // first write to a group, removed when its members are back. One that somebody else has put on vfio is
 // recorded before its way back: killed halfway, it has no driver and nothing else to be known by. Void after
-// a reboot (the kernel binds afresh), told by the boot id.
+// a reboot (the kernel binds afresh), told by the boot id. A record in run/ferry/moves, where earlier
+// versions had theirs, is not obeyed (common/earlier_record.h): its group counts as unreadable.
 #pragma once
 
 #include <cstdint>
