@@ -20,11 +20,25 @@ constexpr std::uint32_t kAppeared = IN_CREATE | IN_MOVED_TO;
 constexpr std::uint32_t kVanished = IN_DELETE | IN_MOVED_FROM;
 constexpr std::uint32_t kGone = IN_DELETE_SELF | IN_MOVE_SELF;
 
+std::uint32_t mask_of(DirectoryWatch::Contents contents) {
+  constexpr std::uint32_t kAlways = kAppeared | kVanished | kGone | IN_ONLYDIR;
+  switch (contents) {
+    case DirectoryWatch::Contents::told:
+      return kAlways | IN_CLOSE_WRITE;
+    case DirectoryWatch::Contents::attributes:
+      return kAlways | IN_ATTRIB;
+    case DirectoryWatch::Contents::untold:
+      break;
+  }
+  return kAlways;
+}
+
 DirectoryEvent::Kind kind_of(std::uint32_t mask) {
   if ((mask & IN_Q_OVERFLOW) != 0) return DirectoryEvent::Kind::lost;
   if ((mask & kAppeared) != 0) return DirectoryEvent::Kind::appeared;
   if ((mask & kVanished) != 0) return DirectoryEvent::Kind::vanished;
   if ((mask & IN_CLOSE_WRITE) != 0) return DirectoryEvent::Kind::written;
+  if ((mask & IN_ATTRIB) != 0) return DirectoryEvent::Kind::changed;
   return DirectoryEvent::Kind::gone;  // kGone, IN_UNMOUNT, or IN_IGNORED, which follows each of them and
                                       // leave()
 }
@@ -73,8 +87,7 @@ Result<DirectoryWatch> DirectoryWatch::open(const std::filesystem::path& path, C
 
 Result<DirectoryWatch> DirectoryWatch::open_named(const std::filesystem::path& path, const std::string& name,
                                                   Contents contents, Pause rescan) {
-  const std::uint32_t more = contents == Contents::told ? IN_CLOSE_WRITE : 0U;
-  const std::uint32_t mask = kAppeared | kVanished | kGone | more | IN_ONLYDIR;
+  const std::uint32_t mask = mask_of(contents);
   auto inotify = watch_by_inotify(path.c_str(), mask, name);
   if (inotify) return DirectoryWatch(std::move(inotify->fd), inotify->watch);
   Error why = std::move(inotify).error();

@@ -19,6 +19,7 @@ struct DirectoryEvent {
     appeared,  ///< made, or moved in
     vanished,  ///< removed, or moved out
     written,   ///< closed after it was open for writing; only with Contents::told
+    changed,   ///< its mode, owner or another attribute, not its content; only with Contents::attributes
     lost,      ///< events were dropped: read everything again
     gone,      ///< the directory itself is gone; no more events
   };
@@ -31,7 +32,11 @@ struct DirectoryEvent {
 /// try.
 class DirectoryWatch {
  public:
-  enum class Contents { untold, told };
+  enum class Contents {
+    untold,
+    told,        ///< also each `written`
+    attributes,  ///< also each `changed`
+  };
   using Pause = std::chrono::milliseconds;
   /// Interval of the timer.
   static constexpr Pause kRescan = std::chrono::seconds(30);

@@ -137,10 +137,10 @@ void SpawningWriter::prepare(std::size_t acts) {
 
 void SpawningWriter::collect_late() {
   const std::lock_guard lock(mutex_);
-  std::erase_if(late_, [this](int pid) {
-    if (::waitpid(pid, nullptr, WNOHANG) == 0) return false;
+  std::erase_if(late_, [this](const Late& late) {
+    if (::waitpid(late.pid, nullptr, WNOHANG) == 0) return false;
     // The child may have looked for its record before the record was written.
-    (void)forget_stuck_write(*host_, pid);
+    (void)forget_stuck_write(*host_, late.pid);
     return true;
   });
 }
@@ -251,7 +251,7 @@ Result<SpawningWriter::Answer> SpawningWriter::late_answer(Child& child, const A
     auto stuck = record_stuck_write(*host_, child.pid, late.what, late.value);
     {
       const std::lock_guard lock(mutex_);
-      late_.push_back(child.pid);
+      late_.push_back({.pid = child.pid, .what = late.what});
     }
     collect_late();
     const std::string state = stuck ? stuck->kernel_state : "state unknown";
@@ -346,7 +346,23 @@ Result<> SpawningWriter::load_module(std::string_view name, std::chrono::millise
 
 Result<std::string> SpawningWriter::read(const std::filesystem::path& relative,
                                          std::chrono::milliseconds deadline) {
-  return act("r" + relative.string(), "read /" + relative.string(), {}, deadline);
+  return act_once("r" + relative.string(), "read /" + relative.string(), deadline);
+}
+
+Result<std::string> SpawningWriter::act_once(const std::string& request, const std::string& what,
+                                             std::chrono::milliseconds deadline) {
+  collect_late();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto earlier = std::ranges::find(late_, what, &Late::what);
+    if (earlier != late_.end()) {
+      return fail(Errc::stuck,
+                  fmt::format("{}: an earlier read has not returned from the kernel (process {})", what,
+                              earlier->pid),
+                  kLockedHint);
+    }
+  }
+  return act(request, what, {}, deadline);
 }
 
 // The act is named a read: it changes nothing, and waits for another act on the device.
@@ -354,7 +370,7 @@ Result<> SpawningWriter::try_claim(const std::filesystem::path& relative, Device
                                    std::chrono::milliseconds deadline) {
   const std::string value = std::to_string(number.major) + ":" + std::to_string(number.minor);
   return done(
-      act(write_request('e', relative, value), "read the claim on /" + relative.string(), {}, deadline));
+      act_once(write_request('e', relative, value), "read the claim on /" + relative.string(), deadline));
 }
 
 Result<> SpawningWriter::unload_module(std::string_view name, std::chrono::milliseconds deadline) {

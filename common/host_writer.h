@@ -151,6 +151,7 @@ class HostWriter {
 /// The real writer. Its children run this executable as `program host-act ROOT`; prepare() starts them, or an
 /// act for which no child is idle. Idle children are kept, and end with this object. A child that misses a
 /// deadline is never used again. An act longer than `slow` is recorded (stuck_writes.h) until it returns.
+/// While a child has not returned from a read, the same read is Errc::stuck at once, without another child.
 /// Each write of a batch has `deadline_of_each`. A child whose record cannot be removed is ended, which voids
 /// the record. Several threads may act at a time, each with a child of its own.
 class SpawningWriter final : public HostWriter {
@@ -203,6 +204,11 @@ class SpawningWriter final : public HostWriter {
     std::string value;
   };
   using Acting = std::function<Act()>;
+  /// A child that missed its deadline.
+  struct Late {
+    int pid = 0;
+    std::string what;
+  };
   /// Absent: no answer within `most`.
   static std::optional<Answer> wait_for_answer(const Child& child, std::chrono::milliseconds most);
   /// Waits up to the deadline for a child that has not answered while it was `waited` for; its act is
@@ -219,6 +225,9 @@ class SpawningWriter final : public HostWriter {
   Result<std::string> run_or_kill(char kind, const HostCommand& command, std::chrono::milliseconds deadline);
   Result<std::string> act(const std::string& request, const std::string& what, const std::string& value,
                           std::chrono::milliseconds deadline);
+  /// act() for what changes nothing, and may be asked time and again.
+  Result<std::string> act_once(const std::string& request, const std::string& what,
+                               std::chrono::milliseconds deadline);
 
   HostFs* host_;
   std::filesystem::path program_;
@@ -226,7 +235,7 @@ class SpawningWriter final : public HostWriter {
   std::chrono::milliseconds deadline_of_each_;
   std::mutex mutex_;
   std::vector<Child> idle_;
-  std::vector<int> late_;  // process IDs of children left behind
+  std::vector<Late> late_;
 };
 
 /// argv[1] of a child: starts this executable as one.

@@ -15,6 +15,7 @@
 
 #include "common/descriptor_limit.h"
 #include "common/directory_watch.h"
+#include "common/earlier_record.h"
 #include "common/event_loop.h"
 #include "common/presence.h"
 #include "common/serving_file.h"
@@ -130,6 +131,7 @@ class NodeLoop {
 
   void begin() {
     show_presence();
+    for (const Error& error : earlier_records(host_)) spdlog::warn("{}; {}", error.message, error.hint);
     watch_folders();  // before the first look, so that nothing comes between
     listen_to_the_kernel();
     loop_.post([this] { round(NodeKeeper::News::anything); });

@@ -203,7 +203,8 @@ class KubeletTransport::Impl {
           for (auto& endpoint : endpoints_)
             if (!told(endpoint)) begin_again(endpoint);
           break;
-        case DirectoryEvent::Kind::written:  // not asked for
+        case DirectoryEvent::Kind::written:  // neither is asked for
+        case DirectoryEvent::Kind::changed:
           break;
         case DirectoryEvent::Kind::gone:
           loop_.forget(watch_.fd());

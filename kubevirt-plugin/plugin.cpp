@@ -2,6 +2,7 @@
 #include "kubevirt-plugin/plugin.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <fcntl.h>
 #include <iterator>
@@ -73,11 +74,8 @@ class Plugin {
     show_presence();
     claim_service() ? serve() : wait_for_predecessor();
     loop_.run(stop);
-    for (const auto* const watch : {&nodes_, &own_nodes_, &state_}) {
-      if (!*watch) continue;
-      loop_.forget((*watch)->fd());
-      (*watch)->leave();
-    }
+    for (auto& folder : node_folders_) leave(folder.watch);
+    leave(state_);
     gate_.close({.code = make_error_code(Errc::unreachable), .message = "the plugin is ending", .hint = {}});
     const auto registered = transport_ ? transport_->registered() : std::set<std::string>();
     transport_.reset();
@@ -230,26 +228,42 @@ class Plugin {
     (void)watch_nodes();
   }
 
-  /// Gives whether one of them is new. The first folder is not there before the first module of VFIO, and the
-  /// second, of the functions' own nodes, not before the first function.
-  bool watch_nodes() {
-    const bool nodes = watch_nodes_in("dev/vfio", nodes_);
-    return watch_nodes_in("dev/vfio/devices", own_nodes_) || nodes;
+  void leave(const std::optional<DirectoryWatch>& watch) {
+    if (!watch) return;
+    loop_.forget(watch->fd());
+    watch->leave();
   }
-  bool watch_nodes_in(const char* folder, std::optional<DirectoryWatch>& watch) {
-    if (watch) return false;
-    auto opened = DirectoryWatch::open(host_.root() / folder);
-    if (!opened) return false;
-    watch.emplace(std::move(*opened));
-    loop_.watch(watch->fd(), [this, folder, &watch] {
-      const auto events = watch->read();
+
+  /// Gives whether one is new. /dev/vfio is not there before the first module of VFIO, and its folder
+  /// `devices` not before the first device that has a node there.
+  bool watch_nodes() {
+    bool anew = false;
+    for (NodeFolder& folder : node_folders_) anew = watch_nodes(folder) || anew;
+    return anew;
+  }
+
+  struct NodeFolder {
+    const char* path = nullptr;
+    std::optional<DirectoryWatch> watch = {};
+  };
+
+  bool watch_nodes(NodeFolder& folder) {
+    if (folder.watch) return false;
+    // udev sets the mode of a node a moment after the kernel has made the node, and a CDI file says the mode.
+    auto watch = DirectoryWatch::open(host_.root() / folder.path, options_.rules.kata
+                                                                      ? DirectoryWatch::Contents::attributes
+                                                                      : DirectoryWatch::Contents::untold);
+    if (!watch) return false;
+    folder.watch.emplace(std::move(*watch));
+    loop_.watch(folder.watch->fd(), [this, &folder] {
+      const auto events = folder.watch->read();
       // A loss is listed at once. Only gains wait for a scan.
       for (const DirectoryEvent& event : events)
         if (event.kind == DirectoryEvent::Kind::vanished)
-          core_.node_gone(fmt::format("/{}/{}", folder, event.name));
+          core_.node_gone(fmt::format("/{}/{}", folder.path, event.name));
       if (std::ranges::find(events, DirectoryEvent::Kind::gone, &DirectoryEvent::kind) != events.end()) {
-        loop_.forget(watch->fd());
-        watch.reset();
+        loop_.forget(folder.watch->fd());
+        folder.watch.reset();
       }
       scan_soon();
     });
@@ -581,8 +595,8 @@ class Plugin {
   EventLoop::Timer publish_again_;  // after a failure
   EventLoop::Timer memory_timer_;
   std::optional<Uevents> uevents_;
-  std::optional<DirectoryWatch> nodes_;
-  std::optional<DirectoryWatch> own_nodes_;
+  std::array<NodeFolder, 2> node_folders_ = {NodeFolder{.path = "dev/vfio"},
+                                             NodeFolder{.path = "dev/vfio/devices"}};
   std::optional<Presence> presence_;
   std::optional<OnlyOne> only_;
   std::optional<Turn> turn_;

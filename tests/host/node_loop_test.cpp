@@ -27,6 +27,7 @@
 #include "tests/support/fake_mdev.h"
 #include "tests/support/few_descriptors.h"
 #include "tests/support/idle_process.h"
+#include "tests/support/log_of.h"
 #include "tests/support/must.h"
 #include "tests/support/open_files.h"
 
@@ -184,6 +185,16 @@ class NodeLoopTest : public testing::Test {
   std::future<Result<ExitStatus>> result_;
   std::jthread thread_;
 };
+
+TEST_F(NodeLoopTest, NamesARecordOfAnEarlierVersionAndStartsNoServiceForIt) {
+  kernel_.file("run/ferry/stopped-services.json", "{}");
+  const test::LogOf log;
+  EXPECT_EQ(must(once()), ExitStatus::done);
+  EXPECT_THAT(log.text(),
+              testing::HasSubstr("[warning] /run/ferry/stopped-services.json is of an earlier version"));
+  EXPECT_THAT(log.text(), testing::HasSubstr("mv /run/ferry/stopped-services.json /run/ferry/hostd/"));
+  EXPECT_EQ(kernel_.read_file("run/ferry/stopped-services.json").value(), "{}");
+}
 
 TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
   start();
